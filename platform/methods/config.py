@@ -1,4 +1,4 @@
-"""The configuration of a search whose result is trained, or solved, in the end."""
+"""Configurations that families share: final trainings, pools, and the defaults of spaces and presets."""
 
 from __future__ import annotations
 
@@ -111,9 +111,6 @@ def cost_role(name: str) -> str:
     return f"cost-{cost_column(name)}"
 
 
-# The configuration of a search that chooses from a pool of architectures, scored without training.
-
-
 class PooledConfig(TrainedSearchConfig):
     """The configuration of a search that chooses from a pool.
 
@@ -132,8 +129,8 @@ class PooledConfig(TrainedSearchConfig):
 
     def low_is_good(self, metric: str) -> bool:
         """Whether a smaller value of a metric promises more. Of a column of the user's that is not known: no."""
-        own = metric not in PROXIES and self.pool.table is None and not self.space.startswith(PREFIX)
-        return get_proxy(metric).direction == "min" if own else low_is_good(metric)
+        of_user = metric not in PROXIES and self.pool.table is None and not self.space.startswith(PREFIX)
+        return get_proxy(metric).direction == "min" if of_user else low_is_good(metric)
 
     @property
     def scored(self) -> ProxySettings:
@@ -177,8 +174,7 @@ def file_role(metric: str) -> str:
     return f"proxy-{column_of(metric)}"
 
 
-# What the presets of searches that train what they propose have in common: networks, trainings, pools' scoring.
-
+# Presets of searches that train what they propose: networks, trainings, pools' scoring.
 
 TINY: Values = {"channels": 4, "cells": 1}
 TRAININGS: Mapping[str, Values] = {

@@ -103,7 +103,9 @@ def check_config(config: SearchConfig, *, data_given: bool = False) -> None:
 def check_data_of_space(data: DataSettings, space: str) -> None:
     """Whether the data are there, and are what the architectures of a space are for. Raises: as `check_data`."""
     check_data(data)
-    held, needed = data_kind(data), get_space(space).data_kind
-    if held != needed:
-        others = [name for name in DATASETS if DATASETS.get(name).kind == needed]
-        raise InvalidInput(f"{space} is for {needed}, and {data.name} holds {held}; choose --data {', '.join(others)}")
+    kind, expected = data_kind(data), get_space(space).data_kind
+    if kind != expected:
+        others = [name for name in DATASETS if DATASETS.get(name).kind == expected]
+        raise InvalidInput(
+            f"{space} is for {expected}, and {data.name} holds {kind}; choose --data {', '.join(others)}"
+        )

@@ -55,9 +55,6 @@ def recipe_of(run: Run[Any]) -> Recipe[Any]:
     return get_method(run.config.method).recipe
 
 
-# The last stage of every run
-
-
 def all_stages(recipe: Recipe[Any]) -> tuple[Stage[Any], ...]:
     """The stages of a recipe, and one that writes what the run shows: it depends on all that the others wrote."""
 

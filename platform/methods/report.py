@@ -1,9 +1,12 @@
-"""What a search for networks lists: its trials, best first."""
+"""Reports of searches for one network: headline, sections, trials, and how bounds order what was trained.
+
+The bounds are those of Shu 2022, Theorem 7.2, Corollaries 7.1 and 7.2 and Eq. 7.6.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,19 +16,43 @@ from matplotlib.figure import Figure
 
 from archray.platform.engine.pool_scoring import POOL
 from archray.platform.quantities import MISSING, quantity_of, signed
+from archray.platform.report.cell import cell_section
+from archray.platform.report.cost_sections import cost_sections
 from archray.platform.report.figures import (
     FOUND,
     INK,
     MUTED,
     RANDOM,
     NothingToDraw,
-    drawing,
     figure,
+    figure_section,
     set_height,
     tell_points,
 )
-from archray.platform.report.section import Column, Section, captioned, failures, numbers, numeric, paragraphs, table
+from archray.platform.report.page import Card, Headline, MakeSection, network_size
+from archray.platform.report.run_sections import (
+    Tables,
+    accuracy_cards,
+    accuracy_lead,
+    comparison_section,
+    failed,
+    failures_section,
+    manifest_section,
+    repeats_section,
+)
+from archray.platform.report.section import (
+    Column,
+    NamesOf,
+    Section,
+    failures,
+    names_section,
+    numbers,
+    numeric,
+    paragraphs,
+    table,
+)
 from archray.platform.report.statistics import MIN_POINTS, Agreement, rank_agreement
+from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
@@ -34,6 +61,54 @@ from archray.searchers.hnas.trade_off_fit import chance_correlations, fit_trade_
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.genotypes import GenotypeSpace, cell_shape
 from archray.trainables.spaces.table_space import PREFIX
+
+_text = texts_of(__package__)
+
+
+def network_headline(
+    run: Run[Any],
+    tables: Tables,
+    facts: Mapping[str, object],
+    *,
+    cards: Sequence[Card] | None = None,
+    lead: str | None = None,
+) -> Headline:
+    """The head of the report; of repeats, of the best.
+
+    Args:
+        tables: as of `failures_section`.
+        facts: what the family says of its search; the network's size and the failures follow.
+        cards: default: the test accuracies.
+        lead: default: what the search chose, and its test accuracy.
+    """
+    best = run.best
+    more = {"Network": network_size(best.table("final", TRIALS)), "Failures": failed(run, tables)}
+    return Headline(
+        thing="architecture",
+        lead=accuracy_lead(run) if lead is None else lead,
+        names=() if best.architecture is None else (best.architecture,),
+        cards=accuracy_cards(run) if cards is None else cards,
+        facts={**facts, **more},
+    )
+
+
+def network_sections(*sections: MakeSection, tables: Tables, names_of: NamesOf, order: str) -> tuple[MakeSection, ...]:
+    """The sections of a report, with those of the family in the middle.
+
+    Args:
+        tables: as of `failures_section`.
+        names_of, order: as of `names_section`.
+    """
+    return (
+        cell_section,
+        comparison_section,
+        repeats_section,
+        *sections,
+        *cost_sections(names_of),
+        names_section(names_of, "architectures", order),
+        failures_section(tables),
+        manifest_section,
+    )
 
 
 def list_trials(
@@ -66,7 +141,6 @@ def list_trials(
 
 # How well the bounds of Corollaries 7.1 and 7.2 order what a run trained, of a pool that was scored without training.
 
-
 KAPPA = "kappa"
 METRICS = ("ntk_trace", "grad_norm", "snip", "grasp")  # of section 7.2.2, which the bounds are about
 CHANCES = 200  # orders drawn at random, to know what a fit finds in none
@@ -90,7 +164,7 @@ class Promise:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     """The trainings of a run that its pool has, and how each promise orders them.
 
     Attributes:
@@ -106,13 +180,13 @@ class Judged:
     gaps: list[Agreement]
 
 
-def judged_bounds(run: Run[Any]) -> Judged | None:
+def judged_bounds(run: Run[Any]) -> Judgement | None:
     """Of one run. None without a pool with kappa and one of METRICS, or with fewer than three trained of it."""
     trained, value = _trained(run)
     return judge_bounds(run.table("pool", POOL), trained, value, run.space)
 
 
-def judge_bounds(pool: pd.DataFrame, trained: pd.DataFrame, value: str, space: str) -> Judged | None:
+def judge_bounds(pool: pd.DataFrame, trained: pd.DataFrame, value: str, space: str) -> Judgement | None:
     """How the bounds of a scored pool order errors; None as of `judged_bounds`.
 
     Args:
@@ -130,9 +204,9 @@ def judge_bounds(pool: pd.DataFrame, trained: pd.DataFrame, value: str, space: s
     largest = {name: float(columns[name].abs().max()) for name in metrics}
     promises = [*_bounds(rows, largest), *_plain(space, rows)]
     error, gap = rows["error"].to_numpy(), rows["gap"].to_numpy()
-    promises = [each for each in promises if math.isfinite(rank_agreement(each.values, error).tau)]
-    errors, gaps = ([rank_agreement(each.values, side) for each in promises] for side in (error, gap))
-    return Judged(value, rows, promises, errors, gaps)
+    promises = [promise for promise in promises if math.isfinite(rank_agreement(promise.values, error).tau)]
+    errors, gaps = ([rank_agreement(promise.values, side) for promise in promises] for side in (error, gap))
+    return Judgement(value, rows, promises, errors, gaps)
 
 
 def _trained(run: Run[Any]) -> tuple[pd.DataFrame, str]:
@@ -140,8 +214,8 @@ def _trained(run: Run[Any]) -> tuple[pd.DataFrame, str]:
     trials = run.table("search", TRIALS)
     if trials.empty:  # of HNAS there is what its optimiser asked for
         asked = run.table("search", "asked.parquet")
-        told = "objective" if run.config.space.startswith(PREFIX) else "validation_accuracy"
-        trials = asked.rename(columns={"value": told})
+        column = "objective" if run.config.space.startswith(PREFIX) else "validation_accuracy"
+        trials = asked.rename(columns={"value": column})
     nothing = pd.DataFrame(columns=["architecture", "error", "gap"])
     value = next((name for name in _VALUES if numbers(trials, name).notna().sum() >= MIN_POINTS), "")
     if "architecture" not in trials or not value:
@@ -162,18 +236,18 @@ def _bounds(rows: pd.DataFrame, largest: dict[str, float]) -> Iterator[Promise]:
     """kappa/M of Theorem 7.2, 1/M of Corollary 7.1, and Eq. 7.6 fitted, for each metric M over the pool's largest."""
     for name, top in largest.items():
         metric, kappa = rows[name].abs().to_numpy() / top, rows[KAPPA].to_numpy()
-        known = np.isfinite(metric) & np.isfinite(kappa) & (metric > 0)
-        metric, kappa = np.where(known, metric, np.nan), np.where(known, kappa, np.nan)
+        finite = np.isfinite(metric) & np.isfinite(kappa) & (metric > 0)
+        metric, kappa = np.where(finite, metric, np.nan), np.where(finite, kappa, np.nan)
         yield Promise(f"κ/M, M = {name}", kappa / metric, "bound")
         yield Promise(f"1/M, M = {name}", 1 / metric, "bound")
-        if known.sum() >= MIN_POINTS:
-            yield _fitted(name, metric, kappa / metric, rows["error"].to_numpy(), known)
+        if finite.sum() >= MIN_POINTS:
+            yield _fitted(name, metric, kappa / metric, rows["error"].to_numpy(), finite)
 
 
-def _fitted(name: str, metric: np.ndarray, quotient: np.ndarray, error: np.ndarray, known: np.ndarray) -> Promise:
+def _fitted(name: str, metric: np.ndarray, quotient: np.ndarray, error: np.ndarray, finite: np.ndarray) -> Promise:
     """kappa/M + mu (M^2 - nu)^2 with the mu and nu that order these very errors best, and what chance gives so."""
-    fit = fit_trade_off(metric[known], quotient[known], -error[known])
-    chance = chance_correlations(metric[known], quotient[known], CHANCES)
+    fit = fit_trade_off(metric[finite], quotient[finite], -error[finite])
+    chance = chance_correlations(metric[finite], quotient[finite], CHANCES)
     bound = quotient + fit.mu * (metric**2 - fit.nu) ** 2
     return Promise(f"κ/M + μ(M² − ν)², M = {name}", bound, "fitted", float(np.quantile(chance, 0.95)))
 
@@ -191,25 +265,24 @@ def _plain(space_name: str, rows: pd.DataFrame) -> Iterator[Promise]:
         yield Promise("shallowest normal cell", np.array([float(shape.depth) for shape in shapes]), "plain")
 
 
-# The bounds of a scored pool beside the errors of what was trained of it, in a section. Shu 2022, chapter 7.
-
-
 _COLOURS = {"bound": FOUND, "fitted": RANDOM, "plain": MUTED}
 _FEW = 30  # trainings below which an interval of tau is half a unit wide or more
 
 
 def pool_bounds_section(run: Run[Any]) -> Section:
     """How the bounds order the trainings, and how surely. Of repeats, of the best."""
-    judged = _known(run)
-    best = max(range(len(judged.promises)), key=lambda place: judged.errors[place].tau)
-    shown = drawing(
+    judgement = _judgement(run)
+    best = max(range(len(judgement.promises)), key=lambda place: judgement.errors[place].tau)
+    error = "1 − " * judgement.value.endswith("accuracy") + quantity_of(judgement.value).label
+    return figure_section(
         "pool-bounds",
+        "Do the bounds order what was trained?",
         pool_bounds(run),
-        description=f"Kendall's tau of {count(len(judged.promises), 'promise')} with the errors; the highest is "
-        f"{_number(judged.errors[best].tau)}, of {judged.promises[best].name}.",
+        description=f"Kendall's tau of {count(len(judgement.promises), 'promise')} with the errors; the highest is "
+        f"{_number(judgement.errors[best].tau)}, of {judgement.promises[best].name}.",
+        caption=_text("pool_bounds_caption", error=error, number=len(judgement.rows)),
+        below=paragraphs(_words(judgement)) + _table(judgement),
     )
-    body = captioned(shown, _caption(judged)) + paragraphs(_words(judged)) + _table(judged)
-    return Section("pool-bounds", "Do the bounds order what was trained?", body)
 
 
 @figure(height=300)
@@ -218,103 +291,76 @@ def pool_bounds(run: Run[Any], canvas: Figure) -> None:
 
     Shu 2022, Corollaries 7.1 and 7.2.
     """
-    judged = _known(run)
-    places = np.arange(len(judged.promises))[::-1]
+    judgement = _judgement(run)
+    places = np.arange(len(judgement.promises))[::-1]
     set_height(canvas, 70 + 24 * len(places))
     axes = canvas.subplots()
     axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
-    for place, promise, agreement in zip(places, judged.promises, judged.errors, strict=True):
+    for place, promise, agreement in zip(places, judgement.promises, judgement.errors, strict=True):
         low, high = agreement.tau_interval
         colour = _COLOURS[promise.group]
         axes.plot([low, high], [place, place], color=colour, linewidth=2, zorder=2)
         axes.scatter([agreement.tau], [place], s=36, color=colour, zorder=3)
-    taus = [agreement.tau for agreement in judged.errors]
-    texts = [f"{p.name}: τ {_told(a)}" for p, a in zip(judged.promises, judged.errors, strict=True)]
+    taus = [agreement.tau for agreement in judgement.errors]
+    texts = [f"{p.name}: τ {_tau(a)}" for p, a in zip(judgement.promises, judgement.errors, strict=True)]
     tell_points(axes, taus, places, texts)
-    axes.set_yticks(places, [promise.name for promise in judged.promises])
+    axes.set_yticks(places, [promise.name for promise in judgement.promises])
     axes.set_xlim(-1, 1)
     axes.set_xticks([-1, -0.5, 0, 0.5, 1])
     axes.set_ylim(-0.7, len(places) - 0.3)
     axes.set_xlabel("Kendall's τ with the error")
 
 
-def _known(run: Run[Any]) -> Judged:
+def _judgement(run: Run[Any]) -> Judgement:
     """Raises: NothingToDraw without a scored pool of which three were trained."""
-    judged = judged_bounds(run.best)
-    if judged is None or not judged.promises:
+    judgement = judged_bounds(run.best)
+    if judgement is None or not judgement.promises:
         raise NothingToDraw(
             "the run has no pool with kappa and a gradient-based metric of which three or more were trained"
         )
-    return judged
+    return judgement
 
 
-def _caption(judged: Judged) -> str:
-    error = "1 − " * judged.value.endswith("accuracy") + quantity_of(judged.value).label
-    return (
-        f"Each promise is small where it promises a small error. Points: Kendall's τ with the error ({error}) of the "
-        f"{count(len(judged.rows), 'architecture')} of the pool that the search trained; lines: 95 % intervals "
-        "(Fisher's). Blue: the bounds as they are, κ/M of Theorem 7.2 and 1/M of Corollary 7.1; orange: Corollary 7.2 "
-        "in the form of Eq. 7.7, whose μ and ν were fitted on these very errors; grey: what needs no bound. What a "
-        "search trained it has chosen, by such promises too: the rest of the pool may be ordered otherwise."
-    )
-
-
-def _words(judged: Judged) -> Iterator[str]:
-    pairs = list(zip(judged.promises, judged.errors, strict=True))
-    text = _verdict([(p.name, a) for p, a in pairs if p.group == "bound"], "bounds as they are")
-    n = len(judged.rows)
-    if n < _FEW:
-        text += f" {count(n, 'training')} are few: an interval is wide, and most orders cannot be told from chance."
-    plain = [(p.name, a) for p, a in pairs if p.group == "plain"]
-    if plain:
-        text += " " + _verdict(plain, "promises that need no bound")
-    yield text
-    fitted = [(p, a) for p, a in pairs if p.group == "fitted"]
+def _words(judgement: Judgement) -> Iterator[str]:
+    pairs = list(zip(judgement.promises, judgement.errors, strict=True))
+    bounds, plain = (_verdict([(p.name, a) for p, a in pairs if p.group == group]) for group in ("bound", "plain"))
+    number = len(judgement.rows)
+    yield _text("pool_bounds_verdicts", bounds=bounds, plain=plain, number=number, few=number < _FEW)
+    fitted = [(p.chance, a.rho) for p, a in pairs if p.group == "fitted"]
     if fitted:
-        better = [p.name for p, a in fitted if a.rho > p.chance]
-        low, high = (f(p.chance for p, _ in fitted) for f in (min, max))
-        text = (
-            "Two numbers fitted on the errors they are judged by say little: of errors in a random order the same fit "
-            f"reaches a ρ of {_number(low)}{'' if low == high else f' to {_number(high)}'} one time in twenty. "
-        )
-        yield text + (
-            f"Above that {'is' if len(better) == 1 else 'are'} {len(better)} of {len(fitted)} here."
-            if better
-            else "None is above that here."
-        )
+        low, high = (extreme(chance for chance, _ in fitted) for extreme in (min, max))
+        chance = _number(low) + ("" if low == high else f" to {_number(high)}")
+        better = sum(rho > chance for chance, rho in fitted)
+        yield _text("pool_bounds_fitted", chance=chance, better=better, number=len(fitted))
 
 
-def _verdict(agreements: list[tuple[str, Agreement]], what: str) -> str:
-    """How many of them are told from chance, and the best."""
-    right = sum(a.excludes_zero and a.tau > 0 for _, a in agreements)
-    wrong = sum(a.excludes_zero and a.tau < 0 for _, a in agreements)
+def _verdict(agreements: list[tuple[str, Agreement]]) -> dict[str, object] | None:
+    """How many promises surely order the errors rightly and wrongly, and the best; None of no promises."""
+    if not agreements:
+        return None
     name, best = max(agreements, key=lambda pair: pair[1].tau)
-    text = (
-        f"Of {len(agreements)} {what} {right} order{'s' if right == 1 else ''} the errors surely (an interval above 0)"
-    )
-    text += f" and {wrong} the wrong way round" if wrong else ""
-    return f"{text}; the best is {name}, τ = {_told(best)}."
+    return {
+        "number": len(agreements),
+        "right": sum(a.excludes_zero and a.tau > 0 for _, a in agreements),
+        "wrong": sum(a.excludes_zero and a.tau < 0 for _, a in agreements),
+        "name": name,
+        "tau": _tau(best),
+    }
 
 
-def _table(judged: Judged) -> str:
-    with_gap = any(math.isfinite(agreement.tau) for agreement in judged.gaps)
+def _table(judgement: Judgement) -> str:
+    with_gap = any(math.isfinite(agreement.tau) for agreement in judgement.gaps)
     columns = [
         Column("Promise"),
         *numeric("n", "τ", "95 %", "ρ", "95 %", *(["τ with the gap", "95 %"] if with_gap else [])),
     ]
     rows = []
-    for promise, error, gap in zip(judged.promises, judged.errors, judged.gaps, strict=True):
+    for promise, error, gap in zip(judgement.promises, judgement.errors, judgement.gaps, strict=True):
         row = [promise.name + ("*" if promise.group == "fitted" else ""), error.n, _number(error.tau)]
         row += [_between(error.tau_interval), _number(error.rho), _between(error.rho_interval)]
         rows.append(row + ([_number(gap.tau), _between(gap.tau_interval)] if with_gap else []))
-    told = table(columns, rows, label="Agreement of each promise with the errors")
-    notes = ["* fitted on these errors."]
-    if with_gap:
-        notes.append(
-            "The gap is the training accuracy, of augmented images in the last epoch, minus "
-            f"{quantity_of(judged.value).label}: what Theorem 7.2 bounds by κ/M."
-        )
-    return told + paragraphs([" ".join(notes)])
+    notes = _text("pool_bounds_notes", gap_of=quantity_of(judgement.value).label if with_gap else None)
+    return table(columns, rows, label="Agreement of each promise with the errors") + paragraphs([notes])
 
 
 def _number(value: float) -> str:
@@ -325,5 +371,5 @@ def _between(interval: tuple[float, float]) -> str:
     return MISSING if math.isnan(interval[0]) else f"{_number(interval[0])} to {_number(interval[1])}"
 
 
-def _told(agreement: Agreement) -> str:
+def _tau(agreement: Agreement) -> str:
     return f"{_number(agreement.tau)} ({_between(agreement.tau_interval)})"

@@ -1,4 +1,4 @@
-"""What a searcher is told of a table before any training: its architectures, metrics and costs, and no value."""
+"""A table as a searcher sees it before any training: its architectures, metrics and costs, and no value."""
 
 from __future__ import annotations
 

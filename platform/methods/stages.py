@@ -1,4 +1,4 @@
-"""The stage that scores a pool of architectures without training, or takes one that was scored before."""
+"""Stages that families share: a scored pool, final trainings, random architectures, plans of short trainings."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def _score(context: Context[PooledConfig], folder: Folder) -> None:
         return
     metrics = tuple(run.resolved(file_role(name), name) for name in config.scored.metrics)
     seed = context.seed("pool")
-    drawn = feasible_candidates(context, config.pool.size, seed)
+    sample = feasible_candidates(context, config.pool.size, seed)
     score_pool(
         folder,
-        candidates(run.space, config.pool.size, seed) if drawn is None else drawn,
+        candidates(run.space, config.pool.size, seed) if sample is None else sample,
         space=run.space,
         data=run.data,
         proxy=config.scored.model_copy(update={"metrics": metrics}),
@@ -71,9 +71,6 @@ POOL_STAGE = WorkStage[PooledConfig](
     work=_score,
     amount=_amount,
 )
-
-
-# The stages after a search: the training, or solving, of what it found, and of random architectures beside it.
 
 
 ACCURACY = "validation_accuracy"
@@ -126,9 +123,9 @@ def final_stage(
 
 def best_checkpoint(results: Sequence[Result]) -> Checkpoint | None:
     """That of the best on validation; None if all failed."""
-    ended = [((result.metrics or {}).get(ACCURACY, math.nan), result.checkpoint) for result in results]
-    trained = [(accuracy, kept) for accuracy, kept in ended if kept is not None and not math.isnan(accuracy)]
-    return max(trained, key=itemgetter(0))[1] if trained else None
+    pairs = [((result.metrics or {}).get(ACCURACY, math.nan), result.checkpoint) for result in results]
+    pairs = [(accuracy, checkpoint) for accuracy, checkpoint in pairs if checkpoint and not math.isnan(accuracy)]
+    return max(pairs, key=itemgetter(0))[1] if pairs else None
 
 
 def training_plan(
@@ -144,7 +141,7 @@ def training_plan(
 
     Args:
         test: whether the test split is evaluated, in the last epoch.
-        settings: what `trainable` is told beside the settings of a `StandaloneTrainable`.
+        settings: settings of `trainable` beside those of a `StandaloneTrainable`.
         plan: further fields of `TrialPlan`.
     """
     run = context.run
@@ -196,18 +193,15 @@ BASELINE_STAGE = TuneStage[TrainedSearchConfig](
 )
 
 
-# A search of short trainings that goes on from the same search of a smaller budget, where the run was extended.
-
-
 SEARCHER = "searcher.json"  # the state of the searcher when the search ended
 
 
 def search_plan(context: Context[Any], tuned: Folder, make: Callable[[], Any], **plan: Any) -> TrialPlan:
-    """A plan of the short trainings that a searcher asks for.
+    """A plan of the short trainings that a searcher asks for; an extended run goes on from its smaller budget.
 
     Args:
         tuned: of Tune, in the folder of the stage.
-        make: makes the searcher, which is then told the trials of the smaller budget, if there are any.
+        make: makes the searcher, which then receives the trials of the smaller budget, if there are any.
         plan: further fields of `TrialPlan`.
     """
     config, stage = context.config, tuned.parent

@@ -170,15 +170,16 @@ def figure(height: int, of: Of = "run") -> Callable[[Callable[[ShownT, Figure], 
 
 
 def figure_section(
-    anchor: str, title: str, canvas: Figure, *, description: str, caption: str, below: str = ""
+    anchor: str, title: str, canvas: Figure, *, description: str, caption: str, above: str = "", below: str = ""
 ) -> Section:
-    """A section of one captioned figure, with `below`, HTML, under it.
+    """A section of one captioned figure, between `above` and `below`, HTML.
 
     Args:
         description: what the figure shows, for a reader who does not see it.
         caption: plain text.
     """
-    return Section(anchor, title, captioned(drawing(anchor, canvas, description=description), caption) + below)
+    content = captioned(drawing(anchor, canvas, description=description), caption)
+    return Section(anchor, title, above + content + below)
 
 
 def panels(canvas: Figure, number: int, columns: int, *, row: int, head: int = 0, **options: Any) -> list[Axes]:

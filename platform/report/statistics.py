@@ -69,7 +69,7 @@ def rank_agreement(promise: Sequence[float] | np.ndarray, value: Sequence[float]
     return Agreement(tau, _interval(tau, math.sqrt(0.437 / (n - 4))), rho, of_rho, n)
 
 
-def spearman(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> float:
+def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
     """Spearman's rho of the pairs that are finite on both sides; NaN if there is no `variation`."""
     x, y = finite_pairs(x, y)
     return float(spearmanr(x, y).statistic) if variation(x, y) else math.nan
@@ -81,7 +81,7 @@ def kendall(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) ->
     return float(kendalltau(x, y).statistic) if variation(x, y) else math.nan
 
 
-def pearson(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> float:
+def pearson(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
     """Pearson's correlation of the pairs that are finite on both sides; NaN if there is no `variation`."""
     x, y = finite_pairs(x, y)
     return float(np.corrcoef(x, y)[0, 1]) if variation(x, y) else math.nan

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from archray_test_report import write_run
 
-from archray.platform.methods.hnas.figures import PenaltyScale, in_percent, plane, quantile_scale, spans
-from archray.platform.methods.hnas.tables import Objective, usable_pool
+from archray.platform.methods.hnas.figures import quantile_scale, spans
+from archray.platform.methods.hnas.tables import Objective, PenaltyScale, in_percent, plane, usable_pool
 from archray.platform.quantities import duration, quantity_of, significant
 from archray.plurals import count
 from archray.searchers.hnas.objective import Pool, lowest, objective

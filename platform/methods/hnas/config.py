@@ -22,7 +22,7 @@ KAPPA = "kappa"
 
 
 class HNASOptions(Settings):
-    """What `HNASSearch` is told; see there.
+    """Options of `HNASSearch`.
 
     Fields:
         proxy: the training-free metric M of Eq. 7.7: a name (`archray list proxies`), or path.py:function.
@@ -89,7 +89,7 @@ class HNASConfig(PooledConfig):
         return (self.search.proxy, KAPPA)
 
 
-_OWN: Mapping[str, Values] = {
+_PRESETS: Mapping[str, Values] = {
     "smoke": {
         "pool": {"size": 12},
         "search": {"budget": 3},
@@ -111,7 +111,7 @@ HNAS = Method(
     config=HNASConfig,
     recipe_at="archray.platform.methods.hnas.stages:RECIPE",
     streams=True,
-    presets={preset: merge(TRAININGS[preset], SCORINGS[preset], own) for preset, own in _OWN.items()},
+    presets={preset: merge(TRAININGS[preset], SCORINGS[preset], values) for preset, values in _PRESETS.items()},
     flags={
         "proxy": "search.proxy",
         "budget": "search.budget",

@@ -1,4 +1,4 @@
-"""The trials of an HNAS search, as a table: the trainings by value, and every question of the optimiser as asked."""
+"""The report of HNAS: headline, why the architecture was chosen, the table of trials. Shu 2022, ch. 7, Eq. 7.7."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from archray.platform.methods.hnas.figures import MEANING, PenaltyScale, in_percent, landscape_section, pool_section
+from archray.platform.methods.hnas.figures import landscape_section, pool_section
 from archray.platform.methods.hnas.tables import (
     ASKED,
     POOL,
     VALUE,
     Objective,
+    PenaltyScale,
     best_trial,
+    in_percent,
     names_of,
     objective_of,
     rank,
@@ -25,23 +27,12 @@ from archray.platform.methods.hnas.tables import (
     usable_pool,
     values_by_architecture,
 )
-from archray.platform.methods.report import list_trials, pool_bounds_section
+from archray.platform.methods.report import list_trials, network_headline, network_sections, pool_bounds_section
 from archray.platform.quantities import MISSING, as_float, significant
-from archray.platform.report.cell import cell_section
-from archray.platform.report.cost_sections import cost_sections
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
 from archray.platform.report.figures import figure
-from archray.platform.report.page import Card, Headline, MakeSection, network_size
-from archray.platform.report.run_sections import (
-    Tables,
-    accuracy_cards,
-    accuracy_lead,
-    comparison_section,
-    failed,
-    failures_section,
-    manifest_section,
-    repeats_section,
-)
+from archray.platform.report.page import Card, Headline
+from archray.platform.report.run_sections import Tables, accuracy_cards
 from archray.platform.report.section import (
     Column,
     Section,
@@ -49,17 +40,26 @@ from archray.platform.report.section import (
     failures,
     flags,
     folded,
-    names_section,
     numbers,
     numeric,
     paragraphs,
     table,
 )
+from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
 from archray.plurals import count
 from archray.searchers.hnas.objective import Pool
+
+_text = texts_of(__package__)
+_TABLES: Tables = {
+    "scoring the pool": POOL,
+    "search": ASKED,
+    "final training": ("final", TRIALS),
+    "random architectures": ("baseline", TRIALS),
+}
+_CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both=OWN_SCHEDULE, names_of=names_of)
 
 
 def trials_section(run: Run[Any]) -> Section | None:
@@ -71,15 +71,16 @@ def trials_section(run: Run[Any]) -> Section | None:
     scale = None if pool is None or objective is None else PenaltyScale(pool, objective)
     trials = _Trials(frame, names, scale)
     again = flags(frame, "repeat")
-    text, everything = f"{count(int((~again).sum()), 'training')}, the best first.", ""
-    if again.any():
-        text += (
-            f" The optimiser asked {count(len(frame), 'question')}; {int(again.sum())} of them selected an "
-            "architecture whose value was known already, and cost nothing."
-        )
-        everything = folded("All questions, as they were asked", trials.table(again | ~again, by_value=False))
-    text += f" {MEANING}" if trials.with_share else ""
-    return Section("trials", "Trials of the search", paragraphs([text]) + trials.table(~again) + everything)
+    everything = folded("All questions, as they were asked", trials.table(again | ~again, by_value=False))
+    text = _text(
+        "trials",
+        trainings=int((~again).sum()),
+        questions=len(frame),
+        repeats=int(again.sum()),
+        with_share=trials.with_share,
+    )
+    content = paragraphs([text]) + trials.table(~again) + (everything if again.any() else "")
+    return Section("trials", "Trials of the search", content)
 
 
 @dataclass(frozen=True)
@@ -106,11 +107,11 @@ class _Trials:
         names = frame["architecture"] if "architecture" in frame else pd.Series(MISSING, index=frame.index)
         mu, nu, values = numbers(frame, "mu"), numbers(frame, "nu"), numbers(frame, "value")
         best, rows = best_trial(frame), []
-        kept = [i for i in range(len(frame)) if shown[i]]
+        places = [i for i in range(len(frame)) if shown[i]]
         if by_value:
             worth = values.where(reasons.isna()).fillna(-np.inf)
-            kept.sort(key=lambda i: -worth[i])
-        for i in kept:
+            places.sort(key=lambda i: -worth[i])
+        for i in places:
             number = MISSING if again[i] else "given" if pd.isna(order[i]) else int(order[i])
             row: list[object] = [self.names.of(names[i]), VALUE.bare(values[i]), number]
             if self.with_share and self.scale is not None:
@@ -123,21 +124,9 @@ class _Trials:
             columns,
             rows,
             label="The trials of the search",
-            marked=kept.index(best) if best in kept else None,
-            faint=frozenset(place for place, i in enumerate(kept) if again[i]),
+            marked=places.index(best) if best in places else None,
+            faint=frozenset(place for place, i in enumerate(places) if again[i]),
         )
-
-
-# What a search by HNAS shows: its report, and its trials in the terminal.
-
-
-_TABLES: Tables = {
-    "scoring the pool": POOL,
-    "search": ASKED,
-    "final training": ("final", TRIALS),
-    "random architectures": ("baseline", TRIALS),
-}
-_CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both=OWN_SCHEDULE, names_of=names_of)
 
 
 @figure(height=CURVES_HEIGHT)
@@ -151,42 +140,33 @@ def curves_section(run: Run[Any]) -> Section:
     return _CURVES.section(run, hnas_training_curves(run))
 
 
-# Why this architecture: its place in the pool and among the trials. Shu 2022, Eq. 7.7
-
-
 def choice_section(run: Run[Any]) -> Section | None:
     """How HNAS came to its choice. Nothing for a run that found nothing."""
     names, run = names_of(run), run.best
     asked, objective = run.table(*ASKED), objective_of(run)
-    best, known = best_trial(asked), values_by_architecture(asked)
-    if run.found is None or best is None or objective is None or not known:
+    best, values = best_trial(asked), values_by_architecture(asked)
+    if run.found is None or best is None or objective is None or not values:
         return None
     pool = usable_pool(run)
-    sentences, body = [_why(asked, names.of(run.architecture), known)], ""
+    sentences, body = [_choice(asked, names.of(run.architecture), sorted(values.values(), reverse=True))], ""
     if pool is not None and (row := row_of(pool, run.architecture)) is not None:
-        scoring = (
-            f"All {count(len(pool), 'architecture')} of the pool were scored on one batch, untrained: M is "
-            f"{run.config.proxy}, κ the condition number of the neural tangent kernel. The objective κ/M + μ "
-            "F(M² − ν) asks for a small κ/M and an M near √ν. The table has this architecture's place in the pool."
-        )
-        sentences.insert(0, scoring)
+        sentences.insert(0, _text("scoring", size=len(pool), metric=run.config.proxy))
         body = _ranks(pool, objective, row, asked.iloc[best])
     return Section("choice", "Why this one", paragraphs(sentences) + body)
 
 
-def _why(asked: pd.DataFrame, name: object, known: dict[str, float]) -> str:
-    values = sorted(known.values(), reverse=True)
-    text = (
-        "What μ and ν should be, the score itself cannot say: a Bayesian optimiser tried values, and for each the "
-        "objective's best architecture, or its best not known yet, was trained. Of "
-        f"{count(len(known), 'architecture')} trained, {name} has the highest {VALUE.label}, {VALUE.show(values[0])}"
+def _choice(asked: pd.DataFrame, name: object, values: list[float]) -> str:
+    """values: the best first."""
+    return _text(
+        "choice",
+        trained=len(values),
+        name=name,
+        label=VALUE.label,
+        best=VALUE.show(values[0]),
+        second=VALUE.show(values[1]) if len(values) > 1 else None,
+        median=VALUE.show(float(np.median(values))),
+        failures=int(failures(asked).notna().sum()),
     )
-    if len(values) > 1:
-        text += f", ahead of {VALUE.show(values[1])}; their median is {VALUE.show(float(np.median(values)))}"
-    failed = int(failures(asked).notna().sum())
-    if failed:
-        text += f". {count(failed, 'training')} failed and took no part"
-    return text + "."
 
 
 def _ranks(pool: Pool, objective: Objective, row: int, best: pd.Series) -> str:
@@ -208,44 +188,32 @@ def _ranks(pool: Pool, objective: Objective, row: int, best: pd.Series) -> str:
     return table(columns, rows, label="The scores of the found architecture in the pool")
 
 
-SECTIONS: tuple[MakeSection, ...] = (
-    cell_section,
-    comparison_section,
-    repeats_section,
+SECTIONS = network_sections(
     choice_section,
     landscape_section,
     pool_section,
     pool_bounds_section,
     curves_section,
     trials_section,
-    *cost_sections(names_of),
-    names_section(names_of, "architectures", "in the order of the value they were trained to"),
-    failures_section(_TABLES),
-    manifest_section,
+    tables=_TABLES,
+    names_of=names_of,
+    order="in the order of the value they were trained to",
 )
 
 
 def headline(run: Run[Any]) -> Headline:
     """The test accuracies, and how much was scored and trained for them."""
-    best_run = run.best
-    pool, asked = best_run.table(*POOL), best_run.table(*ASKED)
+    pool, asked = run.best.table(*POOL), run.best.table(*ASKED)
     cards, best = accuracy_cards(run), best_trial(asked)
     if best is not None:
         cards.append(Card("trial", VALUE.show(numbers(asked, "value")[best]), f"best search trial, {VALUE.label}"))
     trainings = int((~flags(asked, "repeat")).sum())
-    return Headline(
-        thing="architecture",
-        lead=accuracy_lead(run),
-        names=() if best_run.architecture is None else (best_run.architecture,),
-        cards=cards,
-        facts={
-            "Training-free metric": run.config.proxy,
-            "Scored architectures": count(len(pool), "in the pool", "in the pool") if len(pool) else None,
-            "Search": count(trainings, "training") if trainings else None,
-            "Network": network_size(best_run.table("final", TRIALS)),
-            "Failures": failed(run, _TABLES),
-        },
-    )
+    facts = {
+        "Training-free metric": run.config.proxy,
+        "Scored architectures": count(len(pool), "in the pool", "in the pool") if len(pool) else None,
+        "Search": count(trainings, "training") if trainings else None,
+    }
+    return network_headline(run, _TABLES, facts, cards=cards)
 
 
 def listings(run: Run[Any]) -> Sequence[Listing]:

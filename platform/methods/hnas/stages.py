@@ -29,9 +29,6 @@ from archray.searchers import HNASSearch
 MAX_CONCURRENT = 4  # more trials in flight than this, and the optimiser decides on too little
 
 
-# Stage 2: the search
-
-
 def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
     config, pool = context.config, (context.folder("pool") / POOL).uri
     options = config.search.model_dump() | {"proxy": config.proxy}

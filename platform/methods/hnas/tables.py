@@ -1,8 +1,10 @@
-"""What the tables of an HNAS run say: the pool and which of it each (mu, nu) selects, and what the trials came to."""
+"""Tables of an HNAS run: pool, the objective that ranks it, trials, the plane of (mu, nu). Shu 2022, Eq. 7.7."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from archray.errors import InvalidPool
-from archray.platform.quantities import quantity_of
+from archray.platform.quantities import MISSING, quantity_of
 from archray.platform.report.section import ShortNames, failures, flags, numbers, short_names
 from archray.platform.run.run import Run
-from archray.searchers.hnas.objective import Penalty, Pool, build_pool, objective
+from archray.searchers.hnas.objective import Penalty, Pool, PoolCoordinates, build_pool, distance, objective
 
 POOL = ("pool", "pool.parquet")
 ASKED = ("search", "asked.parquet")
@@ -61,9 +63,6 @@ def rank(pool: Pool, mu: float, nu: float, how: Objective) -> NDArray[np.float64
     return objective(pool.kappa, pool.metric, mu, nu, how.penalty, how.epsilon)
 
 
-# The trials
-
-
 def best_trial(asked: pd.DataFrame) -> int | None:
     """The row with the best value, the earliest of equals; None if there is no finite one."""
     values = numbers(asked, "value").where(failures(asked).isna() & ~flags(asked, "repeat"))
@@ -79,8 +78,8 @@ def trial_numbers(asked: pd.DataFrame) -> pd.Series:
 def names_of(run: Run[Any]) -> ShortNames:
     """The names of what was found, and of what the best repeat trained, by value; last what has none."""
     asked = run.best.table(*ASKED)
-    known = values_by_architecture(asked)
-    return short_names(run, (*sorted(known, key=lambda name: -known[name]), *asked.get("architecture", ())))
+    values = values_by_architecture(asked)
+    return short_names(run, (*sorted(values, key=lambda name: -values[name]), *asked.get("architecture", ())))
 
 
 def values_by_architecture(asked: pd.DataFrame) -> dict[str, float]:
@@ -88,6 +87,83 @@ def values_by_architecture(asked: pd.DataFrame) -> dict[str, float]:
     if "architecture" not in asked:
         return {}
     values = numbers(asked, "value").where(failures(asked).isna())
-    known = pd.DataFrame({"architecture": asked["architecture"], "value": values}).dropna()
-    known = known.drop_duplicates("architecture")
-    return dict(zip(known["architecture"], known["value"], strict=True))
+    rows = pd.DataFrame({"architecture": asked["architecture"], "value": values}).dropna()
+    rows = rows.drop_duplicates("architecture")
+    return dict(zip(rows["architecture"], rows["value"], strict=True))
+
+
+def asked_points(asked: pd.DataFrame) -> pd.DataFrame:
+    """The questions: `number` of the training, `mu`, `nu`, `repeat`, ...; the index is that of the trials."""
+    path = pd.DataFrame(
+        {
+            "number": trial_numbers(asked),
+            "mu": numbers(asked, "mu"),
+            "nu": numbers(asked, "nu"),
+            "failed": failures(asked).notna(),
+            "repeat": flags(asked, "repeat"),
+            "value": numbers(asked, "value"),
+            "architecture": asked.get("architecture"),
+        }
+    )
+    return path[(path["mu"] > 0) & (path["nu"] >= 0) & (path["number"].notna() | path["repeat"])]
+
+
+class PenaltyScale:
+    """Between mu and odds, what the penalty has for each part of kappa/M, over one pool (note H1)."""
+
+    def __init__(self, pool: Pool, how: Objective) -> None:
+        self._coordinates = PoolCoordinates(pool, how.penalty, (-2.0, 2.0))
+
+    def unit(self, nu: float) -> float:
+        """The mu at which both terms count alike."""
+        return float(10 ** self._coordinates.log10_unit(math.sqrt(nu)))
+
+    def odds(self, mu: float, nu: float) -> float:
+        """NaN without a mu and a nu."""
+        return mu / self.unit(nu) if mu > 0 and nu >= 0 else math.nan
+
+    def all_odds(self, mu: NDArray[np.float64], nu: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.array([self.odds(*pair) for pair in zip(mu, nu, strict=True)])
+
+
+def in_percent(odds: float) -> str:
+    """The share of the odds, in percent without its sign: `83`, `0.4`, `99.7`; a dash of NaN."""
+    if math.isnan(odds):
+        return MISSING
+    share, rest = 100 * odds / (1 + odds), 100 / (1 + odds)
+    if 1 <= share <= 99:
+        return f"{share:.0f}"
+    one_digit = Decimal(f"{min(share, rest):.1g}")  # of the smaller side: `99.997`, not `100`
+    return format(one_digit if share < 1 else 100 - one_digit, "f")
+
+
+ODDS = (0.01, 100.0)  # of the penalty, that a plane has at least: a share from 1 % to 99 %, the default of the search
+_GRID = 144  # points of the plane on either axis: finer than a region that can be seen
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Which architecture each (mu, nu) selects."""
+
+    root_nu: NDArray[np.float64]  # (w,) evenly spaced, in its logarithm if it does not begin at 0
+    odds: NDArray[np.float64]  # (h,) of the penalty, evenly spaced in their logarithm; see `PenaltyScale`
+    mu: NDArray[np.float64]  # (h, w) that have these odds at each nu
+    selected: NDArray[np.int64]  # (h, w) rows of the pool
+
+
+def plane(pool: Pool, how: Objective, odds: tuple[float, float] = ODDS) -> Plane:
+    """The plane of (odds, sqrt(nu)) over the bounds of both, by the objective that the search itself used."""
+    root_nu = (np.geomspace if how.root_nu_bounds[0] > 0 else np.linspace)(*how.root_nu_bounds, _GRID)
+    scale, rising = PenaltyScale(pool, how), np.geomspace(*odds, _GRID)
+    mu = rising[:, None] * np.array([scale.unit(root**2) for root in root_nu.tolist()])  # (h, w)
+    selected = np.empty(mu.shape, dtype=np.int64)
+    quotient = pool.kappa / (pool.metric + how.epsilon)
+    rising_quotient = np.argsort(quotient, kind="stable")
+    for j, root in enumerate(root_nu.tolist()):
+        far = distance(pool.metric[rising_quotient], root**2, how.penalty)
+        nearest = np.minimum.accumulate(np.concatenate([[np.inf], far[:-1]]))
+        rows = rising_quotient[far < nearest]  # no other row has both a smaller kappa/M and a smaller penalty
+        weights: Any = mu[:, j, None]
+        values = objective(pool.kappa[rows], pool.metric[rows], weights, root**2, how.penalty, how.epsilon)  # (h, rows)
+        selected[:, j] = rows[values.argmin(1)]
+    return Plane(root_nu, rising, mu, selected)

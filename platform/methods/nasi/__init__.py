@@ -1,1 +1,1 @@
-"""nasi."""
+"""NASI: its configuration, stages, presets and figures. Shu 2022, ch. 6."""

@@ -149,10 +149,7 @@ NASI = Method(
 )
 
 
-# What a table of trained architectures says of the architectures of a space.
-
-
-FEWEST = 3  # architectures that a correlation needs
+MIN_ROWS = 3  # architectures that a correlation needs
 
 
 @dataclass(frozen=True)
@@ -189,9 +186,9 @@ class TableValues:
                     f"expected a table of architectures of {space.name}, and {table.location} is of others ({error}); "
                     "give one of that space, or search the space that the table is of (--space)"
                 ) from error
-        if len(values) < FEWEST:
+        if len(values) < MIN_ROWS:
             raise InvalidInput(
-                f"expected {FEWEST} architectures or more, got {len(values)} in {table.location}; give a larger table"
+                f"expected {MIN_ROWS} architectures or more, got {len(values)} in {table.location}; give a larger table"
             )
         column = table.roles.result or str(table.roles.objective)
         return cls(table.location, table.space.file.checksum, column, table.mode, values)

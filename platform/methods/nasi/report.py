@@ -1,4 +1,4 @@
-"""What a run of NASI shows: what each seed found and why, its samples; the other sections have files of their own."""
+"""The report of NASI: headline, what each seed found, its samples, training curves. Shu 2022, chapter 6."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from archray.platform.methods.nasi.figures import accuracies_section, agreement_section, constants_section
-from archray.platform.methods.nasi.tables import IN_TABLE, REWARD, NASISearchRow, searches
+from archray.platform.methods.nasi.tables import IN_TABLE, REWARD, searches
+from archray.platform.methods.report import network_headline, network_sections
 from archray.platform.methods.supernets.figures import selection_section
-from archray.platform.methods.supernets.tables import FOUND_CELLS, SELECTED, fates, names_of
+from archray.platform.methods.supernets.tables import FOUND_CELLS, SELECTED, names_of, outcomes_of
 from archray.platform.quantities import quantity_of, significant
-from archray.platform.report.cell import cell_section
-from archray.platform.report.cost_sections import cost_sections
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, TrainingCurves, Trainings
-from archray.platform.report.figures import FOUND, INK, MUTED, RANDOM, NothingToDraw, drawing, figure, tell_points
-from archray.platform.report.page import Headline, MakeSection, network_size
-from archray.platform.report.run_sections import (
-    Tables,
-    accuracy_cards,
-    accuracy_lead,
-    comparison_section,
-    failed,
-    failures_section,
-    manifest_section,
-    repeats_section,
+from archray.platform.report.figures import (
+    FOUND,
+    INK,
+    MUTED,
+    RANDOM,
+    NothingToDraw,
+    figure,
+    figure_section,
+    tell_points,
 )
-from archray.platform.report.section import Column, Section, captioned, names_section, numeric, paragraphs, table
+from archray.platform.report.page import Headline
+from archray.platform.report.run_sections import Tables
+from archray.platform.report.section import Column, Section, numeric, paragraphs, table
+from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
@@ -37,6 +37,7 @@ from archray.trainables.spaces import get_space
 from archray.trainables.spaces.darts import DARTS
 from archray.trainables.spaces.genotypes import CELLS, cell_shape
 
+_text = texts_of(__package__)
 _TABLES: Tables = {
     "searches": ("search", FOUND_CELLS),
     "comparison of trace norms": ("agreement", TRIALS),
@@ -52,61 +53,52 @@ _CURVES = TrainingCurves(
 
 def headline(run: Run[Any]) -> Headline:
     """What was chosen of what the search seeds found, and its test accuracy; of repeats, of the best."""
-    best = run.best
-    nasi, done = run.config.nasi, len(searches(best))
-    return Headline(
-        thing="architecture",
-        lead=accuracy_lead(run),
-        names=() if best.architecture is None else (best.architecture,),
-        cards=accuracy_cards(run),
-        facts={
-            "Search": f"{count(done, 'search', 'searches')} of {count(nasi.steps, 'step')}" if done else None,
-            "Labels and inputs": f"{nasi.labels} and {nasi.inputs}"
-            + (f": {nasi.drawn_words}" if nasi.without_data else ""),
-            "Network": network_size(best.table("final", TRIALS)),
-            "Failures": failed(run, _TABLES),
-        },
-    )
+    nasi, ended = run.config.nasi, len(searches(run.best))
+    facts = {
+        "Search": f"{count(ended, 'search', 'searches')} of {count(nasi.steps, 'step')}" if ended else None,
+        "Labels and inputs": f"{nasi.labels} and {nasi.inputs}"
+        + (f": {nasi.drawn_words}" if nasi.without_data else ""),
+    }
+    return network_headline(run, _TABLES, facts)
 
 
 def found_section(run: Run[Any]) -> Section | None:
     """A row per search seed: what it found, and the trace norm beside its constraint. Nothing before the search."""
     names, run = names_of(run), run.best
-    rows, known = searches(run), fates(run)
+    rows, shapes = searches(run), _shapes(run)
     if not rows:
         return None
     columns = [Column("Architecture", "name"), Column("Reward", "number", "descending"), *numeric("Trace norm", "nu")]
-    shapes = _shapes(run, rows)
     columns += [Column(f"{cell} width × depth") for cell in CELLS] if shapes else []
     columns += [Column("Outcome"), Column("Seed", "number")]
-    cells = []
-    for number, row in enumerate(rows):
-        outcome = "chosen" if row.architecture == run.architecture else known.get(row.architecture, "")
-        values = [significant(value) for value in (row.reward, row.trace, row.nu)]
-        shape = shapes[number] if shapes else []
-        cells.append((names.of(row.architecture), *values, *shape, outcome, str(row.seed)))
-    text = "Nothing was trained. Each seed drew initial weights and architectures; its gradients at uniform "
-    text += "probabilities made one step, and what became most probable was found. The reward is the trace norm of the "
-    text += (
-        f"neural tangent kernel, less {significant(run.config.nasi.mu)} times what it has above nu; in the table it "
-    )
-    text += "is that of the most probable sample, in units of random samples' mean trace norm."
-    if shapes:
-        text += " Width, in widths of a node, and depth are those of the thesis' section 4.2.2."
+    cells = [
+        (
+            names.of(row.architecture),
+            *map(significant, (row.reward, row.trace, row.nu)),
+            *(shapes[number] if shapes else []),
+            outcome,
+            str(row.seed),
+        )
+        for number, (row, outcome) in enumerate(zip(rows, _outcomes(run), strict=True))
+    ]
+    text = _text("searches_text", mu=run.config.nasi.mu, with_shapes=bool(shapes))
     marked = next((place for place, row in enumerate(rows) if row.architecture == run.architecture), None)
-    return Section(
-        "found-cells",
-        "What each seed found",
-        paragraphs([text]) + table(columns, cells, label="What each search seed found", marked=marked),
-    )
+    content = table(columns, cells, label="What each search seed found", marked=marked)
+    return Section("found-cells", "What each seed found", paragraphs([text]) + content)
 
 
-def _shapes(run: Run[Any], rows: Sequence[NASISearchRow]) -> list[list[str]]:
+def _outcomes(run: Run[Any]) -> list[str]:
+    """What became of what each search seed found."""
+    outcomes = outcomes_of(run)
+    return [outcomes.get(row.architecture, "") for row in searches(run)]
+
+
+def _shapes(run: Run[Any]) -> list[list[str]]:
     """Of each row width and depth of the two cells of DARTS; empty in other spaces."""
     space = get_space(run.space)
     if not isinstance(space, DARTS):
         return []
-    of_rows = [map(cell_shape, space.genotype(space.decode(row.architecture))) for row in rows]
+    of_rows = [map(cell_shape, space.genotype(space.decode(row.architecture))) for row in searches(run)]
     return [[f"{significant(shape.width)} × {shape.depth}" for shape in cells] for cells in of_rows]
 
 
@@ -128,8 +120,8 @@ def nasi_samples(run: Run[Any], canvas: Figure) -> None:
         axes.set_yscale("log")
     axes.set_xlabel("step")
     axes.set_ylabel("trace norm")
-    told = (f"step {step}: {significant(trace)}" for step, trace in zip(steps, best.traces, strict=True))
-    tell_points(axes, steps, best.traces, told)
+    texts = (f"step {step}: {significant(trace)}" for step, trace in zip(steps, best.traces, strict=True))
+    tell_points(axes, steps, best.traces, texts)
     canvas.legend(loc="outside upper left", ncols=4)
 
 
@@ -138,11 +130,15 @@ def samples_section(run: Run[Any]) -> Section | None:
     rows = searches(run.best)
     if not rows:
         return None
-    above = float((rows[0].traces > rows[0].nus).mean())
-    told = f"The trace norms of {count(len(rows[0].traces), 'sampled architecture')}"
-    shown = drawing("nasi-samples", nasi_samples(run), description=f"{told} by step, and nu.")
-    caption = f"{told} of the best seed, by step; {100 * above:.0f} % of them are above nu, where the penalty works."
-    return Section("samples", "What was sampled", captioned(shown, caption))
+    above = 100 * float((rows[0].traces > rows[0].nus).mean())
+    subject = f"The trace norms of {count(len(rows[0].traces), 'sampled architecture')}"
+    return figure_section(
+        "samples",
+        "What was sampled",
+        nasi_samples(run),
+        description=f"{subject} by step, and nu.",
+        caption=f"{subject} of the best seed, by step; {above:.0f} % of them are above nu, where the penalty works.",
+    )
 
 
 @figure(height=CURVES_HEIGHT)
@@ -156,10 +152,7 @@ def curves_section(run: Run[Any]) -> Section:
     return _CURVES.section(run, nasi_training_curves(run))
 
 
-SECTIONS: tuple[MakeSection, ...] = (
-    cell_section,
-    comparison_section,
-    repeats_section,
+SECTIONS = network_sections(
     found_section,
     samples_section,
     constants_section,
@@ -167,23 +160,16 @@ SECTIONS: tuple[MakeSection, ...] = (
     accuracies_section,
     selection_section,
     curves_section,
-    *cost_sections(names_of),
-    names_section(names_of, "architectures", "in the order of their reward"),
-    failures_section(_TABLES),
-    manifest_section,
+    tables=_TABLES,
+    names_of=names_of,
+    order="in the order of their reward",
 )
 
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
     """What every search seed found, the best reward first, and what became of it."""
-    rows, known = searches(run), fates(run)
-    listed = [
-        {
-            "outcome": "chosen" if row.architecture == run.architecture else known.get(row.architecture, ""),
-            REWARD: row.reward,
-            "found_trace": row.trace,
-            "architecture": row.architecture,
-        }
-        for row in rows
+    rows = [
+        {"outcome": outcome, REWARD: row.reward, "found_trace": row.trace, "architecture": row.architecture}
+        for row, outcome in zip(searches(run), _outcomes(run), strict=True)
     ]
-    return (Listing.of(f"found by the search seeds, by {quantity_of(REWARD).label}", listed),) if listed else ()
+    return (Listing.of(f"found by the search seeds, by {quantity_of(REWARD).label}", rows),) if rows else ()

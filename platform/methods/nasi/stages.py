@@ -1,4 +1,7 @@
-"""The stage that scores architectures of a table without training: NASI's trace norm and others. Shu 2022, 6.6.2."""
+"""NASI: searches at initialisation, comparisons of trace norms, and GAEA's stages after them.
+
+Shu 2022 (thesis), chapter 6; the scores of a table's architectures are of section 6.6.2.
+"""
 
 from __future__ import annotations
 
@@ -50,14 +53,14 @@ def _score(context: Context[NASIConfig], folder: Folder) -> None:
     table = TableValues.read(config.agreement_table, space)
     rng = np.random.default_rng(seed)
     size = min(config.agreement_rows, len(table.values))
-    drawn = rng.choice(list(table.values), size, replace=False).tolist()
-    selected = _selected(run.table("search", FOUND_CELLS), space)
+    sample = rng.choice(list(table.values), size, replace=False).tolist()
+    selections = _selections(run.table("search", FOUND_CELLS), space)
     proxy = ProxySettings(
         metrics=METRICS, batch_size=config.nasi.batch_size, seed=seed, augment=False, network=config.nasi.network
     )
     scores = score_in_shards(
         folder,
-        list(dict.fromkeys([*drawn, *(name for name in selected if name in table.values)])),
+        list(dict.fromkeys([*sample, *(name for name in selections if name in table.values)])),
         worker=NASIScorer,
         worker_kwargs={
             "nasi": settings_of(run),
@@ -72,7 +75,7 @@ def _score(context: Context[NASIConfig], folder: Folder) -> None:
         labels=context.labels(folder.name),
     )
     names = scores["architecture"]
-    folder.write_parquet(IN_TABLE, scores.assign(result=names.map(table.values), drawn=names.isin(drawn)))
+    folder.write_parquet(IN_TABLE, scores.assign(result=names.map(table.values), drawn=names.isin(sample)))
     folder.write_json(TABLE, table.described())
     context.say(
         f"{count(len(scores), 'architecture')} of {table.location} scored, {count_failures(scores)} of them with a "
@@ -80,13 +83,13 @@ def _score(context: Context[NASIConfig], folder: Folder) -> None:
     )
 
 
-def _selected(found: pd.DataFrame, space: Space) -> list[str]:
+def _selections(cells: pd.DataFrame, space: Space) -> list[str]:
     """The canonical forms of what the seeds found, and of what other constants select from the same gradients."""
-    named = [found["architecture"]] if "architecture" in found else []
-    if "constants" in found:
-        of_seeds = found["constants"].dropna().map(json.loads)
-        named += [pd.Series([each["architecture"] for each in tried], dtype=object) for tried in of_seeds]
-    names = pd.concat(named).dropna().unique() if named else []
+    columns = [cells["architecture"]] if "architecture" in cells else []
+    if "constants" in cells:
+        of_seeds = cells["constants"].dropna().map(json.loads)
+        columns += [pd.Series([row["architecture"] for row in rows], dtype=object) for rows in of_seeds]
+    names = pd.concat(columns).dropna().unique() if columns else []
     return [canonical_string(space, name) for name in names]
 
 
@@ -103,9 +106,6 @@ TABLE_STAGE = WorkStage[NASIConfig](
         else "none"
     ),
 )
-
-
-# What NASI does: searches at initialisation, and GAEA's stages after them. Shu 2022 (thesis), chapter 6.
 
 
 def _amount(config: NASIConfig) -> str:
@@ -140,10 +140,10 @@ def _write_found(context: Context[NASIConfig], folder: Folder, run: TuneRun) -> 
     trials = run.trials
     names = ("found_trace", REWARD, "nu", "distribution", "samples", "constants")
     columns = {name: trials.get(name, math.nan) for name in names}
-    found = trials[["trial_id", "seed"]].assign(
+    cells = trials[["trial_id", "seed"]].assign(
         architecture=trials.get("architecture"), **columns, failure=reasons(trials)
     )
-    write_found(context, folder, found, REWARD)
+    write_found(context, folder, cells, REWARD)
 
 
 def _agreement_settings(context: Context[NASIConfig]) -> NASIAgreementSettings:

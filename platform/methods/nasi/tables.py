@@ -43,12 +43,12 @@ class NASISearchRow:
 
 def searches(run: Run[Any]) -> list[NASISearchRow]:
     """The searches that ended without a failure, the best first, as they are compared."""
-    found = run.table("search", FOUND_CELLS)
-    if REWARD not in found:  # empty, or of another method
+    cells = run.table("search", FOUND_CELLS)
+    if REWARD not in cells:  # empty, or of another method
         return []
-    found = found[failures(found).isna()].sort_values(REWARD, ascending=False, kind="stable")
+    cells = cells[failures(cells).isna()].sort_values(REWARD, ascending=False, kind="stable")
     rows = []
-    for row in found.to_dict("records"):
+    for row in cells.to_dict("records"):
         samples = json.loads(row["samples"])
         rows.append(
             NASISearchRow(

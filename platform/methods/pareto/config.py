@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator
@@ -91,7 +92,7 @@ class SeveralObjectivesConfig(PlainConfig):
 
 
 class NSGA2Options(PlainOptions):
-    """What `NSGA2Search` is told; see there.
+    """Options of `NSGA2Search`.
 
     Fields:
         population: how many are drawn at random first, and of how many parents are chosen, N.
@@ -130,8 +131,6 @@ class ParetoPoolConfig(SeveralObjectivesConfig, RankSurrogateConfig):
 
     @staticmethod
     def _held(pool: str) -> tuple[str, ...]:
-        from pathlib import Path
-
         if not Path(pool).is_file():
             return ()  # which `check` says
         from archray.searchers.pool_file import PoolFile

@@ -1,4 +1,4 @@
-"""The set that a search with several objectives ends with: the front, its members, the hypervolume by trainings."""
+"""Recipes and report of searches with several objectives: the front, its members, the hypervolume by trainings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from archray.platform.engine.stage import Stage
-from archray.platform.methods.pareto import searchers as searchers
+from archray.platform.methods.pareto import searchers
 from archray.platform.methods.pareto.stages import MEMBERS_STAGE, PARETO_STAGE, ObjectiveTable, objective_table
 from archray.platform.methods.plain.report import best_so_far_section, names_of
 from archray.platform.methods.plain.stages import plain_recipe
@@ -27,14 +27,17 @@ from archray.platform.report.figures import (
     drawing,
     few_ticks,
     figure,
+    figure_section,
     tell_points,
 )
 from archray.platform.report.section import Column, Section, captioned, numeric, table
+from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import PARETO
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing, front_of
 from archray.plurals import count
 
+_text = texts_of(__package__)
 _RESULTS = ("test_accuracy", "result")  # of a member in full: of its final trainings, or of a table
 _NUMBERED = 12  # members that a panel numbers; of more of them those alone that were trained in full
 
@@ -57,27 +60,29 @@ def pareto_front(run: Run[Any], canvas: Figure) -> None:
     values = objectives.table[objectives.key].to_numpy() * quantity.factor
     front = front_of(run.best.folder)
     member = objectives.table["number"].map(front.set_index("number")["member"])  # NaN of what is none
-    chosen = member.notna().to_numpy()
+    members = member.notna().to_numpy()
     full = objectives.table["number"].isin(front["number"][_in_full(run.best, front)]).to_numpy()
-    panels = canvas.subplots(1, len(objectives.costs), sharey=True, squeeze=False)[0]
+    columns = canvas.subplots(1, len(objectives.costs), sharey=True, squeeze=False)[0]
     texts = [names.of(name) for name in objectives.table["architecture"]]
-    for axes, column in zip(panels, objectives.costs, strict=True):
+    for axes, column in zip(columns, objectives.costs, strict=True):
         costs = objectives.table[column].to_numpy()
-        axes.scatter(costs[~chosen], values[~chosen], s=18, color=TRIAL, alpha=0.75, linewidth=0)
-        order = np.flatnonzero(chosen)[np.argsort(costs[chosen], kind="stable")]
+        axes.scatter(costs[~members], values[~members], s=18, color=TRIAL, alpha=0.75, linewidth=0)
+        order = np.flatnonzero(members)[np.argsort(costs[members], kind="stable")]
         if len(objectives.costs) == 1:
             axes.step(costs[order], values[order], where="post", color=FOUND, linewidth=2)
-        for which, fill in ((chosen & full, FOUND), (chosen & ~full, SURFACE)):
+        for which, fill in ((members & full, FOUND), (members & ~full, SURFACE)):
             axes.scatter(costs[which], values[which], s=30, color=fill, edgecolors=FOUND, linewidth=1.5, zorder=3)
         for place in order[full[order] | (len(order) <= _NUMBERED)]:
             _number(axes, costs[place], values[place], int(member[place]))
-        told = zip(texts, values, costs, strict=True)
-        labels = [f"{text}\n{quantity.bare(v / quantity.factor)}, {column} {significant(c)}" for text, v, c in told]
+        labels = [
+            f"{text}\n{quantity.bare(value / quantity.factor)}, {column} {significant(cost)}"
+            for text, value, cost in zip(texts, values, costs, strict=True)
+        ]
         tell_points(axes, costs, values, labels)
         few_ticks(axes, 6)
         axes.margins(x=0.05 + 0.03 * len(objectives.costs))  # room for a number at the left
         axes.set(xlabel=column)
-    panels[0].set(ylabel=quantity.axis)
+    columns[0].set(ylabel=quantity.axis)
 
 
 def _number(axes: Axes, x: float, y: float, member: int) -> None:
@@ -112,8 +117,6 @@ def set_section(run: Run[Any]) -> Section | None:
     objectives = objective_table(run)
     quantity, full = quantity_of(objectives.key), _in_full(run, front)
     result = next((name for name in _RESULTS if name in front), None)
-    described = f"{count(len(front), 'architecture')} of {len(objectives.table)} that no other betters in everything."
-    canvas = drawing("front", pareto_front(run), description=described)
     columns = [*numeric("Member"), Column("Architecture", "name")]
     columns += numeric(quantity.heading, *objectives.costs)
     columns += numeric(*([quantity_of(result).heading] if result else []), "No.", "Hypervolume it adds")
@@ -129,8 +132,16 @@ def set_section(run: Run[Any]) -> Section | None:
         )
         for row in front.to_dict("records")
     ]
-    body = table(columns, rows, label="The set", faint=frozenset(np.flatnonzero(~full)))
-    return Section("pareto", "The set", captioned(canvas + body, f"{described} {_explained(run, full)}"))
+    described = f"{count(len(front), 'architecture')} of {len(objectives.table)} that no other betters in everything."
+    front_table = table(columns, rows, label="The set", faint=frozenset(np.flatnonzero(~full)))
+    explanation = _text(
+        "set",
+        on_table=run.config.on_table,
+        members=", ".join(map(str, np.flatnonzero(full) + 1)) or "none",
+        complete=bool(full.all()),
+    )
+    content = drawing("front", pareto_front(run), description=described) + front_table
+    return Section("pareto", "The set", captioned(content, f"{described} {explanation}"))
 
 
 def _tested(row: Mapping[Any, Any], result: str) -> str:
@@ -138,22 +149,6 @@ def _tested(row: Mapping[Any, Any], result: str) -> str:
     quantity, deviation = quantity_of(result), row.get(f"{result}_std")
     spread = Spread(float(row[result]), None if pd.isna(deviation) else float(deviation), 1)
     return quantity.bare(row[result]) if pd.isna(deviation) else quantity.spread(spread).removesuffix(" %")
-
-
-def _explained(run: Run[Any], full: pd.Series) -> str:
-    """What the figure and the table of the set show, and how to have more of it."""
-    numbers = ", ".join(map(str, np.flatnonzero(full) + 1))
-    text = "Each is better than every other in one objective at least; the numbers are those of the table. "
-    if run.config.on_table:
-        text += f"Filled, and dark in the table: what was looked up in the end ({numbers or 'none'})."
-    else:
-        text += (
-            f"Filled, and dark in the table: those that had the final training ({numbers or 'none'}); archray export "
-        )
-        text += "--member writes one of them"
-        text += "." if full.all() else ", and archray resume --final-members all trains the others."
-    text += " The last column: how much smaller the set's hypervolume would be without it, up to a tenth of each "
-    return text + "objective's range beyond the worst training."
 
 
 def set_listings(run: Run[Any]) -> Sequence[Listing]:
@@ -174,12 +169,10 @@ def hypervolume_section(run: Run[Any]) -> Section | None:
         return None
     volumes = objective_table(run.best).hypervolumes()
     reached = 1 + int(np.argmax(volumes >= 0.95))
-    described = f"After {count(reached, 'training')} of {len(volumes)} the hypervolume was 95 % of the last."
-    content = drawing("hypervolume", pareto_hypervolume(run), description=described)
-    return Section("hypervolume", "Hypervolume by trainings", captioned(content, described))
-
-
-# What a search with several objectives does: a plain search, the set it ends with, and final trainings of members.
+    text = f"After {count(reached, 'training')} of {len(volumes)} the hypervolume was 95 % of the last."
+    return figure_section(
+        "hypervolume", "Hypervolume by trainings", pareto_hypervolume(run), description=text, caption=text
+    )
 
 
 _AFTER: Mapping[str, Sequence[Stage[Any]]] = {"search": [PARETO_STAGE], "final": [MEMBERS_STAGE]}

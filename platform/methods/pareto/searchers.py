@@ -58,8 +58,8 @@ def pareto_pool(problem: BenchProblem, budget: int, seed: int, options: Options)
 
 def _further(problem: BenchProblem, options: Options) -> tuple[list[str], dict[str, Any]]:
     """The objectives beside the metric, and the other options."""
-    named = options.get("further") or [f"-{cost}" for cost in problem.costs]
-    if not named:
+    objectives = options.get("further") or [f"-{cost}" for cost in problem.costs]
+    if not objectives:
         raise InvalidInput("expected a table with costs, for objectives beside its own; import it with --costs")
-    further = named.split(";") if isinstance(named, str) else list(named)
+    further = objectives.split(";") if isinstance(objectives, str) else list(objectives)
     return further, {key: value for key, value in options.items() if key != "further"}

@@ -1,4 +1,4 @@
-"""The stage that keeps of a search's trainings those that no other betters."""
+"""Stages of a search with several objectives: the front of its trainings, and final trainings of its members."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ class ObjectiveTable:
     def of(cls, trials: Trials, costs: tuple[str, ...]) -> ObjectiveTable:
         columns = [trials.losses.to_numpy(dtype=float), *(trials.table[name].to_numpy(dtype=float) for name in costs)]
         losses = np.stack(columns, axis=1)
-        known = np.isfinite(losses).all(axis=1)
+        finite = np.isfinite(losses).all(axis=1)
         table = trials.table.assign(number=np.arange(1, len(losses) + 1))
-        kept = table.loc[known, ["architecture", "number", trials.key, *costs]].reset_index(drop=True)
-        return cls(kept, trials.key, costs, losses[known])
+        rows = table.loc[finite, ["architecture", "number", trials.key, *costs]].reset_index(drop=True)
+        return cls(rows, trials.key, costs, losses[finite])
 
     @property
     def reference(self) -> FloatArray:
@@ -124,10 +124,9 @@ PARETO_STAGE = WorkStage[SeveralObjectivesConfig](
 )
 
 
-# The stage that trains members of the set in full, spread along it, beside the most accurate one.
+# Final trainings of members of the set, spread along it, beside the most accurate one.
 
-
-_OWN = "model-"  # and the number of a training: the folder of a member's model
+_PREFIX = "model-"  # and the number of a training: the folder of a member's model
 _MEANS = ("parameters", "multiply_adds")  # of the final trainings
 _COLUMNS = ["number", "architecture", "test_accuracy", "test_accuracy_std", *_MEANS, "failure", "model", "settings"]
 _NAMED = ["number", "architecture"]
@@ -137,11 +136,8 @@ def chosen_members(run: Run[SeveralObjectivesConfig]) -> pd.DataFrame:
     """The members that the configuration asks for, in the order in which more of them would be taken."""
     front, objectives = front_of(run.folder), objective_table(run)
     places = pd.Index(objectives.table["number"]).get_indexer(front["number"])
-    order, asked = spread_order(objectives.losses[places]), run.config.final_members
-    return front.iloc[order if asked == "all" else order[:asked]]
-
-
-# By training
+    order, number = spread_order(objectives.losses[places]), run.config.final_members
+    return front.iloc[order if number == "all" else order[:number]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,9 +169,9 @@ def _trained_before(context: Context[SeveralObjectivesConfig], folder: Folder) -
 
 def _left(context: Context[SeveralObjectivesConfig], folder: Folder) -> pd.DataFrame:
     """The chosen members that nothing has trained yet; the stage before has trained what was found."""
-    chosen = chosen_members(context.run)
+    members = chosen_members(context.run)
     trained = [context.run.architecture, *_trained_before(context, folder)["architecture"]]
-    return chosen.loc[~chosen["architecture"].isin(trained), _NAMED]
+    return members.loc[~members["architecture"].isin(trained), _NAMED]
 
 
 def _plan(context: Context[SeveralObjectivesConfig], tuned: Folder) -> TrialPlan | None:
@@ -201,7 +197,7 @@ def _finish(context: Context[SeveralObjectivesConfig], folder: Folder, tuned: Tu
 
 
 def _model_of(number: int) -> str:
-    return f"{_OWN}{number:03d}"
+    return f"{_PREFIX}{number:03d}"
 
 
 def _write_members(context: Context[SeveralObjectivesConfig], folder: Folder) -> None:
@@ -211,20 +207,20 @@ def _write_members(context: Context[SeveralObjectivesConfig], folder: Folder) ->
     trials = pd.DataFrame(columns=["architecture"])
     if folder.exists(TRIALS):
         trials, curves = folder.read_parquet(TRIALS), folder.read_parquet(CURVES)
-        known = {*before["architecture"], *left["architecture"]}
-        trials = trials[trials["architecture"].isin(known) & trials["seed"].isin(_seeds(context))]
+        members = {*before["architecture"], *left["architecture"]}
+        trials = trials[trials["architecture"].isin(members) & trials["seed"].isin(_seeds(context))]
         trials = trials.drop_duplicates(["architecture", "seed"], keep="last").reset_index(drop=True)
         folder.write_parquet(TRIALS, trials)
         folder.write_parquet(CURVES, curves[curves["trial_id"].isin(trials["trial_id"])].reset_index(drop=True))
     settings, front = _settings(context.config), front_of(run.folder)
     rows = [_row(trials, number, name, f"{folder.name}/{_model_of(number)}") for number, name in _pairs(left)]
-    found = front[front["architecture"] == run.architecture]
-    rows += [_row(run.table("final", TRIALS), number, name, MODEL) for number, name in _pairs(found)]
+    best = front[front["architecture"] == run.architecture]
+    rows += [_row(run.table("final", TRIALS), number, name, MODEL) for number, name in _pairs(best)]
     new = pd.DataFrame([{**row, "settings": settings} for row in rows], columns=_COLUMNS)
     table = pd.concat([before, new], ignore_index=True) if len(before) else new
     folder.write_parquet(MEMBERS, table)
     for name in folder.folders():  # last: of what was trained with other settings
-        if name.startswith(_OWN) and f"{folder.name}/{name}" not in set(table["model"]):
+        if name.startswith(_PREFIX) and f"{folder.name}/{name}" not in set(table["model"]):
             (folder / name).remove()
 
 
@@ -234,26 +230,23 @@ def _pairs(table: pd.DataFrame) -> Iterable[tuple[int, str]]:
 
 def _row(trials: pd.DataFrame, number: int, architecture: str, model: str) -> dict[str, Any]:
     """What the final trainings of a member came to. model: where the best of them lies, if one has ended well."""
-    own = trials[trials["architecture"] == architecture]
-    reasons = failures(own).dropna()
-    tested = Spread.of(numbers(own, "test_accuracy"))
+    trials = trials[trials["architecture"] == architecture]
+    reasons = failures(trials).dropna()
+    tested = Spread.of(numbers(trials, "test_accuracy"))
     row: dict[str, Any] = {"number": number, "architecture": architecture}
-    row |= {name: numbers(own, name).mean() for name in _MEANS}
+    row |= {name: numbers(trials, name).mean() for name in _MEANS}
     if tested is None:
         return row | {"failure": "no reason was recorded" if reasons.empty else str(reasons.iloc[0])}
     return row | {"test_accuracy": tested.mean, "test_accuracy_std": tested.deviation, "model": model}
 
 
-# By a table
-
-
 def _members_of_table(context: Context[Any], folder: Folder, table: Table) -> None:
     """What the table says of the chosen members."""
-    chosen = chosen_members(context.run)
-    trials = with_costs(context, results_of_table(table, chosen["architecture"]))
+    members = chosen_members(context.run)
+    trials = with_costs(context, results_of_table(table, members["architecture"]))
     folder.write_parquet(TRIALS, trials)
-    folder.write_parquet(MEMBERS, chosen[_NAMED].reset_index(drop=True).assign(result=trials[RESULT]))
-    context.say(f"{count(len(chosen), 'member')} looked up in the table")
+    folder.write_parquet(MEMBERS, members[_NAMED].reset_index(drop=True).assign(result=trials[RESULT]))
+    context.say(f"{count(len(members), 'member')} looked up in the table")
 
 
 def _amount(config: SeveralObjectivesConfig) -> str:

@@ -1,4 +1,4 @@
-"""The configurations of the plain searches that look at a pool of scored architectures first."""
+"""Configurations, presets and flags of the plain searches: one searcher, and a short training of each trial."""
 
 from __future__ import annotations
 
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from archray.searchers.exterior_penalty import ExteriorPenalty
     from archray.trainables.tabular import Table
 
-# The configurations of the plain searches over networks: one searcher, and a short training of each trial.
-
 
 class PlainOptions(Settings):
-    """What the searcher of a plain search is told; see there.
+    """Options of the searcher of a plain search.
 
     Fields:
         budget: trainings of the search.
@@ -40,7 +38,7 @@ class PlainConfig(TrainedSearchConfig):
     """The configuration of a plain search.
 
     Fields:
-        search: what the searcher is told.
+        search: options of the searcher.
         train: the short training that gives a trial its value.
     """
 
@@ -65,7 +63,7 @@ class PlainConfig(TrainedSearchConfig):
 
     @property
     def searcher_options(self) -> dict[str, Any]:
-        """What the searcher is told beside the budget."""
+        """Options of the searcher beside the budget."""
         return self.search.model_dump(exclude={"budget"}, exclude_none=True)
 
     def check(self) -> None:
@@ -105,11 +103,8 @@ class RandomConfig(PlainConfig):
     method: Literal["random"] = "random"
 
 
-# Those that learn from results
-
-
 class EvolutionOptions(PlainOptions):
-    """What `RegularizedEvolution` is told; see there.
+    """Options of `RegularizedEvolution`.
 
     Fields:
         population: how many are alive, P: the first of them are drawn at random. 10 in Dong and Yang's program (2020),
@@ -143,7 +138,7 @@ class EvolutionConfig(PlainConfig):
 
 
 class LocalSearchOptions(PlainOptions):
-    """What `LocalSearch` is told; see there.
+    """Options of `LocalSearch`.
 
     Fields:
         initial: how many are drawn at random before a climb begins, from the best of them.
@@ -163,7 +158,7 @@ class LocalSearchConfig(PlainConfig):
 
 
 class ReinforceOptions(PlainOptions):
-    """What `ReinforceSearch` is told; see there.
+    """Options of `ReinforceSearch`.
 
     Fields:
         learning_rate: of Adam, for the logits of the policy.
@@ -181,9 +176,6 @@ class ReinforceConfig(PlainConfig):
 
     method: Literal["reinforce"] = "reinforce"
     search: ReinforceOptions = ReinforceOptions()
-
-
-# Those that end trainings early
 
 
 class RungOptions(Settings):
@@ -245,7 +237,7 @@ class AshaConfig(PlainConfig):
 
 
 class BOHBOptions(PlainOptions):
-    """What `BOHBSearch` is told; see there.
+    """Options of `BOHBSearch`.
 
     Fields:
         top_n_percent: of the results at a rung, how many make the density of the good ones; at least one more than the
@@ -279,7 +271,7 @@ class BOHBConfig(AshaConfig):
 
 
 class PoolOptions(PlainOptions):
-    """What a search by one training-free metric is told.
+    """Options of a search by one training-free metric.
 
     Fields:
         proxy: the metric, a name (`archray list proxies`) or path.py:function; of a pool that was scored elsewhere any
@@ -340,7 +332,7 @@ class ZeroCostConfig(PlainConfig, PooledConfig):
 
 
 class WarmStartOptions(PoolOptions, EvolutionOptions):
-    """What an evolution is told that begins with the best of a pool."""
+    """Options of an evolution that starts with the best of a pool."""
 
     budget: int = Field(100, ge=1)
 
@@ -357,8 +349,7 @@ class WarmStartConfig(ZeroCostConfig):
         check_population(self.search.population, self.search.budget)
 
 
-# The plain searches: an entry each, with its presets and flags. One more is an entry here and one in the recipes.
-
+# An entry for each plain search, with its presets and flags. A new one needs a recipe in `stages`, too.
 
 _AT = "archray.platform.methods.plain"
 _OWN: Mapping[str, Values] = {
@@ -430,8 +421,10 @@ def plain_method(
 def _own(name: str, config: type[PlainConfig], of_pool: bool = False, **fields: Any) -> Method:
     """One of archray's own, whose recipe is called as the method is."""
     fields["serves"] = serves
-    own = fields.pop("presets", {})
-    presets = {preset: merge(values if of_pool else {}, own.get(preset, {})) for preset, values in POOL_PRESETS.items()}
+    more = fields.pop("presets", {})
+    presets = {
+        preset: merge(values if of_pool else {}, more.get(preset, {})) for preset, values in POOL_PRESETS.items()
+    }
     flags = {**(POOL_FLAGS if of_pool else {}), **fields.pop("flags", {})}
     called = name.replace("-", "_")
     return plain_method(

@@ -1,4 +1,4 @@
-"""The constraint on a pool's metric, in words: nu, mu, and how many architectures are above it."""
+"""The report of a plain search: headline, the best so far, why the architecture was chosen, rungs and trials."""
 
 from __future__ import annotations
 
@@ -14,35 +14,27 @@ from matplotlib.figure import Figure
 from archray.errors import DamagedFile
 from archray.platform.engine.pool_scoring import POOL
 from archray.platform.methods.plain.config import ZeroCostConfig
-from archray.platform.methods.report import list_trials, pool_bounds_section
+from archray.platform.methods.report import list_trials, network_headline, network_sections, pool_bounds_section
 from archray.platform.quantities import Quantity, Spread, quantity_of, significant
-from archray.platform.report.cell import cell_section
-from archray.platform.report.cost_sections import cost_sections
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
 from archray.platform.report.figures import (
     FOUND,
     TRIAL,
     NothingToDraw,
     draw_spread,
-    drawing,
     few_ticks,
     figure,
+    figure_section,
     spread_words,
     tell_points,
 )
-from archray.platform.report.page import Card, Headline, MakeSection, network_size
+from archray.platform.report.page import Card, Headline
 from archray.platform.report.run_sections import (
     Measured,
     Tables,
     accuracy_cards,
-    accuracy_lead,
-    comparison_section,
-    failed,
-    failures_section,
     headline_cards,
-    manifest_section,
     measured_networks,
-    repeats_section,
 )
 from archray.platform.report.section import (
     Column,
@@ -50,39 +42,20 @@ from archray.platform.report.section import (
     ShortNames,
     captioned,
     failures,
-    names_section,
     numbers,
     numeric,
     paragraphs,
     short_names,
     table,
 )
+from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
 from archray.plurals import count
 from archray.trainables.tabular import OBJECTIVE
 
-
-def constraint_words(run: Run[Any]) -> str | None:
-    """Of one run, a few sentences; None of a search without a constraint, or whose pool is not scored."""
-    config, pool = run.config, run.table("pool", POOL)
-    if not isinstance(config, ZeroCostConfig) or (penalty := config.penalty) is None or pool.empty:
-        return None
-    values = numbers(pool, config.proxy)
-    values = values[np.isfinite(values)]
-    nu = penalty.bound(values.to_numpy())
-    of_nu = f"the mean of {count(len(values), 'architecture')}" if penalty.nu is None else "as asked for"
-    text = f"The pool was ordered by {config.proxy} under a constraint (Shu 2022, Eq. 6.8): what exceeds ν = "
-    text += f"{significant(nu)} ({of_nu}) was subtracted μ = {significant(penalty.mu)} times. "
-    text += f"{int((values > nu).sum())} of {count(len(values), 'architecture')} are above ν"
-    own = values[pool.loc[values.index, "architecture"] == run.architecture]
-    return text + (f"; the one that was chosen has {significant(own.iloc[0])}." if len(own) else ".")
-
-
-# The trials of a plain search: what they are compared by, their order, which is best, and their names.
-
-
+_text = texts_of(__package__)
 ASKED = ("search", TRIALS)  # in the order in which the searcher asked for them
 ACCURACY = "validation_accuracy"
 
@@ -145,9 +118,15 @@ def names_of(run: Run[Any]) -> ShortNames:
     return short_names(run, () if trials.table.empty else trials.table["architecture"][trials.order])
 
 
-# The trials of a plain search in the order in which it asked for them, and the best so far, as a figure.
-
-
+_TABLES: Tables = {
+    "search": ASKED,
+    "final training": ("final", TRIALS),
+    "further members": ("members", TRIALS),
+    "random architectures": ("baseline", TRIALS),
+}
+HEADLINES = ("test_accuracy", "result")
+_SECONDS = {"validation_accuracy": "time_total_s", "objective": "seconds"}  # of a trial, by what is compared
+_CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both=OWN_SCHEDULE, names_of=names_of)
 _MANY = 300  # with more trials than this, their points are drawn smaller
 
 
@@ -157,26 +136,19 @@ def plain_best_so_far(run: Run[Any], canvas: Figure) -> None:
     names, curves = names_of(run), best_of_repeats(run)
     trials = Trials.of(run.best)
     quantity = trials.quantity
-    values = trials.values * quantity.factor
+    values, number = trials.values * quantity.factor, np.arange(1, len(trials.values) + 1)
     axes = canvas.subplots()
     x = np.arange(1, curves.shape[1] + 1)
     mean = curves.mean(axis=0) * quantity.factor
     if len(curves) > 1:
         draw_spread(axes, x, curves * quantity.factor, curves.std(axis=0, ddof=1) * quantity.factor, FOUND, -np.inf)
     else:
-        axes.scatter(
-            np.arange(1, len(values) + 1),
-            values,
-            s=8 if len(values) > _MANY else 22,
-            color=TRIAL,
-            alpha=0.75,
-            linewidth=0,
-        )
+        axes.scatter(number, values, s=8 if len(values) > _MANY else 22, color=TRIAL, alpha=0.75, linewidth=0)
         texts = [
-            f"{number}: {names.of(name)}\n{quantity.told(value / quantity.factor)}"
-            for number, (name, value) in enumerate(zip(trials.table["architecture"], values, strict=True), start=1)
+            f"{place}: {names.of(name)}\n{quantity.told(value / quantity.factor)}"
+            for place, name, value in zip(number, trials.table["architecture"], values, strict=True)
         ]
-        tell_points(axes, np.arange(1, len(values) + 1), values, texts)
+        tell_points(axes, number, values, texts)
     axes.step(x, mean, where="post", color=FOUND, linewidth=2, zorder=3)
     axes.plot(x[-1:], mean[-1:], "o", color=FOUND, markersize=4, zorder=3)
     few_ticks(axes, 8, integer=True)
@@ -190,44 +162,32 @@ def best_of_repeats(run: Run[Any]) -> np.ndarray:
     """
     searched = [trials for one in run.repeats or [run] if not (trials := Trials.of(one)).table.empty]
     values = [trials.losses for trials in searched]
-    if not any(each.notna().any() for each in values):
+    if not any(losses.notna().any() for losses in values):
         raise NothingToDraw("no training of this search has ended with a validation accuracy")
     length = max(map(len, values))
-    rows = [pd.Series(each.to_numpy()).cummin().ffill().reindex(range(length)).ffill() for each in values]
+    rows = [pd.Series(losses.to_numpy()).cummin().ffill().reindex(range(length)).ffill() for losses in values]
     return np.array(rows, dtype=float) * (1 if searched[0].mode == "min" else -1)
 
 
 def best_so_far_section(run: Run[Any]) -> Section:
     """The figure, and how many trainings it took."""
-    canvas, curves = plain_best_so_far(run), best_of_repeats(run)
-    last = curves[:, -1]
+    curves = best_of_repeats(run)
+    repeats, length = curves.shape
     trials = Trials.of(run.best)
-    quantity, first = trials.quantity, 1 + (trials.best or 0)
-    description = (
-        f"Best {quantity.label} so far over {count(curves.shape[1], 'training')}; at the end {quantity.spread(last)}."
+    last = trials.quantity.spread(curves[:, -1])
+    return figure_section(
+        "progress",
+        "The best so far",
+        plain_best_so_far(run),
+        description=f"Best {trials.quantity.label} so far over {count(length, 'training')}; at the end {last}.",
+        caption=_text(
+            "progress",
+            repeats=repeats,
+            spread=spread_words(repeats, "standard deviation"),
+            best=1 + (trials.best or 0),
+            trainings=length,
+        ),
     )
-    caption = "The line is the best so far"
-    if len(curves) > 1:
-        caption += f", the mean of {count(len(curves), 'repeat')}; {spread_words(len(curves), 'standard deviation')}."
-    else:
-        caption += f"; points are the trainings, in the order in which they were asked for. Training {first} of "
-        caption += f"{curves.shape[1]} is the best one."
-    content = drawing("progress", canvas, description=description)
-    return Section("progress", "The best so far", captioned(content, caption))
-
-
-# What a plain search shows: its report, and its trials in the terminal.
-
-
-_TABLES: Tables = {
-    "search": ASKED,
-    "final training": ("final", TRIALS),
-    "further members": ("members", TRIALS),
-    "random architectures": ("baseline", TRIALS),
-}
-HEADLINES = ("test_accuracy", "result")
-_SECONDS = {"validation_accuracy": "time_total_s", "objective": "seconds"}  # of a trial, by what is compared
-_CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both=OWN_SCHEDULE, names_of=names_of)
 
 
 @figure(height=CURVES_HEIGHT)
@@ -261,18 +221,43 @@ def choice_section(run: Run[Any]) -> Section | None:
     values = trials.values[trials.order].dropna()
     if values.empty:
         raise DamagedFile.at(f"{run.folder}/{'/'.join(ASKED)}", f"it has no {quantity.label}")
-    name, extreme = names.of(run.architecture), "lowest" if trials.mode == "min" else "highest"
-    text = f"Of {count(len(values), _thing(run))} that can be compared, that of {name}, number {best + 1}, has the "
-    text += f"{extreme} {quantity.label}, {quantity.show(values.iloc[0])}"
-    if len(values) > 1:
-        text += f", ahead of {quantity.show(values.iloc[1])}; their median is {quantity.show(float(np.median(values)))}"
-    stopped = int((failures(trials.table).isna() & trials.values.isna()).sum())
-    if stopped:
-        text += f". {count(stopped, 'training')} ended before the last epoch and took no part"
-    if broken := int(failures(trials.table).notna().sum()):
-        text += f". {count(broken, 'training')} failed and took no part"
-    constraint = constraint_words(run)
-    return Section("choice", "Why this one", paragraphs([f"{text}.", *([constraint] if constraint else [])]))
+    reasons = failures(trials.table)
+    text = _text(
+        "choice",
+        trainings=count(len(values), _thing(run)),
+        name=names.of(run.architecture),
+        number=best + 1,
+        extreme="lowest" if trials.mode == "min" else "highest",
+        label=quantity.label,
+        best=quantity.show(values.iloc[0]),
+        second=quantity.show(values.iloc[1]) if len(values) > 1 else None,
+        median=quantity.show(float(np.median(values))),
+        stopped=int((reasons.isna() & trials.values.isna()).sum()),
+        failures=int(reasons.notna().sum()),
+    )
+    return Section("choice", "Why this one", paragraphs([text, *_constraint(run)]))
+
+
+def _constraint(run: Run[Any]) -> list[str]:
+    """The constraint on the pool's metric, in words; empty of a search without one, or whose pool is not scored."""
+    config, pool = run.config, run.table("pool", POOL)
+    if not isinstance(config, ZeroCostConfig) or (penalty := config.penalty) is None or pool.empty:
+        return []
+    values = numbers(pool, config.proxy)
+    values = values[np.isfinite(values)]
+    nu = penalty.bound(values.to_numpy())
+    choice = values[pool.loc[values.index, "architecture"] == run.architecture]
+    text = _text(
+        "constraint",
+        metric=config.proxy,
+        nu=nu,
+        mu=penalty.mu,
+        by_mean=penalty.nu is None,
+        size=len(values),
+        above=int((values > nu).sum()),
+        choice=choice.iloc[0] if len(choice) else None,
+    )
+    return [text]
 
 
 def rungs_section(run: Run[Any]) -> Section | None:
@@ -285,15 +270,14 @@ def rungs_section(run: Run[Any]) -> Section | None:
         return None
     reached, bare = numbers(trials.table, trials.key), trials.quantity.bare
     rows = []
-    for epoch, ended in epochs.groupby(epochs):
-        values = reached[ended.index]
+    for epoch, ends in epochs.groupby(epochs):
+        values = reached[ends.index]
         rows.append(
-            (f"{epoch:.0f}", int((epochs >= epoch).sum()), len(ended), bare(values.max()), bare(values.median()))
+            (f"{epoch:.0f}", int((epochs >= epoch).sum()), len(ends), bare(values.max()), bare(values.median()))
         )
     headings = numeric("Epoch", "Reached it", "Ended there", "Best", "Median")
-    caption = "Trainings by the epoch after which they ended, without those that failed. Best and median: "
-    caption += f"{trials.quantity.axis}, of those that ended there; those of the last epoch were compared in the end."
     content = table(headings, rows, label="Where trainings ended")
+    caption = _text("rungs", axis=trials.quantity.axis)
     return Section("rungs", "Where trainings ended", captioned(content, caption))
 
 
@@ -326,20 +310,16 @@ def trials_section(run: Run[Any]) -> Section | None:
     return Section("trials", "Trials of the search", paragraphs([text]) + body)
 
 
-SECTIONS: tuple[MakeSection, ...] = (
-    cell_section,
-    comparison_section,
-    repeats_section,
+SECTIONS = network_sections(
     choice_section,
     best_so_far_section,
     pool_bounds_section,
     curves_section,
     rungs_section,
     trials_section,
-    *cost_sections(names_of),
-    names_section(names_of, "architectures", "in the order of the value they were trained to"),
-    failures_section(_TABLES),
-    manifest_section,
+    tables=_TABLES,
+    names_of=names_of,
+    order="in the order of the value they were trained to",
 )
 
 
@@ -359,34 +339,26 @@ def _table_lead(run: Run[Any]) -> str:
     measured = measured_plain(run)
     if "result" not in measured:
         return "The search on a table has not ended."
-    text = "The search chose the architecture below, by what a table of trained architectures told it; nothing was "
-    text += f"trained. In the end the table says {quantity_of('result').show(measured['result'].mean)} of it"
-    if (random := measured.get("random_result")) is not None:
-        text += f", and {quantity_of('result').spread(random)} of {count(random.number, random.each)}"
-    return f"{text}."
+    result, random = quantity_of("result"), measured.get("random_result")
+    return _text(
+        "table_lead",
+        result=result.show(measured["result"].mean),
+        random=random and f"{result.spread(random)} of {count(random.number, random.each)}",
+    )
 
 
 def headline(run: Run[Any]) -> Headline:
     """The test accuracies, and how much was trained for them."""
-    best_run = run.best
-    trials = Trials.of(best_run)
-    on_table, best = run.config.on_table, trials.best
+    trials, on_table = Trials.of(run.best), run.config.on_table
     cards = headline_cards(measured_plain(run), HEADLINES) if on_table else accuracy_cards(run)
-    if best is not None:
-        value = trials.quantity.show(trials.values[best])
+    if trials.best is not None:
+        value = trials.quantity.show(trials.values[trials.best])
         cards.append(Card("trial", value, f"best search trial, {trials.quantity.label}"))
-    return Headline(
-        thing="architecture",
-        lead=_table_lead(run) if on_table else accuracy_lead(run),
-        names=() if best_run.architecture is None else (best_run.architecture,),
-        cards=cards,
-        facts={
-            "Table": f"SHA-256 {run.manifest['data_checksum'][:12]}" if on_table else None,
-            "Search": count(len(trials.table), _thing(run)) if len(trials.table) else None,
-            "Network": network_size(best_run.table("final", TRIALS)),
-            "Failures": failed(run, _TABLES),
-        },
-    )
+    facts = {
+        "Table": f"SHA-256 {run.manifest['data_checksum'][:12]}" if on_table else None,
+        "Search": count(len(trials.table), _thing(run)) if len(trials.table) else None,
+    }
+    return network_headline(run, _TABLES, facts, cards=cards, lead=_table_lead(run) if on_table else None)
 
 
 def listings(run: Run[Any]) -> Sequence[Listing]:

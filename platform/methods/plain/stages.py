@@ -1,7 +1,7 @@
-"""A plain search on a table: its answers stand in the place of trainings, in the search and in the end.
+"""Recipes of the plain searches: trainings that one searcher asks for, and the training of the best in full.
 
-Nothing is trained and Ray is not needed: the searcher is driven in this process, in seconds, and a run that was stopped
-in the middle of it does it again.
+On a table its answers replace the trainings. Ray is not needed then: the searcher is driven in this process, in
+seconds, and a run that was stopped starts the search again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from archray.platform.engine.stage import Context, Stage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.config import PooledConfig
-from archray.platform.methods.plain import searchers as searchers
+from archray.platform.methods.plain import searchers
 from archray.platform.methods.plain.config import AshaConfig, PlainConfig
 from archray.platform.methods.plain.report import HEADLINES, SECTIONS, Trials, headline, listings, measured_plain
 from archray.platform.methods.recipe import Recipe
@@ -73,10 +73,13 @@ def or_look_up(
 ) -> OrLookUp:
     """look_up: what it does on a table. amount: how much that is, as of any stage."""
 
-    def told(config: PlainConfig) -> str:
-        return (amount if config.on_table else stage.amount)(config)
-
-    return OrLookUp(name=stage.name, title=stage.title, stage=stage, look_up=look_up, amount=told)
+    return OrLookUp(
+        name=stage.name,
+        title=stage.title,
+        stage=stage,
+        look_up=look_up,
+        amount=lambda config: (amount if config.on_table else stage.amount)(config),
+    )
 
 
 def looked_up(number: int) -> str:
@@ -89,9 +92,6 @@ def table_of(config: PlainConfig) -> Table:
     space = get_space(config.space)
     assert isinstance(space, TableSpace)  # `on_table` says so
     return Table(space.file)
-
-
-# The stages
 
 
 def pool_of_table(context: Context[Any], folder: Folder, table: Table) -> None:
@@ -109,25 +109,25 @@ def search_of_table(
 ) -> Any:
     """The search by one searcher, driven. The whole of an extended one: the look-ups of before cost nothing.
 
-    scheduler: of what ends trainings early, which are then told epoch by epoch.
+    scheduler: of a search that stops trainings early; the table then answers epoch by epoch.
     """
 
     def look_up(context: Context[Any], folder: Folder, table: Table) -> None:
         config: PlainConfig = context.config
-        asked = replace(problem(context), objective=OBJECTIVE, mode=table.mode)
-        searcher = make(asked, config.search.budget, context.seed("search"), config.searcher_options)
+        of_table = replace(problem(context), objective=OBJECTIVE, mode=table.mode)
+        searcher = make(of_table, config.search.budget, context.seed("search"), config.searcher_options)
         at_a_time = config.resources.max_concurrent or 1
         oracle = table.oracle()
-        told = oracle if scheduler is None else oracle.by_epoch
+        evaluate = oracle if scheduler is None else oracle.by_epoch
         ending = None if scheduler is None else scheduler(config)
-        frame = drive(searcher, told, at_a_time, OBJECTIVE, table.mode, scheduler=ending).drop(columns="value")
+        frame = drive(searcher, evaluate, at_a_time, OBJECTIVE, table.mode, scheduler=ending).drop(columns="value")
         folder.write_parquet(TRIALS, with_costs(context, frame))
         trials = Trials(frame, table.mode)
         if (best := trials.best) is None:
             raise ArchrayError(f"none of {count(len(frame), 'look-up')} has a value: {frame['failure'].iloc[0]}")
         name, value = frame["architecture"][best], float(trials.values[best])
-        found = {"architecture": name, "value": value, "number": best + 1, "metric": OBJECTIVE, "mode": table.mode}
-        folder.write_json(FOUND, found)
+        document = {"architecture": name, "value": value, "number": best + 1, "metric": OBJECTIVE, "mode": table.mode}
+        folder.write_json(FOUND, document)
         context.say(f"found {name}  ({quantity_of(OBJECTIVE).told(value)})")
 
     return look_up
@@ -148,19 +148,16 @@ def baseline_of_table(context: Context[Any], folder: Folder, table: Table) -> No
     searcher = RandomSearch(
         searched_space(context), number, seed=context.seed("baseline"), metric=RESULT, mode=table.mode
     )
-    drawn = drive(searcher, lambda config: float(table.result[table.row(config["architecture"])]))
-    folder.write_parquet(TRIALS, with_costs(context, results_of_table(table, drawn["architecture"])))
+    sample = drive(searcher, lambda config: float(table.result[table.row(config["architecture"])]))
+    folder.write_parquet(TRIALS, with_costs(context, results_of_table(table, sample["architecture"])))
 
 
 def results_of_table(table: Table, architectures: Any) -> pd.DataFrame:
     """What the table says of architectures in the end, and its costs: a row each."""
     rows = [table.row(name) for name in architectures]
     columns = {name: cost[rows] for name, cost in table.costs.items()}
-    told = {"architecture": list(architectures), RESULT: table.result[rows], "row": rows, **columns}
-    return pd.DataFrame(told | {"failure": None})
-
-
-# What a plain search does: trainings that one searcher asks for, and the training of the best in full.
+    values = {"architecture": list(architectures), RESULT: table.result[rows], "row": rows, **columns}
+    return pd.DataFrame(values | {"failure": None})
 
 
 COSTS = ("parameters",)  # columns of a pool that was scored
@@ -177,7 +174,7 @@ def plain_recipe(
     """What one searcher's search does.
 
     Args:
-        make: its searcher, see `searchers`; it is told `searcher_options` of the configuration.
+        make: its searcher, see `searchers`; it receives `searcher_options` of the configuration.
         title: what it does, for the terminal.
         pool: whether it chooses from a pool, which a stage before scores; its configuration is a `PooledConfig`.
         scheduler: configuration -> the scheduler that ends trainings early; a run that goes on begins with a fresh one.
@@ -263,9 +260,6 @@ def _write_found(context: Context[PlainConfig], folder: Folder, run: TuneRun) ->
     name, value = trials["architecture"][best], float(trials[ACCURACY][best])
     folder.write_json(FOUND, {"architecture": name, "value": value, "number": best + 1, "metric": ACCURACY})
     context.say(f"found {name}  ({quantity_of(ACCURACY).told(value)})")
-
-
-# The plain searches, an entry each: the searcher, and what the terminal says.
 
 
 def _rungs(config: AshaConfig) -> ResumedASHA:

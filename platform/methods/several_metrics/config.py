@@ -20,7 +20,7 @@ _AT = "archray.platform.methods.several_metrics"
 
 
 class SeveralMetricsOptions(PlainOptions):
-    """What a search over several metrics is told.
+    """Options of a search over several metrics.
 
     Fields:
         proxies: what it looks at: metrics by name (`archray list proxies`) or path.py:function; of a pool that was
@@ -49,7 +49,7 @@ class RankSurrogateConfig(PlainConfig, PooledConfig):
     """The configuration of a search by the ranks of several metrics and the architectures' own codes.
 
     Fields:
-        search: what the searcher is told.
+        search: options of the searcher.
     """
 
     method: Literal["rank-surrogate"] = "rank-surrogate"

@@ -1,4 +1,4 @@
-"""What the metrics of a search turned out to be worth: their weights after the trainings, and where they had the best.
+"""Recipes and report of searches over several metrics: the weights of the metrics after the trainings.
 
 The weights are those of the surrogate of `rank-surrogate`, for RoBoT's trainings too: its own are of another scale.
 """
@@ -17,17 +17,20 @@ from archray.platform.methods.plain.report import Trials, best_so_far_section
 from archray.platform.methods.plain.stages import plain_recipe
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.search_problem import MakeSearcher
-from archray.platform.methods.several_metrics import searchers as searchers
+from archray.platform.methods.several_metrics import searchers
 from archray.platform.methods.several_metrics.searchers import codes_of, signed
 from archray.platform.report.section import Column, Section, captioned, numeric, table
+from archray.platform.report.statistics import spearman
+from archray.platform.report.texts import texts_of
 from archray.platform.run.run import Run
-from archray.plurals import count
 from archray.searchers.pool_file import PoolFile
 from archray.searchers.rank_surrogate.pool_search import load_metric_pool
 from archray.searchers.rank_surrogate.surrogate import RankSurrogate, metric_scores
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.encodings import TOKENS
 from archray.trainables.spaces.table_space import TableSpace
+
+_text = texts_of(__package__)
 
 
 def metric_trust(run: Run[Any]) -> pd.DataFrame:
@@ -44,17 +47,14 @@ def metric_trust(run: Run[Any]) -> pd.DataFrame:
     encoding = codes_of(space, space.encoding if isinstance(space, TableSpace) else TOKENS)
     pool = load_metric_pool(PoolFile.of((run.best.folder / "pool" / POOL).uri), names, encoding)
     place = {name: row for row, name in enumerate(pool.architectures)}
-    known = trials.values.notna()
-    rows = [place[name] for name in trials.table["architecture"][known]]
-    losses = trials.losses[known].tolist()
+    finite = trials.values.notna()
+    rows = [place[name] for name in trials.table["architecture"][finite]]
+    losses = trials.losses[finite].tolist()
     surrogate = RankSurrogate(metric_scores(pool.columns), pool.codes)
     best = rows[int(np.argmin(losses))]
     frame = pd.DataFrame({"metric": names, "before": surrogate.metric_weights([], [])})
     frame["weight"] = surrogate.metric_weights(rows, losses)
-    frame["correlation"] = [
-        pd.Series(column[rows]).corr(-pd.Series(losses), method="spearman") if len(rows) > 2 else np.nan
-        for column in pool.columns.T
-    ]
+    frame["correlation"] = [spearman(column[rows], -np.array(losses)) for column in pool.columns.T]
     frame["rank"] = [
         int(rankdata(-np.nan_to_num(column, nan=-np.inf), method="min")[best]) for column in pool.columns.T
     ]
@@ -66,29 +66,23 @@ def trust_section(run: Run[Any]) -> Section | None:
     trials = Trials.of(run.best)
     if trials.table.empty or trials.best is None:
         return None
-    trust, rows = metric_trust(run), len(run.best.table("pool", POOL))
-    trainings = int(trials.values.notna().sum())
-    content = table(
-        [
-            Column("metric", "name"),
-            *numeric("weight", "Spearman with the trainings", f"rank of what was found, of {rows}"),
-        ],
-        [
-            [row.metric, f"{row.weight:.2f}", "" if correlation != correlation else f"{correlation:.2f}", row.rank]
-            for row, correlation in zip(trust.itertuples(), trust["correlation"].tolist(), strict=True)
-        ],
-        label="the weight of each metric after the trainings",
-    )
-    caption = (
-        f"What each metric came to weigh after {count(trainings, 'training')}; before, each weighed "
-        f"{trust['before'][0]:.2f}. Below zero: the less, the better, as far as these trainings say. They were "
-        "chosen to be good, so a correlation among them is lower than in the pool. The rank says how soon the metric "
-        "alone would have come to what was found."
-    )
+    trust, size = metric_trust(run), len(run.best.table("pool", POOL))
+    columns = [
+        Column("metric", "name"),
+        *numeric("weight", "Spearman with the trainings", f"rank of what was found, of {size}"),
+    ]
+    rows = [
+        (
+            row["metric"],
+            f"{row['weight']:.2f}",
+            "" if np.isnan(rho := row["correlation"]) else f"{rho:.2f}",
+            row["rank"],
+        )
+        for row in trust.to_dict("records")
+    ]
+    content = table(columns, rows, label="the weight of each metric after the trainings")
+    caption = _text("trust", trainings=int(trials.values.notna().sum()), before=f"{trust['before'][0]:.2f}")
     return Section("trust", "What the metrics were worth", captioned(content, caption))
-
-
-# What a search over several metrics does: a pool is scored, and a searcher weighs the metrics by the trainings.
 
 
 def _recipe(make: MakeSearcher, title: str) -> Recipe[Any]:

@@ -1,4 +1,4 @@
-"""The configuration of a search that trains a supernet, the spaces it serves, and what the papers have in each."""
+"""Configurations, presets and flags of searches that train a supernet, and the papers' options in their spaces."""
 
 from __future__ import annotations
 
@@ -115,9 +115,9 @@ def check_network(space: str, network: NetworkSettings) -> None:
 
     from archray.trainables.nets import build
 
-    some = next(iter(get_space(space).enumerate()))
+    architecture = next(iter(get_space(space).enumerate()))
     with torch.device("meta"):
-        build(space, some, network=network, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
+        build(space, architecture, network=network, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
 
 
 def mixed_spaces() -> list[str]:
@@ -230,11 +230,8 @@ def supernet_method(
     )
 
 
-# The configuration of random search with weight sharing. Li and Talwalkar 2019, section 3.2.
-
-
 class RandomSearchWSConfig(SupernetSearchConfig):
-    """The configuration of random search with weight sharing.
+    """The configuration of random search with weight sharing. Li and Talwalkar 2019, section 3.2.
 
     Fields:
         samples: random architectures that are scored with the weights of each supernet; 1,000 in the authors' program,
@@ -266,11 +263,8 @@ RS_WS = supernet_method(
 )
 
 
-# The configuration of halving over a supernet. Khodak et al. 2020, Algorithm 1.
-
-
 class SupernetHalvingConfig(SupernetSearchConfig):
-    """The configuration of halving over a supernet; see `WeightSharingHalving`.
+    """The configuration of halving over a supernet; see `WeightSharingHalving`. Khodak et al. 2020, Algorithm 1.
 
     A round trains for `supernet.training.epochs`, the last one and the one candidate that it leaves for so many, too.
 
@@ -318,7 +312,6 @@ SUPERNET_HALVING = supernet_method(
 
 
 # Searches that learn an architecture with a supernet: a relaxation, an optimizer and an objective each.
-
 
 SOFTMAX, SIMPLEX = {"name": "softmax"}, {"name": "simplex"}
 GUMBEL = {"name": "gumbel", "start": 10.0, "end": 0.1, "form": "linear", "hard": True}  # GDAS

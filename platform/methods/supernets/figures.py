@@ -1,4 +1,7 @@
-"""The mixture by epoch: how far it has decided, and what its discretisation costs. GAEA, Li et al. 2021, Figure 1."""
+"""Figures of searches by a supernet: mixture, discretisation, selection, scores with shared weights, their sections.
+
+GAEA, Li et al. 2021, Figure 1 and Appendix C.1.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,10 @@ from archray.platform.report.figures import (
     SURFACE,
     TRIAL,
     NothingToDraw,
-    drawing,
     few_ticks,
     figure,
+    figure_section,
+    panels,
     set_height,
     tell_line,
     tell_points,
@@ -42,7 +46,6 @@ from archray.platform.report.section import (
     Column,
     Section,
     ShortNames,
-    captioned,
     failures,
     finite_values,
     flags,
@@ -51,13 +54,15 @@ from archray.platform.report.section import (
     paragraphs,
     table,
 )
+from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
 from archray.plurals import count
 
+_text = texts_of(__package__)
 _LEGEND, _ROW = 50, 210  # heights, of the legend and of a row of panels
 _MIXTURE, _SHARED = quantity_of("mixture_accuracy"), quantity_of("shared_accuracy")
-_DROP = quantity_of("discretisation_drop")
+_DROP, _SELECTION_ACCURACY = quantity_of("discretisation_drop"), quantity_of("selection_accuracy")
 _PANELS = {"mixture_accuracy": "mixture", "shared_accuracy": "discretised"}
 
 
@@ -79,19 +84,20 @@ class Panel:
 
 def entropies_section(run: Run[Any]) -> Section:
     """A panel for all edges, and one per group where there are several."""
-    panels = entropy_panels(run)
-    nets = panels[0].nets
+    groups = entropy_panels(run)
+    nets = groups[0].nets
     last = max(float(net.rows["epoch"].max()) for net in nets)  # supernets that did not come as far, have failed
     ends = [float(net.rows["entropy"].iloc[-1]) for net in nets if net.rows["epoch"].iloc[-1] == last]
-    shown = drawing(
+    low, high = f"{min(ends):.2f}", f"{max(ends):.2f}"
+    end = low if low == high else f"{low} to {high}"
+    number = count(len(nets), "search seed")
+    return figure_section(
         "entropies",
+        "Has the mixture decided?",
         supernet_entropies(run),
-        description=(
-            f"Mean entropy of the edges' weights by epoch, of {count(len(nets), 'search seed')}; "
-            f"at the end {_span(ends)} nats."
-        ),
+        description=f"Mean entropy of the edges' weights by epoch, of {number}; at the end {end} nats.",
+        caption=_text("entropies", operations=groups[0].operations, uniform=groups[0].uniform, end=end),
     )
-    return Section("entropies", "Has the mixture decided?", captioned(shown, _decided(panels, ends)))
 
 
 @figure(height=_LEGEND + _ROW)
@@ -100,27 +106,20 @@ def supernet_entropies(run: Run[Any], canvas: Figure) -> None:
 
     All edges first, then each group where there are several.
     """
-    panels = entropy_panels(run)
-    columns = min(2, len(panels))
-    rows = math.ceil(len(panels) / columns)
-    set_height(canvas, _LEGEND + _ROW * rows)
-    grid = canvas.subplots(rows, columns, squeeze=False, sharey=True)
-    for place, axes in enumerate(grid.flat):
-        if place >= len(panels):
-            axes.set_visible(False)
-            continue
-        panel = panels[place]
+    groups = entropy_panels(run)
+    grid = panels(canvas, len(groups), 2, row=_ROW, head=_LEGEND, sharey=True)
+    for axes, panel in zip(grid, groups, strict=True):
         by_epoch(axes, panel.nets, "entropy")
         if panel.operations:
             axes.axhline(panel.uniform, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
         axes.set_title(panel.title)
         axes.tick_params(labelleft=True)
-        if place % columns == 0:
-            axes.set_ylabel("entropy (nats)")
-        if place + columns >= len(panels):
-            axes.set_xlabel("epoch")
-    grid.flat[0].set_ylim(0, 1.08 * max(panel.highest for panel in panels))  # of all panels: they share it
-    draw_seed_legend(canvas, panels[0].nets)
+    for axes in grid[::2]:
+        axes.set_ylabel("entropy (nats)")
+    for axes in grid[-2:]:
+        axes.set_xlabel("epoch")
+    grid[0].set_ylim(0, 1.08 * max(panel.highest for panel in groups))  # of all panels: they share it
+    draw_seed_legend(canvas, groups[0].nets)
 
 
 def entropy_panels(run: Run[Any]) -> list[Panel]:
@@ -138,12 +137,12 @@ def entropy_panels(run: Run[Any]) -> list[Panel]:
     parts = [("all edges", edges)]
     if edges["group"].nunique() > 1:
         parts += [(str(group), rows) for group, rows in edges.groupby("group", sort=False)]
-    panels = []
+    groups = []
     for title, part in parts:
         nets = supernets(run, part)
         means = [replace(net, rows=net.rows.groupby("epoch")["entropy"].mean().reset_index()) for net in nets]
-        panels.append(Panel(title, means, *uniform_entropy(part)))
-    return panels
+        groups.append(Panel(title, means, *uniform_entropy(part)))
+    return groups
 
 
 def uniform_entropy(entropies: pd.DataFrame) -> tuple[float, tuple[int, ...]]:
@@ -158,43 +157,24 @@ def uniform_entropy(entropies: pd.DataFrame) -> tuple[float, tuple[int, ...]]:
     return float(np.log(operations).mean()), tuple(sorted(set(operations)))
 
 
-def _span(values: Sequence[float]) -> str:
-    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
-    return low if low == high else f"{low} to {high}"
-
-
-def _decided(panels: Sequence[Panel], ends: Sequence[float]) -> str:
-    whole = panels[0]
-    text = (
-        "The entropy of an edge's weights over its operations, in nats, averaged over the edges; a line per search seed"
-    )
-    if whole.operations:
-        text += ". Dashed: uniform weights, no decision at all"
-    if len(whole.operations) == 1:
-        text += f" (log {whole.operations[0]} = {whole.uniform:.2f})"
-    text += (
-        ". At zero every edge puts its whole weight on one operation: the mixture has decided, and discretisation "
-        "loses nothing, except in a space where it drops edges too. "
-        f"At the end of the search it is {_span(ends)}. As Figure 1 of Li et al. 2021."
-    )
-    return text
-
-
 def discretisation_section(run: Run[Any]) -> Section:
     """Two panels over the epochs and a table of the last one."""
     nets = discretised_supernets(run)
     ends = [at_the_end(net) for net in nets]
-    shown = drawing(
+    drops = finite_values(mixture - discrete for mixture, discrete in ends)
+    return figure_section(
         "discretisation",
+        "What does discretisation lose?",
         supernet_discretisation(run),
-        description=(
-            f"Validation accuracy by epoch of {count(len(nets), 'supernet')}: of the mixture, at the end "
-            f"{_MIXTURE.spread(mixture for mixture, _ in ends)}, and of the discretised architecture with the same "
-            f"weights, {_SHARED.spread(discrete for _, discrete in ends)}."
+        description=_text(
+            "discretisation_description",
+            number=len(nets),
+            mixture=_MIXTURE.spread(mixture for mixture, _ in ends),
+            discrete=_SHARED.spread(discrete for _, discrete in ends),
         ),
+        caption=_text("discretisation", drop=points_between(drops.mean()) if drops.size else None, seeds=drops.size),
+        below=_last_epoch(nets, ends),
     )
-    body = captioned(shown, _lost(ends)) + _last_epoch(nets, ends)
-    return Section("discretisation", "What does discretisation lose?", body)
 
 
 @figure(height=270)
@@ -229,18 +209,6 @@ def at_the_end(net: Supernet) -> tuple[float, float]:
     return mixture, discrete
 
 
-def _lost(ends: Sequence[tuple[float, float]]) -> str:
-    text = (
-        "Validation accuracy of the supernets by epoch: of the mixture of all operations, and of the architecture that "
-        "it is discretised to, with the weights that it shares with all others. The latter is not trained on its own."
-    )
-    lost = finite_values(mixture - discrete for mixture, discrete in ends)
-    if lost.size:
-        text += f" In the last epoch the mixture is {points_between(lost.mean())} the discretised architecture"
-        text += f" on average over {count(lost.size, 'seed')}." if lost.size > 1 else "."
-    return text
-
-
 def _last_epoch(nets: Sequence[Supernet], ends: Sequence[tuple[float, float]]) -> str:
     rows = [
         (net.seed, _MIXTURE.bare(mixture), _SHARED.bare(discrete), _DROP.bare(mixture - discrete))
@@ -254,61 +222,61 @@ def _last_epoch(nets: Sequence[Supernet], ends: Sequence[tuple[float, float]]) -
     )
 
 
-# The selection among what the seeds found, trained on the final schedule. GAEA, Li et al. 2021, App. C.1.
+# The selection among what the seeds found, trained on the final schedule. Li et al. 2021, App. C.1.
 
-
-_SELECTION_ACCURACY = quantity_of("selection_accuracy")
 _LOOKS = {
     "chosen": (FOUND, 2.4, 0.95),
     "kept": (INDIGO, 1.8, 0.9),
     "dropped": (TRIAL, 1.2, 0.8),
 }  # colour, width, alpha
 
-Fated = tuple[str, pd.DataFrame]  # a key of _LOOKS, and the curve of a training
+Line = tuple[str, pd.DataFrame]  # a key of _LOOKS, and the curve of a training
 
 
 def selection_section(run: Run[Any]) -> Section | None:
     """The curves of the selection, and the table of what became of each. Nothing without a selection."""
     names, run = names_of(run), run.best
-    selected = run.table("selection", SELECTED)
-    if selected.empty:
+    selection = run.table("selection", SELECTED)
+    if selection.empty:
         return None
-    cut, lines = cut_epoch(selected), fated_curves(run)
-    body = paragraphs([_sentence(selected, cut)])
-    if lines:
-        shown = drawing(
-            "selection",
-            selection_curves(run),
-            description=f"Validation accuracy by epoch of {count(len(lines), 'architecture')} in the selection.",
-        )
-        text = f"Validation accuracy by epoch of {count(len(lines), 'architecture')}, each trained on its own."
-        text += " Dashed: the epoch after which the worst were dropped." if cut is not None else ""
-        body += captioned(shown, text)
-    return Section("selection", "Selection", body + _selection_table(selected, run.architecture, cut, names))
+    cut, lines = cut_epoch(selection), selection_lines(run)
+    above = _text("selection", number=len(selection), cut=cut, kept=int(flags(selection, "kept").sum()))
+    above, below = paragraphs([above]), _selection_table(selection, run.architecture, cut, names)
+    if not lines:
+        return Section("selection", "Selection", above + below)
+    return figure_section(
+        "selection",
+        "Selection",
+        selection_curves(run),
+        description=f"Validation accuracy by epoch of {count(len(lines), 'architecture')} in the selection.",
+        caption=_text("selection_caption", number=len(lines), cut=cut),
+        above=above,
+        below=below,
+    )
 
 
 @figure(height=310)
 def selection_curves(run: Run[Any], canvas: Figure) -> None:
     """Validation accuracy by epoch of what the search seeds found, as far as each was trained. Li et al. 2021, C.1."""
-    lines, names = fated_curves(run), names_of(run)
+    lines, names = selection_lines(run), names_of(run)
     if not lines:
         raise NothingToDraw("the run has no curves of a selection; its search seeds found fewer than two architectures")
     axes = canvas.subplots()
     for name, curve in lines:
         colour, width, alpha = _LOOKS[name]
+        values = curve["shown"] * _SELECTION_ACCURACY.factor
         axes.plot(
             curve["epoch"],
-            curve["shown"] * _SELECTION_ACCURACY.factor,
+            values,
             color=colour,
             linewidth=width,
             alpha=alpha,
             marker="o" if curve["shown"].notna().sum() == 1 else None,
             markersize=4,
         )
-        shown = curve["shown"] * _SELECTION_ACCURACY.factor
-        last = shown.last_valid_index()
-        told = f"{names.of(curve['architecture'][last])}, {name}\n{_SELECTION_ACCURACY.show(curve['shown'][last])}"
-        tell_line(axes, curve["epoch"].tolist(), shown.tolist(), f"{told} in epoch {curve['epoch'][last]:.0f}")
+        last = values.last_valid_index()
+        text = f"{names.of(curve['architecture'][last])}, {name}\n{_SELECTION_ACCURACY.show(curve['shown'][last])}"
+        tell_line(axes, curve["epoch"].tolist(), values.tolist(), f"{text} in epoch {curve['epoch'][last]:.0f}")
     cut = cut_epoch(run.best.table("selection", SELECTED))
     if cut is not None:
         axes.axvline(cut, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
@@ -346,31 +314,19 @@ def fate(row: pd.Series, chosen: str | None) -> str:
     return "kept" if row["kept"] else "dropped"
 
 
-def fated_curves(run: Run[Any]) -> list[Fated]:
+def selection_lines(run: Run[Any]) -> list[Line]:
     """Fate and curve of each training that has a finite accuracy, those that matter most last."""
     run = run.best
-    selected, curves = run.table("selection", SELECTED), run.table("selection", CURVES)
-    if selected.empty or curves.empty:
+    selection, curves = run.table("selection", SELECTED), run.table("selection", CURVES)
+    if selection.empty or curves.empty:
         return []
     curves = curves.assign(epoch=numbers(curves, "epoch"), shown=numbers(curves, "validation_accuracy"))
     lines, chosen = [], run.architecture
-    for _, row in selected.iterrows():
-        own = curves[curves["architecture"] == row["architecture"]]
-        if own["shown"].notna().any():
-            lines.append((fate(row, chosen), own.sort_values("epoch")))
+    for _, row in selection.iterrows():
+        curve = curves[curves["architecture"] == row["architecture"]]
+        if curve["shown"].notna().any():
+            lines.append((fate(row, chosen), curve.sort_values("epoch")))
     return sorted(lines, key=lambda line: list(_LOOKS).index(line[0]), reverse=True)
-
-
-def _sentence(selection: pd.DataFrame, cut: int | None) -> str:
-    text = f"{count(len(selection), 'architecture')} of the searches {'was' if len(selection) == 1 else 'were'}"
-    text += " trained from scratch, on the schedule of the final training"
-    if cut is None:
-        text += "; none was dropped."
-    else:
-        kept = int(flags(selection, "kept").sum())
-        best = f"best {kept}" if kept > 1 else "best one"
-        text += f". After epoch {cut} the {best} on validation went on to the end, and the others were dropped."
-    return f"{text} The best at the end is chosen; the test data took no part."
 
 
 def _selection_table(selection: pd.DataFrame, chosen: str | None, cut: int | None, names: ShortNames) -> str:
@@ -407,8 +363,6 @@ def _selection_table(selection: pd.DataFrame, chosen: str | None, cut: int | Non
 
 # The architectures that were scored with shared weights: how their accuracies spread, and where the found one is.
 
-
-_SHARED_ACCURACY = quantity_of("shared_accuracy")
 _MOST = 10  # supernets that are drawn; the table has all
 _BINS = 40
 _AXIS, _SHARED_ROW = 85, 56  # heights, of the axis below and of a supernet's row
@@ -430,13 +384,19 @@ def shared_scores_section(run: Run[Any]) -> Section:
     scored = scored_supernets(run)
     shown = _drawn(scored)
     size = sum(supernet.accuracies.size for supernet in shown)
-    histograms = drawing(
+    return figure_section(
         "shared-scores",
+        "Scores with shared weights",
         supernet_shared_scores(run),
         description=f"Accuracy with shared weights of {count(size, 'scored architecture')}, by search seed.",
+        caption=_text(
+            "shared_scores",
+            rows=len(shown),
+            supernets=len(scored),
+            found=any(math.isfinite(supernet.found) for supernet in shown),
+        ),
+        below=_shared_table(scored),
     )
-    body = captioned(histograms, _caption(shown, len(scored))) + _shared_table(scored)
-    return Section("shared-scores", "Scores with shared weights", body)
 
 
 @figure(height=_AXIS + 150)
@@ -444,24 +404,24 @@ def supernet_shared_scores(run: Run[Any], canvas: Figure) -> None:
     """How the accuracies of the architectures scored with shared weights spread, a histogram per supernet."""
     shown = _drawn(scored_supernets(run))
     set_height(canvas, _AXIS + max(_SHARED_ROW * len(shown), 150))
-    values = np.concatenate([supernet.accuracies for supernet in shown]) * _SHARED_ACCURACY.factor  # in percent
+    values = np.concatenate([supernet.accuracies for supernet in shown]) * _SHARED.factor  # in percent
     margin = max(0.02 * float(np.ptp(values)), 0.25)
     edges = np.linspace(float(values.min()) - margin, float(values.max()) + margin, _BINS + 1)
     rows = np.ravel(canvas.subplots(len(shown), 1, sharex=True))
     for axes, supernet in zip(rows, shown, strict=True):
-        heights, _ = np.histogram(supernet.accuracies * _SHARED_ACCURACY.factor, edges)
+        heights, _ = np.histogram(supernet.accuracies * _SHARED.factor, edges)
         axes.stairs(heights, edges, fill=True, color=TRIAL, alpha=0.55, linewidth=0)
         if math.isfinite(supernet.found):
-            place = supernet.found * _SHARED_ACCURACY.factor
+            place = supernet.found * _SHARED.factor
             axes.axvline(place, color=FOUND, linewidth=1.2, alpha=0.95 if supernet.chosen else 0.6, zorder=2)
             axes.plot([place], [0], "o", markersize=7, color=FOUND, markeredgecolor=SURFACE, clip_on=False, zorder=3)
-            tell_points(axes, [place], [0], [f"found by seed {supernet.seed}\n{_SHARED_ACCURACY.label} {place:.2f} %"])
+            tell_points(axes, [place], [0], [f"found by seed {supernet.seed}\n{_SHARED.label} {place:.2f} %"])
         axes.set(ylim=(0, 1.05 * max(int(heights.max()), 1)), xlim=(edges[0], edges[-1]), yticks=[])
         axes.grid(False, axis="y")
         axes.spines["left"].set_visible(False)
         if len(shown) > 1:
             axes.set_ylabel(supernet.seed, rotation=0, ha="right", va="center", fontsize=11)
-    rows[-1].set_xlabel(_SHARED_ACCURACY.axis)
+    rows[-1].set_xlabel(_SHARED.axis)
 
 
 def scored_supernets(run: Run[Any]) -> list[Scored]:
@@ -471,17 +431,17 @@ def scored_supernets(run: Run[Any]) -> list[Scored]:
     if scores.empty:
         return []
     firsts = cells.drop_duplicates("trial_id")  # of several candidates of one supernet the best
-    found = dict(zip(firsts["trial_id"], firsts["architecture"], strict=True))
+    best = dict(zip(firsts["trial_id"], firsts["architecture"], strict=True))
     scored = []
     for net in supernets(run, scores):
         accuracy = numbers(net.rows, "shared_accuracy")
-        own = accuracy[net.rows["architecture"] == found.get(net.rows["trial_id"].iloc[0])].dropna()
+        found = accuracy[net.rows["architecture"] == best.get(net.rows["trial_id"].iloc[0])].dropna()
         scored.append(
             Scored(
                 net.seed,
                 finite_values(accuracy),
                 int(accuracy.isna().sum()),
-                as_float(own.iloc[0]) if len(own) else math.nan,
+                as_float(found.iloc[0]) if len(found) else math.nan,
                 net.chosen,
             )
         )
@@ -496,17 +456,6 @@ def _drawn(scored: Sequence[Scored]) -> list[Scored]:
     return drawn
 
 
-def _caption(shown: Sequence[Scored], number: int) -> str:
-    text = "How the validation accuracies of the scored architectures spread, each with the weights of the supernet."
-    if len(shown) > 1:
-        text += " A row per search seed, each to its own height."
-    if number > len(shown):
-        text += f" {len(shown)} of {number} are drawn."
-    if any(math.isfinite(supernet.found) for supernet in shown):
-        text += " Blue: what the search found."
-    return text
-
-
 def _shared_table(scored: Sequence[Scored]) -> str:
     lost = any(supernet.lost for supernet in scored)
     headings = ("Seed", "Scored", *(["Without a score"] if lost else []), "Median (%)", "Best (%)", "Found (%)")
@@ -515,9 +464,9 @@ def _shared_table(scored: Sequence[Scored]) -> str:
             supernet.seed,
             whole_number(supernet.accuracies.size),
             *([whole_number(supernet.lost)] if lost else []),
-            _SHARED_ACCURACY.bare(np.median(supernet.accuracies) if supernet.accuracies.size else math.nan),
-            _SHARED_ACCURACY.bare(supernet.accuracies.max() if supernet.accuracies.size else math.nan),
-            _SHARED_ACCURACY.bare(supernet.found),
+            _SHARED.bare(np.median(supernet.accuracies) if supernet.accuracies.size else math.nan),
+            _SHARED.bare(supernet.accuracies.max() if supernet.accuracies.size else math.nan),
+            _SHARED.bare(supernet.found),
         )
         for supernet in scored
     ]

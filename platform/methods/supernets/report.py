@@ -1,4 +1,4 @@
-"""What a search by a supernet shows: its report, and the architectures that were found in the terminal."""
+"""The report of a search by a supernet: headline, training curves, sections, and its listing in the terminal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from archray.platform.methods.report import network_headline, network_sections
 from archray.platform.methods.supernets.figures import (
     discretisation_section,
     entropies_section,
@@ -17,16 +18,15 @@ from archray.platform.methods.supernets.figures import (
 )
 from archray.platform.methods.supernets.tables import (
     FOUND_CELLS,
+    ORDER,
     SCORES,
     SELECTED,
     chosen_trials,
-    fates,
     found_cells_section,
     names_of,
+    outcomes_of,
 )
 from archray.platform.quantities import as_float
-from archray.platform.report.cell import cell_section
-from archray.platform.report.cost_sections import cost_sections
 from archray.platform.report.curves import (
     BASELINE,
     CURVES_HEIGHT,
@@ -36,19 +36,10 @@ from archray.platform.report.curves import (
     of_found_architecture,
 )
 from archray.platform.report.figures import figure
-from archray.platform.report.page import Headline, MakeSection, network_size
+from archray.platform.report.page import Headline
 from archray.platform.report.rounds import Halving
-from archray.platform.report.run_sections import (
-    Tables,
-    accuracy_cards,
-    accuracy_lead,
-    comparison_section,
-    failed,
-    failures_section,
-    manifest_section,
-    repeats_section,
-)
-from archray.platform.report.section import Section, names_section
+from archray.platform.report.run_sections import Tables
+from archray.platform.report.section import Section
 from archray.platform.run.layout import ROUNDS, TRIALS
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
@@ -66,28 +57,14 @@ _TABLES: Tables = {
 
 def headline(run: Run[Any]) -> Headline:
     """What was chosen of what the search seeds found, and its test accuracy; of repeats, of the best."""
-    best = run.best
-    cells = best.table("search", FOUND_CELLS)
-    return Headline(
-        thing="architecture",
-        lead=accuracy_lead(run),
-        names=() if best.architecture is None else (best.architecture,),
-        cards=accuracy_cards(run),
-        facts={
-            "Search": count(len(cells), "supernet") if len(cells) else None,
-            "Network": network_size(best.table("final", TRIALS)),
-            "Failures": failed(run, _TABLES),
-        },
-    )
-
-
-# Training curves
+    cells = run.best.table("search", FOUND_CELLS)
+    return network_headline(run, _TABLES, {"Search": count(len(cells), "supernet") if len(cells) else None})
 
 
 def _of_what_was_chosen(run: Run[Any], curves: pd.DataFrame) -> pd.Series:
     """Which rows are of the chosen architecture, or of a supernet that found it."""
-    own = curves["trial_id"].isin(chosen_trials(run))
-    return own.where(curves["stage"] == "search", of_found_architecture(run, curves))
+    of_supernets = curves["trial_id"].isin(chosen_trials(run))
+    return of_supernets.where(curves["stage"] == "search", of_found_architecture(run, curves))
 
 
 _CURVES = TrainingCurves(
@@ -119,10 +96,7 @@ def curves_section(run: Run[Any]) -> Section:
 
 
 rounds_section = Halving("Architecture", "supernet", "Epochs", names_of).section
-SECTIONS: tuple[MakeSection, ...] = (
-    cell_section,
-    comparison_section,
-    repeats_section,
+SECTIONS = network_sections(
     found_cells_section,
     entropies_section,
     discretisation_section,
@@ -130,26 +104,27 @@ SECTIONS: tuple[MakeSection, ...] = (
     rounds_section,
     selection_section,
     curves_section,
-    *cost_sections(names_of),
-    names_section(names_of, "architectures", "in the order of their accuracy with shared weights"),
-    failures_section(_TABLES),
-    manifest_section,
+    tables=_TABLES,
+    names_of=names_of,
+    order=ORDER,
 )
 
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
     """What every search seed found, and what became of it: what was chosen first, what failed last."""
-    cells = run.table("search", FOUND_CELLS)
+    cells, selection = run.table("search", FOUND_CELLS), run.table("selection", SELECTED)
     if cells.empty:
         return ()
-    selected, known, chosen = run.table("selection", SELECTED), fates(run), run.architecture
-    trained = {} if selected.empty else selected.set_index("architecture")["selection_accuracy"].to_dict()
-    rows = []
-    for row in cells.to_dict("records"):
-        name = row["architecture"]
-        outcome = "chosen" if name is not None and name == chosen else known.get(name, "")
-        accuracies = {"selection_accuracy": trained.get(name), "shared_accuracy": row["shared_accuracy"]}
-        rows.append({"outcome": outcome, **accuracies, "architecture": name, "failure": row["failure"]})
+    outcomes = outcomes_of(run)
+    accuracies = {} if selection.empty else selection.set_index("architecture")["selection_accuracy"].to_dict()
+    rows = [
+        {
+            "outcome": outcomes.get(row["architecture"], ""),
+            "selection_accuracy": accuracies.get(row["architecture"]),
+            **{name: row[name] for name in ("shared_accuracy", "architecture", "failure")},
+        }
+        for row in cells.to_dict("records")
+    ]
     rows.sort(key=_place)
     return (Listing.of("found by the search seeds, the chosen one first", rows),)
 

@@ -20,9 +20,7 @@ from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.supernets.config import RandomSearchWSConfig
 from archray.platform.methods.supernets.shared_scoring import draw_architectures, score_with_shared_weights
 from archray.platform.methods.supernets.stages import (
-    METRIC as SHARED,
-)
-from archray.platform.methods.supernets.stages import (
+    METRIC,
     READS,
     supernet_recipe,
     supernet_settings,
@@ -36,7 +34,7 @@ from archray.plurals import count
 from archray.seeds import stream_seed
 from archray.trainables.tune.scorers import trained_weights
 
-METRIC = "mixture_accuracy"  # of random paths, while training
+MIXTURE = "mixture_accuracy"  # of random paths, while training
 
 
 def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: TuneRun) -> None:
@@ -44,11 +42,11 @@ def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: Tun
     write_entropies(context, folder, run)
     config, trials = context.config, run.trials.assign(failure=reasons(run.trials))
     ended = {(result.metrics or {}).get("trial_id"): result for result in run.ended}
-    found: list[dict[str, Any]] = []
+    cells: list[dict[str, Any]] = []
     tables: list[pd.DataFrame] = []
     for trial in trials.to_dict("records"):
         key = {"trial_id": trial["trial_id"], "seed": trial["seed"]}
-        best = {"architecture": None, SHARED: math.nan, "failure": trial["failure"]}
+        best = {"architecture": None, METRIC: math.nan, "failure": trial["failure"]}
         if pd.isna(trial["failure"]):
             checkpoint = ended[trial["trial_id"]].checkpoint
             assert checkpoint is not None  # a trial that ended without a failure has saved its last epoch
@@ -66,10 +64,10 @@ def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: Tun
             )
             tables.append(scores.assign(**key))
             best = best_of(scores)
-        found.append({**key, METRIC: trial.get(METRIC, math.nan), **best})
+        cells.append({**key, MIXTURE: trial.get(MIXTURE, math.nan), **best})
     if tables:
         folder.write_parquet(SCORES, pd.concat(tables, ignore_index=True))
-    write_found(context, folder, pd.DataFrame(found))
+    write_found(context, folder, pd.DataFrame(cells))
 
 
 def best_of(scores: pd.DataFrame) -> dict[str, Any]:
@@ -77,12 +75,12 @@ def best_of(scores: pd.DataFrame) -> dict[str, Any]:
 
     scores: `architecture`, `shared_loss`, `shared_accuracy`, `failure`.
     """
-    usable = scores.dropna(subset=[SHARED]).sort_values([SHARED, "shared_loss"], ascending=[False, True])
+    usable = scores.dropna(subset=[METRIC]).sort_values([METRIC, "shared_loss"], ascending=[False, True])
     if usable.empty:
         reasons = "; ".join(sorted(set(scores["failure"].dropna())))
-        return {"architecture": None, SHARED: math.nan, "failure": f"no architecture has a score: {reasons}"}
+        return {"architecture": None, METRIC: math.nan, "failure": f"no architecture has a score: {reasons}"}
     best = usable.iloc[0]
-    return {"architecture": best["architecture"], SHARED: float(best[SHARED]), "failure": None}
+    return {"architecture": best["architecture"], METRIC: float(best[METRIC]), "failure": None}
 
 
 RECIPE = supernet_recipe(
@@ -90,7 +88,7 @@ RECIPE = supernet_recipe(
         name="search",
         title="train supernets on random paths, and score random architectures",
         reads=(*READS, "samples"),
-        plan=lambda context, tuned: supernet_trials(context, metric=METRIC),
+        plan=lambda context, tuned: supernet_trials(context, metric=MIXTURE),
         finish=_write_best,
         search=True,
         amount=lambda config: (

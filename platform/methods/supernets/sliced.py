@@ -22,29 +22,16 @@ from archray.platform.engine.stage import Context, Stage, WorkStage
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.recipe import Recipe
-from archray.platform.methods.report import list_trials
+from archray.platform.methods.report import list_trials, network_headline, network_sections
 from archray.platform.methods.stages import BASELINE_STAGE, FINAL_STAGE, trainings
 from archray.platform.methods.supernets.figures import selection_section, shared_scores_section
 from archray.platform.methods.supernets.report import curves_section
 from archray.platform.methods.supernets.sliced_config import STAGE, WEIGHTS, SlicedConfig, TrainedSupernet
 from archray.platform.methods.supernets.stages import METRIC, SELECTION_STAGE, write_found
-from archray.platform.methods.supernets.tables import FOUND_CELLS, SCORES, SELECTED, names_of
+from archray.platform.methods.supernets.tables import FOUND_CELLS, ORDER, SCORES, SELECTED, names_of
 from archray.platform.quantities import quantity_of
-from archray.platform.report.cell import cell_section
-from archray.platform.report.cost_sections import cost_sections
-from archray.platform.report.page import Headline, MakeSection, network_size
-from archray.platform.report.run_sections import (
-    Tables,
-    accuracy_cards,
-    accuracy_lead,
-    comparison_section,
-    failed,
-    failures_section,
-    manifest_section,
-    measured_networks,
-    repeats_section,
-)
-from archray.platform.report.section import names_section
+from archray.platform.report.page import Headline
+from archray.platform.report.run_sections import Tables, measured_networks
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
@@ -56,9 +43,7 @@ from archray.trainables.tune.scorers import SlicedScorer
 from archray.trainables.tune.settings import SlicedSettings
 from archray.trainables.tune.supernet_trainable import SlicedTrainable
 
-# What a search with a sliced supernet shows: its report, and in the terminal what was evaluated.
-
-
+LARGEST = "largest_accuracy"  # by which the terminal tells of the training
 _TABLES: Tables = {
     "supernet": ("supernet", TRIALS),
     "evaluation with shared weights": ("search", SCORES),
@@ -66,48 +51,22 @@ _TABLES: Tables = {
     "final training": ("final", TRIALS),
     "random architectures": ("baseline", TRIALS),
 }
-SECTIONS: tuple[MakeSection, ...] = (
-    cell_section,
-    comparison_section,
-    repeats_section,
-    shared_scores_section,
-    selection_section,
-    curves_section,
-    *cost_sections(names_of),
-    names_section(names_of, "architectures", "in the order of their accuracy with shared weights"),
-    failures_section(_TABLES),
-    manifest_section,
+SECTIONS = network_sections(
+    shared_scores_section, selection_section, curves_section, tables=_TABLES, names_of=names_of, order=ORDER
 )
 
 
 def headline(run: Run[Any]) -> Headline:
     """What was found, and its test accuracy; of repeats, of the best."""
-    best = run.best
-    scores = best.table("search", SCORES)
-    return Headline(
-        thing="architecture",
-        lead=accuracy_lead(run),
-        names=() if best.architecture is None else (best.architecture,),
-        cards=accuracy_cards(run),
-        facts={
-            "Search": f"{count(len(scores), 'network')} evaluated with shared weights" if len(scores) else None,
-            "Supernet": run.config.supernet,
-            "Network": network_size(best.table("final", TRIALS)),
-            "Failures": failed(run, _TABLES),
-        },
-    )
+    scores = run.best.table("search", SCORES)
+    search = f"{count(len(scores), 'network')} evaluated with shared weights" if len(scores) else None
+    return network_headline(run, _TABLES, {"Search": search, "Supernet": run.config.supernet})
 
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
     """The candidates: the best with shared weights."""
-    found = run.table("search", FOUND_CELLS)
-    return list_trials(found, "the best with shared weights", "shared_accuracy", (run.architecture,))
-
-
-LARGEST = "largest_accuracy"  # by which the terminal tells of the training
-
-
-# The supernet
+    cells = run.table("search", FOUND_CELLS)
+    return list_trials(cells, "the best with shared weights", "shared_accuracy", (run.architecture,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,8 +115,8 @@ def _write_trained(context: Context[SlicedConfig], folder: Folder, run: TuneRun)
         folder.uri, folder.sha256(WEIGHTS), state["settings"], manifest["config"], manifest["data_checksum"]
     ).write(folder)
     metrics = result.metrics or {}
-    told = [quantity_of(f"{name}_accuracy").told(metrics[f"{name}_accuracy"]) for name in ("smallest", "largest")]
-    context.say(", ".join(told))
+    accuracies = [quantity_of(f"{name}_accuracy").told(metrics[f"{name}_accuracy"]) for name in ("smallest", "largest")]
+    context.say(", ".join(accuracies))
 
 
 SUPERNET_STAGE = SupernetStage(
@@ -172,9 +131,6 @@ SUPERNET_STAGE = SupernetStage(
 )
 
 
-# The search
-
-
 def _search(context: Context[SlicedConfig], folder: Folder) -> None:
     """Evaluates architectures that meet the constraints, and keeps the best. A killed one begins anew, as it is short.
 
@@ -185,13 +141,13 @@ def _search(context: Context[SlicedConfig], folder: Folder) -> None:
     settings = supernet.settings | {"space": run.space, "data": run.data.model_dump(mode="json")}
     score = SlicedScorer(settings, supernet.weights())
     space, whole = searched_space(context), get_space(run.space)
-    known: dict[str, dict[str, Any]] = {}  # a network is evaluated once, however it is spelt
+    scores_of: dict[str, dict[str, Any]] = {}  # a network is evaluated once, however it is spelt
 
     def evaluate(suggested: dict[str, Any]) -> dict[str, Any]:
         form = whole.encode(whole.canonical(whole.decode(suggested["architecture"])))
-        if form not in known:
-            [known[form]] = score([form])
-        return {METRIC: known[form][METRIC]}
+        if form not in scores_of:
+            [scores_of[form]] = score([form])
+        return {METRIC: scores_of[form][METRIC]}
 
     options: dict[str, Any] = {"seed": context.seed("search"), "metric": METRIC, "mode": "max"}
     search = config.search
@@ -201,7 +157,7 @@ def _search(context: Context[SlicedConfig], folder: Folder) -> None:
     else:
         drive(RandomSearch(space, search.budget, **options), evaluate)
     seed = context.seed(STAGE)
-    scores = pd.DataFrame(known.values()).astype({"failure": "string"}).assign(trial_id=STAGE, seed=seed)
+    scores = pd.DataFrame(scores_of.values()).astype({"failure": "string"}).assign(trial_id=STAGE, seed=seed)
     scores = scores.sort_values([METRIC, "shared_loss"], ascending=[False, True], kind="stable", ignore_index=True)
     folder.write_parquet(SCORES, with_costs(context, scores))
     context.say(f"{count(len(scores), 'network')} evaluated with the shared weights")
@@ -229,13 +185,7 @@ def _selection_amount(config: Any) -> str:
 # It reads of a configuration what this one has too: network, final, selection.
 _SELECTION_STAGE: Stage[Any] = replace(SELECTION_STAGE, amount=_selection_amount)
 RECIPE = Recipe[SlicedConfig](
-    stages=(
-        SUPERNET_STAGE,
-        SEARCH_STAGE,
-        _SELECTION_STAGE,
-        FINAL_STAGE,
-        BASELINE_STAGE,
-    ),
+    stages=(SUPERNET_STAGE, SEARCH_STAGE, _SELECTION_STAGE, FINAL_STAGE, BASELINE_STAGE),
     measured=measured_networks,
     headline=headline,
     sections=SECTIONS,

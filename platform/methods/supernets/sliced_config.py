@@ -25,9 +25,6 @@ from archray.trainables.supernets.settings import SandwichSettings
 if TYPE_CHECKING:
     from torch import Tensor
 
-# The trained sliced supernet of a run: where its weights lie, their checksum, and what they were trained with.
-
-
 STAGE = "supernet"
 WEIGHTS, DESCRIPTION = "weights.pt", "supernet.json"
 
@@ -61,9 +58,14 @@ class TrainedSupernet:
         folder = Folder(run) / STAGE
         if not folder.exists(DONE) or not folder.exists(DESCRIPTION):
             raise InvalidInput(f"{run} has no trained sliced supernet; {advice}")
-        told = folder.read_json(DESCRIPTION)
-        own = {"place": told["place"] or folder.uri, "sha256": told["sha256"], "settings": told["settings"]}
-        return cls(**own, config=manifest["config"], data_checksum=manifest["data_checksum"])
+        document = folder.read_json(DESCRIPTION)
+        return cls(
+            place=document["place"] or folder.uri,
+            sha256=document["sha256"],
+            settings=document["settings"],
+            config=manifest["config"],
+            data_checksum=manifest["data_checksum"],
+        )
 
     def write(self, folder: Folder) -> None:
         """Writes what it is into the stage's folder of a run; of weights that lie there, without their place."""
@@ -150,14 +152,14 @@ class SlicedConfig(TrainedSearchConfig):
 
     def check_source(self, source: TrainedSupernet) -> None:
         """Raises: InvalidInput if another run's supernet is of another space, data or network."""
-        own = self.model_dump(mode="json")
+        config = self.model_dump(mode="json")
         for part in ("space", "data", "network"):
-            known, asked = _leaves(part, source.config[part]), _leaves(part, own[part])
-            differ = [key for key in asked if known.get(key) != asked[key]]
+            expected, leaves = _leaves(part, source.config[part]), _leaves(part, config[part])
+            differ = [key for key in leaves if expected.get(key) != leaves[key]]
             if differ:
                 raise InvalidInput(
-                    f"expected {differ[0]} {known.get(differ[0])!r}, with which the supernet in {self.supernet} was "
-                    f"trained, got {asked[differ[0]]!r}; give the same, or leave supernet out, to train another"
+                    f"expected {differ[0]} {expected.get(differ[0])!r}, with which the supernet in {self.supernet} was "
+                    f"trained, got {leaves[differ[0]]!r}; give the same, or leave supernet out, to train another"
                 )
 
 

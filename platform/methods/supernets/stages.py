@@ -1,4 +1,4 @@
-"""Stage 1 of GAEA: k supernets trained at the same time, each of which finds an architecture. Li et al. 2021, C.1.1."""
+"""GAEA's stages: k supernets, trained at the same time, and the selection among what they find. Li et al. 2021, C.1."""
 
 from __future__ import annotations
 
@@ -13,13 +13,7 @@ from ray import tune
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.result_log import read_results
-from archray.platform.engine.run_costs import (
-    constraints_of,
-    describe,
-    run_costs,
-    searched_space,
-    with_costs,
-)
+from archray.platform.engine.run_costs import constraints_of, describe, run_costs, searched_space, with_costs
 from archray.platform.engine.stage import Context, Stage
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import failure_reasons, reasons
@@ -46,7 +40,7 @@ READS = ("supernet", "search_seeds")
 
 
 def settings_of(config: SupernetSearchConfig, **more: Any) -> dict[str, Any]:
-    """What a `SupernetTrainable` is told by a configuration. more: fields of `SupernetSettings` over its own."""
+    """The settings of a configuration's `SupernetTrainable`. more: fields of `SupernetSettings` over them."""
     options = {**dict(config.supernet), "space": config.space, "data": config.data, **more}
     return SupernetSettings(**options).model_dump(mode="json")
 
@@ -62,8 +56,8 @@ def supernet_settings(context: Context[SupernetSearchConfig], **more: Any) -> di
 
 
 def bounds_of(context: Context[Any]) -> BoundSettings | None:
-    """The constraints of the run as a trial is told of them; None if there are none."""
-    texts = tuple(f"{each.cost} {each.relation} {each.bound!r}" for each in constraints_of(context))
+    """The constraints of the run as a trial receives them; None if there are none."""
+    texts = tuple(f"{bound.cost} {bound.relation} {bound.bound!r}" for bound in constraints_of(context))
     if not texts:
         return None
     return BoundSettings(constraints=texts, network=context.config.network, costs=context.config.costs)
@@ -71,7 +65,7 @@ def bounds_of(context: Context[Any]) -> BoundSettings | None:
 
 def measured_bounds(context: Context[Any]) -> list[str]:
     """The bounded costs that are timed, and so are none of a trial's: it runs beside others."""
-    return [each.cost for each in constraints_of(context) if each.cost in COSTS and get_cost(each.cost).measured]
+    return [bound.cost for bound in constraints_of(context) if bound.cost in COSTS and get_cost(bound.cost).measured]
 
 
 def _edge_costs(context: Context[SupernetSearchConfig]) -> dict[str, EdgeCosts]:
@@ -146,19 +140,19 @@ def entropy_table(results: pd.DataFrame, trials: pd.DataFrame, operations: Mappi
     return table[[*keys, "group", "edge", "entropy", "operations"]]
 
 
-def write_found(context: Context[Any], folder: Folder, found: pd.DataFrame, metric: str = METRIC) -> None:
+def write_found(context: Context[Any], folder: Folder, cells: pd.DataFrame, metric: str = METRIC) -> None:
     """Writes what each search seed found, and the best of it.
 
-    found: `trial_id`, `seed`, `architecture`, `failure`, and further columns (see `quantities`), `metric` among them,
+    cells: `trial_id`, `seed`, `architecture`, `failure`, and further columns (see `quantities`), `metric` among them,
     whose largest value is best.
     Raises: ArchrayError if no seed found an architecture.
     """
-    found = _that_meet(context, found)
-    folder.write_parquet(FOUND_CELLS, found)
-    usable = found[found[metric].notna() & found["architecture"].notna()]
+    cells = _that_meet(context, cells)
+    folder.write_parquet(FOUND_CELLS, cells)
+    usable = cells[cells[metric].notna() & cells["architecture"].notna()]
     if usable.empty:
         raise ArchrayError(
-            f"none of {count(len(found), 'search', 'searches')} found an architecture: {failure_reasons(found)}"
+            f"none of {count(len(cells), 'search', 'searches')} found an architecture: {failure_reasons(cells)}"
         )
     best = usable.sort_values(metric, ascending=False, kind="stable").iloc[0]
     value = float(best[metric])
@@ -169,23 +163,25 @@ def write_found(context: Context[Any], folder: Folder, found: pd.DataFrame, metr
     )
 
 
-def _that_meet(context: Context[Any], found: pd.DataFrame) -> pd.DataFrame:
+def _that_meet(context: Context[Any], cells: pd.DataFrame) -> pd.DataFrame:
     """With a failure for each architecture that violates the constraints, and the costs as columns."""
     space = searched_space(context)
     if isinstance(space, ConstrainedSpace):
-        named = found["architecture"].map(lambda name: isinstance(name, str))
-        wrong = [row for row in found.index[named] if not space.meets(space.decode(found.loc[row, "architecture"]))]
-        for row in wrong:
-            name = str(found.loc[row, "architecture"])
-            found.loc[row, "failure"] = f"{name} does not meet {space.told}: it has {describe(space, name)}"
-        found.loc[wrong, "architecture"] = None
-    return with_costs(context, found)
+        strings = cells["architecture"].map(lambda name: isinstance(name, str))
+        violations = [
+            row for row in cells.index[strings] if not space.meets(space.decode(cells.loc[row, "architecture"]))
+        ]
+        for row in violations:
+            name = str(cells.loc[row, "architecture"])
+            cells.loc[row, "failure"] = f"{name} does not meet {space.told}: it has {describe(space, name)}"
+        cells.loc[violations, "architecture"] = None
+    return with_costs(context, cells)
 
 
 def _write_discretised(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
     write_entropies(context, folder, run)
     trials = run.trials
-    found = pd.DataFrame(
+    cells = pd.DataFrame(
         {
             "trial_id": trials["trial_id"],
             "seed": trials["seed"],
@@ -196,7 +192,7 @@ def _write_discretised(context: Context[SupernetSearchConfig], folder: Folder, r
             "failure": reasons(trials),
         }
     )
-    write_found(context, folder, found)
+    write_found(context, folder, cells)
 
 
 SEARCH_STAGE = TuneStage[SupernetSearchConfig](
@@ -210,8 +206,7 @@ SEARCH_STAGE = TuneStage[SupernetSearchConfig](
 )
 
 
-# Stage 2 of GAEA: what was found begins the full schedule, and the worst are dropped. Li et al. 2021, C.1.2-C.1.3.
-
+# The selection: what was found begins the full schedule, and the worst are dropped. Li et al. 2021, C.1.2-C.1.3.
 
 SELECTION = "selection_accuracy"
 
@@ -245,20 +240,20 @@ def _trials(context: Context[SupernetSearchConfig], tuned: Folder) -> TrialPlan 
 
 
 def _select(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
-    selected = selection_table(run.trials, run.curves, context.config)
-    folder.write_parquet(SELECTED, selected)
-    usable = selected[selected["kept"] & selected[SELECTION].notna()]
+    selection = selection_table(run.trials, run.curves, context.config)
+    folder.write_parquet(SELECTED, selection)
+    usable = selection[selection["kept"] & selection[SELECTION].notna()]
     if usable.empty:
-        raise ArchrayError(f"none of {count(len(selected), 'architecture')} was trained: {run.failures}")
+        raise ArchrayError(f"none of {count(len(selection), 'architecture')} was trained: {run.failures}")
     best = usable.iloc[0]  # the table is sorted
     value, name = float(best[SELECTION]), best["architecture"]
     cells = context.run.table("search", FOUND_CELLS)
     before = context.folder("search").read_json(FOUND)["metric"]  # what the search seeds were compared by
     at_search = float(cells.loc[cells["architecture"] == name, before].max())
-    found = {"architecture": name, "value": value, "metric": SELECTION, SELECTION: value, before: at_search}
-    folder.write_json(FOUND, found)
+    document = {"architecture": name, "value": value, "metric": SELECTION, SELECTION: value, before: at_search}
+    folder.write_json(FOUND, document)
     context.say(
-        f"selected {name}  ({quantity_of(SELECTION).told(value)}; {len(usable)} of {len(selected)} trained to the end)"
+        f"selected {name}  ({quantity_of(SELECTION).told(value)}; {len(usable)} of {len(selection)} trained to the end)"
     )
 
 
@@ -292,11 +287,8 @@ SELECTION_STAGE = TuneStage[SupernetSearchConfig](
 )
 
 
-# What methods that train a supernet do, and show: a search, and the stages after it.
-
-
 def supernet_recipe(search: Stage[Any]) -> Recipe[Any]:
-    """GAEA's three stages. search: the first one; it writes what `supernet_search.write_found` says."""
+    """GAEA's three stages. search: the first one; it writes as `write_found` does."""
     return Recipe(
         stages=(search, SELECTION_STAGE, FINAL_STAGE, BASELINE_STAGE),
         measured=measured_networks,

@@ -30,13 +30,15 @@ from archray.platform.report.section import (
     short_names,
     table,
 )
+from archray.platform.report.texts import texts_of
 from archray.platform.run.run import Run
-from archray.plurals import count
 
-FOUND_CELLS = "found.parquet"  # of the search, a row per search seed; see `supernet_search.write_found`
-ENTROPIES = "entropies.parquet"  # of the search; see `supernet_search.entropy_table`
+_text = texts_of(__package__)
+FOUND_CELLS = "found.parquet"  # of the search, a row per search seed; see `stages.write_found`
+ENTROPIES = "entropies.parquet"  # of the search; see `stages.entropy_table`
 SCORES = "scores.parquet"  # of the search: `trial_id`, `seed`, and what `score_with_shared_weights` says
-SELECTED = "selected.parquet"  # of the selection; see `drop_selection.selection_table`
+SELECTED = "selected.parquet"  # of the selection; see `stages.selection_table`
+ORDER = "in the order of their accuracy with shared weights"  # of `names_of`, in words
 
 _SHARED, _MIXTURE = quantity_of("shared_accuracy"), quantity_of("mixture_accuracy")
 
@@ -54,24 +56,24 @@ def names_of(run: Run[Any]) -> ShortNames:
     """The names of what was chosen, of what the search seeds found, by value, and of the candidates of rounds."""
     cells = run.best.table("search", FOUND_CELLS)
     value = numbers(cells, "shared_accuracy").sort_values(ascending=False, kind="stable")
-    found: list[object] = [] if cells.empty else cells["architecture"].reindex(value.index).tolist()
-    selected = run.best.table("selection", SELECTED).get("architecture", ())
-    return short_names(run, (*found, *selected, *shown_candidates(run)))
+    architectures: list[object] = [] if cells.empty else cells["architecture"].reindex(value.index).tolist()
+    selection = run.best.table("selection", SELECTED).get("architecture", ())
+    return short_names(run, (*architectures, *selection, *shown_candidates(run)))
 
 
 def supernets(run: Run[Any], table: pd.DataFrame) -> list[Supernet]:
     """The supernets that have rows in `table`, one of the run with `trial_id` and `seed`, in order."""
-    chosen = chosen_trials(run)
+    trial_ids = chosen_trials(run)
     return [
-        Supernet(seed_words(rows["seed"].iloc[0]), rows, trial in chosen)
+        Supernet(seed_words(rows["seed"].iloc[0]), rows, trial in trial_ids)
         for trial, rows in table.groupby("trial_id", sort=False)
     ]
 
 
 def chosen_trials(run: Run[Any]) -> set[object]:
     """The trial of every supernet that found the chosen architecture; of equals there are several."""
-    found = run.table("search", FOUND_CELLS)
-    return set() if found.empty else set(found.loc[found["architecture"] == run.architecture, "trial_id"])
+    cells = run.table("search", FOUND_CELLS)
+    return set() if cells.empty else set(cells.loc[cells["architecture"] == run.architecture, "trial_id"])
 
 
 def seed_words(seed: object) -> str:
@@ -99,13 +101,9 @@ def by_epoch(axes: Axes, nets: Sequence[Supernet], metric: str, factor: float = 
             zorder=3,
         )
         last = values.last_valid_index()
-        told = f"seed {net.seed}{', found the chosen one' if net.chosen else ''}\n"
-        tell_line(
-            axes,
-            rows["epoch"].tolist(),
-            values.tolist(),
-            told + f"{significant(values[last])} in epoch {rows['epoch'][last]:.0f}",
-        )
+        text = f"seed {net.seed}{', found the chosen one' if net.chosen else ''}\n"
+        text += f"{significant(values[last])} in epoch {rows['epoch'][last]:.0f}"
+        tell_line(axes, rows["epoch"].tolist(), values.tolist(), text)
     few_ticks(axes, 6, integer=True)
 
 
@@ -131,21 +129,14 @@ def found_cells_section(run: Run[Any]) -> Section | None:
     mixed = bool(mixture.notna().any())
     columns = [Column("Architecture", "name"), Column("Shared weights (%)", "number", "descending")]
     columns += [*numeric(*(["Mixture (%)"] if mixed else [])), Column("Outcome"), Column("Seed", "number")]
-    chosen, known = run.architecture, fates(run)
+    outcomes = outcomes_of(run)
     rows = []
     for i, row in enumerate(cells.to_dict("records")):
         name = row["architecture"] if isinstance(row["architecture"], str) else None
-        note = row["failure"] or ("chosen" if name and name == chosen else known.get(name))
-        rows.append(
-            (
-                names.of(name),
-                _SHARED.bare(value[i]),
-                *([_MIXTURE.bare(mixture[i])] if mixed else []),
-                note or "",
-                seed_words(row["seed"]),
-            )
-        )
-    marked = cells.index[(cells["architecture"] == chosen) & cells["failure"].isna()]
+        accuracies = [_SHARED.bare(value[i]), *([_MIXTURE.bare(mixture[i])] if mixed else [])]
+        outcome = row["failure"] or outcomes.get(name, "")
+        rows.append((names.of(name), *accuracies, outcome, seed_words(row["seed"])))
+    marked = cells.index[(cells["architecture"] == run.architecture) & cells["failure"].isna()]
     seeds = table(
         columns,
         rows,
@@ -153,35 +144,31 @@ def found_cells_section(run: Run[Any]) -> Section | None:
         marked=int(marked[0]) if len(marked) else None,
         faint=frozenset(cells.index[cells["failure"].notna()]),
     )
-    return Section("found-cells", "What each seed found", paragraphs([_sentences(cells, mixed=mixed)]) + seeds)
+    architectures = cells.loc[cells["failure"].isna(), "architecture"].dropna()
+    text = _text(
+        "found_cells",
+        searches=len(cells),
+        failures=int(cells["failure"].notna().sum()),
+        architectures=len(architectures),
+        distinct=architectures.nunique(),
+        mixed=mixed,
+    )
+    return Section("found-cells", "What each seed found", paragraphs([text]) + seeds)
 
 
-def fates(run: Run[Any]) -> dict[str | None, str]:
-    """What the selection did with an architecture, in words."""
-    selected = run.table("selection", SELECTED)
-    if selected.empty:
-        return {}
-    kept, epochs, reasons = flags(selected, "kept"), numbers(selected, "epochs"), failures(selected)
-    words_of: dict[str | None, str] = {}
-    for i, name in enumerate(selected["architecture"]):
-        if reasons[i]:
-            words = "failed in the selection"
-        elif kept[i]:
-            words = "trained to the end"
-        else:
-            words = "dropped" if math.isnan(epochs[i]) else f"dropped after epoch {epochs[i]:.0f}"
-        words_of[name] = words
-    return words_of
-
-
-def _sentences(cells: pd.DataFrame, *, mixed: bool) -> str:
-    names = cells.loc[cells["failure"].isna(), "architecture"].dropna()
-    text = f"{count(len(cells), 'search', 'searches')}"
-    text += ", each from a seed of its own," if len(cells) > 1 else ""
-    text += f" found {count(names.nunique(), 'distinct architecture')}."
-    if len(names) > 1 and names.nunique() == 1:
-        text += " There was nothing to select from."
-    failed = int(cells["failure"].notna().sum())
-    text += f" {count(failed, 'search', 'searches')} failed." if failed else ""
-    text += " “Shared weights” is an architecture's validation accuracy with the weights of its supernet"
-    return text + ("; “mixture” that of all operations together." if mixed else ".")
+def outcomes_of(run: Run[Any]) -> dict[str | None, str]:
+    """What became of an architecture in the selection, in words, or that it was `chosen`."""
+    outcomes: dict[str | None, str] = {}
+    selection = run.table("selection", SELECTED)
+    if not selection.empty:
+        kept, epochs, reasons = flags(selection, "kept"), numbers(selection, "epochs"), failures(selection)
+        for i, name in enumerate(selection["architecture"]):
+            if reasons[i]:
+                outcomes[name] = "failed in the selection"
+            elif kept[i]:
+                outcomes[name] = "trained to the end"
+            else:
+                outcomes[name] = "dropped" if math.isnan(epochs[i]) else f"dropped after epoch {epochs[i]:.0f}"
+    if run.architecture is not None:
+        outcomes[run.architecture] = "chosen"
+    return outcomes
