@@ -31,7 +31,7 @@ from archray.files import whole_file
 from archray.platform.config import merge, parse_assignment
 from archray.platform.methods import open_run
 from archray.platform.methods.ensembles.attack import AttackQuestion, check_attack
-from archray.platform.methods.ensembles.attack_tables import round_of
+from archray.platform.methods.ensembles.tables import round_of
 from archray.platform.run.layout import MODEL
 from archray.platform.run.manifest import digest
 from archray.trainables.adversarial import ATTACKS

@@ -18,7 +18,7 @@ from archray.platform.config import merge, validate
 from archray.platform.engine.run_record import run_name
 from archray.platform.methods import open_run
 from archray.platform.methods.ensembles.attack import AttackQuestion, attack_run, check_attack
-from archray.platform.methods.ensembles.attack_tables import ATTACK, ENDED, QUESTION
+from archray.platform.methods.ensembles.tables import ATTACK, ENDED, QUESTION
 from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import command
 from archray.platform.run.run import Run

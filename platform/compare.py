@@ -137,7 +137,7 @@ def different_options(runs: Compared) -> dict[str, list[Any]]:
 
     Not among them is what the table has, and what of a run is its own: its seed, where it ran.
     """
-    from archray.platform.methods.ensembles.attack_tables import attack_question  # pandas
+    from archray.platform.methods.ensembles.tables import attack_question
 
     configs = [flat(read_manifest(Folder(summary.path))["config"]) for _, summary in runs]
     questions = [attack_question(Folder(summary.path)) for _, summary in runs]

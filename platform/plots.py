@@ -21,7 +21,7 @@ from archray.platform.run.run import Run
 from archray.platform.run_result import RunResult
 
 Place: TypeAlias = str | os.PathLike[str] | RunResult | Run[Any]
-_MODULES = ("figures", "report", "attack_section", "run_sections", "side_by_side", "page")  # that draw
+_MODULES = ("figures", "report", "run_sections", "side_by_side", "page")  # that draw
 _TAKES = {
     "run": "run: its folder, an `archray.RunResult`, or a `Run`",
     "summaries": "runs: folders, `archray.RunResult`s, or `Run`s",

@@ -1,4 +1,7 @@
-"""The correlations of a table's metrics in words, and `archray.bench_proxies`, which prints and writes them."""
+"""Correlations of a table's training-free metrics: as they are, and in the bounds that HNAS minimizes. Shu 2022, ch. 7.
+
+`archray.bench_proxies` prints and writes them.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,21 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.stats import kendalltau, spearmanr
 
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
 from archray.platform.bench.entrants import columns_of
 from archray.platform.bench.page import markdown_table, written
 from archray.platform.methods.hnas.config import KAPPA
+from archray.platform.report.statistics import MIN_POINTS
+from archray.platform.report.texts import texts_of
 from archray.plurals import count
 from archray.searchers.hnas.trade_off_fit import fit_trade_off
 from archray.trainables.tabular import Table, read_table
 
-# How well training-free metrics order a table's architectures: as they are, and in the bounds that HNAS minimises.
-
-
 PLAIN, REALIZABLE, TRADE_OFF = "as it is", "1/M", "1/M + trade-off"
 REALIZABLE_KAPPA, NON_REALIZABLE = "κ/M", "κ/M + trade-off"
-FEWEST = 3  # rows that a correlation needs
 
 
 def correlations(table: Table) -> pd.DataFrame:
@@ -35,15 +37,15 @@ def correlations(table: Table) -> pd.DataFrame:
     thesis has it, fitted on the column that they are judged by (in-sample). Correlations are positive where a metric
     is right: values of which the smaller is better are counted the other way round.
     """
-    told, judged = str(table.roles.objective), str(table.roles.result or table.roles.objective)
+    objective, judged = str(table.roles.objective), str(table.roles.result or table.roles.objective)
     sign = 1.0 if table.mode == "max" else -1.0
-    values = {told: sign * table.objective[table.rows], judged: sign * table.result[table.rows]}
+    values = {objective: sign * table.objective[table.rows], judged: sign * table.result[table.rows]}
     kappa = table.metrics.get(KAPPA)
     rows: list[dict[str, object]] = []
     for name, column in columns_of(table).items():
         metric = column[table.rows]
-        known = np.isfinite(metric)
-        rows += [_row(name, PLAIN, "", by, metric[known], own[known]) for by, own in values.items()]
+        finite = np.isfinite(metric)
+        rows += [_row(name, PLAIN, "", by, metric[finite], value[finite]) for by, value in values.items()]
         if name == KAPPA or name not in table.metrics:
             continue
         rows += _bounds(name, np.abs(metric), np.ones_like(metric), values, (REALIZABLE, TRADE_OFF))
@@ -56,18 +58,18 @@ def _bounds(
     name: str, metric: np.ndarray, kappa: np.ndarray, values: dict[str, np.ndarray], scenarios: tuple[str, str]
 ) -> list[dict[str, object]]:
     """The rows of a bound without and with trade-off. metric, kappa and each of the values: (n,)."""
-    known = np.isfinite(metric) & np.isfinite(kappa) & (metric > 0)
+    usable = np.isfinite(metric) & np.isfinite(kappa) & (metric > 0)
     plain, with_trade_off = scenarios
-    if known.sum() < FEWEST:
+    if usable.sum() < MIN_POINTS:
         return []
-    scaled = metric[known] / metric[known].max()
-    quotient = kappa[known] / scaled
-    own = {by: column[known] for by, column in values.items()}
-    rows = [_row(name, plain, "", by, -quotient, column) for by, column in own.items()]
-    told = next(iter(own))
-    fits = {by: fit_trade_off(scaled, quotient, column) for by, column in own.items()}
-    for by, column in own.items():
-        for fitted in dict.fromkeys((told, by)):
+    scaled = metric[usable] / metric[usable].max()
+    quotient = kappa[usable] / scaled
+    values = {by: column[usable] for by, column in values.items()}
+    rows = [_row(name, plain, "", by, -quotient, column) for by, column in values.items()]
+    objective = next(iter(values))
+    fits = {by: fit_trade_off(scaled, quotient, column) for by, column in values.items()}
+    for by, column in values.items():
+        for fitted in dict.fromkeys((objective, by)):
             fit = fits[fitted]
             bound = quotient + fit.mu * (scaled**2 - fit.nu) ** 2
             rows.append(_row(name, with_trade_off, fitted, by, -bound, column) | {"mu": fit.mu, "nu": fit.nu})
@@ -78,9 +80,7 @@ def _row(
     name: str, scenario: str, fitted_on: str, judged_on: str, promise: np.ndarray, values: np.ndarray
 ) -> dict[str, object]:
     """promise: (n,) the higher the better, as the values."""
-    from scipy.stats import kendalltau, spearmanr
-
-    few = len(values) < FEWEST or np.ptp(promise) == 0
+    few = len(values) < MIN_POINTS or np.ptp(promise) == 0
     return {
         "metric": name,
         "scenario": scenario,
@@ -95,13 +95,7 @@ def _row(
 
 
 CSV, MARKDOWN = "proxies.csv", "proxies.md"
-NOTE = (
-    "ρ is Spearman's and τ Kendall's correlation with a value, positive where a metric is right. “1/M” is the "
-    "realizable bound of Corollary 7.1 (M is |M|), “κ/M” the one with the condition number; “trade-off” adds "
-    "mu (M² - nu)², so “κ/M + trade-off” is Eq. 7.6. mu and nu are fitted on a grid, on the values that “fitted on” "
-    "names; what is marked with * is judged by what it was fitted on, as apparently Tables 7.1 and 7.5 of the thesis "
-    "are: too good."
-)
+NOTE = texts_of(__package__)("correlations")
 
 
 def bench_proxies(
@@ -128,12 +122,12 @@ def bench_proxies(
     folder = None if out is None else Folder(out)
     if folder is not None and any(folder.exists(name) for name in (CSV, MARKDOWN)):
         raise RunFolderError(f"{folder} has {CSV} or {MARKDOWN} already; choose another --out")
-    told = correlations(held)
+    rows = correlations(held)
     if folder is not None:
-        folder.write_bytes(CSV, told.to_csv(index=False).encode())
-        text = f"# Training-free metrics\n\n{lead(held)}\n\n{markdown_table(written_correlations(told))}\n\n{NOTE}\n"
+        folder.write_bytes(CSV, rows.to_csv(index=False).encode())
+        text = f"# Training-free metrics\n\n{lead(held)}\n\n{markdown_table(written_correlations(rows))}\n\n{NOTE}\n"
         folder.write_bytes(MARKDOWN, text.encode())
-    return told
+    return rows
 
 
 def lead(table: Table) -> str:
@@ -143,10 +137,10 @@ def lead(table: Table) -> str:
     return f"{text}, and judged by {roles.result}." if roles.result else f"{text}, and judged by it."
 
 
-def written_correlations(told: pd.DataFrame) -> pd.DataFrame:
+def written_correlations(correlation_rows: pd.DataFrame) -> pd.DataFrame:
     """A row per metric, scenario and fit, as text; two columns per column of the table that it is judged by."""
     rows: dict[tuple[str, ...], dict[str, str]] = {}
-    for row in told.to_dict("records"):
+    for row in correlation_rows.to_dict("records"):
         key = tuple(str(row[name]) for name in ("metric", "scenario", "fitted_on"))
         cells = rows.setdefault(key, {"n": str(row["n"])})
         mark = "*" if row["fitted_on"] == row["judged_on"] else ""
@@ -154,7 +148,7 @@ def written_correlations(told: pd.DataFrame) -> pd.DataFrame:
             cells[f"{letter} {row['judged_on']}"] = written(row[name], 3) + mark
     keys = ("metric", "scenario", "fitted on")
     frame = pd.DataFrame([{**dict(zip(keys, key, strict=True)), **cells} for key, cells in rows.items()]).fillna("")
-    scenarios = list(dict.fromkeys([PLAIN, *told["scenario"]]))
+    scenarios = list(dict.fromkeys([PLAIN, *correlation_rows["scenario"]]))
     order = sorted(range(len(frame)), key=lambda row: scenarios.index(str(frame["scenario"].iloc[row])))
     judged = [column for column in frame if column not in (*keys, "n")]
     return frame.iloc[order].reset_index(drop=True)[[*keys, *judged, "n"]]

@@ -130,9 +130,6 @@ def _options(word: str, text: str) -> dict[str, Any]:
     return options
 
 
-# In the order of a column
-
-
 def is_drawn(entrant: Entrant, table: Table, budget: int) -> bool:
     """Whether a row depends on the seed: all but those of a column without equal values among its first."""
     if entrant.column is None:

@@ -57,9 +57,9 @@ class Question:
         """Raises: RunFolderError if the folder holds no bench."""
         if not folder.exists(QUESTION):
             raise RunFolderError(f"{folder} holds no bench")
-        told = folder.read_json(QUESTION)
-        rows = tuple(Entrant(**row) for row in told["rows"])
-        return cls(told["table"], rows, told["seeds"], tuple(told["budgets"]), told["seconds"])
+        question = folder.read_json(QUESTION)
+        rows = tuple(Entrant(**row) for row in question["rows"])
+        return cls(question["table"], rows, question["seeds"], tuple(question["budgets"]), question["seconds"])
 
 
 @dataclass(frozen=True)

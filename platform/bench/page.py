@@ -1,4 +1,4 @@
-"""The page of a bench: its tables and its figure in one self-contained file."""
+"""A bench in words and figures: tables for the terminal and Markdown, and a self-contained page."""
 
 from __future__ import annotations
 
@@ -23,25 +23,19 @@ from archray.platform.report.figures import (
     PINK,
     RANDOM,
     TRIAL,
-    drawing,
     figure,
+    figure_section,
     plain,
     set_height,
     tell_line,
 )
 from archray.platform.report.page import write_page
-from archray.platform.report.section import Column, Section, captioned, escape, flowing, paragraphs, table
+from archray.platform.report.section import Column, Section, escape, flowing, paragraphs, table
+from archray.platform.report.texts import texts_of
 from archray.plurals import count
 
-# A bench in words: its tables for the terminal, for Markdown and for the page.
-
-
-CAVEAT = (
-    "Paired differences of the result by seed; positive is better. In brackets the 95 % interval of Student's t for "
-    "this row alone, then the one that holds for all rows of the table together (Bonferroni): of twenty intervals of "
-    "the first kind one is expected to miss its mean. t takes the differences for roughly normal, which few seeds "
-    "cannot show. A row that depends on no seed is one value beside all seeds of the other."
-)
+_text = texts_of(__package__)
+CAVEAT = _text("differences")
 
 
 def decimals(values: np.ndarray, mode: str) -> int:
@@ -68,42 +62,42 @@ def lead(bench: BenchResult) -> str:
     budget = " and ".join(map(str, question.budgets)) + " evaluations"
     if question.seconds is not None:
         budget = f"{duration(question.seconds)} of training"
-    told, judged = roles.objective, roles.result or roles.objective
-    text = f"{count(len(question.entrants), 'row')} on {count(len(table.rows), 'architecture')}, {budget} a search, "
-    text += f"{count(question.seeds, 'seed')}. A search is told {told} ({_better(table.mode)} is better)"
-    if judged == told:
-        return f"{text}, and judged by it."
-    return f"{text}; what it chooses, the best by that, is judged by {judged}."
-
-
-def _better(mode: str) -> str:
-    return "larger" if mode == "max" else "smaller"
+    return _text(
+        "lead",
+        rows=len(question.entrants),
+        architectures=len(table.rows),
+        budget=budget,
+        seeds=question.seeds,
+        objective=roles.objective,
+        better="larger" if table.mode == "max" else "smaller",
+        judged=roles.result or roles.objective,
+    )
 
 
 def written_summary(bench: BenchResult, budget: int) -> pd.DataFrame:
     """A row per method, as text: result, worst, rank, worst rank, seeds, evaluations, costs."""
     summary = bench.summary()
-    own = summary[summary["budget"] == budget]
+    rows = summary[summary["budget"] == budget]
     digits = decimals(bench.table.result, bench.table.mode)
-    columns: dict[str, list[str]] = {"method": list(own["method"])}
+    columns: dict[str, list[str]] = {"method": list(rows["method"])}
     judged = str(bench.table.roles.result or bench.table.roles.objective)
-    columns[judged] = [with_spread(*pair, digits) for pair in zip(own["result"], own["result_std"], strict=True)]
-    columns["worst"] = [written(value, digits) for value in own["result_worst"]]
-    columns["rank"] = [with_spread(*pair, 1) for pair in zip(own["rank"], own["rank_std"], strict=True)]
-    columns["worst rank"] = [written(value, 0) for value in own["rank_worst"]]
-    columns["seeds"] = [str(number) if number > 1 else "any" for number in own["seeds"]]
-    columns["evaluations"] = [written(value, 0 if value == round(value) else 1) for value in own["evaluations"]]
-    if own["seconds"].notna().any():
-        columns["training time"] = [duration(value) for value in own["seconds"]]
+    columns[judged] = [with_spread(*pair, digits) for pair in zip(rows["result"], rows["result_std"], strict=True)]
+    columns["worst"] = [written(value, digits) for value in rows["result_worst"]]
+    columns["rank"] = [with_spread(*pair, 1) for pair in zip(rows["rank"], rows["rank_std"], strict=True)]
+    columns["worst rank"] = [written(value, 0) for value in rows["rank_worst"]]
+    columns["seeds"] = [str(number) if number > 1 else "any" for number in rows["seeds"]]
+    columns["evaluations"] = [written(value, 0 if value == round(value) else 1) for value in rows["evaluations"]]
+    if rows["seconds"].notna().any():
+        columns["training time"] = [duration(value) for value in rows["seconds"]]
     for cost in bench.table.costs:
-        columns[cost] = [significant(value) for value in own[cost]]
+        columns[cost] = [significant(value) for value in rows[cost]]
     return pd.DataFrame(columns)
 
 
 def written_differences(bench: BenchResult, budget: int, against: str) -> pd.DataFrame:
     """A row per method, as text: by how much it is better, the two intervals, in how many seeds."""
-    told = bench.differences(against)
-    own = told[told["budget"] == budget]
+    differences = bench.differences(against)
+    rows = differences[differences["budget"] == budget]
     digits = decimals(bench.table.result, bench.table.mode)
 
     def interval(low: object, high: object) -> str:
@@ -113,27 +107,18 @@ def written_differences(bench: BenchResult, budget: int, against: str) -> pd.Dat
 
     return pd.DataFrame(
         {
-            "method": list(own["method"]),
-            f"better than {against} by": [written(value, digits) for value in own["difference"]],
-            "95 %": [interval(*pair) for pair in zip(own["low"], own["high"], strict=True)],
-            "95 %, all rows": [interval(*pair) for pair in zip(own["low_all"], own["high_all"], strict=True)],
-            "seeds better": [f"{value:.0%}" for value in own["better"]],
+            "method": list(rows["method"]),
+            f"better than {against} by": [written(value, digits) for value in rows["difference"]],
+            "95 %": [interval(*pair) for pair in zip(rows["low"], rows["high"], strict=True)],
+            "95 %, all rows": [interval(*pair) for pair in zip(rows["low_all"], rows["high_all"], strict=True)],
+            "seeds better": [f"{value:.0%}" for value in rows["better"]],
         }
     )
 
 
 def notes(bench: BenchResult) -> list[str]:
     """What a reader of the tables must know."""
-    text = [
-        (
-            "“±” is the standard deviation over seeds (n - 1); “worst” is the worst seed. “Rank” is that of the chosen "
-            "architecture's objective among all of the table, 1 the best. Costs are those of the chosen architecture."
-        ),
-        (
-            "“X first” evaluates in the order of the column X, the largest first (of kappa the smallest), equal values "
-            "in an order that the seed draws; where no values are equal it is the same for any seed, and run once."
-        ),
-    ]
+    text = [_text("ranks"), _text("columns_first")]
     if bench.table.seconds is not None:
         text.append("Training time is the sum over the evaluations of a search, from the table.")
     return text
@@ -143,14 +128,10 @@ def markdown(bench: BenchResult, against: str) -> str:
     """All tables of a bench."""
     parts = ["# Bench", lead(bench)]
     for budget in bench.question.budgets:
-        parts += [_heading(bench, budget), markdown_table(written_summary(bench, budget))]
+        parts += [f"## {title_of(bench, budget)}", markdown_table(written_summary(bench, budget))]
         parts += [markdown_table(written_differences(bench, budget, against))]
     parts += [*notes(bench), CAVEAT]
     return "\n\n".join(parts) + "\n"
-
-
-def _heading(bench: BenchResult, budget: int) -> str:
-    return f"## {title_of(bench, budget)}"
 
 
 def title_of(bench: BenchResult, budget: int) -> str:
@@ -168,9 +149,6 @@ def markdown_table(words: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-# How far the best so far is from the best of the table, over what the search has spent: the figure of a bench.
-
-
 _COLOURS = (FOUND, GREEN, PINK, INDIGO)
 _DASHES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 _HEIGHT, _LINE = 390, 17  # of the two panels, and of a line of the legend
@@ -184,8 +162,8 @@ def curves(bench: BenchResult, label: str) -> tuple[np.ndarray, np.ndarray]:
     At the largest budget; NaN before the first value.
     """
     trials = bench.trials
-    own = trials[(trials["method"] == label) & (trials["budget"] == bench.question.budgets[-1])]
-    searches = [search for _, search in own.groupby("seed")]
+    trials_of_label = trials[(trials["method"] == label) & (trials["budget"] == bench.question.budgets[-1])]
+    searches = [search for _, search in trials_of_label.groupby("seed")]
     best = [(bench.sign * search["objective"]).cummax().ffill().to_numpy() for search in searches]
     if bench.question.seconds is None:
         x = np.arange(1, max(map(len, best)) + 1, dtype=float)
@@ -245,8 +223,8 @@ def _draw(
     thin: bool,
 ) -> None:
     """values: (seeds, k)."""
-    known = ~np.isnan(values).all(axis=0)
-    x, values = x[known], values[:, known]
+    finite = ~np.isnan(values).all(axis=0)
+    x, values = x[finite], values[:, finite]
     mean = np.nanmean(values, axis=0)
     if not thin and len(values) > 2:
         low, high = np.nanquantile(values, MIDDLE, axis=0)
@@ -260,13 +238,12 @@ def _draw(
 def regret_section(bench: BenchResult) -> Section:
     """The figure, and what it shows."""
     budget = title_of(bench, bench.question.budgets[-1])
-    caption = (
-        f"Searches of {budget}: the distance of the best objective so far from the best of the table, and its rank in "
-        f"the table. Lines are means over {count(bench.question.seeds, 'seed')}, bands the middle half of them."
-    )
-    description = f"Regret and rank of the best so far, of {count(len(bench.labels), 'method')}."
-    return Section(
-        "regret", "Regret", captioned(drawing("regret", bench_regret(bench), description=description), caption)
+    return figure_section(
+        "regret",
+        "Regret",
+        bench_regret(bench),
+        description=f"Regret and rank of the best so far, of {count(len(bench.labels), 'method')}.",
+        caption=_text("regret", budget=budget, seeds=bench.question.seeds),
     )
 
 
@@ -286,8 +263,8 @@ def bench_page(bench: BenchResult, against: str) -> str:
 def _summary(bench: BenchResult, budget: int) -> Section:
     words = written_summary(bench, budget)
     summary = bench.summary()
-    own = bench.sign * summary[summary["budget"] == budget]["result"].to_numpy()
-    marked = int(np.nanargmax(own)) if np.isfinite(own).any() else None
+    results = bench.sign * summary[summary["budget"] == budget]["result"].to_numpy()
+    marked = int(np.nanargmax(results)) if np.isfinite(results).any() else None
     body = _table(words, f"What was found with {title_of(bench, budget)}", marked)
     return Section(f"budget-{budget}", f"After {title_of(bench, budget)}", body + paragraphs(notes(bench)))
 

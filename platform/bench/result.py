@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
+from scipy.stats import t
 
 from archray.errors import InvalidInput, UnknownName
 from archray.files import Folder
@@ -72,16 +73,16 @@ class BenchResult:
         worth = (self.sign * trials["objective"]).fillna(-np.inf)
         keys = ["method", "budget", "seed"]
         chosen = trials.loc[worth.groupby([trials[key] for key in keys], sort=False).idxmax()].reset_index(drop=True)
-        each = trials.groupby(keys, sort=False)["seconds"]
+        spent = trials.groupby(keys, sort=False)["seconds"]
         rows = chosen["row"].to_numpy()
-        known = rows >= 0
+        evaluated = rows >= 0
         return chosen[[*keys, "objective"]].assign(
             architecture=[table.architectures[row] if row >= 0 else "" for row in rows],
-            result=np.where(known, table.result[rows], np.nan),
+            result=np.where(evaluated, table.result[rows], np.nan),
             rank=self.ranks(chosen["objective"].to_numpy()),
-            evaluations=each.size().to_numpy(),
-            seconds=each.sum(min_count=1).to_numpy(),
-            **{name: np.where(known, cost[rows], np.nan) for name, cost in table.costs.items()},
+            evaluations=spent.size().to_numpy(),
+            seconds=spent.sum(min_count=1).to_numpy(),
+            **{name: np.where(evaluated, cost[rows], np.nan) for name, cost in table.costs.items()},
         )
 
     def summary(self) -> pd.DataFrame:
@@ -89,12 +90,12 @@ class BenchResult:
         (n - 1) and the worst, of `rank` the mean, deviation and worst, the mean `objective`, `evaluations`, `seconds`
         of the trainings and costs of what was chosen."""
         rows = []
-        for (method, budget), own in self.searches.groupby(["method", "budget"], sort=False):
-            row = {"method": method, "budget": budget, "seeds": len(own)}
-            worst = own["result"].min() if self.sign > 0 else own["result"].max()
-            row |= {"result": own["result"].mean(), "result_std": own["result"].std(), "result_worst": worst}
-            row |= {"rank": own["rank"].mean(), "rank_std": own["rank"].std(), "rank_worst": own["rank"].max()}
-            row |= {key: own[key].mean() for key in ("objective", "evaluations", "seconds", *self.table.costs)}
+        for (method, budget), group in self.searches.groupby(["method", "budget"], sort=False):
+            row = {"method": method, "budget": budget, "seeds": len(group)}
+            worst = group["result"].min() if self.sign > 0 else group["result"].max()
+            row |= {"result": group["result"].mean(), "result_std": group["result"].std(), "result_worst": worst}
+            row |= {"rank": group["rank"].mean(), "rank_std": group["rank"].std(), "rank_worst": group["rank"].max()}
+            row |= {key: group[key].mean() for key in ("objective", "evaluations", "seconds", *self.table.costs)}
             rows.append(row)
         return pd.DataFrame(rows)
 
@@ -106,12 +107,12 @@ class BenchResult:
         if against not in self.labels:
             raise UnknownName(f"the bench has no row {against!r}; choose one of {', '.join(self.labels)}")
         rows = []
-        for budget, own in self.searches.groupby("budget"):
-            results = {label: rows_of["result"].to_numpy() for label, rows_of in own.groupby("method", sort=False)}
+        for budget, group in self.searches.groupby("budget"):
+            results = {label: rows_of["result"].to_numpy() for label, rows_of in group.groupby("method", sort=False)}
             others = [label for label in self.labels if label != against]
             for label in others:
-                told = paired(self.sign * results[label], self.sign * results[against], len(others))
-                rows.append({"method": label, "against": against, "budget": budget, **told})
+                interval = paired(self.sign * results[label], self.sign * results[against], len(others))
+                rows.append({"method": label, "against": against, "budget": budget, **interval})
         return pd.DataFrame(rows, columns=DIFFERENCE_COLUMNS)  # no row where a bench has one method alone
 
 
@@ -137,8 +138,6 @@ def paired(values: np.ndarray, others: np.ndarray, comparisons: int = 1) -> dict
 
 
 def _half_width(differences: np.ndarray, comparisons: int) -> float:
-    from scipy.stats import t
-
     n = len(differences)
     if n < 2:
         return float("nan")

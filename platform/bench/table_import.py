@@ -1,4 +1,8 @@
-"""`archray bench import`: tables that people share, joined and given roles, as one Parquet file."""
+"""`archray bench import`: shared tables, joined and given roles, as one Parquet file.
+
+Of NAS-Bench-1Shot1's tables only the first row of each adjacency is left: the cells follow from the order of the rows.
+The package `nats-bench` (Dong et al. 2021) reads NATS-Bench's official files.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +39,6 @@ from archray.trainables.tabular.table_file import (
 
 if TYPE_CHECKING:
     import pandas as pd
-
-# NAS-Bench-1Shot1's tables, in which only the first row of each adjacency is left: the cells by the order of the rows.
-
 
 MATRIX = "adj_matrix"
 NODES = tuple(f"node{node}" for node in range(1, PADDED - 1))
@@ -127,9 +128,6 @@ def _architecture(space: NASBench1Shot1, matrix: Matrix, operations: Sequence[st
         for node, number in enumerate(space.parents, 1)
     ]
     return space.architecture(operations[: len(space.nodes)], parents)
-
-
-# The official files of NATS-Bench, read by its own package `nats-bench` (Dong et al. 2021), as rows of a table.
 
 
 DATASETS = ("cifar10", "cifar100", "ImageNet16-120")

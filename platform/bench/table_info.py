@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from scipy.stats import spearmanr
 
 from archray.platform.methods.hnas.config import KAPPA
 from archray.platform.quantities import MISSING, signed, significant, whole_number
+from archray.platform.report.statistics import MIN_POINTS
 from archray.plurals import count
 from archray.trainables.spaces.encodings import NONE
 from archray.trainables.tabular import Table, read_table
-
-FEWEST = 3  # rows that a correlation needs
 
 
 @dataclass(frozen=True)
@@ -124,24 +124,22 @@ def spread_over_spellings(table: Table) -> Spellings | None:
 
 def _with_roles(table: Table) -> list[tuple[str, str]]:
     roles = table.roles
-    told = [(roles.objective, "objective"), (roles.result, "result")]
-    told += [(column, f"after {count(epoch, 'epoch')}") for epoch, column in roles.epochs.items()]
-    told += [(roles.seconds, "seconds")]
-    told += [(column, "metric") for column in roles.metrics] + [(column, "cost") for column in roles.costs]
-    return [(column, role) for column, role in told if column is not None]
+    named = [(roles.objective, "objective"), (roles.result, "result")]
+    named += [(column, f"after {count(epoch, 'epoch')}") for epoch, column in roles.epochs.items()]
+    named += [(roles.seconds, "seconds")]
+    named += [(column, "metric") for column in roles.metrics] + [(column, "cost") for column in roles.costs]
+    return [(column, role) for column, role in named if column is not None]
 
 
 def _column(table: Table, column: str, role: str) -> tuple[str, str, int, float, float, float]:
-    from scipy.stats import spearmanr
-
     values = {**table.metrics, **table.costs}.get(column)
     if values is None:
         values = table.frame[column].to_numpy(dtype=np.float64)
-    own, objective = values[table.rows], table.objective[table.rows]
-    there = np.isfinite(own)
-    few = there.sum() < FEWEST or role == "objective" or np.ptp(own[there]) == 0
-    spearman = np.nan if few else float(spearmanr(own[there], objective[there]).statistic)
-    return column, role, int((~there).sum()), float(np.nanmin(own)), float(np.nanmax(own)), spearman
+    values, objective = values[table.rows], table.objective[table.rows]
+    finite = np.isfinite(values)
+    few = finite.sum() < MIN_POINTS or role == "objective" or np.ptp(values[finite]) == 0
+    spearman = np.nan if few else float(spearmanr(values[finite], objective[finite]).statistic)
+    return column, role, int((~finite).sum()), float(np.nanmin(values)), float(np.nanmax(values)), spearman
 
 
 def _serves(table: Table) -> dict[str, str]:
@@ -154,7 +152,7 @@ def _serves(table: Table) -> dict[str, str]:
     else:
         neighbours = f"yes, the nearest by the encoding {encoding}"
     metrics = count(len(table.metrics), "metric")
-    told = {
+    kinds = {
         "random search": "yes",
         "neighbours (evolution, local search)": neighbours,
         "training-free metrics": f"yes, {metrics}" if table.metrics else "no: no metric has a column",
@@ -168,8 +166,8 @@ def _serves(table: Table) -> dict[str, str]:
         "a budget in seconds": "yes" if table.seconds is not None else "no: no training seconds",
     }
     drawn = table.roles.objective in table.trainings
-    told["trainings drawn by seed"] = "yes" if drawn else "no: one value of the objective each"
-    return told
+    kinds["trainings drawn by seed"] = "yes" if drawn else "no: one value of the objective each"
+    return kinds
 
 
 def print_info(info: TableInfo, console: Console) -> None:

@@ -23,13 +23,12 @@ from archray.platform.report.section import (
     folded,
     short_names,
 )
+from archray.platform.report.texts import texts_of
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.genotypes import CELLS, INPUTS, CellEdges, GenotypeSpace, cell_shape
 
-# A cell as a graph: where its nodes and edges lie is decided here; the page's style colours them.
-
-
+_text = texts_of(__package__)
 _EDGE = re.compile(r"^(\d+)<-(\d+)$")  # `3<-1`: an edge into node 3 from node 1
 _ABSENT = frozenset({"none", "zero", "zeroize"})  # operations that are no connection at all
 _IDENTITY = frozenset({"skip_connect", "identity", "skip"})
@@ -143,7 +142,7 @@ def genotype_edges(edges: CellEdges, operations: Sequence[str]) -> list[Edge]:
 def _levels(present: Sequence[tuple[int, int, Decided]]) -> list[int]:
     """A level for each edge."""
     taken: dict[int, tuple[int, int, int]] = {}  # of an edge, by its place: its ends and its level
-    for at, (start, end, _) in sorted(enumerate(present), key=lambda each: (each[1][1] - each[1][0], each[1][0])):
+    for at, (start, end, _) in sorted(enumerate(present), key=lambda edge: (edge[1][1] - edge[1][0], edge[1][0])):
         straight = end - start == 1 and (start, end, 0) not in taken.values()
         taken[at] = (start, end, 0 if straight else _free_level(start, end, taken.values()))
     return [taken[at][2] for at in range(len(present))]
@@ -338,16 +337,14 @@ def cell_section(run: Run[Any]) -> Section | None:
     if not is_graph(decisions):
         return Section("cell", "What was found", decision_table(decisions))
     edges, nodes = cell_edges(decisions), node_count(decisions)
-    caption = (
-        f"The found cell, {names.of(run.architecture)}. Circles are feature maps, from the cell's input (node 0) to "
-        f"its output (node {nodes - 1}); an arrow applies its operation, and a node sums what reaches it. An operation "
-        "has its colour in every report of its space."
+    caption = _text(
+        "cell",
+        name=names.of(run.architecture),
+        output=nodes - 1,
+        absent=len(decisions) - len(edges),
+        edges=len(decisions),
+        faint=any(not edge.live for edge in edges),
     )
-    absent = len(decisions) - len(edges)
-    if absent:
-        caption += f" {absent} of {len(decisions)} edges {'is' if absent == 1 else 'are'} “none” and not drawn."
-    if any(not edge.live for edge in edges):
-        caption += " Faint arrows lie on no path from input to output: they do not change what the cell computes."
     drawn = cell_drawing(edges, nodes) + cell_legend([edges], nodes)
     return Section("cell", "The cell", captioned(drawn, caption) + _whole(decisions))
 
@@ -362,11 +359,7 @@ def _genotype(space: GenotypeSpace, architecture: str, names: ShortNames) -> str
         shape = cell_shape(edges)
         heading = f"{name}: {significant(shape.width)} nodes wide, {shape.depth} deep"
         drawn += f"<h3>{escape(heading)}</h3>{cell_drawing(placed, nodes)}"
-    caption = (
-        f"The two cells of {names.of(architecture)}. Circles are feature maps: the outputs of the cells before, and "
-        f"the nodes, each the sum of two arrows' operations; {space.outputs_rule}. The width "
-        "counts a node as far as its inputs are the cell's own, the depth the longest path to the output."
-    )
+    caption = _text("cells", name=names.of(architecture), outputs_rule=space.outputs_rule)
     return captioned(drawn + cell_legend(cells, len(nodes)), caption)
 
 

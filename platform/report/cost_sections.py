@@ -24,6 +24,7 @@ from archray.platform.report.section import (
     paragraphs,
     table,
 )
+from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 from archray.plurals import count
@@ -31,6 +32,7 @@ from archray.trainables.costs import COSTS, cost_column
 from archray.trainables.costs.meter import Line, left_out_errors
 from archray.trainables.spaces.constraint import Constraint, parse_constraints, violation
 
+_text = texts_of(__package__)
 # The stages whose networks are shown, and what each trained them for; the search first.
 _STAGES = {
     "search": "search",
@@ -104,15 +106,12 @@ class _Costs:
         return [text for text, bound in self.constraints if violation([bound], row) > 0]
 
     def section(self, names: ShortNames) -> Section:
-        text = f"{count(len(self.networks), 'network')} that the run trained, what they cost"
-        if self.constraints:
-            left = sum(bool(self.broken(row)) for row in self.networks.to_dict("records"))
-            met = f"{left} of them {'does' if left == 1 else 'do'} not meet them" if left else "every one meets them"
-            text += f", and the bounds; {met}"
-        each = self._each(names)
+        broken = sum(bool(self.broken(row)) for row in self.networks.to_dict("records"))
+        text = _text("costs", networks=len(self.networks), bounds=bool(self.constraints), broken=broken)
+        networks = self._networks(names)
         if len(self.networks) > _OPEN:
-            each = folded(f"All {count(len(self.networks), 'network')}", each)
-        return Section("costs", "What the networks cost", paragraphs([f"{text}."]) + self._summary() + each)
+            networks = folded(f"All {count(len(self.networks), 'network')}", networks)
+        return Section("costs", "What the networks cost", paragraphs([text]) + self._summary() + networks)
 
     def _summary(self) -> str:
         """A row a cost: its bounds, what was found, and the networks that were trained."""
@@ -128,7 +127,7 @@ class _Costs:
         columns += numeric("Least to most", "Random, mean")
         return table(columns, rows, label="What was found costs, and the bounds", sortable=False)
 
-    def _each(self, names: ShortNames) -> str:
+    def _networks(self, names: ShortNames) -> str:
         """A row a network, what was found first, the others in the order in which they were trained."""
         value = None if self.key is None else quantity_of(self.key)
         columns = [Column("Architecture", "name"), Column("Trained for")]
@@ -138,10 +137,10 @@ class _Costs:
         rows = []
         for row in self.networks.loc[first.sort_values(kind="stable").index].to_dict("records"):
             searched = row["stage"] == "search"
-            told = [value.bare(row[self.key] if searched else None)] if value else []
-            told += [significant(row[column], _DIGITS) for column in self.columns]
-            told += [_met(self.broken(row))] if self.constraints else []
-            rows.append((names.of(row["architecture"]), _STAGES[row["stage"]], *told))
+            cells = [value.bare(row[self.key] if searched else None)] if value else []
+            cells += [significant(row[column], _DIGITS) for column in self.columns]
+            cells += [_met(self.broken(row))] if self.constraints else []
+            rows.append((names.of(row["architecture"]), _STAGES[row["stage"]], *cells))
         return table(columns, rows, label="The networks and their costs", marked=0 if not first.all() else None)
 
 
@@ -161,9 +160,6 @@ def _range(values: pd.Series) -> str:
     return " to ".join(dict.fromkeys(ends))
 
 
-# The look-up
-
-
 def _look_up(run: Run[Any], names: ShortNames) -> Section | None:
     """The line from sums over operations to latencies, and how far it misses networks. Nothing without one."""
     folder = run.folder / "costs"
@@ -178,9 +174,7 @@ def _look_up(run: Run[Any], names: ShortNames) -> Section | None:
         for name, total, time, error in zip(fitted["networks"], sums, whole, missed, strict=True)
     ]
     columns = [Column("Architecture", "name"), *numeric("Sum (ms)", "Looked up (ms)", "Whole (ms)", "Missed by")]
-    text = f"Latencies were looked up: {significant(line.overhead)} ms + {significant(line.factor)} times the sum over "
-    text += f"a network's operations, each timed once. The line is fitted to {count(len(rows), 'network')} that were "
-    text += "timed whole; the last column: by how much a line of the others misses each"
-    text += "." if fitted["error"] is None else f", the median {_SHARE.show(fitted['error'])}."
+    error = None if fitted["error"] is None else _SHARE.show(fitted["error"])
+    text = _text("latencies", line=line, networks=len(rows), error=error)
     body = table(columns, rows, label="The networks that the look-up is fitted to")
     return Section("look-up", "Latencies by look-up", captioned(body, text))

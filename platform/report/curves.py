@@ -1,6 +1,6 @@
-"""Training curves: every trial of the search, the final trainings and the random architectures, by epoch.
+"""Training curves by epoch: of the search's trials, the final trainings and the random architectures.
 
-What a family trains, and which of it found what was chosen, it says itself, once for its figure and its section.
+A family names what it trains and how it marks what was found, once for its figure and its section.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from archray.platform.quantities import MISSING, quantity_of
-from archray.platform.report.figures import FOUND, RANDOM, TRIAL, NothingToDraw, drawing, set_height, tell_line
-from archray.platform.report.section import NamesOf, Section, ShortNames, captioned, numbers, short_names
+from archray.platform.report.figures import FOUND, RANDOM, TRIAL, NothingToDraw, figure_section, set_height, tell_line
+from archray.platform.report.section import NamesOf, Section, ShortNames, numbers, short_names
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
 from archray.plurals import count
@@ -84,9 +84,9 @@ class TrainingCurves:
         grid = canvas.subplots(len(metrics), len(panels), squeeze=False, sharey="row")
         for row, metric in zip(grid, metrics, strict=True):
             for axes, panel in zip(row, panels, strict=True):
-                own = frame[frame["stage"].isin([trainings.stage for trainings in panel])]
-                axes.set_visible(bool(numbers(own, metric).notna().any()))
-                _draw_panel(axes, own, metric, {trainings.stage: trainings.name for trainings in panel}, names)
+                shown = frame[frame["stage"].isin([trainings.stage for trainings in panel])]
+                axes.set_visible(bool(numbers(shown, metric).notna().any()))
+                _draw_panel(axes, shown, metric, {trainings.stage: trainings.name for trainings in panel}, names)
             if metric == "train_loss":
                 row[0].set_ylim(bottom=0)  # of the whole row, after all its lines
             first = next(axes for axes in row if axes.get_visible())
@@ -107,8 +107,8 @@ class TrainingCurves:
         """The section of the figure that `draw` made of the run."""
         frame = self._curves(run)
         description = f"Training curves of {count(frame['trial_id'].nunique(), 'training')} by epoch."
-        content = drawing("curves", canvas, description=description)
-        return Section("curves", "Training curves", captioned(content, self._caption(frame)))
+        caption = self._caption(frame)
+        return figure_section("curves", "Training curves", canvas, description=description, caption=caption)
 
     def _curves(self, run: Run[Any]) -> pd.DataFrame:
         """The curves of all stages, with `stage`, `colour` and `found`."""
@@ -178,9 +178,9 @@ def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str, stages: Mapping[st
         )
         last = values.last_valid_index()
         name = names.of(curve["architecture"].iloc[0]) if "architecture" in curve else MISSING
-        told = f"{stages[curve['stage'].iloc[0]]}{'' if name == MISSING else f', {name}'}"
-        told += f"\n{quantity.label} {quantity.show(curve[metric][last])} in epoch {numbers(curve, 'epoch')[last]:.0f}"
-        tell_line(axes, numbers(curve, "epoch").tolist(), values.tolist(), told)
+        text = f"{stages[curve['stage'].iloc[0]]}{'' if name == MISSING else f', {name}'}"
+        text += f"\n{quantity.label} {quantity.show(curve[metric][last])} in epoch {numbers(curve, 'epoch')[last]:.0f}"
+        tell_line(axes, numbers(curve, "epoch").tolist(), values.tolist(), text)
     epochs = numbers(frame, "epoch").dropna().unique().tolist()
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True) if len(epochs) > 1 else FixedLocator(epochs))
     axes.yaxis.set_major_locator(MaxNLocator(5))

@@ -29,10 +29,8 @@ from archray.errors import InvalidInput
 from archray.platform.quantities import power_of_ten
 from archray.platform.report.section import Section, captioned, escape
 
-# What a reader sees who points at a figure on the page: a text for each point or line, beside matplotlib's drawing.
-
-
-Texts = list[tuple[Axes, np.ndarray, str]]  # where, as (k, 2) data coordinates, one for a point; what
+# Shown to a reader who points at a point or a line: where, as (k, 2) data coordinates, one for a point; the text.
+Texts = list[tuple[Axes, np.ndarray, str]]
 
 _RADIUS = 7  # of a point, as a finger or a pointer meets it, in units of the drawing
 _VERTICES = 60  # of a line: its course, as far as a pointer can tell
@@ -275,9 +273,6 @@ def plain(axis: Axis) -> None:
     axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if high < 1000 * low else (1,), numticks=8))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-# How far repeats spread around their mean curve: a band, or the repeats themselves as points where there are two.
 
 
 BAND = 3  # repeats that a band needs: from two it is no more than their distance, and looks like more

@@ -1,4 +1,4 @@
-"""The page: its head, the sections a method chooses, and the style, in one file that asks for nothing else."""
+"""The page of a report: its header, its sections, style and script in one file without a request."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import pandas as pd
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
 from archray.platform.quantities import duration, quantity_of
 from archray.platform.report.figures import NothingToDraw
@@ -23,8 +26,6 @@ from archray.trainables.spaces.table_space import PREFIX as TABLE
 
 _FOLDER = re.compile(r"(?:^|(?<=[:=]))~?/(?!/)[^:]*/")  # the folder of an absolute path, after `folder:` too
 MakeSection = Callable[[Run[Any]], Section | None]
-_ICON = "data:image/svg+xml,%3Csvg viewBox='0 0 16 16'/%3E"
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src"  # and the hash of the one script
 
 
 @dataclass(frozen=True)
@@ -76,35 +77,21 @@ def write_page(title: str, header: str, sections: Sequence[Section]) -> str:
         (files("archray.platform.report") / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")
     )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    contents = "".join(f'<a href="#{escape(s.anchor)}">{escape(s.title)}</a>' for s in sections)
-    body = "".join(f'<section id="{escape(s.anchor)}"><h2>{escape(s.title)}</h2>{s.body}</section>' for s in sections)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY} 'sha256-{digest}'">
-<link rel="icon" href="{_ICON}">
-<title>{escape(title)}</title>
-<style>
-{style}
-</style>
-</head>
-<body>
-<header>{header}</header>
-<nav aria-label="Contents">{contents}</nav>
-<main>
-{body}
-</main>
-<footer>Written by archray. This page holds all it shows: it can be moved, sent and printed as it is.</footer>
-<script>{script}</script>
-</body>
-</html>
-"""
+    return str(_template().page(title, header, sections, style, script, digest))
 
 
-# Its head
+@cache
+def _template() -> Any:
+    """The macros of `page.html`."""
+    environment = Environment(
+        autoescape=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: value if hasattr(value, "__html__") else Markup(escape(value)),  # as all other HTML
+    )
+    environment.filters |= {"flowing": flowing, "breakable": breakable}
+    text = (files("archray.platform.report") / "page.html").read_text(encoding="utf-8")
+    return environment.from_string(text).module
 
 
 def title(run: Run[Any]) -> str:
@@ -124,7 +111,7 @@ def without_folder(name: str) -> str:
 def _without_folders(page: str, run: Run[Any]) -> str:
     """The page without the folders of the user's files: a report that is sent to others does not need them."""
     texts = [str(run.folder), *shlex.split(run.manifest.get("command") or ""), *_strings(run.manifest["config"])]
-    folders = {found[0] for text in texts if (found := _FOLDER.search(text.rstrip("/")))}
+    folders = {match[0] for text in texts if (match := _FOLDER.search(text.rstrip("/")))}
     for folder in sorted(folders, key=len, reverse=True):
         page = re.sub(rf"(?<![\w./-]){re.escape(escape(folder))}", "", page)
     return page
@@ -150,26 +137,13 @@ def display_method(method: str) -> str:
 
 def header(run: Run[Any], headline: Headline) -> str:
     """The title, the figures that matter, the strings of what was found and the facts of the run; HTML."""
-    cards = "".join(
-        f'<div class="card {card.look}"><strong>{escape(card.value)}</strong><span>{escape(card.label)}</span></div>'
-        for card in headline.cards
-    )
-    names = "".join(
-        f'<div class="defined"><b>{escape(name)}</b><code>{breakable(name.string)}</code></div>'
-        for name in ShortNames(headline.names, headline.letter).by_string.values()
-    )
-    return (
-        f'<p class="kicker">archray · run report</p><h1>{escape(title(run))}</h1>'
-        f'<p class="lead">{flowing(headline.lead)}</p>'
-        + (f'<div class="cards">{cards}</div>' if cards else "")
-        + (f'<div class="architecture"><span>{escape(headline.thing)}</span>{names}</div>' if names else "")
-        + _facts(run, headline.facts)
-    )
+    names = ShortNames(headline.names, headline.letter).by_string.values()
+    return str(_template().header(title(run), headline, names, _facts(run, headline.facts)))
 
 
-def _facts(run: Run[Any], facts: Mapping[str, object]) -> str:
+def _facts(run: Run[Any], facts: Mapping[str, object]) -> dict[str, object]:
     commit = run.manifest.get("git_commit")
-    shown = {
+    return {
         run.config.kind.capitalize(): _shown_name(run),
         "Space": without_folder(run.config.space),
         "Data": without_folder(run.config.data.name),
@@ -179,12 +153,6 @@ def _facts(run: Run[Any], facts: Mapping[str, object]) -> str:
         "Duration": duration(run.seconds) if run.seconds else None,
         "Code": f"archray {run.manifest['versions']['archray']}" + (f" · {commit[:10]}" if commit else ""),
     }
-    rows = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
-        for name, value in shown.items()
-        if value is not None
-    )
-    return f'<dl class="facts">{rows}</dl>'
 
 
 def network_size(trained: pd.DataFrame) -> str | None:

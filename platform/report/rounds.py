@@ -24,10 +24,12 @@ from archray.platform.report.section import (
     paragraphs,
     table,
 )
+from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import ROUNDS
 from archray.platform.run.run import Run
 from archray.plurals import count
 
+_text = texts_of(__package__)
 _LAST = 8  # candidates whose scores are shown round by round
 
 
@@ -57,14 +59,9 @@ class Halving:
         return Section("rounds", "Round by round", body)
 
     def _sentences(self, repeats: dict[int, pd.DataFrame], mode: str) -> Iterator[str]:
-        text = (
-            f"In each round the candidates that are left share the weights of one {self.shared}, and those with the "
-            f"{'lowest' if mode == 'min' else 'highest'} scores are kept."
-        )
-        text += f" {self.ending}" if self.ending else ""
-        if len(repeats) > 1:
-            text += f" The table has the repeat that found the {self.candidate.lower()} above, one of {len(repeats)}."
-        yield text
+        candidate, lowest = self.candidate.lower(), mode == "min"
+        words = {"shared": self.shared, "ending": self.ending, "candidate": candidate}
+        yield _text("rounds", **words, lowest=lowest, repeats=len(repeats))
         everything = pd.concat(repeats.values(), ignore_index=True)
         lost = eliminated(everything)
         if lost.any():

@@ -1,4 +1,4 @@
-"""What every report says of its run: what each repeat found, what failed and why, and the manifest."""
+"""Sections of every report: accuracies against random architectures, repeats, failures, and the manifest."""
 
 from __future__ import annotations
 
@@ -10,12 +10,20 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from archray.platform.quantities import Spread, points_between, quantity_of
-from archray.platform.report.figures import FOUND, INK, RANDOM, SURFACE, NothingToDraw, drawing, figure, tell_points
+from archray.platform.report.figures import (
+    FOUND,
+    INK,
+    RANDOM,
+    SURFACE,
+    NothingToDraw,
+    figure,
+    figure_section,
+    tell_points,
+)
 from archray.platform.report.page import Card, MakeSection, network_size
 from archray.platform.report.section import (
     Column,
     Section,
-    captioned,
     escape,
     failures,
     finite_values,
@@ -24,13 +32,12 @@ from archray.platform.report.section import (
     short_names,
     table,
 )
+from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import CURVES, RERUN_GPUS, TRIALS
 from archray.platform.run.run import Run
 from archray.plurals import count
 
-# The test accuracies of a run, or of its repeats together, by their keys: what its headline and its JSON say alike.
-
-
+_text = texts_of(__package__)
 Measured = Mapping[str, Spread]  # by the keys of `quantities`; without those that are not known
 TRAINING_STAGES = ("supernet", "pool", "search", "selection", "final", "members")  # what they train, a run needs
 _LOOKS = {"random_test_accuracy": "random"}  # of a card; the headline's is `found`, another's `trial`
@@ -64,16 +71,16 @@ def over_repeats(run: Run[Any], measure: Callable[[Run[Any]], Measured]) -> Meas
     """What `measure` says of a run of one; of several repeats, the spread of their means."""
     if not run.repeats:
         return measure(run)
-    each = [measure(repeat) for repeat in run.repeats]
-    keys = dict.fromkeys(key for measured in each for key in measured)
-    spreads = {key: Spread.of((m[key].mean for m in each if key in m), "repeat") for key in keys}
+    of_repeats = [measure(repeat) for repeat in run.repeats]
+    keys = dict.fromkeys(key for measured in of_repeats for key in measured)
+    spreads = {key: Spread.of((m[key].mean for m in of_repeats if key in m), "repeat") for key in keys}
     return {key: spread for key, spread in spreads.items() if spread}
 
 
 def headline_key(measured: Measured, keys: Sequence[str]) -> str | None:
     """Of these test accuracies of what was found, the lowest: the headline. None where none is known."""
-    known = [key for key in keys if key in measured]
-    return min(known, key=lambda key: measured[key].mean, default=None)
+    present = [key for key in keys if key in measured]
+    return min(present, key=lambda key: measured[key].mean, default=None)
 
 
 def headline_cards(measured: Measured, keys: Sequence[str]) -> list[Card]:
@@ -85,9 +92,6 @@ def headline_cards(measured: Measured, keys: Sequence[str]) -> list[Card]:
         look = "found" if key == first else _LOOKS.get(key, "trial")
         cards.append(Card(look, quantity.spread(spread), f"{quantity.label}, {spread.words}"))
     return cards
-
-
-# Test accuracy of what was found beside random architectures trained with the same budget: words, cards, figure.
 
 
 TEST = quantity_of("test_accuracy")
@@ -103,18 +107,8 @@ def accuracy_lead(run: Run[Any]) -> str:
     if "test_accuracy" not in measured:
         return "The search chose an architecture. There is no test accuracy: no final training ended."
     final, random = measured["test_accuracy"], measured.get("random_test_accuracy")
-    text = f"The search chose the architecture below; trained in full, it reaches {TEST.show(final.mean)} test accuracy"
-    if final.each == "repeat":
-        text = f"{count(final.number, 'search', 'searches')} of one kind, of which the best on validation chose the "
-        text += f"architecture below; trained in full, what they chose reaches {TEST.show(final.mean)} test accuracy"
-    if final.number > 1:
-        text += f" on average over {count(final.number, final.each)}"
-    if random is None:
-        return f"{text}. No random architectures were trained for comparison."
-    others = (
-        f"{count(random.number, 'random architecture')} trained" if random.each != "repeat" else "random architectures"
-    )
-    return f"{text}, {points_between(final.mean - random.mean)} the mean of {others} with the same budget."
+    gap = points_between(final.mean - random.mean) if random is not None else ""
+    return _text("lead", final=final, random=random, gap=gap, accuracy=TEST.show(final.mean))
 
 
 def accuracy_cards(run: Run[Any]) -> list[Card]:
@@ -176,8 +170,9 @@ def comparison_section(run: Run[Any]) -> Section | None:
     """A row of points for the found architecture's seeds, one for the random ones. Nothing without either."""
     found, random = tested(run.best, "final"), tested(run.best, "baseline")
     description = f"Test accuracy. Found: {TEST.spread(found)}. Random: {TEST.spread(random)}."
-    content = drawing("comparison", test_accuracies(run), description=description)
-    return Section("comparison", "Against random architectures", captioned(content, _caption(run.best, found, random)))
+    caption = _caption(run.best, found, random)
+    title = "Against random architectures"
+    return figure_section("comparison", title, test_accuracies(run), description=description, caption=caption)
 
 
 def _place(gaps: np.ndarray) -> str:
@@ -191,36 +186,16 @@ def _place(gaps: np.ndarray) -> str:
 
 
 def _caption(run: Run[Any], found: np.ndarray, random: np.ndarray) -> str:
-    parts = []
-    if found.size:
-        each = ", each with its own seed" if found.size > 1 else ""
-        circles = "Circles" if found.size > 1 else "Circle"
-        parts.append(f"{circles}: the found architecture, {count(found.size, 'final training')}{each}.")
-    if random.size:
-        diamonds = "Diamonds" if random.size > 1 else "Diamond"
-        parts.append(
-            f"{diamonds}: {count(random.size, 'architecture')} drawn at random from the same space, "
-            "trained with the same budget, settings and data."
-        )
-    if max(found.size, random.size) > 1:
-        parts.append("The vertical stroke is the mean; ± is the standard deviation of the points, not of the mean.")
-    if found.size and random.size:
-        parts.append(f"{'Its mean' if found.size > 1 else 'It'} is {_place(found.mean() - random)}.")
-    if found.size == 1:
-        parts.append("With one final seed, the spread between seeds is not known.")
     baseline = run.table("baseline", TRIALS)
-    size, random_size = network_size(run.table("final", TRIALS)), network_size(baseline)
-    if size:
-        parts.append(
-            f"The found network has {size}"
-            + (f"; a random one {random_size}{' on average' if random.size > 1 else ''}." if random_size else ".")
-        )
-    failed = int(failures(baseline).notna().sum())
-    if failed:
-        parts.append(
-            f"{count(failed, 'random architecture')} failed to train and {'is' if failed == 1 else 'are'} left out."
-        )
-    return " ".join(parts)
+    return _text(
+        "comparison",
+        found=found.size,
+        random=random.size,
+        place=_place(found.mean() - random) if found.size and random.size else "",
+        size=network_size(run.table("final", TRIALS)),
+        random_size=network_size(baseline),
+        failed=int(failures(baseline).notna().sum()),
+    )
 
 
 Tables = Mapping[str, tuple[str, str]]  # what was done, in words -> the stage and the table that tell what failed
@@ -233,20 +208,20 @@ def repeats_section(run: Run[Any]) -> Section | None:
     repeats = run.repeats
     if len(repeats) < 2:
         return None
-    names, found = short_names(run), [repeat.architecture for repeat in repeats]
+    names, architectures = short_names(run), [repeat.architecture for repeat in repeats]
     accuracies = [(tested(repeat, "final"), tested(repeat, "baseline")) for repeat in repeats]
     columns = [Column("Architecture", "name"), Column(TEST.heading, "number", "descending")]
     columns += numeric(quantity_of("random_test_accuracy").heading, "No.", "Seed")
     rows = [
         (
-            names.of(found[number]) if found[number] else "nothing found",
+            names.of(architectures[number]) if architectures[number] else "nothing found",
             *(TEST.spread(values).removesuffix(" %") for values in accuracies[number]),
             number,
             repeat.config.seed,
         )
         for number, repeat in sorted(enumerate(repeats), key=lambda pair: -_mean(accuracies[pair[0]][0]))
     ]
-    body = f"<p>{_summary(found, accuracies)}</p>" + table(columns, rows, label="The repeats of the run")
+    body = f"<p>{_summary(architectures, accuracies)}</p>" + table(columns, rows, label="The repeats of the run")
     return Section("repeats", "Repeats", body)
 
 
@@ -257,14 +232,14 @@ def _mean(values: np.ndarray) -> float:
 
 def _summary(names: Sequence[str | None], accuracies: list[tuple[np.ndarray, np.ndarray]]) -> str:
     found, random = ([values.mean() for values in column if values.size] for column in zip(*accuracies, strict=True))
-    text = f"The whole run, {count(len(names), 'time')}, each with a seed of its own"
-    text += f": {TEST.spread(found)} test accuracy over {count(len(found), 'repeat')}" if found else ""
-    text += f", random architectures {TEST.spread(random)}" if random else ""
-    text += ". ± is the standard deviation of the repeats' means."
-    distinct = set(names) - {None}
-    if distinct:
-        text += f" They found {count(len(distinct), 'distinct architecture')}."
-    return text
+    return _text(
+        "repeats",
+        repeats=len(names),
+        accuracy=TEST.spread(found),
+        number=len(found),
+        random_accuracy=TEST.spread(random) if random else "",
+        architectures=len(set(names) - {None}),
+    )
 
 
 def failures_section(tables: Tables) -> MakeSection:
@@ -293,15 +268,10 @@ def _rerun(stage: str, frame: pd.DataFrame) -> str | None:
     shares = numbers(frame, RERUN_GPUS).dropna()
     if shares.empty:
         return None
-    failed = int(failures(frame)[shares.index].notna().sum())
-    ended = f"{failed} of them failed again" if failed else "none of them failed again"
-    which = ", ".join(map(str, frame["trial_id"][shares.index]))
+    names = ", ".join(map(str, frame["trial_id"][shares.index]))
     gpus = " or ".join(count(share, "GPU") for share in sorted(shares.unique()))
-    return (
-        f"{count(len(shares), 'trial')} of the {stage} ran out of memory, and were run again at {gpus} each: {which}. "
-        f"Their rows are those of the last run; {ended}. What the search suggested after them, it suggested without "
-        "these results."
-    )
+    failed = int(failures(frame)[shares.index].notna().sum())
+    return _text("reruns", trials=len(shares), stage=stage, gpus=gpus, names=names, failed=failed)
 
 
 def failed(run: Run[Any], tables: Tables) -> str | None:

@@ -153,7 +153,7 @@ def linked(value: object) -> str:
     return escape(value)
 
 
-# The columns of a run's tables as a page needs them: finite numbers, booleans, reasons of failures.
+# Columns of a run's tables
 
 
 def finite_values(values: Iterable[float]) -> np.ndarray:
@@ -177,13 +177,12 @@ def failures(frame: pd.DataFrame) -> pd.Series:
 
     `failure` is a result's own reason, `error` that of a trial that Tune gave up.
     """
-    told = frame.reindex(columns=["failure", "error"]).itertuples(index=False)
-    reasons = [next((str(text) for text in row if pd.notna(text) and str(text).strip()), None) for row in told]
+    rows = frame.reindex(columns=["failure", "error"]).itertuples(index=False)
+    reasons = [next((str(text) for text in row if pd.notna(text) and str(text).strip()), None) for row in rows]
     return pd.Series(reasons, index=frame.index, dtype=object)
 
 
-# Short names of a run's architectures, `A1`, `A2`, ...: defined once on a page, by figures, tables and captions used.
-
+# Short names of a run's architectures, `A1`, `A2`, ...: a section defines them, all others use them.
 
 ANCHOR = "names"  # of the section that defines them
 _FOLDED = 24  # more names than this are folded
@@ -213,7 +212,7 @@ NamesOf = Callable[[Run[Any]], ShortNames]
 def found_strings(run: Run[Any]) -> list[str]:
     """What the best repeat found, an ensemble's members one by one, then what the others did."""
     found = [repeat.found or {} for repeat in (run.best, *run.repeats)]
-    return [name for each in found for name in each.get("members", [each.get("architecture")]) if name]
+    return [name for result in found for name in result.get("members", [result.get("architecture")]) if name]
 
 
 def short_names(run: Run[Any], others: Iterable[object] = (), letter: str = "A") -> ShortNames:
@@ -242,9 +241,6 @@ def names_section(names_of: NamesOf, things: str, order: str) -> Callable[[Run[A
         return Section(ANCHOR, f"The {things} by name", paragraphs([text]) + defined)
 
     return make
-
-
-# The decisions of an architecture: what was chosen, and what there was to choose from.
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,13 @@ from archray.platform.report.figures import (
 )
 from archray.platform.report.page import without_folder
 from archray.platform.report.section import Column, Section, captioned, paragraphs, table
+from archray.platform.report.texts import texts_of
 from archray.platform.run.run_summary import RunSummary
 from archray.plurals import count
 
 Compared = Sequence[tuple[str, RunSummary]]  # what each is called, and what its folder says
 
+_text = texts_of(__package__)
 TEST = quantity_of("test_accuracy")
 COSTS = ("parameters", "multiply_adds", "trainings", "seconds")
 FIRST = ("test_accuracy", "search_test_accuracy", *COSTS)  # in a table of their own, which fits a narrow screen best
@@ -61,9 +63,9 @@ def side_by_side(runs: Compared) -> pd.DataFrame:
             row |= {key: spread.mean, f"{key}_std": spread.deviation, f"{key}_n": spread.number}
         rows.append(row)
     frame = pd.DataFrame(rows, [name for name, _ in runs])
-    known = [f"{key}{end}" for key in QUANTITIES for end in ("", "_std", "_n") if f"{key}{end}" in frame]
+    columns = [f"{key}{end}" for key in QUANTITIES for end in ("", "_std", "_n") if f"{key}{end}" in frame]
     described = ["method", "space", "data", "members", "repeats"]
-    return frame[described + known].astype(dict.fromkeys(known, float))
+    return frame[described + columns].astype(dict.fromkeys(columns, float))
 
 
 def written_side_by_side(runs: Compared) -> pd.DataFrame:
@@ -76,8 +78,8 @@ def written_side_by_side(runs: Compared) -> pd.DataFrame:
     if max(members) > 1:
         columns["Members"] = [str(number) for number in members]
     for key in QUANTITIES:
-        if any(key in known for known in spreads):
-            columns[quantity_of(key).heading] = [_cell(key, known.get(key)) for known in spreads]
+        if any(key in spreads_of_run for spreads_of_run in spreads):
+            columns[quantity_of(key).heading] = [_cell(key, spreads_of_run.get(key)) for spreads_of_run in spreads]
     return pd.DataFrame(columns, [name for name, _ in runs])
 
 
@@ -108,9 +110,9 @@ def runs_compared(runs: Compared, canvas: Figure) -> None:
         look: dict[str, Any] = {"fmt": "o", "color": colour, "markeredgecolor": SURFACE, "markersize": 8, "zorder": 3}
         left.errorbar(mean, place, xerr=deviation, elinewidth=1.4, **look)
         right.errorbar(cost.mean, mean, xerr=cost.deviation or 0.0, yerr=deviation, elinewidth=1.0, **look)
-        told = f"{name}\n{TEST.label} {TEST.spread(spread)}\n{quantity_of('seconds').told(cost.mean)}"
-        tell_points(left, [mean], [place], [told])
-        tell_points(right, [cost.mean], [mean], [told])
+        text = f"{name}\n{TEST.label} {TEST.spread(spread)}\n{quantity_of('seconds').told(cost.mean)}"
+        tell_points(left, [mean], [place], [text])
+        tell_points(right, [cost.mean], [mean], [text])
         reach += [mean - deviation, mean + deviation]
         numbered.setdefault((cost.mean, mean), []).append(str(place + 1))
     for point, numbers in numbered.items():
@@ -141,12 +143,12 @@ def _short(name: str) -> str:
 def comparison_lead(runs: Compared) -> str:
     """The run with the highest test accuracy, in a sentence; how many there are where none has one."""
     accuracies = [(name, spreads_of(summary).get("test_accuracy")) for name, summary in runs]
-    known = [(name, spread) for name, spread in accuracies if spread is not None]
+    tested = [(name, spread) for name, spread in accuracies if spread is not None]
     text = f"{count(len(runs), 'run')} on the same test data."
-    if not known:
+    if not tested:
         return f"{text} None has a test accuracy."
-    name, spread = max(known, key=lambda run: run[1].mean)
-    others = [other for other, value in known if other != name and TEST.bare(value.mean) == TEST.bare(spread.mean)]
+    name, spread = max(tested, key=lambda run: run[1].mean)
+    others = [other for other, value in tested if other != name and TEST.bare(value.mean) == TEST.bare(spread.mean)]
     if others:
         names = " and ".join([name, *others])
         return f"{text} The highest test accuracy, {TEST.show(spread.mean)}, is that of {names}."
@@ -169,18 +171,13 @@ def side_by_side_sections(runs: Compared, differences: Mapping[str, Sequence[obj
     body = table(_columns(first), rows(first), label="What the runs found, and what it cost", marked=marked)
     body += table(_columns(rest), rows(rest), label="What the runs are, and their other accuracies", marked=marked)
     try:
-        told = ", ".join(f"{name} {TEST.spread(spread)}" for (name, _), spread in zip(runs, accuracies, strict=True))
-        shown = drawing("runs-compared", runs_compared(runs), description=f"Test accuracy of each run: {told}.")
-        caption = "Test accuracy of each run, and, by the run's number, over the seconds it took. "
-        caption += "Bars: one standard deviation; blue: the highest."
-        body = captioned(shown, caption) + body
+        shown = ", ".join(f"{name} {TEST.spread(spread)}" for (name, _), spread in zip(runs, accuracies, strict=True))
+        canvas = runs_compared(runs)
+        content = drawing("runs-compared", canvas, description=f"Test accuracy of each run: {shown}.")
+        body = captioned(content, _text("runs_compared")) + body
     except NothingToDraw:
         pass
-    note = (
-        "± is the standard deviation, of as many values as the number in brackets: the repeats of a run, or the final "
-        "trainings of one that has none. “Search”, “selection” and “shared weights” say which weights were validated."
-    )
-    sections = [Section("side-by-side", "Side by side", body + paragraphs([note]))]
+    sections = [Section("side-by-side", "Side by side", body + paragraphs([_text("side_by_side")]))]
     if differences:
         names = [name for name, _ in runs]
         cells = [(key, *values) for key, values in differences.items()]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy.stats import kendalltau, spearmanr
 
 MIN_POINTS = 3  # of a correlation: two points always agree or disagree
@@ -87,7 +88,7 @@ def pearson(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
     return float(np.corrcoef(x, y)[0, 1]) if variation(x, y) else math.nan
 
 
-def finite_pairs(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def finite_pairs(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """The pairs that are finite on both sides. x, y: (n,) each."""
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     finite = np.isfinite(x) & np.isfinite(y)

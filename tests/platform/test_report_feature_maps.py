@@ -24,7 +24,6 @@ from archray.platform.methods.feature_maps.figures import (
     seconds_section,
     shared_against_standalone,
     solver_calls_section,
-    spearman,
 )
 from archray.platform.methods.feature_maps.report import (
     SECTIONS,
@@ -46,6 +45,7 @@ from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.page import render, write_page
 from archray.platform.report.rounds import rounds_of
 from archray.platform.report.section import decided, decision_table
+from archray.platform.report.statistics import spearman
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 

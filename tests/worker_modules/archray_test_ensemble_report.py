@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from archray_test_report import Documents, Tables, cells, write_repeats, write_run
 
-from archray.platform.methods.ensembles.attack_tables import ATTACK, ENDED, QUESTION, write_tables
+from archray.platform.methods.ensembles.tables import ATTACK, ENDED, QUESTION, write_tables
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 

@@ -19,7 +19,7 @@ from archray.errors import ArchrayError, InvalidInput, RunFolderError, RunInterr
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
 from archray.platform.engine.pool_scoring import device_of
-from archray.platform.methods.ensembles.attack_tables import ENDED, PARTS, QUESTION, round_of, write_tables
+from archray.platform.methods.ensembles.tables import ENDED, PARTS, QUESTION, round_of, write_tables
 from archray.platform.models.model_files import DESCRIPTION, trained
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import command

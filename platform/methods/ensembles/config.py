@@ -1,4 +1,4 @@
-"""The configuration of a search for an ensemble, and of NESBS' four stages. Shu 2022, ch. 5; notes E3, E5, E8."""
+"""Configurations and presets of NESBS and of the ensembles it is compared with. Shu 2022, ch. 5; notes E3, E5, E8."""
 
 from __future__ import annotations
 
@@ -169,9 +169,6 @@ class SingleBestConfig(NESBSConfig):
         return self.search.budget * self.ensemble_size
 
 
-# The configurations of the ensembles that NESBS is compared with. Shu 2022, sections 5.4.1 to 5.4.3; note E8.
-
-
 DROPPED = 0.01  # of the paths: Shu 2022, Table 5.2
 
 
@@ -293,9 +290,6 @@ class EvolvedNESConfig(NESConfig):
                 f"expected evolution.population below pool, {self.pool}, got {self.evolution.population}; the "
                 "population is drawn at random, and what comes after it evolves"
             )
-
-
-# NESBS (Shu 2022, ch. 5, Algorithm 5.1), and the ensembles that it is compared with, at the same final training.
 
 
 _RECIPES = "archray.platform.methods.ensembles.stages"

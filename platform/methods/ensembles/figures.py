@@ -1,4 +1,4 @@
-"""The posterior over architectures: its training, and the probabilities it ends with. Shu 2022, Eq. 5.4, 5.6."""
+"""Figures and sections of an ensemble search: posterior, sampled ensembles, delta, members. Shu 2022, Fig. 5.3, 5.7."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from archray.platform.report.figures import (
     drawing,
     few_ticks,
     figure,
+    figure_section,
     spread_words,
     tell_line,
     tell_points,
@@ -61,6 +62,8 @@ from archray.platform.report.section import (
     paragraphs,
     table,
 )
+from archray.platform.report.statistics import MIN_POINTS
+from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
 from archray.plurals import count
@@ -68,6 +71,7 @@ from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.ensembles import agreement
 from archray.trainables.spaces import get_space
 
+_text = texts_of(__package__)
 _TITLES = {"elbo": "ELBO", "kl": "KL to the prior", "entropy": "entropy of a decision"}
 
 
@@ -93,8 +97,7 @@ def posterior_section(run: Run[Any]) -> Section | None:
         description = f"Training of the posterior over {count(int(curves['epoch'].nunique()), 'epoch')}."
         content = drawing("posterior", posterior_training(run), description=description)
         body += captioned(content, _posterior_caption(curves, shown))
-        doubt = elbo_doubt(curves.groupby("epoch")["elbo"].mean())
-        body += paragraphs([doubt]) if doubt else ""
+        body += paragraphs(filter(None, [elbo_doubt(curves.groupby("epoch")["elbo"].mean())]))
     if learnt is not None:
         groups = grouped_decisions(Posterior(learnt, run.best.space))
         tables = "".join(_heat_table(choices, rows) for choices, rows in groups.items())
@@ -131,8 +134,8 @@ def _draw_posterior_panel(axes: Axes, curves: pd.DataFrame, name: str) -> None:
             tell_line(axes, rows["epoch"].tolist(), rows[name].tolist(), last)
     marker = "o" if len(by_epoch) == 1 else None
     axes.plot(by_epoch.index, by_epoch, color=FOUND, linewidth=2.2, marker=marker, markersize=4, zorder=3)
-    told = f"{_TITLES[name]}, {significant(by_epoch.iloc[-1])} nats in epoch {by_epoch.index[-1]:g}"
-    tell_line(axes, by_epoch.index.tolist(), by_epoch.tolist(), told)
+    end = f"{_TITLES[name]}, {significant(by_epoch.iloc[-1])} nats in epoch {by_epoch.index[-1]:g}"
+    tell_line(axes, by_epoch.index.tolist(), by_epoch.tolist(), end)
     if name == "entropy":
         axes.set_ylim(bottom=0)
     if name == "kl":
@@ -143,32 +146,26 @@ def _draw_posterior_panel(axes: Axes, curves: pd.DataFrame, name: str) -> None:
 
 
 def _posterior_caption(curves: pd.DataFrame, shown: list[str]) -> str:
-    told = {
-        "elbo": "the evidence lower bound that is maximised",
-        "kl": "the part of it that keeps the posterior near the uniform prior",
-        "entropy": "the entropy of each decision (grey) and their mean (blue): at zero it is taken for certain",
-    }
-    text = "Training of the posterior with the supernet's weights held fixed, by epoch: "
-    text += "; ".join(told[name] for name in shown) + "."
-    ends = {name: curves[curves["epoch"] == curves["epoch"].max()][name].mean() for name in shown}
-    words = ", ".join(f"{_TITLES[name]} {significant(value)}" for name, value in ends.items() if math.isfinite(value))
-    scale = numbers(curves, "scale").dropna()
-    words += f" (its loss counted {significant(scale.iloc[-1])} times)" if len(scale) and scale.iloc[-1] != 1 else ""
-    return f"{text} At its end: {words}." if words else text
+    ends = curves[curves["epoch"] == curves["epoch"].max()][shown].mean()
+    scales = numbers(curves, "scale").dropna()
+    return _text(
+        "posterior",
+        shown=shown,
+        ends={_TITLES[name]: ends[name] for name in shown if math.isfinite(ends[name])},
+        scale=scales.iloc[-1] if len(scales) else 1,
+    )
 
 
 def _posterior_sentence(groups: Probabilities) -> str:
-    everything = [row for rows in groups.values() for row in rows.values()]
-    entropies = np.array([entr(row).sum() for row in everything])
-    possible = [max(int(np.sum(row > 0)), 1) for row in everything]  # a choice of probability 0 is ruled out
-    uniform = np.log(possible).mean()
-    text = f"The posterior is a product over {count(len(everything), 'decision')} with more than one choice"
-    mode = math.exp(sum(math.log(row.max()) for row in everything))
-    return (
-        f"{text}; their mean entropy is {entropies.mean():.2f} nats, where uniform choices have {uniform:.2f}. The "
-        f"most probable architecture has a probability of {significant(mode, 2)}, under a uniform posterior "
-        f"{significant(math.exp(-np.log(possible).sum()), 2)}. The probabilities in percent; the deeper a cell's "
-        "colour, the more probable the choice; a dash is one that is ruled out."
+    decisions = [row for rows in groups.values() for row in rows.values()]
+    possible = np.log([max(int(np.sum(row > 0)), 1) for row in decisions])  # a choice of probability 0 is ruled out
+    return _text(
+        "probabilities",
+        decisions=len(decisions),
+        entropy=np.mean([entr(row).sum() for row in decisions]),
+        uniform_entropy=possible.mean(),
+        mode=math.exp(sum(math.log(row.max()) for row in decisions)),
+        uniform_mode=math.exp(-possible.sum()),
     )
 
 
@@ -195,9 +192,6 @@ def _heat_table(choices: Sequence[str], rows: Mapping[str, np.ndarray]) -> str:
     )
 
 
-# The sampled ensembles: best so far against evaluations, and by delta; a table. Shu 2022, Figures 5.3, 5.7.
-
-
 _BEST = 10  # ensembles in the table that is not folded
 _DOTS = 300  # with more ensembles than this, only the lines are drawn
 
@@ -220,7 +214,10 @@ def ensembles_section(run: Run[Any]) -> Section:
     end = quantity_of(rank).show(best_so_far(sampled, rank)[0][-1])
     description = f"Best {quantity_of(rank).label} so far against evaluations; at the end {end}."
     content = drawing("ensembles", canvas, description=description)
-    body = paragraphs([_ensembles_sentence(sampled)]) + captioned(content, _ensembles_caption(sampled, chosen))
+    members = {member for row in sampled["members"] for member in row}
+    failed = int(sampled["failure"].notna().sum())
+    text = _text("ensembles", ensembles=len(sampled), architectures=len(members), failed=failed)
+    body = paragraphs([text]) + captioned(content, _ensembles_caption(sampled, chosen))
     return Section("ensembles", "The ensembles that were sampled", body + _tables(run, sampled, chosen))
 
 
@@ -239,13 +236,13 @@ def best_of_each(sampled: pd.DataFrame, metric: str) -> np.ndarray:
     rank = known_metrics(sampled)[0]
     repeats = [rows for _, rows in sampled.groupby("repeat", sort=False)]
     values = np.full((len(repeats), int(sampled["evaluations"].max())), math.nan)  # (repeats, evaluations)
-    for repeat, own in enumerate(repeats):
+    for repeat, rows in enumerate(repeats):
         best, lowest = math.nan, math.inf
-        for place, (ranked, value) in enumerate(zip(own[rank], own[metric], strict=True)):
-            if ranked < lowest:
-                lowest, best = ranked, value
+        for place, (loss, value) in enumerate(zip(rows[rank], rows[metric], strict=True)):
+            if loss < lowest:
+                lowest, best = loss, value
             values[repeat, place] = best
-        values[repeat, len(own) :] = best  # a repeat that has ended keeps its last
+        values[repeat, len(rows) :] = best  # a repeat that has ended keeps its last
     return values
 
 
@@ -280,29 +277,18 @@ def _draw_ring(axes: Axes, rows: pd.DataFrame, x: str, metric: str, chosen: int 
         )
 
 
-def _ensembles_sentence(sampled: pd.DataFrame) -> str:
-    members = [member for row in sampled["members"] for member in row]
-    text = f"{count(len(sampled), 'ensemble')} {'was' if len(sampled) == 1 else 'were'} evaluated"
-    if members:
-        text += f", of {count(len(set(members)), 'distinct architecture')}: so many forward passes over the "
-        text += "validation data were needed, since an ensemble is the average of what its members predict"
-    failed = int(sampled["failure"].notna().sum())
-    return text + "." + (f" {count(failed, 'evaluation')} failed." if failed else "")
-
-
 def _ensembles_caption(sampled: pd.DataFrame, chosen: int | None) -> str:
-    rank, *others = known_metrics(sampled)
-    text = f"The lowest {quantity_of(rank).label} so far, by the number of ensembles evaluated"
-    if others:
-        text += "; and the accuracy of that ensemble, which need not rise"
+    loss, *others = known_metrics(sampled)
     repeats = int(sampled["repeat"].nunique())
-    text += (
-        f". Means of {count(repeats, 'repeat')}, {spread_words(repeats, 'standard deviation')}." if repeats > 1 else "."
+    return _text(
+        "best_so_far",
+        loss=quantity_of(loss).label,
+        with_accuracy=bool(others),
+        repeats=repeats,
+        spread=spread_words(repeats, "standard deviation"),
+        dots=repeats == 1 and len(sampled) <= _DOTS,
+        ring=chosen is not None,
     )
-    if repeats == 1 and len(sampled) <= _DOTS:
-        text += " A faint dot is one ensemble."
-    text += " Ring: the ensemble that was chosen." if chosen is not None else ""
-    return f"{text} As Figure 5.3 of Shu 2022, there on test data."
 
 
 def _tables(run: Run[Any], sampled: pd.DataFrame, chosen: int | None) -> str:
@@ -342,9 +328,6 @@ def _ensemble_table(rows: pd.DataFrame, names: ShortNames, chosen: int | None, l
     return table(columns, cells.itertuples(index=False), label=label, marked=marked)
 
 
-# By delta
-
-
 @figure(height=270)
 def ensembles_by_delta(run: Run[Any], canvas: Figure) -> None:
     """The validation loss and accuracy of the sampled ensembles against the delta they were sampled at."""
@@ -364,23 +347,25 @@ def ensembles_by_delta(run: Run[Any], canvas: Figure) -> None:
 def ensemble_delta_section(run: Run[Any]) -> Section:
     """A panel per metric, and the best delta."""
     canvas, (rows, means, best) = ensembles_by_delta(run), swept_delta(run)
-    description = f"Validation performance against delta of {count(len(rows), 'ensemble')}."
-    text = "Ensembles by the δ at which SVGD-RD sampled them, with shared weights; a dot is one ensemble"
-    text += ", a line goes through the means of one δ." if len(rows) > len(means) else "."
     temperature = float(rows["temperature"].iloc[0])
-    if math.isfinite(temperature) and temperature != 1:
-        text += f" The posterior's temperature is {significant(temperature, 2)}: the higher, the flatter it is."
-    text += " Dotted: the best δ."
-    text += " Ring: the ensemble that was chosen." if chosen_ensemble(run, rows) is not None else ""
-    body = captioned(
-        drawing("ensemble-delta", canvas, description=description),
-        f"{text} As Figure 5.7 of Shu 2022, there on test data.",
+    caption = _text(
+        "delta",
+        line=len(rows) > len(means),
+        temperature=significant(temperature, 2) if math.isfinite(temperature) and temperature != 1 else "",
+        ring=chosen_ensemble(run, rows) is not None,
     )
     quantities = {name: quantity_of(name) for name in known_metrics(rows)}
     columns = numeric("Ensembles", "Deltas", "Best δ", *(quantity.heading for quantity in quantities.values()))
     values = [quantity.bare(means[name][best]) for name, quantity in quantities.items()]
     row = (whole_number(len(rows)), whole_number(len(means)), signed(f"{best:.3g}"), *values)
-    return Section("ensemble-delta", "How much diversity?", body + table(columns, [row], label="The best delta"))
+    return figure_section(
+        "ensemble-delta",
+        "How much diversity?",
+        canvas,
+        description=f"Validation performance against delta of {count(len(rows), 'ensemble')}.",
+        caption=caption,
+        below=table(columns, [row], label="The best delta"),
+    )
 
 
 def swept_delta(run: Run[Any]) -> tuple[pd.DataFrame, pd.DataFrame, float]:
@@ -398,11 +383,7 @@ def swept_delta(run: Run[Any]) -> tuple[pd.DataFrame, pd.DataFrame, float]:
     return rows, means, float(means.index[int(means[rank].to_numpy().argmin())])
 
 
-# The members of ensembles: what they decided, what delta does to them, whether shared weights told how good they are.
-
-
 _DRAWN = 5  # members whose cells are drawn; the table has all
-_FEWEST = 3  # points: two always agree or disagree
 _MEASURES = {
     "difference": Quantity("decisions that two members differ in", "%", 100.0, 1),
     "shared_accuracy": quantity_of("shared_accuracy"),
@@ -418,7 +399,9 @@ def member_cells_section(run: Run[Any]) -> Section | None:
     members, names = [decided(space, member) for member in strings], names_of(run).all_of(strings)
     if len(members) < 2:
         return None
-    whole, text = _table(members, names), _sentence(members)
+    same = common_decisions(members)
+    text = _text("members", members=len(members), same=same, decisions=len(members[0]))
+    whole = _table(members, names)
     if not all(map(is_graph, members)):
         return Section("members", "The members", paragraphs([text]) + whole)
     cells, nodes = [cell_edges(decisions) for decisions in members[:_DRAWN]], node_count(members[0])
@@ -427,9 +410,7 @@ def member_cells_section(run: Run[Any]) -> Section | None:
         for number, edges in enumerate(cells, 1)
     )
     drawings += cell_legend(cells, nodes)
-    caption = f"{text} Circles are feature maps, from the cell's input to its output; “none” is not drawn."
-    if len(members) > _DRAWN:
-        caption += f" The first {_DRAWN} of {len(members)} are drawn."
+    caption = _text("cells", sentence=text, members=len(members), drawn=_DRAWN)
     return Section("members", "The members", captioned(drawings, caption) + folded("The members as a table", whole))
 
 
@@ -438,21 +419,11 @@ def common_decisions(members: Sequence[Sequence[Decided]]) -> int:
     return sum(len({decision.choice for decision in row}) == 1 for row in zip(*members, strict=True))
 
 
-def _sentence(members: Sequence[Sequence[Decided]]) -> str:
-    same, total = common_decisions(members), len(members[0])
-    if same == total:
-        return f"All {count(len(members), 'member')} are one architecture."
-    return f"The {count(len(members), 'member')} agree in {same} of {count(total, 'decision')}."
-
-
 def _table(members: Sequence[Sequence[Decided]], names: Sequence[object]) -> str:
     columns = (Column("Decision", "code"), *(Column(f"{number}: {name}") for number, name in enumerate(names, 1)))
     rows = [(row[0].name, *(decision.choice for decision in row)) for row in zip(*members, strict=True)]
     same = frozenset(place for place, row in enumerate(rows) if len(set(row[1:])) == 1)
     return table(columns, rows, label="The decisions of each member", faint=same)
-
-
-# What delta does
 
 
 @figure(height=250)
@@ -477,19 +448,13 @@ def ensembles_delta_effect(run: Run[Any], canvas: Figure) -> None:
 def delta_effect_section(run: Run[Any]) -> Section:
     """Difference and quality of the members of each ensemble by the delta it was sampled at."""
     members = member_measures(run)
-    content = drawing(
+    return figure_section(
         "delta-effect",
+        "What delta does",
         ensembles_delta_effect(run),
         description=f"Difference and accuracy of the members of {count(len(members), 'ensemble')} against delta.",
+        caption=_text("delta_effect", blue=chosen_ensemble(run, members) is not None),
     )
-    text = (
-        "What δ does in this run. Left: the share of the space's decisions in which two members of a sampled ensemble "
-        "differ, averaged over the pairs. Right: the validation accuracy of its members alone, with shared weights. At "
-        "δ = 0 the sampler is SVGD; a higher δ drives particles apart, below −1 they attract each other. A dot is one "
-        "ensemble, a line goes through the means of one δ."
-    )
-    text += " Blue: the chosen ensemble." if chosen_ensemble(run, members) is not None else ""
-    return Section("delta-effect", "What delta does", captioned(content, text))
 
 
 def member_measures(run: Run[Any]) -> pd.DataFrame:
@@ -518,9 +483,6 @@ def member_measures(run: Run[Any]) -> pd.DataFrame:
     )
 
 
-# With shared weights, and trained
-
-
 @figure(height=320)
 def estimated_against_true(run: Run[Any], canvas: Figure) -> None:
     """The validation accuracy of each member with shared weights, against its test accuracy trained from scratch."""
@@ -528,8 +490,8 @@ def estimated_against_true(run: Run[Any], canvas: Figure) -> None:
     members, measures = member_agreement(run.best)
     x, y = (members[quantity] * quantity_of(quantity).factor for quantity in _AGREE)
     axes.scatter(x, y, s=30, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, alpha=0.8, clip_on=False, zorder=2)
-    own = members["name"].isin(found_members(run.best))
-    axes.scatter(x[own], y[own], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, clip_on=False, zorder=3)
+    chosen = members["name"].isin(found_members(run.best))
+    axes.scatter(x[chosen], y[chosen], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, clip_on=False, zorder=3)
     rows = zip(names.all_of(members["name"]), x, y, strict=True)
     tell_points(axes, x, y, [f"{name}\nshared weights {one:.2f} %, trained {other:.2f} %" for name, one, other in rows])
     few_ticks(axes, 4)
@@ -541,39 +503,25 @@ def estimated_against_true(run: Run[Any], canvas: Figure) -> None:
 def estimated_true_section(run: Run[Any]) -> Section:
     """Both accuracies of the members, and how they agree. Fewer than three members that have both are none."""
     members, measures = member_agreement(run.best)
-    content = drawing(
-        "estimated-true",
-        estimated_against_true(run),
-        description=f"Members, with shared weights and trained: Spearman's rho {_RHO.bare(measures['spearman'])}.",
-    )
-    caption = (
-        "Each point is an architecture: its validation accuracy with the supernet's shared weights, by which ensembles "
-        "are chosen, and its test accuracy trained from scratch. ρ is Spearman's rank correlation. Blue: the members "
-        "of the found ensemble."
-    )
-    if lost := len(estimates(run.best)) - len(members):
-        caption += f" {lost} without both accuracies {'is' if lost == 1 else 'are'} left out."
     columns = numeric("Members", "Spearman", "Pearson", "Agreement-30% (%)", "By chance (%)")
     shares = (_SHARE.bare(measures[name]) for name in ("agreement", "chance"))
     row = (whole_number(len(members)), *(_RHO.bare(measures[name]) for name in ("spearman", "pearson")), *shares)
-    note = (
-        "Agreement-30% is the share of the truly best 30 % that are also among the best 30 % by estimate; estimates "
-        "that know nothing reach the share by chance, which is not 30 % where 30 % are no whole number."
-    )
-    return Section(
+    return figure_section(
         "estimated-true",
         "Do shared weights tell good ensembles from bad ones?",
-        captioned(content, f"{caption} As Table 5.6 of Shu 2022.")
-        + table(columns, [row], label="Agreement of accuracies with shared weights and trained")
-        + paragraphs([note]),
+        estimated_against_true(run),
+        description=f"Members, with shared weights and trained: Spearman's rho {_RHO.bare(measures['spearman'])}.",
+        caption=_text("estimates", lost=len(estimates(run.best)) - len(members)),
+        below=table(columns, [row], label="Agreement of accuracies with shared weights and trained")
+        + paragraphs([_text("agreement")]),
     )
 
 
 def member_agreement(run: Run[Any]) -> tuple[pd.DataFrame, dict[str, float | int]]:
     """The rows of `estimates` with both, and their `agreement`. Raises: NothingToDraw for fewer than three."""
     rows = estimates(run).dropna()
-    if len(rows) < _FEWEST:
+    if len(rows) < MIN_POINTS:
         raise NothingToDraw(
-            f"this run has fewer than {_FEWEST} members with accuracies by shared weights and by training"
+            f"this run has fewer than {MIN_POINTS} members with accuracies by shared weights and by training"
         )
     return rows, agreement(rows[_AGREE[0]], rows[_AGREE[1]])

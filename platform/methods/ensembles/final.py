@@ -50,8 +50,6 @@ from archray.trainables.tune.standalone_trainable import (
     snapshot_states,
 )
 
-# A trained ensemble in the run folder: the predictions of its members, its measures, and all of it as one module.
-
 
 def _predictions(context: Context[EnsembleConfig], checkpoints: Sequence[Checkpoint]) -> list[npt.NDArray[np.float32]]:
     """The probabilities of trained networks on the test images, (images, classes) each, by actors over the cluster.
@@ -146,9 +144,6 @@ def write_ensemble(
     context.say("; ".join(quantity_of(key).told(measures[key]) for key in ("test_accuracy", "members_test_accuracy")))
 
 
-# A network for each member
-
-
 def _average(context: Context[Any]) -> str:
     return str((context.run.found or {}).get("average", "probabilities"))
 
@@ -190,9 +185,6 @@ FINAL_ENSEMBLE_STAGE = TuneStage[EnsembleConfig](
     finish=_write_trained,
     amount=lambda config: trainings(config.member_count, config.final),
 )
-
-
-# One network
 
 
 def _one_trial(

@@ -129,9 +129,6 @@ EVOLVED_POOL_STAGE = _stage(_evolved, "evolution")
 SMALL_POOL_STAGE = _stage(_drawn, "architecture")
 
 
-# The members
-
-
 def _trained_pool(context: Context[Any]) -> pd.DataFrame:
     """The networks of the pool that were trained to the end, in the order of suggestion. See `MemberTrainable`."""
     trials = context.run.table(POOL, TRIALS)

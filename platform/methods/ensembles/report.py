@@ -1,7 +1,4 @@
-"""What became of the found ensemble: its test accuracy beside those of its members, and how much these differ.
-
-Single-model accuracy against diversity, a point per trained ensemble: Shu 2022, Table 5.5 and Figure 5.4 (note E8).
-"""
+"""Report of a search for an ensemble: members, attacks, diversity, headline and listings. Shu 2022, ch. 5."""
 
 from __future__ import annotations
 
@@ -9,12 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.methods.ensembles.attack_section import attack_section
-from archray.platform.methods.ensembles.attack_tables import measured_attacks
 from archray.platform.methods.ensembles.figures import (
     delta_effect_section,
     ensemble_delta_section,
@@ -24,15 +20,24 @@ from archray.platform.methods.ensembles.figures import (
     posterior_section,
 )
 from archray.platform.methods.ensembles.tables import (
+    ATTACKED,
+    BENIGN,
+    CONTROL,
+    DEFENDED,
     ENSEMBLE,
     METRICS,
     OF_EACH,
     OF_ENSEMBLE,
     SEARCH,
     SUPERNET,
+    TRANSFERRED,
+    attack_question,
+    attacked_rounds,
     calibration_doubt,
     found_members,
+    measured_attacks,
     names_of,
+    over_rounds,
     sampled_ensembles,
     trained_models,
 )
@@ -43,12 +48,14 @@ from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, OWN_SCHEDULE
 from archray.platform.report.figures import (
     BAND,
     FOUND,
+    GREEN,
+    RANDOM,
     SURFACE,
     TRIAL,
     NothingToDraw,
-    drawing,
     few_ticks,
     figure,
+    figure_section,
     set_height,
     tell_points,
 )
@@ -67,17 +74,96 @@ from archray.platform.report.section import (
     Column,
     Section,
     ShortNames,
-    captioned,
     names_section,
     numbers,
     numeric,
     paragraphs,
     table,
 )
-from archray.platform.run.layout import TRIALS
+from archray.platform.report.texts import texts_of
+from archray.platform.run.layout import TRIALS, command
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
 from archray.plurals import count
+from archray.trainables.adversarial.attack_registry import ATTACKS
+
+_text = texts_of(__package__)
+_BARS = {ATTACKED: RANDOM, TRANSFERRED: TRIAL, DEFENDED: FOUND, CONTROL: GREEN}
+_COLUMNS = (*BENIGN, ATTACKED, TRANSFERRED, DEFENDED, "noise_member_accuracy", CONTROL)
+
+
+@figure(height=300)
+def ensemble_defence(run: Run[Any], canvas: Figure) -> None:
+    """Accuracy under each attack: of the attacked member, of the others alone, of the ensemble, and under noise."""
+    rounds = _attacked(run)
+    attacks = over_rounds(rounds)
+    axes = canvas.subplots()
+    width = 0.8 / len(_BARS)
+    places = np.arange(len(attacks))
+    for number, (key, colour) in enumerate(_BARS.items()):
+        quantity = quantity_of(key)
+        x = places + (number - (len(_BARS) - 1) / 2) * width
+        means, deviations = (attacks[column] * quantity.factor for column in (key, f"{key}_std"))
+        axes.bar(x, means, 0.9 * width, color=colour, label=quantity.label, zorder=2)
+        axes.errorbar(x, means, deviations.fillna(0), fmt="none", ecolor=TRIAL, elinewidth=1, capsize=2, zorder=3)
+        titles = [ATTACKS.get(name).title for name in attacks["attack"]]
+        spreads = [quantity.spread(rounds[rounds["attack"] == name][key]) for name in attacks["attack"]]
+        tell_points(axes, x, means, [f"{a}\n{quantity.label} {s}" for a, s in zip(titles, spreads, strict=True)])
+    benign = quantity_of("benign_accuracy")
+    axes.axhline(
+        float(rounds["benign_accuracy"].mean()) * benign.factor,
+        color=FOUND,
+        linewidth=1,
+        linestyle=(0, (4, 3)),
+        label=benign.label,
+        zorder=1,
+    )
+    axes.set_xticks(places, [ATTACKS.get(name).title for name in attacks["attack"]])
+    axes.set_ylim(0, 100)
+    axes.set_ylabel("accuracy (%)")
+    axes.grid(False, axis="x")
+    canvas.legend(loc="outside upper center", ncols=2)
+
+
+def attack_section(run: Run[Any]) -> Section:
+    """The figure, and the table: a row an attack, means and standard deviations over rounds."""
+    rounds = _attacked(run)
+    attacks = over_rounds(rounds)
+    accuracies = ", ".join(
+        f"{ATTACKS.get(name).title} {quantity_of(DEFENDED).show(value)}"
+        for name, value in zip(attacks["attack"], attacks[DEFENDED], strict=True)
+    )
+    question = attack_question(run.best.folder) or {}
+    return figure_section(
+        "attack",
+        "Under attack",
+        ensemble_defence(run),
+        description=f"Accuracy of the ensemble under attack: {accuracies}.",
+        caption=_text(
+            "attack",
+            rounds=rounds["member"].nunique(),
+            images=int(rounds["images"].iloc[0]),
+            epsilon=question["settings"]["epsilon"],
+        ),
+        below=_attack_table(rounds),
+    )
+
+
+def _attacked(run: Run[Any]) -> pd.DataFrame:
+    rounds = attacked_rounds(run.best)
+    if rounds.empty:
+        raise NothingToDraw(f"this run was not attacked; {command('attack', run.folder)}")
+    return rounds
+
+
+def _attack_table(rounds: pd.DataFrame) -> str:
+    columns = [Column("Attack"), *numeric(*(quantity_of(key).heading for key in _COLUMNS), "L∞", "L2")]
+    rows = []
+    for name, group in rounds.groupby("attack", sort=False):
+        cells = [quantity_of(key).spread(Spread.of(group[key])).removesuffix(" %") for key in _COLUMNS]
+        rows.append((ATTACKS.get(str(name)).title, *cells, f"{group['linf'].max():.4f}", f"{group['l2'].mean():.3f}"))
+    return table(columns, rows, label="Accuracy under attack")
+
 
 TEST, MEMBERS, _PPD = map(quantity_of, ("test_accuracy", "members_test_accuracy", "ppd"))
 _QUANTITIES = {key: quantity_of(key) for key in (*OF_EACH, *OF_ENSEMBLE)}
@@ -92,12 +178,12 @@ def ensemble_test_accuracies(run: Run[Any], canvas: Figure) -> None:
     set_height(canvas, 70 + 24 * len(rows))
     axes = canvas.subplots()
     for place, row in enumerate(rows.to_dict("records")):
-        value, own = row["test_accuracy"] * TEST.factor, row["kind"] == "ensemble"
-        colour, size = (FOUND, 80) if own else (TRIAL, 50)
+        value, whole = row["test_accuracy"] * TEST.factor, row["kind"] == "ensemble"
+        colour, size = (FOUND, 80) if whole else (TRIAL, 50)
         axes.scatter(value, place, s=size, color=colour, edgecolor=SURFACE, linewidth=0.8, zorder=3)
-        told = row["name"] if own else f"{row['name']}, {names.of(row['architecture'])}"
-        tell_points(axes, [value], [place], [f"{told}\n{TEST.label} {TEST.show(row['test_accuracy'])}"])
-        if own:
+        model = row["name"] if whole else f"{row['name']}, {names.of(row['architecture'])}"
+        tell_points(axes, [value], [place], [f"{model}\n{TEST.label} {TEST.show(row['test_accuracy'])}"])
+        if whole:
             axes.axvline(value, color=colour, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     axes.set_yticks(range(len(rows)), rows["name"].tolist())
     axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -113,11 +199,15 @@ def ensemble_result_section(run: Run[Any]) -> Section:
     """A row per model, the ensemble first, and the table."""
     canvas, models, names = ensemble_test_accuracies(run), tested_models(run.best), names_of(run)
     drawn = _drawn(models)
-    told = ", ".join(f"{row['name']} {TEST.show(row['test_accuracy'])}" for row in drawn.to_dict("records"))
-    content = drawing("ensemble-result", canvas, description=f"Test accuracy: {told}.")
-    doubt = calibration_doubt(models["ece"])
-    body = captioned(content, _caption(models, drawn)) + (paragraphs([doubt]) if doubt else "")
-    return Section("ensemble", "The ensemble and its members", body + _model_table(models, names))
+    accuracies = ", ".join(f"{row['name']} {TEST.show(row['test_accuracy'])}" for row in drawn.to_dict("records"))
+    return figure_section(
+        "ensemble",
+        "The ensemble and its members",
+        canvas,
+        description=f"Test accuracy: {accuracies}.",
+        caption=_caption(models, drawn),
+        below=paragraphs(filter(None, [calibration_doubt(models["ece"])])) + _model_table(models, names),
+    )
 
 
 def tested_models(run: Run[Any]) -> pd.DataFrame:
@@ -134,23 +224,14 @@ def _drawn(models: pd.DataFrame) -> pd.DataFrame:
 
 
 def _caption(models: pd.DataFrame, drawn: pd.DataFrame) -> str:
-    sentences = [
-        "Test accuracy of the ensemble (blue), which averages its members' probabilities, and of each alone (grey)."
-    ]
-    own = models["test_accuracy"].iloc[0]
-    members = models["test_accuracy"].iloc[1:].dropna()
-    if math.isfinite(own) and len(members):
-        sentences.append(
-            f"The ensemble is {points_between(own - members.max())} its best member, and "
-            f"{points_between(own - members.mean())} the average one."
-        )
-    if len(drawn) < int(models["test_accuracy"].notna().sum()):
-        sentences.append(f"The first {len(drawn)} are drawn.")
-    sentences.append(
-        "PPD is the share of test points on which two members disagree, NLL the mean negative log-likelihood in nats, "
-        "ECE the expected calibration error."
+    accuracy, members = models["test_accuracy"].iloc[0], models["test_accuracy"].iloc[1:].dropna()
+    compared = math.isfinite(accuracy) and len(members)
+    return _text(
+        "result",
+        best_gap=points_between(accuracy - members.max()) if compared else "",
+        mean_gap=points_between(accuracy - members.mean()) if compared else "",
+        drawn=len(drawn) if len(drawn) < int(models["test_accuracy"].notna().sum()) else 0,
     )
-    return " ".join(sentences)
 
 
 def _model_table(models: pd.DataFrame, names: ShortNames) -> str:
@@ -165,14 +246,6 @@ def _model_table(models: pd.DataFrame, names: ShortNames) -> str:
         for row in models.to_dict("records")
     ]
     return table(columns, rows, label="The ensemble and its members", marked=0)
-
-
-# Diversity
-
-_MEASURES = (
-    "The test accuracy of an ensemble's members alone (1 − ATE), and PPD, the share of test points on which two of "
-    "them predict different classes, averaged over the pairs."
-)
 
 
 @figure(height=300)
@@ -200,15 +273,15 @@ def diversity_section(run: Run[Any]) -> Section:
     ensembles = _measured(run)
     title, rows = "Good members or different ones?", _diversity_table(run, ensembles)
     if len(ensembles) == 1:
-        return Section("diversity", title, paragraphs([_MEASURES]) + rows)
-    description = f"Mean accuracy of a member against disagreement, of {count(len(ensembles), 'ensemble')}."
-    content = drawing("diversity", ensemble_diversity(run), description=description)
-    bars = ", bars one standard deviation" if len(ensembles) >= BAND else ""
-    caption = (
-        f"{_MEASURES} High and to the right is best: members that are good, and wrong in different places. Faint marks "
-        f"are repeats, the full one their mean{bars}. As Table 5.5 and Figure 5.4 of Shu 2022."
+        return Section("diversity", title, paragraphs([_text("accuracy_and_disagreement")]) + rows)
+    return figure_section(
+        "diversity",
+        title,
+        ensemble_diversity(run),
+        description=f"Mean accuracy of a member against disagreement, of {count(len(ensembles), 'ensemble')}.",
+        caption=_text("diversity", bars=len(ensembles) >= BAND),
+        below=rows,
     )
-    return Section("diversity", title, captioned(content, caption) + rows)
 
 
 def _measured(run: Run[Any]) -> pd.DataFrame:
@@ -235,9 +308,6 @@ def _diversity_table(run: Run[Any], ensembles: pd.DataFrame) -> str:
     return table([Column("Method"), *numeric(*headings)], [row], label="Members and diversity")
 
 
-# What a search for an ensemble shows: its report, and its members and what was sampled as listings.
-
-
 _TABLES: Tables = {
     "training the pool": ("pool", TRIALS),
     "evaluating ensembles": (SEARCH, TRIALS),
@@ -256,10 +326,10 @@ def measured(run: Run[Any]) -> Measured:
     if models.empty:
         return spreads
     members = models["test_accuracy"].iloc[1:]
-    known = {key: Spread.of(models[key].iloc[:1], "") for key in MEASURES}
-    known["test_accuracy"] = Spread.of(models["test_accuracy"].iloc[:1], models["kind"].iloc[0])
-    known["members_test_accuracy"] = Spread.of(members if len(members) > 1 else (), "member")
-    return spreads | {key: spread for key, spread in known.items() if spread}
+    of_ensemble = {key: Spread.of(models[key].iloc[:1], "") for key in MEASURES}
+    of_ensemble["test_accuracy"] = Spread.of(models["test_accuracy"].iloc[:1], models["kind"].iloc[0])
+    of_ensemble["members_test_accuracy"] = Spread.of(members if len(members) > 1 else (), "member")
+    return spreads | {key: spread for key, spread in of_ensemble.items() if spread}
 
 
 def headline_of_sampled(run: Run[Any]) -> Headline:
@@ -280,21 +350,21 @@ def _headline(run: Run[Any], facts: dict[str, str | None]) -> Headline:
     facts = {**facts, "Network": network_size(best.table("final", TRIALS)), "Failures": failed(run, _TABLES)}
     if not members:
         return Headline(thing, "The run found no ensemble; the failures below say why.", facts=facts)
-    what = f"ensemble of {count(len(members), 'architecture')}" if len(members) > 1 else "architecture"
     spreads = over_repeats(run, measured)
     if models.empty or "test_accuracy" not in spreads:
-        lead = f"The search chose the {what} below. There is no test accuracy: it was not trained in full."
-        return Headline(thing, lead, members, facts=facts)
-    own, alone = float(models["test_accuracy"].iloc[0]), models["test_accuracy"].iloc[1:].astype(float)
-    chose = f"Of {count(len(run.repeats), 'repeat')}, the best on validation" if len(run.repeats) > 1 else "The search"
-    lead = f"{chose} chose the {what} below; trained in full, it has a test accuracy of {TEST.show(own)}"
-    gap = own - alone.max()
-    lead += f", {points_between(gap)} its best member." if len(alone) > 1 and math.isfinite(gap) else "."
+        return Headline(thing, _text("untrained", members=len(members)), members, facts=facts)
+    accuracy, alone = float(models["test_accuracy"].iloc[0]), models["test_accuracy"].iloc[1:].astype(float)
+    gap = accuracy - alone.max()
+    lead = _text(
+        "lead",
+        members=len(members),
+        repeats=len(run.repeats),
+        accuracy=TEST.show(accuracy),
+        gap=points_between(gap) if len(alone) > 1 and math.isfinite(gap) else "",
+    )
     shown = {key: spread for key, spread in spreads.items() if key.endswith("test_accuracy")}
     return Headline(thing, lead, members, headline_cards(shown, HEADLINES), facts)
 
-
-# Training curves
 
 _CURVES = TrainingCurves(
     stages=(
@@ -346,9 +416,6 @@ SAMPLED_SECTIONS: Sequence[MakeSection] = (
 POOLED_SECTIONS: Sequence[MakeSection] = (*_TRAINED, *_ENDING)
 
 
-# The terminal
-
-
 def _list_members(run: Run[Any]) -> list[Listing]:
     """The members of the trained ensemble; nothing before it is trained, and of one."""
     members = (run.document("final", ENSEMBLE) or {"members": ()})["members"]
@@ -373,9 +440,8 @@ def list_sampled(run: Run[Any]) -> Sequence[Listing]:
         }
         for row in trials.sort_values(loss).to_dict("records")
     ]
-    size = run.config.member_count
-    several = f"of {count(size, 'member')} each"
-    return [*_list_members(run), Listing.of(f"ensembles sampled, {several}, best first", rows)]
+    members = count(run.config.member_count, "member")
+    return [*_list_members(run), Listing.of(f"ensembles sampled, of {members} each, best first", rows)]
 
 
 def list_pooled(run: Run[Any]) -> Sequence[Listing]:

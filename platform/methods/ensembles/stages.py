@@ -1,6 +1,6 @@
-"""Stages 1 and 2 of NESBS: a supernet trained on random paths, and the posterior over architectures, given it.
+"""Stages of searches for an ensemble: supernet, posterior, and ensembles evaluated with shared weights.
 
-A uniformly drawn path for each step: Shu 2022, section 5.2.1. The posterior: section 5.3.3, Eq. 5.4.
+Shu 2022, section 5.2.1 (a uniform path for each step), Eq. 5.4 and Algorithm 5.1, lines 4 to 7.
 """
 
 from __future__ import annotations
@@ -74,9 +74,6 @@ def _single_trial(context: Context[NESBSConfig], stage: str, **plan: Any) -> Tri
     return TrialPlan(mode="max", total=1, keys={"seed": tune.grid_search([context.seed(stage)])}, at_most=1, **plan)
 
 
-# The supernet
-
-
 def supernet_settings(context: Context[NESBSConfig]) -> dict[str, Any]:
     """What a `SupernetTrainable` of the run is told: space and data as they hold in its folder."""
     run, options = context.run, dict(context.config.trained_supernet)
@@ -117,9 +114,6 @@ SUPERNET_STAGE = TuneStage[NESBSConfig](
     finish=_write_trained,
     amount=lambda config: trainings(1, config.supernet.training, "supernet"),
 )
-
-
-# The posterior
 
 
 def _posterior_trial(context: Context[NESBSConfig], tuned: Folder) -> TrialPlan | None:
@@ -179,9 +173,6 @@ POSTERIOR_STAGE = TuneStage[NESBSConfig](
         "none, it is learnt with the supernet" if config.best_response else count(config.posterior.epochs, "epoch")
     ),
 )
-
-
-# Stage 3 of NESBS: ensembles sampled, and evaluated with the shared weights. Shu 2022, Algorithm 5.1, lines 4 to 7.
 
 
 METRIC = "shared_loss"
@@ -301,9 +292,6 @@ SAMPLING_STAGE = WorkStage[NESBSConfig](
     work=_search,
     amount=lambda config: f"{count(config.sampled, 'suggestion')} of {count(config.member_count, 'architecture')}",
 )
-
-
-# What the searches for an ensemble do, and show; see `ensemble_methods`.
 
 
 _sampled = partial(

@@ -1,22 +1,27 @@
-"""What the report of a search for an ensemble reads: its tables, and what they say of its members.
+"""Tables of a search for an ensemble, of its members, and of attacks on it. Shu 2022, ch. 5, Table 5.4.
 
-Accuracies, PPD (pairwise predictive disagreement) and ECE (expected calibration error) are fractions, losses nats.
+Accuracies, PPD (pairwise predictive disagreement) and ECE (expected calibration error) are fractions, losses nats,
+sizes of attacks in units of a pixel.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from archray.platform.quantities import quantity_of, signed, significant
+from archray.files import Folder
+from archray.platform.quantities import Spread, quantity_of, signed
 from archray.platform.report.section import ShortNames, failures, finite_values, numbers, short_names
-from archray.platform.run.layout import TRIALS
+from archray.platform.report.texts import texts_of
+from archray.platform.run.layout import REPEAT, TRIALS
 from archray.platform.run.run import Run
 from archray.plurals import count
 
+_text = texts_of(__package__)
 SEARCH, SUPERNET, POSTERIOR_LEARNT = "search", "supernet", "posterior"  # stages
 ENSEMBLE = "ensemble.json"  # of the final stage: the measures of the ensemble and of its members
 POSTERIOR = "posterior.json"
@@ -54,8 +59,8 @@ def trained_models(run: Run[Any]) -> pd.DataFrame:
     if measured is None:
         return pd.DataFrame()
     size = len(measured["members"])
-    own = {"kind": "ensemble", "name": f"ensemble of {size}", **{key: measured[key] for key in OF_ENSEMBLE}}
-    rows = [own | {key: measured[key] for key in OF_EACH}]
+    ensemble = {"kind": "ensemble", "name": f"ensemble of {size}", **{key: measured[key] for key in OF_ENSEMBLE}}
+    rows = [ensemble | {key: measured[key] for key in OF_EACH}]
     for number, member in enumerate(measured["members"], start=1):
         described = {"kind": "member", "name": f"member {number}", "architecture": member.get("architecture")}
         rows.append(described | {key: member[key] for key in OF_EACH})
@@ -113,8 +118,8 @@ def chosen_ensemble(run: Run[Any], sampled: pd.DataFrame) -> int | None:
     members = sorted(found_members(run.best))
     if not members or sampled.empty:
         return None
-    own = sampled[[sorted(row) == members for row in sampled["members"]]]
-    values = own[known_metrics(sampled)[0]].dropna()
+    same = sampled[[sorted(row) == members for row in sampled["members"]]]
+    values = same[known_metrics(sampled)[0]].dropna()
     return int(values.index[int(values.to_numpy().argmin())]) if len(values) else None
 
 
@@ -132,9 +137,6 @@ def estimates(run: Run[Any]) -> pd.DataFrame:
     return pd.DataFrame({"name": members["architecture"], "shared_accuracy": estimated, "test_accuracy": tested})
 
 
-# What a search for an ensemble did less well than its figures look, in sentences: its ELBO, its calibration.
-
-
 _PART = 0.25  # of the epochs, whose ELBOs are averaged: that of one epoch is an estimate from a few draws
 _LOST = 0.5  # of what the ELBO had gained: a loss of more is no noise of those estimates
 # Our choice: above all networks on CIFAR-10 of Guo et al. 2017, Table 1, before they are calibrated (3.0 to 4.6 %), and
@@ -145,37 +147,115 @@ _ECE = quantity_of("ece")
 
 def elbo_doubt(elbo: pd.Series) -> str | None:
     """That the ELBO fell where training was to raise it; None where it did not. elbo: by epoch, in order."""
-    known = elbo.dropna()
-    if len(known) < 2:
+    finite = elbo.dropna()
+    if len(finite) < 2:
         return None
-    part = max(1, round(_PART * len(known)))
-    means = known.rolling(part).mean().dropna()
+    part = max(1, round(_PART * len(finite)))
+    means = finite.rolling(part).mean().dropna()
     first, last, highest = float(means.iloc[0]), float(means.iloc[-1]), float(means.max())
-    over = f"means of {count(part, 'epoch')}" if part > 1 else f"in {count(len(known), 'epoch')}"
+    over = f"means of {count(part, 'epoch')}" if part > 1 else f"in {count(len(finite), 'epoch')}"
     if last < first:
-        return (
-            f"The ELBO fell from {significant(first)} to {significant(last)} ({over}), where training was to raise it: "
-            "the posterior fits the data less well than the one it began with, and its probabilities mean little. Try "
-            "a lower learning rate of the posterior, or more epochs."
-        )
-    if highest - last > _LOST * (highest - first):
-        return (
-            f"The ELBO was highest around epoch {means.idxmax():g}, {significant(highest)}, and has fallen to "
-            f"{significant(last)} since ({over}): {100 * (highest - last) / (highest - first):.0f} % of what it had "
-            "gained is lost again. Fewer epochs, or a lower learning rate of the posterior, would have kept it."
-        )
+        return _text("elbo_below_start", first=first, last=last, over=over)
+    lost = highest - last
+    if lost > _LOST * (highest - first):
+        lost /= highest - first
+        return _text("elbo_below_highest", epoch=means.idxmax(), highest=highest, last=last, lost=lost, over=over)
     return None
 
 
 def calibration_doubt(ece: pd.Series) -> str | None:
     """That the ensemble is poorly calibrated; None where it is not. ece: of the ensemble, then of its members."""
-    own, members = float(ece.iloc[0]), finite_values(ece.iloc[1:])
-    if math.isnan(own) or own < POOR_ECE:
+    ensemble, members = float(ece.iloc[0]), finite_values(ece.iloc[1:])
+    if math.isnan(ensemble) or ensemble < POOR_ECE:
         return None
-    text = (
-        f"The ensemble is poorly calibrated: its ECE is {_ECE.show(own)}, and from {100 * POOR_ECE:.0f} % on its "
-        "probabilities should not be read as the chance to be right."
+    mean = _ECE.show(float(members.mean())) if members.size > 1 and ensemble > members.mean() else ""
+    return _text("poor_calibration", ece=_ECE.show(ensemble), limit=f"{100 * POOR_ECE:.0f}", members=mean)
+
+
+ATTACK = "attack"  # of a run that was attacked: the folder of what follows
+QUESTION = "attack.json"  # which attacks, how strong, on how many images
+PARTS = "parts"  # a table a round, as it comes
+IMAGES = "images.parquet"  # a row a round and image
+ROUNDS = "attack_rounds.parquet"  # a row a round
+ATTACKS = "attacks.parquet"  # a row an attack
+ENDED = "ended.json"  # once all rounds are there, written last
+ATTACKED, TRANSFERRED, DEFENDED, CONTROL = (
+    "attack_accuracy",
+    "transfer_accuracy",
+    "defence_accuracy",
+    "noise_accuracy",
+)
+BENIGN = ("benign_member_accuracy", "benign_accuracy")
+MEASURES = (*BENIGN, ATTACKED, TRANSFERRED, DEFENDED, "noise_member_accuracy", CONTROL, "linf", "l2", "seconds")
+
+
+def round_of(images: pd.DataFrame) -> dict[str, float]:
+    """The measures of one round, from its table of images: means, `linf` the largest, `seconds` the sum."""
+
+    def accuracy(column: str) -> float:
+        return float((images[column] == images["label"]).mean())
+
+    values = (
+        accuracy("benign_member"),
+        accuracy("benign_ensemble"),
+        accuracy("attacked_member"),
+        float(images["transfer"].mean()),
+        accuracy("attacked_ensemble"),
+        accuracy("noise_member"),
+        accuracy("noise_ensemble"),
+        float(images["linf"].max()),
+        float(images["l2"].mean()),
+        float(images["seconds"].sum()),
     )
-    if members.size > 1 and own > members.mean():
-        text += f" Averaging has not mended this: its members have {_ECE.show(float(np.mean(members)))} on average."
-    return text
+    return dict(zip(MEASURES, values, strict=True))
+
+
+def write_tables(folder: Folder, parts: Mapping[tuple[str, int], pd.DataFrame]) -> pd.DataFrame:
+    """Writes the three tables of rounds by (attack, member); returns that of attacks, in the order of the rounds."""
+    every = [table.assign(attack=attack, member=member) for (attack, member), table in parts.items()]
+    images = pd.concat(every, ignore_index=True)
+    columns = ["attack", "member"]
+    folder.write_parquet(IMAGES, images[[*columns, *(name for name in images if name not in columns)]])
+    rounds = pd.DataFrame(
+        [
+            {"attack": attack, "member": member, "images": len(table), **round_of(table)}
+            for (attack, member), table in parts.items()
+        ]
+    )
+    folder.write_parquet(ROUNDS, rounds)
+    attacks = over_rounds(rounds)
+    folder.write_parquet(ATTACKS, attacks)
+    return attacks
+
+
+def over_rounds(rounds: pd.DataFrame) -> pd.DataFrame:
+    """A row an attack: `attack`, `rounds`, `images`, and of each measure mean and, as `KEY_std`, deviation (n - 1)."""
+    rows = []
+    for attack, group in rounds.groupby("attack", sort=False):
+        row: dict[str, Any] = {"attack": attack, "rounds": len(group), "images": int(group["images"].iloc[0])}
+        for key in MEASURES:
+            row |= {key: group[key].mean(), f"{key}_std": group[key].std() if len(group) > 1 else np.nan}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def attacked_rounds(run: Run[Any]) -> pd.DataFrame:
+    """The rounds of a run whose attack has ended; empty otherwise."""
+    return run.table(ATTACK, ROUNDS) if (run.folder / ATTACK).exists(ENDED) else pd.DataFrame()
+
+
+def attack_question(folder: Folder) -> dict[str, Any] | None:
+    """What the attack of the run in a folder asked, where it has ended; of several repeats, of the first."""
+    repeats = [folder / name for name in folder.folders() if name.startswith(REPEAT)]
+    places = [place / ATTACK for place in (folder, *repeats)]
+    return next((place.read_json(QUESTION) for place in places if place.exists(ENDED)), None)
+
+
+def measured_attacks(run: Run[Any]) -> dict[str, Spread]:
+    """The defence accuracy under each attack, over its rounds, as `FGSM_defence_accuracy` with the attack's name."""
+    rounds = attacked_rounds(run)
+    if rounds.empty:
+        return {}
+    groups = rounds.groupby("attack", sort=False)[DEFENDED]
+    spreads = {f"{attack}_{DEFENDED}": Spread.of(values, "round") for attack, values in groups}
+    return {key: spread for key, spread in spreads.items() if spread}

@@ -1,4 +1,7 @@
-"""The configurations of searches that solve at few features first. Khodak et al. 2020, Figure 3; Li et al. 2018."""
+"""Configurations of searches for a feature map: random search, fewer features first, and halving with shared weights.
+
+Khodak et al. 2020, Algorithm 1, Figures 1 and 3, appendix B.1; Li et al. 2018.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,6 @@ from archray.trainables.data import DataSettings
 from archray.trainables.feature_maps.solve_settings import Bases, SolveSettings
 from archray.trainables.spaces import Space, get_space, is_own_space
 from archray.trainables.spaces.feature_map import FeatureMapSpace
-
-# The configuration of a search for a feature map, the spaces it serves; random search. Khodak et al. 2020.
-
 
 DIMENSIONS = {"images": 2_000, "text": 65_536}  # features, where the configuration names none
 PAPER: Values = {"data": {"name": "cifar10"}, "dimension": 100_000}
@@ -185,9 +185,6 @@ HYPERBAND = maps_method(
     presets={"smoke": {"eta": 2, "rungs": 2, "dimension": 64}, "demo": {}, "paper": PAPER},
     flags=FLAGS,
 )
-
-
-# Halving with weight sharing over feature maps: its configurations. Khodak et al. 2020, Algorithm 1, Figure 1; B.1.
 
 
 class CorrelationOptions(Settings):

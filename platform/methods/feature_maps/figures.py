@@ -1,4 +1,4 @@
-"""Test accuracy of the best so far against solver calls and seconds. Khodak et al. 2020, Figures 2 and 3."""
+"""Figures and sections of a feature map search: accuracy, correlation, bounds. Khodak et al. 2020, Fig. 1 to 3."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from scipy.stats import spearmanr
 
 from archray.platform.methods.feature_maps.stages import CORRELATION
 from archray.platform.methods.feature_maps.tables import (
@@ -46,9 +45,9 @@ from archray.platform.report.figures import (
     TRIAL,
     NothingToDraw,
     draw_spread,
-    drawing,
     few_ticks,
     figure,
+    figure_section,
     plain,
     set_height,
     spread_words,
@@ -58,7 +57,6 @@ from archray.platform.report.figures import (
 from archray.platform.report.section import (
     Column,
     Section,
-    captioned,
     flags,
     folded,
     numbers,
@@ -66,9 +64,13 @@ from archray.platform.report.section import (
     paragraphs,
     table,
 )
+from archray.platform.report.statistics import spearman
+from archray.platform.report.texts import texts_of
+from archray.platform.run.layout import ROUNDS
 from archray.platform.run.run import Run
 from archray.plurals import count
 
+_text = texts_of(__package__)
 _AXES = {"calls": "solver calls", "seconds": "seconds of featurising, solving and scoring"}
 
 _TOLD = 40  # steps of a curve that are told one by one
@@ -89,13 +91,13 @@ class Line:
 
 def solver_calls_section(run: Run[Any]) -> Section:
     """Figure 2, and folded below it the solver calls of one repeat."""
-    shown = _captioned(run, halving_accuracy_by_calls(run), "calls")
-    return Section("solver-calls", "Test accuracy over solver calls", shown + _calls(run))
+    title, canvas = "Test accuracy over solver calls", halving_accuracy_by_calls(run)
+    return _accuracy_section(run, "solver-calls", title, canvas, "calls", below=_calls(run))
 
 
 def seconds_section(run: Run[Any]) -> Section:
     """Figure 3."""
-    return Section("seconds", "Test accuracy over time", _captioned(run, halving_accuracy_by_seconds(run), "seconds"))
+    return _accuracy_section(run, "seconds", "Test accuracy over time", halving_accuracy_by_seconds(run), "seconds")
 
 
 @figure(height=310)
@@ -132,12 +134,11 @@ def _curve(run: Run[Any], by: By) -> AccuracyCurve:
     return curve
 
 
-def _captioned(run: Run[Any], canvas: Figure, by: By) -> str:
+def _accuracy_section(run: Run[Any], anchor: str, title: str, canvas: Figure, by: By, below: str = "") -> Section:
     curve, over = _curve(run, by), "solver calls" if by == "calls" else "seconds"
     description = f"Test accuracy over {over}, from {TEST.show(curve.mean[0])} to {TEST.show(curve.mean[-1])}."
-    return captioned(
-        drawing(f"accuracy-{by}", canvas, description=description), _progress_caption(progress_of(run), by)
-    )
+    caption = _progress_caption(progress_of(run), by)
+    return figure_section(anchor, title, canvas, description=description, caption=caption, below=below)
 
 
 def draw_accuracies(axes: Axes, lines: Sequence[Line], by: By) -> bool:
@@ -150,9 +151,9 @@ def draw_accuracies(axes: Axes, lines: Sequence[Line], by: By) -> bool:
     missing = _is_skewed(lines)
     for line in lines:
         curve, look = line.curve, (0, line.dashes) if line.dashes else "solid"
-        mean, each = (TEST.factor * (1 - part if missing else part) for part in (curve.mean, curve.each))
+        mean, curves = (TEST.factor * (1 - part if missing else part) for part in (curve.mean, curve.each))
         floor = _FLOOR * TEST.factor if missing else -math.inf
-        draw_spread(axes, curve.x, each, TEST.factor * curve.deviation, line.colour, floor)
+        draw_spread(axes, curve.x, curves, TEST.factor * curve.deviation, line.colour, floor)
         axes.plot(
             curve.x, mean, drawstyle="steps-post", color=line.colour, linewidth=2.0, linestyle=look, label=line.label
         )
@@ -198,34 +199,21 @@ def _scale(axes: Axes, lines: Sequence[Line], by: By, *, logarithmic: bool) -> N
 
 
 def _progress_caption(progress: pd.DataFrame, by: By) -> str:
-    text = _what_accuracy(progress)
     mean, deviation, repeats = accuracy_at(progress)
-    if repeats > 1:
-        text += f" The line is the mean of {count(repeats, 'repeat')}, {spread_words(repeats, 'standard deviation')}"
-        text += "; a repeat that has ended keeps its last value." if by == "seconds" else "."
-    text += " The dot is the end of the search"
-    text += ", with the standalone solve of what it chose" if flags(progress, "final").any() else ""
-    text += f": {with_deviation(mean, deviation)}."
-    unknown = int(numbers(progress, "search_test_accuracy").isna().sum())
-    if unknown:
-        text += (
-            f" {count(unknown, 'solver call')} of {len(progress)} {'has' if unknown == 1 else 'have'} no known test "
-            "accuracy; the one before stands."
-        )
-    return f"{text} As Figure {2 if by == 'calls' else 3} of Khodak et al. 2020."
-
-
-def _what_accuracy(progress: pd.DataFrame) -> str:
-    """Which test accuracy a progress has: an oracle's where solves are shared, else what the search itself solved."""
-    if shares_solves(progress):
-        dimension = numbers(progress, "dimension")
-        at = f" with {count(int(dimension.max()), 'feature')}" if dimension.notna().any() else ""
-        return (
-            "Test accuracy by an oracle: at each moment, that of the feature map which the search then held for the "
-            f"best, solved on its own{at}. These oracle solves count neither as solver calls nor as seconds."
-        )
-    at = ", with the features of that solve" if numbers(progress, "dimension").nunique() > 1 else ""
-    return f"Test accuracy, at each moment, of the feature map with the best validation score so far, as solved{at}."
+    dimension = numbers(progress, "dimension")
+    return _text(
+        "accuracy",
+        by=by,
+        oracle=shares_solves(progress),
+        features=int(dimension.max()) if dimension.notna().any() else 0,
+        sizes=dimension.nunique(),
+        repeats=repeats,
+        spread=spread_words(repeats, "standard deviation"),
+        final=flags(progress, "final").any(),
+        end=with_deviation(mean, deviation),
+        unknown=int(numbers(progress, "search_test_accuracy").isna().sum()),
+        calls=len(progress),
+    )
 
 
 def _calls(run: Run[Any]) -> str:
@@ -233,14 +221,14 @@ def _calls(run: Run[Any]) -> str:
     progress = progress_of(run)
     repeat, frame = found_repeat(run, progress)
     headings = {"calls": "Call", "dimension": "Dimension", "candidates": "Maps left"}
-    known = [name for name in headings if numbers(frame, name).notna().any()]
+    counted = [name for name in headings if numbers(frame, name).notna().any()]
     names = names_of(run)
-    columns = numeric(*(headings[name] for name in known))
+    columns = numeric(*(headings[name] for name in counted))
     columns += [Column("Best so far", "name"), *numeric(TEST.heading, "Score", "Seconds")]
     score, accuracy, seconds = (numbers(frame, name) for name in ("score", "search_test_accuracy", "seconds"))
     rows = [
         (
-            *(whole_number(numbers(frame, name)[i]) for name in known),
+            *(whole_number(numbers(frame, name)[i]) for name in counted),
             names.of(frame["architecture"][i]),
             TEST.bare(accuracy[i]),
             significant(score[i], 4),
@@ -259,13 +247,9 @@ def _calls(run: Run[Any]) -> str:
     return folded(summary, calls)
 
 
-# Shared-weights accuracy against standalone accuracy of the same feature maps. Khodak et al. 2020, Figure 1.
-
-
 _SIDES = ("shared_accuracy", "standalone_accuracy")
 _SHARED, _ALONE = map(quantity_of, _SIDES)
 _RHO = Quantity("rank correlation", "", 1.0, 2)
-_FEWEST = 3  # maps that a rank correlation needs: two always agree or disagree
 _PANEL = {1: 330, 2: 235}  # height of a row of so many panels
 
 
@@ -275,9 +259,7 @@ class Panel:
 
     bases: str  # `shared` or `independent`
     dimension: int
-    rows: (
-        pd.DataFrame
-    )  # `architecture`, `shared_accuracy`, `standalone_accuracy` of each map, in all repeats; only finite ones
+    rows: pd.DataFrame  # `architecture`, `shared_accuracy`, `standalone_accuracy` of the maps in all repeats; finite
     rho: pd.Series  # Spearman's rho of each repeat; NaN of one with fewer than three maps or with equal values only
     maps: int  # of a repeat; the most of any where they differ
 
@@ -287,16 +269,20 @@ def correlation_section(run: Run[Any]) -> Section:
     correlation = run.pooled("correlation", CORRELATION)
     panels = correlation_panels(correlation)
     described = ", ".join(f"{_RHO.bare(p.rho.mean())} at {p.dimension} with {p.bases} bases" for p in panels)
-    shown = drawing(
+    caption = _text(
         "correlation",
-        shared_against_standalone(run),
-        description=f"Shared against standalone validation accuracy; Spearman's rho {described}.",
+        repeats=max(panel.rho.size for panel in panels),
+        blue=any((panel.rows["architecture"] == run.best.architecture).any() for panel in panels),
+        independent=any(panel.bases == "independent" for panel in panels),
+        lost=len(correlation) - sum(len(panel.rows) for panel in panels),
     )
-    lost = len(correlation) - sum(len(panel.rows) for panel in panels)
-    return Section(
+    return figure_section(
         "correlation",
         "Do shared weights tell good maps from bad ones?",
-        captioned(shown, _correlation_caption(panels, run.best.architecture, lost)) + _table(panels),
+        shared_against_standalone(run),
+        description=f"Shared against standalone validation accuracy; Spearman's rho {described}.",
+        caption=caption,
+        below=_table(panels),
     )
 
 
@@ -306,7 +292,7 @@ def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
 
     The panels of each kind of bases begin a row of their own; all have the same axes. Khodak et al. 2020, Figure 1.
     """
-    panels, found = correlation_panels(run.pooled("correlation", CORRELATION)), run.best.architecture
+    panels, best = correlation_panels(run.pooled("correlation", CORRELATION)), run.best.architecture
     kinds = Counter(panel.bases for panel in panels)
     columns = min(2, max(kinds.values()))
     places: list[Panel | None] = []
@@ -321,7 +307,7 @@ def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
         if panel is None:
             axes.set_visible(False)
             continue
-        _draw_panel(axes, panel, found, several=len(kinds) > 1)
+        _draw_panel(axes, panel, best, several=len(kinds) > 1)
         axes.set(xlim=(low, high), ylim=(low, high))
         few_ticks(axes, 5)
         axes.tick_params(labelbottom=True)
@@ -343,27 +329,20 @@ def correlation_panels(correlation: pd.DataFrame) -> list[Panel]:
         kind = frame[frame["bases"] == bases]
         for dimension, rows in kind.groupby("dimension"):
             repeats = [repeat for _, repeat in rows.groupby("repeat")]
-            rho = pd.Series([spearman(*(repeat[side] for side in _SIDES)) for repeat in repeats])
+            rho = pd.Series([spearman(*repeat[list(_SIDES)].to_numpy(float).T) for repeat in repeats])
             panels.append(Panel(str(bases), int(dimension), rows, rho, max(map(len, repeats))))
     return panels
 
 
-def spearman(x: pd.Series, y: pd.Series) -> float:
-    """Spearman's rho of finite values; NaN of fewer than three, or where one side is all equal."""
-    if len(x) < _FEWEST or x.nunique() < 2 or y.nunique() < 2:
-        return math.nan
-    return float(spearmanr(x, y).statistic)
-
-
-def _draw_panel(axes: Axes, panel: Panel, found: str | None, several: bool) -> None:
+def _draw_panel(axes: Axes, panel: Panel, best: str | None, several: bool) -> None:
     x, y = (panel.rows[side] * quantity_of(side).factor for side in _SIDES)
     axes.axline((0, 0), slope=1, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     axes.scatter(x, y, s=26, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, alpha=0.8, zorder=2, clip_on=False)
     shown = zip(panel.rows["architecture"], x, y, strict=True)
     texts = [f"{name}\nshared weights {one:.2f} %, standalone {other:.2f} %" for name, one, other in shown]
     tell_points(axes, x, y, texts)
-    own = panel.rows["architecture"] == found
-    axes.scatter(x[own], y[own], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, zorder=3, clip_on=False)
+    blue = panel.rows["architecture"] == best
+    axes.scatter(x[blue], y[blue], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, zorder=3, clip_on=False)
     where = f", {panel.bases}" if several else ""
     rho = _RHO.bare(panel.rho.mean())
     axes.set_title(f"{whole_number(panel.dimension)} features{where}\nρ = {rho}, {count(panel.maps, 'map')}")
@@ -377,26 +356,6 @@ def _range(panels: Sequence[Panel]) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _correlation_caption(panels: Sequence[Panel], found: str | None, lost: int) -> str:
-    """lost: how many points are left out."""
-    text = (
-        "Each point is a feature map: its validation accuracy with the weights that all maps of the panel share, and "
-        "with weights solved for on its own. On the dashed line the two are equal. ρ is Spearman's rank correlation"
-    )
-    repeats = max(panel.rho.size for panel in panels)
-    text += f", the mean over {count(repeats, 'repeat')}, whose points are drawn together." if repeats > 1 else "."
-    if any((panel.rows["architecture"] == found).any() for panel in panels):
-        text += " Blue is the feature map that was found."
-    if any(panel.bases == "independent" for panel in panels):
-        text += (
-            " With shared bases all maps are built on the same random projections; with independent bases each has "
-            "its own, and a weight stands for another feature in every map."
-        )
-    if lost:
-        text += f" {count(lost, 'point')} without both accuracies {'is' if lost == 1 else 'are'} left out."
-    return f"{text} As Figure 1 of Khodak et al. 2020."
-
-
 def _table(panels: Sequence[Panel]) -> str:
     several = max(panel.rho.size for panel in panels) > 1
     columns = [Column("Bases")]
@@ -406,9 +365,6 @@ def _table(panels: Sequence[Panel]) -> str:
         row: list[object] = [panel.bases, whole_number(panel.dimension), panel.maps, _RHO.bare(panel.rho.mean())]
         rows.append(row + ([_RHO.bare(panel.rho.std()), panel.rho.count()] if several else []))
     return table(columns, rows, label="Rank correlation of shared and standalone accuracy")
-
-
-# Measured gaps of a search for a feature map beside Theorem 3.1's bounds and its corollaries' rates, as a section.
 
 
 _ERROR = Quantity("error", "percentage points", 100.0, 2)
@@ -422,22 +378,21 @@ _LINES = (
 
 def generalisation_section(run: Run[Any]) -> Section:
     """Bounds and measured gaps round by round, of the winner, and the corollaries' rates."""
-    gaps = _known(run)
+    gaps = _gaps(run)
     errors = gaps[gaps["loss"] == "error"]
-    worst = errors["gap"].max()
-    shown = drawing(
-        "generalisation",
-        halving_generalisation(run),
-        description=f"Test minus validation error, at most {_ERROR.show(worst)}, and the bounds on it, from "
-        f"{_ERROR.show(errors['alone'].min())} on.",
-    )
-    body = (
-        captioned(shown, _generalization_caption(gaps)) + paragraphs(_words(run, gaps)) + _rounds_table(errors, _ERROR)
-    )
+    below = paragraphs(_gap_sentences(run, gaps)) + _rounds_table(errors, _ERROR)
     clipped = gaps[gaps["loss"] == "clipped"]
     summary = f"The same of the solver's own loss, clipped: between 0 and {significant(clipped['B'].max())}"
-    body += folded(summary, _rounds_table(clipped, _LOSS)) if len(clipped) else ""
-    return Section("generalisation", "What selection can cost, and did", body + _rates(errors))
+    below += folded(summary, _rounds_table(clipped, _LOSS)) if len(clipped) else ""
+    return figure_section(
+        "generalisation",
+        "What selection can cost, and did",
+        halving_generalisation(run),
+        description=f"Test minus validation error, at most {_ERROR.show(errors['gap'].max())}, and the bounds on it, "
+        f"from {_ERROR.show(errors['alone'].min())} on.",
+        caption=_text("generalisation", delta=DELTA, shared=gaps["shared"].any()),
+        below=below + _rates(errors),
+    )
 
 
 @figure(height=330)
@@ -446,7 +401,7 @@ def halving_generalisation(run: Run[Any], canvas: Figure) -> None:
 
     Khodak et al. 2020.
     """
-    gaps = _known(run)
+    gaps = _gaps(run)
     gaps = gaps[gaps["loss"] == "error"]
     places = {key: place for place, key in enumerate(sorted(set(zip(gaps["round"], gaps["shared"], strict=True))))}
     x = np.array([places[key] for key in zip(gaps["round"], gaps["shared"], strict=True)])
@@ -473,7 +428,7 @@ def halving_generalisation(run: Run[Any], canvas: Figure) -> None:
     canvas.legend(loc="outside upper left", ncols=2)
 
 
-def _known(run: Run[Any]) -> pd.DataFrame:
+def _gaps(run: Run[Any]) -> pd.DataFrame:
     """Raises: NothingToDraw without test and validation losses of what was selected."""
     gaps = selection_gaps(run)
     if gaps.empty:
@@ -481,75 +436,39 @@ def _known(run: Run[Any]) -> pd.DataFrame:
     return gaps
 
 
-def _generalization_caption(gaps: pd.DataFrame) -> str:
-    text = (
-        "Orange: the test error minus the validation error of what was selected. Lines: what it stays below with "
-        f"probability {1 - DELTA:g}, B √(2/|V| (log |C| + log 1/δ)) with B = 1 and δ = {DELTA:g}, the selection term "
-        "in the proof of Theorem 3.1 of Khodak et al. 2020, where the version entropy is log |C|."
-    )
-    if gaps["shared"].any():
-        text += (
-            " The theorem is for an exact solution of the bilevel problem, and halving is none: it selects by weights "
-            "that candidates share. The gap's bound holds whatever rule selects, of hypotheses that were there before "
-            "the validation points were looked at: of the first round, and of the winner, solved for alone. In later "
-            "rounds these points have decided who shares the weights; the green line counts all sets that could."
-        )
-    return text
-
-
-def _words(run: Run[Any], gaps: pd.DataFrame) -> Iterator[str]:
-    """What the numbers of the 0-1 loss say, and what they are good for."""
+def _gap_sentences(run: Run[Any], gaps: pd.DataFrame) -> Iterator[str]:
+    """The measured gaps of the 0-1 loss and their bounds, and the winner's excess error."""
     errors = gaps[gaps["loss"] == "error"]
-    rigorous = errors["reused"]
-    broken = int((errors["gap"] > rigorous).sum())
-    text = f"Of {count(len(errors), 'measured gap')} "
-    text += "none lies above its bound" if not broken else f"{broken} lie{'s' if broken == 1 else ''} above its bound"
     winner = errors[errors["winner"]]
-    if len(winner):
-        bound, gap = winner["bound"].mean(), winner["gap"].mean()
-        promise = (winner["validation"] + winner["bound"]).mean()
-        verdict = "vacuous: it is no less than B" if bound >= 1 else "not vacuous, as it is below B"
-        text += (
-            f". The winner's gap is {_ERROR.show(gap)} and the bound {_ERROR.show(bound)}, which is {verdict}; it "
-            f"promises a test error of at most {_ERROR.bare(promise)} %, and {_ERROR.bare(winner['test'].mean())} % "
-            f"was measured. Without any selection, |C| = 1, the bound is {_ERROR.show(winner['alone'].mean())}; to "
-            f"select costs {_ERROR.show(bound - winner['alone'].mean())} of it. Hoeffding's inequality for the same "
-            f"hypotheses has half the theorem's constant: {_ERROR.show(winner['hoeffding'].mean())}"
-        )
-    vacuous = errors[errors["bound"] >= 1]["round"].unique()
-    if len(vacuous):
-        text += f". In {count(len(vacuous), 'round')} the bound is vacuous, 100 points or more"
-    yield text + "."
-    test_points = errors["test_points"].max()
-    yield (
-        f"The test error stands for the risk. Over {count(int(test_points), 'test point')} it is itself within "
-        f"{_ERROR.show(gap_bound(1.0, test_points, np.log(2)) / 2)} of it with probability {1 - DELTA:g}."
+    means = winner.mean(numeric_only=True)
+    yield _text(
+        "gaps",
+        gaps=len(errors),
+        broken=int((errors["gap"] > errors["reused"]).sum()),
+        winner={
+            **{key: _ERROR.show(means[key]) for key in ("gap", "bound", "alone", "hoeffding")},
+            "vacuous": means["bound"] >= 1,
+            "promise": _ERROR.bare((winner["validation"] + winner["bound"]).mean()),
+            "test": _ERROR.bare(means["test"]),
+            "selecting": _ERROR.show(means["bound"] - means["alone"]),
+        }
+        if len(winner)
+        else None,
+        vacuous=errors[errors["bound"] >= 1]["round"].nunique(),
     )
-    yield from _excess(run, winner)
-
-
-def _excess(run: Run[Any], winner: pd.DataFrame) -> Iterator[str]:
-    """The winner against the best candidate, beside the whole of Theorem 3.1's selection term."""
+    points = errors["test_points"].max()
+    yield _text("risk", points=int(points), distance=_ERROR.show(gap_bound(1.0, points, np.log(2)) / 2), delta=DELTA)
     excess = excess_errors(run)
-    if excess.empty or winner.empty:
-        return
-    known, of = int(excess["known"].max()), int(excess["of"].max())
-    text = (
-        f"The winner's test error is {points_between(excess['excess'].mean())} the least of the "
-        f"{count(known, 'map')} that were solved alone with as many features; Theorem 3.1's term, 3B/2 √(2/|V| (log "
-        f"|C| + log 1/δ)), is {_ERROR.show(winner['selection'].mean())}."
-    )
-    if known < of and run.table("search", "rounds.parquet").size:
-        text += (
-            f" That is of {known} of {count(of, 'candidate')}: the rest were never solved for alone, and one may be "
+    if len(excess) and len(winner):
+        solved, candidates = int(excess["known"].max()), int(excess["of"].max())
+        yield _text(
+            "excess",
+            excess=points_between(excess["excess"].mean()),
+            solved=solved,
+            bound=_ERROR.show(means["selection"]),
+            candidates=candidates if solved < candidates and run.table("search", ROUNDS).size else 0,
+            proved=_selects_as_proved(run, winner),
         )
-        text += "better."
-    if not _selects_as_proved(run, winner):
-        text += (
-            " Its proof needs that the least validation error was selected of weights solved for exactly, which this "
-            "search does not do: here it is a yardstick, not a guarantee."
-        )
-    yield text
 
 
 def _selects_as_proved(run: Run[Any], winner: pd.DataFrame) -> bool:
@@ -591,10 +510,6 @@ def _rates(errors: pd.DataFrame) -> str:
         ("both, of one candidate", "√(1/|V| log(2/δ))", validation_rate(row["points"], 1)),
     ]
     columns = [Column("Corollary"), Column("Term"), *numeric("Value")]
-    text = (
-        f"Corollaries 3.1 and 3.2 have terms of these rates, each with a constant that is not known: the numbers say "
-        f"how they grow, not how large an error is. ‖w‖ is the winner's, {significant(row['weight_norm'])} over all "
-        f"classes, in the place of the best weights'; |T| = {whole_number(row['train_points'])}."
-    )
+    text = _text("rates", norm=row["weight_norm"], points=row["train_points"])
     shown = [(name, term, significant(value)) for name, term, value in rows]
     return folded("Rates of the corollaries", paragraphs([text]) + table(columns, shown, label="Rates", sortable=False))

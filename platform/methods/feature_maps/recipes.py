@@ -1,4 +1,8 @@
-"""Successive halving with weight sharing over feature maps. Khodak et al. 2020, Algorithm 1; the fast form, B.1."""
+"""Recipes of searches for a feature map: halving with shared weights, searches that solve for one map at a time,
+and Ray Tune's successive halving and Hyperband with the feature dimension as resource.
+
+Khodak et al. 2020, Algorithm 1, appendix B.1, and the baselines of Figures 2 and 3.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +51,6 @@ from archray.platform.run.layout import PROGRESS, ROUNDS
 from archray.plurals import count
 from archray.searchers import RandomSearch, WeightSharingHalving
 from archray.seeds import trial_seed
-
-# Searches that solve for one feature map each, and random search. The baseline of Khodak et al. 2020, Figures 2, 3.
 
 
 def drawn_maps(context: Context[Any], candidates: list[str], **plan: Any) -> TrialPlan:
@@ -218,9 +220,6 @@ HALVING_RECIPE = maps_recipe(
         f"{config.keep:g}; {count(config.replicas, 'solve')} a round"
     ),
 )
-
-
-# Successive halving and Hyperband over feature maps: Ray Tune's schedulers, with the feature dimension as resource.
 
 
 RESOURCE = "resource"  # a solve's dimension in units of the smallest rung's, rounded down

@@ -1,7 +1,4 @@
-"""What a comparison of several searches for a feature map has beside others': their test accuracies at equal cost.
-
-Khodak et al. 2020, Figures 2 and 3.
-"""
+"""Report of a feature map search, and comparisons of several at equal cost. Khodak et al. 2020, Fig. 2 and 3."""
 
 from __future__ import annotations
 
@@ -54,8 +51,8 @@ from archray.platform.report.figures import (
     RANDOM,
     TRIAL,
     NothingToDraw,
-    drawing,
     figure,
+    figure_section,
     spread_words,
 )
 from archray.platform.report.page import Card, Headline, MakeSection
@@ -73,7 +70,6 @@ from archray.platform.report.run_sections import (
 from archray.platform.report.section import (
     Column,
     Section,
-    captioned,
     flags,
     names_section,
     numbers,
@@ -81,11 +77,13 @@ from archray.platform.report.section import (
     paragraphs,
     table,
 )
+from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import ROUNDS, TRIALS
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
 from archray.plurals import count
 
+_text = texts_of(__package__)
 Look = tuple[str, tuple[float, ...] | None]  # colour and dashes
 
 _LOOKS: tuple[Look, ...] = (
@@ -116,51 +114,19 @@ def _table(runs: Sequence[Progress], comparison: pd.DataFrame) -> Section:
 
 def _fairness(runs: Sequence[Progress], comparison: pd.DataFrame) -> Iterator[str]:
     """What the table's numbers are, and which of them may be held against each other: note W6."""
-    yield (
-        "Test accuracies in percent, mean and standard deviation over the repeats; a run that has ended keeps its "
-        "last. Where solves are shared it is an oracle's: of the best feature map until then, solved alone in full. "
-        "Oracle solves count neither as solver calls nor as seconds: a search does without them."
-    )
-    yield (
-        "At equal seconds (of featurising, solving and scoring) all methods may be compared, as long as they ran on "
-        "one machine with the same settings."
-    )
-    text = (
-        "At equal solver calls only methods may be compared whose calls are full solves: halving with weight sharing "
-        "and random search."
-    )
-    for label, progress in runs:
-        if growing(progress):
-            text += f" {label} is shown with them; all of its calls but the last two have fewer features and cost less."
+    yield _text("equal_cost")
+    yield _text("equal_seconds")
     smaller = [label for label, progress in runs if len(progress) and not comparable_by_calls(progress)]
-    if smaller:
-        text += (
-            f" {', '.join(smaller)}: many solves with few features, whose number compares with nothing; "
-            "the table leaves it out there."
-        )
-    yield text
-    yield from _reached(runs, comparison)
-
-
-def _reached(runs: Sequence[Progress], comparison: pd.DataFrame) -> Iterator[str]:
-    """At what cost the runs with full solves reached the accuracy that random search ends with."""
+    yield _text("equal_calls", growing=[label for label, progress in runs if growing(progress)], smaller=smaller)
     accuracy = reference_accuracy(runs)
     if accuracy is None:
         return
     calls = next(total(progress, "calls") for _, progress in runs if is_random_search(progress))
-    others = [label for label, own in runs if comparable_by_calls(own) and not is_random_search(own)]
-    reached = dict(zip(comparison.index, comparison[REACHED, "solver calls"].to_numpy(dtype=float), strict=True))
-    parts = []
-    for label in others:
-        needed = reached[label]
-        parts.append(
-            f"{label} does not reach it"
-            if math.isnan(needed)
-            else f"{label} is at or above it from solver call {needed:.0f} on: "
-            f"{100 * needed / calls:.0f} % of random search's {calls:.0f}"
-        )
-    if parts:
-        yield f"Random search ends with {TEST.show(accuracy)} on average; {'; '.join(parts)}."
+    others = [label for label, progress in runs if comparable_by_calls(progress) and not is_random_search(progress)]
+    needed = comparison[REACHED, "solver calls"].astype(float)
+    if others:
+        needed_by_label = {label: None if math.isnan(needed[label]) else needed[label] for label in others}
+        yield _text("reached", accuracy=TEST.show(accuracy), calls=calls, needed=needed_by_label)
 
 
 @figure(height=400, of="progress")
@@ -213,27 +179,21 @@ def _curves(runs: Sequence[Progress]) -> Iterator[Section]:
         lines = _lines(runs, by)
         if lines:
             ends = ", ".join(f"{line.label} {TEST.show(line.curve.mean[-1])}" for line in lines)
-            shown = drawing(
-                f"compare-{by}", compared(runs), description=f"Test accuracy over {by}, at the end: {ends}."
+            repeats = {line.curve.repeats for line in lines}
+            yield figure_section(
+                f"over-{by}",
+                title,
+                compared(runs),
+                description=f"Test accuracy over {by}, at the end: {ends}.",
+                caption=_text(
+                    "compared",
+                    by=by,
+                    fewest=min(repeats),
+                    most=max(repeats),
+                    two_as_points=2 in repeats and max(repeats) > 2,
+                    spread=spread_words(max(repeats), "standard deviation"),
+                ),
             )
-            yield Section(f"over-{by}", title, captioned(shown, _caption(lines, by)))
-
-
-def _caption(lines: Sequence[Line], by: By) -> str:
-    repeats = {line.curve.repeats for line in lines}
-    text = f"Test accuracy over {'solver calls' if by == 'calls' else 'seconds'}"
-    if max(repeats) > 1:
-        of = (
-            count(max(repeats), "repeat") if len(repeats) == 1 else f"{min(repeats)} to {count(max(repeats), 'repeat')}"
-        )
-        text += f"; lines are means of {of}, {spread_words(max(repeats), 'standard deviation')}"
-        if 2 in repeats and max(repeats) > 2:
-            text += ", of two repeats these as points"
-    text += ". A line begins where every repeat has one, and the dot is where its last repeat has ended."
-    return f"{text} As Figure {2 if by == 'calls' else 3} of Khodak et al. 2020."
-
-
-# What a search for a feature map shows: the head of its report, its repeats, and its solver calls in the terminal.
 
 
 _TABLES: Tables = {"rounds of halving": ("search", ROUNDS), "final training": ("final", TRIALS)}
@@ -244,13 +204,22 @@ _LINES = 20  # solver calls that are printed one by one
 def _lead(run: Run[Any], progress: pd.DataFrame) -> str:
     """What was found, in a sentence or two; plain text. `progress` has a row."""
     repeat, rows = found_repeat(run, progress)
-    repeats = len(by_repeat(progress))
-    if repeats == 1:
-        text = f"The search chose the feature map below {_cost(rows)}; {_solved(rows)}."
-    else:
-        text = f"{count(repeats, 'search', 'searches')}, each with a seed of its own. Below is the feature map that "
-        text += f"repeat {repeat} chose {_cost(rows)}; {_solved(rows)}."
-    return text + _again(run)
+    calls, seconds = numbers(rows, "calls").max(), numbers(rows, "seconds").max()
+    accuracy, dimension = numbers(rows, "search_test_accuracy").iloc[-1], numbers(rows, "dimension")
+    # Of solves of several sizes, the size of the last one is only known where it is the final one.
+    one_size = (flags(rows, "final").any() or dimension.nunique() == 1) and dimension.notna().all()
+    accuracies = tested(run.best, "final")
+    return _text(
+        "lead",
+        repeats=len(by_repeat(progress)),
+        repeat=repeat,
+        calls=int(calls) if math.isfinite(calls) else len(rows),
+        seconds=duration(seconds) if math.isfinite(seconds) else "",
+        features=int(dimension.iloc[-1]) if one_size else 0,
+        accuracy=f"{TEST.label} of {TEST.show(accuracy)}" if math.isfinite(accuracy) else "",
+        solves=accuracies.size,
+        accuracies=TEST.spread(accuracies),
+    )
 
 
 def _cards(run: Run[Any], progress: pd.DataFrame) -> list[Card]:
@@ -311,46 +280,20 @@ def map_repeats_section(run: Run[Any]) -> Section | None:
         for i in order
     ]
     maps = {name for i in last.index if (name := map_in(last, i)) is not None}
-    mean, deviation, known = accuracy_at(progress)
-    text = (
-        f"The whole search, {count(len(last), 'time')}, each with a seed of its own: candidates, bases and the maps "
-        f"of the points are drawn anew. They chose {count(len(maps), 'distinct feature map')}"
+    mean, deviation, number = accuracy_at(progress)
+    text = _text(
+        "repeats",
+        repeats=len(last),
+        maps=len(maps),
+        label=TEST.label,
+        accuracy=with_deviation(mean, deviation),
+        number=number,
+        in_full=in_full,
     )
-    text += f". Their {TEST.label}: {with_deviation(mean, deviation)}" if known else ""
-    text += f"; ± is the standard deviation of {known}." if known > 1 else "."
-    text += " Test accuracy without a word is of the solves in full, after the search." if in_full else ""
     shown, _ = found_repeat(run, progress)
     marked = next((place for place, i in enumerate(order) if last["repeat"][i] == shown), None)
-    return Section(
-        "repeats",
-        "Repeats",
-        paragraphs([text]) + table(columns, rows, label="The repeats of the search", marked=marked),
-    )
-
-
-def _cost(rows: pd.DataFrame) -> str:
-    calls, seconds = numbers(rows, "calls").max(), numbers(rows, "seconds").max()
-    text = f"in {count(int(calls) if math.isfinite(calls) else len(rows), 'solver call')}"
-    return text + (f" and {duration(seconds)}" if math.isfinite(seconds) else "")
-
-
-def _solved(rows: pd.DataFrame) -> str:
-    """What became of the found map, solved for on its own. Of solves of several sizes, which one it was is not told."""
-    accuracy, dimension = numbers(rows, "search_test_accuracy").iloc[-1], numbers(rows, "dimension")
-    if not math.isfinite(accuracy):
-        return "its test accuracy is not known"
-    known = flags(rows, "final").any() or dimension.nunique() == 1
-    where = f" with {count(int(dimension.iloc[-1]), 'feature')}" if known and dimension.notna().all() else ""
-    return f"solved on its own{where} by the search, it has a {TEST.label} of {TEST.show(accuracy)}"
-
-
-def _again(run: Run[Any]) -> str:
-    """The solves for the found map after the search, each in bases of its own."""
-    accuracies = tested(run.best, "final")
-    if not accuracies.size:
-        return ""
-    times = "once more" if accuracies.size == 1 else f"{count(accuracies.size, 'time')} more"
-    return f" Solved {times} in full after the search, with new random draws: {TEST.spread(accuracies)}."
+    body = paragraphs([text]) + table(columns, rows, label="The repeats of the search", marked=marked)
+    return Section("repeats", "Repeats", body)
 
 
 rounds_section = Halving(
@@ -373,13 +316,10 @@ SECTIONS: tuple[MakeSection, ...] = (
 def headline(run: Run[Any]) -> Headline:
     """Test accuracies, solver calls and seconds; of repeats, their means, and what the best of them found."""
     architecture, progress = run.best.architecture, progress_of(run)
-    if progress.empty or architecture is None:
-        text = "The run found no feature map; the failures below say why."
-    else:
-        text = _lead(run, progress)
+    nothing = "The run found no feature map; the failures below say why."
     return Headline(
         thing="feature map",
-        lead=text,
+        lead=nothing if progress.empty or architecture is None else _lead(run, progress),
         names=() if architecture is None else (architecture,),
         letter=LETTER,
         cards=() if progress.empty else _cards(run, progress),
@@ -393,12 +333,7 @@ def listings(run: Run[Any]) -> Sequence[Listing]:
     if progress.empty:
         return ()
     better = progress[progress["architecture"] != progress["architecture"].shift()]
-    rows = [
-        {
-            **{key: row[key] for key in ("calls", "seconds", "candidates", "dimension")},
-            "search_test_accuracy": row["search_test_accuracy"],
-            "architecture": row["architecture"],
-        }
-        for row in (progress if len(progress) <= _LINES else better).to_dict("records")
-    ]
+    keys = ("calls", "seconds", "candidates", "dimension", "search_test_accuracy", "architecture")
+    shown = progress if len(progress) <= _LINES else better
+    rows = [{key: row[key] for key in keys} for row in shown.to_dict("records")]
     return (Listing.of("solver calls, and the best so far after each", rows),)

@@ -1,4 +1,8 @@
-"""The candidates of a search for a feature map, how a solve is a trial, and what was found."""
+"""Stages of a search for a feature map: candidates, solves as trials, the map found, oracle solves, correlation.
+
+Khodak et al. 2020, Figure 1. Oracle solves give what the best map of every round would reach; they count neither as
+solver calls nor as seconds (note W6).
+"""
 
 from __future__ import annotations
 
@@ -93,9 +97,6 @@ def write_found_map(
     context.say(f"found {architecture}  ({quantity_of(ACCURACY).told(value)}, {count(calls, 'solver call')})")
 
 
-# The stages after a search for a feature map: the found map solved again, oracle solves, and the paper's Figure 1.
-
-
 CORRELATION = "correlation.parquet"
 """A row per `bases` (`shared` or `independent`), `dimension` and `architecture`: the validation accuracy with shared
 weights, `shared_accuracy`, and solved for on its own, `standalone_accuracy`; fractions."""
@@ -108,9 +109,6 @@ FINAL_SOLVE_STAGE = final_stage(
     write=write_classifier,
     amount=lambda config: solves(config.final_seeds, config),
 )
-
-
-# Oracle solves: what the best map of every round would reach. They count neither as calls nor as seconds (note W6).
 
 
 def _oracle_trials(context: Context[FeatureMapConfig], tuned: Folder) -> TrialPlan | None:

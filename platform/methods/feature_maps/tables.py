@@ -1,7 +1,7 @@
-"""Test accuracies of several searches at equal solver calls and equal seconds, a table. Khodak et al. 2020 (note W6).
+"""Tables of a feature map search: accuracy over cost, comparison at equal cost (note W6), bounds of Theorem 3.1.
 
-A run is a label and its `progress_of`, which also says what the run's solver calls are: full solves, shared or of
-one map each, or many small ones. The caller sees to it that runs are of one space, one data set and one machine.
+Khodak et al. 2020. A run of a comparison is a label and its `progress_of`, which also says what its solver calls are.
+The caller sees to it that runs are of one space, one data set and one machine.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ from archray.platform.report.section import ShortNames, numbers, short_names
 from archray.platform.run.layout import CURVES, PROGRESS, TRIALS
 from archray.platform.run.run import Run
 from archray.plurals import count
-
-# Test accuracy of the best so far over calls and seconds: the arithmetic of Figures 2 and 3 of Khodak et al. 2020.
-
 
 By = Literal["calls", "seconds"]
 
@@ -118,8 +115,8 @@ def accuracies_at(progress: pd.DataFrame, by: By, x: np.ndarray) -> np.ndarray:
     rows = []
     for _, frame in by_repeat(progress):
         at, accuracy = numbers(frame, by).to_numpy(), numbers(frame, "search_test_accuracy").to_numpy()
-        known = np.isfinite(at) & np.isfinite(accuracy)
-        at, accuracy = at[known], accuracy[known]
+        finite = np.isfinite(at) & np.isfinite(accuracy)
+        at, accuracy = at[finite], accuracy[finite]
         place = np.searchsorted(at, x, side="right")  # (len(x),) how many steps lie at or before each x
         rows.append(np.concatenate([[np.nan], accuracy])[place])
     return np.array(rows) if rows else np.empty((0, len(x)))
@@ -340,8 +337,7 @@ def _short(value: float) -> str:
     return f"{value:.0f}" if value == round(value, 0) and value < 1e6 else significant(value)
 
 
-# Bounds on what selection by validation points costs: Theorem 3.1 of Khodak et al. 2020, and its corollaries' rates.
-
+# Bounds: Theorem 3.1 of Khodak et al. 2020, and its corollaries' rates.
 
 DELTA = 0.05  # each statement holds with probability 1 - DELTA over the validation points; Theorem 3.1 has 1 - 3 DELTA
 
@@ -396,9 +392,6 @@ def validation_rate(points: float, candidates: int, delta: float = DELTA) -> flo
     return math.sqrt(math.log((candidates + 1) / delta) / points)
 
 
-# What selection by validation points cost in a search for a feature map, beside Theorem 3.1's bounds. Khodak et al.
-
-
 LOSSES = ("error", "clipped")  # 0-1, and the solver's own of clipped decision values
 
 
@@ -413,9 +406,9 @@ def selection_gaps(run: Run[Any]) -> pd.DataFrame:
     before, too), `selection` (`selection_bound`).
     """
     rows = []
-    for repeat, own in enumerate(run.repeats or [run]):
-        for solve in _solves(own.table("search", TRIALS), own.table("search", CURVES), run.config.mode):
-            rows += [{"repeat": repeat, **row} for row in _losses(solve)]
+    for number, repeat in enumerate(run.repeats or [run]):
+        for solve in _solves(repeat.table("search", TRIALS), repeat.table("search", CURVES), run.config.mode):
+            rows += [{"repeat": number, **row} for row in _losses(solve)]
     return pd.DataFrame(rows)
 
 
@@ -460,13 +453,13 @@ def _standalone(curves: pd.DataFrame, mode: str) -> list[_Solve]:
 
 def _losses(solve: _Solve) -> list[dict[str, Any]]:
     """A row per loss, without those that are not known."""
-    told, rows = solve.columns, []
+    columns, rows = solve.columns, []
     for loss in LOSSES:
-        validation, test = (float(told.get(f"leader_{part}_{loss}", math.nan)) for part in ("validation", "test"))
+        validation, test = (float(columns.get(f"leader_{part}_{loss}", math.nan)) for part in ("validation", "test"))
         if not (math.isfinite(validation) and math.isfinite(test)):
             continue
-        largest = 1.0 if loss == "error" else float(told["loss_bound"])
-        points, entropy = float(told["leader_points"]), math.log(solve.candidates)
+        largest = 1.0 if loss == "error" else float(columns["loss_bound"])
+        points, entropy = float(columns["leader_points"]), math.log(solve.candidates)
         rows.append(
             {
                 "round": solve.number,
@@ -476,7 +469,7 @@ def _losses(solve: _Solve) -> list[dict[str, Any]]:
                 "B": largest,
                 "candidates": solve.candidates,
                 "points": points,
-                **{name: float(told[name]) for name in ("test_points", "train_points", "weight_norm")},
+                **{name: float(columns[name]) for name in ("test_points", "train_points", "weight_norm")},
                 "validation": validation,
                 "test": test,
                 "gap": test - validation,
@@ -498,17 +491,17 @@ def excess_errors(run: Run[Any]) -> pd.DataFrame:
     candidates can be larger.
     """
     rows = []
-    for repeat, own in enumerate(run.repeats or [run]):
-        trials, curves = own.table("search", TRIALS), own.table("search", CURVES)
-        solves = [solve for solve in _solves(trials, curves, run.config.mode) if solve.winner]
-        if not solves:
+    for number, repeat in enumerate(run.repeats or [run]):
+        trials, curves = repeat.table("search", TRIALS), repeat.table("search", CURVES)
+        winners = [solve for solve in _solves(trials, curves, run.config.mode) if solve.winner]
+        if not winners:
             continue
-        told = solves[0].columns
-        alone = [frame for frame in (curves, own.table("oracle", TRIALS)) if "test_accuracy" in frame]
-        known = pd.concat([frame[["architecture", "dimension", "test_accuracy"]] for frame in alone])
-        known = known[(known["dimension"] == told["dimension"]) & known["test_accuracy"].notna()]
-        own_accuracy = float(told["test_accuracy"])
-        best = float(np.nanmax([own_accuracy, *known["test_accuracy"]]))
-        maps = {*known["architecture"].dropna(), told["leader"]}
-        rows.append({"repeat": repeat, "excess": best - own_accuracy, "known": len(maps), "of": solves[0].candidates})
+        winner = winners[0].columns
+        alone = [frame for frame in (curves, repeat.table("oracle", TRIALS)) if "test_accuracy" in frame]
+        solved = pd.concat([frame[["architecture", "dimension", "test_accuracy"]] for frame in alone])
+        solved = solved[(solved["dimension"] == winner["dimension"]) & solved["test_accuracy"].notna()]
+        accuracy = float(winner["test_accuracy"])
+        best = float(np.nanmax([accuracy, *solved["test_accuracy"]]))
+        maps = {*solved["architecture"].dropna(), winner["leader"]}
+        rows.append({"repeat": number, "excess": best - accuracy, "known": len(maps), "of": winners[0].candidates})
     return pd.DataFrame(rows)

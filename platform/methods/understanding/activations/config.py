@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -87,8 +88,6 @@ class ActivationsConfig(StudyConfig):
 
 
 def _is_there(path: str) -> bool:
-    from pathlib import Path
-
     return Path(path).exists()
 
 

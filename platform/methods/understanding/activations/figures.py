@@ -29,6 +29,7 @@ from archray.platform.report.figures import (
     NothingToDraw,
     few_ticks,
     figure,
+    panels,
     set_height,
     tell_line,
     tell_points,
@@ -65,13 +66,13 @@ def activation_conditions(run: Run[Any], canvas: Figure) -> None:
 def _interval_marks(
     axes: Axes, shares: Sequence[Share | None], offset: float, colour: str, words: str, rows: Sequence[str]
 ) -> None:
-    known = [(place, share) for place, share in enumerate(shares) if share is not None]
-    x = np.array([share.value for _, share in known])
-    ends = np.array([share.interval for _, share in known]).reshape(-1, 2)
-    y = np.array([place + offset for place, _ in known])
-    errors = np.abs(ends.T - x) if known else None
+    counted = [(place, share) for place, share in enumerate(shares) if share is not None]
+    x = np.array([share.value for _, share in counted])
+    ends = np.array([share.interval for _, share in counted]).reshape(-1, 2)
+    y = np.array([place + offset for place, _ in counted])
+    errors = np.abs(ends.T - x) if counted else None
     axes.errorbar(x, y, xerr=errors, fmt="o", color=colour, markersize=6, capsize=3, linewidth=1.5, label=words)
-    tell_points(axes, x, y, (f"{rows[place]}\n{words}: {share.holds} of {share.number}" for place, share in known))
+    tell_points(axes, x, y, (f"{rows[place]}\n{words}: {share.holds} of {share.number}" for place, share in counted))
 
 
 @figure(height=300)
@@ -82,10 +83,10 @@ def activation_agreement(run: Run[Any], canvas: Figure) -> None:
         raise NothingToDraw(NO_SEARCH)
     table = table[table["reference"].eq("standalone")]
     kinds = [kind for kind in run.config.labels if kind in set(table["labels"])]
-    grid = _panels(canvas, len(kinds), row=190)
+    grid = _panels(canvas, kinds)
     rankings = list(RANKINGS)
     rng = np.random.default_rng(0)  # where a point stands beside others, which means nothing
-    for axes, kind in zip(grid, kinds, strict=False):
+    for axes, kind in zip(grid, kinds, strict=True):
         for place, ranking in enumerate(rankings):
             rows = table[table["labels"].eq(kind) & table["ranking"].eq(ranking)].dropna(subset="kendall")
             if rows.empty:
@@ -121,7 +122,7 @@ def activation_ranks(run: Run[Any], canvas: Figure) -> None:
     )
     kinds = [kind for kind in run.config.labels if kind in set(ranks["labels"])]
     h, seeds = len(run.config.problem.activations), groups.ngroups / len(kinds)
-    for axes, kind in zip(_panels(canvas, len(kinds), row=190), kinds, strict=False):
+    for axes, kind in zip(_panels(canvas, kinds), kinds, strict=True):
         times = ranks[ranks["labels"].eq(kind)].groupby(["shared", "alpha"]).size().reset_index(name="times")
         axes.plot([0.6, h + 0.4], [0.6, h + 0.4], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
         axes.scatter(times["shared"], times["alpha"], s=700 / h * times["times"] / seeds, color=FOUND, linewidths=0)
@@ -145,7 +146,7 @@ def activation_alpha(run: Run[Any], canvas: Figure) -> None:
     curves = curves[curves["phase"].eq("search") & curves["number"].eq(0)].sort_values("search_steps")
     kinds = [kind for kind in run.config.labels if kind in set(curves["labels"])]
     names = run.config.problem.activations
-    for axes, kind in zip(_panels(canvas, len(kinds), row=190), kinds, strict=False):
+    for axes, kind in zip(_panels(canvas, kinds), kinds, strict=True):
         rows = curves[curves["labels"].eq(kind)]
         steps = [0, *rows["search_steps"]]
         for place, name in enumerate(names):
@@ -162,9 +163,7 @@ def activation_alpha(run: Run[Any], canvas: Figure) -> None:
     canvas.legend(handles, labels, loc="outside upper left", ncols=min(5, len(names)))
 
 
-def _panels(canvas: Figure, number: int, *, row: int) -> list[Axes]:
-    """So many panels, three side by side at most, four in two rows."""
-    columns = number if number <= 3 else 2
-    rows = -(-number // columns)
-    set_height(canvas, row * rows + 30)
-    return list(canvas.subplots(rows, columns, squeeze=False, sharey=True).flat)[:number]
+def _panels(canvas: Figure, kinds: Sequence[str]) -> list[Axes]:
+    """A panel per kind of labels: three side by side at most, four in two rows."""
+    number = len(kinds)
+    return panels(canvas, number, number if number <= 3 else 2, row=190, head=30, sharey=True)

@@ -1,4 +1,4 @@
-"""What a study of activations concludes, in sentences. Roberts et al. 2022."""
+"""Report of the study of activations: findings, headline, sections and listings. Roberts et al. 2022."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ from archray.platform.methods.understanding.activations.tables import (
     search_counts,
     teacher_counts,
 )
-from archray.platform.quantities import MISSING, Quantity, signed, significant, whole_number
-from archray.platform.report.figures import drawing
+from archray.platform.quantities import MISSING, Quantity, signed, significant
+from archray.platform.report.figures import figure_section
 from archray.platform.report.page import Card, Headline, MakeSection
 from archray.platform.report.run_sections import failures_section, manifest_section
-from archray.platform.report.section import Column, Section, captioned, numeric, paragraphs, table
+from archray.platform.report.section import Column, Section, numeric, paragraphs, table
+from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
 from archray.plurals import count
 
+_text = texts_of(__package__)
 TAU = Quantity("Kendall's tau", digits=2)
 WORDS = {
     "alpha": "alpha",
@@ -56,67 +58,46 @@ def findings(run: Run[Any]) -> list[str]:
 
 
 def _of_teachers(run: Run[Any]) -> list[str]:
-    told = []
-    for one in teacher_counts(run):
-        met, unmet = one.met, one.unmet
-        text = f"{one.words}, {count(one.instances, 'random teacher')}: "
-        number = sum(share.number for share in (met, unmet) if share)
-        text += f"the condition holds for {whole_number(met.number if met else 0)} of {count(number, 'pair')}"
-        text += f", and the conclusion for {whole_number(met.holds)} of these" if met else ""
-        told.append(text + (f"; where the condition fails, for {_percent(unmet)}" if unmet else ""))
-    return told
+    return [_text("teachers", pairs=pairs) for pairs in teacher_counts(run)]
 
 
 def searched_words(run: Run[Any]) -> list[str]:
     """How often a searched alpha orders two activations as their shared losses do, a sentence for each labels."""
-    told = []
-    for one in search_counts(run):
-        searches = count(one.instances, "search", "searches")
-        told.append(f"{one.labels} labels, {searches}: {agreement_words(one.met, one.unmet)}")
-    return told
-
-
-def agreement_words(met: Share | None, unmet: Share | None) -> str:
-    """How often the larger alpha has the smaller loss, where the condition holds and where it fails."""
-    parts = [f"in {_percent(met)} where the condition holds"] if met else []
-    parts += [f"in {_percent(unmet)} where it fails" if met else f"in {_percent(unmet)}"] if unmet else []
-    text = f"the larger alpha has the smaller shared loss {' and '.join(parts)}"
-    return text if met else f"{text}, none of which meets the condition"
+    return [
+        f"{pairs.labels} labels, {count(pairs.instances, 'search', 'searches')}: "
+        f"{_text('agreement', met=pairs.met, unmet=pairs.unmet)}"
+        for pairs in search_counts(run)
+    ]
 
 
 def total(shares: Iterable[Share | None]) -> Share | None:
     """All of them as one; None of none."""
-    known = [share for share in shares if share]
-    return Share(sum(share.holds for share in known), sum(share.number for share in known)) if known else None
+    counted = [share for share in shares if share]
+    return Share(sum(share.holds for share in counted), sum(share.number for share in counted)) if counted else None
 
 
 def _of_the_best(run: Run[Any]) -> list[str]:
-    counts = search_counts(run, BEST)
-    met = total(one.met for one in counts)
-    if met is None:
-        return []
-    text = "without realizability the theorem needs the alpha that is best for the weights: with that the conclusion "
-    return [f"{text}holds for {whole_number(met.holds)} of {count(met.number, 'pair')} whose condition does"]
+    met = total(pairs.met for pairs in search_counts(run, BEST))
+    return [_text("best_alpha", met=met)] if met else []
 
 
 def _of_rankings(run: Run[Any]) -> list[str]:
     table = run.table("shared", AGREEMENTS)
-    told = []
+    sentences = []
     for labels in [kind for kind in run.config.labels if not table.empty and kind in set(table["labels"])]:
         rows = table[table["labels"].eq(labels)]
-        parts = []
-        for ranking, reference in COMPARED:
-            taus = _taus(rows, ranking, reference)
-            if reference == "standalone" and len(taus):
-                parts.append(f"{signed(f'{taus.mean():.2f}')} {BY[ranking]}")
-        with_shared = _taus(rows, "alpha", "shared")
-        alpha, shared = (100 * _top(rows, ranking) for ranking in ("alpha", "shared"))
-        told.append(
-            f"{labels} labels: Kendall's tau of alpha with the shared loss is {TAU.spread(with_shared)}; with "
-            f"standalone training it is {', '.join(parts)}; the largest alpha is that of the best alone in "
-            f"{alpha:.0f} % of the seeds, the smallest shared loss in {shared:.0f} %"
+        of_standalone = {ranking: _taus(rows, ranking, other) for ranking, other in COMPARED if other == "standalone"}
+        means = {ranking: signed(f"{taus.mean():.2f}") for ranking, taus in of_standalone.items() if len(taus)}
+        text = _text(
+            "rankings",
+            labels=labels,
+            with_shared=TAU.spread(_taus(rows, "alpha", "shared")),
+            with_standalone=", ".join(f"{mean} {BY[ranking]}" for ranking, mean in means.items()),
+            alpha=_top(rows, "alpha"),
+            shared=_top(rows, "shared"),
         )
-    return told
+        sentences.append(text)
+    return sentences
 
 
 def _taus(rows: pd.DataFrame, ranking: str, reference: str) -> pd.Series:
@@ -126,26 +107,6 @@ def _taus(rows: pd.DataFrame, ranking: str, reference: str) -> pd.Series:
 def _top(rows: pd.DataFrame, ranking: str) -> float:
     """How often the first of a ranking is the best trained alone."""
     return float(rows.loc[rows["ranking"].eq(ranking) & rows["reference"].eq("standalone"), "top"].mean())
-
-
-def _percent(share: Share) -> str:
-    return f"{100 * share.value:.1f} % of {count(share.number, 'pair')}"
-
-
-# What a study of activations shows: its lead, its sections, and what it concludes. Roberts et al. 2022.
-
-
-PAIRS_WORDS = (
-    "A pair is two activations, the first with the smaller loss at the shared weights; alpha agrees if the first has "
-    "the larger alpha. Condition 6 (3 with three activations) compares how far each is from the mixture of the others. "
-    "Teachers are taken as what a search returned, Assumption 3 as it stands: there the theorems leave no exception. A "
-    "searched alpha comes with no such promise."
-)
-BEST_WORDS = (
-    "The best alpha is the one with the least loss for the searched weights. For it the theorems hold without "
-    "realizability (note U5). “With the margin” are pairs whose condition holds and whose root losses differ by more "
-    "than twice that of the mixture: enough for any alpha."
-)
 
 
 def headline(run: Run[Any]) -> Headline:
@@ -160,7 +121,7 @@ def headline(run: Run[Any]) -> Headline:
         cards.append(Card("found", str(violations), f"exceptions in {of} of teachers with the condition"))
     met, unmet = total(one.met for one in searches), total(one.unmet for one in searches)
     if searches:
-        lead += f" After a search {agreement_words(met, unmet)}."
+        lead += f" After a search {_text('agreement', met=met, unmet=unmet)}."
     for words, share, look in (("condition holds", met, "found"), ("condition fails", unmet, "random")):
         if share:
             low, high = share.interval
@@ -188,14 +149,18 @@ def claims_section(run: Run[Any]) -> Section | None:
     if not counts:
         return None
     description = "How often the larger alpha has the smaller loss, where the condition holds and where it fails."
-    shown = drawing("activation-conditions", activation_conditions(run), description=description)
-    caption = f"{description} Bars are Wilson intervals of 95 %; pairs of one instance are not independent."
     columns = [Column("Pairs of"), *numeric("Instances", "h", "Condition holds", "Then alpha agrees", "Interval")]
     columns += [*numeric("Condition fails", "alpha agrees", "Interval"), Column("With the margin")]
     rows = [_count_row(one) for one in counts]
-    body = captioned(shown, caption) + paragraphs([PAIRS_WORDS, BEST_WORDS])
-    body += table(columns, rows, label="Claims and counts", sortable=False)
-    return Section("claims", "Does alpha order the activations?", body)
+    return figure_section(
+        "claims",
+        "Does alpha order the activations?",
+        activation_conditions(run),
+        description=description,
+        caption=f"{description} Bars are Wilson intervals of 95 %; pairs of one instance are not independent.",
+        below=paragraphs([_text("pairs"), _text("best")])
+        + table(columns, rows, label="Claims and counts", sortable=False),
+    )
 
 
 def _count_row(one: TheoremCount) -> tuple[object, ...]:
@@ -225,14 +190,7 @@ def agreement_section(run: Run[Any]) -> Section | None:
     if rows.empty:
         return None
     description = "Kendall's tau of each ranking with that by standalone training, a point per seed."
-    shown = drawing("activation-agreement", activation_agreement(run), description=description)
-    caption = f"{description} The line is the mean; a random ranking has 0 on average."
-    columns = [
-        Column("Labels"),
-        Column("Ranking"),
-        Column("Against"),
-        *numeric("Seeds", "Kendall", "Spearman", "Same best"),
-    ]
+    columns = [*map(Column, ("Labels", "Ranking", "Against")), *numeric("Seeds", "Kendall", "Spearman", "Same best")]
     cells = []
     for labels in [kind for kind in run.config.labels if kind in set(rows["labels"])]:
         for ranking, reference in COMPARED:
@@ -241,12 +199,15 @@ def agreement_section(run: Run[Any]) -> Section | None:
             values = (TAU.spread(part["kendall"].dropna()), TAU.spread(part["spearman"].dropna()))
             same = f"{100 * part['top'].mean():.0f} %"
             cells.append((labels, WORDS[ranking], WORDS[reference], len(part), *values, same))
-    text = (
-        "± is the standard deviation over seeds. “Same best”: how often both rankings have the same first; at random "
+    texts = [_text("same_best", activations=len(run.config.problem.activations)), *_by_conditions(rows)]
+    return figure_section(
+        "agreement",
+        "Which ranking is right?",
+        activation_agreement(run),
+        description=description,
+        caption=f"{description} The line is the mean; a random ranking has 0 on average.",
+        below=paragraphs(texts) + table(columns, cells, label="Agreement of rankings"),
     )
-    text += f"{100 / len(run.config.problem.activations):.0f} %."
-    body = captioned(shown, caption) + paragraphs([text, *_by_conditions(rows)])
-    return Section("agreement", "Which ranking is right?", body + table(columns, cells, label="Agreement of rankings"))
 
 
 def _by_conditions(rows: pd.DataFrame) -> list[str]:
@@ -256,17 +217,10 @@ def _by_conditions(rows: pd.DataFrame) -> list[str]:
         return []
     middle = rows["conditions"].median()
     often = rows["conditions"].ge(middle)
-    told = [
-        f"{TAU.spread(part['kendall'])} in the {count(len(part), 'search', 'searches')} {words}"
-        for part, words in (
-            (rows[often], f"of whose pairs {100 * middle:.0f} % or more meet the condition"),
-            (rows[~often], "with fewer"),
-        )
-        if len(part)
-    ]
-    every = int(rows["conditions"].eq(1).sum())
-    of_all = f" All pairs meet it in {count(every, 'search', 'searches')}."
-    return [f"Kendall's tau of alpha with the shared loss, over all labels: {', '.join(told)}.{of_all}"]
+    parts = {"often": rows[often], "rarely": rows[~often]}
+    values = {name: {"tau": TAU.spread(part["kendall"]), "searches": len(part)} for name, part in parts.items()}
+    shown = {name: value if value["searches"] else None for name, value in values.items()}
+    return [_text("by_condition", middle=middle, **shown, always=int(rows["conditions"].eq(1).sum()))]
 
 
 def ranks_section(run: Run[Any]) -> Section | None:
@@ -276,13 +230,8 @@ def ranks_section(run: Run[Any]) -> Section | None:
     if rows.empty:
         return None
     description = "The rank of each activation by alpha against its rank by the loss with the shared weights."
-    shown = drawing("activation-ranks", activation_ranks(run), description=description)
-    caption = f"{description} The larger a point, the more seeds; on the line both agree."
-    columns = [
-        Column("Labels"),
-        Column("Activation"),
-        *numeric("alpha", "Best alpha", "Shared loss", "Standalone loss"),
-    ]
+    columns = [Column("Labels"), Column("Activation")]
+    columns += numeric("alpha", "Best alpha", "Shared loss", "Standalone loss")
     rows = rows.assign(labels=pd.Categorical(rows["labels"], run.config.labels, ordered=True)).sort_values(
         "labels", kind="stable"
     )
@@ -292,16 +241,22 @@ def ranks_section(run: Run[Any]) -> Section | None:
         (*key, *(significant(value) for value in row)) for key, row in zip(means.index, means.to_numpy(), strict=True)
     ]
     text = "Means over seeds. Losses are 1/2 E (y - f)², on points that neither weights nor alpha have seen."
-    body = captioned(shown, caption) + paragraphs([text]) + table(columns, cells, label="Means of each activation")
-    return Section("ranks", "Alpha beside the losses", body)
+    return figure_section(
+        "ranks",
+        "Alpha beside the losses",
+        activation_ranks(run),
+        description=description,
+        caption=f"{description} The larger a point, the more seeds; on the line both agree.",
+        below=paragraphs([text]) + table(columns, cells, label="Means of each activation"),
+    )
 
 
 def alpha_section(run: Run[Any]) -> Section:
     """Alpha over a search."""
     description = "The architecture parameters over the first seed's search."
-    shown = drawing("activation-alpha", activation_alpha(run.best), description=description)
     caption = f"{description} alpha by mirror descent on validation points, the weights by gradient descent on others."
-    return Section("alpha", "A search", captioned(shown, caption))
+    canvas = activation_alpha(run.best)
+    return figure_section("alpha", "A search", canvas, description=description, caption=caption)
 
 
 def listings(run: Run[Any]) -> Sequence[Listing]:

@@ -1,6 +1,6 @@
-"""Random teachers, whose alpha and W are taken as what a search returned: Assumption 3 as it stands.
+"""Stages of the study of activations: random teachers, searches, trainings and tables. Roberts et al. 2022.
 
-Roberts et al. 2022, Theorems 1, 4 and 7.
+The alpha and W of a random teacher are taken as what a search returned: Assumption 3 as it stands (Theorems 1, 4, 7).
 """
 
 from __future__ import annotations
@@ -103,9 +103,6 @@ TEACHER_STAGE = WorkStage[ActivationsConfig](
         f"{count(config.teachers, 'teacher')} each of {', '.join(map(str, config.sizes))} activations"
     ),
 )
-
-
-# The study of activations: random teachers, searches and trainings, and what follows. Roberts et al. 2022.
 
 
 def _trials(context: Context[ActivationsConfig], tuned: Folder) -> TrialPlan:

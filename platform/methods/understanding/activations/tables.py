@@ -1,4 +1,4 @@
-"""What came of every instance as tables: a row an activation, a pair, an agreement of two rankings."""
+"""Tables of the study of activations: risks, pairs, agreements of rankings, counts of pairs. Roberts et al. 2022."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ from scipy.stats import binomtest
 from archray.platform.run.run import Run
 from archray.trainables.activations.instances import Pairs, SharedRisks
 from archray.trainables.tune.activation_trainable import OF_ACTIVATIONS, OF_INSTANCES
-
-# Tables of pairs of activations: risks, conditions and conclusions, a row for each pair that is ordered by its risks.
-
 
 PAIR_COLUMNS = (
     "first", "second", "first_alpha", "second_alpha", "first_risk", "second_risk", "first_distance",
@@ -121,9 +118,6 @@ def agreement_rows(rows: pd.DataFrame, pairs: pd.DataFrame, seed: int) -> pd.Dat
             found.append((*key, ranking, reference, kendall, spearman, top, share))
     columns = [*KEYS, "ranking", "reference", "kendall", "spearman", "top", "conditions"]
     return pd.DataFrame(found, columns=columns)
-
-
-# How often a larger alpha means a smaller risk: counts of pairs, where the condition holds and where it does not.
 
 
 TEACHERS = "teachers.parquet"

@@ -1,11 +1,10 @@
-"""The tables of the study of validation sets, and what is computed of them over seeds."""
+"""Tables of the study of validation sets, values over seeds, and the claims of Oymak et al. 2021 with verdicts."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import pandas as pd
 
 from archray.platform.quantities import significant, whole_number
 from archray.platform.report.figures import NothingToDraw
+from archray.platform.report.statistics import FAILS, HOLDS, Claim
 from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.trainables.validation_split.measures import Array, Interval, decay, growth, points_needed
@@ -31,22 +31,22 @@ def rows_of(trials: pd.DataFrame) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for trial in trials.to_dict("records"):
         whole = json.loads(trial["whole"])
-        own = {"parameters": int(trial["parameters"]), "seed": int(trial["seed"])}
-        rows += [{**own, **row, **whole} for row in json.loads(trial["rows"])]
+        keys = {"parameters": int(trial["parameters"]), "seed": int(trial["seed"])}
+        rows += [{**keys, **row, **whole} for row in json.loads(trial["rows"])]
     return pd.DataFrame(rows)
 
 
 def measures_of(run: Run[Any]) -> pd.DataFrame:
     """Of all repeats, with a `repeat`, and `problem`, which tells seeds apart. Raises: NothingToDraw without a row."""
-    return _told_apart(run, MEASURES, MEASURES_TABLE)
+    return _with_problem(run, MEASURES, MEASURES_TABLE)
 
 
 def spectral_of(run: Run[Any]) -> pd.DataFrame:
     """As `measures_of`."""
-    return _told_apart(run, SPECTRAL, SPECTRAL_TABLE)
+    return _with_problem(run, SPECTRAL, SPECTRAL_TABLE)
 
 
-def _told_apart(run: Run[Any], stage: str, name: str) -> pd.DataFrame:
+def _with_problem(run: Run[Any], stage: str, name: str) -> pd.DataFrame:
     frame = run.pooled(stage, name)
     if frame.empty or "points" not in frame:
         raise NothingToDraw(f"the run has no table of its stage {stage}; understand split to its end")
@@ -105,34 +105,22 @@ def at_largest_size(frame: pd.DataFrame, column: str) -> np.ndarray:
     return last
 
 
-# What the study concludes: claims on validation sets, each with the numbers that decide it here.
-
-
 INTERPOLATES = 1e-3  # training loss, beside labels of variance about 1, below which a model fits its training set
 SLOWEST = -0.35  # exponent: -1/2, and what heavy tails of single points take from it
 SAME = 1e-6  # largest difference of two solutions, relative to their largest weight
 
-HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim, what was measured of it, and whether it holds here."""
-
-    claim: str
-    measured: str
-    verdict: str
+OPEN = "undecided"
 
 
 def claims(run: Run[Any]) -> list[Claim]:
-    """Those of which the run has the tables, in the order of the paper's abstract."""
-    made: list[Claim] = []
+    """The claims that the run has tables of, in the order of the paper's abstract."""
+    measured: list[Claim] = []
     for part in (_of_measures, _of_spectral):
         try:
-            made += part(run)
+            measured += part(run)
         except NothingToDraw:
             continue
-    return made
+    return measured
 
 
 def _of_measures(run: Run[Any]) -> list[Claim]:
@@ -144,7 +132,7 @@ def _of_measures(run: Run[Any]) -> list[Claim]:
     excess = at_largest_size(most, "excess")
     gain = of_problems(most, "uniform") - at_largest_size(most, "selected_test_loss")
     exponent = growth_of(run)
-    made = [
+    return [
         Claim(
             "The training loss is 0 whatever the architecture, and selects none",
             f"largest training loss {significant(training)}",
@@ -177,51 +165,44 @@ def _of_measures(run: Run[Any]) -> list[Claim]:
             OPEN if math.isnan(exponent.value) else below(exponent, 1.0),
         ),
     ]
-    return made
 
 
 def _of_spectral(run: Run[Any]) -> list[Claim]:
-    frame = spectral_of(run)
-    made = []
-    for design, rows in frame.groupby("design", sort=False):
+    measured = []
+    for design, rows in spectral_of(run).groupby("design", sort=False):
         words = DESIGNS[str(design)]
         difference, steps = rows["difference"].max(), rows["ascent_steps"].median()
-        made.append(
-            Claim(
-                f"The spectral solution is the limit of gradient ascent ({words})",
-                f"largest difference {significant(difference)} in {count(len(rows), 'comparison')}; ascent took "
-                f"{whole_number(steps)} steps (median)",
-                HOLDS if difference < SAME else FAILS,
-            )
+        limit = Claim(
+            f"The spectral solution is the limit of gradient ascent ({words})",
+            f"largest difference {significant(difference)} in {count(len(rows), 'comparison')}; ascent took "
+            f"{whole_number(steps)} steps (median)",
+            HOLDS if difference < SAME else FAILS,
         )
         if rows.get("spectral") is not None and rows["spectral"].notna().any():
             best = at_largest_size(rows, "best")
             spectral, descent = (
                 float(np.median(at_largest_size(rows, name) / best - 1)) for name in ("spectral", "descent")
             )
-            made.append(
-                Claim(
-                    f"And has near-minimal test loss ({words})",
-                    f"median excess {100 * spectral:.1f} %, of descent on the validation loss {100 * descent:.1f} %",
-                    HOLDS if spectral <= run.config.tolerance else FAILS,
-                )
+            solution = Claim(
+                f"And has near-minimal test loss ({words})",
+                f"median excess {100 * spectral:.1f} %, of descent on the validation loss {100 * descent:.1f} %",
+                HOLDS if spectral <= run.config.tolerance else FAILS,
             )
         else:
             cosine, alone = (at_largest_size(rows, name) for name in ("cosine", "cosine_single"))
-            made.append(
-                Claim(
-                    f"And finds the teacher ({words})",
-                    f"cosine with the teacher {_mean(cosine)}; by training points alone {_mean(alone)}",
-                    HOLDS if cosine.mean() > 0.9 else FAILS,
-                )
+            solution = Claim(
+                f"And finds the teacher ({words})",
+                f"cosine with the teacher {_mean(cosine)}; by training points alone {_mean(alone)}",
+                HOLDS if cosine.mean() > 0.9 else FAILS,
             )
-    return made
+        measured += [limit, solution]
+    return measured
 
 
 def findings(run: Run[Any]) -> list[str]:
     """The points needed, and the claims with their verdicts, a sentence each; none before a stage has ended."""
-    made = [f"{claim.claim}: {claim.verdict} ({claim.measured})" for claim in claims(run)]
-    return [enough(run), *made] if made else []
+    verdicts = [f"{claim.text}: {claim.verdict} ({claim.measure})" for claim in claims(run)]
+    return [enough(run), *verdicts] if verdicts else []
 
 
 def enough(run: Run[Any]) -> str:

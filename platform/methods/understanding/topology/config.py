@@ -142,9 +142,6 @@ def _cell(number: int, text: str) -> tuple[str, GenotypeSpace, str]:
     return (names[0] if names else f"cell {number}"), space, string
 
 
-# Runs in the place of architectures
-
-
 def is_run(place: str) -> bool:
     return len(place) < os.pathconf("/", "PC_PATH_MAX") and "(" not in place and (Path(place) / MANIFEST).is_file()
 

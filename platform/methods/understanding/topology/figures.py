@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import numpy as np
@@ -34,8 +33,8 @@ from archray.platform.report.figures import (
     NothingToDraw,
     figure,
     logarithmic,
+    panels,
     plain,
-    set_height,
     tell_line,
     tell_points,
 )
@@ -53,17 +52,6 @@ _TRENDS = (
 )
 
 
-def _panels(canvas: Figure, cells: list[str], head: int) -> list[Axes]:
-    rows = math.ceil(len(cells) / _COLUMNS)
-    columns = min(_COLUMNS, len(cells))
-    set_height(canvas, head + _ROW * rows)
-    grid = canvas.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat
-    panels = list(grid)
-    for axes in panels[len(cells) :]:
-        axes.set_visible(False)
-    return panels[: len(cells)]
-
-
 def _legend(canvas: Figure, kinds: set[str]) -> None:
     handles = [Line2D([], [], color=COLOURS[kind], label=KINDS[kind], lw=2) for kind in KINDS if kind in kinds]
     canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
@@ -78,19 +66,20 @@ def topology_convergence(run: Run[Any], canvas: Figure) -> None:
         raise NothingToDraw("the study has no curves yet: its cells are not trained")
     threshold = loss_threshold(run)
     cells = list(dict.fromkeys(table["cell"]))
-    for axes, name in zip(_panels(canvas, cells, 60), cells, strict=True):
+    grid = panels(canvas, len(cells), _COLUMNS, row=_ROW, head=60, sharex=True, sharey=True)
+    for axes, name in zip(grid, cells, strict=True):
         rows = table[table["cell"] == name]
         axes.axhline(threshold, color=TRIAL, lw=0.8, ls=":")
         for kind in ORDER:
             for row in rows[rows["kind"] == kind].itertuples():
                 for _, curve in curves[curves["architecture"] == row.architecture].groupby("trial_id"):
-                    own = kind == "cell"
+                    cell = kind == "cell"
                     x, y = curve["epoch"].to_list(), curve["validation_loss"].clip(upper=4 * threshold).to_list()
                     marker = "o" if len(x) == 1 else None  # one epoch alone has no line
                     axes.plot(
-                        x, y, color=COLOURS[kind], lw=2 if own else 1, alpha=1 if own else 0.65, marker=marker, ms=3
+                        x, y, color=COLOURS[kind], lw=2 if cell else 1, alpha=1 if cell else 0.65, marker=marker, ms=3
                     )
-                    words = f"{name}, {KINDS[kind]} {row.number}" if not own else name
+                    words = f"{name}, {KINDS[kind]} {row.number}" if not cell else name
                     tell_line(axes, x, y, f"{words}: {significant(row.width)} wide, {row.depth} deep")
         axes.set_title(name)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
@@ -104,21 +93,18 @@ def topology_convergence(run: Run[Any], canvas: Figure) -> None:
 def topology_trends(run: Run[Any], canvas: Figure) -> None:
     """Mean loss, landscape, gradient variance and accuracy of a study's networks against the width of their cells."""
     table = connected(networks(run.best))
-    known = [trend for trend in _TRENDS if not table.empty and table[trend[0]].notna().any()]
-    if not known:
+    measured = [trend for trend in _TRENDS if not table.empty and table[trend[0]].notna().any()]
+    if not measured:
         raise NothingToDraw("the study has measured nothing yet: its cells are not trained")
-    set_height(canvas, 60 + 190 * math.ceil(len(known) / 2))
-    grid = canvas.subplots(math.ceil(len(known) / 2), min(2, len(known)), squeeze=False).flat
-    panels = list(grid)
-    for axes in panels[len(known) :]:
-        axes.set_visible(False)
-    for axes, (column, label, in_decades) in zip(panels, known, strict=False):
+    for axes, (column, label, in_decades) in zip(
+        panels(canvas, len(measured), 2, row=190, head=60), measured, strict=True
+    ):
         for kind in ORDER:
             rows = table[(table["kind"] == kind) & table[column].notna()]
             y = rows[column] * (100 if column == "test_accuracy" else 1)
             axes.scatter(rows["width"], y, s=26 if kind != "connections" else 18, color=COLOURS[kind], alpha=0.8, lw=0)
-            told = zip(rows["cell"], rows["kind"], rows["number"], rows["depth"], y, strict=True)
-            texts = [f"{c}, {KINDS[k]} {n}\n{d} deep: {significant(value)}" for c, k, n, d, value in told]
+            values = zip(rows["cell"], rows["kind"], rows["number"], rows["depth"], y, strict=True)
+            texts = [f"{c}, {KINDS[k]} {n}\n{d} deep: {significant(value)}" for c, k, n, d, value in values]
             tell_points(axes, rows["width"], y, texts)
         if in_decades:
             axes.set_yscale("log")
@@ -127,9 +113,6 @@ def topology_trends(run: Run[Any], canvas: Figure) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(6))
     canvas.supxlabel("width of the normal cell, c", fontsize=12)
     _legend(canvas, set(table["kind"]))
-
-
-# Losses and gradients around trained cells, and the bounds of linear cells. Shu 2022, Figures 4.6, 4.7 and 4.3.3.
 
 
 _CAP = 6.0  # nats above the centre, of a plane's colours
@@ -142,10 +125,10 @@ def _cells_and_narrowest(table: pd.DataFrame) -> Shown:
     """Each cell, and after it its narrowest and deepest variant if it has one, with what they are called."""
     shown: Shown = []
     for name, rows in table.groupby("cell", sort=False):
-        own, others = rows[rows["kind"] == "cell"], rows[rows["kind"] == "connections"]
-        if len(own):
-            shown.append((str(name), own.iloc[0]))
-        if len(own) and len(others):
+        cells, others = rows[rows["kind"] == "cell"], rows[rows["kind"] == "connections"]
+        if len(cells):
+            shown.append((str(name), cells.iloc[0]))
+        if len(cells) and len(others):
             narrowest = others.sort_values(["width", "depth"], ascending=[True, False]).iloc[0]
             shown.append(("its narrowest", narrowest))
     return shown
@@ -153,25 +136,21 @@ def _cells_and_narrowest(table: pd.DataFrame) -> Shown:
 
 def _squares(canvas: Figure, shown: Shown, half: float) -> list[Axes]:
     """Room for a square of weights from -half to half for each network, under its name, width and depth."""
-    across = min(_SQUARE_COLUMNS, len(shown))
-    rows = math.ceil(len(shown) / across)
-    set_height(canvas, 100 + 140 * rows)
-    panels = list(canvas.subplots(rows, across, squeeze=False, sharex=True, sharey=True).flat)
-    for number, (axes, (name, row)) in enumerate(zip(panels, shown, strict=False)):
+    grid = panels(canvas, len(shown), _SQUARE_COLUMNS, row=140, head=100, sharex=True, sharey=True)
+    columns = min(_SQUARE_COLUMNS, len(shown))
+    for number, (axes, (name, row)) in enumerate(zip(grid, shown, strict=True)):
         axes.set_title(f"{name}\n{significant(row['width'])} wide, {row['depth']} deep", fontsize=10)
         axes.set_aspect("equal")
         axes.grid(visible=False)
         axes.set_xticks([-half, 0, half])
         axes.set_yticks([-half, 0, half])
-        axes.tick_params(labelsize=10, labelbottom=number + across >= len(shown))
-    for axes in panels[len(shown) :]:
-        axes.set_visible(False)
-    return panels[: len(shown)]
+        axes.tick_params(labelsize=10, labelbottom=number + columns >= len(shown))
+    return grid
 
 
-def _bar(canvas: Figure, panels: list[Axes], drawn: Any, label: str) -> Colorbar:
+def _bar(canvas: Figure, squares: list[Axes], drawn: Any, label: str) -> Colorbar:
     """The scale of all squares, over them."""
-    bar = canvas.colorbar(drawn, ax=panels, location="top", aspect=40, label=label)
+    bar = canvas.colorbar(drawn, ax=squares, location="top", aspect=40, label=label)
     bar.outline.set_visible(False)
     return bar
 
@@ -186,15 +165,15 @@ def topology_planes(run: Run[Any], canvas: Figure) -> None:
     if not shown:
         raise NothingToDraw("the study has no plane of a cell itself")
     radius = run.best.config.plane.radius
-    panels, levels, drawn = _squares(canvas, shown, radius), np.linspace(0, _CAP, 13), None
-    for axes, (_, row) in zip(panels, shown, strict=True):
+    grid, levels, drawn = _squares(canvas, shown, radius), np.linspace(0, _CAP, 13), None
+    for axes, (_, row) in zip(grid, shown, strict=True):
         plane = plane_of(row["plane"])
         assert plane is not None  # rows without one are left out
         steps = np.linspace(-radius, radius, len(plane))
         rise = np.nan_to_num(plane - row["centre"], nan=_CAP, posinf=_CAP).clip(0, _CAP)
         drawn = axes.contourf(steps, steps, rise.T, levels=levels, cmap="cividis")
         axes.contour(steps, steps, rise.T, levels=levels[1:-1], colors="white", linewidths=0.3)
-    _bar(canvas, panels, drawn, "rise of the loss, nats").set_ticks([0, 2, 4, _CAP])
+    _bar(canvas, grid, drawn, "rise of the loss, nats").set_ticks([0, 2, 4, _CAP])
 
 
 @figure(height=400)
@@ -207,16 +186,16 @@ def topology_gradient_planes(run: Run[Any], canvas: Figure) -> None:
     if not shown:
         raise NothingToDraw("the study has no variances around a cell itself")
     squares = [_deviations(row["variances"]) for _, row in shown]
-    known = np.concatenate([square[np.isfinite(square) & (square > 0)] for square in squares])
-    if not known.size:
+    positive = np.concatenate([square[np.isfinite(square) & (square > 0)] for square in squares])
+    if not positive.size:
         raise NothingToDraw("no gradient of the study varies")
-    norm = LogNorm(float(known.min()), float(known.max()) * 1.001)
+    norm = LogNorm(float(positive.min()), float(positive.max()) * 1.001)
     half = run.best.config.plane.radius / 2
-    panels, drawn = _squares(canvas, shown, half), None
-    for axes, square in zip(panels, squares, strict=True):
+    grid, drawn = _squares(canvas, shown, half), None
+    for axes, square in zip(grid, squares, strict=True):
         extent = (-half, half, -half, half)
         drawn = axes.imshow(np.ma.masked_invalid(square.T), origin="lower", extent=extent, norm=norm, cmap="cividis")
-    plain(_bar(canvas, panels, drawn, "standard deviation of the gradient").ax.xaxis)
+    plain(_bar(canvas, grid, drawn, "standard deviation of the gradient").ax.xaxis)
 
 
 def _deviations(text: str) -> np.ndarray:

@@ -1,9 +1,8 @@
-"""What chapter 4 of Shu 2022 claims of cells, and which of it a run's tables bear out: computed, with intervals."""
+"""Report of the study of cells: claims of chapter 4 of Shu 2022 with verdicts and intervals, and sections."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,56 +27,41 @@ from archray.platform.methods.understanding.topology.tables import (
     networks,
 )
 from archray.platform.quantities import significant
-from archray.platform.report.figures import NothingToDraw, drawing
+from archray.platform.report.figures import NothingToDraw, drawing, figure_section
 from archray.platform.report.page import Card, Headline, MakeSection
 from archray.platform.report.run_sections import Tables, failures_section, manifest_section
 from archray.platform.report.section import Column, Section, captioned, folded, numeric, paragraphs, table
+from archray.platform.report.statistics import FAILS, HOLDS, Claim, middle
+from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
 from archray.plurals import count
 
-HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided at this scale"
+_text = texts_of(__package__)
+UNDECIDED = "undecided at this scale"
 DRAWS = 2000  # of the bootstrap
 WEAK = 0.3  # a rank correlation that is called none in effect: it explains less than a tenth of the ranks' variance
-FEWEST = 12  # networks that a correlation is computed of
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One claim.
-
-    Attributes:
-        text: what is claimed. measure: what `value` is, in words. value, low, high: with its 95 % interval; NaN: it
-            could not be computed. verdict: one of three.
-    """
-
-    text: str
-    source: str
-    measure: str
-    value: float
-    low: float
-    high: float
-    verdict: str
+MIN_NETWORKS = 12  # networks that a correlation is computed of
 
 
 def spearman_within(table: pd.DataFrame, x: str, y: str, seed: int = 0) -> tuple[float, float, float]:
     """Spearman's correlation of two columns within cells, and its 95 % interval by the bootstrap over networks.
 
     Ranks are taken within each cell and centred there, and pooled: how a cell's operations or its space differ from
-    another's plays no part. NaN for fewer than FEWEST networks or where a column is constant in every cell.
+    another's plays no part. NaN for fewer than MIN_NETWORKS networks or where a column is constant in every cell.
     """
     groups = [
         group[[x, y]].to_numpy(float).T
         for _, group in table[["cell", x, y]].dropna().groupby("cell")
         if len(group) > 2  # two ranks are always in line
     ]
-    if sum(group.shape[1] for group in groups) < FEWEST:
+    if sum(group.shape[1] for group in groups) < MIN_NETWORKS:
         return np.nan, np.nan, np.nan
     rng = np.random.default_rng(seed)
     value = _pooled([group[:, None] for group in groups])
     drawn = _pooled([group[:, rng.integers(group.shape[1], size=(DRAWS, group.shape[1]))] for group in groups])
-    return float(value[0]), *_middle(drawn)
+    return float(value[0]), *middle(drawn)
 
 
 def _pooled(groups: Sequence[np.ndarray]) -> np.ndarray:
@@ -88,13 +72,6 @@ def _pooled(groups: Sequence[np.ndarray]) -> np.ndarray:
     norms = np.sqrt((one**2).sum(-1) * (other**2).sum(-1))
     with np.errstate(invalid="ignore"):
         return (one * other).sum(-1) / np.where(norms > 0, norms, np.nan)
-
-
-def _middle(drawn: Sequence[float] | np.ndarray) -> tuple[float, float]:
-    """The middle 95 % of what a bootstrap has drawn; NaN where nothing is finite."""
-    finite = np.asarray(drawn)[np.isfinite(drawn)]
-    low, high = np.quantile(finite, (0.025, 0.975)) if finite.size else (np.nan, np.nan)
-    return float(low), float(high)
 
 
 def positive(low: float, high: float) -> str:
@@ -134,15 +111,16 @@ def claims(run: Run[Any]) -> list[Claim]:
     table = networks(run)
     if table.empty:
         return []
-    told = _popular(table, run.table("variants", SHAPES))
+    measured = _popular(table, run.table("variants", SHAPES))
     of_connections = connected(table)
     for text, source, x, y, words, verdict in _TRENDS:
         if of_connections[y].notna().any():
             value, low, high = spearman_within(of_connections, x, y)
-            told.append(Claim(text, source, f"Spearman's ρ of {x} and {words}", value, low, high, verdict(low, high)))
+            measure = f"Spearman's ρ of {x} and {words}"
+            measured.append(Claim(text, measure, verdict(low, high), source, value, low, high))
     if table["mean_loss"].notna().any():
-        told.append(_operations(table))
-    return told
+        measured.append(_operations(table))
+    return measured
 
 
 def findings(run: Run[Any]) -> list[str]:
@@ -164,19 +142,20 @@ def interval(claim: Claim) -> str:
 
 def _popular(table: pd.DataFrame, shapes: pd.DataFrame) -> list[Claim]:
     """Observation 1, of the normal cell: how much wider, and how much shallower, it is than random connections."""
-    told = []
+    measured = []
     for text, column, sign in (("wide", "width", 1), ("shallow", "depth", -1)):
         shares = []
         for name, drawn in shapes.groupby("cell"):
-            [own] = table.loc[(table["cell"] == name) & (table["kind"] == "cell"), column]
-            beyond = sign * (own - drawn[column].to_numpy(float))
+            [of_cell] = table.loc[(table["cell"] == name) & (table["kind"] == "cell"), column]
+            beyond = sign * (of_cell - drawn[column].to_numpy(float))
             shares.append(float((beyond > 0).mean() + (beyond == 0).mean() / 2))
         means = np.random.default_rng(0).choice(shares, size=(DRAWS, len(shares))).mean(axis=1)
-        low, high = _middle(means)
+        low, high = middle(means)
         verdict = positive(low - 0.5, high - 0.5) if len(shares) > 1 else UNDECIDED
         measure = f"share of random connections that are {'narrower' if sign > 0 else 'deeper'}, mean over cells"
-        told.append(Claim(f"popular cells are {text}", "4.2.2", measure, float(np.mean(shares)), low, high, verdict))
-    return told
+        text = f"popular cells are {text}"
+        measured.append(Claim(text, measure, verdict, "4.2.2", float(np.mean(shares)), low, high))
+    return measured
 
 
 def _operations(table: pd.DataFrame) -> Claim:
@@ -201,19 +180,14 @@ def _operations(table: pd.DataFrame) -> Claim:
         return [part[rng.integers(len(part), size=len(part))] for part in group if len(part)]
 
     value = log_ratio(kinds)
-    low, high = _middle([log_ratio([drawn_again(group) for group in kinds]) for _ in range(DRAWS)])
+    low, high = middle([log_ratio([drawn_again(group) for group in kinds]) for _ in range(DRAWS)])
     return Claim(
         "operations matter less than connections",
-        "4.3.1",
         "standard deviation of the mean loss among variants of operations, over that among variants of connections",
-        float(np.exp(value)),
-        float(np.exp(low)),
-        float(np.exp(high)),
         negative(low, high),
+        "4.3.1",
+        *map(float, np.exp([value, low, high])),
     )
-
-
-# What the study of cells shows: its claims, the cells beside their variants, figures, and the linear cells.
 
 
 _TABLES: Tables = {"training": ("trainings", TRIALS), "planes": ("planes", PLANES)}
@@ -237,8 +211,8 @@ _MEANS = {name: of for name, of in _COLUMNS.items() if name not in ("Epochs to l
 def headline(run: Run[Any]) -> Headline:
     """What held, in numbers."""
     run = run.best
-    told, rows = claims(run), run.table("variants", VARIANTS)
-    verdicts = [claim.verdict for claim in told]
+    rows = run.table("variants", VARIANTS)
+    verdicts = [claim.verdict for claim in claims(run)]
     cells = count(len(set(rows["cell"])), "cell") if len(rows) else "no cell yet"
     lead = f"{cells} and their variants, {count(len(rows), 'network')} trained at equal budget"
     if verdicts:
@@ -254,30 +228,23 @@ _VERDICTS = {HOLDS: "hold", FAILS: "do not hold", UNDECIDED: UNDECIDED}  # of on
 
 def claims_section(run: Run[Any]) -> Section | None:
     """What is claimed, and what the run says of it."""
-    told = claims(run.best)
-    if not told:
+    rows = [(claim.text, claim.verdict, interval(claim), claim.measure, claim.source) for claim in claims(run.best)]
+    if not rows:
         return None
     columns = [Column("Claim"), Column("Verdict"), *numeric("Value [95 %]"), Column("Measured"), Column("Section")]
-    rows = [(claim.text, claim.verdict, interval(claim), claim.measure, claim.source) for claim in told]
-    text = (
-        "Verdicts are computed: a claim holds where the whole 95 % interval is on its side, does not hold where the "
-        "whole interval is on the other side, and is undecided otherwise. That wider cells are not better in the end "
-        "holds where no correlation above 0.3 is in the interval, and does not where all of it is above 0. "
-        "Correlations are of ranks within each cell and its variants of connections, pooled over cells; intervals are "
-        "the bootstrap's over networks, each trained as often as the configuration says."
-    )
-    return Section("claims", "Claims", table(columns, rows, label="Claims", sortable=False) + paragraphs([text]))
+    body = table(columns, rows, label="Claims", sortable=False) + paragraphs([_text("claims")])
+    return Section("claims", "Claims", body)
 
 
 def cells_section(run: Run[Any]) -> Section | None:
     """Each cell, and the means of its variants of a kind."""
     run = run.best
-    known = networks(run)
-    if known.empty:
+    every = networks(run)
+    if every.empty:
         return None
     rows: list[tuple[object, ...]] = []
     marked: list[int] = []
-    for name, of_cell in known.groupby("cell", sort=False):
+    for name, of_cell in every.groupby("cell", sort=False):
         for kind in _OF_KIND:
             of_kind = of_cell[of_cell["kind"] == kind]
             if len(of_kind):
@@ -286,19 +253,12 @@ def cells_section(run: Run[Any]) -> Section | None:
                 values = [significant(of_kind[column].mean() * factor) for column, factor in _MEANS.values()]
                 rows.append((name, f"{KINDS[kind]}{number}", *values))
     columns = [Column("Cell"), Column("Kind"), *numeric(*_MEANS)]
-    caption = (
-        "Each cell, its widest form, and the means over its variants. Width and depth of the normal cell, by section "
-        "4.2.2. The mean loss is over the epochs, the smaller the faster; rise: by how much the loss is higher than in "
-        "the middle, median over the plane; flat: the share of the plane at most 1 nat above the middle; the variance "
-        "of the gradient is the mean over a square of half that side; curvature: the Hessian's largest eigenvalue, in "
-        "size, at the trained weights. Below, every network has its final loss, and the epochs until its loss was "
-        f"below {significant(loss_threshold(run))}, half of a uniform guess's."
-    )
+    caption = _text("cells", threshold=loss_threshold(run))
     body = table(columns, rows, label="Cells and their variants", faint=frozenset(marked), sortable=False)
-    return Section("cells", "Cells and their variants", captioned(body, caption) + folded("Every network", _all(known)))
+    return Section("cells", "Cells and their variants", captioned(body, caption) + folded("Every network", _all(every)))
 
 
-def _all(known: pd.DataFrame) -> str:
+def _all(every: pd.DataFrame) -> str:
     columns = [Column("Cell"), Column("Kind"), *numeric("No.", *_COLUMNS), Column("Genotype", "code")]
     rows = [
         (
@@ -308,7 +268,7 @@ def _all(known: pd.DataFrame) -> str:
             *[significant(row[column] * factor) for column, factor in _COLUMNS.values()],
             row["architecture"],
         )
-        for _, row in known.iterrows()
+        for _, row in every.iterrows()
     ]
     return table(columns, rows, label="Every network")
 
@@ -321,9 +281,9 @@ def rates_section(run: Run[Any]) -> Section | None:
         return None
     rows = []
     for factor in factors:
-        known = networks(run, factor)
+        trained = networks(run, factor)
         for kind in _OF_KIND:
-            of_kind = known[known["kind"] == kind]
+            of_kind = trained[trained["kind"] == kind]
             if len(of_kind):
                 means = (of_kind["mean_loss"].mean(), of_kind["test_accuracy"].mean() * 100)
                 rows.append((significant(factor * run.config.train.lr), KINDS[kind], *map(significant, means)))
@@ -332,42 +292,37 @@ def rates_section(run: Run[Any]) -> Section | None:
     return Section("rates", "Learning rates", body)
 
 
-def convergence_section(run: Run[Any]) -> Section | None:
-    canvas = topology_convergence(run)
-    caption = (
-        "Validation loss by epoch of each cell, of its widest form, and of its variants. Dotted: half of a uniform "
-        "guess's loss; losses above twice a uniform guess's are drawn there."
+def convergence_section(run: Run[Any]) -> Section:
+    return figure_section(
+        "convergence",
+        "Convergence",
+        topology_convergence(run),
+        description="Validation loss of each cell and its variants by epoch.",
+        caption=_text("convergence"),
     )
-    content = drawing("convergence", canvas, description="Validation loss of each cell and its variants by epoch.")
-    return Section("convergence", "Convergence", captioned(content, caption))
 
 
-def trends_section(run: Run[Any]) -> Section | None:
-    canvas = topology_trends(run)
-    caption = "Every network that differs from its cell by connections alone, against the width of its normal cell."
-    content = drawing(
-        "trends", canvas, description="What is measured of the networks against the width of their cells."
+def trends_section(run: Run[Any]) -> Section:
+    return figure_section(
+        "trends",
+        "Against width",
+        topology_trends(run),
+        description="What is measured of the networks against the width of their cells.",
+        caption="Every network that differs from its cell by connections alone, against the width of its normal cell.",
     )
-    return Section("trends", "Against width", captioned(content, caption))
 
 
-def planes_section(run: Run[Any]) -> Section | None:
+def planes_section(run: Run[Any]) -> Section:
     canvas = topology_planes(run)
-    caption = (
-        "How much higher the validation loss is than that of the trained weights, on a square through these along two "
-        "random directions as long as the weights, filter by filter: each cell, and its narrowest variant if any."
-    )
-    content = drawing("planes", canvas, description="The loss around the trained weights of each cell.")
     try:
-        canvas = topology_gradient_planes(run)
+        description = "How far gradients of instances spread around each cell."
+        deviations = drawing("gradients", topology_gradient_planes(run), description=description)
+        below = captioned(deviations, _text("gradient_planes"))
     except NothingToDraw:
-        return Section("planes", "Landscapes", captioned(content, caption))
-    deviations = drawing("gradients", canvas, description="How far gradients of instances spread around each cell.")
-    told = (
-        "The standard deviation of the gradient over instances, the root of E|g − E g|², on the inner square of half "
-        "that side, for the same networks; one scale for all."
-    )
-    return Section("planes", "Landscapes", captioned(content, caption) + captioned(deviations, told))
+        below = ""
+    description = "The loss around the trained weights of each cell."
+    caption = _text("planes")
+    return figure_section("planes", "Landscapes", canvas, description=description, caption=caption, below=below)
 
 
 def linear_section(run: Run[Any]) -> Section | None:
@@ -378,30 +333,18 @@ def linear_section(run: Run[Any]) -> Section | None:
     rows = []
     for (theorem, gradient), group in bounds.groupby(["theorem", "gradient"]):
         for form in ("printed", "corrected"):
-            known = group[group[form].notna()]
-            if known.empty:
+            bounded = group[group[form].notna()]
+            if bounded.empty:
                 continue
-            kept = known["measured"] <= known[form] * (1 + 1e-9)
-            instances = kept.groupby(known["instance"]).all()
-            ratio = (known["measured"] / known[form]).max()
+            kept = bounded["measured"] <= bounded[form] * (1 + 1e-9)
+            instances = kept.groupby(bounded["instance"]).all()
+            ratio = (bounded["measured"] / bounded[form]).max()
             rows.append((theorem, gradient, form, f"{instances.sum()} of {len(instances)}", significant(ratio)))
-    columns = [
-        Column("Theorem"),
-        Column("Gradient"),
-        Column("Bound"),
-        *numeric("Instances that keep it", "Largest ratio"),
-    ]
-    caption = (
-        "Random linear cells, in float64: an instance keeps a bound if no block's measured value is above it. What the "
-        "gradients and the corrected bounds are, notes U1 and U2 say."
-    )
-    body = captioned(table(columns, rows, label="Linear cells", sortable=False), caption)
+    columns = [*map(Column, ("Theorem", "Gradient", "Bound")), *numeric("Instances that keep it", "Largest ratio")]
+    body = captioned(table(columns, rows, label="Linear cells", sortable=False), _text("linear_cells"))
     description = "Bounds against measured values, with the line on which both are equal."
-    told = (
-        "Each point is a weight matrix of a random linear cell: the bound on the narrowest cell's gradient against "
-        "what was measured; below the dashed line one fails. Left its Lipschitz constant by block, right its variance."
-    )
-    body += captioned(drawing("linear-bounds", topology_linear_bounds(run), description=description), told)
+    content = drawing("linear-bounds", topology_linear_bounds(run), description=description)
+    body += captioned(content, _text("linear_bounds"))
     return Section("linear", "Theorems 4.3 and 4.4 on linear cells", body)
 
 
@@ -420,15 +363,10 @@ SECTIONS: tuple[MakeSection, ...] = (
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
     """The cells, the fastest first."""
-    known = networks(run.best)
-    if known.empty:
+    table = networks(run.best)
+    if table.empty:
         return []
-    cells = known[known["kind"] == "cell"].sort_values("mean_loss")
+    cells = table[table["kind"] == "cell"].sort_values("mean_loss")
     keys = ["cell", "width", "depth", "parameters", "mean_loss", "test_accuracy", "rise"]
-    rows = cells[keys].to_dict("records")
-    return [
-        Listing.of(
-            "cells, by their mean loss over the epochs",
-            [{str(key): value for key, value in row.items()} for row in rows],
-        )
-    ]
+    rows = [dict(zip(keys, row, strict=True)) for row in cells[keys].itertuples(index=False)]
+    return [Listing.of("cells, by their mean loss over the epochs", rows)]

@@ -1,4 +1,4 @@
-"""The stage that measures planes through trained weights, row by row over the cluster. Shu 2022, section 4.3.2."""
+"""Stages of the study of cells: variants, trainings, planes around trained weights, linear cells. Shu 2022, ch. 4."""
 
 from __future__ import annotations
 
@@ -121,9 +121,6 @@ PLANE_STAGE = WorkStage[TopologyConfig](
     work=_measure,
     amount=lambda config: f"{config.plane.points} x {config.plane.points} points of each network",
 )
-
-
-# What the study of cells does: variants, trainings, planes around trained weights, linear cells. Shu 2022, ch. 4.
 
 
 def _shape(genotype: Genotype) -> dict[str, Any]:
