@@ -36,7 +36,7 @@ from archray.platform.methods.hnas.tables import (
     usable_pool,
     values_by_architecture,
 )
-from archray.platform.quantities import significant
+from archray.platform.quantities import as_float, significant
 from archray.platform.report.figures import (
     FOUND,
     INK,
@@ -293,7 +293,7 @@ def _landscape_caption(landscape: _Landscape) -> str:
         and {
             "number": int(best["number"]),
             "name": landscape.names.of(best["architecture"]),
-            "share": in_percent(best["odds"]),
+            "share": in_percent(as_float(best["odds"])),
             "root_nu": significant(np.sqrt(best["nu"])),
         },
         elsewhere=_elsewhere(path[~path["repeat"]], ground, pool),
