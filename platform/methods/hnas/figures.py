@@ -280,7 +280,7 @@ def draw_plane(axes: Axes, ground: Plane, pool: Pool, values: dict[str, float], 
 def _landscape_caption(landscape: _Landscape) -> str:
     pool, path, ground = landscape.pool, landscape.path, landscape.plane
     rows = np.unique(ground.selected)
-    best = path.loc[landscape.best] if landscape.best in path.index else None
+    best = next(iter(path[path.index == landscape.best].to_dict("records")), None)
     return _text(
         "landscape",
         penalty=landscape.objective.penalty,
