@@ -12,7 +12,7 @@ import numpy as np
 
 from archray.errors import ArchrayError, InvalidInput
 from archray.platform.methods import METHODS, get_method
-from archray.platform.methods.search_problem import BenchProblem
+from archray.platform.methods.search_problem import SearchProblem
 from archray.trainables.proxies import low_is_good
 from archray.trainables.tabular import Table
 from archray.trainables.tabular.roles import is_size
@@ -41,7 +41,7 @@ class Entrant:
     column: str | None = None
     asked: bool = False
 
-    def searcher(self, problem: BenchProblem, budget: int, seed: int) -> Searcher:
+    def searcher(self, problem: SearchProblem, budget: int, seed: int) -> Searcher:
         """A new searcher. Raises: InvalidInput if the method cannot be told this, or not with this table."""
         if self.name is None:
             from archray.searchers import MetricFirst, RandomSearch

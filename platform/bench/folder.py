@@ -14,7 +14,7 @@ import archray
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
 from archray.platform.bench.entrants import Entrant, is_drawn
-from archray.platform.methods.search_problem import BenchProblem
+from archray.platform.methods.search_problem import SearchProblem
 from archray.platform.run.heartbeat import holds_nothing
 from archray.trainables.spaces.table_space import CANONICAL
 from archray.trainables.tabular import OBJECTIVE, Table, read_table
@@ -151,11 +151,11 @@ def _told(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def problem_in(folder: Folder) -> tuple[Table, BenchProblem]:
+def problem_in(folder: Folder) -> tuple[Table, SearchProblem]:
     """The table that the bench in a folder is about, and what its searchers are told of it."""
     place = Path(folder.path)
     table = read_table(place / TABLE)
-    problem = BenchProblem(
+    problem = SearchProblem(
         space=table.space,
         pool=str(place / POOL),
         metrics=tuple(table.metrics),

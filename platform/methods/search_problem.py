@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchProblem:
+class SearchProblem:
     """A table as the searchers of a bench see it.
 
     Attributes:
@@ -40,4 +40,4 @@ class BenchProblem:
 # make(problem, budget, seed, options): a new searcher. budget: trainings. options: as a user gave them beside the
 # method's name, `hnas:proxy=snip,penalty=absolute`; those that the searcher does not know raise TypeError or
 # InvalidInput. `proxy` is the column that a method goes by which goes by one (`Method.by_proxy`).
-MakeSearcher = Callable[[BenchProblem, int, int, Mapping[str, Any]], "Searcher"]
+MakeSearcher = Callable[[SearchProblem, int, int, Mapping[str, Any]], "Searcher"]

@@ -17,7 +17,7 @@ from archray.platform.methods import METHODS, get_method
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.plain.config import PlainConfig
 from archray.platform.methods.plain.report import Trials, best_of_repeats, rungs_section
-from archray.platform.methods.search_problem import BenchProblem
+from archray.platform.methods.search_problem import SearchProblem
 from archray.trainables.spaces import get_space
 
 
@@ -75,7 +75,7 @@ def test_sizes_that_are_not_given_are_those_of_small_searches(method: str, tmp_p
     space = get_space("nasbench201")
     pool = pd.DataFrame({"architecture": cells(120), "synflow": np.arange(120.0)})
     pool.to_parquet(tmp_path / "pool.parquet")
-    problem = BenchProblem(
+    problem = SearchProblem(
         space=space,
         pool=str(tmp_path / "pool.parquet"),
         metrics=("synflow",),

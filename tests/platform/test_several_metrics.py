@@ -14,7 +14,7 @@ from archray_test_report import cells, write_run
 from archray.errors import InvalidPool
 from archray.platform.methods import get_method
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.search_problem import BenchProblem
+from archray.platform.methods.search_problem import SearchProblem
 from archray.platform.methods.several_metrics.report import metric_trust
 from archray.searchers import RankSurrogateSearch, RoBoTSearch
 from archray.trainables.spaces import get_space
@@ -28,9 +28,9 @@ def pool_of(names: list[str]) -> pd.DataFrame:
     return pool.assign(constant=1.0, parameters=range(len(names)))
 
 
-def problem_of(tmp_path: Path) -> BenchProblem:
+def problem_of(tmp_path: Path) -> SearchProblem:
     pool_of(cells(40)).to_parquet(tmp_path / "pool.parquet")
-    return BenchProblem(
+    return SearchProblem(
         space=get_space("nasbench201"),
         pool=str(tmp_path / "pool.parquet"),
         metrics=("snip", "kappa", "constant"),
@@ -41,7 +41,7 @@ def problem_of(tmp_path: Path) -> BenchProblem:
     )
 
 
-def make(method: str, problem: BenchProblem, **options: Any) -> Any:
+def make(method: str, problem: SearchProblem, **options: Any) -> Any:
     function = get_method(method).make_searcher
     assert function is not None
     return function(problem, 5, 0, options)

@@ -14,7 +14,7 @@ import archray
 from archray.errors import InvalidInput, UnknownName
 from archray.platform.methods import get_method
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.search_problem import BenchProblem
+from archray.platform.methods.search_problem import SearchProblem
 from archray.searchers.pareto.front import non_dominated
 from archray.trainables.spaces import get_space
 
@@ -117,11 +117,11 @@ def test_presets_are_whole(method: str) -> None:
         check_config(make_config(method, preset, None, {"data": "digits"}))
 
 
-def problem_of(table: Path, **fields: Any) -> BenchProblem:
+def problem_of(table: Path, **fields: Any) -> SearchProblem:
     rows = pd.read_csv(table).rename(columns={"arch": "architecture"})
     rows.drop(columns="val_accuracy").to_parquet(table.with_suffix(".parquet"))
     known: dict[str, Any] = {"costs": ("board_latency_ms",), **fields}
-    return BenchProblem(
+    return SearchProblem(
         space=get_space(f"table:{table}"),
         pool=str(table.with_suffix(".parquet")),
         metrics=("snip",),

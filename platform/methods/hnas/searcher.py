@@ -7,11 +7,11 @@ from typing import Any
 
 from archray.errors import InvalidInput
 from archray.platform.methods.hnas.config import KAPPA
-from archray.platform.methods.search_problem import BenchProblem
+from archray.platform.methods.search_problem import SearchProblem
 from archray.searchers import HNASSearch
 
 
-def hnas_search(problem: BenchProblem, budget: int, seed: int, options: Mapping[str, Any]) -> HNASSearch:
+def hnas_search(problem: SearchProblem, budget: int, seed: int, options: Mapping[str, Any]) -> HNASSearch:
     """options: those of `HNASSearch`; `proxy` is the column that is M. Raises: InvalidInput without kappa."""
     if KAPPA not in problem.metrics:
         raise InvalidInput(

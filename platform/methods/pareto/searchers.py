@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from archray.errors import InvalidInput
-from archray.platform.methods.search_problem import BenchProblem
+from archray.platform.methods.search_problem import SearchProblem
 from archray.platform.methods.several_metrics.searchers import codes_of, proxies_of
 from archray.searchers import NSGA2Search, ParetoPoolSearch
 from archray.searchers.pareto.objectives import read_objectives
@@ -36,7 +36,7 @@ class PoolCosts:
         return {name: value for name, value in vars(self).items() if name != "_rows"}
 
 
-def nsga2(problem: BenchProblem, budget: int, seed: int, options: Options) -> NSGA2Search:
+def nsga2(problem: SearchProblem, budget: int, seed: int, options: Options) -> NSGA2Search:
     """options: those of `NSGA2Search`; `further` as `-a;-b` too. Without: all costs. Population: half the budget or
     20."""
     further, others = _further(problem, options)
@@ -45,7 +45,7 @@ def nsga2(problem: BenchProblem, budget: int, seed: int, options: Options) -> NS
     return NSGA2Search(problem.space, budget, further, seed=seed, costs=costs, **{**others, "population": population})
 
 
-def pareto_pool(problem: BenchProblem, budget: int, seed: int, options: Options) -> ParetoPoolSearch:
+def pareto_pool(problem: SearchProblem, budget: int, seed: int, options: Options) -> ParetoPoolSearch:
     """options: those of `ParetoPoolSearch`, and `proxies`, its `metrics`; it and `further` as `-a;-b` too. Without: all
     costs, and all metrics and costs but those."""
     further, others = _further(problem, options)
@@ -56,7 +56,7 @@ def pareto_pool(problem: BenchProblem, budget: int, seed: int, options: Options)
     return ParetoPoolSearch(problem.pool, further, proxies, budget=budget, seed=seed, **given)
 
 
-def _further(problem: BenchProblem, options: Options) -> tuple[list[str], dict[str, Any]]:
+def _further(problem: SearchProblem, options: Options) -> tuple[list[str], dict[str, Any]]:
     """The objectives beside the metric, and the other options."""
     objectives = options.get("further") or [f"-{cost}" for cost in problem.costs]
     if not objectives:

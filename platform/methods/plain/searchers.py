@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from archray.platform.methods.search_problem import BenchProblem
+from archray.platform.methods.search_problem import SearchProblem
 from archray.searchers import BOHBSearch, LocalSearch, MetricFirst, RandomSearch, RegularizedEvolution, ReinforceSearch
 from archray.searchers.metric_first import best_of_pool
 from archray.trainables.proxies import low_is_good
@@ -17,12 +17,12 @@ Options = Mapping[str, Any]
 POPULATION, SAMPLE_SIZE = 10, 3  # P and S; Dong and Yang 2020
 
 
-def random_search(problem: BenchProblem, budget: int, seed: int, options: Options) -> RandomSearch:
+def random_search(problem: SearchProblem, budget: int, seed: int, options: Options) -> RandomSearch:
     """options: those of `RandomSearch`."""
     return RandomSearch(problem.space, budget, seed=seed, **options)
 
 
-def evolution(problem: BenchProblem, budget: int, seed: int, options: Options) -> RegularizedEvolution:
+def evolution(problem: SearchProblem, budget: int, seed: int, options: Options) -> RegularizedEvolution:
     """options: those of `RegularizedEvolution`.
 
     Without `population` and `sample_size` these are 10 and 3, as Dong and Yang 2020 have them in their program; with
@@ -36,28 +36,28 @@ def _sizes(budget: int, options: Options) -> dict[str, int]:
     return {"population": population, "sample_size": options.get("sample_size") or SAMPLE_SIZE}
 
 
-def local_search(problem: BenchProblem, budget: int, seed: int, options: Options) -> LocalSearch:
+def local_search(problem: SearchProblem, budget: int, seed: int, options: Options) -> LocalSearch:
     """options: those of `LocalSearch`."""
     return LocalSearch(problem.space, budget, seed=seed, **options)
 
 
-def reinforce(problem: BenchProblem, budget: int, seed: int, options: Options) -> ReinforceSearch:
+def reinforce(problem: SearchProblem, budget: int, seed: int, options: Options) -> ReinforceSearch:
     """options: those of `ReinforceSearch`."""
     return ReinforceSearch(problem.space, budget, seed=seed, **options)
 
 
-def bohb(problem: BenchProblem, budget: int, seed: int, options: Options) -> BOHBSearch:
+def bohb(problem: SearchProblem, budget: int, seed: int, options: Options) -> BOHBSearch:
     """options: those of `BOHBSearch`."""
     return BOHBSearch(problem.space, budget, seed=seed, **options)
 
 
-def zero_cost(problem: BenchProblem, budget: int, seed: int, options: Options) -> MetricFirst:
+def zero_cost(problem: SearchProblem, budget: int, seed: int, options: Options) -> MetricFirst:
     """options: `proxy`, the column, and those of `MetricFirst`; without `order`, by the metric's own direction."""
     ranked, further = _ranked(options)
     return MetricFirst(problem.pool, options["proxy"], budget, seed=seed, **ranked, **further)
 
 
-def zero_cost_evolution(problem: BenchProblem, budget: int, seed: int, options: Options) -> RegularizedEvolution:
+def zero_cost_evolution(problem: SearchProblem, budget: int, seed: int, options: Options) -> RegularizedEvolution:
     """An evolution whose first population is the pool's best by one metric; Abdelfattah et al. 2021, section 4.
 
     options: `proxy`, the column, `order`, `mu` and `nu` as of `zero_cost`, and those of `evolution`.

@@ -26,7 +26,7 @@ from archray.platform.methods.plain import searchers
 from archray.platform.methods.plain.config import AshaConfig, PlainConfig
 from archray.platform.methods.plain.report import HEADLINES, SECTIONS, Trials, headline, listings, measured_plain
 from archray.platform.methods.recipe import Recipe
-from archray.platform.methods.search_problem import BenchProblem, MakeSearcher
+from archray.platform.methods.search_problem import MakeSearcher, SearchProblem
 from archray.platform.methods.stages import (
     ACCURACY,
     BASELINE_STAGE,
@@ -104,7 +104,7 @@ def pool_of_table(context: Context[Any], folder: Folder, table: Table) -> None:
 
 def search_of_table(
     make: MakeSearcher,
-    problem: Callable[[Context[Any]], BenchProblem],
+    problem: Callable[[Context[Any]], SearchProblem],
     scheduler: Callable[[Any], TrialScheduler] | None = None,
 ) -> Any:
     """The search by one searcher, driven. The whole of an extended one: the look-ups of before cost nothing.
@@ -224,7 +224,7 @@ def plain_recipe(
     )
 
 
-def problem_of(context: Context[Any]) -> BenchProblem:
+def problem_of(context: Context[Any]) -> SearchProblem:
     """What the run searches."""
     config, space = context.config, get_space(context.run.space)
     metrics: tuple[str, ...] = ()
@@ -235,7 +235,7 @@ def problem_of(context: Context[Any]) -> BenchProblem:
     elif isinstance(config, PooledConfig):
         scored = config.needed if config.pool.table is not None else config.scored.metrics
         metrics, costs = tuple(map(column_of, scored)), (*COSTS, *_further(config.cost_names))
-    return BenchProblem(
+    return SearchProblem(
         space=get_space(searched_space(context)),
         pool=(context.folder("pool") / POOL).uri,
         metrics=metrics,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from archray.platform.methods.search_problem import BenchProblem
+from archray.platform.methods.search_problem import SearchProblem
 from archray.searchers import RankSurrogateSearch, RoBoTSearch
 from archray.searchers.pool_file import PoolFile
 from archray.trainables.proxies import low_is_good
@@ -15,7 +15,7 @@ from archray.trainables.spaces.table_space import DECISIONS, TableSpace
 Options = Mapping[str, Any]
 
 
-def rank_surrogate(problem: BenchProblem, budget: int, seed: int, options: Options) -> RankSurrogateSearch:
+def rank_surrogate(problem: SearchProblem, budget: int, seed: int, options: Options) -> RankSurrogateSearch:
     """options: those of `RankSurrogateSearch`, and `proxies`, its `metrics`, as `snip;flops` too; by default all
     metrics and costs."""
     proxies, others = proxies_of(problem, options)
@@ -23,7 +23,7 @@ def rank_surrogate(problem: BenchProblem, budget: int, seed: int, options: Optio
     return RankSurrogateSearch(problem.pool, proxies, budget=budget, seed=seed, **given)
 
 
-def robot(problem: BenchProblem, budget: int, seed: int, options: Options) -> RoBoTSearch:
+def robot(problem: SearchProblem, budget: int, seed: int, options: Options) -> RoBoTSearch:
     """options: those of `RoBoTSearch`, as above."""
     proxies, others = proxies_of(problem, options)
     return RoBoTSearch(problem.pool, proxies, budget=budget, seed=seed, **others)
@@ -42,7 +42,7 @@ def signed(metric: str) -> str:
     return f"-{metric}" if low_is_good(metric) else metric
 
 
-def proxies_of(problem: BenchProblem, options: Options) -> tuple[list[str], dict[str, Any]]:
+def proxies_of(problem: SearchProblem, options: Options) -> tuple[list[str], dict[str, Any]]:
     """The columns that are looked at, and the options but `proxies`, which names them.
 
     By default all metrics and costs. Columns that are the same in every row are left out.
