@@ -118,7 +118,7 @@ ray.shutdown()
                 "import archray.trainables.supernets as s; s.SupernetTrainingSettings()",
                 "import archray.trainables.tune.settings as s; s.SupernetOptions()",
                 "import archray.trainables.tune.settings as s; s.PosteriorOptions()",
-                "import archray.cluster.settings, archray.cluster.resources",
+                "import archray.cluster.settings",
             ],
             {"ray", "torch"},
         ),
