@@ -1,7 +1,7 @@
-"""The state of a Tune run whose folder was moved: what it says of the old place, said of the new one.
+"""Restore the state of a Tune run: new paths if its folder was moved, journal and searcher replayed.
 
-Tune's state names the run by its path: in the storage of trials and of what generates them, in configurations (data, a
-pool, weights to start from) and in the searcher that its pickle holds.
+Tune's state holds the path of the run in the storage of trials and of their generator, in configurations (data, a
+pool, warm-start weights) and in the pickled searcher.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _mended(value: Any, mend: Callable[[str], str], seen: dict[int, tuple[Any, A
     return value
 
 
-# Tune's state files brought up to their journal: what generates the trials is told again what became of them.
+# Replay of the journal: Tune's state files and the searcher receive every event after the snapshot.
 
 
 TUNER = "tuner.pkl"  # how Tune restores a Tuner: what it was made of
@@ -225,7 +225,7 @@ def restore_state(folder: Folder, plan: TrialPlan) -> bool:
     return True
 
 
-# Ray Tune's ASHA (Li et al. 2020), going on where a run was left: Tune saves no state of a scheduler.
+# Ray Tune's ASHA (Li et al. 2020) on a resumed run. Tune saves no state of a scheduler.
 
 
 class ResumedASHA(AsyncHyperBandScheduler):

@@ -1,4 +1,4 @@
-"""What the networks of a run cost, and the space, pool or list that its constraints leave."""
+"""Costs of a run's networks, and the space, pool or list that its constraints leave."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from archray.trainables.spaces.table_space import PREFIX
 if TYPE_CHECKING:
     from archray.platform.engine.stage import Context
 
-# Networks timed on a device of the cluster: an actor on a node that the user names by Ray's resources.
+# Latency on a device of the cluster, measured by an actor on a node that the user names by Ray's resources.
 
 
 class DeviceMeter:

@@ -1,4 +1,4 @@
-"""The trials of one Tune run, planned, and what Tune is told of them."""
+"""The planned trials of one Tune run, their names, and the arguments that Tune receives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from archray.platform.engine.result_log import KeepSnapshot, ResultLog, experime
 from archray.platform.engine.tune_options import TuneOptions
 from archray.searchers.base import ArchraySearcher
 
-# What trials are called: `hnas-search-003-seed-12` by trackers and Ray's dashboard, without the run on the disk.
+# Trial names, such as `hnas-search-003-seed-12`, which trackers and Ray's dashboard show.
 
 
 @dataclass(frozen=True)

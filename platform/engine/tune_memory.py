@@ -1,7 +1,7 @@
-"""What Tune keeps of a trial that has ended: its results, and no more than who asks for them can be told.
+"""Memory of finished trials and idle actors.
 
-Tune holds every trial until the driver ends, with what only a running one needs. Attributes of Tune's own are read and
-set here, and in `result_log`, as Ray 2.60 has them; what a `ResultGrid` gives is as it was.
+Tune holds every trial until the driver ends. Here a finished trial keeps its results and what a resume reads. Private
+attributes of Tune are used here and in `result_log`, as Ray 2.60 has them; a `ResultGrid` returns the same values.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def return_memory() -> None:
         trim(0)
 
 
-# Actors that have no trial at the moment: as many as run side by side are kept, and none whose process is gone.
+# Idle actors: as many as run at the same time are kept, and none whose process is gone.
 
 
 PATIENCE = 10.0  # seconds for an actor that has nothing to do to say that it is there

@@ -153,7 +153,7 @@ def linked(value: object) -> str:
     return escape(value)
 
 
-# Columns of a run's tables
+# Columns of a run's tables.
 
 
 def finite_values(values: Iterable[float]) -> np.ndarray:
@@ -182,7 +182,7 @@ def failures(frame: pd.DataFrame) -> pd.Series:
     return pd.Series(reasons, index=frame.index, dtype=object)
 
 
-# Short names of a run's architectures, `A1`, `A2`, ...: a section defines them, all others use them.
+# Short names of a run's architectures, `A1`, `A2`, ...: one section defines them, the others use them.
 
 ANCHOR = "names"  # of the section that defines them
 _FOLDED = 24  # more names than this are folded

@@ -1,4 +1,4 @@
-"""The run folder: everything a run made, and from which it resumes."""
+"""The run folder: everything that a run wrote, and from which it resumes."""
 
 from __future__ import annotations
 
@@ -381,7 +381,7 @@ def _has_work(run: Folder) -> bool:
     return any(_has_work(each) if each.exists(MANIFEST) else each.exists(DONE) or each.folders() for each in folders)
 
 
-# Whether a run that has begun is the search that a command asks for.
+# Comparison of an existing run with the search that a command requests.
 
 
 def check_same_search(run: Run[Any], config: SearchConfig) -> None:

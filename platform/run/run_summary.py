@@ -1,6 +1,6 @@
-"""A run in brief, from a few JSON files of its folder: what `show`, `load`, `runs` and `watch` read.
+"""A run in brief, from a few JSON files of its folder: `show`, `load`, `runs` and `watch` read it.
 
-The engine writes `summary.json` whenever a stage begins or ends. Reading it imports neither pandas nor Ray.
+The engine writes `summary.json` whenever a stage starts or finishes. Reading it imports neither pandas nor Ray.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from archray.platform.run.layout import DONE, FINDINGS, FOUND, MANIFEST, MEMBERS
 if TYPE_CHECKING:
     import pandas as pd
 
-# Rows that a run shows in the terminal and keeps in `summary.json`: the trials of its search, best first.
+# Rows for the terminal and `summary.json`: the trials of the search, best first.
 
 
 KEPT_ROWS = 1000  # of a listing; a search with shared weights scores any number of architectures
@@ -301,7 +301,7 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
         ) from error
 
 
-# The set that a search with several objectives ended with: its members, numbered, and those trained in full.
+# The Pareto set of a search with several objectives: its numbered members, and the fully trained ones.
 
 
 _INNER = "settings"  # what a member was trained with, in brief: for the stage that trains more of them

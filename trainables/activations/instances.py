@@ -1,4 +1,4 @@
-"""Instances: inputs, labels of a teacher or of a data set, initial weights. Roberts et al. 2022, section 3."""
+"""Instances (inputs, labels, initial weights) and the conditions of the theorems on them. Roberts et al. 2022."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _stream(seed: int, purpose: str) -> torch.Generator:
     return torch.Generator().manual_seed(named_seed(seed, purpose))
 
 
-# Conditions 3 and 6 on an instance, and what Theorems 1, 4 and 7 conclude. Roberts et al. 2022, section 4; note U4.
+# Conditions 3 and 6 on an instance, and the conclusions of Theorems 1, 4 and 7. Section 4; note U4.
 
 
 TIE = 1e-12  # of the larger of two numbers: closer than this, float64 does not tell them apart

@@ -114,7 +114,7 @@ def _step(state: SharedState, problem: Problem) -> SharedState:
     return replace(state, weights=weights.detach() - state.rates[:, None, None] * gradient)
 
 
-# The alpha that is best for given weights, exactly: a small quadratic problem on the simplex. Note U5.
+# The best alpha for given weights: a small quadratic problem on the simplex, solved exactly. Note U5.
 
 
 def best_alpha(components: Tensor, labels: Tensor) -> Tensor:

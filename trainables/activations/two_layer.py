@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from archray.registry import Registry
 
-# The activations by name, each an elementwise function of a tensor. Roberts et al. 2022, section 3.
+# Activations by name, elementwise functions of a tensor.
 
 
 Activation = Callable[[Tensor], Tensor]  # elementwise, differentiable almost everywhere; any shape, any float

@@ -1,4 +1,4 @@
-"""Docstrings: real texts that need no download; which library does a docstring belong to?"""
+"""Docstrings of installed libraries as texts; the label is the library. No download."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from archray.trainables.data.data_cache import cached_json
 from archray.trainables.data.raw import RawText
 from archray.trainables.data.settings import DataSettings
 
-# The docstrings of a package's public names, out of its sources, and what tells the package taken out of them.
+# Docstrings of a package's public names, read from its sources, without words that give the package away.
 
 
 SKIPPED = {"tests", "test", "testing", "_testing", "conftest.py", "externals", "_vendor", "distutils"}

@@ -1,7 +1,7 @@
-"""Glyphs: hard images without a download, letters of matplotlib's fonts; fonts of training, validation and test differ.
+"""Glyphs: letters of matplotlib's fonts as images, with different fonts for training, validation and test.
 
-A letter is drawn at random place, size, rotation, shear and thickness, before clutter (parts of other letters), on a
-background with a slope, in noise.
+A letter has a random place, size, rotation, shear and thickness, in front of clutter (parts of other letters), on a
+sloped background, with noise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from archray.trainables.data.data_cache import cached_array
 from archray.trainables.data.raw import RawData
 from archray.trainables.data.settings import DataSettings
 
-# Letters of the fonts that matplotlib installs, as distance fields: how far each point is from a letter's edge.
+# Letters of the fonts that matplotlib installs, as distance fields: the distance of each point from the edge.
 
 
 SIDE = 64  # of a field, in cells

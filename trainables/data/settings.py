@@ -1,4 +1,4 @@
-"""Which data, where, and how it is split; importable without torch."""
+"""Settings of a data set: source, split and augmentation. Imports no torch."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _absolute(path: str) -> str:
     return str(local_path(path))
 
 
-# What is done to training images; importable without torch.
+# Augmentation of training images.
 
 
 class AugmentationSettings(Settings):

@@ -1,4 +1,7 @@
-"""One regularised problem over feature maps: every point by its own map, one solution for all. Algorithm 1's round."""
+"""Regularized problems over feature maps: each point has its own map, and one solution serves all.
+
+A round of Algorithm 1 (Khodak et al. 2020).
+"""
 
 from __future__ import annotations
 
@@ -223,7 +226,7 @@ class Solution(ABC):
         """The model of the only map."""
 
 
-# The problem over random Fourier features of images.
+# Random Fourier features of images.
 
 
 class FourierProblem(Problem):
@@ -303,7 +306,7 @@ def check_fourier_memory(settings: SolveSettings, points: int, inputs: int, clas
     check_fits(own + solver, settings.memory_gib, f"a solve of {points:,} points and {dimension:,} features, {matrix},")
 
 
-# The problem over hashed n-grams of texts.
+# Hashed n-grams of texts.
 
 
 class NGramProblem(Problem):

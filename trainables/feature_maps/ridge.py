@@ -1,4 +1,7 @@
-"""Preconditioned conjugate gradients (Golub and Van Loan, section 11.5), and the products they need of a matrix."""
+"""Ridge regression in closed form, its Gram matrices, and preconditioned conjugate gradients.
+
+Khodak et al. 2020, section 2; Golub and Van Loan, section 11.5; note W7.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +142,7 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-# Symmetric positive definite matrices: accumulated by rank-k updates, centred, factorised by Cholesky.
+# Symmetric positive definite matrices: accumulated by rank-k updates, centered, factorized by Cholesky.
 
 
 # oneDNN's kernels for CPUs without VNNI add 128 to one operand and sum two products in 16 bits, where they saturate
@@ -280,7 +283,7 @@ def quantise(matrix: Tensor) -> tuple[Tensor, float, Tensor]:
     return rounded, scale, sums
 
 
-# Ridge regression in closed form, all classes in one factorisation. Khodak et al. 2020, section 2; note W7.
+# Ridge regression, all classes in one factorization.
 
 
 logger = logging.getLogger(__name__)

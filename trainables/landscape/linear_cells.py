@@ -18,7 +18,7 @@ from torch import Tensor
 
 from archray.errors import InvalidInput
 
-# Objectives of a linear cell's output z with known gradients, Hessians and constants of smoothness, in batches.
+# Objectives of the output z, with their gradients, Hessians and smoothness constants, in batches.
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""The loss, and the gradient's variance, at points of a plane through a network's weights. Shu 2022, 4.3.2; note U3.
+"""Loss and gradient variance on a plane through a network's weights. Shu 2022, 4.3.2; note U3.
 
-s(alpha, beta) = E_i f_i(w* + alpha w_1 + beta w_2) with w_1 and w_2 as in `directions`.
+s(alpha, beta) = E_i f_i(w* + alpha w_1 + beta w_2), with random directions w_1 and w_2 normalized filter by filter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from archray.errors import InvalidInput
 from archray.trainables.landscape.gradient_variance import check_network, gradient_variance
 
-# Random directions in the space of a network's weights, normalised filter by filter. Li et al. 2017, section 4.
+# Random directions in weight space, normalized filter by filter. Li et al. 2017, section 4.
 
 
 def filter_normalised(network: nn.Module, generator: torch.Generator) -> list[Tensor]:
@@ -136,7 +136,7 @@ def _like(direction: Tensor, parameter: Tensor) -> Tensor:
     return torch.empty_like(parameter).copy_(direction)
 
 
-# How flat a plane of losses is around its middle, in numbers.
+# Flatness of a plane of losses around its middle.
 
 
 FLAT = 1.0  # nats above the middle within which a point counts as flat

@@ -1,4 +1,4 @@
-"""The architectures of a space that meet a constraint: draws are rejected, mutations repaired, lists filtered."""
+"""The architectures of a space that meet a constraint: rejected draws, repaired mutations, filtered lists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from archray.plurals import count
 from archray.trainables.spaces.encodings import IntArray
 from archray.trainables.spaces.space import Architecture, Decision, Space
 
-# The architectures of a space that make one choice throughout: among them are its cheapest, and its dearest.
+# Architectures that make one choice throughout; the cheapest and the most expensive are among them.
 
 
 def even_architectures(space: Space) -> list[Architecture]:

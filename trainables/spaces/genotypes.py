@@ -1,4 +1,7 @@
-"""Genotypes, as DARTS prints cells, and what spaces of such cells share. Liu et al. 2019, section 3.1."""
+"""Genotypes in DARTS' notation, the base of spaces of such cells, and published architectures.
+
+Liu et al. 2019, section 3.1.
+"""
 
 from __future__ import annotations
 
@@ -211,7 +214,7 @@ def _nodes(expression: ast.expr) -> tuple[int, ...]:
     return tuple(ast.literal_eval(expression))
 
 
-# Width and depth of a cell. Shu 2022 (thesis), section 4.2.2.
+# Width and depth of a cell. Shu 2022, section 4.2.2.
 
 
 class CellShape(NamedTuple):
@@ -238,7 +241,7 @@ def cell_shape(edges: CellEdges) -> CellShape:
     return CellShape(width, 1 + max(reached.values()))
 
 
-# Published architectures by name: `darts-v2` wherever an architecture of its space is asked for.
+# Published architectures by name, such as `darts-v2`.
 
 
 def named_architectures() -> dict[str, tuple[str, ...]]:

@@ -276,7 +276,7 @@ def _reopened(location: str, where: dict[str, str], roles: dict[str, Any], check
     return TableSpace(file)
 
 
-# Tables as spaces by name: `table:FILE`, with what its columns are for behind a `?`.
+# Names of table spaces: `table:FILE`, and the roles of columns after a `?`.
 
 
 FORM = "table:FILE, table:FILE?encoding=columns:a,b or table:FILE?where=column=value"

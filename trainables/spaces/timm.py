@@ -1,4 +1,4 @@
-"""What the spaces of timm's families have in common: their package, and the members that timm publishes."""
+"""The spaces of timm's families `convnext` (Liu et al. 2022) and `resnet` (He et al. 2016)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TimmFamily(Space):
         return {decision.name: choice for decision, choice in zip(self.decisions, architecture, strict=True)}
 
 
-# Convolutional networks of timm's family `convnext`: version, width, resolution, depths, kernels. Liu et al. 2022.
+# `convnext`: version, width, resolution, depths, kernels.
 
 
 VERSIONS = ("1", "2")
@@ -96,7 +96,7 @@ class TimmConvNeXts(TimmFamily):
         )
 
 
-# Residual networks of timm's family `resnet`: block, stem, attention, width, resolution, depths. He et al. 2016.
+# `resnet`: block, stem, attention, width, resolution, depths.
 
 
 BLOCKS = ("basic", "bottleneck")

@@ -1,4 +1,4 @@
-"""What a validation set says of the test set, at each of its sizes, and what is selected by it; note U6."""
+"""Agreement of a validation set with the test set by its size, and the points needed per parameter; note U6."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _norm(vector: Tensor) -> Tensor:
     return torch.linalg.vector_norm(vector)
 
 
-# How many validation points suffice for so many architecture parameters, with intervals over seeds. NumPy alone.
+# Validation points that suffice for a number of architecture parameters, with intervals over seeds.
 
 
 RESAMPLES = 1000  # of the bootstrap

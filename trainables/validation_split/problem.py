@@ -1,4 +1,4 @@
-"""A problem of training, validation and test points, seen through the features of h candidates; note U6."""
+"""Training, validation and test points under the features of h candidates; the lower and upper problem. Note U6."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from archray.plurals import count
 from archray.trainables.activations.instances import uniform_on_simplex
 from archray.trainables.activations.two_layer import Activation
 
-# The lower problem in closed form: the interpolating model of an architecture, and its derivative; note U6.
+# The lower problem in closed form: the interpolating model of an architecture, and its derivative.
 
 
 Form = Literal["activation", "kernels"]
@@ -110,7 +110,7 @@ class MultipleKernels(Interpolation):
 FORMS: dict[Form, type[Interpolation]] = {"activation": Superposition, "kernels": MultipleKernels}
 
 
-# The features of a two-layer network in its lazy regime, for each of several activations; note U6.
+# Features of a two-layer network in the lazy regime, for each of several activations.
 
 
 Layers = Literal["output", "both"]  # which layers learn: random features, or the tangent features of both
@@ -176,7 +176,7 @@ def scaled(activation: Activation, scale: float) -> Activation:
     return lambda values: activation(scale * values)
 
 
-# The upper problem: validation loss and hyper-gradient of an architecture, and the architecture they select.
+# The upper problem: validation loss, hyper-gradient, and the architecture that they select.
 
 
 DAMPING = 1e-3  # of the first step, of the curvature's mean diagonal entry

@@ -1,8 +1,8 @@
-"""The upper problem solved by an eigenvector, and the same objective for gradient ascent; notes U6 and U7.
+"""Spectral solutions of the upper problem, and gradient ascent on the same objective; notes U6 and U7.
 
-The paper's abstract promises spectral solutions for low-rank and multiple-kernel problems; the two forms here are
-derived in note U7, not taken from it. The lower problem takes one gradient step from zero, whose model is linear in
-the labels, and the upper one maximises its alignment with the validation labels, for models of norm 1.
+The paper's abstract announces spectral solutions for low-rank and multiple-kernel problems; note U7 derives the two
+forms used here. The lower problem takes one gradient step from zero, so its model is linear in the labels. The upper
+problem maximizes the model's alignment with the validation labels, for models of norm 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from archray.trainables.activations.instances import uniform_on_simplex
 from archray.trainables.validation_split.problem import MultipleKernels, SplitProblem, select_best
 
-# Gradient ascent on the unit sphere, with a line search; what a spectral solution is compared with.
+# Gradient ascent on the unit sphere with a line search, the baseline of a spectral solution.
 
 
 Evaluate = Callable[[Tensor], tuple[float, Tensor]]  # the objective at a point (h,), and its gradient there
@@ -202,7 +202,7 @@ def _whitening(metric: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(factor, torch.eye(len(metric), dtype=metric.dtype), upper=True)
 
 
-# The spectral solution of the upper problem beside gradient ascent and beside descent on the validation loss.
+# The spectral solution compared with gradient ascent and with descent on the validation loss.
 
 
 ASCENT_STEPS = 2000
