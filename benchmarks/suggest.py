@@ -21,14 +21,7 @@ import pandas as pd
 from ray.tune.search import Searcher
 
 from archray import searchers
-from archray.searchers import (
-    HNASSearch,
-    LocalSearch,
-    MetricFirst,
-    RandomSearch,
-    RegularizedEvolution,
-    ReinforceSearch,
-)
+from archray.searchers import HNASSearch, LocalSearch, MetricFirst, RandomSearch, RegularizedEvolution, ReinforceSearch
 from archray.searchers.testing import hashed_score
 from archray.trainables.spaces import get_space
 

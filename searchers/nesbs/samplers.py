@@ -12,12 +12,7 @@ from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.registry import Registry
 from archray.searchers.arguments import FloatArray, IntArray
-from archray.searchers.nesbs.posterior import (
-    Posterior,
-    first_particles,
-    nearest_choices,
-    relaxed_log_density_gradient,
-)
+from archray.searchers.nesbs.posterior import Posterior, first_particles, nearest_choices, relaxed_log_density_gradient
 from archray.searchers.nesbs.svgd_rd import ITERATIONS, MOMENTUM, STEP, svgd_rd
 from archray.settings import RegisteredSettings
 

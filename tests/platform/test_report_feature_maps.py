@@ -25,12 +25,7 @@ from archray.platform.methods.feature_maps.figures import (
     shared_against_standalone,
     solver_calls_section,
 )
-from archray.platform.methods.feature_maps.report import (
-    SECTIONS,
-    equal_cost_sections,
-    headline,
-    rounds_section,
-)
+from archray.platform.methods.feature_maps.report import SECTIONS, equal_cost_sections, headline, rounds_section
 from archray.platform.methods.feature_maps.tables import (
     accuracy_at,
     accuracy_curve,

@@ -17,11 +17,7 @@ from scipy.stats import kendalltau, rankdata
 from archray.errors import ArchrayError, InvalidInput, UnknownName
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.understanding.activations.config import ActivationsConfig
-from archray.platform.methods.understanding.activations.tables import (
-    Share,
-    search_counts,
-    teacher_counts,
-)
+from archray.platform.methods.understanding.activations.tables import Share, search_counts, teacher_counts
 from archray.platform.run.run import Run
 from archray.trainables.data import save_arrays
 

@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from archray.searchers.pareto.front import (
-    crowded_order,
-    crowding_distance,
-    front_ranks,
-    non_dominated,
-    spread_order,
-)
+from archray.searchers.pareto.front import crowded_order, crowding_distance, front_ranks, non_dominated, spread_order
 
 
 def dominates(one: np.ndarray, other: np.ndarray) -> bool:

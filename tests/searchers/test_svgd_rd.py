@@ -8,11 +8,7 @@ import torch
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
 from archray.searchers.arguments import FloatArray
-from archray.searchers.nesbs.posterior import (
-    first_particles,
-    nearest_choices,
-    relaxed_log_density_gradient,
-)
+from archray.searchers.nesbs.posterior import first_particles, nearest_choices, relaxed_log_density_gradient
 from archray.searchers.nesbs.svgd_rd import rbf, svgd_rd, svgd_rd_direction, svgd_rd_step
 
 SIZES = np.array([3, 5, 2])

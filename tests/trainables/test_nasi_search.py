@@ -34,12 +34,7 @@ from archray.trainables.spaces import get_space
 from archray.trainables.spaces.darts import NODES
 from archray.trainables.spaces.genotypes import CELLS
 from archray.trainables.supernets.networks import Supernet, build_supernet, copy_weights
-from archray.trainables.tune.nasi_trainable import (
-    NASIAgreementTrainable,
-    NASIScorer,
-    NASITrainable,
-    mini_batches,
-)
+from archray.trainables.tune.nasi_trainable import NASIAgreementTrainable, NASIScorer, NASITrainable, mini_batches
 from archray.trainables.tune.settings import NASISettings
 
 TINY = NetworkSettings(channels=4, cells=1)

@@ -7,12 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from archray.trainables.proxies.layers import (
-    PairwiseBatchNorm,
-    norm_backward,
-    norm_statistics,
-    pairwise_sums,
-)
+from archray.trainables.proxies.layers import PairwiseBatchNorm, norm_backward, norm_statistics, pairwise_sums
 
 CHANNELS_LAST = torch.channels_last  # (m, H, W, C) in memory
 

@@ -21,13 +21,7 @@ from archray.trainables.data import Dataset, DataSettings, Split, load_images
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.supernets import SupernetTrainer, SupernetTrainingSettings, build_mixing, score_architectures
 from archray.trainables.supernets.controllers import CandidatePaths
-from archray.trainables.supernets.mixing import (
-    Lesson,
-    Mixture,
-    as_leaves,
-    mixture_gradient,
-    unrolled_gradient,
-)
+from archray.trainables.supernets.mixing import Lesson, Mixture, as_leaves, mixture_gradient, unrolled_gradient
 from archray.trainables.supernets.networks import MixtureWeights, Supernet, build_supernet, copy_weights
 from archray.trainables.supernets.optimizers import entropic_step
 from archray.trainables.supernets.relaxations import ArchitectureParameters, WholeMixture

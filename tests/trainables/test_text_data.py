@@ -25,14 +25,7 @@ from archray.trainables.data import (
 )
 from archray.trainables.data import docstrings as source
 from archray.trainables.data.data_cache import cache_folder, cached_json
-from archray.trainables.data.docstrings import (
-    ALIASES,
-    NAMES,
-    docstrings_of,
-    masker,
-    module_names,
-    package_folder,
-)
+from archray.trainables.data.docstrings import ALIASES, NAMES, docstrings_of, masker, module_names, package_folder
 from archray.trainables.data.load import read_data
 
 ALL = DataSettings(name="docstrings")

@@ -13,12 +13,7 @@ from archray.errors import InvalidInput
 from archray.trainables.supernets.mixing import Lesson, Mixing, Mixture
 from archray.trainables.supernets.networks import MixtureWeights, Supernet, discretise
 from archray.trainables.supernets.networks.supernet import one_hot
-from archray.trainables.supernets.settings import (
-    Domain,
-    GumbelSettings,
-    OptimizerSettings,
-    SupernetTrainingSettings,
-)
+from archray.trainables.supernets.settings import Domain, GumbelSettings, OptimizerSettings, SupernetTrainingSettings
 
 LOGIT_SCALE = 1e-3  # DARTS and GDAS start from logits of this standard deviation: nearly uniform, no two alike
 

@@ -16,11 +16,7 @@ from archray.trainables.nets import count_parameters
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets import PosteriorTrainer, SupernetTrainer, build_mixing
 from archray.trainables.supernets.controllers import CandidatePaths
-from archray.trainables.supernets.elastic import (
-    SandwichTrainer,
-    build_sliced,
-    sliced_class,
-)
+from archray.trainables.supernets.elastic import SandwichTrainer, build_sliced, sliced_class
 from archray.trainables.supernets.evaluation import feasible_architecture, path_cost
 from archray.trainables.supernets.mixing import Mixing
 from archray.trainables.supernets.posterior import VariationalPosterior

@@ -19,12 +19,7 @@ from archray.platform.engine.run_costs import searched_space
 from archray.platform.engine.stage import Context, WorkStage
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
-from archray.platform.methods.ensembles.config import (
-    EvolvedNESConfig,
-    NESConfig,
-    OneArchitectureConfig,
-    PooledConfig,
-)
+from archray.platform.methods.ensembles.config import EvolvedNESConfig, NESConfig, OneArchitectureConfig, PooledConfig
 from archray.platform.methods.stages import ACCURACY, training_plan, trainings
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import DONE, FOUND, TRIALS

@@ -54,16 +54,7 @@ from archray.platform.report.figures import (
     tell_line,
     tell_points,
 )
-from archray.platform.report.section import (
-    Column,
-    Section,
-    flags,
-    folded,
-    numbers,
-    numeric,
-    paragraphs,
-    table,
-)
+from archray.platform.report.section import Column, Section, flags, folded, numbers, numeric, paragraphs, table
 from archray.platform.report.statistics import spearman
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import ROUNDS

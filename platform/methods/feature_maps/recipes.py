@@ -26,13 +26,7 @@ from archray.platform.methods.feature_maps.config import (
     RandomMapsConfig,
     SuccessiveHalvingConfig,
 )
-from archray.platform.methods.feature_maps.report import (
-    HEADLINES,
-    SECTIONS,
-    headline,
-    listings,
-    measured_maps,
-)
+from archray.platform.methods.feature_maps.report import HEADLINES, SECTIONS, headline, listings, measured_maps
 from archray.platform.methods.feature_maps.stages import (
     CORRELATION_STAGE,
     FINAL_SOLVE_STAGE,

@@ -67,16 +67,7 @@ from archray.platform.report.run_sections import (
     over_repeats,
     tested,
 )
-from archray.platform.report.section import (
-    Column,
-    Section,
-    flags,
-    names_section,
-    numbers,
-    numeric,
-    paragraphs,
-    table,
-)
+from archray.platform.report.section import Column, Section, flags, names_section, numbers, numeric, paragraphs, table
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import ROUNDS, TRIALS
 from archray.platform.run.run import Run

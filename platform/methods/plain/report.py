@@ -29,13 +29,7 @@ from archray.platform.report.figures import (
     tell_points,
 )
 from archray.platform.report.page import Card, Headline
-from archray.platform.report.run_sections import (
-    Measured,
-    Tables,
-    accuracy_cards,
-    headline_cards,
-    measured_networks,
-)
+from archray.platform.report.run_sections import Measured, Tables, accuracy_cards, headline_cards, measured_networks
 from archray.platform.report.section import (
     Column,
     Section,
