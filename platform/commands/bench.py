@@ -16,7 +16,7 @@ import archray
 from archray.errors import InvalidInput
 
 RUN = "run"
-HELP = """Compare methods on a table of results, where a look-up stands for a training.
+HELP = """Compare methods on a table of results, where a lookup replaces a training run.
 
 \b
   archray bench import nasbench201.csv.gz --out nb201.parquet
@@ -33,7 +33,9 @@ File = Annotated[str, typer.Argument(metavar="FILE", help="A CSV (also .csv.gz) 
 Where = Annotated[
     list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Only rows with this value, e.g. task=jigsaw.")
 ]
-Objective = Annotated[str | None, typer.Option(metavar="COLUMN", help="What a search is told.", rich_help_panel=TABLES)]
+Objective = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column that a search optimizes.", rich_help_panel=TABLES)
+]
 Result = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="What a search is judged by.", rich_help_panel=TABLES)
 ]
@@ -108,7 +110,7 @@ def run(
     """Run methods on a table with many seeds, beside random search, the largest first and each metric first.
 
     Writes summary.csv, searches.csv, differences.csv, bench.md and bench.html (tables, regret over the budget).
-    Interrupted or killed, the same command goes on.
+    After an interruption or a kill, the same command resumes.
     """
     # pandas, and settings: `archray --help` does without them, and so in the other commands here
     from archray.cluster.settings import ClusterSettings

@@ -29,7 +29,7 @@ def resume(
     final_members: Annotated[
         str | None, typer.Option(metavar="N|all", help="Members of the set that have the final training.")
     ] = None,
-    random: Annotated[int | None, typer.Option(help="Random architectures trained beside the found one.")] = None,
+    random: Annotated[int | None, typer.Option(help="Number of random architectures trained for comparison.")] = None,
     correlation: Annotated[int | None, typer.Option(help="Feature maps of the correlation of halving.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Also if another version of archray or Ray made it.")] = False,
     trust: Trust = False,
@@ -96,7 +96,7 @@ def _echo_json(value: Any) -> None:
 
 
 def report(run: RunFolder, trust: Trust = False) -> None:
-    """Write the report of a run anew."""
+    """Rewrite the report of a run."""
     typer.echo(archray.report(run, trust=trust))
 
 
@@ -118,7 +118,7 @@ def list_(
         str, typer.Argument(metavar="spaces|architectures|datasets|proxies|methods|studies", help="Which.")
     ],
 ) -> None:
-    """List what there is to search, train on, score with, search by, and explain by."""
+    """List spaces, architectures, data sets, proxies, methods or studies."""
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, description in archray.list_names(kind).items():
         table.add_row(name, description)

@@ -34,7 +34,9 @@ OURS = ("ray.tune", "ray.train", "ray.air", "archray")  # modules of the objects
 PICKLED = "CLOUDPICKLE_FALLBACK"  # the `_type` of what Tune's JSON holds as a pickle, in hexadecimal
 
 
-def mended(files: Mapping[str, bytes], events: Sequence[Event], folder: Folder) -> tuple[dict[str, bytes], list[Event]]:
+def relocate(
+    files: Mapping[str, bytes], events: Sequence[Event], folder: Folder
+) -> tuple[dict[str, bytes], list[Event]]:
     """State files and journal of the Tune run that is now in `folder`; as they are, where it was there before.
 
     files: by name, pickles and JSON, one with the trials among them. Only what lies in the run is said to have moved.
@@ -46,11 +48,11 @@ def mended(files: Mapping[str, bytes], events: Sequence[Event], folder: Folder) 
     # In a path of its own, after a URI's scheme, or after a word such as `arrays:`; not in the middle of another path.
     pattern = re.compile(rf"((?<=://)|(?<![\w./-])){re.escape(old)}(?=/|$)")
 
-    def mend(text: str) -> str:
+    def new_path(text: str) -> str:
         return pattern.sub(lambda match: new, text)
 
-    now = {name: _mended_file(state, mend) for name, state in files.items()}
-    return now, [[trial_id, *_mended_trial(saved, mend)] for trial_id, *saved in events]
+    now = {name: _relocate_file(state, new_path) for name, state in files.items()}
+    return now, [[trial_id, *_relocate_trial(saved, new_path)] for trial_id, *saved in events]
 
 
 def _place_of(state: bytes) -> str | None:
@@ -68,44 +70,44 @@ def _run_of(path: str) -> str:
     return parent if name.startswith(REPEAT) else run
 
 
-def _mended_file(state: bytes, mend: Callable[[str], str]) -> bytes:
+def _relocate_file(state: bytes, new_path: Callable[[str], str]) -> bytes:
     try:
         whole = json.loads(state)
     except ValueError:
-        return cloudpickle.dumps(_mended(cloudpickle.loads(state), mend, {}))
+        return cloudpickle.dumps(_relocate(cloudpickle.loads(state), new_path, {}))
     if "trial_data" in whole:
-        whole["trial_data"] = [_mended_trial(saved, mend) for saved in whole["trial_data"]]
+        whole["trial_data"] = [_relocate_trial(saved, new_path) for saved in whole["trial_data"]]
         return json.dumps(whole).encode()
-    return json.dumps(_mended(whole, mend, {})).encode()
+    return json.dumps(_relocate(whole, new_path, {})).encode()
 
 
-def _mended_trial(saved: Sequence[str], mend: Callable[[str], str]) -> list[str]:
+def _relocate_trial(saved: Sequence[str], new_path: Callable[[str], str]) -> list[str]:
     """The parts of a trial's state, each JSON in itself."""
-    return [json.dumps(_mended(json.loads(part), mend, {})) for part in saved]
+    return [json.dumps(_relocate(json.loads(part), new_path, {})) for part in saved]
 
 
-def _mended(value: Any, mend: Callable[[str], str], seen: dict[int, tuple[Any, Any]]) -> Any:
-    """`value` with its strings mended; objects are changed in place, each once."""
+def _relocate(value: Any, new_path: Callable[[str], str], seen: dict[int, tuple[Any, Any]]) -> Any:
+    """`value` with new paths in its strings. Objects change in place, each once."""
     if isinstance(value, str):
-        return mend(value)
+        return new_path(value)
     if isinstance(value, dict) and value.get("_type") == PICKLED:
-        content = _mended(cloudpickle.loads(bytes.fromhex(value["value"])), mend, seen)
+        content = _relocate(cloudpickle.loads(bytes.fromhex(value["value"])), new_path, seen)
         return {**value, "value": cloudpickle.dumps(content).hex()}
     if id(value) in seen:
         return seen[id(value)][1]
     if isinstance(value, tuple) and type(value) is tuple:
-        entries = tuple(_mended(entry, mend, seen) for entry in value)
+        entries = tuple(_relocate(entry, new_path, seen) for entry in value)
         seen[id(value)] = value, entries  # with the old one, lest another object gets its id
         return entries
     seen[id(value)] = value, value
     if isinstance(value, dict):
         for key, entry in list(value.items()):
-            value[key] = _mended(entry, mend, seen)
+            value[key] = _relocate(entry, new_path, seen)
     elif isinstance(value, list):
-        value[:] = [_mended(entry, mend, seen) for entry in value]
+        value[:] = [_relocate(entry, new_path, seen) for entry in value]
     elif not isinstance(value, type) and type(value).__module__.startswith(OURS) and hasattr(value, "__dict__"):
         for name, entry in list(vars(value).items()):
-            vars(value)[name] = _mended(entry, mend, seen)
+            vars(value)[name] = _relocate(entry, new_path, seen)
     return value
 
 
@@ -215,7 +217,7 @@ def restore_state(folder: Folder, plan: TrialPlan) -> bool:
                 )
             )
         return False
-    states, events = mended({**states, TUNER: folder.read_bytes(TUNER)}, events, folder)
+    states, events = relocate({**states, TUNER: folder.read_bytes(TUNER)}, events, folder)
     kept = _reopened(brought_up(states, events, plan), folder, errors=plan.searcher is None)
     for name in folder.files():
         if name.startswith(STATE_FILES) and name not in kept:
