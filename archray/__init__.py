@@ -4,8 +4,6 @@ What docstrings cite is in the repository: papers ("Liu et al. 2019") in docs/re
 their letter ("note P1") in docs/notes.md.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Each takes a run's folder, an `archray.RunResult` or a run, and gives a matplotl
 They are loaded when first used: `import archray.plots` imports neither matplotlib nor Ray.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

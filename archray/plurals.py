@@ -1,7 +1,5 @@
 """Counts in words: `1 trial`, `8 trials`. What every printed count of things goes through: terminal, page and error."""
 
-from __future__ import annotations
-
 
 def count(number: float, one: str, many: str | None = None) -> str:
     """`1 trial`, `8 trials`, `15 625 architectures`, `0.5 GPUs`. many: where it is not `one` with an s."""

@@ -1,7 +1,5 @@
 """Things of the user's, and of archray's, by reference: `module:attribute` or `path.py:attribute`."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

@@ -3,8 +3,6 @@
 Pure functions over NumPy's `SeedSequence`, which makes streams of different words independent.
 """
 
-from __future__ import annotations
-
 import zlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The bases of settings: frozen, unknown keys refused; and those whose `name` says which class they are of."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self, get_args
 

@@ -1,7 +1,5 @@
 """One function mapped over many items by stateful actors: chunks, results as they come, dead actors replaced."""
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

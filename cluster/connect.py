@@ -1,7 +1,5 @@
 """Starting or joining Ray, with archray and the user's files importable in every worker."""
 
-from __future__ import annotations
-
 import getpass
 import logging
 import os

@@ -1,7 +1,5 @@
 """A Ray that listens on 127.0.0.1 alone: its servers, workers, agents and metrics, not only its dashboard."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The actor's side of `actor_map`."""
 
-from __future__ import annotations
-
 import os
 import time
 import traceback

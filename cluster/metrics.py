@@ -4,8 +4,6 @@ A node's metrics port, which Prometheus reads, serves them as `ray_archray_...`.
 and the stage, and of trials the state: none that grows with the number of trials.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

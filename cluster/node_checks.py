@@ -1,7 +1,5 @@
 """What every node of a cluster must have before the first trial: our versions, the run's folder, and the data."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

@@ -1,7 +1,5 @@
 """Changes of Ray for the length of a block, in threads that overlap, and the error for a Ray that they do not fit."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Iterator

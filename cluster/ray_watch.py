@@ -5,8 +5,6 @@ process after 60 s, where no signal handler runs. So a thread asks both whether 
 gets a KeyboardInterrupt that says why. If it has not ended some seconds later, this module ends the process.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import signal
@@ -39,6 +37,8 @@ INTERRUPTED = 130  # the exit code after Ctrl-C
 SAVED = "what was finished is saved"
 
 RAYLET_DIED = "Raylet is terminated."  # as Ray's own message begins, and the last lines of the raylet's log
+
+AUTOSCALER_FAILED = "The autoscaler failed with the following error:"  # as Ray 2.60's monitor begins
 
 LastWords = Callable[[str], object]
 
@@ -133,8 +133,14 @@ def interruptible(last_words: LastWords | None = None) -> Iterator[None]:
 
 
 def hidden_raylet_death() -> AbstractContextManager[None]:
-    """Keeps Ray's message about a dead raylet off the terminal, with the 20 log lines that follow it."""
-    return hidden_lines(lambda line: line.startswith(RAYLET_DIED))
+    """Keeps Ray's messages about processes of Ray that ended off the terminal: archray reports them in one line.
+
+    They are about a dead raylet, with the 20 log lines that follow it, and about an autoscaler that received the SIGTERM
+    that the driver received too.
+    """
+    return hidden_lines(
+        lambda line: line.startswith(RAYLET_DIED) or (_DRIVER.terminated and line.startswith(AUTOSCALER_FAILED))
+    )
 
 
 @contextmanager

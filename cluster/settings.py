@@ -1,7 +1,5 @@
 """Settings of the cluster and of a trial's resources, and how many trials the cluster holds."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import os
@@ -141,7 +139,7 @@ class ResourceSettings(Settings):
         return value
 
     @model_validator(mode="after")
-    def _one_share_of_gpus(self) -> ResourceSettings:
+    def _one_share_of_gpus(self) -> "ResourceSettings":
         if self.trials_per_gpu is not None and self.gpus_per_trial is not None:
             raise InvalidInput(
                 f"trials_per_gpu={self.trials_per_gpu} and gpus_per_trial={self.gpus_per_trial:g} both say how a card "
@@ -150,7 +148,7 @@ class ResourceSettings(Settings):
         return self
 
     @model_validator(mode="after")
-    def _explicit_if_autoscaling(self) -> ResourceSettings:
+    def _explicit_if_autoscaling(self) -> "ResourceSettings":
         shared = self.gpus_per_trial is not None or isinstance(self.trials_per_gpu, int)
         if self.autoscales and (self.max_concurrent is None or not shared):
             raise InvalidInput(

@@ -6,8 +6,6 @@ like, and every stage of a run has new workers. Ray starts workers with what the
 is forked runs Ray's own worker program, from its first line.
 """
 
-from __future__ import annotations
-
 import marshal
 import os
 import socket

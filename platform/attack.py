@@ -1,7 +1,5 @@
 """A finished ensemble under attack: `archray.attack`. Shu 2022, section 5.3.6."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any

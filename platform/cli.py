@@ -1,7 +1,5 @@
 """The `archray` command. Every command calls `archray`'s function of that name; `submit` sends one as a job."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

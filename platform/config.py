@@ -1,7 +1,5 @@
 """The configuration of a run: the options all methods share, layers of options, flags, the meaning of each key."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import json
@@ -71,7 +69,7 @@ class SearchConfig(Settings):
     def check(self) -> None:
         """What the types do not say; called before Ray starts. Raises: ArchrayError."""
 
-    def check_extends(self, before: SearchConfig) -> None:
+    def check_extends(self, before: "SearchConfig") -> None:
         """Whether a run with the configuration `before` can go on with this one. Raises: InvalidInput."""
 
 

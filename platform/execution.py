@@ -1,7 +1,5 @@
 """The work of a run: its stages in order, or its repeats, whole runs in `repeat-00`, `repeat-01`, ...; its report."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The figures of `archray.plots`: functions of a run's folder, of several runs, or of a bench."""
 
-from __future__ import annotations
-
 import os
 import pkgutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a run's model, or an exported one, makes of images: files, folders, arrays or tensors."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ Terminal, report, JSON and tables take keys and labels from here. Accuracies are
 two decimals where they are shown; there is no error beside them. A spread is the standard deviation (n - 1), with n.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Mapping
@@ -56,7 +54,7 @@ class Quantity:
         number = as_float(value)
         return MISSING if math.isnan(number) else signed(f"{number * self.factor:,.{self.digits}f}")
 
-    def spread(self, values: Iterable[float] | Spread | None) -> str:
+    def spread(self, values: "Iterable[float] | Spread | None") -> str:
         """`mean ± standard deviation unit`; the mean alone of one value. NaN are left out."""
         spread = values if isinstance(values, Spread) else Spread.of(() if values is None else values)
         if spread is None:
@@ -82,7 +80,7 @@ class Spread:
     each: str = "value"
 
     @classmethod
-    def of(cls, values: Iterable[object], each: str = "value") -> Spread | None:
+    def of(cls, values: Iterable[object], each: str = "value") -> "Spread | None":
         """Of the finite ones; None where there is none."""
         finite = [number for number in map(as_float, values) if not math.isnan(number)]
         if not finite:
@@ -91,7 +89,7 @@ class Spread:
         return cls(statistics.fmean(finite), deviation, len(finite), each)
 
     @classmethod
-    def read(cls, document: Mapping[str, Any], key: str) -> Spread | None:
+    def read(cls, document: Mapping[str, Any], key: str) -> "Spread | None":
         """What `entries` wrote under `key`; None where that is not there."""
         if document.get(key) is None:
             return None

@@ -1,7 +1,5 @@
 """Runs in the terminal: `archray.show`, `archray.runs`. Imports neither Ray, torch nor pandas."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """`archray.watch`: a run that is on, from any process or machine that reads its folder. It writes nothing."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """What several searchers take: options, a metric, whole numbers, arrays, a space."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property

@@ -4,8 +4,6 @@ Suggestion k is a function of the run's seed and of the results of suggestions 1
 a run is the same whatever order its trials finish in, and a resumed run equals an undisturbed one.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import time

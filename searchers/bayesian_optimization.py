@@ -1,7 +1,5 @@
 """Bayesian optimization: the next point by scikit-optimize, and values as normal scores of their ranks."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 

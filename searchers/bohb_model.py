@@ -12,8 +12,6 @@ Where this is not hpbandster 0.7.4 as it comes, because its densities do not fit
 - It draws from NumPy's global generator, which is given back as it was.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import threading
@@ -61,7 +59,7 @@ class DecisionDensity:
     sizes: IntArray
 
     @classmethod
-    def of(cls, data: FloatArray, sizes: IntArray) -> DecisionDensity:
+    def of(cls, data: FloatArray, sizes: IntArray) -> "DecisionDensity":
         """The density of (n, D) places of choices."""
         results, decisions = data.shape
         return cls(data, (1 - 1 / sizes) * results ** (-1 / (decisions + 4)), sizes)

@@ -1,7 +1,5 @@
 """BOHB: suggestions from the densities of good and bad configs, at the largest budget. Falkner et al. 2018."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Spaces to draw configs from: archray's, a list of names, a dict of Tune domains, or an object of the user's."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

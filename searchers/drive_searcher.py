@@ -1,7 +1,5 @@
 """Run a Tune searcher in this process: `drive` for evaluations too cheap for a trial each, `replay` after a restore."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A Tune scheduler that drops the worst trials once, when all have come as far. GAEA, Li et al. 2021, App. C.1.3."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A metric that is to be large, but not beyond a bound: the exterior penalty of NASI. Shu 2022, Eq. 6.8 and 6.14."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Successive halving with weight sharing: one solve scores all candidates. Khodak 2020, Algorithm 1; fast, app. B.1."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

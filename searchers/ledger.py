@@ -1,7 +1,5 @@
 """The book of a search: trials suggested and evaluations handed over, by number and by Tune's trial id; its file."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -85,7 +83,7 @@ class TuneTrial:
     last_result: dict[str, Any]
 
     @classmethod
-    def read(cls, description: str, progress: str) -> TuneTrial:
+    def read(cls, description: str, progress: str) -> "TuneTrial":
         """The trial whose state is saved in these two parts."""
         trial = Trial.from_json_state(description, stub=True)
         trial.restore_run_metadata(progress)

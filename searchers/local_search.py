@@ -1,7 +1,5 @@
 """Local search. White et al. 2021 (Exploring the Loss Landscape in Neural Architecture Search), Algorithm 1."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Unpack
 

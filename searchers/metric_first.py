@@ -1,7 +1,5 @@
 """The pool in the order of one of its columns: what a search with one training-free metric, or by size, comes to."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path

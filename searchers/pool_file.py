@@ -1,7 +1,5 @@
 """A table of architectures on disk: held by path and checksum, never a part of a searcher's saved state."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections.abc import Sequence
@@ -32,7 +30,7 @@ class PoolFile:
     checksum: str
 
     @classmethod
-    def of(cls, location: str | Path) -> PoolFile:
+    def of(cls, location: str | Path) -> "PoolFile":
         """Raises: InvalidPool if there is no such file."""
         text = str(location)
         if "://" not in text:

@@ -1,7 +1,5 @@
 """REINFORCE over architectures. Williams 1992; Zoph and Le 2017; as Dong and Yang 2020 (NAS-Bench-201) do it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,7 +35,7 @@ class Policy:
     _moments: tuple[FloatArray, FloatArray] = field(default=(np.zeros(0), np.zeros(0)), repr=False)
 
     @classmethod
-    def uniform(cls, sizes: Sequence[int], **options: float) -> Policy:
+    def uniform(cls, sizes: Sequence[int], **options: float) -> "Policy":
         """Every choice as likely as any other. sizes: (D,) numbers of choices."""
         exists = np.arange(max(sizes)) < np.asarray(sizes)[:, None]  # (D, C)
         return cls(np.where(exists, 0.0, -np.inf), **options)  # type: ignore[arg-type]  # all are numbers

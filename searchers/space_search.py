@@ -1,7 +1,5 @@
 """Base classes of the searchers over a space, and of those over categorical decisions; random search."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Unpack

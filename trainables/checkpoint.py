@@ -1,7 +1,5 @@
 """Tensors and plain data as files, written whole or not at all, read without running any code."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import textwrap

@@ -4,8 +4,6 @@ What torch.distributed does not know: batches are divided, and not the data set,
 same however many workers there are.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 

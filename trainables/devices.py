@@ -1,7 +1,5 @@
 """The device that work runs on, its random generators, and what it says when its memory runs out."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 from collections.abc import Iterator

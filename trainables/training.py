@@ -3,8 +3,6 @@
 Pure loops over tensors that lie on one device. They know nothing of Ray, of files or of search spaces.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping

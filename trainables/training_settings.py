@@ -1,7 +1,5 @@
 """How a network, or a supernet's weights, are trained by SGD; importable without torch."""
 
-from __future__ import annotations
-
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -87,7 +85,7 @@ class TrainingSettings(SGDSettings):
     sync_batch_norm: bool = True
 
     @model_validator(mode="after")
-    def _cycles_have_epochs(self) -> TrainingSettings:
+    def _cycles_have_epochs(self) -> "TrainingSettings":
         if self.cycles > self.epochs:
             raise ValueError(
                 f"expected at most as many cycles as epochs, {self.epochs}, got {self.cycles}; lower cycles"

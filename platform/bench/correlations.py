@@ -3,8 +3,6 @@
 `archray.bench_proxies` prints and writes them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The folder of a bench: the question, the table it is asked of, and the answers as they come."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,7 +51,7 @@ class Question:
         }
 
     @classmethod
-    def read(cls, folder: Folder) -> Question:
+    def read(cls, folder: Folder) -> "Question":
         """Raises: RunFolderError if the folder holds no bench."""
         if not folder.exists(QUESTION):
             raise RunFolderError(f"{folder} holds no bench")

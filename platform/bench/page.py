@@ -1,7 +1,5 @@
 """A bench in words and figures: tables for the terminal and Markdown, and a self-contained page."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal

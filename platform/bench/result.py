@@ -1,7 +1,5 @@
 """What a bench came to: what each search found, in the mean over seeds, and in differences by seed."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,7 +35,7 @@ class BenchResult:
     trials: pd.DataFrame
 
     @classmethod
-    def read(cls, place: str | os.PathLike[str] | Folder) -> BenchResult:
+    def read(cls, place: str | os.PathLike[str] | Folder) -> "BenchResult":
         """Raises: RunFolderError for a folder without a bench, or with one that has not ended."""
         folder = place if isinstance(place, Folder) else Folder(place)
         question = Question.read(folder)

@@ -1,7 +1,5 @@
 """A bench from the question to its tables: `archray.bench`."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """`archray bench info`: what a table of trained architectures holds, and which searches it can serve."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

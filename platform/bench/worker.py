@@ -1,7 +1,5 @@
 """What a task of a bench does: one row's searches with some seeds, trial by trial, answered from the table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The command `archray attack`: a finished ensemble, one member attacked at a time."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Annotated, Any
 

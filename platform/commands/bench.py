@@ -1,7 +1,5 @@
 """`archray bench`: methods and metrics on a table of results; `import` and `info` for these tables."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The commands `archray export` and `archray predict`: a run's model as files, and what it makes of images."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated
 

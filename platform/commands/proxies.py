@@ -1,7 +1,5 @@
 """`archray proxies`: the command around the function of that name."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """The commands around runs that exist: resume, show, runs, watch, report, compare; and `archray list`."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """`archray search METHOD`, `understand STUDY`, `config NAME`: a command for each method, with its own options."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import shlex

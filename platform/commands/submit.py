@@ -1,7 +1,5 @@
 """`archray submit`: a command of archray's as a job on a Ray cluster, from any machine that reaches its dashboard."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

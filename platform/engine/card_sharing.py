@@ -1,7 +1,5 @@
 """How many trials share a card where `trials_per_gpu` is auto: measured as a stage begins, and kept with it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any

@@ -1,7 +1,5 @@
 """A disk that is full, and a checkpoint that cannot be read: the run stops with a sentence, or goes on without it."""
 
-from __future__ import annotations
-
 import errno
 import logging
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ oneDNN, an extension of the user's) can abort the whole process. Ray has a long 
 in the log of the worker, whose end is kept beside.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

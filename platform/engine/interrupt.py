@@ -4,8 +4,6 @@ In a Tune run that is the next checkpoint of every trial; Tune's own handler dro
 What ends at once continues from what was saved, as after a kill.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

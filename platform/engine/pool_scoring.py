@@ -1,7 +1,5 @@
 """The pool: architectures scored over the cluster, as a table, in shards. Shu 2022, Alg. 7.1, line 1."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Which architectures are scored without training. Shu 2022, Alg. 7.1, line 1."""
 
-from __future__ import annotations
-
 import numpy as np
 from pydantic import Field, field_validator
 

@@ -1,7 +1,5 @@
 """What the terminal shows of a Tune run and of the scoring of a pool: a bar, and lines of what has ended."""
 
-from __future__ import annotations
-
 import math
 import time
 from typing import Any
@@ -133,7 +131,7 @@ class ScoringProgress:
         self._bar = _bar(console)
         self._task = self._bar.add_task("scoring", total=total, completed=done, state="")
 
-    def __enter__(self) -> ScoringProgress:
+    def __enter__(self) -> "ScoringProgress":
         if self._done:
             self._console.print(f"    {self._done} of {count(self._total, self._unit)} were scored before")
         self._bar.start()

@@ -5,8 +5,6 @@ they stand in the rows of the trials that failed, under their ids, and the searc
 (`best()`, what an extended search goes on from) is told them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

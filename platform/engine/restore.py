@@ -4,8 +4,6 @@ Tune's state holds the path of the run in the storage of trials and of their gen
 pool, warm-start weights) and in the pickled searcher.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile

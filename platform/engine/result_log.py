@@ -6,8 +6,6 @@ These callbacks write through `Folder`: whole files, or a line at the end of one
 callbacks, and a run may be moved. What they write for a trial does not grow with the number of trials.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """What a run's folder says of it while it is on and afterwards: `summary.json`, written as stages begin and end."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress

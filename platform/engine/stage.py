@@ -1,7 +1,5 @@
 """Stages: what a method is made of, done one after another, each reading what the one before wrote."""
 
-from __future__ import annotations
-
 import sys
 import time
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """The planned trials of one Tune run, their names, and the arguments that Tune receives."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

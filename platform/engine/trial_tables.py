@@ -1,7 +1,5 @@
 """The trials of a Tune run as tables: a row a trial, a row an epoch of each, and why some failed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

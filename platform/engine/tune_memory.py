@@ -4,8 +4,6 @@ Tune holds every trial until the driver ends. Here a finished trial keeps its re
 attributes of Tune are used here and in `result_log`, as Ray 2.60 has them; a `ResultGrid` returns the same values.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 import zlib

@@ -1,7 +1,5 @@
 """A stage that is one Tune run: begun, or restored where it was left, and read back."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The methods and studies by name, each with a summary and where it is. One is imported when it is chosen."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from os import PathLike
 from typing import Any

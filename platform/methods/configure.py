@@ -1,7 +1,5 @@
 """From a method's name, a preset, a file and flags to the configuration of a run, checked before Ray starts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a method or a study does: its stages, what it shows; the last stage of every run, which writes that."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar

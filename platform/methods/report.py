@@ -3,8 +3,6 @@
 The bounds are those of Shu 2022, Theorem 7.2, Corollaries 7.1 and 7.2 and Eq. 7.6.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Stages that families share: a scored pool, final trainings, random architectures, plans of short trainings."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from operator import itemgetter

@@ -1,7 +1,5 @@
 """A run's trained model as a folder that leaves the house: the formats asked for, `model.json`, a loader, a README."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

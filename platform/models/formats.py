@@ -1,7 +1,5 @@
 """The formats of an export: the files that each writes, how they are loaded, and their model to predict with."""
 
-from __future__ import annotations
-
 import io
 import runpy
 from abc import ABC, abstractmethod

@@ -3,8 +3,6 @@
 The description beside the files says what kind it is.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """The text of `network.py`: the classes of a model, copied from archray with all that they use, and `build()`."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

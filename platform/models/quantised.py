@@ -1,7 +1,5 @@
 """An int8 ONNX graph by ONNX Runtime's static quantisation, and the accuracy that it costs."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from pathlib import Path

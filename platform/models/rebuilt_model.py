@@ -3,8 +3,6 @@
 `load_model.py` of an export imports this file by its name.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

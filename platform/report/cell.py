@@ -1,7 +1,5 @@
 """The found architecture: a cell's graph where decisions are edges, else the table of its decisions."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
@@ -47,7 +45,7 @@ Place = Callable[[float, float], complex]  # a node, which may lie between two, 
 _LABEL_CHARACTERS = 16  # longer names of operations are cut in the drawing; the table beside it has them whole
 
 
-def cell_drawing(edges: Sequence[Edge], nodes: int | Sequence[str]) -> str:
+def cell_drawing(edges: "Sequence[Edge]", nodes: int | Sequence[str]) -> str:
     """The cell's graph from left to right, and from top to bottom for a narrow screen: its labels stay readable.
 
     nodes: how many, the first being the input and the last the output; or the name of each.
@@ -59,7 +57,7 @@ def cell_drawing(edges: Sequence[Edge], nodes: int | Sequence[str]) -> str:
     )
 
 
-def cell_legend(cells: Sequence[Sequence[Edge]], nodes: int) -> str:
+def cell_legend(cells: "Sequence[Sequence[Edge]]", nodes: int) -> str:
     """What the colours and dashes of the cells' edges and nodes are; HTML. nodes: of each."""
     edges = [edge for cell in cells for edge in cell]
     named = {edge.operation: edge.colour for edge in sorted(edges, key=lambda edge: edge.colour or COLOURS + 1)}
@@ -79,7 +77,7 @@ def cell_legend(cells: Sequence[Sequence[Edge]], nodes: int) -> str:
     return f'<ul class="legend" aria-label="What the cell\'s colours and dashes mean">{items}</ul>' if items else ""
 
 
-def idle_nodes(edges: Sequence[Edge], nodes: int) -> set[int]:
+def idle_nodes(edges: "Sequence[Edge]", nodes: int) -> set[int]:
     """The nodes that no edge meets."""
     return set(range(nodes)) - {node for edge in edges for node in (edge.start, edge.end)}
 

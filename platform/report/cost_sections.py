@@ -1,7 +1,5 @@
 """What the networks of a run cost, whether they meet its bounds, and how far looked-up latencies are off."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -79,7 +77,7 @@ class _Costs:
     random: pd.Series
 
     @classmethod
-    def of(cls, run: Run[Any]) -> _Costs | None:
+    def of(cls, run: Run[Any]) -> "_Costs | None":
         """None of a run that looks at no costs, or has trained nothing that has them yet."""
         asked = list(dict.fromkeys(map(cost_column, getattr(run.config, "cost_names", ()))))
         tables = {stage: run.table(stage, TRIALS) for stage in _STAGES} if asked else {}

@@ -3,8 +3,6 @@
 A family names what it trains and how it marks what was found, once for its figure and its section.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -5,8 +5,6 @@ colours of a light page; in the SVG each of these becomes a CSS variable, so one
 dark page. Nothing of matplotlib's global state is touched beyond the call.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import re

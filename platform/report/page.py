@@ -1,7 +1,5 @@
 """The page of a report: its header, its sections, style and script in one file without a request."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

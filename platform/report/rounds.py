@@ -1,7 +1,5 @@
 """The rounds of successive halving: what each kept, dropped and eliminated. Khodak et al. 2020, Algorithm 1."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sections of every report: accuracies against random architectures, repeats, failures, and the manifest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A section of the page, and the pieces of HTML that sections are built of. All text is escaped here."""
 
-from __future__ import annotations
-
 import html
 import math
 import re

@@ -1,7 +1,5 @@
 """Runs side by side: what each found, how good it is and what it cost, as a table and a figure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

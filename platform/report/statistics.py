@@ -4,8 +4,6 @@ The intervals of `rank_agreement` are Fisher's, with the standard errors of arct
 al. 1957 and of Bonett and Wright 2000.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

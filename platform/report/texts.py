@@ -1,7 +1,5 @@
 """Texts of reports that are longer than a sentence: macros of the Jinja2 template `texts.jinja` of a package."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import cache

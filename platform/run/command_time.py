@@ -1,7 +1,5 @@
 """The start of the `archray` command, from which run times count. `archray --help` imports it, so it imports little."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

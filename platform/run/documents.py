@@ -1,7 +1,5 @@
 """What the JSON files of a run hold, as `Folder.read_json` checks them: a run may be damaged, or a stranger's."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """One writer at a time: the lock of a folder, which its holder renews, so that others see whether it still works."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

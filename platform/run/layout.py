@@ -1,7 +1,5 @@
 """The names of what lies in the folder of a run, and of where runs lie."""
 
-from __future__ import annotations
-
 import shlex
 
 RUNS = "archray-runs"  # where `search` puts runs that are given no folder

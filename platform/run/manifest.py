@@ -1,7 +1,5 @@
 """What a run was made with: versions, hardware, the commit of archray."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

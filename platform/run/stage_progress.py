@@ -4,8 +4,6 @@ Of a Tune run `plan.json`, a file in `started/` and `results/` a trial, and Tune
 `scoring.json`. Times are those of the run's machines, whose clock need not be the reader's.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence

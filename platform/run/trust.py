@@ -4,8 +4,6 @@ The signature is an HMAC-SHA256 of what the folder may execute. It stays valid w
 a stranger cannot make it without the key, which only this user can read.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

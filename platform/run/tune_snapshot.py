@@ -6,8 +6,6 @@ snapshot is none of its own. A line of the journal is a step of Tune's, with the
 happened; the searcher's state follows from them, see `state_replay`.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import time

@@ -1,7 +1,5 @@
 """HNAS: Bayesian optimisation of (mu, nu). Shu 2022, ch. 7, Alg. 7.1, Eq. 7.7."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The training-free objective kappa/M + mu F(M^2 - nu) over a pool, and the square of (mu, nu). Shu 2022, Eq. 7.7."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

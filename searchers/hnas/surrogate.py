@@ -5,8 +5,6 @@ This one is over the rows of the pool, by where they stand in M and in kappa, so
 that selects a row like it. Its parameters are fixed: there is nothing to fit in twenty trainings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The mu and nu of Eq. 7.6 that order given values best, as Tables 7.1 and 7.5 fitted theirs. Shu 2022; note P6."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """NESBS: ensembles of architectures drawn from a posterior. Shu 2022, ch. 5, Algorithms 5.1-5.3."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Unpack

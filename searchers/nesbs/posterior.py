@@ -11,8 +11,6 @@ Blocks of different sizes are padded to the largest, C: padded log-probabilities
 they stay 0.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
@@ -91,12 +89,12 @@ class Posterior:
         """SHA-256 of `to_dict`, hexadecimal."""
         return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()
 
-    def tempered(self, temperature: float) -> Posterior:
+    def tempered(self, temperature: float) -> "Posterior":
         """Eq. 5.6 at tau: log p / tau, normalised. Above 1 it is flatter, below 1 sharper."""
         rows = {name: row / temperature for name, row in self._rows()}
         return Posterior(rows, None if self._held is None else self._held.source, self.encode)
 
-    def uniform(self) -> Posterior:
+    def uniform(self) -> "Posterior":
         """Every possible choice of a decision equally probable."""
         rows = {name: np.where(np.isfinite(row), 0.0, -np.inf) for name, row in self._rows()}
         return Posterior(rows, None if self._held is None else self._held.source, self.encode)

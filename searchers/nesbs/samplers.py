@@ -1,7 +1,5 @@
 """Ensemble samplers: Monte Carlo and SVGD with regularized diversity. Shu 2022, Alg. 5.2 and 5.3, Sec. 5.3.4."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
@@ -16,7 +14,7 @@ from archray.searchers.nesbs.posterior import Posterior, first_particles, neares
 from archray.searchers.nesbs.svgd_rd import ITERATIONS, MOMENTUM, STEP, svgd_rd
 from archray.settings import RegisteredSettings
 
-SAMPLERS: Registry[type[EnsembleSampler]] = Registry("sampler")
+SAMPLERS: "Registry[type[EnsembleSampler]]" = Registry("sampler")
 
 
 class TooSharp(InvalidInput):

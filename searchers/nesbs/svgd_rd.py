@@ -16,8 +16,6 @@ This is Eq. B.10; Proposition 5.1 prints the second term of SVGD with the other 
 repels more, delta = -1 not at all, delta < -1 attracts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pareto fronts: dominance and crowding (Deb et al. 2002, section III), and hypervolume (Zitzler and Thiele 1999)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The hypervolume that training a row of a pool is expected to add, with exact costs. Emmerich et al. 2006."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

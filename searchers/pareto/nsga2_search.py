@@ -1,7 +1,5 @@
 """NSGA-II over architectures or Tune domains, renewed with every result. Deb et al. 2002, section III."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Unpack

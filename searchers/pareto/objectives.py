@@ -1,7 +1,5 @@
 """Objectives by name: `validation_accuracy` is to be large, `-latency_ms` small."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """A search for the best results at every cost, over a pool whose costs are known before anything is trained."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path

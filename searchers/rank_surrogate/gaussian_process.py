@@ -5,8 +5,6 @@ V = L^-1 K (t, n) give mean and variance of all n. While results are pending, `p
 covariance of the other rows once, in O(t^3).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A pool with several metrics, and the base of the searchers over one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

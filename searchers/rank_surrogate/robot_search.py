@@ -1,7 +1,5 @@
 """RoBoT: Bayesian optimisation of several training-free metrics' weights. He et al. 2024, Algorithm 1; note H6."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A search over a pool with several metrics that none of them can fool: ranks and codes under one surrogate."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cached_property

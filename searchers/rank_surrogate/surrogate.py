@@ -1,7 +1,5 @@
 """A Gaussian process over architectures, by the ranks of their metrics and by their codes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,7 +49,7 @@ class KernelSetting:
         return np.array([self.offset, self.linear, self.smooth, self.encoding, self.counts])
 
     @property
-    def hypotheses(self) -> tuple[KernelSetting, ...]:
+    def hypotheses(self) -> "tuple[KernelSetting, ...]":
         """What may be so: metrics and codes tell something, or the metrics nothing, or the codes nothing."""
         return self, replace(self, linear=0.0, smooth=0.0, prior=0.0), replace(self, encoding=0.0, counts=0.0)
 

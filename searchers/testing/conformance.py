@@ -1,7 +1,5 @@
 """The conformance suite of searchers, in one process: Tune's interface called as Tune calls it."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

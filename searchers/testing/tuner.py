@@ -1,7 +1,5 @@
 """The conformance suite of searchers through a real `tune.Tuner`, interrupted and restored among others."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Instances (inputs, labels, initial weights) and the conditions of the theorems on them. Roberts et al. 2022."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,7 +35,7 @@ class Pool:
     labels: Tensor | None
 
     @classmethod
-    def load(cls, data: DataSettings, device: torch.device | str = "cpu") -> Pool | None:
+    def load(cls, data: DataSettings, device: torch.device | str = "cpu") -> "Pool | None":
         """All parts of a data set of images as one; None for Gaussian inputs, which are drawn. Raises: as loaders."""
         if data.name == OWN_INPUTS:
             return None
@@ -185,7 +183,7 @@ class SharedRisks:
     distances: Tensor
 
     @classmethod
-    def of(cls, components: Tensor, labels: Tensor, alpha: Tensor) -> SharedRisks:
+    def of(cls, components: Tensor, labels: Tensor, alpha: Tensor) -> "SharedRisks":
         """components: G, (S, n, h). labels: (S, n). alpha: (S, h)."""
         moments = torch.einsum("sni,snj->sij", components, components) / components.shape[1]  # E[G^T G], (S, h, h)
         steps = torch.eye(alpha.shape[-1], dtype=alpha.dtype, device=alpha.device) - without(alpha)  # (S, h, h)
@@ -217,7 +215,7 @@ class Pairs:
     margin: Tensor
 
     @classmethod
-    def of(cls, risks: SharedRisks) -> Pairs:
+    def of(cls, risks: SharedRisks) -> "Pairs":
         rows, columns = risks.discrete.unsqueeze(-1), risks.discrete.unsqueeze(-2)
         apart = columns.sqrt() - rows.sqrt()
         known = risks.distances.isfinite().unsqueeze(-1) & risks.distances.isfinite().unsqueeze(-2)

@@ -1,7 +1,5 @@
 """What is searched and trained to understand activations; importable without torch. Roberts et al. 2022."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator

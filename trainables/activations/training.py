@@ -3,8 +3,6 @@
 Roberts et al. 2022, section 3; GAEA, Li et al. 2021, Eq. 8. Instances are stacked: a step is one computation for all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ The paper writes W in R^(k x d) with x in R^k and applies the transpose; here W 
 free; as in its source, v has k entries +-1/sqrt(k), half of them positive, and is not trained: what is shared is W.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -4,8 +4,6 @@ Beside it what the change does without an attack: to the other members alone (tr
 same size.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 To add an attack, add such a function.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec

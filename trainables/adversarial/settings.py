@@ -5,8 +5,6 @@ FGSM and PGD; here the defaults are those of AutoAttack's paper on CIFAR, 8/255,
 L_inf, and a quarter of it as the step of PGD (Madry et al. 2018).
 """
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from archray.settings import Settings

@@ -1,7 +1,5 @@
 """What an actor does of an attacked run: it holds the ensemble and the images, and attacks a member at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

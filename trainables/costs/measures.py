@@ -3,8 +3,6 @@
 Passes run through a program of torch.export or ONNX Runtime.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

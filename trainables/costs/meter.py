@@ -1,7 +1,5 @@
 """Timing of a space's networks, here or on a device, and the line that makes a latency of a sum of operations."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol

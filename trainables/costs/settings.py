@@ -1,7 +1,5 @@
 """Which costs of networks are looked at, and how a latency is measured."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -42,7 +40,7 @@ class LatencySettings(Settings):
     resources: dict[str, float] | None = None
 
     @model_validator(mode="after")
-    def _one_thread(self) -> LatencySettings:
+    def _one_thread(self) -> "LatencySettings":
         if self.clock == "cpu" and self.threads > 1:
             raise ValueError(f"the clock cpu is of one thread, got threads {self.threads}; choose the clock wall")
         return self

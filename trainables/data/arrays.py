@@ -1,7 +1,5 @@
 """Arrays: a user's own images from Python, kept in one .npz file that every worker can read."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 from typing import Any

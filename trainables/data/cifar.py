@@ -1,7 +1,5 @@
 """CIFAR-10 and CIFAR-100 from the published Python batches, read by torchvision (Krizhevsky 2009)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

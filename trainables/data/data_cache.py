@@ -1,7 +1,5 @@
 """What data sets compute once on a machine, kept in files of the user's cache folder."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

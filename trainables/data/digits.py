@@ -4,8 +4,6 @@ The table is read as `sklearn.datasets.load_digits` reads it. Importing scikit-l
 and every worker a second.
 """
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Docstrings of installed libraries as texts; the label is the library. No download."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import inspect

@@ -1,7 +1,5 @@
 """Gaussian: random images and random labels, for training-free metrics without data (note H5) and for tests."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from archray.trainables.data.raw import Part, RawData

@@ -4,8 +4,6 @@ A letter has a random place, size, rotation, shear and thickness, in front of cl
 sloped background, with noise.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Sequence

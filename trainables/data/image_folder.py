@@ -4,8 +4,6 @@ Either `PATH/{train,val,test}/class/image.png` (val and test may be left out), o
 left out is cut from the training images by seed.
 """
 
-from __future__ import annotations
-
 from itertools import islice
 from pathlib import Path
 from typing import Any

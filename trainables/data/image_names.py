@@ -1,7 +1,5 @@
 """Image stream: a user's own images in class folders, as `image_folder` reads them, of which only names are read."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ For training they are cut at random (Szegedy et al. 2015), for evaluation in the
 What is drawn for an image is a function of (seed, its index) alone: a pass is the same with any number of processes.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

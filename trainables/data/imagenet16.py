@@ -4,8 +4,6 @@ Read from the published pickled batches of Downsampled ImageNet; each is a dict 
 channel by channel, and `labels` in 1..1000.
 """
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """IMDb: 50,000 film reviews, negative or positive (Maas et al. 2011); Khodak et al. 2020, appendix B.2.2."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

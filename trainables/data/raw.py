@@ -1,7 +1,5 @@
 """Data as a reader hands them over, their seeded, stratified splits, and texts, which need no more. No torch."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Any, ClassVar

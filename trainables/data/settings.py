@@ -1,7 +1,5 @@
 """Settings of a data set: source, split and augmentation. Imports no torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import Field, field_validator

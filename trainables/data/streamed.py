@@ -1,7 +1,5 @@
 """A data set of images that stays in its files: no part of it is held as a tensor, batches are read as they come."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat
@@ -54,7 +52,7 @@ class StreamedSplit(Split):
     def device(self) -> torch.device:
         return self.labels.device
 
-    def to(self, device: str | torch.device) -> StreamedSplit:
+    def to(self, device: str | torch.device) -> "StreamedSplit":
         return StreamedSplit(self.name, self.files, self.labels.to(device), self.workers)
 
     def batches(self, indices: Sequence[Tensor], view: View | None = None) -> Iterator[Tensor]:
@@ -105,7 +103,7 @@ class StreamedDataset(Dataset):
         [images] = self.train.batches([chosen], None if draw is None else draw.view(seed))
         return images if draw is None else draw(images, generator)
 
-    def augmentation(self, settings: AugmentationSettings) -> StreamedAugmentation:
+    def augmentation(self, settings: AugmentationSettings) -> "StreamedAugmentation":
         return StreamedAugmentation(settings, self.flip, self.black)
 
 

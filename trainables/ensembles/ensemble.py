@@ -3,8 +3,6 @@
 It is saved as two files, what its members are, and their weights, which are read without running any code.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -1,7 +1,5 @@
 """Evaluates ensembles from their members' predictions, each computed once. Shu 2022, Algorithm 5.1, lines 5 to 6."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import itertools

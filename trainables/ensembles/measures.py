@@ -6,8 +6,6 @@ tensors on the CPU. Computed in float64. Accuracies, disagreement and calibratio
 error and ATE are 1 minus the accuracy and the members' average accuracy.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any, Literal, get_args

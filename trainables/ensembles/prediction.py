@@ -3,8 +3,6 @@
 After Monte Carlo dropout (Gal and Ghahramani 2016); Shu 2022, section 5.4.3, with the probability 0.01 (note E8).
 """
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import numpy as np
@@ -73,7 +71,7 @@ class DroppedPaths(nn.Module):
         self.seed = seed
         self.eval()
 
-    def train(self, mode: bool = True) -> DroppedPaths:
+    def train(self, mode: bool = True) -> "DroppedPaths":
         """Evaluation mode alone lets cells drop paths by `probability`. Raises: InvalidInput for train mode."""
         if mode:
             raise InvalidInput("expected evaluation mode, got train mode; the network within is the one to train")

@@ -7,8 +7,6 @@ once for each member, an image's true class first, so that the loss needs one ro
 Forward selection of an ensemble from a pool of trained networks: Zaidi et al. 2021 (NES), section 4; note E8.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

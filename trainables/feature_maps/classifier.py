@@ -1,7 +1,5 @@
 """A feature map with its linear model: what a standalone solve found, as something that loads and predicts."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -91,7 +89,7 @@ class FourierClassifier(Classifier):
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> FourierClassifier:
+    def from_state(cls, state: dict[str, Any]) -> "FourierClassifier":
         """Raises: InvalidInput if this version of torch draws another basis from the seed."""
         bases = FourierBases(state["inputs"], state["dimension"], state["seed"], state["bases"])
         model = LinearModel(state["weights"], state["intercept"])
@@ -132,7 +130,7 @@ class NGramClassifier(Classifier):
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> NGramClassifier:
+    def from_state(cls, state: dict[str, Any]) -> "NGramClassifier":
         positive = None if state["positive"] is None else state["positive"].numpy()
         model = LinearModel(state["weights"], state["intercept"])
         return cls(state["map"], state["seed"], BinWeights(state["total"].numpy(), positive), model)

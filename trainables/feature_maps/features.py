@@ -1,7 +1,5 @@
 """Dense features of n points, made block by block; the sizes of these blocks, and the memory that a solve needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -68,7 +66,7 @@ class RidgePlan:
     columns: int
 
     @classmethod
-    def make(cls, n: int, d: int, classes: int, *, memory_gib: float, gram: Precision = "float64") -> RidgePlan:
+    def make(cls, n: int, d: int, classes: int, *, memory_gib: float, gram: Precision = "float64") -> "RidgePlan":
         """The fastest plan for n points and d features. Raises: InvalidInput if there is none."""
         needed = ridge_memory(n, d, classes)
         if needed > memory_gib:

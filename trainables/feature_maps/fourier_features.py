@@ -5,8 +5,6 @@ and s = sqrt(2 gamma) for the Gaussian kernel exp(-gamma ||x - y||_2^2), B stand
 kernel exp(-gamma ||x - y||_1), and b uniform on [0, 2 pi).
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +35,7 @@ class Statistics:
     deviation: Tensor
 
     @classmethod
-    def of(cls, inputs: Tensor) -> Statistics:
+    def of(cls, inputs: Tensor) -> "Statistics":
         """inputs: (n, p) training points."""
         low, high = torch.aminmax(inputs, dim=0)
         deviation, mean = torch.std_mean(inputs, dim=0, correction=0)

@@ -3,8 +3,6 @@
 Its text is copied into an exported source: it uses torch alone.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -6,8 +6,6 @@ training texts, `weighted` applies each map's weights and scale. Bins get counts
 need. Each text is tokenised once per way of doing it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -188,7 +186,7 @@ class BinWeights:
     positive: Vector | None  # (dimension,) over those of class 1; None if there are other than two classes
 
     @classmethod
-    def fit(cls, counts: csr_matrix, labels: Integers, num_classes: int) -> BinWeights:
+    def fit(cls, counts: csr_matrix, labels: Integers, num_classes: int) -> "BinWeights":
         """Adds up the counts (n, dimension) of all training texts, whose labels (n,) are 0..num_classes-1."""
         total = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel()
         if num_classes != 2:

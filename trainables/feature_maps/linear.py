@@ -3,8 +3,6 @@
 Objectives are lam ||w||^2 + summed loss, so that C = 1 / (2 lam).
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, TypeAlias
 

@@ -3,8 +3,6 @@
 A round of Algorithm 1 (Khodak et al. 2020).
 """
 
-from __future__ import annotations
-
 import math
 import time
 from abc import ABC, abstractmethod
@@ -122,7 +120,7 @@ class Solved:
     seconds_featurise: float  # of the training points
     seconds_solve: float
     seconds_score: float  # of the validation points, featurised and scored
-    solution: Solution
+    solution: "Solution"
     classifier: Classifier | None  # what was solved for, if there is one candidate
 
     @property
@@ -196,7 +194,7 @@ class Problem(ABC):
         """Raises: InvalidInput if the data cannot have these maps, or the solve does not fit `memory_gib`."""
 
     @abstractmethod
-    def fit(self, maps: Sequence[FeatureMap], assignment: Assignment, dimension: int, seed: int) -> Solution:
+    def fit(self, maps: Sequence[FeatureMap], assignment: Assignment, dimension: int, seed: int) -> "Solution":
         """Solves with training point i featurised by map `assignment[i]`."""
 
 
@@ -244,7 +242,7 @@ class FourierProblem(Problem):
         points, inputs = self.inputs.shape
         check_fourier_memory(self.settings, points, inputs, self.data.num_classes, dimension)
 
-    def fit(self, maps: Sequence[FourierMap], assignment: Assignment, dimension: int, seed: int) -> FourierSolution:
+    def fit(self, maps: Sequence[FourierMap], assignment: Assignment, dimension: int, seed: int) -> "FourierSolution":
         settings = self.settings
         bases = FourierBases(self.inputs.shape[1], dimension, seed, settings.bases, self.device)
         features = FourierFeatures(self.inputs, maps, assignment, bases, self.statistics)
@@ -323,7 +321,7 @@ class NGramProblem(Problem):
         check_maps(maps, self.data.num_classes)
         check_ngram_memory(self.settings, self.sizes[0], self.data.num_classes, dimension)
 
-    def fit(self, maps: Sequence[NGramMap], assignment: Assignment, dimension: int, seed: int) -> NGramSolution:
+    def fit(self, maps: Sequence[NGramMap], assignment: Assignment, dimension: int, seed: int) -> "NGramSolution":
         seeds = hash_seeds(len(maps), seed, self.settings.bases)
         begin = time.perf_counter()
         corpus = corpus_of(self.data.train.texts)

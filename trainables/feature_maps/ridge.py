@@ -3,8 +3,6 @@
 Khodak et al. 2020, section 2; Golub and Van Loan, section 11.5; note W7.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """How a regularised linear problem over feature maps is solved and scored. Khodak et al. 2020, Algorithm 1."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

@@ -5,8 +5,6 @@ batch of one. Of a batch of B instances drawn at random it is 1/B of that. Batch
 else an instance would have no gradient of its own (note U3).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any

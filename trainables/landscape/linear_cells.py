@@ -5,8 +5,6 @@ y_i = W_i W_{i-1} ... W_1 x; z is all y_i one after another, f an objective of z
 ("largest eigenvalue" in the thesis). Here everything is exact, in float64, for a batch of instances at once.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

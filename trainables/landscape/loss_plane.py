@@ -3,8 +3,6 @@
 s(alpha, beta) = E_i f_i(w* + alpha w_1 + beta w_2), with random directions w_1 and w_2 normalized filter by filter.
 """
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

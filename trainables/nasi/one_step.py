@@ -4,8 +4,6 @@ As alpha stays at alpha_0 while gradients are collected (note N1), trace norms a
 mu and xi: other constants are tried on the same ones, without a network.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

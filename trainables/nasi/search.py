@@ -1,7 +1,5 @@
 """Algorithm 6.1: gradients of samples' trace norms at alpha_0, and the architecture of alpha*. Shu 2022, 6.2.3."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -20,8 +20,6 @@ No graph reaches an operation off the path, which a double backward pass through
 twice, and memory is that of the path.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,7 +1,5 @@
 """From an architecture to a standalone network: one entry for archray's spaces and the user's own."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a network costs: its parameters and the multiply-adds of a forward pass."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel

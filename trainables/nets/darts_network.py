@@ -4,8 +4,6 @@ The forms of normalisation are those of `darts_operations`. The search form with
 forced path computes (note G3); the evaluation form has 20 cells of 36 channels, the form for large images 14 of 48.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ running statistics there, but a mixture's mean nothing for one path: by them eve
 parameters nor running statistics; pools bare.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """A network as a graph without Python, of torch's or as ONNX, that takes any number of images at once."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 import torch

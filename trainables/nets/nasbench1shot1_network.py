@@ -4,8 +4,6 @@ Ying et al. 2019, section 2; Zela et al. 2020, section 3.2. Both: a 3 x 3 stem, 
 and twice the channels between stacks, mean pooling, a linear layer. NAS-Bench-101 has 128 channels, 3 cells per stack.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from operator import add

@@ -5,8 +5,6 @@ training-free metrics: on the cells' edges neither, elsewhere affine; no running
 forward pass changes nothing (in train mode the outputs are the same with and without them).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

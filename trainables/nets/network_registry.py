@@ -1,7 +1,5 @@
 """The standalone networks, by the name of their space."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar

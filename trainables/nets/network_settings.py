@@ -1,7 +1,5 @@
 """What a network is, apart from its architecture: width, depth, stem, initialisation, normalisation (note P5)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

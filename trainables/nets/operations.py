@@ -1,7 +1,5 @@
 """The operations on a cell's edges, as NAS-Bench-201 defines them (Dong and Yang 2020, sec. 2.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

@@ -5,8 +5,6 @@ zeros or nearly so, for trainings' sake, begins with ones: the last normalisatio
 layer scale. Of weights behind a factor of zero metrics of gradients see nothing.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, TypeVar
 

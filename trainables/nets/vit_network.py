@@ -6,8 +6,6 @@ are averaged, without a class token: so no weight depends on the size of an imag
 30 points.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

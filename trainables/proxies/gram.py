@@ -8,8 +8,6 @@ summed layer by layer in the cheaper of two forms, so that the Jacobian (m, d) n
   at positions s, t. Cheaper where a layer has few positions and many weights; a linear layer has one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

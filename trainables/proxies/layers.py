@@ -1,7 +1,5 @@
 """One forward pass with its layers recorded, and layers that run faster, or more exactly, than torch's."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager

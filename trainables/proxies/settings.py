@@ -1,7 +1,5 @@
 """Which metrics are computed, in which variant, on which network and batch (notes P1, P2, P4, P5)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """What training-free metrics share on one network and batch (note P3): one forward pass, two backward passes."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -17,8 +17,6 @@ note P1 would save two of the four, but hold for eps = 0 only. The parts of the 
 NAS-Bench-201 with N = 5 the eps of 1e-5 puts it off by 1e-4 to 1e-1 of the value.)
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -189,7 +187,7 @@ class _Tangents:
             total = total - (r * (alpha_t * along_s + alpha_s * along_t + curved)).sum()
         return total
 
-    def _norm(self, j: int, x_s: Tensor) -> tuple[Tensor, _NormTangent]:
+    def _norm(self, j: int, x_s: Tensor) -> "tuple[Tensor, _NormTangent]":
         """y_s = J x_s, and what the sum needs of it."""
         call = self.record.norms[j]
         mean, r = self._statistics(j)

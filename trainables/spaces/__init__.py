@@ -1,7 +1,5 @@
 """Search spaces: pure Python, no torch."""
 
-from __future__ import annotations
-
 import inspect
 
 from archray.errors import InvalidInput

@@ -1,7 +1,5 @@
 """The activation of the hidden layer of a two-layer network. Roberts et al. 2022, section 3."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

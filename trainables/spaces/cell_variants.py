@@ -1,7 +1,5 @@
 """Variants of a pair of cells: other connections, other operations, the widest form. Shu 2022, A.1.2 and sec. 4.4."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

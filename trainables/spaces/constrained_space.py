@@ -1,7 +1,5 @@
 """The architectures of a space that meet a constraint: rejected draws, repaired mutations, filtered lists."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 

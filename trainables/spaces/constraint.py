@@ -1,7 +1,5 @@
 """Constraints on what an architecture costs, read from text: `latency_ms <= 5`, `parameters < 1.5M`."""
 
-from __future__ import annotations
-
 import math
 import operator
 import re
@@ -51,7 +49,7 @@ class Constraint:
             raise InvalidInput(f"expected a constraint of {EXAMPLE}; got {self.cost!r} {self.relation} {self.bound!r}")
 
     @classmethod
-    def parse(cls, text: str) -> Constraint:
+    def parse(cls, text: str) -> "Constraint":
         """`NAME <= NUMBER`; after the number k, M, G are thousands to billions, Ki, Mi, Gi powers of 1024.
 
         Raises: InvalidInput for another text.

@@ -1,7 +1,5 @@
 """The space of DARTS: a normal and a reduction cell, four nodes of two inputs each. Liu et al. 2019, section 3.1."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from typing import Any, ClassVar

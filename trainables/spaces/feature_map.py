@@ -1,7 +1,5 @@
 """Spaces of feature maps: categorical decisions and one log-uniform constant. Khodak et al. 2020, section 2, B.2."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

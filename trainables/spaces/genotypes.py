@@ -3,8 +3,6 @@
 Liu et al. 2019, section 3.1.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import itertools

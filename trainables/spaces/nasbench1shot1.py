@@ -1,7 +1,5 @@
 """NAS-Bench-1Shot1: three subsets of NAS-Bench-101 for weight sharing. Zela et al. 2020; Ying et al. 2019; note G6."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Mapping, Sequence

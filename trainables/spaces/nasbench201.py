@@ -1,7 +1,5 @@
 """NAS-Bench-201: cells of 4 nodes, 6 edges, 5 operations (Dong and Yang 2020; thesis 7.5)."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The space of NASNet's, AmoebaNet's and ENAS' cells: five nodes. Zoph et al. 2018, section 3; Pham et al. 2018."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

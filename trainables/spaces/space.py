@@ -1,7 +1,5 @@
 """The search space: named categorical decisions, and strings for architectures."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from abc import ABC

@@ -1,7 +1,5 @@
 """The spaces of timm's families `convnext` (Liu et al. 2022) and `resnet` (He et al. 2016)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 

@@ -1,7 +1,5 @@
 """Vision transformers for small images: depth, width, heads and MLP ratio of each layer. Chen et al. 2021, sec. 3."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 

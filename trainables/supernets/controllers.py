@@ -1,7 +1,5 @@
 """Mixings whose step is the path of one architecture: a candidate, a uniform draw, or a sample of ENAS' controller."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence

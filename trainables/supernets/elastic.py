@@ -4,8 +4,6 @@ Networks of two sizes share what both have: the first rows and columns of a matr
 (AutoFormer), sec. 3.2; Yu and Huang 2019, Algorithm 1.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Evaluation with shared weights: of a mixture, or of many architectures in one pass over the data."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Where the mixture of each step comes from, and what it learns from a batch: gradients, rewards, losses of images."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ names the two additions without formulas. Here:
 - eta = sqrt(2 log(k) / T) / L, the rate of the regret bound for k operations.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence

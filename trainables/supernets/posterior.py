@@ -1,7 +1,5 @@
 """The variational posterior over architectures and its trainer. Shu 2022 (thesis), 5.2.2, 5.3.3."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Relaxations: from architecture parameters to the weights of a step's mixture."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, get_args

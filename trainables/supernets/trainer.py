@@ -3,8 +3,6 @@
 A pure loop over tensors that lie on one device. It knows nothing of Ray, of files, or of how mixtures are made.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tables of trained architectures, as oracles: what a search would have found, without training anything."""
 
-from __future__ import annotations
-
 from archray.trainables.tabular.oracle import OBJECTIVE, TableOracle
 from archray.trainables.tabular.roles import Roles
 from archray.trainables.tabular.table import Table, open_table, read_table

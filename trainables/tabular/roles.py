@@ -1,7 +1,5 @@
 """What the columns of a table are for, named by its user or known by their names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -83,7 +81,7 @@ class Roles:
         return asdict(self)
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Roles:
+    def of(cls, values: Mapping[str, Any]) -> "Roles":
         """The roles that `to_json` wrote, or a user's: a column where several may stand is one of them.
 
         Raises: InvalidInput for a role that there is not.

@@ -1,7 +1,5 @@
 """The Tune trainable of activations with shared weights, several instances at once. Roberts et al. 2022."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

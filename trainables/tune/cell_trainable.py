@@ -3,8 +3,6 @@
 Shu 2022, A.1.3 and section 4.3.1.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time

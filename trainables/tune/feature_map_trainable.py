@@ -1,7 +1,5 @@
 """The Tune trainable of feature-map selection. Khodak et al. 2020, Algorithm 1 and appendix B."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

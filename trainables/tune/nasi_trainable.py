@@ -1,7 +1,5 @@
 """The Tune trainable of NASI, search at initialisation. Shu 2022 (thesis), Algorithm 6.1."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

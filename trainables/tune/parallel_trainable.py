@@ -1,7 +1,5 @@
 """The Tune trainable of a standalone network that several workers train together."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

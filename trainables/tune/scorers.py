@@ -1,7 +1,5 @@
 """The workers that score architectures, by proxies or with shared weights, in an actor or here."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """One problem of training, validation and test points, measured: a trial of a study of validation sets; note U6."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

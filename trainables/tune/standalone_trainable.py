@@ -2,8 +2,6 @@
 checkpoints.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The Tune trainables of shared weights: supernets, rounds of halving, posteriors, and sliced supernets."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

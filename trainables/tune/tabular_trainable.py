@@ -1,7 +1,5 @@
 """The Tune trainable that answers from a table of trained architectures, its epochs as iterations."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Literal
 

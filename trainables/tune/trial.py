@@ -1,7 +1,5 @@
 """The bases of archray's Tune trainables: how a trial reads its config, begins, fails, is saved and reused."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Agreement of a validation set with the test set by its size, and the points needed per parameter; note U6."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

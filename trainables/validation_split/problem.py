@@ -1,7 +1,5 @@
 """Training, validation and test points under the features of h candidates; the lower and upper problem. Note U6."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -144,7 +142,7 @@ class RandomFeatures:
         width, inputs = self.first.shape
         return feature_dimension(width, inputs, self.layers)
 
-    def fit(self, points: Tensor) -> RandomFeatures:
+    def fit(self, points: Tensor) -> "RandomFeatures":
         """Sets the scales. points: (n, d)."""
         self.scales = torch.ones_like(self.scales)
         self.scales = self(points).square().sum(-1).mean(-1).rsqrt()
@@ -212,7 +210,7 @@ class PointSet:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def first(self, points: int) -> PointSet:
+    def first(self, points: int) -> "PointSet":
         """The first `points` of them."""
         return PointSet(self.lower, self.seen[:, :points], self.labels[:points])
 

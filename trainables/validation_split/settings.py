@@ -1,7 +1,5 @@
 """The options of a study of validation sets. No torch."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Literal

@@ -5,8 +5,6 @@ forms used here. The lower problem takes one gradient step from zero, so its mod
 problem maximizes the model's alignment with the validation labels, for models of norm 1.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

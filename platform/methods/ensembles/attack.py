@@ -3,8 +3,6 @@
 A round is a file as soon as it comes back; asked again, only what is missing is done.
 """
 
-from __future__ import annotations
-
 import time
 from contextlib import closing
 from typing import Any

@@ -1,7 +1,5 @@
 """Configurations and presets of NESBS and of the ensembles it is compared with. Shu 2022, ch. 5; notes E3, E5, E8."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import partial
@@ -71,7 +69,7 @@ class SamplingOptions(Settings):
     average: Literal["probabilities", "logits"] = "probabilities"
 
     @model_validator(mode="after")
-    def _go_together(self) -> SamplingOptions:
+    def _go_together(self) -> "SamplingOptions":
         if not self.sampler.has_delta and self.delta is not None:
             raise ValueError(f"{self.sampler.name} has no delta; leave delta out, or choose the sampler svgd-rd")
         low, high = self.delta_range
@@ -101,7 +99,7 @@ class NESBSConfig(EnsembleConfig):
     search: SamplingOptions = SamplingOptions()
 
     @model_validator(mode="after")
-    def _supernet_goes_together(self) -> NESBSConfig:
+    def _supernet_goes_together(self) -> "NESBSConfig":
         if not isinstance(self.supernet.relaxation, PathSettings):
             raise ValueError(
                 f"expected supernet.relaxation path, got {self.supernet.relaxation.name}; leave it out, or set "

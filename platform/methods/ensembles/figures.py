@@ -1,7 +1,5 @@
 """Figures and sections of an ensemble search: posterior, sampled ensembles, delta, members. Shu 2022, Fig. 5.3, 5.7."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 A network for each member; or one network, whose snapshots or draws of dropped paths are the members.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path

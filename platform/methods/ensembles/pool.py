@@ -3,8 +3,6 @@
 The pool is drawn at random or evolved. Its best architecture, or the members that forward selection finds in it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

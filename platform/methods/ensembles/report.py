@@ -1,7 +1,5 @@
 """Report of a search for an ensemble: members, attacks, diversity, headline and listings. Shu 2022, ch. 5."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Shu 2022, section 5.2.1 (a uniform path for each step), Eq. 5.4 and Algorithm 5.1, lines 4 to 7.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Sequence

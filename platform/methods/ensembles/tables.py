@@ -4,8 +4,6 @@ Accuracies, PPD (pairwise predictive disagreement) and ECE (expected calibration
 sizes of attacks in units of a pixel.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

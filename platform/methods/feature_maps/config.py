@@ -3,8 +3,6 @@
 Khodak et al. 2020, Algorithm 1, Figures 1 and 3, appendix B.1; Li et al. 2018.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import partial

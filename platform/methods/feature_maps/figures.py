@@ -1,7 +1,5 @@
 """Figures and sections of a feature map search: accuracy, correlation, bounds. Khodak et al. 2020, Fig. 1 to 3."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ and Ray Tune's successive halving and Hyperband with the feature dimension as re
 Khodak et al. 2020, Algorithm 1, appendix B.1, and the baselines of Figures 2 and 3.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Report of a feature map search, and comparisons of several at equal cost. Khodak et al. 2020, Fig. 2 and 3."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle

@@ -4,8 +4,6 @@ Khodak et al. 2020, Figure 1. Oracle solves give what the best map of every roun
 solver calls nor as seconds (note W6).
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

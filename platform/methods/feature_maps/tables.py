@@ -4,8 +4,6 @@ Khodak et al. 2020. A run of a comparison is a label and its `progress_of`, whic
 The caller sees to it that runs are of one space, one data set and one machine.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Figures of HNAS: the search over (mu, nu), and its pool, with their sections. Shu 2022, Alg. 7.1, Eq. 7.7."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -199,7 +197,7 @@ class _Landscape:
     names: ShortNames
 
     @classmethod
-    def of(cls, run: Run[Any]) -> _Landscape:
+    def of(cls, run: Run[Any]) -> "_Landscape":
         names, run = names_of(run), run.best
         asked, objective, pool = run.table(*ASKED), objective_of(run), usable_pool(run)
         path = asked_points(asked)

@@ -1,7 +1,5 @@
 """The report of HNAS: headline, why the architecture was chosen, the table of trials. Shu 2022, ch. 7, Eq. 7.7."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

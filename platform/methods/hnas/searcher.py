@@ -1,7 +1,5 @@
 """HNAS's searcher for a table of results, as `archray bench` asks for it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

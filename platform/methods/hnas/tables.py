@@ -1,7 +1,5 @@
 """Tables of an HNAS run: pool, the objective that ranks it, trials, the plane of (mu, nu). Shu 2022, Eq. 7.7."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from decimal import Decimal

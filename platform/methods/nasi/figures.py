@@ -3,8 +3,6 @@
 Shu 2022, sections 6.4 and 6.6, Figures 6.3 to 6.6, Tables 6.5 and 6.7.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

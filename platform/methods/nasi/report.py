@@ -1,7 +1,5 @@
 """The report of NASI: headline, what each seed found, its samples, training curves. Shu 2022, chapter 6."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Shu 2022 (thesis), chapter 6; the scores of a table's architectures are of section 6.6.2.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

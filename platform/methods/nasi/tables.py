@@ -1,7 +1,5 @@
 """The tables of a run of NASI: what each seed found, and the trace norms that are compared."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Recipes and report of searches with several objectives: the front, its members, the hypervolume by trainings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

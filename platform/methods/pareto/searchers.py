@@ -1,7 +1,5 @@
 """The searchers with several objectives, made for what they search: `make(problem, budget, seed, options)`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any

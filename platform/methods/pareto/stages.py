@@ -1,7 +1,5 @@
 """Stages of a search with several objectives: the front of its trainings, and final trainings of its members."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +54,7 @@ class ObjectiveTable:
     losses: FloatArray
 
     @classmethod
-    def of(cls, trials: Trials, costs: tuple[str, ...]) -> ObjectiveTable:
+    def of(cls, trials: Trials, costs: tuple[str, ...]) -> "ObjectiveTable":
         columns = [trials.losses.to_numpy(dtype=float), *(trials.table[name].to_numpy(dtype=float) for name in costs)]
         losses = np.stack(columns, axis=1)
         finite = np.isfinite(losses).all(axis=1)

@@ -1,7 +1,5 @@
 """The report of a plain search: headline, the best so far, why the architecture was chosen, rungs and trials."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,7 +65,7 @@ class Trials:
     mode: str = "max"
 
     @classmethod
-    def of(cls, run: Run[Any]) -> Trials:
+    def of(cls, run: Run[Any]) -> "Trials":
         """Of one run, not of its repeats."""
         return cls(run.table(*ASKED), (run.document("search") or {}).get("mode", "max"))
 

@@ -3,8 +3,6 @@
 A run of `archray search` and the tables of `archray bench` ask for the very same objects; see `bench_problem`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ On a table its answers replace the trainings. Ray is not needed then: the search
 seconds, and a run that was stopped starts the search again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -3,8 +3,6 @@
 The weights are those of the surrogate of `rank-surrogate`, for RoBoT's trainings too: its own are of another scale.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

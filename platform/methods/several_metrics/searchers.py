@@ -1,7 +1,5 @@
 """The searchers over several metrics, made for what they search: `make(problem, budget, seed, options)`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

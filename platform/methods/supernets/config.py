@@ -1,7 +1,5 @@
 """Configurations, presets and flags of searches that train a supernet, and the papers' options in their spaces."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 

@@ -3,8 +3,6 @@
 GAEA, Li et al. 2021, Figure 1 and Appendix C.1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

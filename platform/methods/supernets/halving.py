@@ -4,8 +4,6 @@ Each round trains the supernet on the paths of the candidates that are left, fro
 scores them with it.
 """
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

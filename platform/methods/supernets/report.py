@@ -1,7 +1,5 @@
 """The report of a search by a supernet: headline, training curves, sections, and its listing in the terminal."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

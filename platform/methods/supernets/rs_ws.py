@@ -5,8 +5,6 @@ weights, and the best is taken. The paper scores on a mini-batch first, and only
 data; here all of them are, by actors over the cluster.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Architectures drawn from a space, and scored with a supernet's weights over the cluster: resumable, in shards."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

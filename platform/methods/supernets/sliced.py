@@ -5,8 +5,6 @@
 3. The best of them are trained on their own, as what other searches with a supernet find.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """GAEA's stages: k supernets, trained at the same time, and the selection among what they find. Li et al. 2021, C.1."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import partial

@@ -3,8 +3,6 @@
 Accuracies are fractions; NaN where there is none. The curves of the search have `seed` and `shared_accuracy`, too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What every study is told."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from archray.platform.config import SearchConfig

@@ -4,8 +4,6 @@ All files are imported with the registry: names, summaries and directions are av
 torch, and modules that import it, as a `LazyModule`.
 """
 
-from __future__ import annotations
-
 from archray.registry import import_modules
 
 import_modules(__name__)

@@ -1,7 +1,5 @@
 """Supernets: all architectures of a space in one network with shared weights."""
 
-from __future__ import annotations
-
 from archray.registry import import_modules
 from archray.trainables.supernets.networks.supernet import (
     Group,

@@ -5,8 +5,6 @@ the two parts are shuffled together. As the operations of an edge then weigh les
 inputs, which multiply those of the operations (section 3.3).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any, NamedTuple

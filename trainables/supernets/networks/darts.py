@@ -1,7 +1,5 @@
 """The supernet of DARTS, and of PC-DARTS with partial channels. Liu et al. 2019, sec. 2; Xu et al. 2020, sec. 3."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 

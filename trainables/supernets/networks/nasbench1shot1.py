@@ -1,7 +1,5 @@
 """The supernets of NAS-Bench-1Shot1: an operation per node, and weights of its parents. Zela et al. 2020, sec. 3.2."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any

@@ -4,8 +4,6 @@ Its search form is the `scoring` form of the standalone network: normalisation b
 without affine parameters on the edges (notes G3 and P5), in evaluation mode too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 A supernet holds weights, no architecture parameters: the weights of the mixture come in with each forward pass.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext

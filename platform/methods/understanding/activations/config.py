@@ -1,7 +1,5 @@
 """The configuration of the study of activations. Roberts et al. 2022."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """The figures of the study of activations. Roberts et al. 2022."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

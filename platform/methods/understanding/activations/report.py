@@ -1,7 +1,5 @@
 """Report of the study of activations: findings, headline, sections and listings. Roberts et al. 2022."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 The alpha and W of a random teacher are taken as what a search returned: Assumption 3 as it stands (Theorems 1, 4, 7).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

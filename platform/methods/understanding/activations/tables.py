@@ -1,7 +1,5 @@
 """Tables of the study of activations: risks, pairs, agreements of rankings, counts of pairs. Roberts et al. 2022."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -141,7 +139,7 @@ class Share:
         return float(found.low), float(found.high)
 
     @classmethod
-    def of(cls, conclusions: pd.Series) -> Share | None:
+    def of(cls, conclusions: pd.Series) -> "Share | None":
         """None of no pair."""
         return cls(int(conclusions.sum()), len(conclusions)) if len(conclusions) else None
 

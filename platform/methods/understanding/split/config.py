@@ -1,7 +1,5 @@
 """The configuration of the study of validation sets. Oymak et al. 2021."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal

@@ -1,7 +1,5 @@
 """Figures of the study of validation sets: losses, hyper-gradients, points needed, and spectral solutions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

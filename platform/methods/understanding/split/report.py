@@ -1,7 +1,5 @@
 """What the study of validation sets shows: when they are enough, its figures, and the claims with their verdicts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

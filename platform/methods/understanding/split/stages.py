@@ -1,7 +1,5 @@
 """The study of validation sets: validation against test by their size, and spectral solutions. Oymak et al. 2021."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from ray import tune

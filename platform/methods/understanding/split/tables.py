@@ -1,7 +1,5 @@
 """Tables of the study of validation sets, values over seeds, and the claims of Oymak et al. 2021 with verdicts."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The study of cells by their connections, as it is configured: which cells, which variants. Shu 2022, ch. 4."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The figures of the study of cells: convergence, and what is measured against width."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Report of the study of cells: claims of chapter 4 of Shu 2022 with verdicts and intervals, and sections."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Stages of the study of cells: variants, trainings, planes around trained weights, linear cells. Shu 2022, ch. 4."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

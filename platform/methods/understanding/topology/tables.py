@@ -1,7 +1,5 @@
 """The tables of the study of cells: a row a network, with all that was measured of it."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any
