@@ -38,7 +38,8 @@ SAVED = "what was finished is saved"
 
 RAYLET_DIED = "Raylet is terminated."  # as Ray's own message begins, and the last lines of the raylet's log
 
-AUTOSCALER_FAILED = "The autoscaler failed with the following error:"  # as Ray 2.60's monitor begins
+# The first two lines of the message of Ray 2.60's monitor after SIGTERM.
+AUTOSCALER_TERMINATED = "The autoscaler failed with the following error:\nTerminated with signal 15"
 
 LastWords = Callable[[str], object]
 
@@ -133,14 +134,12 @@ def interruptible(last_words: LastWords | None = None) -> Iterator[None]:
 
 
 def hidden_raylet_death() -> AbstractContextManager[None]:
-    """Keeps Ray's messages about processes of Ray that ended off the terminal: archray reports them in one line.
+    """Keeps two messages of Ray off the terminal, since archray reports the loss of Ray in one line.
 
-    They are about a dead raylet, with the 20 log lines that follow it, and about an autoscaler that received the SIGTERM
-    that the driver received too.
+    Ray prints one when a raylet died, with 20 lines of its log, and one when its autoscaler received SIGTERM, with a
+    traceback.
     """
-    return hidden_lines(
-        lambda line: line.startswith(RAYLET_DIED) or (_DRIVER.terminated and line.startswith(AUTOSCALER_FAILED))
-    )
+    return hidden_lines(lambda line: line.startswith((RAYLET_DIED, AUTOSCALER_TERMINATED)))
 
 
 @contextmanager
