@@ -38,8 +38,8 @@ SAVED = "what was finished is saved"
 
 RAYLET_DIED = "Raylet is terminated."  # as Ray's own message begins, and the last lines of the raylet's log
 
-# The first two lines of the message of Ray 2.60's monitor after SIGTERM.
-AUTOSCALER_TERMINATED = "The autoscaler failed with the following error:\nTerminated with signal 15"
+# The first two lines of the message of Ray 2.60's monitor after a signal.
+AUTOSCALER_TERMINATED = "The autoscaler failed with the following error:\nTerminated with signal "
 
 LastWords = Callable[[str], object]
 
@@ -136,7 +136,7 @@ def interruptible(last_words: LastWords | None = None) -> Iterator[None]:
 def hidden_raylet_death() -> AbstractContextManager[None]:
     """Keeps two messages of Ray off the terminal, since archray reports the loss of Ray in one line.
 
-    Ray prints one when a raylet died, with 20 lines of its log, and one when its autoscaler received SIGTERM, with a
+    Ray prints one when a raylet died, with 20 lines of its log, and one when its autoscaler was terminated, with a
     traceback.
     """
     return hidden_lines(lambda line: line.startswith((RAYLET_DIED, AUTOSCALER_TERMINATED)))
