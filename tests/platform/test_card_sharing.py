@@ -108,7 +108,6 @@ def test_a_trial_on_a_card_is_measured_and_kept_to_its_share() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU must be a pretended one")
 def test_a_pretended_gpu_is_told_of_in_a_sentence_and_a_number_that_is_kept_is_taken(tmp_path) -> None:
     options = {

@@ -33,7 +33,7 @@ def searched(method: str, event: str, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("method", method_parameters(("hnas", "halving"), {"hnas"}))
+@pytest.mark.parametrize("method", method_parameters(("hnas", "halving")))
 def test_a_node_that_leaves_costs_no_trial(
     method: str, undisturbed: Callable[..., archray.RunResult], tmp_path: Path
 ) -> None:

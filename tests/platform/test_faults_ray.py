@@ -80,7 +80,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
     [
         pytest.param("search", terminate_all, marks=pytest.mark.ci),
         ("search", terminate_twice),
-        pytest.param("pool", end_raylet, marks=pytest.mark.ci),
+        ("pool", end_raylet),
         ("final", end_gcs),
         ("start of Ray", end_gcs),
     ],

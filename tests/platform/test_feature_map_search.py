@@ -161,7 +161,6 @@ def test_best_so_far_counts_each_step_once():
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 @pytest.mark.timeout(600)
 def test_killed_in_round_3_of_8(tmp_path):
     """The command goes on in round 3, and ends with what an undisturbed run finds."""

@@ -157,7 +157,6 @@ def test_a_finished_run_is_asked_for_more_members(of_all: RunResult, tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_killed_among_the_final_trainings(of_all: RunResult, tmp_path: Path) -> None:
     place = searched(of_all, tmp_path / "run", "all")
     process = start("resume", "run", "--trust", cwd=tmp_path)  # its manifest was edited

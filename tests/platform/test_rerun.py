@@ -26,7 +26,6 @@ def test_a_trial_that_was_not_suggested_changes_no_book():
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_search_whose_trials_run_out_of_memory(repository, tmp_path):
     """At a quarter of a card width 6 fails, at half of it trains; width 8 fails on a whole one, and stays failed."""
     space = repository / "tests" / "worker_modules" / "archray_test_memory.py"

@@ -65,7 +65,6 @@ def on_two_nodes(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_what_the_run_needs_is_shared_and_nothing_else(on_two_nodes, tmp_path):
     """The run's place is the same for both; the folder of the command and Ray's own files are not."""
     run = tmp_path / "shared" / "run"

@@ -116,7 +116,6 @@ def downloaded(folder: Folder, to: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 @pytest.mark.timeout(900)
 def test_a_run_on_a_store_killed_and_resumed_ends_as_one_on_a_disk(store, tmp_path, capsys):
     finish(*COMMAND, "--out", "local", cwd=tmp_path)

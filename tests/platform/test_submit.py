@@ -176,7 +176,6 @@ def told_of_job(sender: Sender, job: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_job_whose_driver_was_killed_is_resumed_from_outside(sender: Sender, tmp_path: Path) -> None:
     undisturbed, run = tmp_path / "undisturbed", tmp_path / "killed"
     said = sender.output("--", *SEARCH, "--out", str(undisturbed))

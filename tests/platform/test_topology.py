@@ -176,7 +176,6 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_study_killed_in_two_stages_is_resumed(
     ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,6 @@ def final_curve(run):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_final_training_by_two_workers_that_was_killed(tmp_path):
     finish(*SEARCH, "--out", "one", cwd=tmp_path)
     process = start(*SEARCH, "--train-workers", "2", "--out", "two", cwd=tmp_path)

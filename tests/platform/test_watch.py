@@ -85,7 +85,6 @@ def test_ctrl_c_ends_the_watch_alone(on: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_run_is_watched_from_its_first_stage_to_its_end(tmp_path: Path) -> None:
     arguments = as_arguments(RUNS["hnas"])
     process = start("search", "hnas", *arguments, "--out", "run", "--set", "cluster.dashboard=false", cwd=tmp_path)

@@ -39,7 +39,7 @@ def options_of(method: str) -> dict[str, Any]:
 
 
 # Other families have a whole run of their own in CI: NASI, NESBS, supernets, several objectives, studies.
-IN_CI = ("hnas", "random", "rank-surrogate", "halving")
+IN_CI = ("hnas", "random", "rank-surrogate")
 
 
 @pytest.mark.slow
