@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archray_test_activations import activations_run
 from archray_test_bench import bench_on_a_page
 from archray_test_ensemble_report import ensemble_run, repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run, method_progress
+from archray_test_plain_report import pareto_run, plain_run
 from archray_test_report import hnas_content, rendered, write_repeats
-from archray_test_supernet_report import gradient_run, scored_run
+from archray_test_split import split_run
+from archray_test_supernet_report import gradient_run, nasi_run, scored_run
+from archray_test_topology import topology_run
 from matplotlib.figure import Figure
 
 from archray.platform.methods.feature_maps.report import equal_cost_sections
@@ -99,6 +103,12 @@ PAGES: dict[Callable[[Path], str | Run[Any]], int] = {
     comparison: 2,
     gradient_run: 6,
     scored_run: 2,
+    nasi_run: 8,
+    plain_run: 4,
+    pareto_run: 6,
+    activations_run: 4,
+    split_run: 5,
+    topology_run: 5,
     ensemble_run: 10,
     repeated_ensemble_run: 11,
     bench_on_a_page: 1,
