@@ -44,7 +44,12 @@ def calls(log: Path) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("chunk_size", "num_actors"),
-    [(1, 1), (3, 2), pytest.param(100, 2, marks=pytest.mark.slow), (None, 2)],
+    [
+        pytest.param(1, 1, marks=pytest.mark.slow),
+        (3, 2),
+        pytest.param(100, 2, marks=pytest.mark.slow),
+        (None, 2),
+    ],
     ids=["single", "chunks", "one-chunk", "measured"],
 )
 def test_results_do_not_depend_on_chunks_and_actors(chunk_size: int | None, num_actors: int, tmp_path: Path) -> None:
@@ -216,7 +221,7 @@ def test_an_actor_is_killed_only_once_it_has_started() -> None:
     assert len(ended) == 4 and all(actor["StartTime"] > 0 for actor in ended)
 
 
-@pytest.mark.parametrize(("num_cpus", "threads"), [(0.5, 1), (1, 1), (2, 2)])
+@pytest.mark.parametrize(("num_cpus", "threads"), [pytest.param(0.5, 1, marks=pytest.mark.slow), (2, 2)])
 def test_an_actor_has_as_many_threads_as_cpus(num_cpus: float, threads: int) -> None:
     if "OMP_NUM_THREADS" in os.environ:
         pytest.skip("OMP_NUM_THREADS is set; Ray leaves it alone")

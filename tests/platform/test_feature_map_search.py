@@ -31,9 +31,8 @@ def result_of(ray_session, tmp_path_factory):
     return cache(lambda name: archray.search(name, **TINY, **options.get(name, {}), out=folder / name))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "halving")) for name in METHODS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.ci] * (name == "halving")) for name in METHODS])
 def test_a_run_holds_everything(result_of, name):
     result = result_of(name).repeats[0] if result_of(name).repeats else result_of(name)
     folder = Folder(result.path)

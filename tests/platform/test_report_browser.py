@@ -140,7 +140,7 @@ def drawings_shown(browser: Any, report: Path, scheme: str, width: int) -> int:
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(report.as_uri(), wait_until="networkidle")
+    page.goto(report.as_uri())
     page.evaluate("document.querySelectorAll('details').forEach(details => details.open = true)")
     assert said == []
     assert [url for url in asked if not url.startswith("data:")] == [report.as_uri()]

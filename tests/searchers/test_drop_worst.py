@@ -61,6 +61,7 @@ def test_the_best_go_on(ray_session, tmp_path, mode, kept):
     assert {count for value, count in taken.items() if value not in kept} == {AT}
 
 
+@pytest.mark.slow
 def test_a_trial_that_failed_before_takes_no_place(ray_session, tmp_path):
     results = fit(tuner(tmp_path, [0.9, 0.5, 0.1], keep=1, fails={"0.9": 1}))
     assert len(results.errors) == 1

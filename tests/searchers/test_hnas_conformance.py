@@ -53,6 +53,7 @@ class TestInATuner(TestNextBest, TunerConformance):
     pass
 
 
+@pytest.mark.slow  # each repeat fits the Gaussian process again
 class TestTellKnownValue(HNASConformance):
     on_repeat = "tell"
 
