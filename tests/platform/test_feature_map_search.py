@@ -52,6 +52,8 @@ def test_a_run_holds_everything(result_of, name):
     assert f"{100 * found['test_accuracy']:.2f} " in folder.read_bytes("report.html").decode()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_halving_halves(result_of):
     progress = Folder(result_of("halving").path).read_parquet("progress.parquet")
     assert progress["candidates"].tolist() == [8, 4, 2, 1]
@@ -69,6 +71,8 @@ def test_fast_halving_grows_its_dimension(result_of):
     assert fast["calls"].tolist() == [2, 4, 6, 7], "two replicas a round, and the final solve"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_figure_1_has_a_row_a_map_and_dimension(result_of):
     table = (Folder(result_of("halving").path) / "correlation").read_parquet("correlation.parquet")
     assert len(table) == 3 * 2 and set(table["dimension"]) == {32, 64}
@@ -83,6 +87,8 @@ def test_hyperband_fills_its_brackets(result_of):
     assert search["resource"].max() == 2 and (search["resource"] == 1).sum() == 1, "one of two went on to 2"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_trained_classifier_loads_and_is_exported(result_of, tmp_path):
     from archray.trainables.data import DataSettings, load_data
 
