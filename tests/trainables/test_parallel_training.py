@@ -17,7 +17,7 @@ from ray.tune import CheckpointConfig, FailureConfig, ResultGrid, RunConfig, Tun
 
 from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.data.augment import Augmentation
+from archray.trainables.data.dataset import Augmentation
 from archray.trainables.data.settings import AugmentationSettings
 from archray.trainables.data_parallel import Team
 from archray.trainables.training import Trainer, passes_of

@@ -1,9 +1,10 @@
-"""Folder: a user's own images in class folders, read by torchvision.
+"""A user's images in class folders: read whole by torchvision, or only their names, for images read while training.
 
-Either `PATH/{train,val,test}/class/image.png` (val and test may be left out), or `PATH/class/image.png`; what is
-left out is cut from the training images by seed.
+Either `PATH/{train,val,test}/class/image.png` (val and test may be left out), or `PATH/class/image.png`. Parts that are
+left out are cut from the training images by seed.
 """
 
+import os
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 
 from archray.errors import DataNotFound, InvalidInput
 from archray.trainables.data.image_form import ImageForm
-from archray.trainables.data.raw import Part, RawData
+from archray.trainables.data.raw import Part, RawData, RawFiles
 from archray.trainables.data.settings import DataSettings
 
 IMAGE_SIZE = 32
@@ -72,6 +73,14 @@ def read(settings: DataSettings) -> RawData:
     return RawData(**parts, num_classes=len(classes), classes=classes)
 
 
+def read_names(settings: DataSettings) -> RawFiles:
+    """The names of all images, relative to the folder, and their labels. No image is opened."""
+    folders = part_folders(settings.path)
+    classes = classes_of(folders["train"])
+    parts: dict[str, Any] = {part: _names(settings.path, folder, classes) for part, folder in folders.items()}
+    return RawFiles(**parts, num_classes=len(classes), classes=tuple(classes), folder=str(settings.path))
+
+
 def part_folders(path: Path) -> dict[str, Path]:
     """The folders of train, and of validation and test if there are any."""
     if not path.is_dir():
@@ -108,3 +117,19 @@ def _read_part(folder: Path, size: int) -> Part:
     form = ImageForm(channels=3, size=size)
     images = np.stack([form.read(file) for file, _ in found.samples]).transpose(0, 3, 1, 2)
     return images, np.asarray(found.targets, dtype=np.int64)
+
+
+def _names(root: Path, folder: Path, classes: list[str]) -> Part:
+    """(n,) bytes and (n,) labels, in the order of classes and names."""
+    names: list[bytes] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        of_class = [
+            os.fsencode(os.path.relpath(os.path.join(place, file), root))
+            for place, _, files in os.walk(folder / name, followlinks=True)
+            for file in files
+            if os.path.splitext(file)[1].lower() in SUFFIXES
+        ]
+        names += sorted(of_class)
+        labels += [label] * len(of_class)
+    return np.array(names), np.array(labels, dtype=np.int64)
