@@ -1,7 +1,10 @@
-"""Spaces of feature maps: categorical decisions and one log-uniform constant. Khodak et al. 2020, section 2, B.2."""
+"""Spaces without networks: feature maps, with a log-uniform constant, and activations of two-layer networks.
+
+Khodak et al. 2020, section 2, B.2; Roberts et al. 2022, section 3.
+"""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -78,11 +81,9 @@ class FeatureMapSpace(Space):
             constant = self.constant.sample(rng)
         return (*architecture[:-1], constant)
 
-    def encode(self, architecture: Architecture) -> str:
-        """The string of a feature map: `decision=choice|...|constant=value`."""
-        self.check(architecture)
-        names = (*(decision.name for decision in self.decisions), self.constant.name)
-        return "|".join(f"{name}={choice}" for name, choice in zip(names, architecture, strict=True))
+    @property
+    def _entries(self) -> list[str]:
+        return [*super()._entries, self.constant.name]
 
     def decode(self, text: str) -> Architecture:
         """The feature map of a string; a constant spelt otherwise (`1e-2`) is given its 6 digits.
@@ -90,10 +91,9 @@ class FeatureMapSpace(Space):
         Raises: InvalidArchitecture.
         """
         parts = [part.partition("=")[::2] for part in text.split("|")]
-        names = [*(decision.name for decision in self.decisions), self.constant.name]
-        if [name for name, _ in parts] != names:
+        if [name for name, _ in parts] != self._entries:
             raise InvalidArchitecture(
-                f"{self.name}: expected {'|'.join(f'{name}=...' for name in names)}, got {text!r}"
+                f"{self.name}: expected {'|'.join(f'{name}=...' for name in self._entries)}, got {text!r}"
             )
         *choices, constant = (choice for _, choice in parts)
         architecture = (*choices, spelling(self._value(constant)))
@@ -188,3 +188,43 @@ class NGrams(FeatureMapSpace):
         if architecture[-3] == "none":  # weights
             return (*architecture[:-1], UNUSED)
         return architecture
+
+
+# The activation of the hidden layer of a two-layer network. Roberts et al. 2022, section 3.
+
+ACTIVATION_NAMES = (
+    "relu",
+    "leaky-relu",
+    "elu",
+    "softplus",
+    "gelu",
+    "silu",
+    "sigmoid",
+    "tanh",
+    "erf",
+    "sin",
+    "cos",
+    "quadratic",
+    "identity",
+)
+
+
+@SPACES.register("activations")
+class Activations(Space):
+    """Two-layer networks v^T sigma(W x), which differ in sigma alone: the one decision of the space.
+
+    Attributes:
+        names: the h activations that can be chosen, in their order; all that archray has unless given.
+
+    Raises: InvalidInput for fewer than two, or for one twice.
+    """
+
+    name: ClassVar[str] = "activations"
+    kind: ClassVar[str] = "activation"
+
+    def __init__(self, names: Sequence[str] = ACTIVATION_NAMES) -> None:
+        if len(names) < 2 or len(set(names)) < len(names):
+            raise InvalidInput(
+                f"expected two activations or more, none of them twice, got {', '.join(names) or 'none'}"
+            )
+        self.decisions = (Decision("activation", tuple(names)),)

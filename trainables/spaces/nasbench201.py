@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from archray.errors import InvalidArchitecture
-from archray.plurals import count
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
 EDGES = ((1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2))  # (target, source), in the order of the string
@@ -29,7 +28,7 @@ NormalForm = tuple[object, ...]
 def normal_form(edges: Sequence[tuple[int, int]], operations: Sequence[str]) -> NormalForm:
     """The function of a cell, spelt so that equal spellings mean the same network in distribution.
 
-    The 15,625 strings spell far fewer networks; pools keep one row per network (thesis 7.4 samples without this care).
+    The 15,625 strings spell far fewer networks; pools keep one row per network, unlike the thesis (7.4).
 
     Args:
         edges: (E,) pairs (target node, source node), in topological order; node 0 is the input, the highest
@@ -39,10 +38,9 @@ def normal_form(edges: Sequence[tuple[int, int]], operations: Sequence[str]) -> 
 
     The rules, each an identity of functions (not only of strings):
 
-    1. `none` contributes nothing; a layer or a pool whose input is nothing contributes nothing; what does not
-       reach the output is dropped. (A convolution of zeros followed by an affine normalisation would be a
-       learnt constant. archray's networks do not compute it, so for them this is exact; in the benchmark's own
-       trainings such a constant existed.)
+    1. `none` contributes nothing; a layer or a pool without input contributes nothing; an edge that does not reach
+       the output is dropped. (This is exact for archray's networks. In the benchmark's training runs a convolution
+       of zeros with an affine normalization was a learned constant.)
     2. `skip_connect` passes its node's terms on.
     3. Sums commute.
     4. Average pooling is linear: the pool of a sum is the sum of pools.
@@ -126,10 +124,7 @@ class NASBench201(Space):
         return f"|{a}~0|+|{b}~0|{c}~1|+|{d}~0|{e}~1|{f}~2|"
 
     def decode(self, text: str) -> Architecture:
-        """The architecture of a string of the benchmark's.
-
-        Raises: InvalidArchitecture, naming the form expected, or the operations there are.
-        """
+        """The architecture of the benchmark's string. Raises: InvalidArchitecture, with the form or the operations."""
         match = _PATTERN.fullmatch(text)
         if match is None:
             raise InvalidArchitecture(
@@ -140,24 +135,11 @@ class NASBench201(Space):
         self.check(architecture)
         return architecture
 
-    def check(self, architecture: Architecture) -> None:
-        """Raises: InvalidArchitecture if `architecture` is not six of the operations."""
-        if len(architecture) != len(EDGES):
-            raise InvalidArchitecture(
-                f"nasbench201 has 6 edges ({', '.join(d.name for d in self.decisions)}), "
-                f"got {count(len(architecture), 'operation')}: {architecture!r}"
-            )
-        for operation in architecture:
-            if operation not in OPERATIONS:
-                raise InvalidArchitecture(
-                    f"nasbench201 has no operation {operation!r}; choose one of {', '.join(OPERATIONS)}"
-                )
-
     def canonical(self, architecture: Architecture) -> Architecture:
         """The first cell, in enumeration order, that is the same network as `architecture` in distribution.
 
-        What counts as the same says `normal_form`. As `none` comes first, a canonical cell has `none` on every edge
-        that is dead. The first call in a process goes through the whole space (about a second).
+        `normal_form` defines the same. As `none` comes first, a canonical cell has `none` on every dead edge. The first
+        call in a process enumerates the whole space (about a second).
         """
         self.check(architecture)
         return _canonical_forms()[architecture]

@@ -143,9 +143,10 @@ class Space(ABC):
         """
         if type(self).decode is not Space.decode:
             return
-        names = [decision.name for decision in self.decisions]
-        if len(set(names)) != len(names):
-            raise InvalidInput(f"the space {self.name}: expected a name of its own for each decision, got {names}")
+        if len(set(self._entries)) != len(self.decisions):
+            raise InvalidInput(
+                f"the space {self.name}: expected a name of its own for each decision, got {self._entries}"
+            )
         for decision in self.decisions:
             if "=" in decision.name or any("|" in text for text in (decision.name, *decision.choices)):
                 raise InvalidInput(
@@ -153,15 +154,20 @@ class Space(ABC):
                     f"separate the parts of an architecture's string, got {decision.name!r} of {decision.choices}"
                 )
 
+    @property
+    def _entries(self) -> list[str]:
+        """The names of an architecture's entries in its string, in order: those of the decisions."""
+        return [decision.name for decision in self.decisions]
+
     def encode(self, architecture: Architecture) -> str:
         """The string of an architecture: `decision=choice|decision=choice`."""
         self.check(architecture)
-        return "|".join(f"{d.name}={choice}" for d, choice in zip(self.decisions, architecture, strict=True))
+        return "|".join(f"{name}={choice}" for name, choice in zip(self._entries, architecture, strict=True))
 
     def decode(self, text: str) -> Architecture:
         """The architecture of a string. Raises: InvalidArchitecture, saying what the string should hold."""
         parts = dict(part.partition("=")[::2] for part in text.split("|"))
-        names = [decision.name for decision in self.decisions]
+        names = self._entries
         if list(parts) != names:
             raise InvalidArchitecture(
                 f"{self.name}: expected a choice for each of {', '.join(names)} as name=choice|..., got {text!r}"
