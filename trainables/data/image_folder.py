@@ -95,7 +95,7 @@ def classes_of(folder: Path) -> list[str]:
 
 
 def _count(folder: Path) -> int:
-    """How many images there are in a folder and those inside; 2 of more."""
+    """The number of images in a folder and its subfolders, at most 2."""
     images = (file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
     return len(list(islice(images, 2)))
 
@@ -107,16 +107,16 @@ def _read_part(folder: Path, size: int) -> Part:
         return Path(file).suffix.lower() in SUFFIXES
 
     class VisibleImageFolder(ImageFolder):
-        """torchvision takes hidden folders (of editors, of file systems) for classes; `check` does not."""
+        """Without hidden folders (of editors, of file systems), which torchvision would take for classes."""
 
         def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
             classes = classes_of(Path(directory))
             return classes, {name: number for number, name in enumerate(classes)}
 
-    found = VisibleImageFolder(str(folder), is_valid_file=is_image)
+    folders = VisibleImageFolder(str(folder), is_valid_file=is_image)
     form = ImageForm(channels=3, size=size)
-    images = np.stack([form.read(file) for file, _ in found.samples]).transpose(0, 3, 1, 2)
-    return images, np.asarray(found.targets, dtype=np.int64)
+    images = np.stack([form.read(file) for file, _ in folders.samples]).transpose(0, 3, 1, 2)
+    return images, np.asarray(folders.targets, dtype=np.int64)
 
 
 def _names(root: Path, folder: Path, classes: list[str]) -> Part:

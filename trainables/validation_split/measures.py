@@ -88,8 +88,8 @@ def measure_split(
 
 
 def _agreement(validation: Sequence[PointLosses], test: Sequence[PointLosses], size: int) -> dict[str, float]:
-    """Agreement of the first `size` validation points with all test points over architectures: mean and largest distance
-    of losses and of hyper-gradients (Euclidean), and Spearman's rho of the losses."""
+    """Agreement of the first `size` validation points with all test points: over architectures, mean and largest
+    distance of losses and of hyper-gradients (Euclidean), and Spearman's rho of the losses."""
     pairs = list(zip(validation, test, strict=True))
     losses = torch.stack([torch.stack([v.losses[:size].mean(), t.losses.mean()]) for v, t in pairs])  # (S, 2)
     gaps = (losses[:, 0] - losses[:, 1]).abs()
