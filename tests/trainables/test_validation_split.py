@@ -60,7 +60,7 @@ def test_models_are_the_least_norm_solutions_of_their_features(form: str) -> Non
         return torch.cat([alpha[i].sqrt() * psi[i] for i in range(3)], 1).numpy()
 
     expected = phi(points) @ np.linalg.pinv(phi(train)) @ labels.numpy()
-    np.testing.assert_allclose(lower.predict(alpha, lower.seen(points)).values.numpy(), expected, rtol=1e-9)
+    np.testing.assert_allclose(lower.predict(alpha, lower.represent(points)).values.numpy(), expected, rtol=1e-9)
     assert lower.training_loss(alpha) < 1e-20
 
 
@@ -160,7 +160,7 @@ def test_a_kernel_that_cannot_fit_the_labels_is_said() -> None:
     settings = settings_of(SIZES, inputs=3, width=40, ridge=0.0)
     one = teacher_problem(get_activations(("identity", "relu")), settings, "activation")
     with pytest.raises(InvalidInput, match="its kernel is singular"):
-        one.lower.predict(torch.tensor([1.0, 0.0]).double(), one.test.seen)
+        one.lower.predict(torch.tensor([1.0, 0.0]).double(), one.test.representation)
 
 
 def test_the_crossing_is_where_a_curve_stays_below_the_tolerance() -> None:

@@ -193,10 +193,10 @@ class _Moments:
 
 
 def gradient_variance(network: nn.Module, batches: Iterable[Batch]) -> tuple[float, float]:
-    """The mean cross-entropy and E|g_i - E g|^2 over all instances of the batches; how they are cut changes neither.
+    """The mean cross-entropy and E|g_i - E g|^2 over all instances, which do not depend on the sizes of the batches.
 
-    network: in evaluation mode. A layer's gradients are split by instance, (m, C_out, d_in), added up and dropped.
-    Raises: InvalidInput if the network is not one that `check_network` lets through.
+    network: in evaluation mode. A layer's gradients are split by instance, (m, C_out, d_in), added and dropped.
+    Raises: InvalidInput as `check_network`.
     """
     check_network(network)
     moments, losses, instances = None, 0.0, 0

@@ -187,20 +187,9 @@ class NGrams(FeatureMapSpace):
 # The activation of the hidden layer of a two-layer network. Roberts et al. 2022, section 3.
 
 ACTIVATION_NAMES = (
-    "relu",
-    "leaky-relu",
-    "elu",
-    "softplus",
-    "gelu",
-    "silu",
-    "sigmoid",
-    "tanh",
-    "erf",
-    "sin",
-    "cos",
-    "quadratic",
+    "relu", "leaky-relu", "elu", "softplus", "gelu", "silu", "sigmoid", "tanh", "erf", "sin", "cos", "quadratic",
     "identity",
-)
+)  # fmt: skip
 
 
 @SPACES.register("activations")

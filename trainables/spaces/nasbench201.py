@@ -18,7 +18,7 @@ _PATTERN = re.compile(
     r"\+\|([^|~+]*)~0\|([^|~+]*)~1\|([^|~+]*)~2\|"
 )
 
-INPUT = -1  # the atom that stands for the cell's input; convolutions are numbered by their edge, from 0
+INPUT = -1  # the atom of the cell's input; convolutions are numbered by their edge, from 0
 
 # A value is a sum of terms, kept sorted. A term (p, atom) is the atom average-pooled p times.
 Value = tuple[tuple[int, int], ...]
@@ -26,7 +26,7 @@ NormalForm = tuple[object, ...]
 
 
 def normal_form(edges: Sequence[tuple[int, int]], operations: Sequence[str]) -> NormalForm:
-    """The function of a cell, spelt so that equal spellings mean the same network in distribution.
+    """The function of a cell in a form that is equal for the same network in distribution.
 
     The 15,625 strings spell far fewer networks; pools keep one row per network, unlike the thesis (7.4).
 
@@ -34,7 +34,7 @@ def normal_form(edges: Sequence[tuple[int, int]], operations: Sequence[str]) -> 
         edges: (E,) pairs (target node, source node), in topological order; node 0 is the input, the highest
             target is the output. A node is the sum of its edges.
         operations: (E,) one per edge: `none`, `skip_connect`, `avg_pool_3x3`; any other name is a layer with
-            weights and normalisation of its own (a convolution).
+            its own weights and normalization (a convolution).
 
     The rules, each an identity of functions (not only of strings):
 
@@ -44,10 +44,10 @@ def normal_form(edges: Sequence[tuple[int, int]], operations: Sequence[str]) -> 
     2. `skip_connect` passes its node's terms on.
     3. Sums commute.
     4. Average pooling is linear: the pool of a sum is the sum of pools.
-    5. Layers are initialised independently, so they may be renamed among themselves; but a layer used on two
+    5. Layers are initialized independently, so they may be renamed among themselves; but a layer used on two
        paths stays one layer: 2 conv_a(x) is not conv_a(x) + conv_b(x).
 
-    Nothing else is merged; in particular scale (conv(2x) and conv(x) under batch normalisation) is kept.
+    Nothing else is merged; in particular conv(2x) and conv(x) under batch normalization stay different.
     """
     values: dict[int, Value] = {0: ((0, INPUT),)}
     layers: dict[int, tuple[str, Value]] = {}  # edge -> (operation, the value it is applied to)
@@ -69,21 +69,21 @@ def _rename(layers: dict[int, tuple[str, Value]], output: Value) -> NormalForm:
     """The smallest spelling over all renamings of the layers that reach the output (rule 5)."""
     live: set[int] = set()
     _collect(output, layers, live)
-    colours: dict[int, tuple[object, ...]] = {INPUT: ()}
+    colors: dict[int, tuple[object, ...]] = {INPUT: ()}
     for number in sorted(live):  # topological: a layer's input names only earlier edges
         operation, value = layers[number]
-        colours[number] = (operation, tuple(sorted((pools, colours[atom]) for pools, atom in value)))
-    # A colour is what a layer computes from the input, all names removed. Layers of different colour cannot be
-    # exchanged, so only renamings within a colour are tried: at most 24 for a cell of 6 edges in practice.
-    by_colour = sorted(live, key=lambda number: (colours[number], number))
-    classes = [list(group) for _, group in itertools.groupby(by_colour, key=lambda number: colours[number])]
+        colors[number] = (operation, tuple(sorted((pools, colors[atom]) for pools, atom in value)))
+    # A color is a layer's function of the input, without names. Layers of different color cannot be exchanged, so only
+    # renamings within a color are tried: at most 24 for a cell of 6 edges in practice.
+    by_color = sorted(live, key=lambda number: (colors[number], number))
+    classes = [list(group) for _, group in itertools.groupby(by_color, key=lambda number: colors[number])]
     orders = itertools.product(*(itertools.permutations(group) for group in classes))
     spellings: list[NormalForm] = []
     for order in orders:
         numbers = list(itertools.chain.from_iterable(order))
         rank = {INPUT: INPUT} | {number: place for place, number in enumerate(numbers)}
-        spelt = tuple((layers[number][0], _renamed(layers[number][1], rank)) for number in numbers)
-        spellings.append((spelt, _renamed(output, rank)))
+        spelling = tuple((layers[number][0], _renamed(layers[number][1], rank)) for number in numbers)
+        spellings.append((spelling, _renamed(output, rank)))
     return min(spellings)
 
 

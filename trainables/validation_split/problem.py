@@ -38,16 +38,16 @@ class Interpolation(ABC):
         self.train, self.labels, self.ridge = train, labels, ridge
 
     @abstractmethod
-    def seen(self, points: Tensor) -> Tensor:
+    def represent(self, points: Tensor) -> Tensor:
         """The input of `predict` for points with features (h, n, p), for all architectures."""
 
     @abstractmethod
-    def predict(self, alpha: Tensor, seen: Tensor) -> Prediction:
+    def predict(self, alpha: Tensor, representation: Tensor) -> Prediction:
         """For the architecture alpha, (h,). Raises: InvalidInput if the lower problem has no unique solution."""
 
     def training_loss(self, alpha: Tensor) -> float:
         """Mean square error on the training set: 0 but for the ridge and rounding."""
-        return float((self.predict(alpha, self.seen(self.train)).values - self.labels).square().mean())
+        return float((self.predict(alpha, self.represent(self.train)).values - self.labels).square().mean())
 
     def _factor(self, kernel: Tensor) -> Tensor:
         """The Cholesky factor of the training kernel (n_T, n_T) with its ridge."""
@@ -66,10 +66,10 @@ class Superposition(Interpolation):
     The rank-one form too: f(x) = alpha^T X w with X, (h, p), the features psi_i(x) as rows.
     """
 
-    def seen(self, points: Tensor) -> Tensor:
+    def represent(self, points: Tensor) -> Tensor:
         return points  # (h, n, p)
 
-    def predict(self, alpha: Tensor, seen: Tensor) -> Prediction:
+    def predict(self, alpha: Tensor, representation: Tensor) -> Prediction:
         phi = torch.tensordot(alpha, self.train, 1)  # (n_T, p)
         factor = self._factor(phi @ phi.T)
         dual = torch.cholesky_solve(self.labels, factor)  # c = A^-1 y, (n_T, K)
@@ -78,8 +78,8 @@ class Superposition(Interpolation):
         direct = self.train.mT @ dual  # psi_i^T c, (h, p, K)
         change = self.train @ weights + phi @ direct  # (h, n_T, K)
         slopes = direct - phi.T @ torch.cholesky_solve(change, factor.expand(len(alpha), -1, -1))  # (h, p, K)
-        at = torch.tensordot(alpha, seen, 1)  # (n, p)
-        jacobian = seen @ weights + at @ slopes  # (h, n, K)
+        at = torch.tensordot(alpha, representation, 1)  # (n, p)
+        jacobian = representation @ weights + at @ slopes  # (h, n, K)
         return Prediction(at @ weights, jacobian.permute(1, 2, 0))
 
 
@@ -90,16 +90,16 @@ class MultipleKernels(Interpolation):
         super().__init__(train, labels, ridge)
         self.kernels = train @ train.mT  # (h, n_T, n_T)
 
-    def seen(self, points: Tensor) -> Tensor:
+    def represent(self, points: Tensor) -> Tensor:
         return points @ self.train.mT  # (h, n, n_T)
 
-    def predict(self, alpha: Tensor, seen: Tensor) -> Prediction:
+    def predict(self, alpha: Tensor, representation: Tensor) -> Prediction:
         factor = self._factor(torch.tensordot(alpha, self.kernels, 1))
         dual = torch.cholesky_solve(self.labels, factor)  # (n_T, K)
         # df/dalpha_i = K_i(x, T) c - K(x, T) A^-1 K_i c
         change = torch.cholesky_solve(self.kernels @ dual, factor.expand(len(alpha), -1, -1))  # (h, n_T, K)
-        at = torch.tensordot(alpha, seen, 1)  # (n, n_T)
-        jacobian = seen @ dual - at @ change  # (h, n, K)
+        at = torch.tensordot(alpha, representation, 1)  # (n, n_T)
+        jacobian = representation @ dual - at @ change  # (h, n, K)
         return Prediction(at @ dual, jacobian.permute(1, 2, 0))
 
 
@@ -190,7 +190,7 @@ class PointSet:
     """Points for the loss of an architecture, as input of one training set's models. labels: (n, K)."""
 
     lower: Interpolation
-    seen: Tensor  # of `lower.seen`: (h, n, ...)
+    representation: Tensor  # from `lower.represent`: (h, n, ...)
     labels: Tensor
 
     def __len__(self) -> int:
@@ -198,18 +198,18 @@ class PointSet:
 
     def first(self, points: int) -> "PointSet":
         """The first `points` of them."""
-        return PointSet(self.lower, self.seen[:, :points], self.labels[:points])
+        return PointSet(self.lower, self.representation[:, :points], self.labels[:points])
 
     def point_losses(self, alpha: Tensor) -> PointLosses:
         """L and its exact hyper-gradient, dL/dalpha through the lower problem's solution, at each point."""
-        values, jacobian = self.lower.predict(alpha, self.seen)
+        values, jacobian = self.lower.predict(alpha, self.representation)
         residuals = values - self.labels  # (n, K)
         gradients = 2 * torch.einsum("nk,nkh->nh", residuals, jacobian) / residuals.shape[1]
         return PointLosses(residuals.square().mean(1), gradients)
 
     def second_order(self, alpha: Tensor) -> tuple[float, Tensor, Tensor]:
         """The mean loss, its hyper-gradient (h,), and Gauss and Newton's curvature 2 J^T J / n, (h, h)."""
-        values, jacobian = self.lower.predict(alpha, self.seen)
+        values, jacobian = self.lower.predict(alpha, self.representation)
         residuals, slopes = (values - self.labels).flatten(), jacobian.flatten(0, 1)  # (nK,), (nK, h)
         entries = len(residuals)
         curvature = 2 * slopes.T @ slopes / entries
@@ -374,7 +374,7 @@ def _problem(psi: Tensor, y: Tensor, settings: SplitSettings, form: Form, teache
     train, validation, _ = settings.sizes
     lower = FORMS[form](psi[:, :train].contiguous(), y[:train], settings.ridge)
     parts = (slice(train, train + validation), slice(train + validation, None))
-    held_out, test = (PointSet(lower, lower.seen(psi[:, part]), y[part]) for part in parts)
+    held_out, test = (PointSet(lower, lower.represent(psi[:, part]), y[part]) for part in parts)
     return SplitProblem(lower, held_out, test, teacher)
 
 

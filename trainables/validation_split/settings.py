@@ -14,21 +14,10 @@ Teacher = Literal["sparse", "dense"]
 
 TEACHER_DATA = "gaussian"  # the data set with a teacher's labels: its own are random
 
-# From unlike to like, so that the first h of them differ; `identity` has too few features to fit every labelling.
+# From unlike to like, so that the first h of them differ; `identity` has too few features to fit every labeling.
 CANDIDATES = (
-    "relu",
-    "cos",
-    "tanh",
-    "sin",
-    "gelu",
-    "quadratic",
-    "sigmoid",
-    "erf",
-    "softplus",
-    "elu",
-    "silu",
-    "leaky-relu",
-)
+    "relu", "cos", "tanh", "sin", "gelu", "quadratic", "sigmoid", "erf", "softplus", "elu", "silu", "leaky-relu",
+)  # fmt: skip
 
 
 class SplitSettings(Settings):
@@ -36,7 +25,7 @@ class SplitSettings(Settings):
 
     Attributes:
         form: `activation`: one hidden layer with the activation sum_i alpha_i sigma_i; `kernels`: a layer of each
-            activation beside the others, the kernel sum_i alpha_i K_i.
+            activation, the kernel sum_i alpha_i K_i.
         activations: the candidates that alpha weighs, in this order.
         scales: each activation is a candidate once per scale s, as sigma(s x); all at the first scale come first.
         layers: the layers that learn: `output`, random features; `both`, the tangent features of the network.

@@ -253,8 +253,10 @@ def measure_spectral(problem: SplitProblem, sizes: Sequence[int], *, steps: int,
 def _upper_problem(problem: SplitProblem, points: PointSet) -> RankOneAlignment | KernelAlignment:
     lower = problem.lower
     if isinstance(lower, MultipleKernels):
-        return KernelAlignment(points.seen, lower.labels, points.labels)
-    return RankOneAlignment(lower.train, lower.labels, points.seen, points.labels, feature_metric(lower.train))
+        return KernelAlignment(points.representation, lower.labels, points.labels)
+    return RankOneAlignment(
+        lower.train, lower.labels, points.representation, points.labels, feature_metric(lower.train)
+    )
 
 
 def measure_rank_one(
