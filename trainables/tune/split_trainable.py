@@ -4,14 +4,12 @@ import json
 import math
 from typing import Any
 
-import torch
 from pydantic import Field
 
 from archray.errors import InvalidInput
 from archray.settings import Seed
 from archray.trainables.activations.two_layer import get_activations
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.data.dataset import Dataset
 from archray.trainables.tune.trial import Result, TrialFailed, TrialTrainable, read_whole_number
 from archray.trainables.validation_split import problem
 from archray.trainables.validation_split.measures import measure_split
@@ -74,8 +72,7 @@ class SplitTrainable(TrialTrainable):
             steps=settings.steps,
             seed=seed,
         )
-        rows = [{name: value for name, value in row.items() if name != "alpha"} for row in measures.rows]
-        return self._results(rows, measures.whole, rows[-1]["excess"])
+        return self._results(measures.rows, measures.whole, measures.rows[-1]["excess"])
 
     def _spectral_rows(self) -> list[dict[str, Any]]:
         settings, seed, sizes = self._settings, self._seed, self._settings.validation_sizes
@@ -112,18 +109,8 @@ def split_problem(settings: SplitTrialSettings, parameters: int, form: Form, see
     activations = [problem.scaled(*candidate) for candidate in zip(get_activations(names), scales, strict=True)]
     if settings.data.name == TEACHER_DATA:
         return problem.teacher_problem(activations, settings, form, seed)
-    data = load_images(settings.data)
-    images, labels = _pool(data)
-    mean, scale = problem.input_scale(images)
-    pool = problem.points_of(images, labels, data.num_classes, mean, scale)
-    test = problem.points_of(data.test.images, data.test.labels, data.num_classes, mean, scale)
+    pool, test = problem.points_of(load_images(settings.data))
     return problem.data_problem(activations, settings, pool, test, form, seed)
-
-
-def _pool(data: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
-    """The data set's training and validation points together: the study splits them anew for every seed."""
-    parts = (data.train, data.validation)
-    return torch.cat([part.images for part in parts]), torch.cat([part.labels for part in parts])
 
 
 def check_problem(settings: SplitTrialSettings, parameters: int) -> None:

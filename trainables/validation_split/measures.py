@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,17 +15,11 @@ from archray.trainables.validation_split.problem import PointLosses, SplitProble
 STARTS = 2  # descents, from the best of the random architectures by the points of the set
 
 
-@dataclass(frozen=True)
-class SplitMeasures:
-    """Measures of one problem.
+class SplitMeasures(NamedTuple):
+    """Measures of one problem."""
 
-    Attributes:
-        rows: a dictionary per size of the validation set.
-        whole: measures that do not depend on it, see `measure_split`.
-    """
-
-    rows: list[dict[str, Any]]
-    whole: dict[str, float]
+    rows: list[dict[str, Any]]  # per size of the validation set
+    whole: dict[str, float]  # independent of it
 
 
 def measure_split(
@@ -67,11 +60,9 @@ def measure_split(
                 "selected_test_loss": problem.test.loss(selected.alpha),
                 "single_test_loss": float(alone_test[single]),
                 "steps": selected.steps,
-                "alpha": selected.alpha.tolist(),
             }
         )
-    last = torch.tensor(rows[-1]["alpha"], dtype=torch.float64)
-    starts = torch.cat([alphas[test_losses.argsort()[:STARTS]], last[None]])
+    starts = torch.cat([alphas[test_losses.argsort()[:STARTS]], selected.alpha[None]])
     best = select_best(problem.test, starts, steps)
     whole = {
         "best": best.loss,

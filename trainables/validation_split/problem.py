@@ -14,6 +14,7 @@ from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.trainables.activations.instances import uniform_on_simplex
 from archray.trainables.activations.two_layer import Activation
+from archray.trainables.data.dataset import Dataset
 from archray.trainables.validation_split.settings import Form, Layers, SplitSettings, Teacher
 
 # The lower problem in closed form: the interpolating model of an architecture, and its derivative.
@@ -352,22 +353,22 @@ def check_points(pool: int, test: int, sizes: tuple[int, int, int]) -> None:
         raise InvalidInput(f"the data have {count(test, 'test point')}, expected {tested}; set test_size to {test}")
 
 
-def points_of(images: Tensor, labels: Tensor, classes: int, mean: Tensor, scale: Tensor) -> Points:
-    """Images (n, ...) as points, one class against the rest: labels +1 and -1, K = `classes`, 1 output of two classes.
+def points_of(data: Dataset) -> tuple[Points, Points]:
+    """The pool of training and validation images, and the test images, one class against the rest: labels +1 and -1.
 
-    mean: (d,), subtracted. scale: divided by; both of the pool, see `input_scale`.
+    K is the number of classes, or 1 for two. Coordinates are relative to the pool's mean, with mean square 1 over all.
     """
-    x = (images.flatten(1).double() - mean) / scale
-    if classes == 2:
-        return Points(x, labels.double()[:, None] * 2 - 1)
-    return Points(x, torch.nn.functional.one_hot(labels, classes).double() * 2 - 1)
 
+    def points(images: Tensor, labels: Tensor) -> Points:
+        one_hot = labels[:, None] if data.num_classes == 2 else torch.nn.functional.one_hot(labels, data.num_classes)
+        return Points((images.flatten(1).double() - mean) / scale, one_hot.double() * 2 - 1)
 
-def input_scale(images: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean point (d,) and the one number after which coordinates have mean square 1."""
+    images = torch.cat([data.train.images, data.validation.images])
+    labels = torch.cat([data.train.labels, data.validation.labels])
     x = images.flatten(1).double()
     mean = x.mean(0)
-    return mean, (x - mean).square().mean().sqrt()
+    scale = (x - mean).square().mean().sqrt()
+    return points(images, labels), points(data.test.images, data.test.labels)
 
 
 def _problem(psi: Tensor, y: Tensor, settings: SplitSettings, form: Form, teacher: Tensor | None) -> SplitProblem:

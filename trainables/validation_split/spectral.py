@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from archray.trainables.activations.instances import uniform_on_simplex
-from archray.trainables.validation_split.problem import MultipleKernels, PointSet, SplitProblem, select_best
+from archray.trainables.validation_split.problem import MultipleKernels, SplitProblem, select_best
 
 Evaluate = Callable[[Tensor], tuple[float, Tensor]]  # the objective at a point (h,), and its gradient there
 
@@ -225,11 +225,18 @@ def measure_spectral(problem: SplitProblem, sizes: Sequence[int], *, steps: int,
         [torch.full((1, h), 1 / h, dtype=torch.float64), uniform_on_simplex(STARTS - 1, h, generator=rng)]
     )
     begin = torch.randn(h, generator=rng, dtype=torch.float64)
-    kernels = isinstance(problem.lower, MultipleKernels)
+    lower = problem.lower
+    kernels = isinstance(lower, MultipleKernels)
     rows: list[dict[str, Any]] = []
     for size in sizes:
         points = problem.validation.first(size)
-        spectral, comparison = _compare(_upper_problem(problem, points), begin)
+        upper: RankOneAlignment | KernelAlignment
+        if kernels:
+            upper = KernelAlignment(points.representation, lower.labels, points.labels)
+        else:
+            features, metric = points.representation, feature_metric(lower.train)
+            upper = RankOneAlignment(lower.train, lower.labels, features, points.labels, metric)
+        spectral, comparison = _compare(upper, begin)
         negative = float((-spectral).clamp_min(0).sum() / spectral.abs().sum()) if kernels else 0.0
         usable = spectral.clamp_min(0) if kernels else spectral  # a kernel has no negative weight
         scale = usable.abs().sum()
@@ -242,21 +249,11 @@ def measure_spectral(problem: SplitProblem, sizes: Sequence[int], *, steps: int,
                 "negative": negative,
                 "spectral": problem.test.loss(usable / scale) if scale > 0 else float("nan"),
                 "descent": problem.test.loss(descent.alpha),
-                "alpha": descent.alpha,
             }
         )
     tested = torch.tensor([problem.test.loss(alpha) for alpha in starts])
-    best = select_best(problem.test, torch.stack([starts[int(tested.argmin())], rows[-1]["alpha"]]), steps)
-    return [{**{k: v for k, v in row.items() if k != "alpha"}, "best": best.loss} for row in rows]
-
-
-def _upper_problem(problem: SplitProblem, points: PointSet) -> RankOneAlignment | KernelAlignment:
-    lower = problem.lower
-    if isinstance(lower, MultipleKernels):
-        return KernelAlignment(points.representation, lower.labels, points.labels)
-    return RankOneAlignment(
-        lower.train, lower.labels, points.representation, points.labels, feature_metric(lower.train)
-    )
+    best = select_best(problem.test, torch.stack([starts[int(tested.argmin())], descent.alpha]), steps)
+    return [{**row, "best": best.loss} for row in rows]
 
 
 def measure_rank_one(
