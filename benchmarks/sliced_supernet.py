@@ -24,7 +24,7 @@ from archray.trainables.costs import NetworkCosts, Violation
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.spaces import ConstrainedSpace, get_space
-from archray.trainables.spaces.constraint import parse_constraints
+from archray.trainables.spaces.constrained_space import parse_constraints
 from archray.trainables.supernets.elastic import SandwichTrainer, build_sliced, score_slices
 from archray.trainables.supernets.settings import SandwichSettings
 from archray.trainables.training import Trainer

@@ -30,8 +30,8 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 from archray.trainables.data import AugmentationSettings, DataSettings
+from archray.trainables.data.image_stream import MEAN, STD, StreamedDataset
 from archray.trainables.data.load import read_data
-from archray.trainables.data.streamed import MEAN, STD, StreamedDataset
 
 SIZE = 224
 

@@ -24,9 +24,8 @@ from linear_ntk import deep_kernels, expected_scale
 
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.proxies import ProxySettings, score
-from archray.trainables.spaces import get_space
-from archray.trainables.spaces.cell_variants import deepest, genotype_space, widest
-from archray.trainables.spaces.genotypes import cell_shape
+from archray.trainables.spaces import Architecture, get_space
+from archray.trainables.spaces.genotypes import CellEdges, Genotype, GenotypeSpace, cell_shape, widest
 
 SIZES = ((8, 2, 4), (8, 3, 8), (16, 3, 8), (16, 4, 8), (64, 3, 8))  # n, L, m
 NAMED = (
@@ -70,28 +69,48 @@ def linear_table(draws: int, seed: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def genotype_space(name: str) -> GenotypeSpace:
+    """The space of that name, whose cells have connections."""
+    space = get_space(name)
+    assert isinstance(space, GenotypeSpace)
+    return space
+
+
+def deepest(space: GenotypeSpace, architecture: Architecture) -> Architecture:
+    """The same operations, every node reading the two nodes before it: as deep as a cell can be (Shu 2022, Table 7.2).
+
+    A node's operation on the lower source reads the earlier one. With DARTS' four nodes 1.5 wide and 5 deep.
+    """
+
+    def adapt(edges: CellEdges) -> CellEdges:
+        return tuple((operation, number // 2 + number % 2) for number, (operation, _) in enumerate(edges))
+
+    normal, reduce = space.genotype(architecture)
+    return space.architecture(Genotype(adapt(normal), adapt(reduce)))
+
+
 def cells_table(seeds: int, channels: int, cells: int, batch: int, image_size: int) -> pd.DataFrame:
     """A row per architecture: width and depth of its normal cell over the largest, M_Trace, kappa, kappa/M."""
     chosen = [(name, space, get_space(space).named[name]) for space, name in NAMED]
     for space, name in ADAPTED:
-        found = genotype_space(get_space(space))
-        own = found.decode(found.named[name])
-        chosen += [(f"wide {name}", space, found.encode(widest(found, own)))]
-        chosen += [(f"deep {name}", space, found.encode(deepest(found, own)))]
+        genotypes = genotype_space(space)
+        cell = genotypes.decode(genotypes.named[name])
+        chosen += [(f"wide {name}", space, genotypes.encode(widest(genotypes, cell)))]
+        chosen += [(f"deep {name}", space, genotypes.encode(deepest(genotypes, cell)))]
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(batch, 3, image_size, image_size, generator=generator)
     labels = torch.randint(10, (batch,), generator=generator)
     network = NetworkSettings(channels=channels, cells=cells)
     rows = []
     for name, space, text in chosen:
-        found = genotype_space(get_space(space))
-        architecture = found.decode(text)
-        normal = found.genotype(architecture).normal
+        genotypes = genotype_space(space)
+        architecture = genotypes.decode(text)
+        normal = genotypes.genotype(architecture).normal
         shape, nodes = cell_shape(normal), len(normal) // 2
         values = []
         for seed in range(seeds):
             net = build(
-                found, architecture, network=network, in_channels=3, num_classes=10, seed=seed, for_scoring=True
+                genotypes, architecture, network=network, in_channels=3, num_classes=10, seed=seed, for_scoring=True
             )
             scores = score(net, images, labels, ("ntk_trace", "kappa"), ProxySettings())
             values.append([scores["ntk_trace"].value, scores["kappa"].value])

@@ -1,1 +1,1 @@
-"""What a trial does: spaces, networks, data, training-free metrics, training loops, and their Tune trainables."""
+"""The work of a trial: spaces, networks, data, training-free metrics, training loops, and their Tune trainables."""

@@ -18,24 +18,23 @@ STATE_FILE = "state.pt"
 
 
 def write_state(folder: str | Path, state: dict[str, Any]) -> None:
-    """Writes `state` to `folder/state.pt`, whole: a kill leaves the old one or none.
+    """Writes `state` to `folder/state.pt`, whole: a kill leaves the old file or none.
 
-    state: tensors, numbers, strings, None, and lists and dicts of these; nothing else could be read back.
+    state: tensors, numbers, strings, None, and lists and dicts of these; other objects could not be read back.
     """
     with whole_file(Path(folder) / STATE_FILE) as stream:
         torch.save(state, stream)
 
 
 def read_state(folder: str | Path, device: str | torch.device = "cpu") -> dict[str, Any]:
-    """What `write_state` wrote, its tensors on `device`. Raises: FileNotFoundError; DamagedFile."""
+    """The state that `write_state` wrote, its tensors on `device`. Raises: FileNotFoundError; DamagedFile."""
     return load_tensors(Path(folder) / STATE_FILE, f"{folder}/{STATE_FILE}", device)
 
 
 def load_tensors(source: Path | bytes, place: str, device: str | torch.device = "cpu") -> dict[str, Any]:
-    """A state of a file, its tensors on `device`, read without running any code.
+    """The state in a file, its tensors on `device`, read without running any code.
 
-    source: the local file, or its content. place: of the file, for the message.
-    Raises: DamagedFile if it is no such file; FileNotFoundError.
+    source: the local file, or its content. place: of the file, for the message. Raises: DamagedFile, FileNotFoundError.
     """
     try:
         state = torch.load(
@@ -43,7 +42,7 @@ def load_tensors(source: Path | bytes, place: str, device: str | torch.device = 
         )
     except FileNotFoundError:
         raise
-    except pickle.UnpicklingError as error:  # whose text advises to load the file without this protection
+    except pickle.UnpicklingError as error:  # its text advises to load the file without this protection
         raise DamagedFile.at(
             place,
             "it holds other objects than tensors and plain data, which may execute code: do not load it otherwise",
@@ -62,9 +61,9 @@ def load_trained_weights(
 ) -> dict[str, Tensor]:
     """The weights of a trained network, as `load_tensors`.
 
-    classes: of the networks that are to be built for them. described: the place of the file that says so.
-    Raises: DamagedFile also for entries that are no finite tensors, and for a number of classes that no tensor has: to
-    build a network of so many may take all memory.
+    classes: numbers of classes of the networks for them. described: the file with these numbers.
+    Raises: DamagedFile also for entries that are no finite tensors, and for a number of classes that no tensor has,
+    whose network may need all memory.
     """
     state = load_tensors(source, place)
     for name, weights in state.items():
@@ -90,7 +89,7 @@ def write_weights(place: str, name: str, state: dict[str, Any]) -> str:
 
 
 def read_weights(uri: str, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """What `write_weights` wrote, its tensors on `device`. Raises: FileNotFoundError; DamagedFile."""
+    """The state that `write_weights` wrote, its tensors on `device`. Raises: FileNotFoundError; DamagedFile."""
     file = Folder(_uri(uri))
     return load_tensors(file.parent.read_bytes(file.name), uri, device)
 
@@ -98,7 +97,7 @@ def read_weights(uri: str, device: torch.device | str = "cpu") -> dict[str, Any]
 def load_weights(supernet: nn.Module, state: Mapping[str, Any], source: str, advice: str = "") -> None:
     """Gives `supernet` the weights in `state`: a supernet's state, alone or under the key `supernet`.
 
-    source, advice: for the message: what the weights are, and what else to do. Raises: InvalidInput if they do not fit.
+    source, advice: for the message: the origin of the weights, and advice. Raises: InvalidInput if they do not fit.
     """
     expected = f"{source} to be of a supernet with these settings' space, network and data"
     load_fitting(supernet, state.get("supernet", state), expected, advice)
@@ -107,16 +106,16 @@ def load_weights(supernet: nn.Module, state: Mapping[str, Any], source: str, adv
 def load_fitting(network: nn.Module, state: Mapping[str, Any], expected: str, advice: str = "") -> None:
     """Gives `network` the weights in `state`.
 
-    expected, advice: for the message: whose they should be, and what else to do. Raises: InvalidInput if they do not
-    fit, with the first of what is wrong.
+    expected, advice: for the message: the expected weights, and advice.
+    Raises: InvalidInput if they do not fit, with torch's first reason.
     """
     try:
         network.load_state_dict(state)
     except (RuntimeError, AttributeError, TypeError) as error:
         if out_of_memory(error) is not None:
             raise
-        wrong = [line.strip() for line in str(error).splitlines()]
-        first = textwrap.shorten(wrong[min(1, len(wrong) - 1)], 200)  # before it stands which class it is, or nothing
+        reasons = [line.strip() for line in str(error).splitlines()]
+        first = textwrap.shorten(reasons[min(1, len(reasons) - 1)], 200)  # the first of several lines names the class
         raise InvalidInput(f"expected {expected}, got others{advice}: {first}") from error
 
 

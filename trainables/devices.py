@@ -1,4 +1,4 @@
-"""The device that work runs on, its random generators, and what it says when its memory runs out."""
+"""The device of a trial, its random generators, and errors when its memory runs out."""
 
 import atexit
 import gc
@@ -9,16 +9,15 @@ import torch
 
 from archray.errors import InvalidInput, is_out_of_memory
 
-OUT_OF_MEMORY = "out of memory"  # how the reason of a trial begins that may do better with more of a card
-atexit.register(gc.unfreeze)  # what `free_memory` froze would be leaked, as libraries bound by nanobind complain
+OUT_OF_MEMORY = "out of memory"  # start of a failure's reason; the trial may succeed with more of a GPU
+atexit.register(gc.unfreeze)  # else nanobind reports objects that `free_memory` froze as leaked
 
 
 def choose_device(wanted: str, *, gpus: float | None = None) -> torch.device:
-    """The device that `wanted` means here.
+    """The device called `wanted` on this machine.
 
-    wanted: "auto", or a device in torch's words. gpus: the share of GPUs that Ray gave this work; None where Ray was
-    not asked, and "auto" takes a GPU if there is one. Raises: InvalidInput for a device that torch does not know or
-    this machine lacks.
+    wanted: "auto", or a torch device. gpus: the share of GPUs from Ray; None without Ray, where "auto" takes a GPU if
+    there is one. Raises: InvalidInput for a device that is unknown or absent.
     """
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() and gpus != 0 else "cpu")
@@ -32,30 +31,30 @@ def choose_device(wanted: str, *, gpus: float | None = None) -> torch.device:
 
 
 def memory_share(gpus: float | None) -> float:
-    """The part of its card's memory that work with `gpus` of Ray's may take; all of it where Ray was not asked."""
+    """The share of a GPU's memory for work with `gpus` from Ray; all of it without Ray."""
     return gpus if gpus is not None and 0 < gpus < 1 else 1.0
 
 
 def limit_memory(device: torch.device, gpus: float | None) -> None:
-    """Lets this process take no more of a CUDA card's memory than its share, so that trials beside it keep theirs.
+    """Limits this process to its share of a GPU's memory, so that other trials on the GPU keep theirs.
 
-    What it asks for beyond ends as `torch.OutOfMemoryError`. The limit is on what torch's allocator holds; the half
-    gigabyte or so of a CUDA context comes on top. Called again, it sets the limit anew.
+    Beyond the limit torch raises `torch.OutOfMemoryError`. It counts torch's allocator, not the CUDA context of about
+    half a gigabyte. A later call replaces the limit.
     """
     if device.type == "cuda":
-        # The index, as torch takes no device without one here; None is the current card, the only one of most trials.
+        # torch needs an index here; None is the current GPU, the only one of most trials.
         torch.cuda.set_per_process_memory_fraction(memory_share(gpus), device.index)
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """The reason, `OUT_OF_MEMORY` and what `error` says, if memory ran out, a GPU's or the CPU's; else None."""
+    """The reason, `OUT_OF_MEMORY` and the text of `error`, if memory of a GPU or the CPU ran out; else None."""
     return f"{OUT_OF_MEMORY}: {error}" if is_out_of_memory(error) else None
 
 
 def free_memory() -> None:
-    """Gives back what was dropped, reference cycles and torch's blocks on a GPU included, for the next work to find.
+    """Frees dropped objects, including reference cycles and torch's blocks on a GPU.
 
-    What survives, the libraries above all, is not looked at again: the next call takes milliseconds, not half a second.
+    Surviving objects, mostly of libraries, are frozen: the next call takes milliseconds, not half a second.
     """
     gc.collect()
     gc.freeze()
@@ -65,13 +64,13 @@ def free_memory() -> None:
 
 @contextmanager
 def own_randomness(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Lets what draws from torch's global generators (dropout, initial weights) draw from `seed` alone.
+    """A context in which draws from torch's global generators (dropout, initial weights) depend on `seed` alone.
 
-    device: whose generator is seeded beside the CPU's, where it is a GPU; the only ones that are put back.
+    device: if it is a GPU, its generator is seeded too. The generators are restored afterwards.
     """
     cuda = [device.index] if device is not None and device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
-        # Not torch.manual_seed: that would seed every GPU of the process, and fork_rng puts back only these.
+        # torch.manual_seed would seed every GPU of the process, and fork_rng restores only these.
         for generator in (torch.default_generator, *(torch.cuda.default_generators[index] for index in cuda)):
             generator.manual_seed(seed)
         yield

@@ -1,6 +1,6 @@
-"""Training by SGD: what every trainer shares, and the trainer of one network. Dong and Yang 2020, section 2.4.
+"""Training by SGD: the base of every trainer, and the trainer of one network. Dong and Yang 2020, section 2.4.
 
-Pure loops over tensors that lie on one device. They know nothing of Ray, of files or of search spaces.
+Pure loops over tensors on one device, without Ray, files or search spaces.
 """
 
 import math
@@ -11,13 +11,15 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch import distributed as dist
+from torch.distributed.nn.functional import all_reduce
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 
 from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.seeds import stream_seed
 from archray.trainables.data.dataset import Dataset, Split
-from archray.trainables.data_parallel import ALONE, Team, synchronised
 from archray.trainables.devices import own_randomness
 from archray.trainables.training_settings import SGDSettings, TrainingSettings
 
@@ -26,7 +28,7 @@ ORDER, AUGMENTATION, NETWORK = 0, 1, 2  # purposes of random streams
 
 
 class Metrics(NamedTuple):
-    """Mean cross-entropy (nats) and accuracy (a fraction) over the images of a split; NaN where it has none."""
+    """Mean cross-entropy (nats) and accuracy (a fraction) over the images of a split; NaN for none."""
 
     loss: float
     accuracy: float
@@ -40,10 +42,117 @@ def cosine(lr: float, step: int, steps: int) -> float:
     return lr * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
-class EpochTrainer(ABC):
-    """One epoch per call, on the device of the data, and bit-exactly on from a saved state on the CPU.
+# Workers that train one network together. torch.distributed divides the data set; here batches are divided, so that the
+# images of a step are the same for any number of workers.
 
-    All randomness of an epoch is seeded anew from (seed, epoch), so a state holds no generator.
+
+class Team:
+    """One of `size` workers; more than one must have joined the default process group.
+
+    Raises: ValueError for a rank out of range.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        if not 0 <= rank < size:
+            raise ValueError(f"expected a rank of 0 to {size - 1}, got {rank}")
+        self.rank, self.size = rank, size
+
+    def part(self, count: int) -> slice:
+        """This worker's part of `count` items; parts are equal to within one, in the order of ranks."""
+        return slice(self.rank * count // self.size, (self.rank + 1) * count // self.size)
+
+    def shared(self, network: nn.Module) -> nn.Module:
+        """`network`, such that a backward pass leaves the mean of the workers' gradients."""
+        if self.size == 1:
+            return network
+        # Some architectures have operations without used output, whose weights have no gradient.
+        return DistributedDataParallel(network, broadcast_buffers=False, find_unused_parameters=True)
+
+    def apart(self, network: Any) -> AbstractContextManager[Any]:
+        """A context in which passes of a `shared` network add to this worker's gradient alone."""
+        return nullcontext() if self.size == 1 else network.no_sync()
+
+    def total(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Each tensor summed over the workers, in place."""
+        for tensor in tensors if self.size > 1 else ():
+            dist.all_reduce(tensor)
+        return tensors
+
+    @torch.no_grad()
+    def average_buffers(self, network: nn.Module) -> None:
+        """Gives all workers the mean of their running statistics."""
+        for buffer in network.buffers() if self.size > 1 else ():
+            if buffer.is_floating_point():
+                dist.all_reduce(buffer)
+                buffer.div_(self.size)
+
+
+ALONE = Team()
+
+
+class SynchronisedBatchNorm2d(nn.BatchNorm2d):
+    """As `nn.BatchNorm2d`; in training, statistics and their gradient are those of all workers' images.
+
+    torch's `SyncBatchNorm` needs CUDA; this one also runs on CPUs, where it can be tested against one worker.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:  # (n, C, H, W)
+        if not self.training:
+            return super().forward(x)
+        with torch.autocast(x.device.type, enabled=False):
+            wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+            count = wide.new_full((1,), x.numel() / x.shape[1])
+            mean, count = self._sums(wide.sum((0, 2, 3)), count)
+            centered = wide - (mean / count)[:, None, None]
+            # In a second round, of centered values: the difference of two large sums would lose digits.
+            squares, _ = self._sums(centered.square().sum((0, 2, 3)), count.new_zeros(1))
+            variance = squares / count  # (C,)
+            self._track((mean / count).detach(), variance.detach() * count / (count - 1).clamp(min=1))
+            out = centered * (variance + self.eps).rsqrt()[:, None, None]
+            if self.weight is not None:
+                out = out * self.weight[:, None, None] + self.bias[:, None, None]
+        return out.to(x.dtype)
+
+    def _sums(self, values: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """(C,) and (1,), over all workers."""
+        both = all_reduce(torch.cat([values, count]))
+        return both[:-1], both[-1:].detach()
+
+    @torch.no_grad()
+    def _track(self, mean: Tensor, unbiased: Tensor) -> None:
+        """Updates the running statistics, as torch does, with the unbiased variance."""
+        if not self.track_running_stats or self.running_mean is None or self.running_var is None:
+            return
+        assert self.num_batches_tracked is not None  # set with the others
+        self.num_batches_tracked.add_(1)
+        rate = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean.to(self.running_mean), rate)
+        self.running_var.lerp_(unbiased.to(self.running_var), rate)
+
+
+def synchronised(network: nn.Module, team: Team) -> nn.Module:
+    """The network with batch normalization over all workers of `team`; same parameters and keys of its state."""
+    if team.size == 1:
+        return network
+    if isinstance(network, nn.BatchNorm2d):
+        return _synchronised_norm(network)
+    for name, child in network.named_children():
+        setattr(network, name, synchronised(child, team))
+    return network
+
+
+def _synchronised_norm(norm: nn.BatchNorm2d) -> SynchronisedBatchNorm2d:
+    new = SynchronisedBatchNorm2d(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+    new.weight, new.bias = norm.weight, norm.bias
+    new.running_mean, new.running_var = norm.running_mean, norm.running_var
+    new.num_batches_tracked = norm.num_batches_tracked
+    return new.train(norm.training)
+
+
+class EpochTrainer(ABC):
+    """One epoch per call, on the device of the data; on the CPU it resumes bit-exactly from a saved state.
+
+    All randomness of an epoch is seeded from (seed, epoch), so a state has no generator.
     """
 
     def __init__(self, dataset: Dataset, *, epochs: int, seed: int, amp: bool) -> None:
@@ -63,14 +172,14 @@ class EpochTrainer(ABC):
 
     @abstractmethod
     def _parts(self) -> Mapping[str, Any]:
-        """What has a state that training changes, by its name in this trainer's."""
+        """The objects whose state changes in training, by name."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain data only; the tensors are the live ones, as with torch's own state dicts."""
+        """Tensors and plain data only; tensors are not copied, as in torch's state dicts."""
         return {name: part.state_dict() for name, part in self._parts().items()} | {"epochs_done": self.epochs_done}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from `state`; the settings, the data and the seed are this trainer's own."""
+        """Resumes from `state`, with the settings, the data and the seed of this trainer."""
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
         self.epochs_done = state["epochs_done"]
@@ -99,15 +208,13 @@ SettingsT = TypeVar("SettingsT", bound=SGDSettings)
 
 
 class SGDTrainer(EpochTrainer, Generic[SettingsT]):
-    """An `EpochTrainer` of a module's weights, by SGD with momentum and a gradient that may be clipped."""
+    """An `EpochTrainer` of a module's weights, by SGD with momentum and optional gradient clipping."""
 
     def __init__(self, module: nn.Module, dataset: Dataset, settings: SettingsT, *, seed: int) -> None:
         super().__init__(dataset, epochs=settings.epochs, seed=seed, amp=settings.amp)
         self.settings = settings
         self._weights = list(module.parameters())
-        self._augmentation = None
-        if settings.augmentation is not None:
-            self._augmentation = dataset.augmentation(settings.augmentation)
+        self._augmentation = None if settings.augmentation is None else dataset.augmentation(settings.augmentation)
         self.optimizer = torch.optim.SGD(
             self._weights,
             lr=settings.lr,
@@ -129,13 +236,13 @@ class SGDTrainer(EpochTrainer, Generic[SettingsT]):
         """The learning rate of a step of the coming epoch."""
 
     def _descend(self, loss: Tensor, lr: float) -> None:
-        """One step of the weights by the gradient of `loss`. What it does not depend on is not updated at all."""
+        """One step by the gradient of `loss`, of the weights that it depends on."""
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self._update(lr)
 
     def _update(self, lr: float) -> None:
-        """One step of the weights by the gradient that is there."""
+        """One step of the weights by their present gradient."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         if self.settings.grad_clip is not None:
@@ -146,26 +253,25 @@ class SGDTrainer(EpochTrainer, Generic[SettingsT]):
 class Trainer(SGDTrainer[TrainingSettings]):
     """Trains `network` on a data set.
 
-    The learning rate is annealed per step, as in NAS-Bench-201's program. An epoch is cut into batches of equal
-    size (to within one image) where that program leaves a short last one: small data has no batch of a single
-    image, which batch normalisation refuses.
+    The learning rate is annealed per step, as in NAS-Bench-201's program. That program has a short last batch; here an
+    epoch is cut into batches of equal size (to within one image), so that small data has no batch of a single image,
+    for which batch normalization raises an error.
 
-    Dropout in the network draws from (seed, epoch) too; torch's global generators are as they were after each call.
+    Dropout in the network draws from (seed, epoch) too; each call restores torch's global generators.
 
     A team of workers divides each batch: its images, their order, augmentation and learning rate are those of one
-    worker, and the step is by the gradient of the whole batch. Only what the network itself draws (dropped paths) is
-    drawn by each for its part. Every worker returns the metrics of all.
+    worker, and the step is by the gradient of the whole batch. Only draws of the network itself (dropped paths) differ
+    by worker. Every worker returns the metrics of all.
 
     Args:
         network: moved to the data's device; images (n, C, H, W) -> logits (n, classes). With an auxiliary tower it
             has a module `auxiliary` and returns (logits, the tower's logits) in train mode. One with dropped paths
             has an attribute `drop_path`, their probability, which is set before each epoch.
-        seed: of everything but the network's initial parameters, which the caller made.
-        team: whose workers train the network together; each is given the same arguments but its own device's.
+        seed: of everything except the network's initial parameters.
+        team: the workers that train the network together, with the same arguments except the device.
 
-    Raises: InvalidInput if a batch has fewer images than the team workers; if `settings` ask for what the network
-    lacks, an auxiliary tower or dropped paths, or leave a
-    tower without weight; if `settings.compile` is asked for without CUDA.
+    Raises: InvalidInput if a batch has fewer images than the team has workers; if `settings` need an auxiliary tower or
+    dropped paths that the network lacks, or give a tower no weight; for `settings.compile` without CUDA.
     """
 
     def __init__(
@@ -193,11 +299,8 @@ class Trainer(SGDTrainer[TrainingSettings]):
         self._forward: Callable[[Tensor], Any] = torch.compile(shared) if settings.compile else shared
 
     def epoch(self) -> Metrics:
-        """Trains one epoch. Loss and accuracy are the training batches' own, before each step, as augmented, and
-        without the auxiliary tower's.
-
-        A loss that is not finite is returned as it is: whether to stop is the caller's to say.
-        Raises: RuntimeError when training has finished.
+        """Trains one epoch. Loss and accuracy are of the augmented training batches, before each step, without the
+        auxiliary tower. The loss may be infinite or NaN. Raises: RuntimeError when training has finished.
         """
         self._check_unfinished()
         train = self.dataset.train
@@ -229,28 +332,27 @@ class Trainer(SGDTrainer[TrainingSettings]):
         return Metrics(loss_sum.item() / len(train.labels), correct.item() / len(train.labels))
 
     def _step(self, images: Tensor, labels: Tensor, lr: float, *, of: int) -> tuple[Tensor, Tensor]:
-        """One step by a batch of `of` images, of which these are this worker's; their summed loss, and how many right.
+        """One step by a batch of `of` images, given this worker's; their summed loss and the number of correct ones.
 
-        The gradient is that of the mean over the whole batch: workers' gradients are averaged, so that each pass
-        counts its images times the workers.
+        The gradient is that of the mean over the whole batch: workers' gradients are averaged, so each pass weighs its
+        images times the workers.
         """
         passes = passes_of(of, self.team.size, self.settings.micro_batch_size)
         loss_sum = torch.zeros((), device=self.device)
         correct = torch.zeros((), dtype=torch.int64, device=self.device)
         self.optimizer.zero_grad(set_to_none=True)
-        for number, (some, of_some) in enumerate(
-            zip(images.tensor_split(passes), labels.tensor_split(passes), strict=True), start=1
-        ):
+        pairs = zip(images.tensor_split(passes), labels.tensor_split(passes), strict=True)
+        for number, (inputs, targets) in enumerate(pairs, start=1):
             with nullcontext() if number == passes else self.team.apart(self._forward):
                 with self._autocast():
-                    outputs = self._forward(some.contiguous(memory_format=self._format))
-                logits, second = outputs if self.settings.auxiliary_weight > 0 else (outputs, None)
-                loss = whole = self._loss(logits, of_some)
-                if second is not None:
-                    whole = loss + self.settings.auxiliary_weight * self._loss(second, of_some)
-                (whole * (len(of_some) * self.team.size / of)).backward()
-            loss_sum += loss.detach() * len(of_some)
-            correct += (logits.detach().argmax(1) == of_some).sum()
+                    outputs = self._forward(inputs.contiguous(memory_format=self._format))
+                logits, auxiliary = outputs if self.settings.auxiliary_weight > 0 else (outputs, None)
+                loss = total = self._loss(logits, targets)
+                if auxiliary is not None:
+                    total = loss + self.settings.auxiliary_weight * self._loss(auxiliary, targets)
+                (total * (len(targets) * self.team.size / of)).backward()
+            loss_sum += loss.detach() * len(targets)
+            correct += (logits.detach().argmax(1) == targets).sum()
         self._update(lr)
         return loss_sum, correct
 
@@ -286,9 +388,9 @@ class Trainer(SGDTrainer[TrainingSettings]):
 
 
 def passes_of(images: int, workers: int, micro_batch_size: int | None) -> int:
-    """In how many passes each of `workers` goes through its part of a batch; the same for all, none is empty.
+    """The number of passes of each worker over its part of a batch; the same for all, none is empty.
 
-    A pass has one image more than `micro_batch_size` where parts differ by one and there would be none left.
+    A pass has one image more than `micro_batch_size` if parts differ by one and a pass would be empty.
     """
     if micro_batch_size is None:
         return 1

@@ -1,4 +1,4 @@
-"""How a network, or a supernet's weights, are trained by SGD; importable without torch."""
+"""Settings of training by SGD, of a network or a supernet's weights. Imports no torch."""
 
 from typing import Annotated, Self
 
@@ -13,7 +13,7 @@ NotNegative = Annotated[float, Field(ge=0)]
 
 
 class SGDSettings(Settings):
-    """How the weights of a network, its own or shared ones, are trained. What has no default here is the paper's.
+    """Training of a network's own or shared weights. Subclasses set the defaults of their paper.
 
     Attributes:
         epochs: passes over the training images.
@@ -47,26 +47,26 @@ class SGDSettings(Settings):
 
 
 class TrainingSettings(SGDSettings):
-    """How a network is trained. The defaults are NAS-Bench-201's, for its 12-epoch schedule.
+    """Training of a network. The defaults are NAS-Bench-201's, for its 12-epoch schedule.
 
     Sources: lr 0.1, Nesterov momentum 0.9, weight decay 5e-4 on every parameter, batch 256, cosine to zero, random
-    flip and pad-crop (Dong & Yang 2020, table 2); 12 epochs are a training of their own, not the start of a longer
-    one. Cutout (DeVries & Taylor 2017), label smoothing (Szegedy 2016) and clipping are off there.
+    flip and pad-crop (Dong & Yang 2020, table 2); 12 epochs are a separate training run, not the start of a longer one.
+    Cutout (DeVries & Taylor 2017), label smoothing (Szegedy 2016) and clipping are off there.
 
     Attributes:
         epochs: passes over the training images.
-        cycles: how often the learning rate falls from `lr` to zero within the epochs: cyclic cosine annealing (Huang
+        cycles: number of falls of the learning rate from `lr` to zero within the epochs: cyclic cosine annealing (Huang
             et al. 2017, Eq. 2), here in cycles of whole epochs, whose lengths differ by one at most.
         label_smoothing: share of a label that is spread over all classes.
-        auxiliary_weight: what the loss of the network's auxiliary tower counts; DARTS has 0.4.
-        drop_path: probability of dropping an edge of a cell per image that training rises to, linearly over the
-            epochs: p e / epochs in epoch e = 0, 1, ... (Zoph et al. 2018; 0.2 in DARTS).
-        channels_last: memory in channels-last layout, which some kernels are faster with.
+        auxiliary_weight: weight of the loss of the network's auxiliary tower; DARTS has 0.4.
+        drop_path: final probability p of dropping an edge of a cell per image; it rises linearly over the epochs,
+            p e / epochs in epoch e = 0, 1, ... (Zoph et al. 2018; 0.2 in DARTS).
+        channels_last: memory in channels-last layout, which is faster with some kernels.
         compile: `torch.compile`, on CUDA only.
-        micro_batch_size: images in a forward pass of a worker at most; the gradients of a batch's passes are added up
-            before the step, and each pass has batch statistics of its own. None: a worker's whole part of the batch.
-        sync_batch_norm: whether the workers of one training have the statistics of a batch in common, as one worker
-            has; else each its own part's, and the mean of the running ones at the end of each epoch.
+        micro_batch_size: images in a forward pass of a worker at most; gradients of a batch's passes are added before
+            the step, and each pass has its own batch statistics. None: a worker's whole part of the batch.
+        sync_batch_norm: whether the workers share the statistics of a batch; else each uses those of its part, and the
+            running statistics are averaged at the end of each epoch.
     """
 
     epochs: Count = 12
@@ -85,7 +85,7 @@ class TrainingSettings(SGDSettings):
     sync_batch_norm: bool = True
 
     @model_validator(mode="after")
-    def _cycles_have_epochs(self) -> "TrainingSettings":
+    def _cycles_have_epochs(self) -> Self:
         if self.cycles > self.epochs:
             raise ValueError(
                 f"expected at most as many cycles as epochs, {self.epochs}, got {self.cycles}; lower cycles"

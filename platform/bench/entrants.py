@@ -15,7 +15,7 @@ from archray.platform.methods import METHODS, get_method
 from archray.platform.methods.search_problem import SearchProblem
 from archray.trainables.proxies import low_is_good
 from archray.trainables.tabular import Table
-from archray.trainables.tabular.roles import is_size
+from archray.trainables.tabular.table_file import is_size
 
 if TYPE_CHECKING:
     from ray.tune.search import Searcher

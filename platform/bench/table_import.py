@@ -23,10 +23,10 @@ from archray.trainables.spaces import SPACES, NASBench1Shot1, get_space
 from archray.trainables.spaces.encodings import NONE
 from archray.trainables.spaces.nasbench1shot1 import OPERATIONS, PADDED, PADDING
 from archray.trainables.spaces.table_space import CANONICAL, DECISIONS
-from archray.trainables.tabular.roles import ARCHITECTURES
 from archray.trainables.tabular.table import Table, read_table
 from archray.trainables.tabular.table_file import (
     ARCHITECTURE,
+    ARCHITECTURES,
     INDEX,
     absolute,
     how_to_tell_apart,

@@ -22,7 +22,7 @@ from archray.trainables.costs.meter import Latencies, LatencyMeter, Pair, Times,
 from archray.trainables.costs.networks import cost_table
 from archray.trainables.data import load_images
 from archray.trainables.spaces import ConstrainedSpace, Space, get_space
-from archray.trainables.spaces.constraint import Constraint, parse_constraints, violation
+from archray.trainables.spaces.constrained_space import Constraint, parse_constraints, violation
 from archray.trainables.spaces.table_space import PREFIX
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def check_constraints(context: Context[Any]) -> None:
     named: str | None = getattr(context.config, "architecture", None)  # of an ensemble of one architecture
     if named is not None and not space.meets(space.decode(named)):
         raise InvalidInput(
-            f"expected an architecture that meets {space.told}, got {named}, which has "
+            f"expected an architecture that meets {space.description}, got {named}, which has "
             f"{describe(space, named)}; name another, or loosen the constraint"
         )
     space.check_met(named_rng(context.config.seed, "constraint check"))
@@ -204,7 +204,7 @@ def feasible_candidates(context: Context[Any], size: int | None, seed: int) -> l
                     break
         if not drawn:
             check_constraints(context)  # which says how near the nearest comes
-    context.say(f"{count(len(drawn), 'architecture')} that meet {space.told}, of {wanted} asked for")
+    context.say(f"{count(len(drawn), 'architecture')} that meet {space.description}, of {wanted} asked for")
     return list(drawn)
 
 

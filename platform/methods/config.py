@@ -74,7 +74,7 @@ class TrainedSearchConfig(FinalConfig):
     @field_validator("constraints")
     @classmethod
     def _read(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
-        from archray.trainables.spaces.constraint import parse_constraints  # which imports NumPy
+        from archray.trainables.spaces.constrained_space import parse_constraints  # which imports NumPy
 
         parse_constraints(texts)
         return texts
@@ -84,7 +84,7 @@ class TrainedSearchConfig(FinalConfig):
         """The costs that are looked at, those of the constraints among them."""
         if not self.constraints:
             return self.costs.names
-        from archray.trainables.spaces.constraint import costs_named, parse_constraints
+        from archray.trainables.spaces.constrained_space import costs_named, parse_constraints
 
         return tuple(dict.fromkeys((*self.costs.names, *costs_named(parse_constraints(self.constraints)))))
 

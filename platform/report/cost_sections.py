@@ -28,7 +28,7 @@ from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.trainables.costs import COSTS, cost_column
 from archray.trainables.costs.meter import Line, left_out_errors
-from archray.trainables.spaces.constraint import Constraint, parse_constraints, violation
+from archray.trainables.spaces.constrained_space import Constraint, parse_constraints, violation
 
 _text = texts_of(__package__)
 # The stages whose networks are shown, and what each trained them for; the search first.

@@ -122,7 +122,7 @@ ray.shutdown()
             ],
             {"ray", "torch"},
         ),
-        (["import archray.trainables.data.digits as d; d.read(None)"], {"sklearn", "scipy", "pandas", "torch"}),
+        (["import archray.trainables.data.sources as s; s.read_digits(None)"], {"sklearn", "scipy", "pandas", "torch"}),
         (["import archray.plots"], {"matplotlib", "ray", "torch"}),
         (["import archray.platform.cli as c; c.application(['--help'])"], {"ray", "torch", "numpy", "pandas"}),
     ],

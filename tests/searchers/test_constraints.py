@@ -7,7 +7,7 @@ import math
 import pytest
 
 from archray.errors import InvalidInput
-from archray.trainables.spaces.constraint import Constraint, costs_named, parse_constraints, violation
+from archray.trainables.spaces.constrained_space import Constraint, costs_named, parse_constraints, violation
 
 
 @pytest.mark.parametrize(

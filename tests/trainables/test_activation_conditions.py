@@ -5,7 +5,7 @@ import torch
 from scipy.optimize import minimize
 
 from archray.trainables.activations.instances import Pairs, SharedRisks, uniform_on_simplex, without
-from archray.trainables.activations.training import best_alpha
+from archray.trainables.activations.two_layer import best_alpha
 
 
 def teachers(number, activations, seed=0, points=40):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torchvision.transforms.v2 import functional as TF
 
-from archray.trainables.data.augment import Augmentation, cutout, flip, pad_crop
+from archray.trainables.data.dataset import Augmentation, cutout, flip, pad_crop
 from archray.trainables.data.settings import AugmentationSettings
 
 shapes = st.tuples(st.integers(1, 6), st.integers(1, 3), st.integers(2, 9), st.integers(2, 9))

@@ -12,7 +12,7 @@ from archray.trainables.costs import CostFailed, Violation
 from archray.trainables.costs.networks import NetworkCosts
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import ConstrainedSpace, get_space
-from archray.trainables.spaces.constraint import parse_constraints
+from archray.trainables.spaces.constrained_space import parse_constraints
 
 WEIGHTS = {"nor_conv_3x3": 9.0, "nor_conv_1x1": 1.0, "conv_3x3": 9.0, "conv_5x5": 25.0}
 

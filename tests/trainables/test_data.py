@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from sklearn.datasets import load_digits
 
 from archray.errors import DataNotFound, InvalidInput, UnknownName
-from archray.trainables.data import DATASETS, DataSettings, check_data, digits, load_data, proxy_batch
+from archray.trainables.data import DATASETS, DataSettings, check_data, load_data, proxy_batch, sources
 from archray.trainables.data.load import read_data
 from archray.trainables.data.raw import stratified_split
 from archray.trainables.data.settings import AugmentationSettings
@@ -47,16 +47,16 @@ def test_every_source_has_a_one_line_description():
 
 def test_digits_are_scikit_learns_bit_for_bit():
     expected = load_digits()
-    [images, labels] = digits.read(DataSettings()).train
+    [images, labels] = sources.read_digits(DataSettings()).train
     assert images.dtype == np.float32 and labels.dtype == np.int64
     assert np.array_equal(images[:, 0], (expected.images / 16).astype(np.float32))
     assert np.array_equal(labels, expected.target)
 
 
 def test_digits_without_their_table(monkeypatch):
-    monkeypatch.setattr(digits, "TABLE", "datasets/data/absent.csv.gz")
+    monkeypatch.setattr(sources, "TABLE", "datasets/data/absent.csv.gz")
     with pytest.raises(DataNotFound, match=r"no file datasets/data/absent\.csv\.gz in scikit-learn; install it anew"):
-        digits.read(DataSettings())
+        sources.read_digits(DataSettings())
 
 
 def test_digits_are_all_there_once():

@@ -12,7 +12,7 @@ from torchvision.datasets import CIFAR10, CIFAR100
 
 from archray.errors import DataNotFound, InvalidInput
 from archray.trainables.data import DataSettings, check_data, load_data, save_arrays
-from archray.trainables.data.cifar import MEAN, STD
+from archray.trainables.data.sources import CIFAR
 
 RNG = np.random.default_rng(0)
 
@@ -63,7 +63,7 @@ def test_cifar10(tmp_path, monkeypatch):
     assert [len(part) for part in parts(dataset)] == [50, 50, 20]  # halves, as cifar10-valid
     assert np.bincount(dataset.validation.labels).tolist() == [5] * 10
     images, labels = written["test_batch"]
-    assert (restored(dataset.test, MEAN["cifar10"], STD["cifar10"]) == images).all()
+    assert (restored(dataset.test, CIFAR["cifar10"].mean, CIFAR["cifar10"].std) == images).all()
     assert dataset.test.labels.tolist() == labels.tolist()
     assert (dataset.num_classes, dataset.in_channels, dataset.image_size, dataset.flip) == (10, 3, 32, True)
     tenth = load_data(DataSettings(name="cifar10", data_dir=str(tmp_path), validation_fraction=0.1))

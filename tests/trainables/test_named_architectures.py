@@ -6,18 +6,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archray.errors import InvalidArchitecture, InvalidInput
+from archray.errors import InvalidArchitecture
 from archray.platform.methods.ensembles.config import OneArchitectureConfig
 from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.spaces import SPACES, DARTSWithNone, NASNet, get_space
-from archray.trainables.spaces.cell_variants import (
+from archray.trainables.spaces.genotypes import (
+    CELLS,
+    Genotype,
+    cell_shape,
     connection_variants,
-    deepest,
-    genotype_space,
+    named_architectures,
     operation_variants,
+    spelt_out,
     widest,
 )
-from archray.trainables.spaces.genotypes import CELLS, Genotype, cell_shape, named_architectures, spelt_out
 
 ALL = [(space, name) for space in SPACES for name in SPACES.get(space).named]
 SHAPES = {  # of the normal cells: Shu 2022, Figure 4.1
@@ -148,19 +150,3 @@ def test_the_widest_form_is_widest_and_shallowest(name):
     assert widest(space, form) == form
     for (_, new), (_, old) in zip(edges_of(space, form), edges_of(space, architecture), strict=True):
         assert [operation for operation, _ in new] == [operation for operation, _ in old]
-
-
-@pytest.mark.parametrize("name", WIDEST)
-def test_the_deepest_form_is_narrowest_and_deepest(name):
-    space, architecture = named(name)
-    form = deepest(space, architecture)
-    for _, edges in edges_of(space, form):
-        assert cell_shape(edges) == (1.5, WIDEST[name] + 1)
-    assert deepest(space, form) == form
-    for (_, new), (_, old) in zip(edges_of(space, form), edges_of(space, architecture), strict=True):
-        assert [operation for operation, _ in new] == [operation for operation, _ in old]
-
-
-def test_a_space_without_connections_has_no_variants():
-    with pytest.raises(InvalidInput, match=r"expected a space of genotypes.*got nasbench201; choose"):
-        genotype_space(get_space("nasbench201"))

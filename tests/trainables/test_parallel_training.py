@@ -17,10 +17,9 @@ from ray.tune import CheckpointConfig, FailureConfig, ResultGrid, RunConfig, Tun
 
 from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.data.augment import Augmentation
+from archray.trainables.data.dataset import Augmentation
 from archray.trainables.data.settings import AugmentationSettings
-from archray.trainables.data_parallel import Team
-from archray.trainables.training import Trainer, passes_of
+from archray.trainables.training import Team, Trainer, passes_of
 from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.parallel_trainable import ParallelTrainable
 from archray.trainables.tune.standalone_trainable import METRICS, StandaloneTrainable, load_trained

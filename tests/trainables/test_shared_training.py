@@ -6,8 +6,16 @@ import torch
 from archray.errors import InvalidInput
 from archray.trainables.activations.instances import Pool, make_instances
 from archray.trainables.activations.settings import ActivationOptions
-from archray.trainables.activations.training import Problem, Sample, train, uniform_alpha
-from archray.trainables.activations.two_layer import component_outputs, get_activations, mixture_outputs, output_weights
+from archray.trainables.activations.two_layer import (
+    Problem,
+    Sample,
+    component_outputs,
+    get_activations,
+    mixture_outputs,
+    output_weights,
+    train,
+    uniform_alpha,
+)
 from archray.trainables.data import DataSettings
 from archray.trainables.supernets.optimizers import MirrorDescent
 

@@ -12,7 +12,6 @@ from archray.trainables.validation_split.spectral import (
     cosine,
     feature_metric,
     moment,
-    single_set,
 )
 
 H, P = 5, 30
@@ -80,7 +79,8 @@ def test_training_points_alone_see_the_length_of_features_in_labels_that_say_not
         of_train, of_validation = moment(train * scale, y), moment(validation * scale, v)
         alone.append(float((of_train @ of_train.T)[-1, -1]))
         split.append(float((of_validation @ of_train.T)[-1, -1]))
-        assert single_set(train * scale, y, torch.eye(H).double()).abs().argmax() == H - 1
+        single = RankOneAlignment(train * scale, y, train * scale, y, torch.eye(H).double())
+        assert single.spectral().abs().argmax() == H - 1
     expected = 16 * P / 25  # |x|^2 / n of the longest candidate
     assert sum(alone) / 40 == pytest.approx(expected, rel=0.2)
     assert abs(sum(split) / 40) < 0.2 * expected

@@ -14,9 +14,9 @@ from PIL import Image
 
 from archray.errors import DataNotFound, InvalidInput
 from archray.trainables.data import AugmentationSettings, DataSettings, check_data, load_data, proxy_batch
-from archray.trainables.data.image_stream import CENTRE, MIDDLE, View, cut
+from archray.trainables.data.dataset import View
+from archray.trainables.data.image_stream import CENTER, MEAN, MIDDLE, STD, StreamedDataset, cut
 from archray.trainables.data.load import read_data
-from archray.trainables.data.streamed import MEAN, STD, StreamedDataset
 from archray.trainables.training import Trainer
 from archray.trainables.training_settings import TrainingSettings
 
@@ -117,7 +117,7 @@ def test_cuts_lie_in_the_image_and_have_the_areas_and_ratios_of_the_paper() -> N
     mirrored = [cut((60, 40), View(7), index)[1] for index in range(500)]
     assert 200 < sum(mirrored) < 300 and not any(cut((60, 40), View(7, flip=False), index)[1] for index in range(50))
     left, top, right, bottom = cut((60, 40), MIDDLE, 0)[0]
-    assert (right - left, bottom - top) == (40 * CENTRE, 40 * CENTRE) and left + right == 60 and top + bottom == 40
+    assert (right - left, bottom - top) == (40 * CENTER, 40 * CENTER) and left + right == 60 and top + bottom == 40
 
 
 def test_an_image_too_narrow_for_any_cut_gives_its_middle() -> None:

@@ -67,7 +67,7 @@ def test_a_mutation_is_one_of_the_nearest_rows(table: str) -> None:
 def test_the_encoding_decides_what_is_near(tmp_path: Path, table: str) -> None:
     space = get_space(f"{table}?encoding=columns:width")
     assert isinstance(space, TableSpace) and space.codes.shape == (48, 1)
-    assert len(space.neighbours(0)) == 47, "a column of different numbers says nothing of nearness"
+    assert len(space.neighbors(0)) == 47, "a column of different numbers says nothing of nearness"
     same = write(tmp_path / "same.csv", ["a", "b", "c d"], group=["x", "x", "y"])
     with pytest.raises(InvalidInput, match="as many tokens in every architecture, and 'a' has 1, 'c d' 2"):
         get_space(f"{same}?encoding=tokens")

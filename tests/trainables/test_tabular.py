@@ -13,7 +13,7 @@ import pytest
 
 from archray.errors import InvalidArchitecture, InvalidInput, InvalidTable
 from archray.trainables.tabular import OBJECTIVE, read_table
-from archray.trainables.tabular.roles import is_size
+from archray.trainables.tabular.table_file import is_size
 
 ALIKE = (
     "|none~0|+|none~0|none~1|+|nor_conv_3x3~0|none~1|none~2|",
@@ -98,7 +98,7 @@ def test_a_copy_is_the_same_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "roles", "said"),
     [
-        ({"val_accuracy": None}, {}, "no column that is known to be the objective; name what a search is told after"),
+        ({"val_accuracy": None}, {}, "no column that is known to be the objective; name the column of the value after"),
         ({}, {"objective": "valid"}, "no column 'valid' for objective; it has arch, val_accuracy"),
         ({}, {"metrics": "synflow"}, "no column 'synflow' for metrics"),
         (

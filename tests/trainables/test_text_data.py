@@ -24,9 +24,9 @@ from archray.trainables.data import (
     load_text,
 )
 from archray.trainables.data import docstrings as source
-from archray.trainables.data.data_cache import cache_folder, cached_json
 from archray.trainables.data.docstrings import ALIASES, NAMES, docstrings_of, masker, module_names, package_folder
 from archray.trainables.data.load import read_data
+from archray.trainables.data.raw import cache_folder, cached_json
 
 ALL = DataSettings(name="docstrings")
 MASK = masker({"linalg", "functional"})

@@ -23,14 +23,22 @@ from archray.trainables.validation_split.problem import (
     simplex_quadratic,
     teacher_problem,
 )
+from archray.trainables.validation_split.settings import SplitSettings
 
 NAMES = ("relu", "cos", "tanh")
 SIZES = (12, 60, 80)
 
 
 def problem(form: str = "activation", **options: object) -> SplitProblem:
-    values = {"inputs": 4, "width": 40, "sizes": SIZES, "ridge": 1e-6, "seed": 3} | options
-    return teacher_problem(get_activations(NAMES), form=form, **values)  # type: ignore[arg-type]
+    values = {"inputs": 4, "width": 40, "sizes": SIZES, "seed": 3} | options
+    seed = values.pop("seed")
+    return teacher_problem(get_activations(NAMES), settings_of(**values), form, seed)  # type: ignore[arg-type]
+
+
+def settings_of(sizes: tuple[int, int, int], **options: object) -> SplitSettings:
+    train, validation, test = sizes
+    values = {"teacher": "sparse", "noise": 0.1, "train_size": train, "test_size": test} | options
+    return SplitSettings(validation_sizes=(2, validation), **values)  # type: ignore[arg-type]
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -52,7 +60,7 @@ def test_models_are_the_least_norm_solutions_of_their_features(form: str) -> Non
         return torch.cat([alpha[i].sqrt() * psi[i] for i in range(3)], 1).numpy()
 
     expected = phi(points) @ np.linalg.pinv(phi(train)) @ labels.numpy()
-    np.testing.assert_allclose(lower.predict(alpha, lower.seen(points)).values.numpy(), expected, rtol=1e-9)
+    np.testing.assert_allclose(lower.predict(alpha, lower.represent(points)).values.numpy(), expected, rtol=1e-9)
     assert lower.training_loss(alpha) < 1e-20
 
 
@@ -89,7 +97,7 @@ def test_tangent_features_are_the_gradients_of_the_network() -> None:
     features = RandomFeatures(activations, 3, 5, "both", rng)
     x = torch.randn(4, 3, generator=rng, dtype=torch.float64)
     psi = features(x)
-    assert psi.shape == (2, 4, features.dimension) and features.dimension == feature_dimension(5, 3, "both") == 20
+    assert psi.shape == (2, 4, 20) and feature_dimension(5, 3, "both") == 20
     first, signs = features.first.clone().requires_grad_(), features.signs.clone().requires_grad_()
     for number, activation in enumerate(activations):
         output = activation(first @ x[0]) @ signs / math.sqrt(5)
@@ -135,18 +143,24 @@ def test_more_validation_points_tell_more_of_the_test_set_and_training_points_no
 
 def test_data_are_drawn_without_a_point_twice_and_refused_where_they_do_not_suffice() -> None:
     pool = Points(torch.arange(40.0).double()[:, None] * torch.ones(1, 2), torch.ones(40, 1).double())
-    one = data_problem(get_activations(NAMES), pool, pool, width=30, sizes=(10, 20, 40), ridge=1e-3)
+
+    def drawn(sizes: tuple[int, int, int]) -> SplitProblem:
+        settings = settings_of(sizes, width=30, ridge=1e-3)
+        return data_problem(get_activations(NAMES), settings, pool, pool, "activation")
+
+    one = drawn((10, 20, 40))
     assert (one.parameters, len(one.validation), len(one.test)) == (3, 20, 40)
     with pytest.raises(InvalidInput, match="40 points to train and validate on"):
-        data_problem(get_activations(NAMES), pool, pool, width=30, sizes=(10, 31, 40))
+        drawn((10, 31, 40))
     with pytest.raises(InvalidInput, match="40 test points"):
-        data_problem(get_activations(NAMES), pool, pool, width=30, sizes=(10, 20, 41))
+        drawn((10, 20, 41))
 
 
 def test_a_kernel_that_cannot_fit_the_labels_is_said() -> None:
-    one = teacher_problem(get_activations(("identity", "relu")), inputs=3, width=40, sizes=SIZES)
+    settings = settings_of(SIZES, inputs=3, width=40, ridge=0.0)
+    one = teacher_problem(get_activations(("identity", "relu")), settings, "activation")
     with pytest.raises(InvalidInput, match="its kernel is singular"):
-        one.lower.predict(torch.tensor([1.0, 0.0]).double(), one.test.seen)
+        one.lower.predict(torch.tensor([1.0, 0.0]).double(), one.test.representation)
 
 
 def test_the_crossing_is_where_a_curve_stays_below_the_tolerance() -> None:

@@ -1,4 +1,1 @@
-"""Two-layer networks that share weights and differ in their activation. Roberts et al. 2022.
-
-Importing this loads no torch.
-"""
+"""Two-layer networks that share weights and differ in their activation. Roberts et al. 2022. Loads no torch."""

@@ -9,19 +9,12 @@ from torch import Tensor
 from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.seeds import named_seed
+from archray.trainables.activations import two_layer
 from archray.trainables.activations.settings import OWN_INPUTS, ActivationOptions
-from archray.trainables.activations.training import Sample
-from archray.trainables.activations.two_layer import (
-    component_outputs,
-    draw_weights,
-    get_activations,
-    mixture_outputs,
-    output_weights,
-    squared_risks,
-)
+from archray.trainables.activations.two_layer import Sample, mixture_outputs, output_weights, squared_risks
 from archray.trainables.data import DataSettings, load_images
 
-FEWEST = 30  # points of a data set that have to be left for the risks
+FEWEST = 30  # points of a data set that must remain for the risks
 
 
 @dataclass(frozen=True)
@@ -36,7 +29,7 @@ class Pool:
 
     @classmethod
     def load(cls, data: DataSettings, device: torch.device | str = "cpu") -> "Pool | None":
-        """All parts of a data set of images as one; None for Gaussian inputs, which are drawn. Raises: as loaders."""
+        """All parts of a data set of images together; None for Gaussian inputs, which are drawn. Raises: as loaders."""
         if data.name == OWN_INPUTS:
             return None
         dataset = load_images(data, device)
@@ -51,7 +44,7 @@ class Pool:
         return cls(inputs, 2.0 * upper.double() - 1.0 if len(present) > 1 else None)
 
     def check(self, options: ActivationOptions, name: str, *, labelled: bool) -> None:
-        """Raises: InvalidInput if there are too few points, or no two classes where labels are asked for."""
+        """Raises: InvalidInput for too few points, or for `labelled` data without two classes."""
         needed = options.samples + options.validation + FEWEST
         if len(self.inputs) < needed:
             raise InvalidInput(
@@ -68,7 +61,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Instances:
-    """S instances on one device, float64: theorems compare risks, whose differences may be small.
+    """S instances on one device, in float64, as the theorems compare risks with small differences.
 
     Attributes:
         training, validation, risk: samples without a common point. initial: W, (S, k, d). output: v, (k,).
@@ -92,14 +85,14 @@ class Instances:
 def make_instances(
     options: ActivationOptions, labels: str, seeds: Sequence[int], pool: Pool | None, device: torch.device
 ) -> Instances:
-    """The instances of these seeds: one is the same alone and among others.
+    """The instances of these seeds; each depends on its seed alone.
 
     Labels are `realizable`: f_{sigma_alpha*}(x, W*) of a teacher in the class, alpha* uniform on the simplex, W* as
     initial weights are drawn; `noisy`: these with normal noise; `outside`: those of a teacher of another activation;
     `data`: a data set's own. Every kind has a teacher's weights, inputs and initial weights of its seed alone.
     """
-    made = [_one(options, labels, seed, pool) for seed in seeds]
-    inputs, targets, initial, teacher = (torch.stack(column).to(device) for column in zip(*made, strict=True))
+    instances = [_instance(options, labels, seed, pool) for seed in seeds]
+    inputs, targets, initial, teacher = (torch.stack(column).to(device) for column in zip(*instances, strict=True))
     first, second = options.samples, options.samples + options.validation
 
     def part(begin: int, end: int | None) -> Sample:
@@ -109,7 +102,7 @@ def make_instances(
     return Instances(part(0, first), part(first, second), part(second, None), initial, output, teacher)
 
 
-def _one(
+def _instance(
     options: ActivationOptions, labels: str, seed: int, pool: Pool | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Inputs (n, d), labels (n,), initial weights (k, d) and alpha* (h,) of one instance, on the CPU."""
@@ -121,15 +114,16 @@ def _one(
         rows = torch.randperm(len(pool.inputs), generator=_stream(seed, "inputs"))[:total]
         inputs = pool.inputs.cpu()[rows]
     dimension = inputs.shape[1]
-    initial = draw_weights(options.width, dimension, _stream(seed, "initial"))
+    initial = two_layer.draw_weights(options.width, dimension, _stream(seed, "initial"))
     alpha = torch.full((len(options.activations),), torch.nan, dtype=torch.float64)
     if labels == "data":
         if pool is None or pool.labels is None or rows is None:
             raise InvalidInput("expected data with two classes for labels of their own, got none")
         return inputs, pool.labels.cpu()[rows], initial, alpha
-    weights = draw_weights(options.width, dimension, _stream(seed, "teacher"))
+    weights = two_layer.draw_weights(options.width, dimension, _stream(seed, "teacher"))
     names = (options.outside,) if labels == "outside" else options.activations
-    components = component_outputs(inputs[None], weights[None], output_weights(options.width), get_activations(names))
+    functions = two_layer.get_activations(names)
+    components = two_layer.component_outputs(inputs[None], weights[None], output_weights(options.width), functions)
     if labels == "outside":
         return inputs, components[0, :, 0], initial, alpha
     drawn = uniform_on_simplex(len(names), generator=_stream(seed, "alpha"))
@@ -154,7 +148,7 @@ def _stream(seed: int, purpose: str) -> torch.Generator:
 # Conditions 3 and 6 on an instance, and the conclusions of Theorems 1, 4 and 7. Section 4; note U4.
 
 
-TIE = 1e-12  # of the larger of two numbers: closer than this, float64 does not tell them apart
+TIE = 1e-12  # of the larger of two numbers: float64 does not distinguish closer ones
 
 
 def without(alpha: Tensor) -> Tensor:
@@ -199,7 +193,7 @@ def larger(one: Tensor, other: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Pairs:
-    """What holds of every ordered pair (i, j) of activations, each (S, h, h) bool.
+    """Premises and conclusions for every ordered pair (i, j) of activations, each (S, h, h) bool.
 
     Attributes:
         ordered: L(f_i) < L(f_j), the premise of the theorems (Assumption 1 for the pair).
@@ -218,15 +212,15 @@ class Pairs:
     def of(cls, risks: SharedRisks) -> "Pairs":
         rows, columns = risks.discrete.unsqueeze(-1), risks.discrete.unsqueeze(-2)
         apart = columns.sqrt() - rows.sqrt()
-        known = risks.distances.isfinite().unsqueeze(-1) & risks.distances.isfinite().unsqueeze(-2)
+        finite = risks.distances.isfinite().unsqueeze(-1) & risks.distances.isfinite().unsqueeze(-2)
         return cls(
             ordered=larger(columns, rows),
-            condition=known & ~larger(risks.distances.unsqueeze(-2), risks.distances.unsqueeze(-1)),
+            condition=finite & ~larger(risks.distances.unsqueeze(-2), risks.distances.unsqueeze(-1)),
             conclusion=larger(risks.alpha.unsqueeze(-1), risks.alpha.unsqueeze(-2)),
             margin=larger(apart, 2 * risks.mixture.sqrt()[:, None, None]),
         )
 
     @property
     def violations(self) -> Tensor:
-        """Where premise and condition hold and the conclusion does not: (S, h, h) bool."""
+        """Where premise and condition hold without the conclusion: (S, h, h) bool."""
         return self.ordered & self.condition & ~self.conclusion

@@ -1,4 +1,4 @@
-"""What is searched and trained to understand activations; importable without torch. Roberts et al. 2022."""
+"""Settings of the study of activations. Imports no torch. Roberts et al. 2022."""
 
 from typing import Annotated, Literal, get_args
 
@@ -9,22 +9,22 @@ from archray.trainables.data.settings import DataSettings
 
 Labels = Literal["realizable", "noisy", "outside", "data"]
 LABELS: tuple[str, ...] = get_args(Labels)
-OWN_INPUTS = "gaussian"  # the data set whose inputs are drawn here, `dimension` of them
+OWN_INPUTS = "gaussian"  # the data set with inputs drawn here, of `dimension` coordinates
 
 
 class ActivationOptions(Settings):
     """The networks, their teachers, the samples and the training.
 
     Attributes:
-        activations: the h activations that are chosen from, of the space `activations`.
+        activations: the h activations to choose from, of the space `activations`.
         width: k, hidden units.
         dimension: d, coordinates of Gaussian inputs; of a data set, as many as an image has numbers.
-        samples: points that weights are trained on.
-        validation: points that alpha is trained on.
-        risk_samples: points on which risks and conditions are evaluated; of a data set, what is left at most.
-        outside: the activation of the teacher of labels that no alpha can generate; none of `activations`.
-        noise: the standard deviation of the noise of noisy labels, in those of the labels without.
-        steps: of each training: of the search, of the weights at uniform alpha, of each activation alone.
+        samples: points for training the weights.
+        validation: points for training alpha.
+        risk_samples: points for risks and conditions; of a data set, at most the remaining points.
+        outside: the teacher's activation of labels that no alpha can generate; none of `activations`.
+        noise: the standard deviation of the noise of noisy labels, relative to that of the labels without noise.
+        steps: of each training run: of the search, of the weights at uniform alpha, of each activation alone.
         rate: of the weights, in units of 1 / the largest eigenvalue of the inputs' second moments; halved for an
             instance that diverges.
         alpha_rate: of mirror descent.
@@ -51,22 +51,22 @@ class ActivationOptions(Settings):
 
 
 def listed(names: object) -> object:
-    """The names of a list, of which each may be several with commas between them, as a person writes `relu,tanh`."""
+    """The names in a list, whose entries may be several names separated by commas, such as `relu,tanh`."""
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        return names  # what is wrong with it, its type says
-    return tuple(name.strip() for several in names for name in several.split(",") if name.strip())
+        return names  # pydantic reports the wrong type
+    return tuple(name.strip() for entry in names for name in entry.split(",") if name.strip())
 
 
 class ActivationSettings(ActivationOptions):
-    """All options of an `ActivationTrainable`; they stand in its Tune config under the key `settings`.
+    """All options of an `ActivationTrainable`, in its Tune config under the key `settings`.
 
     Attributes:
-        data: where inputs come from, and the labels of `data`.
-        seeds: how many instances a trial trains at once, numbered from its config's `first`.
-        instances: how many there are in all: the last trial may have fewer. None: each trial has `seeds`.
-        device: "auto" (a GPU if the trial was given one, else the CPU), or torch's own word.
-        seed: of a trial whose config has no `seed` of its own.
+        data: source of inputs, and of the labels `data`.
+        seeds: number of instances that a trial trains at once, numbered from its config's `first`.
+        instances: total number: the last trial may have fewer. None: each trial has `seeds`.
+        device: "auto" (a GPU if the trial has one, else the CPU), or a torch device.
+        seed: of a trial whose config has no `seed`.
     """
 
     data: DataSettings = DataSettings(name=OWN_INPUTS)

@@ -1,19 +1,20 @@
-"""Two-layer networks v^T sigma(W x), many at a time, as tensors. Roberts et al. 2022, section 3.
+"""Two-layer networks v^T sigma(W x), many at a time, and their bilevel training. Roberts et al. 2022, section 3.
 
 The paper writes W in R^(k x d) with x in R^k and applies the transpose; here W is (k, d), x in R^d. Its class leaves v
-free; as in its source, v has k entries +-1/sqrt(k), half of them positive, and is not trained: what is shared is W.
+free; as in its source, v has k entries +-1/sqrt(k), half of them positive, and is not trained: only W is shared.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from scipy.optimize import nnls
 from torch import Tensor
 from torch.nn import functional
 
 from archray.registry import Registry
-
-# Activations by name, elementwise functions of a tensor.
-
+from archray.trainables.supernets.optimizers import log_entropic_step
 
 Activation = Callable[[Tensor], Tensor]  # elementwise, differentiable almost everywhere; any shape, any float
 
@@ -37,7 +38,7 @@ for _name, _function in {
 
 
 def get_activations(names: Sequence[str]) -> list[Activation]:
-    """The functions of these names, in their order. Raises: UnknownName, with the nearest of the known ones."""
+    """The functions of these names, in their order. Raises: UnknownName, with the nearest name."""
     return [ACTIVATIONS.get(name) for name in names]
 
 
@@ -54,13 +55,13 @@ def draw_weights(width: int, dimension: int, generator: torch.Generator) -> Tens
 
 
 def component_outputs(inputs: Tensor, weights: Tensor, output: Tensor, functions: Sequence[Activation]) -> Tensor:
-    """What every discrete network says with the same weights: v^T sigma_i(W x).
+    """The outputs of every discrete network with the same weights: v^T sigma_i(W x).
 
     Args:
         inputs: (S, n, d), of S instances. weights: (S, k, d). output: v, (k,).
         functions: the h activations.
 
-    Returns: (S, n, h). The network of sigma_alpha says its product with alpha, since v^T is linear.
+    Returns: (S, n, h). The output of the network of sigma_alpha is its product with alpha, since v^T is linear.
     """
     hidden = torch.bmm(inputs, weights.transpose(1, 2))  # (S, n, k)
     return torch.stack([function(hidden) @ output for function in functions], dim=-1)
@@ -76,3 +77,128 @@ def squared_risks(outputs: Tensor, labels: Tensor) -> Tensor:
     if outputs.ndim == labels.ndim + 1:
         labels = labels.unsqueeze(-1)
     return (outputs - labels).square().mean(1) / 2
+
+
+# Bilevel training of many networks at once: alpha by mirror descent, W by gradient descent. Section 3; GAEA, Li et al.
+# 2021, Eq. 8. Instances are stacked: a step is one computation for all.
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Inputs (S, n, d) and labels (S, n) of S instances."""
+
+    inputs: Tensor
+    labels: Tensor
+
+
+HALVINGS = 40  # of a rate, in a block of steps: from any usual rate to one that moves nothing
+
+
+@dataclass(frozen=True)
+class SharedState:
+    """W (S, k, d), the logarithms of alpha (S, h), and the rates of W (S,).
+
+    No entry of alpha becomes zero: Assumption 2.
+    """
+
+    weights: Tensor
+    log_alpha: Tensor
+    rates: Tensor
+
+    @property
+    def alpha(self) -> Tensor:
+        return self.log_alpha.exp()
+
+
+def uniform_alpha(weights: Tensor, activations: int, rates: Tensor) -> SharedState:
+    """The start of training: these weights, and alpha = 1/h."""
+    uniform = weights.new_full((len(weights), activations), 1.0 / activations)
+    return SharedState(weights, uniform.log(), rates)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The data and options of training.
+
+    Attributes:
+        training: points for W. validation: points for alpha; None keeps alpha.
+        output: v, (k,). functions: the h activations. alpha_rate: of mirror descent.
+    """
+
+    training: Sample
+    validation: Sample | None
+    output: Tensor
+    functions: Sequence[Activation]
+    alpha_rate: float
+
+    def losses(self, state: SharedState, weights: Tensor | None = None) -> Tensor:
+        """1/2 E (y - f)^2 over the training sample, (S,)."""
+        weights = state.weights if weights is None else weights
+        components = component_outputs(self.training.inputs, weights, self.output, self.functions)
+        return squared_risks(mixture_outputs(components, state.alpha), self.training.labels)
+
+
+def train(state: SharedState, steps: int, problem: Problem) -> SharedState:
+    """A block of so many steps, each with all points of a sample:
+
+    1. alpha <- alpha exp(-alpha_rate g) / its sum, g the gradient of 1/2 E (y - f)^2 on the validation sample by alpha.
+    2. W <- W - rate times the gradient of that on the training sample by W.
+
+    An instance whose loss diverges in the block, beyond that of f = 0 and twice its loss before, repeats the block at
+    half the rate: the largest rate of a quadratic activation is far below that of a bounded one.
+
+    Raises: FloatingPointError if no rate helps: inputs or labels are not finite.
+    """
+    with torch.no_grad():
+        nothing = problem.training.labels.square().mean(1) / 2
+        allowed = torch.maximum(nothing, 2 * problem.losses(state))
+    for _ in range(HALVINGS):
+        after = state
+        for _ in range(steps):
+            after = _step(after, problem)
+        with torch.no_grad():
+            calm = problem.losses(after) <= allowed  # False of a NaN
+        if bool(calm.all()):
+            return after
+        state = replace(state, rates=state.rates.where(calm, state.rates / 2))
+    raise FloatingPointError("the training diverges at every rate: inputs or labels are not finite numbers")
+
+
+def _step(state: SharedState, problem: Problem) -> SharedState:
+    validation = problem.validation
+    if validation is not None:
+        with torch.no_grad():
+            components = component_outputs(validation.inputs, state.weights, problem.output, problem.functions)
+            errors = mixture_outputs(components, state.alpha) - validation.labels
+            gradient = torch.einsum("sn,snh->sh", errors, components) / errors.shape[1]
+            # A gradient that is not finite does not matter: its block is repeated.
+            log_alpha = log_entropic_step(state.log_alpha, gradient.nan_to_num(), problem.alpha_rate)
+            state = replace(state, log_alpha=log_alpha)
+    weights = state.weights.detach().requires_grad_()
+    # The instances share nothing, so the gradient of the sum has the gradient of each.
+    (gradient,) = torch.autograd.grad(problem.losses(state, weights).sum(), weights)
+    return replace(state, weights=weights.detach() - state.rates[:, None, None] * gradient)
+
+
+# The best alpha for given weights: a small quadratic problem on the simplex, solved exactly. Note U5.
+
+
+def best_alpha(components: Tensor, labels: Tensor) -> Tensor:
+    """argmin over the simplex of 1/2 E (y - G alpha)^2: components (S, n, h) and labels (S, n) give (S, h).
+
+    On the simplex y - G alpha = (y 1^T - G) alpha = B alpha. For u >= 0 of any sum, ||B u||^2 + (1^T u - 1)^2 has its
+    minimum along the ray of alpha at ||B alpha||^2 / (1 + ||B alpha||^2), which grows with ||B alpha||: so the
+    non-negative least squares solution, an active-set method's, divided by its sum, is the minimiser.
+    """
+    best = [_minimiser(one.cpu().numpy(), other.cpu().numpy()) for one, other in zip(components, labels, strict=True)]
+    return torch.as_tensor(np.stack(best), dtype=components.dtype, device=components.device)
+
+
+def _minimiser(components: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    residuals = (labels[:, None] - components) / np.sqrt(len(labels))  # B, (n, h)
+    triangle = np.asarray(np.linalg.qr(residuals, mode="r"))  # as many rows as columns, and the same norms
+    scale = max(np.linalg.norm(triangle, 2), np.finfo(float).tiny)
+    system = np.vstack([triangle / scale, np.ones(components.shape[1])])
+    solution, _ = nnls(system, np.append(np.zeros(len(triangle)), 1.0))
+    alpha: np.ndarray = solution / solution.sum()
+    return alpha

@@ -17,7 +17,7 @@ from archray.trainables.costs.registry import COSTS, Cost, CostFailed, cost_colu
 from archray.trainables.costs.settings import CostSettings
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import Architecture, Space, TableSpace, get_space
-from archray.trainables.spaces.constraint import Constraint, costs_named, parse_constraints, violation
+from archray.trainables.spaces.constrained_space import Constraint, costs_named, parse_constraints, violation
 from archray.trainables.spaces.table_space import open_table_space
 
 if TYPE_CHECKING:

@@ -1,6 +1,4 @@
-"""Data sets: images as tensors on the device and their augmentation; texts. No torch is loaded until it is used."""
-
-from __future__ import annotations
+"""Data sets: images as tensors on the device and their augmentation; texts. Modules with torch load at first use."""
 
 from typing import TYPE_CHECKING
 
@@ -11,8 +9,7 @@ from archray.trainables.data.raw import TextDataset, TextSplit
 from archray.trainables.data.settings import AugmentationSettings, DataSettings
 
 if TYPE_CHECKING:
-    from archray.trainables.data.augment import Augmentation, proxy_batch
-    from archray.trainables.data.dataset import Dataset, Split
+    from archray.trainables.data.dataset import Augmentation, Dataset, Split, proxy_batch
 
 __all__ = [
     "DATASETS",
@@ -32,8 +29,4 @@ __all__ = [
     "save_arrays",
 ]
 
-__getattr__ = lazy_attributes(  # what needs torch
-    __name__,
-    augment=("Augmentation", "proxy_batch"),
-    dataset=("Dataset", "Split"),
-)
+__getattr__ = lazy_attributes(__name__, dataset=("Augmentation", "Dataset", "Split", "proxy_batch"))

@@ -55,14 +55,11 @@ def save_arrays(
 
 
 def check(settings: DataSettings) -> None:
-    """The file is an .npz with the arrays it should have; images are not read.
-
-    Raises: DataNotFound if there is no such file; InvalidInput if it holds something else.
-    """
+    """Raises: DataNotFound if there is no such file; InvalidInput if it is no .npz with these arrays."""
     path = settings.path
     if not path.is_file():
-        found = "a folder" if path.is_dir() else "no file"
-        raise DataNotFound(f"expected an .npz file at {path}, got {found}; give one that holds {FORM}")
+        entry = "a folder" if path.is_dir() else "no file"
+        raise DataNotFound(f"expected an .npz file at {path}, got {entry}; give one that holds {FORM}")
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.removesuffix(".npy") for name in archive.namelist()}

@@ -1,4 +1,7 @@
-"""Docstrings of installed libraries as texts; the label is the library. No download."""
+"""Docstrings of installed libraries as texts; the label is the library. No download.
+
+They come from the public names in a package's sources, without words that reveal the package.
+"""
 
 import ast
 import hashlib
@@ -15,12 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from archray.errors import DataNotFound, InvalidInput
-from archray.trainables.data.data_cache import cached_json
-from archray.trainables.data.raw import RawText
+from archray.trainables.data.raw import RawText, cached_json
 from archray.trainables.data.settings import DataSettings
-
-# Docstrings of a package's public names, read from its sources, without words that give the package away.
-
 
 SKIPPED = {"tests", "test", "testing", "_testing", "conftest.py", "externals", "_vendor", "distutils"}
 PRIVATE_BUT_READ = "_core"  # NumPy's public functions are defined there
@@ -57,8 +56,8 @@ def module_names(folder: Path) -> list[str]:
 def docstrings_of(folder: Path) -> Iterator[str]:
     """Docstrings, cleaned of indentation, in the order of the files' names and of their lines.
 
-    Left out are tests, what is vendored, private packages (but NumPy's `_core`), and names with a leading underscore.
-    Also taken are the texts that `add_newdoc` and `add_docstr` attach to functions written in C.
+    They include texts that `add_newdoc` and `add_docstr` attach to functions in C. Tests, vendored packages, private
+    packages (except NumPy's `_core`) and names with a leading underscore are left out.
     """
     for file in sorted(folder.rglob("*.py")):
         parts = file.relative_to(folder).parts
@@ -80,24 +79,18 @@ def _in_body(node: ast.AST) -> Iterator[str]:
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             if child.name.startswith("_"):
                 continue
-            docstring = ast.get_docstring(child)
-            if docstring:
+            if docstring := ast.get_docstring(child):
                 yield docstring
             if isinstance(child, ast.ClassDef):
                 yield from _in_body(child)
         elif isinstance(child, ast.If | ast.Try | ast.ExceptHandler):
             yield from _in_body(child)
         elif isinstance(child, ast.Expr) and isinstance(child.value, ast.Call):
-            yield from _attached(child.value)
-
-
-def _attached(call: ast.Call) -> Iterator[str]:
-    name = ast.unparse(call.func).rpartition(".")[2]
-    if name.startswith(ATTACHED):
-        strings = (n.value for n in ast.walk(call) if isinstance(n, ast.Constant) and isinstance(n.value, str))
-        pieces = [string for string in strings if len(string.split()) >= PIECE_WORDS]
-        if pieces:
-            yield inspect.cleandoc("\n".join(pieces))
+            call = child.value
+            if ast.unparse(call.func).rpartition(".")[2].startswith(ATTACHED):
+                strings = (n.value for n in ast.walk(call) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+                if pieces := [string for string in strings if len(string.split()) >= PIECE_WORDS]:
+                    yield inspect.cleandoc("\n".join(pieces))
 
 
 def masker(modules: Iterable[str]) -> Callable[[str], str]:
@@ -105,8 +98,8 @@ def masker(modules: Iterable[str]) -> Callable[[str], str]:
 
     Each of these becomes one blank: a placeholder of a template (`{input}`, `%(klass)s`); a URL; a line from `import`
     or `from ... import` on; a word or path that holds one of NAMES, in any case; an identifier that is one of ALIASES
-    or holds one between underscores, with the dotted path behind it; a dotted path that begins with one of `modules`,
-    which stand behind a library's name in import paths (`linalg`, `nn`); a version number.
+    or holds one between underscores, with the dotted path behind it; a dotted path that starts with one of `modules`,
+    such as `linalg` or `nn` in import paths; a version number.
     """
     firsts = "|".join(sorted((re.escape(module) for module in modules), key=lambda name: (-len(name), name)))
     patterns = [
@@ -120,7 +113,7 @@ def masker(modules: Iterable[str]) -> Callable[[str], str]:
     ]
 
     def mask(text: str) -> str:
-        for pattern in patterns:  # in this order no blank gives an earlier pattern something new to find
+        for pattern in patterns:  # in this order no blank creates a match of an earlier pattern
             text = pattern.sub(" ", text)
         return text
 
@@ -131,7 +124,7 @@ PREFIX = "docstrings:"
 PACKAGES = {"numpy": "numpy", "scipy": "scipy", "scikit-learn": "sklearn", "pandas": "pandas", "torch": "torch"}
 PER_LIBRARY = 2000  # NumPy has 1,100 or so, scikit-learn 1,500, the others more
 MINIMUM_WORDS = 10  # after masking
-FORMAT = 1  # of the cached file and of what is taken and masked; raise it when any of that changes
+FORMAT = 1  # of the cached file; raise it when the selection or the mask of texts changes
 
 
 def check(settings: DataSettings) -> None:
@@ -149,10 +142,10 @@ def read(settings: DataSettings) -> RawText:
     texts: list[str] = []
     labels: list[int] = []
     for label, library in enumerate(libraries):
-        own = masked[library]
+        candidates = masked[library]
         rng = np.random.default_rng([settings.seed, list(PACKAGES).index(library)])
-        drawn = np.sort(rng.permutation(len(own))[:PER_LIBRARY])
-        texts += [own[i] for i in drawn]
+        drawn = np.sort(rng.permutation(len(candidates))[:PER_LIBRARY])
+        texts += [candidates[i] for i in drawn]
         labels += [label] * len(drawn)
     return RawText(
         train=(np.array(texts, dtype=np.object_), np.array(labels, dtype=np.int64)),
@@ -165,7 +158,7 @@ def read(settings: DataSettings) -> RawText:
 def chosen_libraries(name: str) -> tuple[str, ...]:
     """The libraries of `docstrings` (all five) or `docstrings:numpy,torch`, in the order of PACKAGES.
 
-    Raises: InvalidInput if that is not two or more of them, each once.
+    Raises: InvalidInput unless there are two or more, each once.
     """
     if name + ":" == PREFIX:
         return tuple(PACKAGES)
@@ -181,22 +174,24 @@ def chosen_libraries(name: str) -> tuple[str, ...]:
 def masked_docstrings() -> dict[str, list[str]]:
     """Every library's public docstrings, masked, each text once, sorted; texts that two libraries share are left out.
 
-    All five libraries are read whatever is chosen: what is masked comes from all of them. Kept in the cache folder
-    under their versions.
+    All five libraries are read for any choice, because the mask depends on all of them. Kept in the cache folder under
+    their versions.
     """
-    versions = {library: _version(library) for library in PACKAGES}
-    key = hashlib.sha256(repr((FORMAT, sorted(versions.items()))).encode()).hexdigest()[:16]
+    try:
+        versions = sorted((library, version(library)) for library in PACKAGES)
+    except PackageNotFoundError as error:
+        raise DataNotFound(f"docstrings: {error.name} is not installed (pip install {error.name})") from error
+    key = hashlib.sha256(repr((FORMAT, versions)).encode()).hexdigest()[:16]
     return cached_json(f"docstrings-{key}.json", extract_masked)
 
 
 def extract_masked() -> dict[str, list[str]]:
-    """What `masked_docstrings` returns, read from the installed libraries."""
-    folders = {library: package_folder(package) for library, package in PACKAGES.items()}
-    mask = masker({name for folder in folders.values() if folder is not None for name in module_names(folder)})
+    """`masked_docstrings`, read from the installed libraries."""
+    folders = {library: folder for library, name in PACKAGES.items() if (folder := package_folder(name)) is not None}
+    mask = masker({name for folder in folders.values() for name in module_names(folder)})
     spellings: dict[str, str] = {}  # words, spaced evenly -> the first text of these words
     owners: dict[str, set[str]] = defaultdict(set)
     for library, folder in folders.items():
-        assert folder is not None  # checked
         for docstring in docstrings_of(folder):
             text = mask(docstring)
             words = text.split()
@@ -205,12 +200,6 @@ def extract_masked() -> dict[str, list[str]]:
                 spellings.setdefault(even, text)
                 owners[even].add(library)
     return {
-        library: sorted(spellings[even] for even, found in owners.items() if found == {library}) for library in PACKAGES
+        library: sorted(spellings[even] for even, libraries in owners.items() if libraries == {library})
+        for library in PACKAGES
     }
-
-
-def _version(library: str) -> str:
-    try:
-        return version(library)
-    except PackageNotFoundError as error:
-        raise DataNotFound(f"docstrings: {library} is not installed (pip install {library})") from error

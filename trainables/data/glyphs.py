@@ -15,12 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from archray.errors import DataNotFound, InvalidInput
-from archray.trainables.data.data_cache import cached_array
-from archray.trainables.data.raw import RawData
+from archray.trainables.data.raw import RawData, cached_array
 from archray.trainables.data.settings import DataSettings
 
 # Letters of the fonts that matplotlib installs, as distance fields: the distance of each point from the edge.
-
 
 SIDE = 64  # of a field, in cells
 BOX = 44  # cells that the longer side of a letter takes; the margin is for thickened strokes
@@ -40,27 +38,21 @@ def font_folder() -> Path:
     return Path(mpl.get_data_path()) / "fonts" / "ttf"
 
 
-def check_fonts(fonts: Sequence[str]) -> None:
-    """Raises: DataNotFound if matplotlib was installed without one of these files."""
-    folder = font_folder()
-    missing = [font for font in fonts if not (folder / font).is_file()]
-    if missing:
-        raise DataNotFound(
-            f"glyphs: expected {', '.join(missing)} in {folder}; install matplotlib anew: pip install matplotlib"
-        )
-
-
 def distance_fields(fonts: Sequence[str], characters: str) -> npt.NDArray[np.int8]:
     """(fonts, characters, SIDE, SIDE): the signed distance to the letter's edge in 1/STEPS cells, positive inside.
 
     Row 0 is the top. A letter's bounding box is in the middle, its longer side BOX cells. Kept in the cache folder,
     under the checksum of the fonts and what is drawn from them.
     """
-    return cached_array(f"glyphs-{_key(tuple(fonts), characters)}.npy", lambda: make_fields(fonts, characters))
+    digest = hashlib.sha256(repr((FORMAT, SIDE, BOX, FINE, STEPS, CURVE_POINTS, characters)).encode())
+    for font in fonts:
+        digest.update(f"{font};".encode())
+        digest.update(hashlib.sha256((font_folder() / font).read_bytes()).digest())
+    return cached_array(f"glyphs-{digest.hexdigest()[:16]}.npy", lambda: make_fields(fonts, characters))
 
 
 def make_fields(fonts: Sequence[str], characters: str) -> npt.NDArray[np.int8]:
-    """What `distance_fields` returns, made anew."""
+    """`distance_fields` without the cache."""
     fields = np.empty((len(fonts), len(characters), SIDE, SIDE), dtype=np.int8)
     for row, font in zip(fields, fonts, strict=True):
         for field, character in zip(row, characters, strict=True):
@@ -157,19 +149,6 @@ def _field(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
     return np.clip(np.rint(cells * STEPS), -127, 127).astype(np.int8)
 
 
-def _key(fonts: tuple[str, ...], characters: str) -> str:
-    digest = hashlib.sha256(repr((FORMAT, SIDE, BOX, FINE, STEPS, CURVE_POINTS, characters)).encode())
-    for font in fonts:
-        digest.update(f"{font};".encode())
-        digest.update(hashlib.sha256((font_folder() / font).read_bytes()).digest())
-    return digest.hexdigest()[:16]
-
-
-def as_cells(fields: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Stored fields as distances in cells."""
-    return fields.astype(np.float32) / np.float32(STEPS)
-
-
 Floats = npt.NDArray[np.floating[Any]]  # float32
 
 PREFIX = "glyphs:"  # before the number of classes
@@ -206,9 +185,14 @@ CHUNK = 256  # images drawn at a time: what is computed for them stays in a CPU'
 
 
 def check(settings: DataSettings) -> None:
-    """Raises: InvalidInput for a number of classes that there is not; DataNotFound if a font is missing."""
+    """Raises: InvalidInput for a number of classes out of range; DataNotFound if a font is missing."""
     number_of_classes(settings.name)
-    check_fonts([font for fonts in FONTS.values() for font in fonts])
+    folder = font_folder()
+    missing = [font for fonts in FONTS.values() for font in fonts if not (folder / font).is_file()]
+    if missing:
+        raise DataNotFound(
+            f"glyphs: expected {', '.join(missing)} in {folder}; install matplotlib anew: pip install matplotlib"
+        )
 
 
 def number_of_classes(name: str) -> int:
@@ -232,22 +216,18 @@ def read(settings: DataSettings) -> RawData:
     parts: dict[str, Any] = {}
     for stream, (part, of_part) in enumerate(FONTS.items()):
         rng = np.random.default_rng([settings.seed, classes, stream])
-        own = as_cells(fields[[fonts.index(font) for font in of_part]])
+        distances = fields[[fonts.index(font) for font in of_part]].astype(np.float32) / np.float32(STEPS)  # in cells
         labels = rng.permutation(np.arange(IMAGES[part]) % classes)
-        parts[part] = (draw(own, labels, rng), labels)
+        images = [_draw(distances, labels[at : at + CHUNK], rng) for at in range(0, len(labels), CHUNK)]
+        parts[part] = (np.concatenate(images)[:, None], labels)
     return RawData(**parts, num_classes=classes, flip=False)
 
 
-def draw(fields: Floats, labels: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """(n, 1, 32, 32): an image of each label. fields: (fonts, classes, SIDE, SIDE) distances in cells."""
-    pieces = [_draw(fields, labels[at : at + CHUNK], rng) for at in range(0, len(labels), CHUNK)]
-    return np.concatenate(pieces)[:, None]
-
-
 def _draw(fields: Floats, labels: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.uint8]:
+    """(n, 32, 32): an image of each label. fields: (fonts, classes, SIDE, SIDE) distances in cells."""
     count, (fonts, classes) = len(labels), fields.shape[:2]
     height = _uniform(rng, HEIGHT, count)
-    free = np.maximum(IMAGE_SIZE / 2 + OUTSIDE - height / 2, 0)  # how far its middle may be from the image's
+    free = np.maximum(IMAGE_SIZE / 2 + OUTSIDE - height / 2, 0)  # the largest distance of its middle from the image's
     x, y = (free * _uniform(rng, (-1, 1), count) for _ in range(2))
     image = _ground(rng, count)
     for _ in range(CLUTTER):
@@ -275,13 +255,7 @@ def _ground(rng: np.random.Generator, count: int) -> Floats:
     return np.abs(x) / 2 + np.abs(y) / 2 + x * at + y * at[:, None]
 
 
-def _coverage(
-    fields: Floats,
-    height: Floats,
-    x: Floats,
-    y: Floats,
-    rng: np.random.Generator,
-) -> Floats:
+def _coverage(fields: Floats, height: Floats, x: Floats, y: Floats, rng: np.random.Generator) -> Floats:
     """(n, 32, 32) of 0..1: how much of each pixel a letter covers.
 
     fields: (n, SIDE, SIDE) of the letters. height: (n,) pixels that BOX cells take. x, y: (n,) the letter's middle in
@@ -309,8 +283,8 @@ def _grid(factors: tuple[Floats, ...], right: Floats, down: Floats) -> Floats:
 
 
 def bilinear(fields: Floats, u: Floats, v: Floats) -> Floats:
-    """Distances, in cells, at column u and row v between cells; beyond a field's border those of the border, less the
-    way to it. fields: (n, SIDE, SIDE); u, v and the result: (n, 32, 32)."""
+    """Distances, in cells, at column u and row v between cells; beyond a field's border those of the border, minus the
+    distance to it. fields: (n, SIDE, SIDE); u, v and the result: (n, 32, 32)."""
     near_u, near_v = np.clip(u, 0, SIDE - 1), np.clip(v, 0, SIDE - 1)
     away = np.abs(u - near_u) + np.abs(v - near_v)
     left, top = (np.minimum(near.astype(np.int32), SIDE - 2) for near in (near_u, near_v))

@@ -1,18 +1,21 @@
-"""Folder: a user's own images in class folders, read by torchvision.
+"""A user's images in class folders: read whole, or only their names, for images that are read while training.
 
-Either `PATH/{train,val,test}/class/image.png` (val and test may be left out), or `PATH/class/image.png`; what is
-left out is cut from the training images by seed.
+Either `PATH/{train,val,test}/class/image.png` (val and test may be left out), or `PATH/class/image.png`. Parts that are
+left out are cut from the training images by seed.
 """
 
+import os
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from archray.errors import DataNotFound, InvalidInput
 from archray.trainables.data.image_form import ImageForm
-from archray.trainables.data.raw import Part, RawData
+from archray.trainables.data.raw import Part, RawData, RawFiles
 from archray.trainables.data.settings import DataSettings
 
 IMAGE_SIZE = 32
@@ -67,9 +70,17 @@ def read(settings: DataSettings) -> RawData:
     """
     size = settings.image_size or IMAGE_SIZE
     folders = part_folders(settings.path)
-    parts: dict[str, Any] = {name: _read_part(folder, size) for name, folder in folders.items()}
     classes = tuple(classes_of(folders["train"]))
+    parts: dict[str, Any] = {name: _read_part(folder, size, classes) for name, folder in folders.items()}
     return RawData(**parts, num_classes=len(classes), classes=classes)
+
+
+def read_names(settings: DataSettings) -> RawFiles:
+    """The names of all images, relative to the folder, and their labels. No image is opened."""
+    folders = part_folders(settings.path)
+    classes = tuple(classes_of(folders["train"]))
+    parts: dict[str, Any] = {part: _names(settings.path, folder, classes) for part, folder in folders.items()}
+    return RawFiles(**parts, num_classes=len(classes), classes=classes, folder=str(settings.path))
 
 
 def part_folders(path: Path) -> dict[str, Path]:
@@ -86,25 +97,37 @@ def classes_of(folder: Path) -> list[str]:
 
 
 def _count(folder: Path) -> int:
-    """How many images there are in a folder and those inside; 2 of more."""
+    """The number of images in a folder and its subfolders, at most 2."""
     images = (file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
     return len(list(islice(images, 2)))
 
 
-def _read_part(folder: Path, size: int) -> Part:
-    from torchvision.datasets import ImageFolder
-
-    def is_image(file: str) -> bool:
-        return Path(file).suffix.lower() in SUFFIXES
-
-    class VisibleImageFolder(ImageFolder):
-        """torchvision takes hidden folders (of editors, of file systems) for classes; `check` does not."""
-
-        def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
-            classes = classes_of(Path(directory))
-            return classes, {name: number for number, name in enumerate(classes)}
-
-    found = VisibleImageFolder(str(folder), is_valid_file=is_image)
+def _read_part(folder: Path, size: int, classes: Sequence[str]) -> Part:
+    """Images (n, 3, S, S) and labels (n,), in torchvision's order."""
     form = ImageForm(channels=3, size=size)
-    images = np.stack([form.read(file) for file, _ in found.samples]).transpose(0, 3, 1, 2)
-    return images, np.asarray(found.targets, dtype=np.int64)
+    images: list[npt.NDArray[np.uint8]] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        files = list(_image_files(folder / name))
+        images += map(form.read, files)
+        labels += [label] * len(files)
+    return np.stack(images).transpose(0, 3, 1, 2), np.array(labels, dtype=np.int64)
+
+
+def _names(root: Path, folder: Path, classes: Sequence[str]) -> Part:
+    """(n,) bytes and (n,) labels, in the order of classes and names."""
+    names: list[bytes] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        of_class = sorted(os.fsencode(os.path.relpath(file, root)) for file in _image_files(folder / name))
+        names += of_class
+        labels += [label] * len(of_class)
+    return np.array(names), np.array(labels, dtype=np.int64)
+
+
+def _image_files(folder: Path) -> Iterator[str]:
+    """The images in a folder and its subfolders, in the order of torchvision's `ImageFolder`."""
+    for place, _, files in sorted(os.walk(folder, followlinks=True)):
+        for file in sorted(files):
+            if os.path.splitext(file)[1].lower() in SUFFIXES:
+                yield os.path.join(place, file)

@@ -1,4 +1,4 @@
-"""How a picture becomes what a network takes: its channels, its size, its normalisation. Files and arrays alike."""
+"""The form of a network's input images: channels, size and normalization, for files and arrays."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ BITS_PER_SAMPLE = 258  # a tag of TIFF
 
 
 class ImageForm(Settings):
-    """What was done to the images of a data set, so that it can be done to others.
+    """The processing of a data set's images, to repeat it for other images.
 
     Attributes:
         channels, size: of the tensors, (channels, size, size).
-        mean, std: per channel, what normalisation subtracts and divides by. None: not known, of a data set of the
-            user's that does not say.
-        unit: whether the values before normalisation lie in 0..1, as those of files do.
+        mean, std: per channel, subtracted and divided by in normalization. None: a user's data set does not say.
+        unit: whether the values before normalization are in 0..1, as those of files.
         crop: the square in the middle that is resized, as a share of the shorter side; None: the whole picture is
             resized, and a picture that is not square is squeezed.
     """
@@ -51,7 +50,7 @@ class ImageForm(Settings):
         return self
 
     def read(self, file: str | Path) -> npt.NDArray[np.uint8]:
-        """The picture in a file, (size, size, channels) of 8 bits: its channels as the data set's, then resized.
+        """The picture in a file, (size, size, channels) of 8 bits, converted to the data set's channels and resized.
 
         Raises: InvalidInput, with the file's name, if it is no picture; or if pictures have no such channels.
         """
@@ -68,7 +67,7 @@ class ImageForm(Settings):
         return np.asarray(resized).reshape(self.size, self.size, self.channels)
 
     def of_files(self, files: Sequence[str | Path]) -> torch.Tensor:
-        """Pictures as a network takes them, (n, channels, size, size) float32. Raises: InvalidInput as `read`."""
+        """Pictures as input of a network, (n, channels, size, size) float32. Raises: InvalidInput as `read`."""
         self._check_known()
         if not self.unit:
             raise InvalidInput(
@@ -79,12 +78,12 @@ class ImageForm(Settings):
         return self.of_arrays(np.ascontiguousarray(pixels))
 
     def of_arrays(self, images: Any, *, normalised: bool = False) -> torch.Tensor:
-        """Arrays or tensors as a network takes them, (n, channels, size, size) float32.
+        """Arrays or tensors as input of a network, (n, channels, size, size) float32.
 
         Args:
             images: (n, C, H, W), (n, H, W, C) or, of one channel, (n, H, W); of 8 bits, or floats on the scale of the
-                data set's own (0..1 of files). One image may come without n.
-            normalised: whether that was done to them already; they are then only resized.
+                data set (0..1 for files). n may be missing for one image.
+            normalised: whether they are normalized already; then they are only resized.
 
         Raises: InvalidInput for another shape, other channels, or values that are not finite.
         """
@@ -137,7 +136,7 @@ class ImageForm(Settings):
 
 
 def _tensor(images: Any) -> torch.Tensor:
-    """Raises: InvalidInput for what is no array of numbers."""
+    """Raises: InvalidInput unless `images` is an array of numbers."""
     import torch
 
     try:
@@ -152,25 +151,23 @@ def _tensor(images: Any) -> torch.Tensor:
 
 
 def read_picture(file: str | Path, mode: str = "RGB") -> Image.Image:
-    """The picture in a file, of an animation the first, upright by its EXIF orientation, with 8 bits per channel.
+    """The picture in a file (the first of an animation), upright by its EXIF orientation, with 8 bits per channel.
 
-    Deeper integers are scaled by their depth, floats from 0..1. PIL reads colors of 16 bits as their upper 8. Where
-    `mode` has no alpha channel, transparent pixels have the color that the file stores for them.
+    Deeper integers are scaled by their depth, floats from 0..1. PIL reads colors of 16 bits as their upper 8. Without
+    an alpha channel in `mode`, transparent pixels have the color that the file stores for them.
 
-    Args:
-        mode: PIL's name of the channels, as in MODES.
-
+    mode: PIL's name of the channels, as in MODES.
     Raises: InvalidInput, with the file's name, if there is none, or it is no picture, broken or of another depth.
     """
     from PIL import Image, ImageOps
 
-    if os.path.exists(file) and not os.path.isfile(file):  # a pipe would be waited for
+    if os.path.exists(file) and not os.path.isfile(file):  # reading a pipe would block
         raise InvalidInput(f"expected an image file, got {file}, which is a folder or a device; remove it")
     try:
         with Image.open(file) as image:
             picture = ImageOps.exif_transpose(image)
             if picture.mode == "P" and "transparency" in picture.info:
-                picture = picture.convert("RGBA")  # PIL warns of a way to another mode that leaves this out
+                picture = picture.convert("RGBA")  # PIL warns of conversions to other modes
             elif picture.mode[0] in "IF":
                 picture = _of_8_bits(picture, image)
             return picture.convert(mode)

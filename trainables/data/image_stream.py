@@ -1,59 +1,49 @@
-"""Images decoded from their files as they are asked for, in worker processes.
+"""Images that stay in their files: worker processes decode the batches of a pass as they are needed.
 
-For training they are cut at random (Szegedy et al. 2015), for evaluation in the middle.
-
-What is drawn for an image is a function of (seed, its index) alone: a pass is the same with any number of processes.
+For training they are cut at random (Szegedy et al. 2015), for evaluation in the middle. The draws for an image are a
+function of (seed, its index) alone: a pass is the same with any number of processes.
 """
 
+import hashlib
 import os
+import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from archray.errors import InvalidInput
-from archray.trainables.data.image_form import middle, read_picture
+from archray.trainables.data.dataset import Augmentation, Dataset, Split, View
+from archray.trainables.data.image_form import ImageForm, middle, read_picture
+from archray.trainables.data.raw import RawFiles, split_parts
+from archray.trainables.data.settings import AugmentationSettings, DataSettings
 
-CENTRE = 224 / 256  # of the shorter side, what an evaluation sees (He et al. 2016)
-AREA = (0.08, 1.0)  # of the image, what a random cut takes
+IMAGE_SIZE = 224
+MEAN = (0.485, 0.456, 0.406)  # of ImageNet's images in 0..1, per channel: the data's own would need a pass over them
+STD = (0.229, 0.224, 0.225)
+CENTER = 224 / 256  # of the shorter side, in an evaluation (He et al. 2016)
+AREA = (0.08, 1.0)  # of the image, in a random cut
 RATIO = (3 / 4, 4 / 3)  # of its width to its height, drawn uniformly in the logarithm
-ATTEMPTS = 10  # draws of a cut that lies in the image; then the largest in the middle whose ratio is allowed
+ATTEMPTS = 10  # draws of a cut inside the image; then the largest allowed one in the middle
 PREFETCHED = 2  # batches that each process has ready
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
-
-
-@dataclass(frozen=True)
-class View:
-    """How the images of a pass are cut. seed: of what is drawn; None draws nothing: the middle, not mirrored.
-
-    random_crop: cut at random, else the middle. flip: mirror half of them.
-    """
-
-    seed: int | None = None
-    random_crop: bool = True
-    flip: bool = True
-
-    @property
-    def cuts_at_random(self) -> bool:
-        return self.seed is not None and self.random_crop
-
-
 MIDDLE = View()
 
 
 @dataclass(frozen=True, eq=False)
 class ImageFiles:
-    """Names of images, and how to make tensors of them: what every worker process holds. No image stays here.
+    """Names of images, and how to make tensors of them; every worker process has a copy.
 
     Attributes:
-        folder: that the names are relative to.
-        names: (n,) bytes, one array: a list of a million strings would be copied by every process as it is read.
-        size: height and width of what an image becomes.
+        folder: the names are relative to it.
+        names: (n,) bytes in one array: each process would copy a list of a million strings as it reads them.
+        size: height and width of the tensors.
     """
 
     folder: str
@@ -73,12 +63,12 @@ class ImageFiles:
 
         rgb = read_picture(self.path(index))
         box, mirrored = cut(rgb.size, self.view, index)
-        if self.view.cuts_at_random:  # else the filter sees what lies beside, as if resized before the cut
+        if self.view.cuts_at_random:  # else the filter reads pixels outside the box, as if resized before the cut
             rgb, box = rgb.crop(box), (0, 0, round(box[2]) - round(box[0]), round(box[3]) - round(box[1]))
         pixels = np.asarray(rgb.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box))
         return pixels[:, ::-1] if mirrored else pixels
 
-    def __getitems__(self, indices: Sequence[int]) -> torch.Tensor | InvalidInput:
+    def __getitems__(self, indices: Sequence[int]) -> Tensor | InvalidInput:
         """A batch, (b, 3, size, size) of 8 bits. An error is returned: a worker would wrap it in a traceback."""
         batch = np.empty((len(indices), self.size, self.size, 3), dtype=np.uint8)
         try:
@@ -90,12 +80,12 @@ class ImageFiles:
 
 
 def cut(size: tuple[int, int], view: View, index: int) -> tuple[Box, bool]:
-    """What of an image of (width, height) is taken, and whether it is mirrored."""
+    """The part of an image of (width, height) that is used, and whether it is mirrored."""
     width, height = size
     if view.seed is None:
-        return middle(width, height, CENTRE), False
+        return middle(width, height, CENTER), False
     rng = np.random.Generator(np.random.Philox(key=[view.seed, index]))
-    box = _random_box(width, height, rng) if view.cuts_at_random else middle(width, height, CENTRE)
+    box = _random_box(width, height, rng) if view.cuts_at_random else middle(width, height, CENTER)
     return box, view.flip and bool(rng.random() < 0.5)
 
 
@@ -113,26 +103,135 @@ def _random_box(width: int, height: int, rng: np.random.Generator) -> Box:
     return left, top, left + across, top + down
 
 
-def decoded(files: ImageFiles, batches: Sequence[Sequence[int]], workers: int, pin: bool) -> Iterator[torch.Tensor]:
-    """The batches of a pass in order, (b, 3, size, size) of 8 bits each; at most a few of them are held.
-
-    workers: processes that decode; 0 decodes here. pin: for copies to a GPU beside its work.
-    Raises: InvalidInput, with the file's name, if an image cannot be read.
-    """
-    loader: DataLoader[Any] = DataLoader(
-        files,  # type: ignore[arg-type]  # it need not be a subclass
-        batch_sampler=[list(batch) for batch in batches],
-        num_workers=workers,
-        collate_fn=_as_it_is,
-        pin_memory=pin,
-        prefetch_factor=PREFETCHED if workers else None,
-        generator=torch.Generator(),  # else each pass would draw a seed from torch's global one
-    )
-    for batch in loader:
-        if isinstance(batch, InvalidInput):
-            raise batch
-        yield batch
-
-
-def _as_it_is(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch
+
+
+class StreamedSplit(Split):
+    """Images in files, and their labels (n,) on a device.
+
+    Args:
+        name: of the data set, for messages.
+        workers: processes that decode; None: as many as torch has threads, which are a trial's CPUs.
+    """
+
+    def __init__(self, name: str, files: ImageFiles, labels: Tensor, workers: int | None) -> None:
+        for attribute, value in {"name": name, "files": files, "labels": labels, "workers": workers}.items():
+            object.__setattr__(self, attribute, value)  # a `Split` is frozen
+
+    name: str
+    files: ImageFiles
+    workers: int | None
+
+    @property
+    def images(self) -> Tensor:
+        """Raises: InvalidInput: they are not in memory."""
+        raise InvalidInput(
+            f"{self.name} is read from its files as it is trained on, and this needs all its images at once; "
+            "use folder:PATH for images that fit into memory"
+        )
+
+    def to(self, device: str | torch.device) -> "StreamedSplit":
+        return StreamedSplit(self.name, self.files, self.labels.to(device), self.workers)
+
+    def batches(self, indices: Sequence[Tensor], view: View | None = None) -> Iterator[Tensor]:
+        """The images at `indices`, (b,) each, as (b, 3, S, S) float32, normalized, on the labels' device.
+
+        view: how they are cut; None: in the middle. Raises: InvalidInput, with the name of a file that cannot be read.
+        """
+        workers = torch.get_num_threads() if self.workers is None else self.workers
+        workers = min(workers, len(indices) - 1)  # none for a single batch
+        mean, std = (torch.tensor(values, device=self.device).view(1, -1, 1, 1) for values in (MEAN, STD))
+        loader: DataLoader[Any] = DataLoader(
+            replace(self.files, view=view or MIDDLE),  # type: ignore[arg-type]  # it need not be a subclass
+            batch_sampler=[batch.tolist() for batch in indices],
+            num_workers=workers,
+            collate_fn=_identity,
+            pin_memory=self.device.type == "cuda",
+            prefetch_factor=PREFETCHED if workers else None,
+            generator=torch.Generator(),  # else each pass would draw a seed from torch's global generator
+        )
+        for batch in loader:
+            if isinstance(batch, InvalidInput):
+                raise batch
+            yield batch.to(self.device, non_blocking=True).float().div_(255).sub_(mean).div_(std)
+
+    def in_order(self, size: int, part: slice = slice(None)) -> Iterator[tuple[Tensor, Tensor]]:
+        places = torch.arange(len(self))[part].split(size)
+        return zip(self.batches(places), self.labels[part].split(size), strict=True)
+
+    def checksum(self) -> str:
+        """SHA-256, in hex, of the names and sizes of its files, and of its labels; no file is read.
+
+        Raises: InvalidInput for an empty file, a folder or a device.
+        """
+        digest = hashlib.sha256()
+        for index, label in enumerate(self.labels.tolist()):
+            file = os.stat(path := self.files.path(index))
+            if not stat.S_ISREG(file.st_mode) or not file.st_size:
+                raise InvalidInput(f"expected an image file, got {path}, which is empty or no file; remove it")
+            digest.update(self.files.names[index] + f";{file.st_size};{label}\n".encode())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class StreamedDataset(Dataset):
+    """Images in three parts, in files."""
+
+    def checksum(self) -> str:
+        """SHA-256, in hex, of the names, sizes and labels of its files, and of their size as tensors: not of pixels."""
+        parts = [split.checksum() for split in (self.train, self.validation, self.test)]  # type: ignore[attr-defined]
+        return hashlib.sha256(f"{parts} {self.image_size}".encode()).hexdigest()
+
+    def sampled(self, chosen: Tensor, augmentation: AugmentationSettings | None, generator: torch.Generator) -> Tensor:
+        draw = None if augmentation is None else self.augmentation(augmentation)
+        seed = int(torch.randint(2**31, (1,), generator=generator))
+        [images] = self.train.batches([chosen], None if draw is None else draw.view(seed))
+        return images if draw is None else draw(images, generator)
+
+    def augmentation(self, settings: AugmentationSettings) -> "StreamedAugmentation":
+        return StreamedAugmentation(settings, self.flip, self.black)
+
+
+class StreamedAugmentation(Augmentation):
+    """Augmentation of images that are read from files, partly as they are decoded, partly in batches.
+
+    `crop` of the settings: None cuts at random (8 to 100 % of the area, of ratio 3/4 to 4/3) and resizes, 0 takes the
+    middle, and a number of pixels takes the middle and cuts a padded window, as for images in memory.
+    """
+
+    def __init__(self, settings: AugmentationSettings, flip: bool, black: Sequence[float]) -> None:
+        super().__init__(settings.model_copy(update={"crop": settings.crop or 0, "flip": False}), black=black)
+        self._random_crop = settings.crop is None
+        self._mirrors = flip if settings.flip is None else settings.flip
+
+    def view(self, seed: int) -> View:
+        """How images are decoded in a pass. seed: of what is drawn."""
+        return View(seed, self._random_crop, self._mirrors)
+
+
+def make_streamed_dataset(raw: RawFiles, settings: DataSettings) -> StreamedDataset:
+    """Splits and limits the names, in this order; on the CPU. Raises: InvalidInput if a part would be empty."""
+    size = settings.image_size or IMAGE_SIZE
+    train, validation, test = (
+        StreamedSplit(
+            settings.name,
+            ImageFiles(raw.folder, names, size),
+            torch.from_numpy(np.ascontiguousarray(labels)),
+            settings.workers,
+        )
+        for names, labels in split_parts(raw, settings)
+    )
+    return StreamedDataset(
+        settings.name,
+        train,
+        validation,
+        test,
+        num_classes=raw.num_classes,
+        in_channels=3,
+        image_size=size,
+        black=tuple(-mean / std for mean, std in zip(MEAN, STD, strict=True)),
+        flip=True if settings.flip is None else settings.flip,
+        form=ImageForm(channels=3, size=size, mean=MEAN, std=STD, crop=CENTER),
+        classes=raw.classes,
+    )

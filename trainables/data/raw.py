@@ -1,22 +1,30 @@
-"""Data as a reader hands them over, their seeded, stratified splits, and texts, which need no more. No torch."""
+"""Data as their reader returns them: seeded, stratified splits, data sets of texts, and a cache. No torch."""
 
 import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from archray.errors import InvalidInput
+from archray.files import write_file
 from archray.plurals import count
 from archray.trainables.data.settings import DataSettings
 
 Labels = npt.NDArray[np.int64]  # (n,) in 0..K-1
-Part = tuple[
-    npt.NDArray[Any], Labels
-]  # points: texts, (n,) of str, names, or images, (n, C, H, W), uint8 in 0..255 or float
+# Points and labels. Points are texts, (n,) of str; names; or images, (n, C, H, W), uint8 in 0..255 or float.
+Part = tuple[npt.NDArray[Any], Labels]
 
-TEST_FRACTION = 0.2  # of all points, where a data set has no test part of its own
+TEST_FRACTION = 0.2  # of all points, where a data set has no test part
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -28,7 +36,7 @@ class RawParts:
     validation: Part | None = None
     test: Part | None = None
     validation_fraction: float | None = 0.2  # share of `train`, when the settings name none; None halves `test`
-    classes: tuple[str, ...] = ()  # what the labels 0..K-1 are called; none: not known
+    classes: tuple[str, ...] = ()  # names of the labels 0..K-1; empty: not known
 
 
 @dataclass(frozen=True)
@@ -99,8 +107,8 @@ def split_parts(raw: RawParts, settings: DataSettings) -> tuple[Part, Part, Part
     for name, (_, labels) in {"training": train, "validation": validation, "test": test}.items():
         if len(labels) == 0:
             raise InvalidInput(f"the {name} part of {settings.name} is empty; give it at least one point")
-    train, validation, test = (_limited(part, settings.limit, seed + 2) for part in (train, validation, test))
-    return train, validation, test
+    limit = settings.limit
+    return _limited(train, limit, seed + 2), _limited(validation, limit, seed + 2), _limited(test, limit, seed + 2)
 
 
 def _limited(part: Part, limit: int | None, seed: int) -> Part:
@@ -144,7 +152,7 @@ class TextDataset:
     validation: TextSplit
     test: TextSplit
     num_classes: int
-    classes: tuple[str, ...]  # what the labels 0..K-1 are called
+    classes: tuple[str, ...]  # names of the labels 0..K-1
 
     def checksum(self) -> str:
         """SHA-256, in hex, of the classes' names, all texts and all labels, in the order train, validation, test."""
@@ -166,3 +174,46 @@ def make_text_dataset(raw: RawText, settings: DataSettings) -> TextDataset:
         for texts, labels in split_parts(raw, settings)
     )
     return TextDataset(settings.name, train, validation, test, raw.num_classes, raw.classes)
+
+
+def cache_folder() -> Path:
+    """As the XDG base directory specification says: a relative `XDG_CACHE_HOME` counts as none."""
+    root = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (root if root.is_absolute() else Path("~/.cache").expanduser()) / "archray"
+
+
+def cached_json(name: str, make: Callable[[], Any]) -> Any:
+    """The result of `make`, from the file `name` in the cache folder, which is written if it is absent.
+
+    The file is complete or absent, even if other processes write it. An error of reading or writing the cache costs
+    time and a warning.
+    """
+    return _cached(name, make, json.loads, lambda value: json.dumps(value, ensure_ascii=True).encode())
+
+
+def cached_array(name: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """`cached_json` for an array."""
+
+    def encode(array: npt.NDArray[Any]) -> bytes:
+        stream = BytesIO()
+        np.save(stream, array, allow_pickle=False)
+        return stream.getvalue()
+
+    return _cached(name, make, lambda content: np.load(BytesIO(content), allow_pickle=False), encode)
+
+
+def _cached(name: str, make: Callable[[], Any], decode: Callable[[bytes], Any], encode: Callable[[Any], bytes]) -> Any:
+    file = cache_folder() / name
+    try:
+        return decode(file.read_bytes())
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, EOFError) as error:
+        logger.warning("%s cannot be read and is made again (%s)", file, error)
+    value = make()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, encode(value))
+    except OSError as error:
+        logger.warning("%s cannot be written, so it is made again in each process (%s)", file, error)
+    return value

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 from archray.files import local_path
 from archray.settings import Seed, Settings
 
-STREAM = "imagefolder-stream:"  # before the path of images that stay in their files
+STREAM = "imagefolder-stream:"  # prefix of the path of images that stay in their files
 PATH_PREFIXES = ("folder:", "arrays:", STREAM)
 
 
@@ -18,25 +18,22 @@ class DataSettings(Settings):
         name: `digits`, `glyphs` (or `glyphs:K`, K from 10 to 50: letters of K classes), `cifar10`, `cifar100`,
             `imagenet16-120`, `gaussian`, `folder:PATH` (images in class folders), `imagefolder-stream:PATH`
             (the same for more images than memory holds: they are decoded as they are trained on), `arrays:PATH.npz`
-            (see `save_arrays`), the texts `docstrings` (of five libraries, or `docstrings:numpy,torch` of those named)
-            and `imdb`, or `module:attribute` / `path.py:attribute` naming a function from these settings to a
-            `Dataset` or a `TextDataset`.
-        data_dir: the folder that holds the published files of CIFAR, ImageNet16-120 and IMDb.
-        seed: fixes the splits that are not published, `limit`'s choice, and the draws of `gaussian`, `glyphs` and
-            `docstrings`.
-        image_size: height and width in pixels; None is the data set's own (digits 8, glyphs, gaussian and
-            folder 32, imagefolder-stream 224). Other sizes are resized once, on loading, bilinearly with
-            antialiasing. Texts have none.
+            (see `save_arrays`), the texts `docstrings` (of five libraries, or `docstrings:numpy,torch` for two) and
+            `imdb`, or `module:attribute` / `path.py:attribute` naming a function from these settings to a `Dataset` or
+            a `TextDataset`.
+        data_dir: the folder with the published files of CIFAR, ImageNet16-120 and IMDb.
+        seed: of splits that are not published, of `limit`'s choice, and of `gaussian`, `glyphs` and `docstrings`.
+        image_size: height and width in pixels; None: digits 8, glyphs, gaussian and folder 32, imagefolder-stream 224.
+            Other sizes are resized once, on loading, bilinearly with antialiasing. Texts have none.
         validation_fraction: share of the training points held out for validation. None follows each data set:
-            cifar10 0.5 (the sizes of NAS-Bench-201's `cifar10-valid`; its published index lists are not
-            available here, so the split is a seeded, stratified one); cifar100 and imagenet16-120 halve the
-            official test images into validation and test, as NAS-Bench-201 does, and imdb its test texts; digits
-            and docstrings 0.25 (60/20/20 over all); folders and arrays use a validation part of their own if they
-            have one, else 0.2; glyphs and gaussian have one, and no fraction changes it.
+            cifar10 0.5 (the sizes of NAS-Bench-201's `cifar10-valid`, in a seeded, stratified split instead of its
+            published index lists); cifar100 and imagenet16-120 halve the official test images into validation and
+            test, as NAS-Bench-201 does, and imdb its test texts; digits and docstrings 0.25 (60/20/20 over all);
+            folders and arrays 0.2 unless they have a validation part; glyphs and gaussian have a fixed one.
         limit: at most this many points in each part, chosen by seed, classes kept in proportion; None is all.
         workers: processes that decode images of `imagefolder-stream`, in each trial; None: as many as the trial has
             CPUs; 0 decodes in the trial itself. They change no result.
-        flip: whether a mirrored image keeps its label, so that augmentation may flip. None: yes, but not digits and
+        flip: whether a mirrored image keeps its label, so that augmentation may flip. None: yes, except for digits and
             glyphs. Texts have none.
     """
 
@@ -54,13 +51,13 @@ class DataSettings(Settings):
     def _absolute_name(cls, name: str) -> str:
         for prefix in PATH_PREFIXES:
             if name.startswith(prefix) and len(name) > len(prefix):
-                return prefix + _absolute(name[len(prefix) :])
+                return f"{prefix}{local_path(name[len(prefix) :])}"
         return name
 
     @field_validator("data_dir")
     @classmethod
     def _absolute_data_dir(cls, data_dir: str | None) -> str | None:
-        return None if data_dir is None else _absolute(data_dir)
+        return None if data_dir is None else str(local_path(data_dir))
 
     @property
     def streamed(self) -> bool:
@@ -74,24 +71,17 @@ class DataSettings(Settings):
 
     @property
     def paths(self) -> list[str]:
-        """The folders and files that the data set is read from, as far as these settings name them."""
-        named = [str(self.path)] if self.name.startswith(PATH_PREFIXES) else []
-        return [*named, *([self.data_dir] if self.data_dir else [])]
-
-
-def _absolute(path: str) -> str:
-    return str(local_path(path))
-
-
-# Augmentation of training images.
+        """The folders and files of the data set in these settings."""
+        paths = [str(self.path)] if self.name.startswith(PATH_PREFIXES) else []
+        return [*paths, *([self.data_dir] if self.data_dir else [])]
 
 
 class AugmentationSettings(Settings):
-    """What is done to training images.
+    """Augmentation of training images.
 
     Attributes:
         crop: pixels of padding before the crop; 0 does not crop. None is an eighth of the image's size (4 of 32).
-        flip: mirror half of the images; None asks the data set whether a mirrored image keeps its label.
+        flip: mirror half of the images; None: if a mirrored image of the data set keeps its label.
         cutout: side of the blanked square in pixels; 0 blanks nothing.
     """
 

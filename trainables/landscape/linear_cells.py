@@ -6,7 +6,7 @@ y_i = W_i W_{i-1} ... W_1 x; z is all y_i one after another, f an objective of z
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
@@ -16,12 +16,10 @@ from torch import Tensor
 
 from archray.errors import InvalidInput
 
-# Objectives of the output z, with their gradients, Hessians and smoothness constants, in batches.
-
 
 @dataclass(frozen=True)
 class Objective:
-    """f(z; t) of instances N at once: z (N, ..., D) the cell's output, t (N, ..., K) what a sample asks for.
+    """f(z; t) of N instances: z (N, ..., D) the cell's output, t (N, ..., K) a sample's target.
 
     Attributes:
         matrix: (N, K, D), or (N, D, D) symmetric for `indefinite`.
@@ -29,7 +27,7 @@ class Objective:
         hessian: (matrix, z) -> (N, D, D), of z (N, D).
         smoothness: (matrix, blocks) -> (N,), the least L with |df/dz_S(z) - df/dz_S(z')| <= L |z_S - z'_S| for all z
             and z' that differ in the coordinates S, `blocks`, alone.
-        bound: (matrix, blocks) -> (N,), the least known bound of |df/dz_S| over all z and t; None: there is none.
+        bound: (matrix, blocks) -> (N,), the least known bound of |df/dz_S| over all z and t; None: unbounded.
     """
 
     name: str
@@ -78,7 +76,7 @@ def logistic(instances: int, samples: int, size: int, targets: int, generator: t
         "logistic",
         matrix,
         lambda c, z, t: _times(c.mT, _times(c, z).softmax(-1) - t),
-        lambda c, z: _softmax_hessian(c, z),
+        _softmax_hessian,
         lambda c, blocks: _largest_difference(c[..., blocks]).square() / 4,
         lambda c, blocks: _largest_difference(c[..., blocks]),
         torch.nn.functional.one_hot(classes, targets).double(),
@@ -121,16 +119,16 @@ NODES = (2, 3, 5)  # n, of a cell
 WIDTHS = (3, 6)  # of x and of every node
 # Ranges of the weights' spectral norms, log-uniform: all contract, some of either, all expand.
 NORMS = {"below 1": (0.3, 0.95), "around 1": (0.5, 2.0), "above 1": (1.05, 3.0)}
-TARGETS = 4  # K, what the objective compares: rows of C, or classes
-SAMPLES = 16  # over which Theorem 4.4 takes its expectation
-STEPS = 8  # random pairs (W, W') of a block, beside the pair along the largest curvature
+TARGETS = 4  # K: rows of C, or classes
+SAMPLES = 16  # for the expectation of Theorem 4.4
+STEPS = 8  # random pairs (W, W') of a block, in addition to the pair along the largest curvature
 COLUMNS = ("instance", "objective", "nodes", "width", "norms", "theorem", "gradient", "block")
 BOUNDS = ("printed", "corrected", "measured")
 
 
 @dataclass(frozen=True)
 class LinearCells:
-    """Instances N of a cell's weights and inputs with an objective each.
+    """N instances of a cell's weights and inputs, each with an objective.
 
     Attributes:
         weights: (N, n, d, d) float64. inputs: (N, M, d), of M samples. objective: of z (N, ..., n d).
@@ -224,43 +222,42 @@ def draw_cells(
             "expected at least one instance, node and coordinate and two samples, got "
             f"{instances}, {nodes}, {width} and {samples}"
         )
-    weights = torch.randn(instances, nodes, width, width, generator=generator, dtype=torch.float64)
+    weights = _normal(generator, instances, nodes, width, width)
     low, high = map(math.log, norms)
     drawn = low + (high - low) * torch.rand(instances, nodes, generator=generator, dtype=torch.float64)
     weights *= (drawn.exp() / spectral_norm(weights))[..., None, None]
-    inputs = torch.randn(instances, samples, width, generator=generator, dtype=torch.float64)
+    inputs = _normal(generator, instances, samples, width)
     return LinearCells(weights, inputs, objective(instances, samples, nodes * width, TARGETS, generator))
 
 
 def lipschitz_bounds(cells: LinearCells, block: int, generator: torch.Generator) -> dict[str, tuple[Tensor, ...]]:
     """Theorem 4.3 for the block W_i: (printed, corrected, measured), (N,) each, by whose gradient is measured.
 
-    `proof`: what the proof bounds, its Eq. A.8 with the terms k != i dropped and the widest cell's df/dy_i in place of
-    the narrowest's: |dG_i B^T| / |dW|. The printed bound, L_i prod_{j<i} lambda_j, is right about it.
+    `proof`: the proof's quantity, its Eq. A.8 without the terms k != i and with the widest cell's df/dy_i in place of
+    the narrowest's: |dG_i B^T| / |dW|. The printed bound, L_i prod_{j<i} lambda_j, holds for it.
     `narrow`: the narrowest cell's own gradient. W_i moves every y_k with k >= i, by A_k dW B x, and the gradient of f
-    comes back through A^T and (B x)^T. With L the smoothness of f in the blocks i ... n together,
+    returns through A^T and (B x)^T. With L the smoothness of f in the blocks i ... n together,
     |dG| <= L |A|^2 |B x|^2 |dW| <= L |x|^2 sum_{k>=i} ((1/lambda_i) prod_{j<=k} lambda_j)^2 |dW|: `corrected`.
 
-    The samples are one x here, the first. L_i = (smoothness of f in y_i) |x|^2 is the widest cell's own constant, and
-    no smaller one holds for all W. measured: the largest of |dG| / |dW|, spectral norms, over STEPS random pairs and
-    the pair along the largest curvature.
+    Only the first sample x is used. L_i = (smoothness of f in y_i) |x|^2 is the least constant of the widest cell for
+    all W. measured: the largest of |dG| / |dW|, spectral norms, over STEPS random pairs and the pair along the largest
+    curvature.
     """
     x = cells.inputs[:, 0]
     squared = x.square().sum(-1)
     printed = cells.norms[:, :block].prod(1) * cells.smoothness(block) * squared
     corrected = cells.smoothness(block, cells.nodes - 1) * squared * cells.scales(block).square().sum(1)
-    a, b = cells.after(block), cells.before(block)
+    a, bx = cells.after(block), torch.einsum("nab,nb->na", cells.before(block), x)
     identity = torch.zeros_like(a)
     identity[:, 0] = torch.eye(cells.width, dtype=torch.float64)
     ways = {
-        "proof": (printed, cells.wide()[:, 0], identity, x, torch.einsum("nab,nb->na", b, x)),
-        "narrow": (corrected, cells.narrow()[:, 0], a, torch.einsum("nab,nb->na", b, x), None),
+        "proof": (printed, cells.wide()[:, 0], identity, x, bx),
+        "narrow": (corrected, cells.narrow()[:, 0], a, bx, bx),
     }
-    found: dict[str, tuple[Tensor, ...]] = {}
-    for gradient, (right_bound, z, through, moved_by, read_by) in ways.items():
-        measured = _steepest(cells, block, z, through, moved_by, moved_by if read_by is None else read_by, generator)
-        found[gradient] = (printed, right_bound, measured)
-    return found
+    bounds: dict[str, tuple[Tensor, ...]] = {}
+    for gradient, (bound, z, through, left, right) in ways.items():
+        bounds[gradient] = (printed, bound, _steepest(cells, block, z, through, left, right, generator))
+    return bounds
 
 
 def _steepest(
@@ -277,10 +274,10 @@ def _steepest(
     stacked = a.flatten(1, 2)  # ((n - i + 1) d, d) for each instance
     values, vectors = torch.linalg.eigh(stacked.mT @ hessian @ stacked)
     steep = torch.gather(vectors, 2, values.abs().argmax(1)[:, None, None].expand(-1, d, 1))  # (N, d, 1)
-    # A short step, so that an objective whose curvature changes has the curvature at z; and random ones of all lengths.
+    # A short step, for an objective whose curvature changes; and random steps of all lengths.
     along = 1e-3 * steep @ (u / u.norm(dim=1, keepdim=True))[:, None]
     lengths = torch.logspace(-2, 1, STEPS, dtype=torch.float64).view(1, -1, 1, 1)
-    drawn = torch.randn(n, STEPS, d, d, generator=generator, dtype=torch.float64) * lengths
+    drawn = _normal(generator, n, STEPS, d, d) * lengths
     steps = torch.cat([along[:, None], drawn], 1)  # (N, 1 + STEPS, d, d)
     moved = z[:, None].repeat(1, steps.shape[1], 1)
     moved[..., low] += torch.einsum("nkab,nsbc,nc->nska", a, steps, u).flatten(2)
@@ -315,7 +312,7 @@ def variance_bounds(cells: LinearCells, block: int) -> dict[str, tuple[Tensor, .
     wide, narrow = (cells.by_outputs(z, targets) for z in (cells.wide(), cells.narrow()))
     of_wide, of_narrow = ((sigmas(by) * scales).sum(1) for by in (wide, narrow))
     of_proof, measured = (_variance(cells.narrow_gradients(block, by).flatten(2)) for by in (wide, narrow))
-    found: dict[str, tuple[Tensor, ...]] = {
+    bounds: dict[str, tuple[Tensor, ...]] = {
         "proof": (cells.nodes * of_wide, terms * of_wide, of_proof),
         "narrow": (cells.nodes * of_wide, terms * of_narrow, measured),
     }
@@ -325,8 +322,8 @@ def variance_bounds(cells: LinearCells, block: int) -> dict[str, tuple[Tensor, .
             [bound(cells.objective.matrix, cells.blocks(k)) for k in range(block, cells.nodes)], 1
         ).square() * x.square().sum(-1).mean(1, keepdim=True)  # E|g_k x^T|^2 is no less than its variance
         everywhere = (largest * scales).sum(1)
-        found["uniform"] = (cells.nodes * everywhere, terms * everywhere, measured)
-    return found
+        bounds["uniform"] = (cells.nodes * everywhere, terms * everywhere, measured)
+    return bounds
 
 
 def _variance(samples: Tensor) -> Tensor:
@@ -339,8 +336,8 @@ def bounds_table(instances: int = 1000, seed: int = 0) -> pd.DataFrame:
 
     Columns: `instance`, `objective`, `nodes` (n), `width` (d), `norms` (of the weights), `theorem` ("4.3" or "4.4"),
     `gradient` (`proof`, `narrow`, `uniform`), `block` (i, from 1), and the `printed` and the `corrected` bound beside
-    the `measured` value. The instances are shared out evenly among objectives, n, widths and ranges of norms, and
-    those of a kind are computed together. Raises: InvalidInput for fewer than one.
+    the `measured` value. Objectives, n, widths and ranges of norms have equally many instances, computed together.
+    Raises: InvalidInput for fewer than one.
     """
     if instances < 1:
         raise InvalidInput(f"expected at least one instance, got {instances}")
@@ -352,17 +349,13 @@ def bounds_table(instances: int = 1000, seed: int = 0) -> pd.DataFrame:
         if size == 0:
             continue
         cells = draw_cells(size, objective=objective, nodes=nodes, width=width, norms=NORMS[norms], generator=generator)
-        for theorem, gradient, block, values in _values(cells, generator):
-            told = (range(first, first + size), cells.objective.name, nodes, width, norms, theorem, gradient, block + 1)
-            bounds = {name: value.numpy() for name, value in zip(BOUNDS, values, strict=True)}
-            tables.append(pd.DataFrame({**dict(zip(COLUMNS, told, strict=True)), **bounds}))
+        kind = (range(first, first + size), cells.objective.name, nodes, width, norms)
+        for block in range(cells.nodes):
+            theorems = {"4.3": lipschitz_bounds(cells, block, generator), "4.4": variance_bounds(cells, block)}
+            for theorem, bounds in theorems.items():
+                for gradient, values in bounds.items():
+                    row = dict(zip(COLUMNS, (*kind, theorem, gradient, block + 1), strict=True))
+                    row |= {name: value.numpy() for name, value in zip(BOUNDS, values, strict=True)}
+                    tables.append(pd.DataFrame(row))
         first += size
     return pd.concat(tables, ignore_index=True)
-
-
-def _values(cells: LinearCells, generator: torch.Generator) -> Iterator[tuple[str, str, int, tuple[Tensor, ...]]]:
-    for block in range(cells.nodes):
-        for gradient, values in lipschitz_bounds(cells, block, generator).items():
-            yield "4.3", gradient, block, values
-        for gradient, values in variance_bounds(cells, block).items():
-            yield "4.4", gradient, block, values

@@ -4,6 +4,9 @@ s(alpha, beta) = E_i f_i(w* + alpha w_1 + beta w_2), with random directions w_1 
 """
 
 import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,17 +15,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.landscape.gradient_variance import check_network, gradient_variance
-
-# Random directions in weight space, normalized filter by filter. Li et al. 2017, section 4.
+from archray.trainables.proxies.gram import bias_gradients, weight_gradients
+from archray.trainables.proxies.layers import BATCH_NORMS, WEIGHT_LAYERS, Call, forward
 
 
 def filter_normalised(network: nn.Module, generator: torch.Generator) -> list[Tensor]:
-    """A Gaussian direction: a tensor of its shape, device and type for each parameter, in the order of `parameters()`.
+    """A Gaussian direction, a tensor for each parameter, in the order of `parameters()`. Li et al. 2017, section 4.
 
-    A filter is what makes one output: a slice of the first axis. Each has the norm of the weights' filter, so that a
-    step of one length changes networks of different scale alike. Biases and the parameters of normalisations, which
-    have one axis, do not move (Li et al. 2017 leave them out likewise).
+    A filter is a slice of the first axis. Each has the norm of the weights' filter, so that a step of one length has
+    the same effect on networks of different scale. Biases and the parameters of normalizations, which have one axis, do
+    not move, as in Li et al. (2017).
 
     generator: of the CPU, so that a seed gives the same direction on every device.
     """
@@ -37,19 +39,18 @@ def _direction(weights: Tensor, generator: torch.Generator) -> Tensor:
     return drawn * norms.view(-1, *[1] * (weights.ndim - 1))
 
 
-BATCH = 256  # images of a pass: changes no result; maps of a narrow network then lie in a core's outer cache
+BATCH = 256  # images of a pass: changes no result; the maps of a narrow network fit a core's outer cache
 
 
 class LossPlane:
-    """A copy of a network that is moved over the plane, in evaluation mode, with the images it is judged on.
+    """A copy of a network that moves over the plane, in evaluation mode, with images for its loss.
 
-    Everything that is the same at all points is made once: both directions, the images on their device, and on the CPU
-    the channels-last layout of weights and images, in which narrow convolutions are about twice as fast. A point is a
-    change of the weights in place and a pass over the images: one after another they are faster on a CPU than several
-    at once by `torch.func.vmap`, whose grouped convolutions are slow there (`benchmarks/loss_planes.py`).
+    Both directions and the layout of the images are made once. On the CPU weights and images are channels-last, in
+    which narrow convolutions are about twice as fast. A point is a change of the weights in place and a pass over the
+    images; `torch.func.vmap` over several points is slower on a CPU (`benchmarks/loss_planes.py`).
 
     Args:
-        network: with its trained weights, which stay as they are; images (m, C, H, W) -> logits (m, K).
+        network: with its trained weights, which do not change; images (m, C, H, W) -> logits (m, K).
         images, labels: (m, C, H, W) and (m,), on the network's device.
         seed: of both directions.
 
@@ -68,9 +69,11 @@ class LossPlane:
         self.batches = list(zip(images.split(batch), labels.split(batch), strict=True))
         moved = [place for place, direction in enumerate(directions[0]) if bool(direction.any())]
         parameters = [parameter.detach() for parameter in self.network.parameters()]
-        self._moved = [parameters[place] for place in moved]  # views of them, which no graph watches
+        self._moved = [parameters[place] for place in moved]  # views without a graph
         self._origin = [parameter.clone() for parameter in self._moved]
-        self._directions = [[_like(direction[place], parameters[place]) for place in moved] for direction in directions]
+        self._directions = [  # in the parameters' memory layout, so that adding copies nothing
+            [torch.empty_like(parameters[place]).copy_(direction[place]) for place in moved] for direction in directions
+        ]
 
     def move(self, alpha: float, beta: float) -> None:
         """Sets the copy's weights to w* + alpha w_1 + beta w_2."""
@@ -129,24 +132,16 @@ class LossPlane:
         return total
 
 
-def _like(direction: Tensor, parameter: Tensor) -> Tensor:
-    """The direction in the parameter's memory layout, so that adding it copies nothing."""
-    return torch.empty_like(parameter).copy_(direction)
-
-
-# Flatness of a plane of losses around its middle.
-
-
 FLAT = 1.0  # nats above the middle within which a point counts as flat
 
 
 def flatness(steps: NDArray[np.float64], losses: NDArray[np.float64], flat: float = FLAT) -> dict[str, float]:
     """Measures of a plane, losses (n, n) over alpha and beta in `steps` (n,), ascending and even.
 
-    `centre`: the loss nearest to (0, 0). `rise`: the median over the plane of what is above it, which a few points of
-    extremely large loss do not move. `flat_share`: the share of the points at most `flat` above it.
+    `centre`: the loss nearest to (0, 0). `rise`: the median of the losses minus it, which a few extremely large losses
+    do not move. `flat_share`: the share of the points at most `flat` above it.
     `curvature`: the largest eigenvalue, in size, of the plane's Hessian by finite differences over its inner points.
-    Points whose loss is not finite count as infinitely high, and their neighbours have no curvature; NaN if none has.
+    Points whose loss is not finite count as infinitely high, and their neighbors have no curvature; NaN if none has.
     """
     middle = int(np.abs(steps).argmin())
     centre = float(losses[middle, middle])
@@ -171,3 +166,94 @@ def _largest_curvature(losses: NDArray[np.float64], step: float) -> float:
         size = np.abs(mean) + half
     finite = size[np.isfinite(size)]
     return float(finite.max()) if finite.size else float("nan")
+
+
+# The variance of a network's gradient over instances, exact, without a gradient per instance. Shu 2022, 4.3.2.2.
+# Var[grad f_i] = E|g_i - E g|^2, g_i the gradient of one instance's loss by all parameters: the noise of a step with a
+# batch of one. Of a batch of B random instances it is 1/B of that. Batch normalization uses running statistics, else an
+# instance would have no gradient of its own (note U3).
+
+Batch = tuple[Tensor, Tensor]  # images (m, C, H, W), labels (m,)
+
+
+@dataclass
+class _Moments:
+    """Sums over instances, parameter by parameter."""
+
+    squares: Tensor  # (), of |g_i|^2, float64
+    sums: dict[int, Tensor] = field(default_factory=dict)  # by the parameter's id: of g_i, float64
+
+    def add(self, parts: dict[int, list[Tensor]]) -> None:
+        """parts: by the parameter's id the gradients (m, ...) that each of its uses gives the instances."""
+        for parameter, uses in parts.items():
+            gradients = (torch.stack(uses).sum(0) if len(uses) > 1 else uses[0]).flatten(1)
+            self.squares += gradients.square().sum(1).sum(dtype=torch.float64)
+            total = gradients.sum(0).double()
+            self.sums[parameter] = self.sums[parameter] + total if parameter in self.sums else total
+
+
+def gradient_variance(network: nn.Module, batches: Iterable[Batch]) -> tuple[float, float]:
+    """The mean cross-entropy and E|g_i - E g|^2 over all instances, which do not depend on the sizes of the batches.
+
+    network: in evaluation mode. A layer's gradients are split by instance, (m, C_out, d_in), added and dropped.
+    Raises: InvalidInput as `check_network`.
+    """
+    check_network(network)
+    moments, losses, instances = None, 0.0, 0
+    for images, labels in batches:
+        record = forward(network, images)
+        loss = F.cross_entropy(record.logits, labels, reduction="sum")
+        calls = [call for call in (*record.calls, *record.norms) if call.edge is not None]
+        edges: list[Any] = [call.edge for call in calls]
+        gradients = torch.autograd.grad(loss, edges, allow_unused=True)
+        parts: dict[int, list[Tensor]] = {}
+        for call, gradient in zip(calls, gradients, strict=True):
+            if gradient is not None:
+                _split(call, gradient, parts)
+        if moments is None:
+            moments = _Moments(torch.zeros((), dtype=torch.float64, device=images.device))
+        moments.add(parts)
+        losses += loss.item()
+        instances += len(labels)
+    if moments is None:
+        raise InvalidInput("expected at least one batch of images, got none")
+    mean = sum(total.div(instances).square().sum().item() for total in moments.sums.values())
+    return losses / instances, moments.squares.item() / instances - mean
+
+
+def check_network(network: nn.Module) -> None:
+    """Raises: InvalidInput for a batch normalization by batch statistics, where instances have no gradient of their
+    own, and for a parameter of another layer than a convolution, a linear layer or a batch normalization.
+    """
+    supported: set[int] = set()
+    for module in network.modules():
+        if isinstance(module, BATCH_NORMS) and (module.training or module.running_mean is None):
+            raise InvalidInput(
+                "the gradient's variance needs batch normalisation by running statistics, got one that goes by its "
+                "batch; build the network in its training form and put it in evaluation mode"
+            )
+        if isinstance(module, (*WEIGHT_LAYERS, *BATCH_NORMS)):
+            supported.update(id(parameter) for parameter in module.parameters(recurse=False))
+    others = [name for name, parameter in network.named_parameters() if id(parameter) not in supported]
+    if others:
+        raise InvalidInput(
+            "the gradient's variance is known for networks of convolutions, linear layers and batch normalisations; "
+            f"this one has other parameters too: {', '.join(others[:5])}; leave the variance out"
+        )
+
+
+def _split(call: Call, gradient: Tensor, parts: dict[int, list[Tensor]]) -> None:
+    """Adds the gradients of a layer's parameters, split by instance. gradient: (m, C, ...) of the layer's output."""
+    layer = call.layer
+    if isinstance(layer, WEIGHT_LAYERS):
+        parts.setdefault(id(layer.weight), []).append(weight_gradients(layer, call.input, gradient))
+        if layer.bias is not None:
+            parts.setdefault(id(layer.bias), []).append(bias_gradients(layer, gradient))
+    elif layer.weight is not None:
+        over = list(range(2, gradient.ndim))
+        shape = (1, -1, *[1] * len(over))
+        scale = (layer.running_var + layer.eps).rsqrt().view(shape)
+        normalised = (call.input - layer.running_mean.view(shape)) * scale
+        products = gradient * normalised
+        parts.setdefault(id(layer.weight), []).append(products.sum(over) if over else products)
+        parts.setdefault(id(layer.bias), []).append(gradient.sum(over) if over else gradient)

@@ -5,10 +5,9 @@ import inspect
 from archray.errors import InvalidInput
 from archray.references import call_reference, is_reference, load_reference
 from archray.registry import import_modules
-from archray.trainables.spaces.activations import Activations
 from archray.trainables.spaces.constrained_space import ConstrainedSpace
-from archray.trainables.spaces.darts import DARTS, DARTSWithNone
-from archray.trainables.spaces.feature_map import FeatureMapSpace, Fourier, LogUniform, NGrams
+from archray.trainables.spaces.darts import DARTS, DARTSWithNone, NASNet
+from archray.trainables.spaces.feature_map import Activations, FeatureMapSpace, Fourier, LogUniform, NGrams
 from archray.trainables.spaces.nasbench1shot1 import (
     NASBench1Shot1,
     NASBench1Shot1Space1,
@@ -16,7 +15,6 @@ from archray.trainables.spaces.nasbench1shot1 import (
     NASBench1Shot1Space3,
 )
 from archray.trainables.spaces.nasbench201 import NASBench201
-from archray.trainables.spaces.nasnet import NASNet
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 from archray.trainables.spaces.table_space import PREFIX, TableSpace, open_table_space
 from archray.trainables.spaces.timm import TimmConvNeXts, TimmFamily, TimmResNets
@@ -53,21 +51,20 @@ __all__ = [
 
 
 def is_own_space(name: str) -> bool:
-    """Whether a name is a reference to a space of the user's, not a registered space or a table."""
-    family = name.partition(":")[0] + ":"  # of registered names, timm:resnet: no module of the user's
-    registered = name in SPACES or any(known.startswith(family) for known in SPACES)
+    """Whether a name is a reference to a user's space, not a registered space or a table."""
+    family = name.partition(":")[0] + ":"  # of registered names such as timm:resnet, which is no user's module
+    registered = name in SPACES or any(space.startswith(family) for space in SPACES)
     return is_reference(name) and not registered and not name.startswith(PREFIX)
 
 
 def get_space(name_or_reference: str | Space) -> Space:
-    """The space of that name, or the user's own by reference; a space is handed back as it is.
+    """The space of that name, or a user's space by reference; a space is returned as it is.
 
     Args:
         name_or_reference: a registered name, or `module:attribute` / `path.py:attribute` naming a `Space` class
             that takes no arguments, or an instance; or `table:FILE`, whose rows are the architectures.
 
-    Raises: UnknownName if there is no such name or reference; InvalidInput if the reference is no space, or the table
-        none.
+    Raises: UnknownName if there is no such name or reference; InvalidInput if the reference or table is no space.
     """
     if isinstance(name_or_reference, Space):
         return name_or_reference

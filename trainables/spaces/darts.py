@@ -1,23 +1,17 @@
-"""The space of DARTS: a normal and a reduction cell, four nodes of two inputs each. Liu et al. 2019, section 3.1."""
+"""The spaces of DARTS and NASNet: a normal and a reduction cell, two inputs per node. Liu et al. 2019, section 3.1."""
 
 import itertools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from archray.trainables.spaces.genotypes import CELLS, CellEdges, GenotypeSpace, cell_decisions
+from archray.trainables.spaces.genotypes import CELLS, CellEdges, GenotypeSpace, cell_decisions, cell_nodes
 from archray.trainables.spaces.space import SPACES, Architecture, Decision
 
 # In the original's order, which is the order of a supernet's columns.
 OPERATIONS = (
-    "none",
-    "max_pool_3x3",
-    "avg_pool_3x3",
-    "skip_connect",
-    "sep_conv_3x3",
-    "sep_conv_5x5",
-    "dil_conv_3x3",
-    "dil_conv_5x5",
-)
+    "none", "max_pool_3x3", "avg_pool_3x3", "skip_connect",
+    "sep_conv_3x3", "sep_conv_5x5", "dil_conv_3x3", "dil_conv_5x5",
+)  # fmt: skip
 NODES = (2, 3, 4, 5)  # the intermediate nodes; a cell's output is their concatenation
 
 # As the programs print them: DARTS' of its two orders (github.com/quark0/darts, cnn/genotypes.py), SNAS' of its mild
@@ -61,10 +55,10 @@ class DARTS(GenotypeSpace):
 
     A cell's nodes 0 and 1 are the outputs of the two cells before it; each of nodes 2 to 5 is the sum of one operation
     on each of two different earlier nodes. Per node there are three decisions: the two inputs (`"0,2"`), the operation
-    on the lower one and the operation on the higher one. `none` is no choice: discretisation never keeps it (note G4).
+    on the lower one and the operation on the higher one. `none` is no choice: discretization never keeps it (note G4).
 
-    Strings are the genotypes that DARTS prints. The order of a node's two edges has no meaning: a genotype with the
-    higher source first is read too, and is written with the lower one first.
+    Strings are the genotypes that DARTS prints. The order of a node's two edges has no meaning: `decode` also reads the
+    higher source first, and `encode` writes the lower one first.
     """
 
     name: ClassVar[str] = "darts"
@@ -100,8 +94,8 @@ class DARTS(GenotypeSpace):
 
     @property
     def posterior_decisions(self) -> tuple[Decision, ...]:
-        """For each cell and node one over the pairs of inputs (`normal_3_inputs`), then for each edge into the node one
-        over its operations (`normal_3<-0`). A draw has a choice for every edge; those of the pair drawn count."""
+        """For each cell and node the pair of inputs (`normal_3_inputs`), then for each edge into the node its operation
+        (`normal_3<-0`). A draw has a choice for every edge; only the edges of its pair matter."""
         pairs = {decision.name: decision for decision in self.decisions}
         decisions = []
         for cell, node in itertools.product(CELLS, NODES):
@@ -117,18 +111,83 @@ class DARTS(GenotypeSpace):
         return tuple(choices)
 
     def condition(self, decision: str) -> tuple[str, tuple[str, ...]] | None:
-        """The operation on an edge matters where the node's pair of inputs takes the edge."""
+        """The operation on an edge matters if the node's pair of inputs has the edge."""
         node, on_edge, source = decision.partition("<-")
         if not on_edge:
             return None
-        [inputs] = [each for each in self.decisions if each.name == f"{node}_inputs"]
+        inputs = next(decision for decision in self.decisions if decision.name == f"{node}_inputs")
         return inputs.name, tuple(pair for pair in inputs.choices if source in pair.split(","))
 
 
 @SPACES.register("darts-none")
 class DARTSWithNone(DARTS):
-    """DARTS' space with all eight operations: `none` may stand on an edge, which then gives zeros. (180 x 8^8)^2."""
+    """DARTS' space with all eight operations: an edge may have `none`, which gives zeros. (180 x 8^8)^2."""
 
     name: ClassVar[str] = "darts-none"
     operations: ClassVar[tuple[str, ...]] = OPERATIONS
     decisions = cell_decisions(NODES, OPERATIONS)
+
+
+# NASNet's, AmoebaNet's and ENAS' cells: five nodes. Zoph et al. 2018, section 3; Pham et al. 2018.
+
+# The operations of the named cells and DARTS' candidates, in the order of DARTS' program.
+NASNET_OPERATIONS = (
+    "max_pool_3x3", "avg_pool_3x3", "skip_connect", "sep_conv_3x3", "sep_conv_5x5", "sep_conv_7x7",
+    "dil_conv_3x3", "dil_conv_5x5", "conv_7x1_1x7",
+)  # fmt: skip
+NASNET_NODES = (2, 3, 4, 5, 6)
+
+# NASNet-A (Zoph et al. 2018) and AmoebaNet-A (Real et al. 2019) as DARTS' program has them (github.com/quark0/darts,
+# cnn/genotypes.py), ENAS' (Pham et al. 2018) as the program of Shu 2022, chapter 4, has it
+# (github.com/shuyao95/Understanding-NAS, genotypes.py).
+NASNET_NAMED = {
+    "nasnet": (
+        "Genotype(normal=[('sep_conv_5x5', 1), ('sep_conv_3x3', 0), ('sep_conv_5x5', 0), ('sep_conv_3x3', 0), "
+        "('avg_pool_3x3', 1), ('skip_connect', 0), ('avg_pool_3x3', 0), ('avg_pool_3x3', 0), ('sep_conv_3x3', 1), "
+        "('skip_connect', 1)], normal_concat=[2, 3, 4, 5, 6], reduce=[('sep_conv_5x5', 1), ('sep_conv_7x7', 0), "
+        "('max_pool_3x3', 1), ('sep_conv_7x7', 0), ('avg_pool_3x3', 1), ('sep_conv_5x5', 0), ('skip_connect', 3), "
+        "('avg_pool_3x3', 2), ('sep_conv_3x3', 2), ('max_pool_3x3', 1)], reduce_concat=[4, 5, 6])"
+    ),
+    "amoebanet": (
+        "Genotype(normal=[('avg_pool_3x3', 0), ('max_pool_3x3', 1), ('sep_conv_3x3', 0), ('sep_conv_5x5', 2), "
+        "('sep_conv_3x3', 0), ('avg_pool_3x3', 3), ('sep_conv_3x3', 1), ('skip_connect', 1), ('skip_connect', 0), "
+        "('avg_pool_3x3', 1)], normal_concat=[4, 5, 6], reduce=[('avg_pool_3x3', 0), ('sep_conv_3x3', 1), "
+        "('max_pool_3x3', 0), ('sep_conv_7x7', 2), ('sep_conv_7x7', 0), ('avg_pool_3x3', 1), ('max_pool_3x3', 0), "
+        "('max_pool_3x3', 1), ('conv_7x1_1x7', 0), ('sep_conv_3x3', 5)], reduce_concat=[3, 4, 6])"
+    ),
+    "enas": (
+        "Genotype(normal=[('sep_conv_3x3', 1), ('skip_connect', 1), ('sep_conv_5x5', 1), ('skip_connect', 0), "
+        "('avg_pool_3x3', 0), ('sep_conv_3x3', 1), ('sep_conv_3x3', 0), ('avg_pool_3x3', 1), ('sep_conv_5x5', 1), "
+        "('avg_pool_3x3', 0)], normal_concat=[2, 3, 4, 5, 6], reduce=[('sep_conv_5x5', 0), ('avg_pool_3x3', 1), "
+        "('sep_conv_3x3', 1), ('avg_pool_3x3', 1), ('sep_conv_3x3', 1), ('avg_pool_3x3', 1), ('sep_conv_5x5', 4), "
+        "('avg_pool_3x3', 1), ('sep_conv_3x3', 5), ('sep_conv_5x5', 0)], reduce_concat=[2, 3, 6])"
+    ),
+}
+
+
+@SPACES.register("nasnet")
+class NASNet(GenotypeSpace):
+    """Cells of five nodes, each the sum of an operation on each of two earlier nodes, which may be the same one twice.
+
+    (56,700 x 9^10)^2, about 4 x 10^28. Decisions are those of `DARTS`, with the inputs `"0,0"` too.
+
+    A cell's output concatenates the nodes that no other node reads, which is Zoph et al.'s rule and ENAS'. The three
+    named cells print the same outputs, so each has its published size. The thesis (section 4.2.1) names all nodes, but
+    trains the printed outputs; a cell's width and depth are the same either way. Its program keeps a cell's outputs in
+    variants of the connections, so that some nodes have no path to the output; here every node has one.
+
+    The space has no supernet: outputs of a cell that depend on its connections have no mixture.
+    """
+
+    name: ClassVar[str] = "nasnet"
+    named: ClassVar[Mapping[str, str]] = NASNET_NAMED
+    standalone: ClassVar[bool] = True
+    nodes: ClassVar[tuple[int, ...]] = NASNET_NODES
+    outputs_rule: ClassVar[str] = "a cell's output is the nodes that no other node reads"
+    operations: ClassVar[tuple[str, ...]] = NASNET_OPERATIONS
+    repeated_inputs: ClassVar[bool] = True
+    decisions = cell_decisions(NASNET_NODES, NASNET_OPERATIONS, repeated_inputs=True)
+
+    def outputs(self, edges: CellEdges) -> tuple[int, ...]:
+        read = {source for _, source in edges}
+        return tuple(node for node in cell_nodes(edges) if node not in read)

@@ -1,4 +1,4 @@
-"""Architectures as rows of categorical codes, of which the Hamming distance says how near two of them are."""
+"""Architectures as rows of categorical codes, with the Hamming distance between two of them."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def encode_rows(architectures: Sequence[str], encoding: str = TOKENS, table: pd.
 def word_rows(
     architectures: Sequence[str], encoding: str = TOKENS, table: pd.DataFrame | None = None
 ) -> NDArray[np.str_]:
-    """(n, d) what n architectures are made of, in words.
+    """(n, d) the words of n architectures.
 
     Args:
-        encoding: `tokens`, the alphanumeric tokens of the string, position by position, of which every architecture
-            must have as many; `columns:a,b,c`, those of `table`; `none`, no words, d = 0.
+        encoding: `tokens`, the alphanumeric tokens of the string by position, equally many for all architectures;
+            `columns:a,b,c`, those of `table`; `none`, no words, d = 0.
         table: n rows in the order of `architectures`.
 
-    Raises: InvalidInput for an encoding that is none of these or does not fit.
+    Raises: InvalidInput for an unknown encoding or one that does not fit.
     """
     if encoding == NONE:
         return np.zeros((len(architectures), 0), dtype=np.str_)
@@ -66,7 +66,7 @@ def word_rows(
 
 
 def tokens_or_none(architectures: Sequence[str]) -> tuple[str, IntArray]:
-    """`tokens` and its codes where they fit; else, as nobody asked for them, `none`."""
+    """`tokens` and its codes if they fit, else `none`."""
     try:
         return TOKENS, encode_rows(architectures)
     except InvalidInput:
@@ -74,7 +74,7 @@ def tokens_or_none(architectures: Sequence[str]) -> tuple[str, IntArray]:
 
 
 def hamming(codes: IntArray, code: IntArray) -> IntArray:
-    """(n,) in how many positions each row of (n, d) codes differs from the code (d,)."""
+    """(n,) the number of positions in which each row of (n, d) codes differs from the code (d,)."""
     return np.count_nonzero(codes != code, axis=1)
 
 
@@ -91,11 +91,11 @@ def _token_words(architectures: Sequence[str]) -> NDArray[np.str_]:
 
 def _table_words(encoding: str, table: pd.DataFrame | None) -> NDArray[np.str_]:
     names = [name.strip() for name in encoding.removeprefix(COLUMNS).split(",")]
-    held = [] if table is None else [str(name) for name in table.columns]
-    missing = [name for name in names if name not in held]
+    columns = [] if table is None else [str(name) for name in table.columns]
+    missing = [name for name in names if name not in columns]
     if missing or table is None:
         raise InvalidInput(
             f"the encoding {encoding} does not fit: the table has no column {', '.join(map(repr, missing))}; it has "
-            f"{', '.join(held)}"
+            f"{', '.join(columns)}"
         )
     return np.stack([table[name].astype(str).to_numpy(dtype=np.str_) for name in names], axis=1)

@@ -1,7 +1,10 @@
-"""Spaces of feature maps: categorical decisions and one log-uniform constant. Khodak et al. 2020, section 2, B.2."""
+"""Spaces without networks: feature maps, with a log-uniform constant, and activations of two-layer networks.
+
+Khodak et al. 2020, section 2, B.2; Roberts et al. 2022, section 3.
+"""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +17,7 @@ from archray.trainables.spaces.space import SPACES, Architecture, Decision, Spac
 
 @dataclass(frozen=True)
 class LogUniform:
-    """A positive constant whose logarithm is uniform on [log low, log high]. It is text of 6 significant digits."""
+    """A positive constant whose logarithm is uniform on [log low, log high], as text of 6 significant digits."""
 
     name: str
     low: float
@@ -33,16 +36,15 @@ class LogUniform:
 
 
 def spelling(value: float) -> str:
-    """A constant as it stands in an architecture: `0.0123`, `1e-05`."""
+    """The text of a constant in an architecture: `0.0123`, `1e-05`."""
     return f"{value:.6g}"
 
 
 class FeatureMapSpace(Space):
-    """Feature maps: fixed functions of a data point whose values go into a linear model.
+    """Feature maps: fixed functions of a data point whose values are the input of a linear model.
 
-    An architecture is one choice per decision and, as its last entry, the constant as text of 6 significant digits;
-    its string is `decision=choice|...|constant=0.0123`. A subclass sets `name`, `decisions`, `constant` and
-    `data_kind`.
+    An architecture has one choice per decision and, as its last entry, the constant; its string is
+    `decision=choice|...|constant=0.0123`. A subclass sets `name`, `decisions`, `constant` and `data_kind`.
     """
 
     kind: ClassVar[str] = "feature map"
@@ -61,7 +63,7 @@ class FeatureMapSpace(Space):
         )
 
     def enumerate(self) -> Iterator[Architecture]:
-        """Raises: InvalidInput; a continuous space has no list of its members."""
+        """Raises: InvalidInput; a continuous space cannot be enumerated."""
         raise InvalidInput(f"{self.name} is continuous in {self.constant.name} and cannot be enumerated; sample it")
 
     def sample(self, rng: np.random.Generator) -> Architecture:
@@ -69,7 +71,7 @@ class FeatureMapSpace(Space):
         return (*super().sample(rng), self.constant.sample(rng))
 
     def mutate(self, architecture: Architecture, rng: np.random.Generator) -> Architecture:
-        """`architecture` with one decision or the constant, drawn uniformly, changed; a constant is drawn anew."""
+        """`architecture` with another choice of one decision, or another constant; which one is drawn uniformly."""
         free = sum(len(decision.choices) > 1 for decision in self.decisions)
         if rng.integers(free + 1) < free:
             return (*super().mutate(architecture[:-1], rng), architecture[-1])
@@ -78,22 +80,16 @@ class FeatureMapSpace(Space):
             constant = self.constant.sample(rng)
         return (*architecture[:-1], constant)
 
-    def encode(self, architecture: Architecture) -> str:
-        """The string of a feature map: `decision=choice|...|constant=value`."""
-        self.check(architecture)
-        names = (*(decision.name for decision in self.decisions), self.constant.name)
-        return "|".join(f"{name}={choice}" for name, choice in zip(names, architecture, strict=True))
+    @property
+    def _entries(self) -> list[str]:
+        return [*super()._entries, self.constant.name]
 
     def decode(self, text: str) -> Architecture:
-        """The feature map of a string; a constant spelt otherwise (`1e-2`) is given its 6 digits.
-
-        Raises: InvalidArchitecture.
-        """
+        """The feature map of a string; a constant may have another spelling (`1e-2`). Raises: InvalidArchitecture."""
         parts = [part.partition("=")[::2] for part in text.split("|")]
-        names = [*(decision.name for decision in self.decisions), self.constant.name]
-        if [name for name, _ in parts] != names:
+        if [name for name, _ in parts] != self._entries:
             raise InvalidArchitecture(
-                f"{self.name}: expected {'|'.join(f'{name}=...' for name in names)}, got {text!r}"
+                f"{self.name}: expected {'|'.join(f'{name}=...' for name in self._entries)}, got {text!r}"
             )
         *choices, constant = (choice for _, choice in parts)
         architecture = (*choices, spelling(self._value(constant)))
@@ -115,7 +111,7 @@ class FeatureMapSpace(Space):
             )
 
     def configuration(self, text: str) -> dict[str, str | int | float]:
-        """What a string says, by name: choices as text, whole numbers as int, the constant as float."""
+        """The values of a string by name: choices as text, whole numbers as int, the constant as float."""
         *choices, constant = self.decode(text)
         values: dict[str, str | int | float] = {
             decision.name: int(choice) if choice.isdecimal() else choice
@@ -124,7 +120,7 @@ class FeatureMapSpace(Space):
         return {**values, self.constant.name: float(constant)}
 
     def _value(self, text: str) -> float:
-        """The constant that `text` spells. Raises: InvalidArchitecture if that is no number within the bounds."""
+        """The constant in `text`. Raises: InvalidArchitecture if it is no number within the bounds."""
         low, high = self.constant.low, self.constant.high
         try:
             value = float(text)
@@ -142,7 +138,7 @@ class Fourier(FeatureMapSpace):
     """Random Fourier features of images: which kernel, after which preprocessing, at which bandwidth gamma.
 
     Khodak et al. 2020, appendix B.2.1; Rahimi and Recht 2008.
-    The kernels are exp(-gamma ||x - y||_2^2) (gaussian) and exp(-gamma ||x - y||_1) (laplace). Pixels are left alone
+    The kernels are exp(-gamma ||x - y||_2^2) (gaussian) and exp(-gamma ||x - y||_1) (laplace). Pixels are unchanged
     (none), scaled to 0..1 per pixel (minmax), scaled to length 1 per image (normalise), or standardised per pixel
     (standard). gamma is continuous: a grid has only 56 maps, too few for the paper's 256 candidates.
     """
@@ -155,7 +151,7 @@ class Fourier(FeatureMapSpace):
     constant = LogUniform("gamma", 1e-5, 10.0)
 
 
-UNUSED = spelling(1.0)  # what the canonical form says for an alpha that no weights use
+UNUSED = spelling(1.0)  # alpha in the canonical form without weights
 
 
 @SPACES.register("ngrams")
@@ -183,8 +179,35 @@ class NGrams(FeatureMapSpace):
     constant = LogUniform("alpha", 1e-5, 10.0)
 
     def canonical(self, architecture: Architecture) -> Architecture:
-        """Without weights alpha means nothing: then it is 1."""
+        """Without weights alpha has no effect and is 1."""
         self.check(architecture)
-        if architecture[-3] == "none":  # weights
-            return (*architecture[:-1], UNUSED)
-        return architecture
+        return (*architecture[:-1], UNUSED) if architecture[-3] == "none" else architecture
+
+
+# The activation of the hidden layer of a two-layer network. Roberts et al. 2022, section 3.
+
+ACTIVATION_NAMES = (
+    "relu", "leaky-relu", "elu", "softplus", "gelu", "silu", "sigmoid", "tanh", "erf", "sin", "cos", "quadratic",
+    "identity",
+)  # fmt: skip
+
+
+@SPACES.register("activations")
+class Activations(Space):
+    """Two-layer networks v^T sigma(W x), which differ in sigma alone: the one decision of the space.
+
+    Attributes:
+        names: the h activations to choose from, in their order; all of archray's by default.
+
+    Raises: InvalidInput for fewer than two, or for one twice.
+    """
+
+    name: ClassVar[str] = "activations"
+    kind: ClassVar[str] = "activation"
+
+    def __init__(self, names: Sequence[str] = ACTIVATION_NAMES) -> None:
+        if len(names) < 2 or len(set(names)) < len(names):
+            raise InvalidInput(
+                f"expected two activations or more, none of them twice, got {', '.join(names) or 'none'}"
+            )
+        self.decisions = (Decision("activation", tuple(names)),)

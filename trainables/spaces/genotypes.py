@@ -1,4 +1,4 @@
-"""Genotypes in DARTS' notation, the base of spaces of such cells, and published architectures.
+"""Genotypes in DARTS' notation, the base of spaces of such cells, their variants, and published architectures.
 
 Liu et al. 2019, section 3.1.
 """
@@ -7,10 +7,13 @@ import ast
 import difflib
 import itertools
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar, NamedTuple
 
-from archray.errors import InvalidArchitecture
+import numpy as np
+
+from archray.errors import InvalidArchitecture, InvalidInput
 from archray.plurals import count
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
@@ -305,3 +308,86 @@ def cell_space(text: str) -> GenotypeSpace:
         f"expected the genotype of two cells, which have a width and a depth, or the name of one (archray list "
         f"architectures), got {text[:200]!r}: {'; '.join(reasons)}"
     )
+
+
+# Variants of a pair of cells: other connections, other operations, the widest form. Shu 2022, A.1.2 and sec. 4.4.
+
+TRIES = 200  # draws per variant before an error says that the space is too small
+
+
+def connection_variants(space: GenotypeSpace, architecture: Architecture, number: int, seed: int) -> list[Architecture]:
+    """`number` architectures of the same operations with other sources, drawn uniformly (A.1.2).
+
+    Nodes keep their order and their operations; each source is drawn from the nodes before. If the two inputs of a
+    node differ in a space, they are drawn without replacement, unlike in the thesis' program. The variants are distinct
+    from each other and from `architecture`, up to the order of nodes.
+
+    Raises: InvalidInput if the space has fewer.
+    """
+    return _distinct(space, architecture, number, seed, partial(_reconnect, space))
+
+
+def random_shapes(space: GenotypeSpace, architecture: Architecture, number: int, seed: int) -> list[Genotype]:
+    """`number` draws of connections, as those of `connection_variants`, but not distinct."""
+    rng, cells = np.random.default_rng(seed), space.genotype(architecture)
+    return [Genotype(*(_reconnect(space, edges, rng) for edges in cells)) for _ in range(number)]
+
+
+def _reconnect(space: GenotypeSpace, edges: CellEdges, rng: np.random.Generator) -> CellEdges:
+    drawn: list[tuple[str, int]] = []
+    for at in range(0, len(edges), 2):
+        sources = rng.choice(INPUTS + at // 2, size=2, replace=space.repeated_inputs)
+        operations = [operation for operation, _ in edges[at : at + 2]]
+        drawn += zip(operations, map(int, sources), strict=True)
+    return tuple(drawn)
+
+
+def operation_variants(space: GenotypeSpace, architecture: Architecture, number: int, seed: int) -> list[Architecture]:
+    """`number` architectures of the same connections with other operations, drawn uniformly (A.1.2).
+
+    `none` is not drawn: it is no connection. Distinct as those of `connection_variants`. Raises: InvalidInput likewise.
+    """
+    operations = [operation for operation in space.operations if operation != "none"]
+
+    def redraw(edges: CellEdges, rng: np.random.Generator) -> CellEdges:
+        return tuple((operations[rng.integers(len(operations))], source) for _, source in edges)
+
+    return _distinct(space, architecture, number, seed, redraw)
+
+
+def widest(space: GenotypeSpace, architecture: Architecture) -> Architecture:
+    """The same operations, every node reading both inputs of the cell: SNAS' pattern (sec. 4.4, Figure 4.26).
+
+    A node's operation on the lower source reads the first input, the other one the second.
+    """
+    cells = (
+        tuple((operation, number % INPUTS) for number, (operation, _) in enumerate(edges))
+        for edges in space.genotype(architecture)
+    )
+    return space.architecture(Genotype(*cells))
+
+
+def _distinct(
+    space: GenotypeSpace,
+    architecture: Architecture,
+    number: int,
+    seed: int,
+    redraw: Callable[[CellEdges, np.random.Generator], CellEdges],
+) -> list[Architecture]:
+    rng = np.random.default_rng(seed)
+    normal, reduce = space.genotype(architecture)
+    seen, variants = {space.canonical(architecture)}, list[Architecture]()
+    for _ in range(TRIES * number):
+        if len(variants) == number:
+            break
+        variant = space.architecture(Genotype(redraw(normal, rng), redraw(reduce, rng)))
+        form = space.canonical(variant)
+        if form not in seen:
+            seen.add(form)
+            variants.append(variant)
+    if len(variants) < number:
+        raise InvalidInput(
+            f"expected no more variants than {space.name} has of {space.encode(architecture)}, got {number} where "
+            f"{count(len(variants), 'one')} was found; lower the number"
+        )
+    return variants

@@ -11,8 +11,8 @@ from archray.trainables.spaces.space import SPACES, Architecture, Decision, Spac
 
 OPERATIONS = ("conv1x1-bn-relu", "conv3x3-bn-relu", "maxpool3x3")  # NAS-Bench-101's names
 INPUT, OUTPUT = "input", "output"
-PADDED = 7  # vertices of a cell in NAS-Bench-101's tables; smaller cells get one that nothing reads
-PADDING = OPERATIONS[0]  # what the tables write for a vertex that does not count
+PADDED = 7  # vertices of a cell in NAS-Bench-101's tables; smaller cells get an isolated one
+PADDING = OPERATIONS[0]  # in the tables, the operation of a vertex without influence
 
 _VERTEX = re.compile(r"([^~+]*)~([0-9](?:,[0-9])*)")
 
@@ -32,9 +32,9 @@ class NASBench1Shot1(Space):
     decision is the output's parents. Strings are `conv3x3-bn-relu~0+maxpool3x3~0,1+...+output~1,4`: each node's
     operation and its parents.
 
-    A node that leads nowhere is a loose end: it has no influence, and `to_nasbench101` prunes it. `size` counts all
-    choices. Zela et al. count 6,240 and 363,648 for spaces 1 and 3, where the operation of a node without successors
-    is not counted as a choice, and 29,160 for space 2, where it is.
+    A node without path to the output is a loose end: it has no influence, and `to_nasbench101` prunes it. `size` counts
+    all choices. Zela et al. count 6,240 and 363,648 for spaces 1 and 3, without choices for the operation of a node
+    without successors, and 29,160 for space 2, with them.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -47,7 +47,7 @@ class NASBench1Shot1(Space):
         # Shu 2022, 6.5.1. Its nu, 1000, holds for its own initialization: Eq. 6.14 is the rule.
         "nasi": {"nasi": {"mu": 1.0, "nu_rule": "adaptive"}},
     }
-    parents: ClassVar[tuple[int, ...]]  # how many node 1, 2, ... and the output have
+    parents: ClassVar[tuple[int, ...]]  # number for node 1, 2, ... and the output
 
     @property
     def nodes(self) -> range:
@@ -62,26 +62,25 @@ class NASBench1Shot1(Space):
 
     def architecture(self, operations: Sequence[str], parents: Sequence[Sequence[int]]) -> Architecture:
         """The architecture of such a graph, whatever the order of a node's parents. Raises: InvalidArchitecture."""
-        spelt = [",".join(map(str, sorted(of_node))) for of_node in parents]
-        if len(operations) != len(self.nodes) or len(spelt) != len(self.parents):
+        choices = [",".join(map(str, sorted(of_node))) for of_node in parents]
+        if len(operations) != len(self.nodes) or len(choices) != len(self.parents):
             raise InvalidArchitecture(
                 f"{self.name}: expected {count(len(self.nodes), 'operation')} and the parents of "
-                f"{count(len(self.parents), 'node')}, "
-                f"got {len(operations)} and {len(spelt)}"
+                f"{count(len(self.parents), 'node')}, got {len(operations)} and {len(choices)}"
             )
-        pairs = itertools.chain.from_iterable(zip(operations, spelt[:-1], strict=True))
-        architecture = (*pairs, spelt[-1])
+        pairs = itertools.chain.from_iterable(zip(operations, choices[:-1], strict=True))
+        architecture = (*pairs, choices[-1])
         self.check(architecture)
         return architecture
 
     def encode(self, architecture: Architecture) -> str:
         """`operation~parents` of each node, joined by `+`. Raises: InvalidArchitecture."""
-        operations, _ = self.graph(architecture)
-        spelt = (*architecture[1:-1:2], architecture[-1])
-        return "+".join(f"{name}~{of_node}" for name, of_node in zip((*operations, OUTPUT), spelt, strict=True))
+        self.check(architecture)
+        operations, parents = (*architecture[:-1:2], OUTPUT), (*architecture[1:-1:2], architecture[-1])
+        return "+".join(f"{name}~{of_node}" for name, of_node in zip(operations, parents, strict=True))
 
     def decode(self, text: str) -> Architecture:
-        """The architecture of a string. Raises: InvalidArchitecture, naming the form expected or the choices."""
+        """The architecture of a string. Raises: InvalidArchitecture, with the expected form or the choices."""
         vertices = [_VERTEX.fullmatch(part) for part in text.split("+")]
         pairs = [vertex.groups() for vertex in vertices if vertex is not None]
         if len(pairs) != len(vertices) or len(pairs) != len(self.parents) or pairs[-1][0] != OUTPUT:
@@ -99,8 +98,8 @@ class NASBench1Shot1(Space):
     def to_nasbench101(self, architecture: Architecture, *, pad: bool = True) -> Module101:
         """The cell as NAS-Bench-101 writes it, loose ends without edges.
 
-        pad: keep every node, a loose end as an isolated `conv1x1-bn-relu`, and 7 vertices in all, as the published
-            tables do; otherwise only live nodes are vertices.
+        pad: keep every node, a loose end as an isolated `conv1x1-bn-relu`, and 7 vertices in all, as in the published
+            tables; otherwise only live nodes are vertices.
         """
         operations, parents = self.graph(architecture)
         live = self.live(architecture)

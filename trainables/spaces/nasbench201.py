@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from archray.errors import InvalidArchitecture
-from archray.plurals import count
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
 EDGES = ((1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2))  # (target, source), in the order of the string
@@ -19,7 +18,7 @@ _PATTERN = re.compile(
     r"\+\|([^|~+]*)~0\|([^|~+]*)~1\|([^|~+]*)~2\|"
 )
 
-INPUT = -1  # the atom that stands for the cell's input; convolutions are numbered by their edge, from 0
+INPUT = -1  # the atom of the cell's input; convolutions are numbered by their edge, from 0
 
 # A value is a sum of terms, kept sorted. A term (p, atom) is the atom average-pooled p times.
 Value = tuple[tuple[int, int], ...]
@@ -27,29 +26,28 @@ NormalForm = tuple[object, ...]
 
 
 def normal_form(edges: Sequence[tuple[int, int]], operations: Sequence[str]) -> NormalForm:
-    """The function of a cell, spelt so that equal spellings mean the same network in distribution.
+    """The function of a cell in a form that is equal for the same network in distribution.
 
-    The 15,625 strings spell far fewer networks; pools keep one row per network (thesis 7.4 samples without this care).
+    The 15,625 strings spell far fewer networks; pools keep one row per network, unlike the thesis (7.4).
 
     Args:
         edges: (E,) pairs (target node, source node), in topological order; node 0 is the input, the highest
             target is the output. A node is the sum of its edges.
         operations: (E,) one per edge: `none`, `skip_connect`, `avg_pool_3x3`; any other name is a layer with
-            weights and normalisation of its own (a convolution).
+            its own weights and normalization (a convolution).
 
     The rules, each an identity of functions (not only of strings):
 
-    1. `none` contributes nothing; a layer or a pool whose input is nothing contributes nothing; what does not
-       reach the output is dropped. (A convolution of zeros followed by an affine normalisation would be a
-       learnt constant. archray's networks do not compute it, so for them this is exact; in the benchmark's own
-       trainings such a constant existed.)
+    1. `none` contributes nothing; a layer or a pool without input contributes nothing; an edge that does not reach
+       the output is dropped. (This is exact for archray's networks. In the benchmark's training runs a convolution
+       of zeros with an affine normalization was a learned constant.)
     2. `skip_connect` passes its node's terms on.
     3. Sums commute.
     4. Average pooling is linear: the pool of a sum is the sum of pools.
-    5. Layers are initialised independently, so they may be renamed among themselves; but a layer used on two
+    5. Layers are initialized independently, so they may be renamed among themselves; but a layer used on two
        paths stays one layer: 2 conv_a(x) is not conv_a(x) + conv_b(x).
 
-    Nothing else is merged; in particular scale (conv(2x) and conv(x) under batch normalisation) is kept.
+    Nothing else is merged; in particular conv(2x) and conv(x) under batch normalization stay different.
     """
     values: dict[int, Value] = {0: ((0, INPUT),)}
     layers: dict[int, tuple[str, Value]] = {}  # edge -> (operation, the value it is applied to)
@@ -71,21 +69,21 @@ def _rename(layers: dict[int, tuple[str, Value]], output: Value) -> NormalForm:
     """The smallest spelling over all renamings of the layers that reach the output (rule 5)."""
     live: set[int] = set()
     _collect(output, layers, live)
-    colours: dict[int, tuple[object, ...]] = {INPUT: ()}
+    colors: dict[int, tuple[object, ...]] = {INPUT: ()}
     for number in sorted(live):  # topological: a layer's input names only earlier edges
         operation, value = layers[number]
-        colours[number] = (operation, tuple(sorted((pools, colours[atom]) for pools, atom in value)))
-    # A colour is what a layer computes from the input, all names removed. Layers of different colour cannot be
-    # exchanged, so only renamings within a colour are tried: at most 24 for a cell of 6 edges in practice.
-    by_colour = sorted(live, key=lambda number: (colours[number], number))
-    classes = [list(group) for _, group in itertools.groupby(by_colour, key=lambda number: colours[number])]
+        colors[number] = (operation, tuple(sorted((pools, colors[atom]) for pools, atom in value)))
+    # A color is a layer's function of the input, without names. Layers of different color cannot be exchanged, so only
+    # renamings within a color are tried: at most 24 for a cell of 6 edges in practice.
+    by_color = sorted(live, key=lambda number: (colors[number], number))
+    classes = [list(group) for _, group in itertools.groupby(by_color, key=lambda number: colors[number])]
     orders = itertools.product(*(itertools.permutations(group) for group in classes))
     spellings: list[NormalForm] = []
     for order in orders:
         numbers = list(itertools.chain.from_iterable(order))
         rank = {INPUT: INPUT} | {number: place for place, number in enumerate(numbers)}
-        spelt = tuple((layers[number][0], _renamed(layers[number][1], rank)) for number in numbers)
-        spellings.append((spelt, _renamed(output, rank)))
+        spelling = tuple((layers[number][0], _renamed(layers[number][1], rank)) for number in numbers)
+        spellings.append((spelling, _renamed(output, rank)))
     return min(spellings)
 
 
@@ -126,10 +124,7 @@ class NASBench201(Space):
         return f"|{a}~0|+|{b}~0|{c}~1|+|{d}~0|{e}~1|{f}~2|"
 
     def decode(self, text: str) -> Architecture:
-        """The architecture of a string of the benchmark's.
-
-        Raises: InvalidArchitecture, naming the form expected, or the operations there are.
-        """
+        """The architecture of the benchmark's string. Raises: InvalidArchitecture, with the form or the operations."""
         match = _PATTERN.fullmatch(text)
         if match is None:
             raise InvalidArchitecture(
@@ -140,24 +135,11 @@ class NASBench201(Space):
         self.check(architecture)
         return architecture
 
-    def check(self, architecture: Architecture) -> None:
-        """Raises: InvalidArchitecture if `architecture` is not six of the operations."""
-        if len(architecture) != len(EDGES):
-            raise InvalidArchitecture(
-                f"nasbench201 has 6 edges ({', '.join(d.name for d in self.decisions)}), "
-                f"got {count(len(architecture), 'operation')}: {architecture!r}"
-            )
-        for operation in architecture:
-            if operation not in OPERATIONS:
-                raise InvalidArchitecture(
-                    f"nasbench201 has no operation {operation!r}; choose one of {', '.join(OPERATIONS)}"
-                )
-
     def canonical(self, architecture: Architecture) -> Architecture:
         """The first cell, in enumeration order, that is the same network as `architecture` in distribution.
 
-        What counts as the same says `normal_form`. As `none` comes first, a canonical cell has `none` on every edge
-        that is dead. The first call in a process goes through the whole space (about a second).
+        `normal_form` defines the same. As `none` comes first, a canonical cell has `none` on every dead edge. The first
+        call in a process enumerates the whole space (about a second).
         """
         self.check(architecture)
         return _canonical_forms()[architecture]

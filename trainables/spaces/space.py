@@ -20,7 +20,7 @@ Architecture = tuple[str, ...]  # one choice per decision, in the order of the s
 
 @dataclass(frozen=True)
 class Decision:
-    """One categorical decision of a space: its name and the choices it has, in order.
+    """One categorical decision of a space: its name and its choices, in order.
 
     Raises: InvalidInput unless the choices are distinct strings, at least one.
     """
@@ -40,25 +40,25 @@ class Decision:
 class Space(ABC):
     """A search space: immutable, pure Python.
 
-    A subclass sets `name` and `decisions`; that is enough for a search. It may override `encode` and `decode`
-    to speak a benchmark's own strings, and `canonical` to give isomorphic architectures one form. A space of
-    the user's also defines `build(self, architecture, *, in_channels, num_classes, **options) -> nn.Module`.
+    A subclass sets `name` and `decisions`, which suffices for a search. It may override `encode` and `decode` for the
+    strings of a benchmark, and `canonical` to give isomorphic architectures one form. A user's space also defines
+    `build(self, architecture, *, in_channels, num_classes, **options) -> nn.Module`.
     """
 
     name: ClassVar[str]
-    kind: ClassVar[str] = "network"  # what an architecture describes: "network" or "feature map"
-    data_kind: ClassVar[str] = "images"  # what its architectures are for: "images" or "text"
-    sliced: ClassVar[bool] = False  # whether a supernet of it shares slices of weights, and mixes no operations
-    standalone: ClassVar[bool] = False  # whether archray has no supernet of it
+    kind: ClassVar[str] = "network"  # of its architectures: "network" or "feature map"
+    data_kind: ClassVar[str] = "images"  # of its architectures' data: "images" or "text"
+    sliced: ClassVar[bool] = False  # whether its supernet shares slices of weights, and mixes no operations
+    standalone: ClassVar[bool] = False  # without a supernet in archray
     named: ClassVar[Mapping[str, str]] = MappingProxyType({})  # published architectures: their names and strings
-    package: ClassVar[str | None] = None  # that its networks are made of, if it comes with the extra of its name
-    # Options of methods in this space where they differ from a method's own: `training` of every training run, the
-    # `proxy` of searches by one, and by family those of `supernets`, `nasi` and `ensembles`, as in a configuration.
+    package: ClassVar[str | None] = None  # of its networks, if an extra of this name installs it
+    # Options of methods in this space that differ from a method's own: `training` of every training run, the `proxy` of
+    # searches by one, and by family those of `supernets`, `nasi` and `ensembles`, as in a configuration.
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     decisions: tuple[Decision, ...]
 
     def __eq__(self, other: object) -> bool:
-        """Spaces are equal when their class and what they were made with are."""
+        """Spaces are equal if their classes and arguments are."""
         return type(self) is type(other) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
@@ -66,7 +66,7 @@ class Space(ABC):
 
     @property
     def size(self) -> int | float:
-        """How many architectures there are, isomorphic ones counted apart; infinite with a continuous constant."""
+        """The number of architectures, isomorphic ones included; infinite with a continuous constant."""
         return math.prod(len(decision.choices) for decision in self.decisions)
 
     def sample(self, rng: np.random.Generator) -> Architecture:
@@ -85,15 +85,12 @@ class Space(ABC):
         return (*architecture[:index], others[rng.integers(len(others))], *architecture[index + 1 :])
 
     def check_mutable(self) -> None:
-        """Raises: InvalidInput if there is nothing that an architecture could become."""
+        """Raises: InvalidInput if the space has a single architecture."""
         if self.size < 2:
             raise InvalidInput(f"expected a space of 2 architectures or more, got {self.name} with 1")
 
     def mutations(self, architecture: Architecture) -> Iterator[Architecture] | None:
-        """Every architecture that one mutation may make of `architecture`, once.
-
-        None: they cannot be listed, and are to be drawn by `mutate`; here so if a subclass has a `mutate` of its own.
-        """
+        """Every result of one mutation of `architecture`, once; None if a subclass overrides `mutate` alone."""
         if type(self).mutate is not Space.mutate:
             return None
         return (
@@ -104,28 +101,28 @@ class Space(ABC):
         )
 
     def canonical(self, architecture: Architecture) -> Architecture:
-        """The one form that all architectures isomorphic to `architecture` share; here itself."""
+        """The form that all architectures isomorphic to `architecture` share; by default itself."""
         return architecture
 
     def rank(self, architecture: Sequence[str]) -> tuple[int, ...]:
-        """The numbers of an architecture's choices, or of its first ones: compared as `enumerate` orders."""
+        """The numbers of an architecture's choices, or of its first ones, which compare in the order of `enumerate`."""
         return tuple(d.choices.index(choice) for d, choice in zip(self.decisions, architecture, strict=False))
 
     @property
     def posterior_decisions(self) -> tuple[Decision, ...]:
-        """The decisions that a distribution over the space is a product over: independent of each other.
+        """The independent decisions of a product distribution over the space.
 
-        The space's own, unless choices only mean something together (note E6). Raises: InvalidInput for a space with a
-        continuous constant.
+        The space's decisions, unless choices have a meaning only together (note E6). Raises: InvalidInput for a space
+        with a continuous constant.
         """
         return self.decisions
 
     def architecture_of_decisions(self, chosen: Mapping[str, str]) -> Architecture:
-        """The architecture of a choice for each of `posterior_decisions`."""
+        """The architecture with a choice for each of `posterior_decisions`."""
         return tuple(chosen[decision.name] for decision in self.decisions)
 
     def condition(self, decision: str) -> tuple[str, tuple[str, ...]] | None:
-        """Under which choices of another one a decision matters, `(its name, the choices)`; None: always."""
+        """The other decision and its choices under which a decision matters; None: always."""
         return None
 
     def check_packages(self) -> None:
@@ -143,9 +140,10 @@ class Space(ABC):
         """
         if type(self).decode is not Space.decode:
             return
-        names = [decision.name for decision in self.decisions]
-        if len(set(names)) != len(names):
-            raise InvalidInput(f"the space {self.name}: expected a name of its own for each decision, got {names}")
+        if len(set(self._entries)) != len(self.decisions):
+            raise InvalidInput(
+                f"the space {self.name}: expected a name of its own for each decision, got {self._entries}"
+            )
         for decision in self.decisions:
             if "=" in decision.name or any("|" in text for text in (decision.name, *decision.choices)):
                 raise InvalidInput(
@@ -153,15 +151,20 @@ class Space(ABC):
                     f"separate the parts of an architecture's string, got {decision.name!r} of {decision.choices}"
                 )
 
+    @property
+    def _entries(self) -> list[str]:
+        """The names of an architecture's entries in its string, in order: those of the decisions."""
+        return [decision.name for decision in self.decisions]
+
     def encode(self, architecture: Architecture) -> str:
         """The string of an architecture: `decision=choice|decision=choice`."""
         self.check(architecture)
-        return "|".join(f"{d.name}={choice}" for d, choice in zip(self.decisions, architecture, strict=True))
+        return "|".join(f"{name}={choice}" for name, choice in zip(self._entries, architecture, strict=True))
 
     def decode(self, text: str) -> Architecture:
-        """The architecture of a string. Raises: InvalidArchitecture, saying what the string should hold."""
+        """The architecture of a string. Raises: InvalidArchitecture, with the expected form."""
         parts = dict(part.partition("=")[::2] for part in text.split("|"))
-        names = [decision.name for decision in self.decisions]
+        names = self._entries
         if list(parts) != names:
             raise InvalidArchitecture(
                 f"{self.name}: expected a choice for each of {', '.join(names)} as name=choice|..., got {text!r}"

@@ -20,16 +20,20 @@ from archray.trainables.spaces.space import SPACES, Architecture, Decision, Spac
 if TYPE_CHECKING:
     from archray.trainables.tabular.table_file import TableFile
 
-# The base of a table: the registered space whose strings its rows are.
+PREFIX = "table:"  # of a space's name, before the place of the table
+NEIGHBORS = 8  # rows, at least, for a mutation: with the nearest alone two rows may lead only to each other
+STEPS = 100  # mutations of the base tried for one that is in the table
+DECISIONS = "decisions"  # the default encoding of a table with a base: the base's choices
+CANONICAL = "canonical"  # the column with the canonical forms, from an import
 
 
 def canonical_string(space: Space, text: str) -> str:
-    """The string of the canonical form of the architecture called `text`. Raises: InvalidArchitecture."""
+    """The string of the canonical form of an architecture's string. Raises: InvalidArchitecture."""
     return space.encode(space.canonical(space.decode(text)))
 
 
 def read_by_base(name: str | None, architectures: Sequence[str]) -> tuple[Space | None, list[Architecture]]:
-    """The space of that name, or if none is named the one that reads the strings; and what it reads.
+    """The base of a table: the space of that name, or the registered space that reads the strings; and what it reads.
 
     Raises: InvalidArchitecture for a string that the space cannot read.
     """
@@ -38,8 +42,8 @@ def read_by_base(name: str | None, architectures: Sequence[str]) -> tuple[Space 
     if name is not None:
         space = SPACES.get(name)()
         return space, [space.decode(architecture) for architecture in architectures]
-    for known in SPACES:
-        space = SPACES.get(known)()
+    for candidate in SPACES:
+        space = SPACES.get(candidate)()
         try:
             space.decode(architectures[0])
         except InvalidArchitecture:
@@ -48,46 +52,34 @@ def read_by_base(name: str | None, architectures: Sequence[str]) -> tuple[Space 
             return space, [space.decode(architecture) for architecture in architectures]
         except InvalidArchitecture as error:
             raise InvalidArchitecture(
-                f"the first architecture is of {known}, and not all are: {error}; correct the table, or take it as a "
-                f"space of its own (--space {NONE})"
+                f"the first architecture is of {candidate}, and not all are: {error}; correct the table, or take it as "
+                f"a space of its own (--space {NONE})"
             ) from error
     return None, []
-
-
-PREFIX = "table:"  # of a space's name, before the place of the table
-# Rows, at least, of which a mutation is one: with the nearest alone two rows may lead to each other and nowhere else.
-NEIGHBOURS = 8
-STEPS = 100  # mutations of the base tried for one that is in the table
-DECISIONS = "decisions"  # the encoding of a table with a base that names none: the base's choices
-CANONICAL = "canonical"  # the column in which an import keeps the canonical forms
 
 
 class TableSpace(Space):
     """The architectures of a table: `get_space("table:FILE")`.
 
-    Without a base its rows are the architectures, their strings whatever the table has, and a mutation is one of the
-    eight or more rows that are nearest by the encoding (Hamming distance; ties are all taken). With the encoding `none`
-    there is no mutation.
+    Without a base the strings of the rows are the architectures, and a mutation is one of the eight or more rows that
+    are nearest by the encoding (Hamming distance, with all ties). With the encoding `none` there is no mutation.
 
-    With a base, a registered space in which all strings can be read, an architecture is the base's, found under any
-    isomorphic spelling, and its network can be built; the row that stands for all spellings of a network is the one
-    with the lowest index (note H3). A mutation is the base's, on and on until it is in the table; where the table is so
-    sparse that 100 are not enough, one of the nearest rows.
+    With a base, a registered space that reads all strings, an architecture is the base's, `row` finds it under any
+    isomorphic spelling, and its network can be built; the row with the lowest index represents all spellings of a
+    network (note H3). A mutation is the base's, repeated up to 100 times until it is in the table, else one of the
+    nearest rows.
 
     A copy in another process reads the file again.
 
-    Args:
-        file: the table.
-
     Attributes:
-        name: `table:FILE`, without what was named beside the file.
+        name: `table:FILE`, without roles or `where`.
         architectures: n strings, in the order of the table.
         representative: (n,) for each row the first row that is the same network.
-        base: the space whose strings they are, or None.
+        base: the space of the strings, or None.
         codes: (n, d) by the encoding.
 
-    Raises: InvalidInput for an encoding that does not fit, InvalidArchitecture for strings that are not of the base
-        that was named.
+    Raises: InvalidInput for an encoding that does not fit, InvalidArchitecture for strings that the named base cannot
+        read.
     """
 
     kind: ClassVar[str] = "table row"
@@ -98,7 +90,7 @@ class TableSpace(Space):
         rows = file.rows.drop_duplicates("architecture")
         self.architectures: Sequence[str] = tuple(rows["architecture"])
         self.base, read = read_by_base(file.roles.space, self.architectures)
-        if self.base is not None:  # its architectures are what the base's are, and can be trained
+        if self.base is not None:  # its architectures are the base's, and can be trained
             self.kind, self.data_kind = self.base.kind, self.base.data_kind  # type: ignore[misc]
         self.decisions = self.base.decisions if self.base else (Decision("architecture", tuple(self.architectures)),)
         self.forms: Sequence[str] = self.architectures
@@ -106,7 +98,7 @@ class TableSpace(Space):
             self.forms = tuple(rows[CANONICAL])
         elif self.base is not None:
             self.forms = [self.base.encode(self.base.canonical(architecture)) for architecture in read]
-        self._row = {name: row for row, name in enumerate(self.architectures)}
+        self._rows = {name: row for row, name in enumerate(self.architectures)}
         self._first: dict[str, int] = {}
         firsts = [self._first.setdefault(form, row) for row, form in enumerate(self.forms)]
         self.representative: IntArray = np.array(firsts, dtype=np.int64)
@@ -120,16 +112,13 @@ class TableSpace(Space):
 
     @property
     def size(self) -> int:
-        """How many rows there are, isomorphic ones counted apart."""
+        """The number of rows, isomorphic ones included."""
         return len(self.architectures)
 
     def row(self, text: str) -> int:
-        """The row that stands for an architecture, in whatever spelling.
-
-        Raises: InvalidArchitecture that names the nearest row.
-        """
-        if text in self._row:
-            return int(self.representative[self._row[text]])
+        """The row of an architecture in any spelling. Raises: InvalidArchitecture that names the nearest row."""
+        if text in self._rows:
+            return int(self.representative[self._rows[text]])
         reason = f"{self.name} has no architecture {text!r}"
         if self.base is not None:
             try:
@@ -143,14 +132,12 @@ class TableSpace(Space):
         )
 
     def nearest(self, text: str) -> str:
-        """The row whose string differs from `text` in the fewest tokens; of those without as many, the most alike."""
+        """The row whose string differs from `text` in the fewest tokens; if none has as many, the most similar."""
         words = tokens_of(text)
         alike = [name for name in self.architectures if len(tokens_of(name)) == len(words)]
         if words and alike:
             return min(alike, key=lambda name: sum(a != b for a, b in zip(tokens_of(name), words, strict=True)))
         return difflib.get_close_matches(text, self.architectures, n=1, cutoff=0.0)[0]
-
-    # What every space does -----------------------------------------------------------------------------------------
 
     def sample(self, rng: np.random.Generator) -> Architecture:
         """A row drawn uniformly."""
@@ -168,17 +155,15 @@ class TableSpace(Space):
                 if child != architecture and self._holds(child):
                     return child
         self.check_mutable()
-        near = self.neighbours(self.row(self.encode(architecture)))
-        return self._read(int(near[rng.integers(len(near))]))
+        neighbors = self.neighbors(self.row(self.encode(architecture)))
+        return self._read(int(neighbors[rng.integers(len(neighbors))]))
 
-    def neighbours(self, row: int) -> IntArray:
-        """The other rows that are nearest by the encoding, eight or more: as far as the eighth, all that are so near.
-
-        The spellings of the row's own network are no neighbours.
-        """
+    def neighbors(self, row: int) -> IntArray:
+        """The other rows that are at most as far by the encoding as the eighth nearest, without spellings of the same
+        network."""
         others = np.flatnonzero(self.representative != self.representative[row])
         distances = hamming(self.codes[others], self.codes[row])
-        last = min(NEIGHBOURS, len(others)) - 1
+        last = min(NEIGHBORS, len(others)) - 1
         return others[distances <= np.partition(distances, last)[last]]
 
     def check_mutable(self) -> None:
@@ -194,12 +179,12 @@ class TableSpace(Space):
             self.base.check_packages()
 
     def canonical(self, architecture: Architecture) -> Architecture:
-        """The row that stands for all spellings of the architecture."""
+        """The row that represents all spellings of the architecture."""
         return self._read(self.row(self.encode(architecture)))
 
     @property
     def posterior_decisions(self) -> tuple[Decision, ...]:
-        """The base's; without a base a decision for each column of the encoding, or, with none, which row it is."""
+        """The base's; without a base a decision per column of the encoding; without columns the row."""
         if self.base is not None:
             return self.base.posterior_decisions
         columns = enumerate(self.codes.T, 1)
@@ -209,7 +194,7 @@ class TableSpace(Space):
     def rows_of_decisions(self) -> IntArray | None:
         """(n, D) for each row the places of its choices of `posterior_decisions`; None with a base, or without codes.
 
-        Of the products of all choices only these are architectures: with many columns next to none.
+        Only these rows are architectures, among all products of choices.
         """
         return None if self.base is not None or self.codes.shape[1] == 0 else self.codes
 
@@ -249,9 +234,9 @@ class TableSpace(Space):
         return (self.architectures[row],) if self.base is None else self.base.decode(self.architectures[row])
 
     def _holds(self, architecture: Architecture) -> bool:
-        assert self.base is not None  # who asks has one
+        assert self.base is not None  # by the caller
         text = self.base.encode(architecture)
-        return text in self._row or canonical_string(self.base, text) in self._first
+        return text in self._rows or canonical_string(self.base, text) in self._first
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TableSpace) and self._identity() == other._identity()
@@ -267,7 +252,7 @@ class TableSpace(Space):
 
 
 def _reopened(location: str, where: dict[str, str], roles: dict[str, Any], checksum: str) -> TableSpace:
-    """A copy, in the process it came to. Raises: InvalidTable if the file is another one."""
+    """A copy in another process. Raises: InvalidTable if the file has changed."""
     from archray.trainables.tabular.table_file import read_table_file
 
     file = read_table_file(location, where, **roles)
@@ -276,14 +261,11 @@ def _reopened(location: str, where: dict[str, str], roles: dict[str, Any], check
     return TableSpace(file)
 
 
-# Names of table spaces: `table:FILE`, and the roles of columns after a `?`.
-
-
 FORM = "table:FILE, table:FILE?encoding=columns:a,b or table:FILE?where=column=value"
 
 
 def absolute_name(name: str) -> str:
-    """The name of a space, whose table every process finds from whatever folder; other names as they are."""
+    """The name of a space with the absolute path of its table; other names as they are."""
     expect("space", name, str)
     if not name.startswith(PREFIX) or "://" in name:
         return name
@@ -298,7 +280,7 @@ def open_table_space(name: str) -> TableSpace:
     Raises: InvalidInput for another form or a wrong table.
     """
     place, _, query = name.removeprefix(PREFIX).partition("?")
-    if "://" in place:  # whose query is its own
+    if "://" in place:  # the query is part of the URI
         place, query = name.removeprefix(PREFIX), ""
     if not place:
         raise InvalidInput(f"expected {FORM}, got {name!r}")

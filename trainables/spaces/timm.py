@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
-# Sides of the image that a network sees, per side of the image that it is given.
+# Side of the network's input, per side of the image.
 RESOLUTIONS = ("0.5", "0.75", "1", "1.25")
 STAGES = 4
 
@@ -21,11 +21,6 @@ class TimmFamily(Space):
     package: ClassVar[str | None] = "timm"
     published: ClassVar[Mapping[str, Architecture]]  # timm's name -> the architecture, at C = 16
 
-    def chosen(self, architecture: Architecture) -> dict[str, str]:
-        """The choices by the names of their decisions. Raises: InvalidArchitecture."""
-        self.check(architecture)
-        return {decision.name: choice for decision, choice in zip(self.decisions, architecture, strict=True)}
-
 
 # `convnext`: version, width, resolution, depths, kernels.
 
@@ -37,7 +32,7 @@ KERNELS = ("3", "5", "7", "9")
 
 
 class ConvNeXtShape(NamedTuple):
-    """What an architecture describes. width: channels of the first stage, in C. depths, kernels: of each stage."""
+    """The sizes of a network. width: channels of the first stage, in C. depths, kernels: of each stage."""
 
     version: int
     width: float
@@ -84,14 +79,10 @@ class TimmConvNeXts(TimmFamily):
 
     def shape(self, architecture: Architecture) -> ConvNeXtShape:
         """Raises: InvalidArchitecture."""
-        chosen = self.chosen(architecture)
-        return ConvNeXtShape(
-            int(chosen["version"]),
-            float(chosen["width"]),
-            float(chosen["resolution"]),
-            tuple(int(chosen[f"depth_{stage}"]) for stage in range(1, STAGES + 1)),
-            tuple(int(chosen[f"kernel_{stage}"]) for stage in range(1, STAGES + 1)),
-        )
+        self.check(architecture)
+        version, width, resolution, *stages = architecture
+        depths, kernels = tuple(map(int, stages[:STAGES])), tuple(map(int, stages[STAGES:]))
+        return ConvNeXtShape(int(version), float(width), float(resolution), depths, kernels)
 
 
 # `resnet`: block, stem, attention, width, resolution, depths.
@@ -105,7 +96,7 @@ RESNET_DEPTHS = (("1", "2", "3"), ("1", "2", "3", "4"), ("1", "2", "3", "4", "6"
 
 
 class ResNetShape(NamedTuple):
-    """What an architecture describes. width: channels of the first stage, in C. depths: blocks of each stage."""
+    """The sizes of a network. width: channels of the first stage, in C. depths: blocks of each stage."""
 
     block: str
     variant: str
@@ -163,12 +154,6 @@ class TimmResNets(TimmFamily):
 
     def shape(self, architecture: Architecture) -> ResNetShape:
         """Raises: InvalidArchitecture."""
-        chosen = self.chosen(architecture)
-        return ResNetShape(
-            chosen["block"],
-            chosen["variant"],
-            chosen["attention"],
-            float(chosen["width"]),
-            float(chosen["resolution"]),
-            tuple(int(chosen[f"depth_{stage}"]) for stage in range(1, STAGES + 1)),
-        )
+        self.check(architecture)
+        block, variant, attention, width, resolution, *depths = architecture
+        return ResNetShape(block, variant, attention, float(width), float(resolution), tuple(map(int, depths)))

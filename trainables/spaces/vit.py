@@ -7,7 +7,7 @@ from archray.trainables.spaces.space import SPACES, Architecture, Decision, Spac
 
 DEPTHS = ("3", "4", "5", "6")
 WIDTHS = ("4", "6", "8")  # in channels C: the numbers of a token are width x C
-HEADS = ("2", "3", "4")  # of 2 C numbers each, whatever the width
+HEADS = ("2", "3", "4")  # of 2 C numbers each, for any width
 RATIOS = ("1", "2", "4")  # hidden units of the MLP, in widths
 
 LAYERS = int(DEPTHS[-1])
@@ -23,7 +23,7 @@ class TransformerLayer(NamedTuple):
 
 
 class TransformerShape(NamedTuple):
-    """What an architecture describes: numbers of a token in channels C, and its layers."""
+    """The sizes of a network: numbers of a token in channels C, and its layers."""
 
     width: int
     layers: tuple[TransformerLayer, ...]
@@ -39,8 +39,8 @@ class VisionTransformers(Space):
 
     As in AutoFormer (Chen et al. 2021, Table 1) depth and width are of the whole network, heads and MLP ratio of each
     layer, and a head has the same size at any width. The choices are smaller: theirs are for images of 224 pixels and
-    depths of 12 and more. Strings are `depth=3|width=4|heads_1=2|ratio_1=1|...|heads_6=2|ratio_6=1`, with choices for
-    layers that the depth leaves out too; these mean nothing, and are the first ones in the canonical form.
+    depths of 12 and more. Strings are `depth=3|width=4|heads_1=2|ratio_1=1|...|heads_6=2|ratio_6=1`. Choices for layers
+    beyond the depth have no effect, and are the first ones in the canonical form.
     """
 
     name: ClassVar[str] = "vit"
@@ -66,12 +66,12 @@ class VisionTransformers(Space):
         return TransformerShape(width, tuple(TransformerLayer(*layer) for layer in layers)[:depth])
 
     def canonical(self, architecture: Architecture) -> Architecture:
-        """The first choices for the layers beyond the depth, which there are none of."""
+        """The first choices for the layers beyond the depth."""
         used = SHARED + PER_LAYER * self.shape(architecture).depth
         return (*architecture[:used], *(decision.choices[0] for decision in self.decisions[used:]))
 
     def condition(self, decision: str) -> tuple[str, tuple[str, ...]] | None:
-        """The heads and the ratio of a layer matter where the depth reaches it."""
+        """The heads and the ratio of a layer matter if the depth reaches it."""
         _, _, layer = decision.partition("_")
         if not layer or layer <= DEPTHS[0]:
             return None
@@ -79,10 +79,10 @@ class VisionTransformers(Space):
 
     @property
     def smallest(self) -> Architecture:
-        """The architecture of the least of everything, canonical."""
+        """The architecture with the first choice of every decision, canonical."""
         return tuple(decision.choices[0] for decision in self.decisions)
 
     @property
     def largest(self) -> Architecture:
-        """The architecture of the most of everything."""
+        """The architecture with the last choice of every decision."""
         return tuple(decision.choices[-1] for decision in self.decisions)

@@ -16,8 +16,7 @@ from torch.nn import functional as F
 
 from archray.seeds import stream_seed
 from archray.trainables.costs.edges import EdgeCosts
-from archray.trainables.data.augment import Augmentation
-from archray.trainables.data.dataset import Dataset, Split
+from archray.trainables.data.dataset import Augmentation, Dataset, Split
 from archray.trainables.data.raw import stratified_split
 from archray.trainables.devices import own_randomness
 from archray.trainables.supernets.evaluation import evaluate, score_architectures

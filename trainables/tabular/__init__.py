@@ -1,7 +1,6 @@
-"""Tables of trained architectures, as oracles: what a search would have found, without training anything."""
+"""Tables of trained architectures, as oracles: results of a search without any training."""
 
-from archray.trainables.tabular.oracle import OBJECTIVE, TableOracle
-from archray.trainables.tabular.roles import Roles
-from archray.trainables.tabular.table import Table, open_table, read_table
+from archray.trainables.tabular.table import OBJECTIVE, Table, TableOracle, open_table, read_table
+from archray.trainables.tabular.table_file import Roles
 
 __all__ = ["OBJECTIVE", "Roles", "Table", "TableOracle", "open_table", "read_table"]

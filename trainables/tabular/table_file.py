@@ -1,4 +1,7 @@
-"""Tables on disk, CSV or Parquet: their rows, one per architecture's name, and the roles of their columns."""
+"""Tables on disk, CSV or Parquet: their rows, one per architecture's name, and the roles of their columns.
+
+A user names the roles, or they follow from well-known column names.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,184 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from archray.errors import InvalidTable, expect
+from archray.errors import InvalidInput, InvalidTable, expect
 from archray.files import check_columns, local_path, read_location, whole_file
 from archray.plurals import count
-from archray.trainables.tabular.roles import ROW, Roles, guess_roles
+from archray.trainables.proxies import PROXIES
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KEY = b"archray"  # of a Parquet file's metadata, under which the roles stand
+ROW = "row"  # as the architecture: the row's number, of a table whose columns do not identify an architecture
+
+# Well-known names of columns; the first that a table has is taken.
+ARCHITECTURES = ("architecture", "arch")
+OBJECTIVES = ("objective", "validation_accuracy", "val_accuracy", "valid_accuracy", "cifar10_valid_12")
+RESULTS = ("result", "test_accuracy", "cifar10_test_200")
+SECONDS = ("seconds", "training_seconds", "train_seconds", "training_time")
+METRICS = ("jacob_cov", "nwot", "zico", "naswot_bayeswatch")  # of NAS-Bench-Suite-Zero, in addition to archray's
+SIZES = ("params", "parameters", "flops", "macs", "multiply_adds")  # costs that measure the size of a network
+COST = re.compile(rf"({'|'.join(SIZES)})(_.*)?|.*(latency|energy)(_.*)?")
+EPOCH = re.compile(r".+@([0-9]+)")  # `accuracy@12`: after 12 epochs
+SEED = re.compile(r"(.+)_seed[0-9]+")  # `accuracy_seed0`: one of the training runs whose mean is `accuracy`
+
+KEY = b"archray"  # of the roles in a Parquet file's metadata
 ARCHITECTURE, CANONICAL, INDEX = "architecture", "canonical", "index"
-FEW = 50  # values of a column that may tell tables in one file apart
+FEW = 50  # the most values of a column that may separate tables in one file
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The columns of a table by their roles.
+
+    Args:
+        architecture: the columns that together name an architecture, joined by `|`; `row`: the row's number does.
+        objective: the value after training, which a search receives.
+        result: the value that judges a search; None: the objective.
+        mode: whether a larger or a smaller value is better, for objective, result and epochs alike. Values keep
+            their sign and unit.
+        metrics: training-free metrics. costs: sizes, multiply-adds, latencies. seconds: of the training run.
+        epochs: the value after some epochs, epoch -> column.
+        seeds: for values of several training runs, column -> a column for each run. The value is their mean if the
+            table has no such column.
+        space: a registered space with these strings; `none`: a space of the table alone; None: not known.
+        encoding: see `encode_rows`; None: the space's decisions, or else `tokens` where they fit, or `none`.
+    """
+
+    architecture: tuple[str, ...] = ()
+    objective: str | None = None
+    result: str | None = None
+    mode: Literal["max", "min"] = "max"
+    metrics: tuple[str, ...] = ()
+    costs: tuple[str, ...] = ()
+    seconds: str | None = None
+    epochs: Mapping[int, str] = field(default_factory=dict)
+    seeds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    space: str | None = None
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("objective", "result", "seconds", "space", "encoding"):
+            expect(name, getattr(self, name), str, type(None))
+        columns = [*self.metrics, *self.costs, *self.values]
+        if twice := sorted({column for column in columns if columns.count(column) > 1}):
+            raise InvalidInput(
+                f"expected columns with one role each, got {', '.join(twice)} as a metric or a cost and once more; "
+                "name each column once"
+            )
+        if self.mode not in ("max", "min"):
+            raise InvalidInput(f"mode: expected 'max' or 'min', got {self.mode!r}")
+
+    @property
+    def values(self) -> dict[str, str]:
+        """Every column that must exist and be finite, with its role."""
+        named = {self.objective: "objective", self.result: "result", self.seconds: "seconds"}
+        named |= dict.fromkeys(self.epochs.values(), "epochs")
+        return {column: role for column, role in named.items() if column is not None}
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Every column that has a role, with it."""
+        named = {**dict.fromkeys(self.metrics, "metrics"), **dict.fromkeys(self.costs, "costs"), **self.values}
+        return named | {column: "seeds" for columns in self.seeds.values() for column in columns}
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Roles:
+        """The roles that `to_json` wrote, or a user's, who may name one column instead of a list.
+
+        Raises: InvalidInput for an unknown role.
+        """
+        unknown = sorted(values.keys() - cls.__dataclass_fields__.keys())
+        if unknown:
+            raise InvalidInput(
+                f"a table has no role {unknown[0]!r}; choose one of {', '.join(cls.__dataclass_fields__)}"
+            )
+        read = dict(values)
+        for name in ("architecture", "metrics", "costs"):
+            if name in read:
+                read[name] = _listed(read[name])
+        if "epochs" in read:
+            read["epochs"] = {_epoch(epoch): column for epoch, column in dict(read["epochs"]).items()}
+        if "seeds" in read:
+            read["seeds"] = {value: _listed(columns) for value, columns in dict(read["seeds"]).items()}
+        return cls(**read)
+
+
+def guess_roles(columns: Sequence[str], useless: Iterable[str] = (), **named: Any) -> Roles:
+    """The roles of a table's columns: those in `named`, the others by well-known names.
+
+    Well-known names of architectures are `architecture`, `arch`; of the objective `objective`, `validation_accuracy`,
+    `val_accuracy`, `valid_accuracy`, `cifar10_valid_12`; of the result `result`, `test_accuracy`, `cifar10_test_200`;
+    of seconds `seconds`, `training_seconds`, `train_seconds`, `training_time`; of metrics their names in archray and
+    NAS-Bench-Suite-Zero; of costs `params`, `flops`, `macs`, ... and names with `latency` or `energy`; of the value
+    after 12 epochs `NAME@12`; of the training runs whose mean is `NAME`, `NAME_seed0`, ....
+
+    Args:
+        useless: columns without information, which are a metric or a cost only if they are named so.
+
+    Raises: InvalidTable if the table lacks a named column.
+    """
+    roles = Roles.of({name: value for name, value in named.items() if value is not None})
+    needed = {**roles.columns, **dict.fromkeys(roles.architecture, "architecture")}
+    for column, role in needed.items():
+        if column not in (*columns, *roles.seeds) and (role, column) != ("architecture", ROW):
+            raise InvalidTable(f"the table has no column {column!r} for {role}; it has {', '.join(columns)}")
+    taken = set(roles.columns)
+    usable = [column for column in columns if column not in taken | set(useless)]
+    by_epoch = {int(match[1]): match[0] for column in columns if (match := EPOCH.fullmatch(column))}
+    guessed: dict[str, Any] = {
+        "architecture": tuple(_first(ARCHITECTURES, columns)),
+        "objective": next(iter(_first(OBJECTIVES, columns)), by_epoch[max(by_epoch)] if by_epoch else None),
+        "result": next(iter(_first(RESULTS, columns)), None),
+        "seconds": next(iter(_first(SECONDS, columns)), None),
+        "metrics": tuple(c for c in usable if c in METRICS or (c in PROXIES and not COST.fullmatch(c))),
+        "costs": tuple(c for c in usable if COST.fullmatch(c)),
+        "epochs": by_epoch,
+        "seeds": {},
+    }
+    roles = replace(roles, **{name: value for name, value in guessed.items() if named.get(name) is None})
+    if named.get("seeds") is None:
+        trainings: dict[str, list[str]] = {}
+        for column in columns:
+            if (match := SEED.fullmatch(column)) and match[1] in roles.values:
+                trainings.setdefault(match[1], []).append(column)
+        roles = replace(roles, seeds={value: tuple(runs) for value, runs in trainings.items()})
+    return roles
+
+
+def is_size(cost: str) -> bool:
+    """Whether a cost measures the size of a network: its name has one of SIZES, or the singular."""
+    return any(size.removesuffix("s") in cost.lower() for size in SIZES)
+
+
+def _first(names: Sequence[str], columns: Sequence[str]) -> list[str]:
+    return [name for name in names if name in columns][:1]
+
+
+def _listed(value: Any) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else tuple(value)
+
+
+def _epoch(value: Any) -> int:
+    if not str(value).isdecimal() or int(value) < 1:
+        raise InvalidInput(f"epochs: expected a whole number of 1 or more, got {value!r}")
+    return int(value)
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """The rows of a table, the lowest `index` first where it has such a column, and what its columns are for.
+    """The rows of a table, the lowest `index` first where it has such a column, and the roles of its columns.
 
     Args:
         location: an absolute path or a pyarrow URI.
@@ -47,8 +205,8 @@ class TableFile:
 def read_table_file(location: str | Path, where: Mapping[str, str] | None = None, **roles: Any) -> TableFile:
     """The rows of a CSV (also compressed) or Parquet file, under `where` only those with these values.
 
-    roles: as `Roles` has them; those that are not named are what an import wrote, or else known by names (see
-        `guess_roles`). Raises: InvalidTable if the file cannot be read, lacks a column, or has no row.
+    roles: as in `Roles`; the others are as an import wrote them, or known by names (see `guess_roles`).
+    Raises: InvalidTable if the file cannot be read, lacks a column, or has no row.
     """
     location = absolute(location)
     frame, written, checksum = read_frame(location)
@@ -63,24 +221,25 @@ def table_file(
     written: Mapping[str, Any] | None = None,
     **roles: Any,
 ) -> TableFile:
-    """The table whose rows are in `frame`. written: roles that stand in the file; those that are named go first."""
+    """The table whose rows are in `frame`. written: roles in the file, which those in `roles` override."""
     named = {name: value for name, value in roles.items() if value is not None}
+    useless = [str(name) for name in frame.columns if frame[name].nunique(dropna=True) < 2]  # empty or constant
     try:
-        known = guess_roles(list(map(str, frame.columns)), _useless(frame), **{**(written or {}), **named})
+        complete = guess_roles(list(map(str, frame.columns)), useless, **{**(written or {}), **named})
     except InvalidTable as error:
         raise InvalidTable(f"{location}: {error}") from error
     if INDEX in frame.columns and frame[INDEX].dtype.kind == "i":
         frame = frame.sort_values(INDEX, kind="stable")
     frame = frame.reset_index(drop=True)
-    for value, columns in known.seeds.items():
+    for value, columns in complete.seeds.items():
         if value not in frame.columns:
             frame[value] = np.nanmean([numbers(frame, column, location) for column in columns], axis=0)
-    frame[ARCHITECTURE] = _names(frame, known, location)
-    return TableFile(location, checksum, dict(where or {}), frame, known)
+    frame[ARCHITECTURE] = _names(frame, complete, location)
+    return TableFile(location, checksum, dict(where or {}), frame, complete)
 
 
 def write_table_file(path: str | Path, rows: pd.DataFrame, roles: Roles) -> None:
-    """Writes a Parquet table with its roles. Its architectures stand in the column `architecture`."""
+    """Writes a Parquet table with its roles. Its architectures are in the column `architecture`."""
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -93,7 +252,7 @@ def write_table_file(path: str | Path, rows: pd.DataFrame, roles: Roles) -> None
 
 
 def read_frame(location: str) -> tuple[pd.DataFrame, dict[str, Any], str]:
-    """The rows of a file, the roles that stand in it, and its checksum. Raises: InvalidTable."""
+    """The rows of a file, the roles in it, and its checksum. Raises: InvalidTable."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
@@ -116,17 +275,17 @@ def read_frame(location: str) -> tuple[pd.DataFrame, dict[str, Any], str]:
 
 
 def select(frame: pd.DataFrame, where: Mapping[str, str], location: str) -> pd.DataFrame:
-    """The rows in which each column of `where` has its value. Raises: InvalidTable if there is none."""
+    """The rows in which each column of `where` has its value. Raises: InvalidTable if none has."""
     expect("where", where, Mapping)
     for column, value in where.items():
         if column not in frame.columns:
             raise InvalidTable(f"{location} has no column {column!r} to select by; it has {', '.join(frame.columns)}")
-        texts = frame[column].map(str)  # unlike `astype`, of what is missing too
+        texts = frame[column].map(str)  # unlike `astype`, also of missing values
         chosen = frame[texts == value]
         if chosen.empty:
             held = sorted(texts.unique())
-            told = ", ".join(held[:FEW]) + (", ..." if len(held) > FEW else "")
-            raise InvalidTable(f"{location} has no row where {column} is {value!r}; it is one of {told}")
+            choices = ", ".join(held[:FEW]) + (", ..." if len(held) > FEW else "")
+            raise InvalidTable(f"{location} has no row where {column} is {value!r}; it is one of {choices}")
         frame = chosen
     if frame.empty:
         raise InvalidTable(f"the table {location} has no row")
@@ -151,19 +310,14 @@ def numbers(frame: pd.DataFrame, column: str, location: str) -> np.ndarray[Any, 
 
 
 def how_to_tell_apart(rows: pd.DataFrame, key: str) -> str:
-    """What the user can do about rows of one key that disagree: a column whose values say which rows are whose."""
+    """Advice for rows of one key that disagree: a column whose values separate them."""
     for column in rows.columns:
-        values = rows[column].map(str)  # unlike `astype`, of what is missing too
+        values = rows[column].map(str)
         several = column != key and 1 < values.nunique() < min(FEW, len(rows))
         if several and not rows.assign(**{column: values}).duplicated([key, column]).any():
             first, *others = sorted(values.unique())
             return f"choose one with --where {column}={first} (or {', '.join(others)})"
     return f"give a table with one row for each {key}, or name columns that tell them apart"
-
-
-def _useless(frame: pd.DataFrame) -> list[str]:
-    """Columns that are empty, or the same in every row."""
-    return [str(name) for name in frame.columns if frame[name].nunique(dropna=True) < 2]
 
 
 def _names(frame: pd.DataFrame, roles: Roles, location: str) -> pd.Series[str]:

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from archray.errors import InvalidInput
 from archray.seeds import first_seeds
+from archray.trainables.activations import two_layer
 from archray.trainables.activations.instances import Instances, Pool, SharedRisks, make_instances
 from archray.trainables.activations.settings import LABELS, ActivationSettings
-from archray.trainables.activations.training import Problem, SharedState, best_alpha, train, uniform_alpha
-from archray.trainables.activations.two_layer import component_outputs, get_activations, mixture_outputs, squared_risks
+from archray.trainables.activations.two_layer import SharedState, component_outputs, get_activations, squared_risks
 from archray.trainables.tune.trial import Result, TrialTrainable, read_whole_number
 
 SEARCH_BLOCKS, BLOCKS = 40, 4  # Tune's steps of a search, whose alpha is drawn, and of another training
@@ -109,15 +109,15 @@ class ActivationTrainable(TrialTrainable):
         names = settings.activations if work.phase != "standalone" else (settings.activations[work.number],)
         if self._state_now is None:
             rates = settings.rate / instances.largest
-            self._state_now = uniform_alpha(instances.initial, len(names), rates)
-        problem = Problem(
+            self._state_now = two_layer.uniform_alpha(instances.initial, len(names), rates)
+        problem = two_layer.Problem(
             instances.training,
             instances.validation if work.phase == "search" else None,
             instances.output,
             get_activations(names),
             settings.alpha_rate,
         )
-        self._state_now = train(self._state_now, work.steps, problem)
+        self._state_now = two_layer.train(self._state_now, work.steps, problem)
 
     def _keep_search(self) -> None:
         """What the search has come to: alpha, risks and distances; and of the alpha that is best for its weights."""
@@ -125,7 +125,7 @@ class ActivationTrainable(TrialTrainable):
         assert state is not None  # it was trained
         functions = get_activations(self._settings.activations)
         components = component_outputs(instances.risk.inputs, state.weights, instances.output, functions)
-        best = best_alpha(components, instances.risk.labels)
+        best = two_layer.best_alpha(components, instances.risk.labels)
         found, ideal = (SharedRisks.of(components, instances.risk.labels, alpha) for alpha in (state.alpha, best))
         seen = component_outputs(instances.training.inputs, state.weights, instances.output, functions)
         self._kept |= {
@@ -137,7 +137,7 @@ class ActivationTrainable(TrialTrainable):
             "teacher_alpha": instances.teacher,
             "mixture_risk": found.mixture,
             "best_risk": ideal.mixture,
-            "training_risk": squared_risks(mixture_outputs(seen, state.alpha), instances.training.labels),
+            "training_risk": squared_risks(two_layer.mixture_outputs(seen, state.alpha), instances.training.labels),
             "label_risk": instances.risk.labels.var(1, correction=0) / 2,
         }
 

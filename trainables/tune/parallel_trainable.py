@@ -18,9 +18,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from torch import distributed as dist
 
 from archray.errors import InvalidInput
-from archray.trainables.data_parallel import Team
 from archray.trainables.devices import choose_device, limit_memory
-from archray.trainables.training import Metrics, Trainer
+from archray.trainables.training import Metrics, Team, Trainer
 from archray.trainables.tune.standalone_trainable import (
     StandaloneSettings,
     StandaloneTrainable,

@@ -4,28 +4,16 @@ import json
 import math
 from typing import Any
 
-import torch
 from pydantic import Field
 
 from archray.errors import InvalidInput
 from archray.settings import Seed
 from archray.trainables.activations.two_layer import get_activations
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.data.dataset import Dataset
 from archray.trainables.tune.trial import Result, TrialFailed, TrialTrainable, read_whole_number
+from archray.trainables.validation_split import problem
 from archray.trainables.validation_split.measures import measure_split
-from archray.trainables.validation_split.problem import (
-    Form,
-    SplitProblem,
-    check_points,
-    data_problem,
-    feature_dimension,
-    input_scale,
-    points_of,
-    scaled,
-    teacher_problem,
-)
-from archray.trainables.validation_split.settings import TEACHER_DATA, SplitSettings
+from archray.trainables.validation_split.settings import TEACHER_DATA, Form, SplitSettings
 from archray.trainables.validation_split.spectral import measure_rank_one, measure_spectral
 
 
@@ -77,12 +65,14 @@ class SplitTrainable(TrialTrainable):
         if self._spectral:
             rows = self._spectral_rows()
             return self._results(rows, {}, max(row["difference"] for row in rows))
-        problem = split_problem(settings, self._parameters, settings.form, seed)
         measures = measure_split(
-            problem, settings.validation_sizes, architectures=settings.architectures, steps=settings.steps, seed=seed
+            split_problem(settings, self._parameters, settings.form, seed),
+            settings.validation_sizes,
+            architectures=settings.architectures,
+            steps=settings.steps,
+            seed=seed,
         )
-        rows = [{name: value for name, value in row.items() if name != "alpha"} for row in measures.rows]
-        return self._results(rows, measures.whole, rows[-1]["excess"])
+        return self._results(measures.rows, measures.whole, measures.rows[-1]["excess"])
 
     def _spectral_rows(self) -> list[dict[str, Any]]:
         settings, seed, sizes = self._settings, self._seed, self._settings.validation_sizes
@@ -97,8 +87,9 @@ class SplitTrainable(TrialTrainable):
         rows = [{"design": "gaussian", **row} for row in gaussian]
         forms: tuple[Form, ...] = ("activation", "kernels")
         for form in forms:
-            problem = split_problem(settings, self._parameters, form, seed)
-            measured = measure_spectral(problem, sizes, steps=settings.steps, seed=seed)
+            measured = measure_spectral(
+                split_problem(settings, self._parameters, form, seed), sizes, steps=settings.steps, seed=seed
+            )
             rows += [{"design": form, **row} for row in measured]
         return rows
 
@@ -112,46 +103,14 @@ class SplitTrainable(TrialTrainable):
         pass
 
 
-def split_problem(settings: SplitTrialSettings, parameters: int, form: Form, seed: int) -> SplitProblem:
+def split_problem(settings: SplitTrialSettings, parameters: int, form: Form, seed: int) -> problem.SplitProblem:
     """The problem of a seed, with the first `parameters` candidates."""
-    chosen = settings.candidates[:parameters]
-    names, scales = zip(*chosen, strict=True)
-    activations = [scaled(one, scale) for one, scale in zip(get_activations(names), scales, strict=True)]
+    names, scales = zip(*settings.candidates[:parameters], strict=True)
+    activations = [problem.scaled(*candidate) for candidate in zip(get_activations(names), scales, strict=True)]
     if settings.data.name == TEACHER_DATA:
-        return teacher_problem(
-            activations,
-            inputs=settings.inputs,
-            width=settings.width,
-            layers=settings.layers,
-            form=form,
-            sizes=settings.sizes,
-            teacher=settings.teacher,
-            noise=settings.noise,
-            ridge=settings.ridge,
-            seed=seed,
-        )
-    data = load_images(settings.data)
-    images, labels = _pool(data)
-    mean, scale = input_scale(images)
-    pool = points_of(images, labels, data.num_classes, mean, scale)
-    test = points_of(data.test.images, data.test.labels, data.num_classes, mean, scale)
-    return data_problem(
-        activations,
-        pool,
-        test,
-        width=settings.width,
-        layers=settings.layers,
-        form=form,
-        sizes=settings.sizes,
-        ridge=settings.ridge,
-        seed=seed,
-    )
-
-
-def _pool(data: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
-    """The data set's training and validation points together: the study splits them anew for every seed."""
-    parts = (data.train, data.validation)
-    return torch.cat([part.images for part in parts]), torch.cat([part.labels for part in parts])
+        return problem.teacher_problem(activations, settings, form, seed)
+    pool, test = problem.points_of(load_images(settings.data))
+    return problem.data_problem(activations, settings, pool, test, form, seed)
 
 
 def check_problem(settings: SplitTrialSettings, parameters: int) -> None:
@@ -167,8 +126,8 @@ def check_problem(settings: SplitTrialSettings, parameters: int) -> None:
     if settings.data.name != TEACHER_DATA:
         data = load_images(settings.data)
         inputs = data.train.images[0].numel()
-        check_points(len(data.train) + len(data.validation), len(data.test), settings.sizes)
-    features = feature_dimension(settings.width, inputs, settings.layers)
+        problem.check_points(len(data.train) + len(data.validation), len(data.test), settings.sizes)
+    features = problem.feature_dimension(settings.width, inputs, settings.layers)
     if settings.train_size >= features:
         raise InvalidInput(
             f"the study is of overparameterised models: expected fewer training points than features, got "

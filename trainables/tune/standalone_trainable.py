@@ -16,12 +16,11 @@ from torch import nn
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.trainables.checkpoint import read_state, read_weights, write_weights
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.data_parallel import ALONE, Team
 from archray.trainables.devices import choose_device
 from archray.trainables.ensembles.prediction import DROP_PATH, DroppedPaths, predict
 from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
 from archray.trainables.spaces import Space, get_space
-from archray.trainables.training import NO_METRICS, Metrics, Trainer
+from archray.trainables.training import ALONE, NO_METRICS, Metrics, Team, Trainer
 from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.settings import TrialSettings
 from archray.trainables.tune.trial import EpochTrainable, TrialFailed, read_settings

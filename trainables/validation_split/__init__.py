@@ -1,4 +1,1 @@
-"""When validation data are enough: models that interpolate, and the architecture above them. Oymak et al. 2021.
-
-Importing this loads no torch.
-"""
+"""When validation data suffice: interpolating models and the architecture above them. Oymak et al. 2021. No torch."""

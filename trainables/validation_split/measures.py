@@ -1,32 +1,25 @@
 """Agreement of a validation set with the test set by its size, and the points needed per parameter; note U6."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from scipy.stats import spearmanr
-from torch import Tensor
+from torch.linalg import vector_norm
 
 from archray.trainables.activations.instances import uniform_on_simplex
 from archray.trainables.validation_split.problem import PointLosses, SplitProblem, select_best
 
-STARTS = 2  # descents begin at the best of the random architectures, by the points at hand
+STARTS = 2  # descents, from the best of the random architectures by the points of the set
 
 
-@dataclass(frozen=True)
-class SplitMeasures:
-    """Of one problem.
+class SplitMeasures(NamedTuple):
+    """Measures of one problem."""
 
-    Attributes:
-        rows: by the size of the validation set, a dictionary each, see `by_size`.
-        whole: what does not depend on it, see `measure_split`.
-    """
-
-    rows: list[dict[str, Any]]
-    whole: dict[str, float]
+    rows: list[dict[str, Any]]  # per size of the validation set
+    whole: dict[str, float]  # independent of it
 
 
 def measure_split(
@@ -34,13 +27,13 @@ def measure_split(
 ) -> SplitMeasures:
     """Compares validation and test over random architectures, and the architectures that they select.
 
-    The validation sets are nested: a smaller one is the first points of the largest. In `whole` are test losses of
-    `best` (the least that descent on the test set itself found), `uniform` (all weights equal), `random` (the mean of
-    the random architectures), `single` (the best single activation by the test set) and `teacher` (of who made the
-    labels; NaN of data), and `training_loss`, the largest training loss of any of them.
+    The validation sets are nested: a smaller one is the first points of the largest. `whole` has test losses of `best`
+    (by descent on the test set itself), `uniform` (all weights equal), `random` (the mean of the random architectures),
+    `single` (the best single activation by the test set) and `teacher` (NaN for data), and `training_loss`, the largest
+    training loss of any of them.
 
     Args:
-        sizes: of the validation set, growing. architectures: how many random ones, the uniform point among them.
+        sizes: of the validation set, growing. architectures: number of random ones, including the uniform point.
         steps: of each descent at most.
     """
     h = problem.parameters
@@ -52,26 +45,24 @@ def measure_split(
     test = [problem.test.point_losses(alpha) for alpha in alphas]
     alone = [problem.validation.point_losses(alpha).losses for alpha in singles]
     alone_test = torch.tensor([problem.test.loss(alpha) for alpha in singles])
-    test_losses = torch.stack([one.losses.mean() for one in test])
+    test_losses = torch.stack([points.losses.mean() for points in test])
     rows: list[dict[str, Any]] = []
     for size in sizes:
-        losses = torch.stack([one.losses[:size].mean() for one in validation])
+        losses = torch.stack([points.losses[:size].mean() for points in validation])
         starts = alphas[losses.argsort()[:STARTS]]
         selected = select_best(problem.validation.first(size), starts, steps)
-        one = int(torch.stack([each[:size].mean() for each in alone]).argmin())
+        single = int(torch.stack([losses[:size].mean() for losses in alone]).argmin())
         rows.append(
             {
                 "points": size,
                 **_agreement(validation, test, size),
                 "selected_validation_loss": selected.loss,
                 "selected_test_loss": problem.test.loss(selected.alpha),
-                "single_test_loss": float(alone_test[one]),
+                "single_test_loss": float(alone_test[single]),
                 "steps": selected.steps,
-                "alpha": selected.alpha.tolist(),
             }
         )
-    last = torch.tensor(rows[-1]["alpha"], dtype=torch.float64)
-    starts = torch.cat([alphas[test_losses.argsort()[:STARTS]], last[None]])
+    starts = torch.cat([alphas[test_losses.argsort()[:STARTS]], selected.alpha[None]])
     best = select_best(problem.test, starts, steps)
     whole = {
         "best": best.loss,
@@ -80,7 +71,7 @@ def measure_split(
         "single": float(alone_test.min()),
         "teacher": float("nan") if problem.teacher is None else problem.test.loss(problem.teacher),
         "training_loss": max(problem.lower.training_loss(alpha) for alpha in alphas),
-        "gradient_norm": float(torch.stack([_norm(one.gradients.mean(0)) for one in test]).mean()),
+        "gradient_norm": float(torch.stack([vector_norm(points.gradients.mean(0)) for points in test]).mean()),
     }
     for row in rows:
         row["excess"] = row["selected_test_loss"] / best.loss - 1
@@ -88,12 +79,12 @@ def measure_split(
 
 
 def _agreement(validation: Sequence[PointLosses], test: Sequence[PointLosses], size: int) -> dict[str, float]:
-    """Of the first `size` validation points with all test points, over architectures: mean and largest distance of
-    losses and of hyper-gradients (Euclidean), and Spearman's rho of the losses."""
+    """Agreement of the first `size` validation points with all test points: over architectures, mean and largest
+    distance of losses and of hyper-gradients (Euclidean), and Spearman's rho of the losses."""
     pairs = list(zip(validation, test, strict=True))
     losses = torch.stack([torch.stack([v.losses[:size].mean(), t.losses.mean()]) for v, t in pairs])  # (S, 2)
     gaps = (losses[:, 0] - losses[:, 1]).abs()
-    distances = torch.stack([_norm(v.gradients[:size].mean(0) - t.gradients.mean(0)) for v, t in pairs])
+    distances = torch.stack([vector_norm(v.gradients[:size].mean(0) - t.gradients.mean(0)) for v, t in pairs])
     return {
         "loss_gap_mean": float(gaps.mean()),
         "loss_gap_sup": float(gaps.max()),
@@ -103,19 +94,14 @@ def _agreement(validation: Sequence[PointLosses], test: Sequence[PointLosses], s
     }
 
 
-def _norm(vector: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(vector)
-
-
 # Validation points that suffice for a number of architecture parameters, with intervals over seeds.
-
 
 RESAMPLES = 1000  # of the bootstrap
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 class Interval(NamedTuple):
-    """A value and the middle 90 % of it over resampled seeds; infinite where the tolerance is never met."""
+    """A value and its middle 90 % over resampled seeds; infinite if the tolerance is never met."""
 
     value: float
     low: float
@@ -123,9 +109,9 @@ class Interval(NamedTuple):
 
 
 def crossing(sizes: Sequence[int], excess: Sequence[float] | Array, tolerance: float) -> float:
-    """The size from which on a curve stays at or below the tolerance: between sizes, by its line in log and log.
+    """The size from which on a curve stays at or below the tolerance, interpolated linearly in log and log.
 
-    The smallest size where it does so everywhere, infinity where it is above it at the largest.
+    The smallest size if the whole curve does; infinity if the curve is above it at the largest size.
     """
     above = [place for place, value in enumerate(excess) if not value <= tolerance]
     if not above:
@@ -139,17 +125,14 @@ def crossing(sizes: Sequence[int], excess: Sequence[float] | Array, tolerance: f
 
 
 def points_needed(sizes: Sequence[int], excess: Array, tolerance: float, seed: int = 0) -> Interval:
-    """Where the median over seeds of the excess, (seeds, sizes), has come within the tolerance, and stays."""
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(len(excess), size=(RESAMPLES, len(excess)))
-    values = [crossing(sizes, np.median(excess[chosen], axis=0), tolerance) for chosen in drawn]
-    return _interval(crossing(sizes, np.median(excess, axis=0), tolerance), values)
+    """The size from which on the median over seeds of the excess, (seeds, sizes), stays within the tolerance."""
+    return _bootstrap(lambda rows: crossing(sizes, np.median(rows, axis=0), tolerance), excess, seed)
 
 
 def growth(sizes: Sequence[int], excess: Mapping[int, Array], tolerance: float, seed: int = 0) -> Interval:
     """The exponent b of points = c h^b, by least squares in log and log, over the numbers h of parameters.
 
-    excess: by h, (seeds, sizes). Numbers h at which the tolerance is never met, or met at the smallest size, say only
+    excess: by h, (seeds, sizes). Numbers h at which the tolerance is never met, or met at the smallest size, give only
     a bound and are left out; NaN with fewer than two others. The theory has b <= 1 up to logarithms.
     """
     rng = np.random.default_rng(seed)
@@ -158,27 +141,27 @@ def growth(sizes: Sequence[int], excess: Mapping[int, Array], tolerance: float, 
     for _ in range(RESAMPLES // 2):
         drawn = {h: of[rng.integers(len(of), size=len(of))] for h, of in excess.items()}
         resampled.append(_slope(sizes, drawn, tolerance))
-    return _interval(value, [one for one in resampled if not math.isnan(one)])
+    return _interval(value, [slope for slope in resampled if not math.isnan(slope)])
 
 
 def _slope(sizes: Sequence[int], excess: Mapping[int, Array], tolerance: float) -> float:
     pairs = [(h, crossing(sizes, np.median(of, axis=0), tolerance)) for h, of in excess.items()]
-    known = [(math.log(h), math.log(points)) for h, points in pairs if sizes[0] < points < math.inf]
-    if len(known) < 2:
+    exact = [(math.log(h), math.log(points)) for h, points in pairs if sizes[0] < points < math.inf]
+    if len(exact) < 2:
         return math.nan
-    x, y = np.array(known).T
+    x, y = np.array(exact).T
     return float(np.polyfit(x, y, 1)[0])
 
 
 def decay(sizes: Sequence[float], values: Array, seed: int = 0) -> Interval:
     """The exponent b of value = c points^b of the mean over seeds, values (seeds, sizes); concentration has -1/2."""
-    rng = np.random.default_rng(seed)
+    return _bootstrap(lambda rows: float(np.polyfit(np.log(sizes), np.log(rows.mean(0)), 1)[0]), values, seed)
 
-    def exponent(rows: Array) -> float:
-        return float(np.polyfit(np.log(sizes), np.log(rows.mean(0)), 1)[0])
 
-    drawn = rng.integers(len(values), size=(RESAMPLES, len(values)))
-    return _interval(exponent(values), [exponent(values[chosen]) for chosen in drawn])
+def _bootstrap(statistic: Callable[[Array], float], rows: Array, seed: int) -> Interval:
+    """The statistic of rows, (seeds, ...), and its interval over resampled rows."""
+    drawn = np.random.default_rng(seed).integers(len(rows), size=(RESAMPLES, len(rows)))
+    return _interval(statistic(rows), [statistic(rows[chosen]) for chosen in drawn])
 
 
 def _interval(value: float, resampled: Sequence[float]) -> Interval:

@@ -8,37 +8,30 @@ from pydantic import Field, field_validator
 
 from archray.settings import Settings
 
-TEACHER_DATA = "gaussian"  # the data set whose labels a teacher makes: its own are random
+Form = Literal["activation", "kernels"]
+Layers = Literal["output", "both"]  # the layers that learn: random features, or the tangent features of both
+Teacher = Literal["sparse", "dense"]
 
-# From unlike to like, so that the first h of them differ; `identity` has too few features to fit every labelling.
+TEACHER_DATA = "gaussian"  # the data set with a teacher's labels: its own are random
+
+# From unlike to like, so that the first h of them differ; `identity` has too few features to fit every labeling.
 CANDIDATES = (
-    "relu",
-    "cos",
-    "tanh",
-    "sin",
-    "gelu",
-    "quadratic",
-    "sigmoid",
-    "erf",
-    "softplus",
-    "elu",
-    "silu",
-    "leaky-relu",
-)
+    "relu", "cos", "tanh", "sin", "gelu", "quadratic", "sigmoid", "erf", "softplus", "elu", "silu", "leaky-relu",
+)  # fmt: skip
 
 
 class SplitSettings(Settings):
-    """A problem of interpolating models, and what is measured of it; see note U6.
+    """A problem of interpolating models, and its measurements; see note U6.
 
     Attributes:
         form: `activation`: one hidden layer with the activation sum_i alpha_i sigma_i; `kernels`: a layer of each
-            activation beside the others, the kernel sum_i alpha_i K_i.
-        activations: what alpha weighs, in this order.
+            activation, the kernel sum_i alpha_i K_i.
+        activations: the candidates that alpha weighs, in this order.
         scales: each activation is a candidate once per scale s, as sigma(s x); all at the first scale come first.
-        layers: which learn: `output`, random features; `both`, the tangent features of the network.
+        layers: the layers that learn: `output`, random features; `both`, the tangent features of the network.
         width: hidden units m.
-        inputs: d, of the Gaussian inputs; images have their own.
-        teacher: who labels Gaussian inputs: an architecture of the first two candidates (`sparse`) or of all (`dense`).
+        inputs: d, of the Gaussian inputs.
+        teacher: labels Gaussian inputs: an architecture of the first two candidates (`sparse`) or of all (`dense`).
         noise: standard deviation of a teacher's label noise, of labels with standard deviation 1.
         train_size: n_T, fewer than the features, so that every model interpolates.
         validation_sizes: n_V, growing.
@@ -48,13 +41,13 @@ class SplitSettings(Settings):
         steps: of each descent on alpha, at most.
     """
 
-    form: Literal["activation", "kernels"] = "activation"
+    form: Form = "activation"
     activations: tuple[str, ...] = CANDIDATES
     scales: tuple[float, ...] = (1.0, 2.0)
-    layers: Literal["output", "both"] = "output"
+    layers: Layers = "output"
     width: int = Field(128, ge=2)
     inputs: int = Field(10, ge=1)
-    teacher: Literal["sparse", "dense"] = "dense"
+    teacher: Teacher = "dense"
     noise: float = Field(0.3, ge=0)
     train_size: int = Field(60, ge=2)
     validation_sizes: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512)

@@ -16,18 +16,15 @@ from torch import Tensor
 from archray.trainables.activations.instances import uniform_on_simplex
 from archray.trainables.validation_split.problem import MultipleKernels, SplitProblem, select_best
 
-# Gradient ascent on the unit sphere with a line search, the baseline of a spectral solution.
-
-
 Evaluate = Callable[[Tensor], tuple[float, Tensor]]  # the objective at a point (h,), and its gradient there
 
 LONGER, SHORTER, ARMIJO = 2.0, 0.25, 1e-4
 SHORTEST = 1e-18  # of a step, relative to the point
-NEAR = 1e-12  # relative rise of a value that its own rounding may hide
+NEAR = 1e-12  # relative rise of a value that rounding may hide
 
 
 class Ascent(NamedTuple):
-    """Where ascent ended."""
+    """The result of ascent on the unit sphere, the baseline of a spectral solution."""
 
     point: Tensor  # (h,), of norm 1
     value: float
@@ -52,7 +49,7 @@ def ascend(evaluate: Evaluate, start: Tensor, steps: int, tolerance: float = 1e-
         proposal = proposal / torch.linalg.vector_norm(proposal)
         new_value, new_gradient = evaluate(proposal)
         taken += 1
-        # Near the top a rise is below what float64 shows of values.
+        # Near the top a rise is below the resolution of float64.
         if new_value >= value + ARMIJO * eta * float(size) ** 2 or abs(new_value - value) <= NEAR * abs(value):
             new_along = new_gradient - (new_gradient @ proposal) * proposal
             moved, turned = proposal - point, along - new_along
@@ -114,8 +111,8 @@ class RankOneAlignment:
             gradient = by_alpha + of_train @ by_weights.flatten()
             return float(alpha @ by_alpha) / points, whiten.T @ gradient / points
 
-        found = ascend(evaluate, start, steps, tolerance)
-        return signed(whiten @ found.point), found
+        ascent = ascend(evaluate, start, steps, tolerance)
+        return signed(whiten @ ascent.point), ascent
 
 
 @dataclass(frozen=True)
@@ -163,8 +160,8 @@ class KernelAlignment:
             value = float((predicted * self.validation_labels).sum()) / points
             return value, whiten.T @ gradient / len(self.train_labels) / points
 
-        found = ascend(evaluate, start, steps, tolerance)
-        return whiten @ found.point, found
+        ascent = ascend(evaluate, start, steps, tolerance)
+        return whiten @ ascent.point, ascent
 
 
 def moment(features: Tensor, labels: Tensor) -> Tensor:
@@ -176,11 +173,6 @@ def feature_metric(features: Tensor) -> Tensor:
     """The mean of X X^T over points, features (h, n, p): G, (h, h)."""
     flat = features.flatten(1)
     return flat @ flat.T / features.shape[1]
-
-
-def single_set(train: Tensor, labels: Tensor, metric: Tensor) -> Tensor:
-    """What the training points alone would select, as `RankOneAlignment` with them as validation points."""
-    return RankOneAlignment(train, labels, train, labels, metric).spectral()
 
 
 def cosine(one: Tensor, other: Tensor) -> float:
@@ -200,11 +192,23 @@ def _whitening(metric: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(factor, torch.eye(len(metric), dtype=metric.dtype), upper=True)
 
 
-# The spectral solution compared with gradient ascent and with descent on the validation loss.
-
-
 ASCENT_STEPS = 2000
-STARTS = 8  # random architectures, of which the best by the points at hand is where descent begins
+STARTS = 8  # random architectures; descent starts at the best of them by the points of the set
+
+
+def _compare(upper: RankOneAlignment | KernelAlignment, begin: Tensor) -> tuple[Tensor, dict[str, float]]:
+    """The spectral solution, and its `difference` from ascent's limit, with seconds and steps."""
+    started = time.perf_counter()
+    spectral = upper.spectral()
+    between = time.perf_counter()
+    limit, ascent = upper.ascent(begin, ASCENT_STEPS)
+    ended = time.perf_counter()
+    return spectral, {
+        "difference": float((spectral - limit).abs().max() / spectral.abs().max()),
+        "spectral_seconds": between - started,
+        "ascent_seconds": ended - between,
+        "ascent_steps": ascent.steps,
+    }
 
 
 def measure_spectral(problem: SplitProblem, sizes: Sequence[int], *, steps: int, seed: int) -> list[dict[str, Any]]:
@@ -221,16 +225,18 @@ def measure_spectral(problem: SplitProblem, sizes: Sequence[int], *, steps: int,
         [torch.full((1, h), 1 / h, dtype=torch.float64), uniform_on_simplex(STARTS - 1, h, generator=rng)]
     )
     begin = torch.randn(h, generator=rng, dtype=torch.float64)
-    kernels = isinstance(problem.lower, MultipleKernels)
+    lower = problem.lower
+    kernels = isinstance(lower, MultipleKernels)
     rows: list[dict[str, Any]] = []
     for size in sizes:
         points = problem.validation.first(size)
-        upper = _upper_problem(problem, size)
-        started = time.perf_counter()
-        spectral = upper.spectral()
-        between = time.perf_counter()
-        limit, ascent = upper.ascent(begin, ASCENT_STEPS)
-        ended = time.perf_counter()
+        upper: RankOneAlignment | KernelAlignment
+        if kernels:
+            upper = KernelAlignment(points.representation, lower.labels, points.labels)
+        else:
+            features, metric = points.representation, feature_metric(lower.train)
+            upper = RankOneAlignment(lower.train, lower.labels, features, points.labels, metric)
+        spectral, comparison = _compare(upper, begin)
         negative = float((-spectral).clamp_min(0).sum() / spectral.abs().sum()) if kernels else 0.0
         usable = spectral.clamp_min(0) if kernels else spectral  # a kernel has no negative weight
         scale = usable.abs().sum()
@@ -239,27 +245,15 @@ def measure_spectral(problem: SplitProblem, sizes: Sequence[int], *, steps: int,
         rows.append(
             {
                 "points": size,
-                "difference": float((spectral - limit).abs().max() / spectral.abs().max()),
-                "spectral_seconds": between - started,
-                "ascent_seconds": ended - between,
-                "ascent_steps": ascent.steps,
+                **comparison,
                 "negative": negative,
                 "spectral": problem.test.loss(usable / scale) if scale > 0 else float("nan"),
                 "descent": problem.test.loss(descent.alpha),
-                "alpha": descent.alpha,
             }
         )
     tested = torch.tensor([problem.test.loss(alpha) for alpha in starts])
-    best = select_best(problem.test, torch.stack([starts[int(tested.argmin())], rows[-1]["alpha"]]), steps)
-    return [{**{k: v for k, v in row.items() if k != "alpha"}, "best": best.loss} for row in rows]
-
-
-def _upper_problem(problem: SplitProblem, size: int) -> RankOneAlignment | KernelAlignment:
-    """Of the first `size` validation points."""
-    lower, points = problem.lower, problem.validation.first(size)
-    if isinstance(lower, MultipleKernels):
-        return KernelAlignment(points.seen, lower.labels, points.labels)
-    return RankOneAlignment(lower.train, lower.labels, points.seen, points.labels, feature_metric(lower.train))
+    best = select_best(problem.test, torch.stack([starts[int(tested.argmin())], descent.alpha]), steps)
+    return [{**row, "best": best.loss} for row in rows]
 
 
 def measure_rank_one(
@@ -283,23 +277,10 @@ def measure_rank_one(
 
     (features, y), (held_out, v), begin = draw(train), draw(sizes[-1]), normal(parameters)
     metric = torch.eye(parameters, dtype=torch.float64)
-    alone = cosine(single_set(features, y, metric), alpha)
-    rows = []
+    alone = cosine(RankOneAlignment(features, y, features, y, metric).spectral(), alpha)
+    rows: list[dict[str, Any]] = []
     for size in sizes:
         upper = RankOneAlignment(features, y, held_out[:, :size].contiguous(), v[:size], metric)
-        started = time.perf_counter()
-        spectral = upper.spectral()
-        between = time.perf_counter()
-        limit, ascent = upper.ascent(begin, ASCENT_STEPS)
-        rows.append(
-            {
-                "points": size,
-                "difference": float((spectral - limit).abs().max() / spectral.abs().max()),
-                "spectral_seconds": between - started,
-                "ascent_seconds": time.perf_counter() - between,
-                "ascent_steps": ascent.steps,
-                "cosine": cosine(spectral, alpha),
-                "cosine_single": alone,
-            }
-        )
+        spectral, comparison = _compare(upper, begin)
+        rows.append({"points": size, **comparison, "cosine": cosine(spectral, alpha), "cosine_single": alone})
     return rows

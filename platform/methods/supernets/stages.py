@@ -171,7 +171,7 @@ def _that_meet(context: Context[Any], cells: pd.DataFrame) -> pd.DataFrame:
         ]
         for row in violations:
             name = str(cells.loc[row, "architecture"])
-            cells.loc[row, "failure"] = f"{name} does not meet {space.told}: it has {describe(space, name)}"
+            cells.loc[row, "failure"] = f"{name} does not meet {space.description}: it has {describe(space, name)}"
         cells.loc[violations, "architecture"] = None
     return with_costs(context, cells)
 

@@ -12,8 +12,7 @@ from torch import nn
 
 from archray.errors import InvalidInput
 from archray.references import load_reference
-from archray.trainables.landscape.gradient_variance import gradient_variance
-from archray.trainables.landscape.loss_plane import LossPlane, filter_normalised, flatness
+from archray.trainables.landscape.loss_plane import LossPlane, filter_normalised, flatness, gradient_variance
 from archray.trainables.nets import build
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import get_space

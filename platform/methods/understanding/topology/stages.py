@@ -35,8 +35,7 @@ from archray.trainables.data import load_images
 from archray.trainables.landscape.linear_cells import bounds_table
 from archray.trainables.landscape.loss_plane import flatness
 from archray.trainables.nets import build, count_parameters
-from archray.trainables.spaces.cell_variants import connection_variants, operation_variants, random_shapes, widest
-from archray.trainables.spaces.genotypes import Genotype, cell_shape
+from archray.trainables.spaces import genotypes
 from archray.trainables.tune.cell_trainable import COLUMNS, CellTrainable, LandscapeWorker, items_of, network_state
 from archray.trainables.tune.standalone_trainable import StandaloneSettings
 
@@ -121,8 +120,8 @@ PLANE_STAGE = WorkStage[TopologyConfig](
 )
 
 
-def _shape(genotype: Genotype) -> dict[str, Any]:
-    normal, reduce = map(cell_shape, genotype)
+def _shape(genotype: genotypes.Genotype) -> dict[str, Any]:
+    normal, reduce = map(genotypes.cell_shape, genotype)
     return {"width": normal.width, "depth": normal.depth, "reduce_width": reduce.width, "reduce_depth": reduce.depth}
 
 
@@ -136,9 +135,9 @@ def _draw_variants(context: Context[TopologyConfig], folder: Folder) -> None:
         seed = named_seed(context.seed("variants"), name)
         kinds = {
             "cell": [architecture],
-            "widest": [widest(space, architecture)] if config.widest else [],
-            "connections": connection_variants(space, architecture, config.connections, seed),
-            "operations": operation_variants(space, architecture, config.operations, seed),
+            "widest": [genotypes.widest(space, architecture)] if config.widest else [],
+            "connections": genotypes.connection_variants(space, architecture, config.connections, seed),
+            "operations": genotypes.operation_variants(space, architecture, config.operations, seed),
         }
         for kind, variants in kinds.items():
             for number, variant in enumerate(variants, start=1):
@@ -154,7 +153,7 @@ def _draw_variants(context: Context[TopologyConfig], folder: Folder) -> None:
                 row = {"cell": name, "kind": kind, "number": number, "space": space.name}
                 row |= _shape(space.genotype(variant)) | {"parameters": count_parameters(network)}
                 rows.append(row | {"architecture": space.encode(variant)})
-        drawn = random_shapes(space, architecture, config.shapes, named_seed(context.seed("shapes"), name))
+        drawn = genotypes.random_shapes(space, architecture, config.shapes, named_seed(context.seed("shapes"), name))
         shapes += [{"cell": name, **_shape(genotype)} for genotype in drawn]
     table = pd.DataFrame(rows)
     # A widest form may be the cell itself, or what was drawn: it is what stands there first.
