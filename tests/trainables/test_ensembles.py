@@ -15,23 +15,20 @@ from scipy.stats import pearsonr, spearmanr
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.ensembles import (
+from archray.trainables.ensembles.measures import (
     agreement,
-    arrange,
     average,
     calibration_error,
     classes_of,
     disagreement,
     ensemble_accuracy,
     ensemble_loss,
-    forward_selection,
     measure_ensemble,
     member_accuracies,
     member_losses,
-    restore,
-    score_ensembles,
     top_agreement,
 )
+from archray.trainables.ensembles.scores import arrange, forward_selection, restore, score_ensembles
 
 AVERAGED: Any = ("probabilities", "logits")
 

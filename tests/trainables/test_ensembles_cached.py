@@ -18,14 +18,8 @@ from archray.files import Folder
 from archray.searchers import NESBSSearch, drive
 from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.ensembles import (
-    CachedEnsembles,
-    disagreement,
-    ensemble_accuracy,
-    ensemble_loss,
-    in_process,
-    member_accuracies,
-)
+from archray.trainables.ensembles.evaluator import CachedEnsembles, in_process
+from archray.trainables.ensembles.measures import disagreement, ensemble_accuracy, ensemble_loss, member_accuracies
 from archray.trainables.spaces import get_space
 from archray.trainables.tune.scorers import SharedPredictions, SupernetScorer, arrays_of
 from archray.trainables.tune.supernet_trainable import SupernetTrainable

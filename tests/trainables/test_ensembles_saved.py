@@ -13,7 +13,9 @@ import torch
 from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.data.dataset import Split
-from archray.trainables.ensembles import Ensemble, Member, average, load_ensemble, member_of, predict, save_ensemble
+from archray.trainables.ensembles.ensemble import Ensemble, Member, load_ensemble, member_of, save_ensemble
+from archray.trainables.ensembles.measures import average
+from archray.trainables.ensembles.prediction import predict
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.tune.standalone_trainable import StandaloneTrainable

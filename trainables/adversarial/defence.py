@@ -16,14 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
+from archray.files import Folder
 from archray.plurals import count
 from archray.seeds import named_seed
-from archray.trainables.adversarial.registry import ATTACKS, Attack, check_toolbox
-from archray.trainables.adversarial.settings import AttackSettings
+from archray.trainables.adversarial.attacks import ATTACKS, Attack, AttackSettings, check_toolbox
+from archray.trainables.data import DataSettings, load_images
 from archray.trainables.data.dataset import Dataset
 from archray.trainables.data.image_form import ImageForm
-from archray.trainables.devices import own_randomness
-from archray.trainables.ensembles.ensemble import Ensemble
+from archray.trainables.devices import choose_device, own_randomness
+from archray.trainables.ensembles.ensemble import Ensemble, load_ensemble
 from archray.trainables.ensembles.measures import average
 from archray.trainables.training import EVALUATION_BATCH
 
@@ -272,3 +273,48 @@ def _noisy(pixels: Tensor, lengths: Tensor, attack: Attack, settings: AttackSett
     else:
         noise = draws * (lengths / draws.flatten(1).norm(dim=1)).view(-1, 1, 1, 1)
     return (pixels + noise).clamp(0.0, 1.0)
+
+
+def chosen_images(images: int, number: int, seed: int) -> npt.NDArray[np.int64]:
+    """`number` of so many images, drawn by `seed`, as ascending places; the same for every attack and member."""
+    draw = np.random.default_rng(named_seed(seed, "attacked images")).permutation(images)[:number]
+    return np.sort(draw).astype(np.int64)
+
+
+class AttackWorker:
+    """Attacks members of one trained ensemble on test images.
+
+    Args:
+        model: the folder of the ensemble's files, a path or a URI. space: of its members; see `load_ensemble`.
+        data: settings of the data, as a dict. images: how many of the test images. settings: `AttackSettings`, as a
+            dict. seed: of the draws.
+        device: `auto` takes a GPU where one is visible.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        space: str,
+        data: dict[str, Any],
+        images: int,
+        settings: dict[str, Any],
+        seed: int,
+        device: str,
+    ) -> None:
+        place = choose_device(device)
+        dataset = load_images(DataSettings(**data))
+        self.form = check_pixels(dataset)
+        self.chosen = chosen_images(len(dataset.test), images, seed)
+        rows = torch.from_numpy(self.chosen)
+        self.images = dataset.test.images[rows].to(place)
+        self.labels = dataset.test.labels[rows].to(place)
+        self.ensemble = load_ensemble(Folder(model).read_bytes, space).to(place)
+        self.settings, self.seed = AttackSettings(**settings), seed
+
+    def __call__(self, item: tuple[str, int]) -> pd.DataFrame:
+        """The table of `attack_member` for (attack, member); `image` is the place in the test split."""
+        name, member = item
+        table = attack_member(
+            self.ensemble, self.form, self.images, self.labels, member, name, self.settings, seed=self.seed
+        )
+        return table.assign(image=self.chosen)

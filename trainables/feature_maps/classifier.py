@@ -16,10 +16,10 @@ from archray.trainables.feature_maps.fourier_features import (
     FourierBases,
     FourierFeatures,
     FourierMap,
+    FourierNetwork,
     Statistics,
     row_scale,
 )
-from archray.trainables.feature_maps.fourier_network import FourierNetwork
 from archray.trainables.feature_maps.hashed_ngrams import BinWeights, Corpus, NGramMap, featurise, weighted
 from archray.trainables.feature_maps.linear import decisions
 from archray.trainables.feature_maps.ridge import LinearModel

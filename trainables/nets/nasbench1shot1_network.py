@@ -14,9 +14,7 @@ from torch import nn
 
 from archray.errors import InvalidInput
 from archray.plurals import count
-from archray.trainables.nets.darts_operations import Form
-from archray.trainables.nets.network_registry import NETWORKS, SpaceNetwork
-from archray.trainables.nets.operations import Normalisation, ReLUConvBN, batch_norm
+from archray.trainables.nets.registry import NETWORKS, Form, Normalisation, ReLUConvBN, SpaceNetwork, batch_norm
 from archray.trainables.spaces.nasbench1shot1 import OUTPUT, NASBench1Shot1
 from archray.trainables.spaces.space import Architecture, Space
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.nets.network_registry import NETWORKS, SpaceNetwork
+from archray.trainables.nets.registry import NETWORKS, SpaceNetwork
 from archray.trainables.spaces.space import Architecture, Space
 from archray.trainables.spaces.vit import VisionTransformers
 
