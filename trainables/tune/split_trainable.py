@@ -1,4 +1,4 @@
-"""One problem of training, validation and test points, measured: a trial of a study of validation sets; note U6."""
+"""A trial of a study of validation sets: one problem of training, validation and test points. Note U6."""
 
 import json
 import math
@@ -11,20 +11,9 @@ from archray.errors import InvalidInput
 from archray.settings import Seed
 from archray.trainables.activations.two_layer import get_activations
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.data.dataset import Dataset
 from archray.trainables.tune.trial import Result, TrialFailed, TrialTrainable, read_whole_number
+from archray.trainables.validation_split import problem as problems
 from archray.trainables.validation_split.measures import measure_split
-from archray.trainables.validation_split.problem import (
-    Form,
-    SplitProblem,
-    check_points,
-    data_problem,
-    feature_dimension,
-    input_scale,
-    points_of,
-    scaled,
-    teacher_problem,
-)
 from archray.trainables.validation_split.settings import TEACHER_DATA, SplitSettings
 from archray.trainables.validation_split.spectral import measure_rank_one, measure_spectral
 
@@ -46,31 +35,22 @@ class SplitTrialSettings(SplitSettings):
 class SplitTrainable(TrialTrainable):
     """Measures one problem, in one step.
 
-    Config: see `TrialTrainable`; `parameters`: h, the first so many candidates; `spectral` (optional): whether the
-    spectral solutions are measured instead of validation against test.
+    Config: see `TrialTrainable`; `parameters`: h, the number of candidates; `spectral` (optional): whether to measure
+    the spectral solutions instead of validation against test.
 
     Every result holds, as JSON, `rows`, a row per size of the validation set (`measure_split`, or `measure_rank_one`
-    and `measure_spectral` with the `design` of each), and `whole`, what else `measure_split` says; `score`, the excess
-    test loss at the largest size, or the largest difference of a spectral solution; `failure` and `done`.
+    and `measure_spectral` with the `design` of each), and `whole`, the other values of `measure_split`; `score`, the
+    excess test loss at the largest size, or the largest difference of a spectral solution; `failure` and `done`.
     """
 
     settings_type = SplitTrialSettings
     failures = (TrialFailed, InvalidInput)
     _settings: SplitTrialSettings
 
-    def _state(self) -> dict[str, Any]:
-        return {}
-
-    def _load(self, state: dict[str, Any]) -> None:
-        pass
-
     def _read(self, config: dict[str, Any]) -> None:
         self._parameters = read_whole_number(config, "parameters", 2, least=2)
         self._spectral = bool(config.get("spectral", False))
         check_problem(self._settings, self._parameters)
-
-    def _build(self) -> None:
-        pass
 
     def _step(self) -> Result:
         settings, seed = self._settings, self._seed
@@ -95,11 +75,11 @@ class SplitTrainable(TrialTrainable):
             seed=seed,
         )
         rows = [{"design": "gaussian", **row} for row in gaussian]
-        forms: tuple[Form, ...] = ("activation", "kernels")
+        forms: tuple[problems.Form, ...] = ("activation", "kernels")
         for form in forms:
             problem = split_problem(settings, self._parameters, form, seed)
-            measured = measure_spectral(problem, sizes, steps=settings.steps, seed=seed)
-            rows += [{"design": form, **row} for row in measured]
+            spectral = measure_spectral(problem, sizes, steps=settings.steps, seed=seed)
+            rows += [{"design": form, **row} for row in spectral]
         return rows
 
     def _results(self, rows: list[dict[str, Any]], whole: dict[str, float], score: float) -> Result:
@@ -108,54 +88,31 @@ class SplitTrainable(TrialTrainable):
     def _failed(self, reason: str) -> Result:
         return {"rows": "[]", "whole": "{}", "score": math.nan, "failure": reason, "done": True}
 
-    def _release(self) -> None:
-        pass
 
-
-def split_problem(settings: SplitTrialSettings, parameters: int, form: Form, seed: int) -> SplitProblem:
+def split_problem(
+    settings: SplitTrialSettings, parameters: int, form: problems.Form, seed: int
+) -> problems.SplitProblem:
     """The problem of a seed, with the first `parameters` candidates."""
-    chosen = settings.candidates[:parameters]
-    names, scales = zip(*chosen, strict=True)
-    activations = [scaled(one, scale) for one, scale in zip(get_activations(names), scales, strict=True)]
+    names, scales = zip(*settings.candidates[:parameters], strict=True)
+    activations = [problems.scaled(*pair) for pair in zip(get_activations(names), scales, strict=True)]
+    shape: Any = {"width": settings.width, "layers": settings.layers, "form": form, "sizes": settings.sizes}
+    shape |= {"ridge": settings.ridge, "seed": seed}
     if settings.data.name == TEACHER_DATA:
-        return teacher_problem(
-            activations,
-            inputs=settings.inputs,
-            width=settings.width,
-            layers=settings.layers,
-            form=form,
-            sizes=settings.sizes,
-            teacher=settings.teacher,
-            noise=settings.noise,
-            ridge=settings.ridge,
-            seed=seed,
+        return problems.teacher_problem(
+            activations, inputs=settings.inputs, teacher=settings.teacher, noise=settings.noise, **shape
         )
     data = load_images(settings.data)
-    images, labels = _pool(data)
-    mean, scale = input_scale(images)
-    pool = points_of(images, labels, data.num_classes, mean, scale)
-    test = points_of(data.test.images, data.test.labels, data.num_classes, mean, scale)
-    return data_problem(
-        activations,
-        pool,
-        test,
-        width=settings.width,
-        layers=settings.layers,
-        form=form,
-        sizes=settings.sizes,
-        ridge=settings.ridge,
-        seed=seed,
-    )
-
-
-def _pool(data: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
-    """The data set's training and validation points together: the study splits them anew for every seed."""
-    parts = (data.train, data.validation)
-    return torch.cat([part.images for part in parts]), torch.cat([part.labels for part in parts])
+    # The study splits the training and validation points together, anew for every seed.
+    images = torch.cat([data.train.images, data.validation.images])
+    labels = torch.cat([data.train.labels, data.validation.labels])
+    mean, scale = problems.input_scale(images)
+    pool = problems.points_of(images, labels, data.num_classes, mean, scale)
+    test = problems.points_of(data.test.images, data.test.labels, data.num_classes, mean, scale)
+    return problems.data_problem(activations, pool, test, **shape)
 
 
 def check_problem(settings: SplitTrialSettings, parameters: int) -> None:
-    """Whether the candidates are there, models interpolate, and the data hold the points. Raises: InvalidInput."""
+    """Raises: InvalidInput for too few candidates or data points, or models that do not interpolate."""
     get_activations(settings.activations)
     count = len(settings.candidates)
     if parameters > count:
@@ -167,8 +124,8 @@ def check_problem(settings: SplitTrialSettings, parameters: int) -> None:
     if settings.data.name != TEACHER_DATA:
         data = load_images(settings.data)
         inputs = data.train.images[0].numel()
-        check_points(len(data.train) + len(data.validation), len(data.test), settings.sizes)
-    features = feature_dimension(settings.width, inputs, settings.layers)
+        problems.check_points(len(data.train) + len(data.validation), len(data.test), settings.sizes)
+    features = problems.feature_dimension(settings.width, inputs, settings.layers)
     if settings.train_size >= features:
         raise InvalidInput(
             f"the study is of overparameterised models: expected fewer training points than features, got "
