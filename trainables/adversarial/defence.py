@@ -129,14 +129,15 @@ def classifier_of(network: nn.Module, shape: tuple[int, ...], classes: int) -> A
         ) -> npt.NDArray[Any]:
             network.eval()
             with torch.no_grad():
-                parts = [network(part.to(self.device)) for part in torch.from_numpy(_plain(x)).split(batch_size)]
+                images = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+                parts = [network(part.to(self.device)) for part in images.split(batch_size)]
             return torch.cat(parts).cpu().numpy()
 
         def class_gradient(self, x: Floats, label: Any = None, training_mode: bool = False, **more: Any) -> Any:
             if not isinstance(label, np.ndarray):
                 return super().class_gradient(x, label=label, training_mode=training_mode, **more)
             network.eval()
-            images = torch.from_numpy(_plain(x)).to(self.device).requires_grad_()
+            images = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32)).to(self.device).requires_grad_()
             chosen = network(images).gather(1, torch.from_numpy(label).long().to(self.device)[:, None])
             (gradient,) = torch.autograd.grad(chosen.sum(), images)
             return gradient.cpu().numpy()[:, None]
@@ -150,10 +151,6 @@ def classifier_of(network: nn.Module, shape: tuple[int, ...], classes: int) -> A
         clip_values=(0.0, 1.0),
         device_type="gpu" if on_gpu else "cpu",
     )
-
-
-def _plain(x: npt.NDArray[Any]) -> Floats:
-    return np.ascontiguousarray(x, dtype=np.float32)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Measures of one ensemble, and how well estimates of several agree with the truth. Shu 2022, ch. 5; note E8.
+"""Measures of one ensemble, and the agreement of estimates with true scores. Shu 2022, ch. 5; note E8.
 
 Loss, accuracy, PPD, calibration (sections 5.3.4 and 5.5.1); rank correlation, Agreement-30% (Table 5.6). Everywhere
 `probabilities` are the members' class probabilities, (members, images, classes), and `labels` (images,): arrays, or
@@ -117,15 +117,15 @@ def measure_ensemble(
         "calibration_error": calibration_error(averaged, labels),
         "member_losses": member_losses(p, labels).tolist(),
         "member_accuracies": alone.tolist(),
-        "member_calibration_errors": [calibration_error(each, labels) for each in p],
+        "member_calibration_errors": [calibration_error(member, labels) for member in p],
     }
 
 
 def top_agreement(estimated: npt.ArrayLike, true: npt.ArrayLike, share: float = SHARE) -> float:
     """Agreement-k: the fraction of the truly best `share` that are among the best `share` by the estimate too.
 
-    Both are scores, (ensembles,), the largest is best (losses with their sign turned); the first one wins a draw. Of
-    random estimates `share` is to be expected. Raises: InvalidInput.
+    Both are scores, (ensembles,), the largest is best (losses with their sign changed); the first one wins a draw.
+    Random estimates have `share` on average. Raises: InvalidInput.
     """
     if not 0 < share <= 1:
         raise InvalidInput(f"expected share in (0, 1], got {share}")
@@ -166,13 +166,13 @@ def check_averaged(how: str) -> str:
 
 def check_labels(labels: npt.ArrayLike, images: int, classes: int) -> Integers:
     """The labels of so many images. Raises: InvalidInput."""
-    found = np.asarray(labels)
-    if found.shape != (images,) or found.dtype.kind not in "ui" or found.min() < 0 or found.max() >= classes:
+    y = np.asarray(labels)
+    if y.shape != (images,) or y.dtype.kind not in "ui" or y.min() < 0 or y.max() >= classes:
         raise InvalidInput(
             f"expected {count(images, 'label')}, integers 0..{classes - 1} as the probabilities have them, "
-            f"got {found.dtype} of shape {found.shape}"
+            f"got {y.dtype} of shape {y.shape}"
         )
-    return found.astype(np.int64)
+    return y.astype(np.int64)
 
 
 def _checked(probabilities: npt.ArrayLike) -> Floats:

@@ -112,12 +112,12 @@ NOT_TESTED = Tested(math.nan, math.nan, math.nan, 0)
 class Problem(ABC):
     """Data, and how they are solved; one object serves many solves. A solve of a single map is its standalone solve."""
 
-    sizes: tuple[int, int]  # training and validation points
-    test_count: int  # test points
-    classes: int
-
-    def __init__(self, settings: SolveSettings, loss: Loss, device: str | torch.device) -> None:
+    def __init__(
+        self, data: Dataset | TextDataset, settings: SolveSettings, loss: Loss, device: str | torch.device
+    ) -> None:
         self.settings, self.loss, self.device = settings, loss, torch.device(device)
+        self.sizes = (len(data.train), len(data.validation))
+        self.test_count, self.classes = len(data.test), data.num_classes
 
     def solve(self, maps: Sequence[FeatureMap], dimension: int, seed: int) -> Solved:
         """Assigns, featurises, solves and scores maps that `check` has passed.
@@ -125,7 +125,7 @@ class Problem(ABC):
         seed: of bases, offset or hash, and assignments. Raises: SolveFailed for numbers that are not finite.
         """
         solution = self.fit(maps, assign(self.sizes[0], len(maps), seed, "train"), dimension, seed)
-        begin = time.perf_counter()
+        start = time.perf_counter()
         tally = Tally(len(maps), self.loss, self.device)
         if len(maps) == 1 or score_all(self.settings.validation, self.sizes[1], len(maps)):
             solution.score_all(tally)
@@ -135,7 +135,7 @@ class Problem(ABC):
             *tally.means(),
             seconds_featurise=solution.seconds_featurise,
             seconds_solve=solution.seconds_solve,
-            seconds_score=time.perf_counter() - begin,
+            seconds_score=time.perf_counter() - start,
             solution=solution,
             classifier=solution.classifier() if len(maps) == 1 else None,
         )
@@ -189,16 +189,14 @@ class FourierProblem(Problem):
     """Fourier features of a data set's images, on the images' device."""
 
     def __init__(self, data: Dataset, settings: SolveSettings) -> None:
-        super().__init__(settings, settings.loss_for("images"), data.train.images.device)
+        super().__init__(data, settings, settings.loss_for("images"), data.train.images.device)
         self.data = data
-        self.sizes = (len(data.train), len(data.validation))
-        self.test_count, self.classes = len(data.test), data.num_classes
         self.inputs = data.train.images.flatten(1)  # (n, p)
         self.statistics = fourier.Statistics.of(self.inputs)
 
     def check(self, maps: Sequence[FeatureMap], dimension: int) -> None:
         points, inputs = self.inputs.shape
-        fourier.check_fourier_memory(self.settings, points, inputs, self.data.num_classes, dimension)
+        fourier.check_fourier_memory(self.settings, points, inputs, self.classes, dimension)
 
     def fit(self, maps: Sequence[FeatureMap], assignment: Assignment, dimension: int, seed: int) -> "FourierSolution":
         settings = self.settings
@@ -206,13 +204,13 @@ class FourierProblem(Problem):
         features = fourier.FourierFeatures(self.inputs, maps, assignment, bases, self.statistics)
         labels = self.data.train.labels[features.order]
         memory = settings.memory_gib - fourier.fourier_memory(bases.inputs, dimension, settings.bases)
-        begin = time.perf_counter()
+        start = time.perf_counter()
         model = self._model(features, labels, memory, seed)
-        seconds = time.perf_counter() - begin  # of featurising, too
+        seconds = time.perf_counter() - start  # of featurising, too
         return FourierSolution(features.seconds, seconds - features.seconds, model, self, maps, bases)
 
     def _model(self, features: fourier.FourierFeatures, labels: Tensor, memory_gib: float, seed: int) -> LinearModel:
-        lam, classes = self.settings.lam, self.data.num_classes
+        lam, classes = self.settings.lam, self.classes
         if self.loss == "ridge":
             targets = linear.signs(labels, classes)
             return solve_ridge(features, targets, lam, gram=self.settings.gram, memory_gib=memory_gib).model
@@ -260,31 +258,29 @@ class NGramProblem(Problem):
     """Bags of n-grams of a data set's texts, on the CPU."""
 
     def __init__(self, data: TextDataset, settings: SolveSettings) -> None:
-        super().__init__(settings, settings.loss_for("text"), "cpu")
+        super().__init__(data, settings, settings.loss_for("text"), "cpu")
         self.data = data
-        self.sizes = (len(data.train), len(data.validation))
-        self.test_count, self.classes = len(data.test.texts), data.num_classes
         self.labels = np.asarray(data.train.labels)
 
     def check(self, maps: Sequence[FeatureMap], dimension: int) -> None:
-        ngrams.check_maps(maps, self.data.num_classes)
-        ngrams.check_ngram_memory(self.settings, self.sizes[0], self.data.num_classes, dimension)
+        ngrams.check_maps(maps, self.classes)
+        ngrams.check_ngram_memory(self.settings, self.sizes[0], self.classes, dimension)
 
     def fit(self, maps: Sequence[FeatureMap], assignment: Assignment, dimension: int, seed: int) -> "NGramSolution":
         seeds = hash_seeds(len(maps), seed, self.settings.bases)
-        begin = time.perf_counter()
+        start = time.perf_counter()
         corpus = ngrams.corpus_of(self.data.train.texts)
         counts = ngrams.featurise(corpus, np.arange(len(corpus)), maps, assignment, dimension, seeds)
-        bin_weights = ngrams.BinWeights.fit(counts, self.labels, self.data.num_classes)
+        bin_weights = ngrams.BinWeights.fit(counts, self.labels, self.classes)
         features = ngrams.weighted(counts, maps, assignment, bin_weights)
-        seconds = time.perf_counter() - begin
-        begin = time.perf_counter()
+        seconds = time.perf_counter() - start
+        start = time.perf_counter()
         model = self._model(features, seed)
-        seconds_solve = time.perf_counter() - begin
+        seconds_solve = time.perf_counter() - start
         return NGramSolution(seconds, seconds_solve, model, self.data, maps, seeds, bin_weights)
 
     def _model(self, features: csr_matrix, seed: int) -> LinearModel:
-        lam, classes = self.settings.lam, self.data.num_classes
+        lam, classes = self.settings.lam, self.classes
         if self.loss == "ridge":
             return linear.fit_sparse_ridge(features, self.labels, classes, lam, self.settings.memory_gib)
         if self.loss == "svm":

@@ -19,7 +19,7 @@ from archray.registry import import_modules
 from archray.trainables.data.dataset import Dataset
 from archray.trainables.devices import own_randomness
 from archray.trainables.nets.network_settings import Initialisation, NetworkSettings
-from archray.trainables.nets.registry import NETWORKS, Normalisation, SpaceNetwork
+from archray.trainables.nets.registry import NETWORKS, SpaceNetwork
 from archray.trainables.spaces import Architecture, Space, TableSpace, get_space
 
 CHECKED = 5  # architectures of a user's space that are tried before a run starts
@@ -61,12 +61,12 @@ def build(
     space.check(choices)
     if isinstance(space, TableSpace) and space.base is not None:  # whose architectures those of the table are
         space = space.base
-    own = getattr(space, "build", None)
-    builder = own or NETWORKS.get(space.name)
+    user_build = getattr(space, "build", None)
+    builder = user_build or NETWORKS.get(space.name)
     options = network_options(space, builder, network, for_scoring=for_scoring)
     options |= {"in_channels": in_channels, "num_classes": num_classes}
     with nullcontext() if seed is None else own_randomness(seed):  # weights are drawn on the CPU
-        if own is None:
+        if user_build is None:
             module = builder(space, choices, **options)
         else:  # a failed result: a retry cannot cure it
             name = f"{type(space).__name__}.build"
@@ -83,7 +83,7 @@ def build(
 def check_build(space: Space, network: NetworkSettings, dataset: Dataset, seed: int) -> None:
     """Builds networks of a user's space until the forward pass of one succeeds on two black images.
 
-    Some architectures of a space may be invalid: those fail in their trials.
+    Some architectures of a space may be invalid; they fail in their trials.
 
     Args:
         seed: of the architectures, which are sampled, and of their weights.
@@ -127,13 +127,11 @@ def network_options(
 ) -> dict[str, Any]:
     """The settings that a builder of the space's networks takes by name: width, depth, form.
 
-    Raises: InvalidInput if the settings name a stem or an auxiliary tower, and it takes none.
+    Raises: InvalidInput for a stem or an auxiliary tower that it does not take.
     """
-    normalisation: Normalisation
-    if network.normalisation == "auto":
+    normalisation = network.normalisation
+    if normalisation == "auto":
         normalisation = "scoring" if for_scoring else "training"
-    else:
-        normalisation = network.normalisation
     options = {
         "channels": network.channels,
         "cells": network.cells,
@@ -181,10 +179,8 @@ def initialise(network: nn.Module, init: Initialisation) -> None:
             layer.weight.normal_(0.0, math.sqrt(1.0 / fan_in))
         elif init == "xavier":
             nn.init.xavier_normal_(layer.weight)
-        elif init == "he":
+        else:  # he
             nn.init.kaiming_normal_(layer.weight, mode="fan_in", nonlinearity="relu")
-        else:
-            raise ValueError(f"there is no initialisation {init!r}")
         if layer.bias is not None:
             layer.bias.zero_()
 

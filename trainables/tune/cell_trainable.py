@@ -58,14 +58,8 @@ def trained_cell(uri: str) -> nn.Module:
     Raises: InvalidInput if the weights are of another network.
     """
     state = read_weights(uri)
-    network = build(
-        cell_space(state["architecture"]),
-        state["architecture"],
-        network=NetworkSettings(**state["settings"]),
-        in_channels=state["in_channels"],
-        num_classes=state["num_classes"],
-        seed=0,
-    )
+    space, shape = cell_space(state["architecture"]), {name: state[name] for name in ("in_channels", "num_classes")}
+    network = build(space, state["architecture"], network=NetworkSettings(**state["settings"]), seed=0, **shape)
     load_fitting(network, state["network"], f"the weights of {state['architecture']} in {uri}")
     return network.eval()
 

@@ -85,17 +85,11 @@ def build_trainer(
     Raises: InvalidArchitecture.
     """
     dataset = load_images(settings.data, device=device)
-    network = build(
-        settings.space,
-        architecture,
-        network=settings.network,
-        in_channels=dataset.in_channels,
-        num_classes=dataset.num_classes,
-        seed=seed,
-    )
-    parameters, size = count_parameters(network), dataset.image_size
-    multiply_adds = count_multiply_adds(network, (dataset.in_channels, size, size))
-    return Trainer(network, dataset, settings.training, seed=seed, team=team), parameters, multiply_adds
+    shape: dict[str, Any] = {"in_channels": dataset.in_channels, "num_classes": dataset.num_classes}
+    network = build(settings.space, architecture, network=settings.network, seed=seed, **shape)
+    multiply_adds = count_multiply_adds(network, (dataset.in_channels, dataset.image_size, dataset.image_size))
+    trainer = Trainer(network, dataset, settings.training, seed=seed, team=team)
+    return trainer, count_parameters(network), multiply_adds
 
 
 def train_epoch(trainer: Trainer, evaluate_test: str) -> tuple[Metrics, Metrics, Metrics]:
@@ -116,21 +110,16 @@ def train_epoch(trainer: Trainer, evaluate_test: str) -> tuple[Metrics, Metrics,
 def load_trained(folder: str | Path, space: str | Space | None = None) -> nn.Module:
     """The network in a `StandaloneTrainable`'s checkpoint, on the CPU, in evaluation mode.
 
-    space: instead of the trial's own, for a reference whose file has moved.
-    Raises: InvalidInput for the checkpoint of a trial that failed: it holds no network.
+    space: instead of the trial's, for a reference whose file has moved.
+    Raises: InvalidInput for the checkpoint of a trial that failed.
     """
     state = read_state(folder)
     if state["trainer"] is None:
         raise InvalidInput(f"the checkpoint {folder} holds no network, its trial failed: {state['result']['failure']}")
     settings = read_settings(StandaloneSettings, state["settings"])
-    network = build(
-        settings.space if space is None else space,
-        state["architecture"],
-        network=settings.network,
-        in_channels=state["in_channels"],
-        num_classes=state["num_classes"],
-        seed=state["seed"],
-    )
+    shape = {name: state[name] for name in ("in_channels", "num_classes")}
+    space = settings.space if space is None else space
+    network = build(space, state["architecture"], network=settings.network, seed=state["seed"], **shape)
     network.load_state_dict(state["trainer"]["network"])
     dropped = state.get(DROP_PATH)
     return network.eval() if dropped is None else DroppedPaths(network, **dropped)

@@ -95,9 +95,8 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
     def _build(self) -> None:
         settings = self._settings
         dataset = load_images(settings.data, device=self._device)
-        supernet = settings.build(
-            settings.space, in_channels=dataset.in_channels, num_classes=dataset.num_classes, seed=self._seed
-        )
+        shape = {"in_channels": dataset.in_channels, "num_classes": dataset.num_classes}
+        supernet = settings.build(settings.space, seed=self._seed, **shape)
         self._parameters = count_parameters(supernet)
         mixing: Mixing
         if self._round is not None:
@@ -271,9 +270,8 @@ class PosteriorTrainable(EpochTrainable[PosteriorTrainer]):
     def _build(self) -> None:
         settings, options = self._settings, self._settings.supernet
         dataset = load_images(settings.data, device=self._device)
-        supernet = options.build(
-            settings.space, in_channels=dataset.in_channels, num_classes=dataset.num_classes, seed=self._seed
-        )
+        shape = {"in_channels": dataset.in_channels, "num_classes": dataset.num_classes}
+        supernet = options.build(settings.space, seed=self._seed, **shape)
         load_weights(supernet, read_weights(settings.weights), f"the weights in {settings.weights}")
         scale = settings.posterior.scale
         self._scale = float(len(dataset.validation) if scale == "data" else scale)
