@@ -34,9 +34,11 @@ def average(probabilities: npt.ArrayLike, how: Averaged = "probabilities") -> Fl
     """
     p = _checked(probabilities)
     if check_averaged(how) == "probabilities":
-        return _normalised(p.mean(axis=0))
-    z = np.log(np.maximum(p, FLOOR)).mean(axis=0)  # logits up to a constant for each image
-    return _normalised(np.exp(z - z.max(axis=1, keepdims=True)))
+        mean: Floats = p.mean(axis=0)
+    else:
+        z = np.log(np.maximum(p, FLOOR)).mean(axis=0)  # logits up to a constant for each image
+        mean = np.exp(z - z.max(axis=1, keepdims=True))
+    return mean / mean.sum(axis=1, keepdims=True)
 
 
 def ensemble_loss(probabilities: npt.ArrayLike, labels: npt.ArrayLike, how: Averaged = "probabilities") -> float:
@@ -63,19 +65,14 @@ def member_accuracies(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> Fl
     return (p.argmax(axis=2) == check_labels(labels, *p.shape[1:])).mean(axis=1)
 
 
-def classes_of(probabilities: npt.ArrayLike) -> Integers:
-    """The class that each member predicts, (members, images); the first one wins a draw. Raises: InvalidInput."""
-    return _checked(probabilities).argmax(axis=2)
-
-
 def disagreement(classes: npt.ArrayLike) -> float:
     """PPD: the fraction of images on which two members' classes differ, mean over pairs; NaN of a single member.
 
-    classes: (members, images), `classes_of`. Fort et al. 2019; note E8.
+    classes: (members, images) the predicted ones. Fort et al. 2019; note E8.
     """
     rows = np.asarray(classes)
     if rows.ndim != 2 or 0 in rows.shape:
-        raise InvalidInput(f"expected classes of shape (members, images), got {rows.shape}; see classes_of")
+        raise InvalidInput(f"expected classes of shape (members, images), got {rows.shape}")
     pairs = [int(np.count_nonzero(a != b)) for a, b in itertools.combinations(rows, 2)]
     return sum(pairs) / len(pairs) / rows.shape[1] if pairs else math.nan
 
@@ -189,10 +186,6 @@ def _losses(p: Floats, labels: Integers) -> Floats:
     """(members, images, classes), (images,) -> (members,)."""
     of_label = p[:, np.arange(len(labels)), labels]  # (members, images)
     return -np.log(np.maximum(of_label, FLOOR)).mean(axis=1)
-
-
-def _normalised(p: Floats) -> Floats:
-    return p / p.sum(axis=1, keepdims=True)
 
 
 def _pairs(estimated: npt.ArrayLike, true: npt.ArrayLike) -> tuple[Floats, Floats]:

@@ -61,14 +61,13 @@ def live_edges(edges: Sequence[tuple[int, int]], architecture: Architecture) -> 
 
 
 class Cell(nn.Module):
-    """One cell of an architecture, (n, C, H, W) -> (n, C, H, W).
+    """One cell of an architecture, (n, C, H, W) -> (n, C, H, W); zeros without a live edge.
 
-    Only live edges are made: a dead one has no influence on the output and no gradient, so neither training nor any
-    metric that reads gradients or outputs sees it, and its parameters are not counted. (The benchmark makes and counts
-    them; and there a convolution of an empty node, followed by an affine normalisation, is a learnt constant. Here it
-    is left out.) `naswot` does see them there: it counts the states of all ReLUs, those before dead convolutions too,
-    so its values here are those of the canonical cell, which has `none` on its dead edges (note P5). A cell without a
-    live edge gives zeros.
+    Only live edges are built: a dead edge influences neither the output nor a gradient, so neither training nor a
+    metric of gradients or outputs depends on it, and its parameters are not counted. The benchmark builds and counts
+    dead edges; there a convolution of an empty node, with affine normalisation, is a learnt constant. `naswot` counts
+    the ReLUs of dead convolutions there; here its values are those of the canonical cell, with `none` on dead edges
+    (note P5).
     """
 
     def __init__(self, architecture: Architecture, channels: int, normalisation: Normalisation) -> None:

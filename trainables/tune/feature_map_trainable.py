@@ -17,7 +17,7 @@ from archray.trainables.feature_maps.solve_settings import Score, SolveSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.feature_map import FeatureMapSpace
 from archray.trainables.tune.settings import TrialSettings
-from archray.trainables.tune.trial import TrialFailed, TrialTrainable, candidates_of, read_whole_number
+from archray.trainables.tune.trial import Result, TrialFailed, TrialTrainable, candidates_of, read_whole_number
 
 SECONDS = ("seconds", "seconds_featurise", "seconds_solve", "seconds_score")
 ACCURACIES_AND_LOSSES = ("validation_accuracy", "validation_loss", "test_accuracy", "test_loss")
@@ -121,7 +121,7 @@ class FeatureMapTrainable(TrialTrainable):
             self._problem_key = key
         self._problem.check(self._maps, self._dimensions[-1])
 
-    def _step(self) -> dict[str, Any]:
+    def _step(self) -> Result:
         assert self._problem is not None  # else the trial had failed
         self._classifier = None
         solved = self._problem.solve(self._maps, self._dimensions[self._steps], self._seed)
@@ -148,17 +148,10 @@ class FeatureMapTrainable(TrialTrainable):
             "loss_bound": loss_bound(self._problem.loss, self._problem.classes),
             "weight_norm": solved.solution.weight_norm,
         }
-        return self._results(scores, solved.points, seconds | values, self._names[leader])
+        return self._results(scores, solved.points, {**seconds, **values, "leader": self._names[leader]})
 
-    def _results(
-        self,
-        scores: list[float],
-        points: list[int],
-        values: dict[str, float],
-        leader: str | None,
-        failure: str | None = None,
-    ) -> dict[str, Any]:
-        """values: of SECONDS, of ACCURACIES_AND_LOSSES and of LEADER, in this order."""
+    def _results(self, scores: list[float], points: list[int], values: Result, failure: str | None = None) -> Result:
+        """values: of SECONDS, of ACCURACIES_AND_LOSSES and of LEADER, in this order, and `leader`."""
         dimension = self._dimensions[self._steps]
         finite = [score for score in scores if not math.isnan(score)]
         self._steps += 1
@@ -172,15 +165,14 @@ class FeatureMapTrainable(TrialTrainable):
             "candidates_left": len(self._maps),
             "solver_calls": self._steps,
             **values,
-            "leader": leader,
             "failure": failure,
             "done": failure is not None or self._steps == len(self._dimensions),
         }
 
-    def _failed(self, reason: str) -> dict[str, Any]:
+    def _failed(self, reason: str) -> Result:
         count = len(self._maps)
-        values = dict.fromkeys((*SECONDS, *ACCURACIES_AND_LOSSES, *LEADER), math.nan)
-        return self._results([math.nan] * count, [0] * count, values, leader=None, failure=reason)
+        values: Result = dict.fromkeys((*SECONDS, *ACCURACIES_AND_LOSSES, *LEADER), math.nan) | {"leader": None}
+        return self._results([math.nan] * count, [0] * count, values, failure=reason)
 
     def _set_threads(self, threads: int) -> None:
         """Sets the threads of torch and of the BLAS of SciPy and NumPy."""
