@@ -34,8 +34,8 @@ from archray.platform.methods.ensembles.attack import AttackQuestion, check_atta
 from archray.platform.methods.ensembles.tables import round_of
 from archray.platform.run.layout import MODEL
 from archray.platform.run.manifest import digest
-from archray.trainables.adversarial import ATTACKS
-from archray.trainables.adversarial.worker import AttackWorker
+from archray.trainables.adversarial.attacks import ATTACKS
+from archray.trainables.adversarial.defence import AttackWorker
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "deep ensemble": ("deep-ensemble", {}),

@@ -19,7 +19,7 @@ from torch import nn
 
 from archray.platform.models.formats import onnx_prediction
 from archray.platform.models.network_source import network_file
-from archray.trainables.ensembles import Ensemble
+from archray.trainables.ensembles.ensemble import Ensemble
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.nets.exported_program import exported_program, onnx_graph
 from archray.trainables.spaces import get_space

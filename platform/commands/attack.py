@@ -9,7 +9,7 @@ import archray
 from archray.errors import InvalidInput
 from archray.platform.quantities import Spread, quantity_of
 from archray.platform.run.trust import TRUST_HELP
-from archray.trainables.adversarial.registry import ATTACKS
+from archray.trainables.adversarial.attacks import ATTACKS
 
 SHOWN = (
     "benign_member_accuracy",

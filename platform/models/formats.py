@@ -19,7 +19,7 @@ from archray.registry import Registry
 from archray.trainables.checkpoint import STATE_FILE, load_trained_weights
 from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
 from archray.trainables.feature_maps.classifier import Classifier
-from archray.trainables.feature_maps.fourier_network import FourierNetwork
+from archray.trainables.feature_maps.fourier_features import FourierNetwork
 from archray.trainables.nets.exported_program import IMAGES, check_onnx, exported_program, onnx_graph
 
 SOURCE = "network.py"

@@ -18,10 +18,10 @@ from torch import nn
 
 from archray.errors import InvalidInput
 from archray.trainables.ensembles.ensemble import Ensemble
-from archray.trainables.feature_maps.fourier_network import FourierNetwork
+from archray.trainables.feature_maps.fourier_features import FourierNetwork
 from archray.trainables.nets import NETWORKS, NetworkSettings
 from archray.trainables.nets.build_network import network_options
-from archray.trainables.nets.network_registry import SpaceNetwork
+from archray.trainables.nets.registry import SpaceNetwork
 from archray.trainables.spaces import Space, TableSpace, get_space
 
 WIDTH = 120  # of a line

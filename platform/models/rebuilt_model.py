@@ -16,7 +16,7 @@ from archray.trainables.checkpoint import load_fitting, load_trained_weights
 from archray.trainables.ensembles.ensemble import DESCRIPTION, load_ensemble
 from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
 from archray.trainables.feature_maps.classifier import Classifier, load_classifier
-from archray.trainables.feature_maps.fourier_network import FourierNetwork
+from archray.trainables.feature_maps.fourier_features import FourierNetwork
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces.feature_map import Fourier
 

@@ -15,7 +15,7 @@ from archray import plots
 from archray.errors import ArchrayError, InvalidInput, MissingExtra, RunFolderError, UnknownName
 from archray.platform.run.layout import FOUND
 from archray.platform.run.run import Run
-from archray.trainables.adversarial import registry
+from archray.trainables.adversarial import attacks
 from archray.trainables.data import load_images
 
 WEAK = {"epsilon": 0.1, "images": 20}
@@ -86,7 +86,7 @@ def test_weights_of_other_networks_are_refused_before_anything_starts(ensemble: 
 
 
 def test_without_the_extra_it_says_what_to_install(ensemble: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "find_spec", lambda name: None)
+    monkeypatch.setattr(attacks, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'archray\[adversarial\]'"):
         archray.attack(ensemble)
 

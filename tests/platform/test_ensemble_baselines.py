@@ -17,8 +17,10 @@ from archray.platform.methods.ensembles.pool import EnsembleParents
 from archray.trainables.checkpoint import read_state, write_weights
 from archray.trainables.data import load_images
 from archray.trainables.data.settings import DataSettings
-from archray.trainables.ensembles import average, forward_selection, load_ensemble, measure_ensemble
+from archray.trainables.ensembles.ensemble import load_ensemble
+from archray.trainables.ensembles.measures import average, measure_ensemble
 from archray.trainables.ensembles.prediction import DroppedPaths
+from archray.trainables.ensembles.scores import forward_selection
 from archray.trainables.spaces import get_space
 from archray.trainables.tune.standalone_trainable import MemberTrainable, load_trained, read_predictions
 

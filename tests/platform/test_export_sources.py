@@ -16,7 +16,7 @@ import archray
 from archray.errors import InvalidInput
 from archray.platform.models.network_source import network_file
 from archray.trainables.nets import NetworkSettings, build
-from archray.trainables.nets.network_registry import NETWORKS
+from archray.trainables.nets.registry import NETWORKS
 from archray.trainables.spaces import get_space
 
 SPACES = ["nasbench201", "darts", "darts-none", *(f"nasbench1shot1-{number}" for number in (1, 2, 3)), "nasnet", "vit"]

@@ -20,7 +20,7 @@ import archray
 from archray.errors import InvalidInput
 from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.ensembles import measure_ensemble
+from archray.trainables.ensembles.measures import measure_ensemble
 from archray.trainables.spaces import get_space
 
 DATA = {"data": "digits", "data__limit": 60}

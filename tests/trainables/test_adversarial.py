@@ -8,21 +8,21 @@ import torch
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput, MissingExtra
-from archray.trainables.adversarial import (
-    ATTACKS,
-    AttackSettings,
+from archray.trainables.adversarial import attacks
+from archray.trainables.adversarial.attacks import ATTACKS, AttackSettings, check_toolbox
+from archray.trainables.adversarial.defence import (
     PixelNetwork,
     adversarial_images,
     attack_member,
-    check_toolbox,
+    check_defenders,
+    check_pixels,
+    chosen_images,
+    classifier_of,
     pixels_of,
-    registry,
 )
-from archray.trainables.adversarial.defence import check_defenders, check_pixels, classifier_of
-from archray.trainables.adversarial.worker import chosen_images
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.data.image_form import ImageForm
-from archray.trainables.ensembles import Ensemble
+from archray.trainables.ensembles.ensemble import Ensemble
 
 FORM = ImageForm(channels=3, size=6, mean=(0.5, 0.2, 0.7), std=(0.2, 0.5, 0.1))  # each channel its own
 QUICK = AttackSettings.model_validate({"epsilon": 0.05, "autoattack": {"iterations": 5, "queries": 20}, "batch": 16})
@@ -165,7 +165,7 @@ def test_gradients_of_chosen_classes_are_those_of_each_image_alone() -> None:
 
 
 def test_without_the_toolbox_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "find_spec", lambda name: None)
+    monkeypatch.setattr(attacks, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'archray\[adversarial\]'"):
         check_toolbox()
 

@@ -15,23 +15,19 @@ from scipy.stats import pearsonr, spearmanr
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.ensembles import (
+from archray.trainables.ensembles.measures import (
     agreement,
-    arrange,
     average,
     calibration_error,
-    classes_of,
     disagreement,
     ensemble_accuracy,
     ensemble_loss,
-    forward_selection,
     measure_ensemble,
     member_accuracies,
     member_losses,
-    restore,
-    score_ensembles,
     top_agreement,
 )
+from archray.trainables.ensembles.scores import arrange, forward_selection, score_ensembles
 
 AVERAGED: Any = ("probabilities", "logits")
 
@@ -101,8 +97,6 @@ def test_disagreement_counts_pairs_and_images() -> None:
     counts = [sum(a != b for a, b in zip(x, y, strict=True)) for x, y in itertools.combinations(classes, 2)]
     assert disagreement(classes) == pytest.approx(sum(counts) / 3 / 4)
     assert math.isnan(disagreement(classes[:1]))
-    p, _ = drawn(3)
-    assert classes_of(p).tolist() == [[row.tolist().index(row.max()) for row in member] for member in p]
 
 
 @pytest.mark.parametrize("bins", [1, 10, 15])
@@ -129,7 +123,7 @@ def test_all_measures_of_an_ensemble() -> None:
     found = measure_ensemble(p, labels)
     assert found["loss"] == ensemble_loss(p, labels) and found["accuracy"] == ensemble_accuracy(p, labels)
     assert found["average_accuracy"] == pytest.approx(member_accuracies(p, labels).mean())
-    assert found["disagreement"] == disagreement(classes_of(p))
+    assert found["disagreement"] == disagreement(p.argmax(2))
     assert found["calibration_error"] == calibration_error(average(p), labels)
     assert [len(found[f"member_{name}"]) for name in ("losses", "accuracies", "calibration_errors")] == [3, 3, 3]
     assert measure_ensemble(p[:1], labels)["disagreement"] is None
@@ -197,12 +191,9 @@ def test_the_order_in_an_ensemble_changes_no_bit(order: list[int], how: Any) -> 
     assert first[0] == first[1] and again[0] == again[1]
 
 
-def test_arranged_predictions_can_be_restored() -> None:
+def test_arranged_predictions_start_with_the_true_class() -> None:
     p, labels = drawn(1)
-    arranged = arrange(p[0], labels)
-    assert arranged[0].tolist() == p[0][np.arange(len(labels)), labels].tolist()
-    np.testing.assert_array_equal(restore(arranged, labels), p[0])
-    np.testing.assert_allclose(restore(arrange(p[0], labels, "logits"), labels, "logits"), p[0], rtol=1e-5)
+    assert arrange(p[0], labels)[0].tolist() == p[0][np.arange(len(labels)), labels].tolist()
 
 
 def test_scoring_leaves_predictions_as_they_are_and_refuses_unknown_members() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,8 @@ from archray.files import Folder
 from archray.searchers import NESBSSearch, drive
 from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.ensembles import (
-    CachedEnsembles,
-    disagreement,
-    ensemble_accuracy,
-    ensemble_loss,
-    in_process,
-    member_accuracies,
-)
+from archray.trainables.ensembles.evaluator import Answer, CachedEnsembles
+from archray.trainables.ensembles.measures import disagreement, ensemble_accuracy, ensemble_loss, member_accuracies
 from archray.trainables.spaces import get_space
 from archray.trainables.tune.scorers import SharedPredictions, SupernetScorer, arrays_of
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
@@ -51,6 +45,11 @@ class Invented:
         if member.startswith("bad"):
             return f"no predictions of {member}"
         return np.random.default_rng(list(member.encode())).dirichlet(np.ones(3), len(LABELS)).astype(np.float32)
+
+
+def in_process(worker: Callable[[str], np.ndarray | str]) -> Any:
+    """The `predict` of `CachedEnsembles` in this process, member by member."""
+    return lambda members: ([Answer(member, worker(member))] for member in members)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +84,6 @@ def test_no_member_is_predicted_twice() -> None:
     assert [row["validation_loss"] for row in rows[:3]] == [row["validation_loss"] for row in alone]
     assert rows[1]["validation_loss"] == rows[2]["validation_loss"] and math.isnan(rows[4]["disagreement"])
     assert [row["architecture"] for row in cached.members()] == ["a", "b", "c", "d"]
-    np.testing.assert_allclose(cached.probabilities(["b"])[0], worker("b"))
 
 
 def test_a_search_needs_as_many_forward_passes_as_there_are_distinct_members() -> None:
@@ -107,8 +105,6 @@ def test_an_ensemble_with_a_member_that_failed_has_no_loss_and_says_why() -> Non
     assert [math.isnan(row["validation_loss"]) for row in rows] == [True, False, True]
     assert rows[0]["failure"] == "the member bad has no predictions: no predictions of bad"
     assert worker.asked["bad"] == 1 and cached.members()[-1]["failure"] == "no predictions of bad"
-    with pytest.raises(InvalidInput, match="no predictions"):
-        cached.probabilities(["bad"])
     with pytest.raises(InvalidInput, match="one member or more"):
         cached.evaluate([[]])
 
@@ -155,7 +151,7 @@ def test_predictions_have_the_loss_that_scoring_gives(trained: SupernetTrainable
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_actors_predict_and_the_object_store_keeps(trained: SupernetTrainable, tmp_path: Path) -> None:
+def test_actors_predict(trained: SupernetTrainable, tmp_path: Path) -> None:
     weights = arrays_of(trained.trainer.supernet.state_dict())
     local = SharedPredictions(SETTINGS, weights, "cpu")
     options = {"settings": SETTINGS, "weights": ray.put(weights), "device": "cpu"}
@@ -172,9 +168,6 @@ def test_actors_predict_and_the_object_store_keeps(trained: SupernetTrainable, t
     assert [row["failure"] is None for row in rows] == [True, True, True, False]
     p = np.stack([np.asarray(local(cell)) for cell in cells[:3]])
     assert rows[0]["validation_loss"] == pytest.approx(ensemble_loss(p, validation_labels()), rel=1e-5)
-    shared = ray.get(cached.references()[cells[0]])
-    assert shared.shape == (10, len(validation_labels())) and not shared.flags.writeable
-    assert len(cached.references()) == 5
 
 
 def test_decisions_of_a_posterior_are_members(trained: SupernetTrainable) -> None:

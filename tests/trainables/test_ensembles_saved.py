@@ -13,7 +13,9 @@ import torch
 from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.data.dataset import Split
-from archray.trainables.ensembles import Ensemble, Member, average, load_ensemble, member_of, predict, save_ensemble
+from archray.trainables.ensembles.ensemble import Ensemble, Member, ensemble_files, load_ensemble, member_of
+from archray.trainables.ensembles.measures import average
+from archray.trainables.ensembles.prediction import predict
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.tune.standalone_trainable import StandaloneTrainable
@@ -41,6 +43,12 @@ def split() -> Split:
 
 def made(**options: Any) -> Ensemble:
     return Ensemble([member.build() for member in MEMBERS], **options).eval()
+
+
+def save(folder: Path, *arguments: Any) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, content in ensemble_files(*arguments).items():
+        (folder / name).write_bytes(content)
 
 
 @pytest.mark.parametrize("averaged", ["probabilities", "logits"])
@@ -77,7 +85,7 @@ def test_members_with_an_auxiliary_tower_in_train_mode() -> None:
 @pytest.mark.parametrize("averaged", ["probabilities", "logits"])
 def test_an_ensemble_comes_back_from_its_files(averaged: Any, split: Split, tmp_path: Path) -> None:
     ensemble = made(average=averaged)
-    save_ensemble(tmp_path, ensemble, MEMBERS, {"test_accuracy": 0.5})
+    save(tmp_path, ensemble, MEMBERS, {"test_accuracy": 0.5})
     loaded = load_ensemble(tmp_path)
     assert not loaded.training and loaded.average == averaged
     with torch.no_grad():
@@ -100,7 +108,7 @@ def test_members_come_from_the_checkpoints_of_their_trials(split: Split, tmp_pat
     trained.save_checkpoint(str(tmp_path / "checkpoint"))
     member, network = member_of(tmp_path / "checkpoint")
     assert member.architecture == CELLS[0] and member.space == "nasbench201"
-    save_ensemble(tmp_path / "model", Ensemble([network]), [member])
+    save(tmp_path / "model", Ensemble([network]), [member])
     with torch.no_grad():
         found = load_ensemble(tmp_path / "model")(split.images)
         expected = trained.trainer.network.eval()(split.images).softmax(1)
@@ -115,9 +123,9 @@ def test_what_is_no_ensemble_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="as output"):
         made(output="logits")
     with pytest.raises(InvalidInput, match="each of 2 members"):
-        save_ensemble(tmp_path, made(), MEMBERS[:1])
+        save(tmp_path, made(), MEMBERS[:1])
     with pytest.raises(InvalidInput, match="other entries"):
-        save_ensemble(tmp_path, made(), MEMBERS, {"kind": "mine"})
+        save(tmp_path, made(), MEMBERS, {"kind": "mine"})
     (tmp_path / "architecture.json").write_text('{"architecture": "|none~0|"}')
     with pytest.raises(InvalidInput, match="single network"):
         load_ensemble(tmp_path)

@@ -11,9 +11,9 @@ from torch import nn
 
 from archray.errors import InvalidArchitecture
 from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
+from archray.trainables.nets.nasbench201_network import OPERATIONS as MODULES
 from archray.trainables.nets.nasbench201_network import live_edges
-from archray.trainables.nets.network_registry import NETWORKS
-from archray.trainables.nets.operations import OPERATIONS as MODULES
+from archray.trainables.nets.registry import NETWORKS
 from archray.trainables.proxies import PROXIES, ProxySettings, score
 from archray.trainables.spaces import NASBench201, get_space
 from archray.trainables.spaces.nasbench201 import EDGES, OPERATIONS

@@ -9,9 +9,8 @@ from torch import nn
 
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
-from archray.trainables.nets.darts_network import Cell, darts_network, drop_path, reductions
-from archray.trainables.nets.darts_operations import OPERATIONS as MODULES
-from archray.trainables.nets.darts_operations import FactorizedReduce
+from archray.trainables.nets.darts_network import OPERATIONS as MODULES
+from archray.trainables.nets.darts_network import Cell, FactorizedReduce, darts_network, drop_path, reductions
 from archray.trainables.spaces import DARTS, DARTSWithNone, NASBench201
 from archray.trainables.spaces.darts import OPERATIONS
 

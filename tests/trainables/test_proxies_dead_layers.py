@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.nets import NetworkSettings, build
-from archray.trainables.nets.nasbench201_network import Cell
-from archray.trainables.nets.operations import OPERATIONS, edge_name
+from archray.trainables.nets.nasbench201_network import OPERATIONS, Cell
+from archray.trainables.nets.registry import edge_name
 from archray.trainables.proxies import PROXIES, ProxySettings, score
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.nasbench201 import EDGES

@@ -15,8 +15,8 @@ from archray.trainables.nets import NetworkSettings
 from archray.trainables.proxies import ProxySettings
 from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.feature_map_trainable import FeatureMapSettings
+from archray.trainables.tune.settings import SupernetSettings
 from archray.trainables.tune.standalone_trainable import StandaloneSettings
-from archray.trainables.tune.supernet_trainable import SupernetSettings
 
 TRAINING = TrainingSettings(epochs=3, grad_clip=5.0, augmentation=AugmentationSettings(cutout=8))
 SETTINGS: list[Settings] = [

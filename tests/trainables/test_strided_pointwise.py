@@ -11,15 +11,14 @@ from torch import nn
 
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.nets.build_network import NETWORKS
-from archray.trainables.nets.darts_operations import OPERATIONS
-from archray.trainables.nets.operations import every_second_pixel
+from archray.trainables.nets.darts_network import OPERATIONS, every_second_pixel
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.networks import SUPERNETS, build_supernet
 
 # Prints, per number of channels, the largest deviation of a gradient from float64 over eight rounds.
 DEVIATIONS = """
 import copy, json, torch
-from archray.trainables.nets.darts_operations import FactorizedReduce
+from archray.trainables.nets.darts_network import FactorizedReduce
 
 torch.set_num_threads(1)  # with more the broken kernel may wait for ever
 generator = torch.Generator().manual_seed(0)

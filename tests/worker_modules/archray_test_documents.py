@@ -38,7 +38,7 @@ ROOMS = ("platform", "searchers", "trainables", "cluster")
 REGISTRIES = (  # the modules that hold one
     "archray.platform.methods",
     "archray.searchers.nesbs.samplers",
-    "archray.trainables.adversarial",
+    "archray.trainables.adversarial.attacks",
     "archray.trainables.data",
     "archray.trainables.nets.build_network",
     "archray.trainables.proxies",

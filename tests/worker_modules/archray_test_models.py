@@ -22,8 +22,7 @@ from archray.platform.run.layout import FOUND
 from archray.platform.run.run import Run
 from archray.trainables.checkpoint import write_state
 from archray.trainables.data import load_images
-from archray.trainables.ensembles import Ensemble
-from archray.trainables.ensembles.ensemble import Member, ensemble_files
+from archray.trainables.ensembles.ensemble import Ensemble, Member, ensemble_files
 from archray.trainables.ensembles.prediction import DroppedPaths
 from archray.trainables.feature_maps.classifier import FourierClassifier
 from archray.trainables.feature_maps.fourier_features import FourierBases, FourierFeatures, Statistics

@@ -1,7 +1,6 @@
 """One round: a member is attacked, and all members defend. Shu 2022, section 5.3.6.
 
-Beside it what the change does without an attack: to the other members alone (transfer), and as random noise of the
-same size.
+For comparison: the effect of the change on each other member (transfer), and of random noise of the same size.
 """
 
 import time
@@ -16,14 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
+from archray.files import Folder
 from archray.plurals import count
 from archray.seeds import named_seed
-from archray.trainables.adversarial.registry import ATTACKS, Attack, check_toolbox
-from archray.trainables.adversarial.settings import AttackSettings
+from archray.trainables.adversarial.attacks import ATTACKS, Attack, AttackSettings, check_toolbox
+from archray.trainables.data import DataSettings, load_images
 from archray.trainables.data.dataset import Dataset
 from archray.trainables.data.image_form import ImageForm
-from archray.trainables.devices import own_randomness
-from archray.trainables.ensembles.ensemble import Ensemble
+from archray.trainables.devices import choose_device, own_randomness
+from archray.trainables.ensembles.ensemble import Ensemble, load_ensemble
 from archray.trainables.ensembles.measures import average
 from archray.trainables.training import EVALUATION_BATCH
 
@@ -87,27 +87,27 @@ Floats = npt.NDArray[np.float32]
 def adversarial_images(
     network: nn.Module, pixels: Tensor, labels: Tensor, attack: Attack, settings: AttackSettings, *, seed: int
 ) -> Tensor:
-    """What an untargeted attack that knows the labels makes of images, (n, C, H, W) in 0..1, on their device.
+    """The adversarial images of an untargeted attack with the labels, (n, C, H, W) in 0..1, on the images' device.
 
     Args:
         network: pixels in 0..1 -> logits (n, classes), a `PixelNetwork`; on the images' device. It is left in
-            evaluation mode, its parameters' gradients as they were.
+            evaluation mode, with its parameters' `requires_grad` restored.
         pixels: (n, C, H, W) float32 in 0..1. labels: (n,).
-        seed: of what the attack draws; torch's and NumPy's global generators are as they were.
+        seed: of the attack; torch's and NumPy's global generators are restored.
 
     Raises: MissingExtra without the toolbox.
     """
     check_toolbox()
-    wanted = [parameter.requires_grad for parameter in network.parameters()]
+    gradients = [parameter.requires_grad for parameter in network.parameters()]
     network.eval().requires_grad_(False)
     try:
         with torch.no_grad():
             classes = network(pixels[:1]).shape[1]
-        made = attack.make(classifier_of(network, tuple(pixels.shape[1:]), classes), settings)
+        attacker = attack.make(classifier_of(network, tuple(pixels.shape[1:]), classes), settings)
         with own_randomness(seed, pixels.device), _own_numpy_randomness(seed), torch.enable_grad():
-            changed = made.generate(pixels.cpu().numpy(), labels.cpu().numpy())
+            changed = attacker.generate(pixels.cpu().numpy(), labels.cpu().numpy())
     finally:
-        for parameter, before in zip(network.parameters(), wanted, strict=True):
+        for parameter, before in zip(network.parameters(), gradients, strict=True):
             parameter.requires_grad_(before)
     return torch.from_numpy(np.ascontiguousarray(changed, dtype=np.float32)).to(pixels.device)
 
@@ -120,7 +120,7 @@ def classifier_of(network: nn.Module, shape: tuple[int, ...], classes: int) -> A
         """The toolbox' classifier; predictions without a data loader, and gradients of one class in one pass.
 
         An image's logits depend on that image alone, so one backward pass through the sum of the chosen logits gives
-        the gradient for every image; the toolbox makes one for each class among them.
+        the gradient for every image; the toolbox makes a pass for each class.
         """
 
         def predict(
@@ -128,58 +128,33 @@ def classifier_of(network: nn.Module, shape: tuple[int, ...], classes: int) -> A
         ) -> npt.NDArray[Any]:
             network.eval()
             with torch.no_grad():
-                parts = [network(part.to(self.device)) for part in torch.from_numpy(_plain(x)).split(batch_size)]
+                images = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+                parts = [network(part.to(self.device)) for part in images.split(batch_size)]
             return torch.cat(parts).cpu().numpy()
 
         def class_gradient(self, x: Floats, label: Any = None, training_mode: bool = False, **more: Any) -> Any:
             if not isinstance(label, np.ndarray):
                 return super().class_gradient(x, label=label, training_mode=training_mode, **more)
             network.eval()
-            images = torch.from_numpy(_plain(x)).to(self.device).requires_grad_()
+            images = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32)).to(self.device).requires_grad_()
             chosen = network(images).gather(1, torch.from_numpy(label).long().to(self.device)[:, None])
             (gradient,) = torch.autograd.grad(chosen.sum(), images)
             return gradient.cpu().numpy()[:, None]
 
-    on_gpu = next(network.buffers()).is_cuda
-    return Classifier(
-        network,
-        loss=nn.CrossEntropyLoss(),
-        input_shape=shape,
-        nb_classes=classes,
-        clip_values=(0.0, 1.0),
-        device_type="gpu" if on_gpu else "cpu",
-    )
-
-
-def _plain(x: npt.NDArray[Any]) -> Floats:
-    return np.ascontiguousarray(x, dtype=np.float32)
+    device = "gpu" if next(network.buffers()).is_cuda else "cpu"
+    options = {"input_shape": shape, "nb_classes": classes, "clip_values": (0.0, 1.0), "device_type": device}
+    return Classifier(network, loss=nn.CrossEntropyLoss(), **options)
 
 
 @contextmanager
 def _own_numpy_randomness(seed: int) -> Iterator[None]:
-    """Lets what draws from NumPy's global generator draw from `seed` alone."""
+    """Seeds NumPy's global generator, and restores it."""
     before = np.random.get_state()  # noqa: NPY002  # what the toolbox draws from
     np.random.seed(seed % 2**32)  # noqa: NPY002
     try:
         yield
     finally:
         np.random.set_state(before)  # noqa: NPY002
-
-
-COLUMNS = {  # of a round: a row an image
-    "image": "int64",
-    "label": "int64",
-    "benign_member": "int64",
-    "benign_ensemble": "int64",
-    "attacked_member": "int64",
-    "attacked_ensemble": "int64",
-    "transfer": "float64",
-    "noise_member": "int64",
-    "noise_ensemble": "int64",
-    "linf": "float64",
-    "l2": "float64",
-    "seconds": "float64",
-}
 
 
 def check_defenders(members: int) -> None:
@@ -202,36 +177,34 @@ def attack_member(
     *,
     seed: int,
 ) -> pd.DataFrame:
-    """Attacks one member and lets all of the ensemble predict, as they average; a row an image, in their order.
+    """Attacks one member and predicts with all members and their average; a row per image, in order.
 
-    Columns: `image` (its place, from 0), `label`; the classes predicted by the attacked member and by the ensemble of
-    the image itself (`benign_member`, `benign_ensemble`), of the adversarial one (`attacked_member`,
-    `attacked_ensemble`) and of one with random noise (`noise_member`, `noise_ensemble`); `transfer`, the share of the
-    other members that classify the adversarial image rightly, each alone; `linf` and `l2`, the size of the change in
-    units of a pixel; `seconds`, the time of the attack for an image.
+    Columns: `image` (from 0), `label`; the classes that the attacked member and the ensemble predict for the image
+    (`benign_member`, `benign_ensemble`), the adversarial image (`attacked_member`, `attacked_ensemble`) and one with
+    random noise (`noise_member`, `noise_ensemble`); `transfer`, the share of the other members that classify the
+    adversarial image correctly; `linf` and `l2`, the size of the change in units of a pixel; `seconds` per image.
 
-    The noise is, of an attack bounded by L_inf, a random sign of epsilon for each value; of one by L_2, a random
-    direction of the length of this image's change; what leaves 0..1 is clipped.
+    The noise is a random sign of epsilon for each value with an attack bounded by L_inf, and a random direction of the
+    length of the image's change with one by L_2; it is clipped to 0..1.
 
     Args:
         images: (n, C, H, W), normalised, on the ensemble's device. labels: (n,).
         attacked: the member, from 0. name: of the attack.
-        seed: of the run; every round has random numbers of its own.
+        seed: of the run; every round has its own random numbers.
 
     Raises: InvalidInput for an ensemble of one; UnknownName; MissingExtra.
     """
     check_defenders(len(ensemble.members))
     attack = ATTACKS.get(name)
     pixels = pixels_of(images, form)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     target = PixelNetwork(ensemble.members[attacked], form).to(pixels.device)
     changed = adversarial_images(target, pixels, labels, attack, settings, seed=named_seed(seed, name, attacked))
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     change = (changed - pixels).flatten(1)
     noisy = _noisy(pixels, change.norm(dim=1), attack, settings, named_seed(seed, name, attacked, "noise"))
-    benign, hostile, noise = (_classes(ensemble, form, each) for each in (pixels, changed, noisy))
-    right = hostile[:-1] == labels.cpu().numpy()  # (members, n)
-    others = np.delete(right, attacked, axis=0)
+    benign, hostile, noise = (_classes(ensemble, form, batch) for batch in (pixels, changed, noisy))
+    correct = hostile[:-1] == labels.cpu().numpy()  # (members, n)
     values = {
         "image": np.arange(len(labels)),
         "label": labels.cpu().numpy(),
@@ -239,19 +212,19 @@ def attack_member(
         "benign_ensemble": benign[-1],
         "attacked_member": hostile[attacked],
         "attacked_ensemble": hostile[-1],
-        "transfer": others.mean(0),
+        "transfer": np.delete(correct, attacked, axis=0).mean(0),
         "noise_member": noise[attacked],
         "noise_ensemble": noise[-1],
         "linf": change.abs().amax(1).cpu().numpy(),
         "l2": change.norm(dim=1).cpu().numpy(),
         "seconds": seconds / len(labels),
     }
-    return pd.DataFrame(values).astype(COLUMNS)
+    return pd.DataFrame(values).astype({"linf": "float64", "l2": "float64"})
 
 
 @torch.no_grad()
 def _classes(ensemble: Ensemble, form: ImageForm, pixels: Tensor) -> npt.NDArray[np.int64]:
-    """The class that each member predicts, and last that of their average, (members + 1, n)."""
+    """The predicted class of each member, and last of their average, (members + 1, n)."""
     ensemble.eval()
     networks = [PixelNetwork(member, form).to(pixels.device) for member in ensemble.members]
     parts = [
@@ -259,12 +232,11 @@ def _classes(ensemble: Ensemble, form: ImageForm, pixels: Tensor) -> npt.NDArray
         for batch in pixels.split(EVALUATION_BATCH)
     ]
     probabilities = torch.cat(parts, dim=1).numpy()  # (members, n, classes)
-    together = average(probabilities, ensemble.average)
-    return np.concatenate([probabilities.argmax(-1), together.argmax(-1)[None]])
+    return np.concatenate([probabilities.argmax(-1), average(probabilities, ensemble.average).argmax(-1)[None]])
 
 
 def _noisy(pixels: Tensor, lengths: Tensor, attack: Attack, settings: AttackSettings, seed: int) -> Tensor:
-    """Images with noise in the place of an attack. lengths: of its changes by L_2, (n,)."""
+    """Images with noise instead of an attack. lengths: of the attack's changes by L_2, (n,)."""
     generator = torch.Generator().manual_seed(seed)
     draws = torch.randn(pixels.shape, generator=generator).to(pixels.device)
     if attack.norm == "linf":
@@ -272,3 +244,48 @@ def _noisy(pixels: Tensor, lengths: Tensor, attack: Attack, settings: AttackSett
     else:
         noise = draws * (lengths / draws.flatten(1).norm(dim=1)).view(-1, 1, 1, 1)
     return (pixels + noise).clamp(0.0, 1.0)
+
+
+def chosen_images(images: int, number: int, seed: int) -> npt.NDArray[np.int64]:
+    """The ascending positions of `number` random images; the same for every attack and member."""
+    draw = np.random.default_rng(named_seed(seed, "attacked images")).permutation(images)[:number]
+    return np.sort(draw).astype(np.int64)
+
+
+class AttackWorker:
+    """Attacks members of one trained ensemble on test images.
+
+    Args:
+        model: the folder of the ensemble's files, a path or a URI. space: of its members; see `load_ensemble`.
+        data: settings of the data, as a dict. images: number of test images. settings: `AttackSettings`, as a dict.
+        seed: of the draws.
+        device: `auto` takes a GPU where one is visible.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        space: str,
+        data: dict[str, Any],
+        images: int,
+        settings: dict[str, Any],
+        seed: int,
+        device: str,
+    ) -> None:
+        place = choose_device(device)
+        dataset = load_images(DataSettings(**data))
+        self.form = check_pixels(dataset)
+        self.chosen = chosen_images(len(dataset.test), images, seed)
+        rows = torch.from_numpy(self.chosen)
+        self.images = dataset.test.images[rows].to(place)
+        self.labels = dataset.test.labels[rows].to(place)
+        self.ensemble = load_ensemble(Folder(model).read_bytes, space).to(place)
+        self.settings, self.seed = AttackSettings(**settings), seed
+
+    def __call__(self, item: tuple[str, int]) -> pd.DataFrame:
+        """The table of `attack_member` for (attack, member); `image` is the place in the test split."""
+        name, member = item
+        table = attack_member(
+            self.ensemble, self.form, self.images, self.labels, member, name, self.settings, seed=self.seed
+        )
+        return table.assign(image=self.chosen)

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from torch import nn
 
     from archray.trainables.costs import measures
-    from archray.trainables.nets import cost as counts
+    from archray.trainables.nets import build_network as counts
 else:  # names and units are available without torch
-    measures, counts = LazyModule("archray.trainables.costs.measures"), LazyModule("archray.trainables.nets.cost")
+    measures = LazyModule("archray.trainables.costs.measures")
+    counts = LazyModule("archray.trainables.nets.build_network")
 
 ImageShape = tuple[int, int, int]  # C, H, W
 CostFunction = Callable[["nn.Module", ImageShape], float]

@@ -1,6 +1,6 @@
 """An ensemble as one module: members of any architecture, their predictions averaged. Shu 2022, section 5.2.1.
 
-It is saved as two files, what its members are, and their weights, which are read without running any code.
+Its two files are a description of the members, and their weights, which are read without running any code.
 """
 
 import io
@@ -15,7 +15,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
-from archray.files import write_file
 from archray.plurals import count
 from archray.settings import Settings
 from archray.trainables.checkpoint import load_fitting, load_trained_weights, read_state
@@ -27,27 +26,24 @@ from archray.trainables.tune.standalone_trainable import load_trained
 
 Output = Literal["probabilities", "log_probabilities"]
 DESCRIPTION, STATE_DICT = "architecture.json", "state_dict.pt"  # the names that the files of a single network have
-KIND = "ensemble"  # what the description says that it is
+KIND = "ensemble"  # `kind` of the description
 
 
 class Ensemble(nn.Module):
     """Averages its members' predictions: images (n, C, H, W) -> (n, classes).
 
     Args:
-        members: networks that give logits (n, classes), or, as one with an auxiliary tower does in train mode, a tuple
-            of which these are the first. They may be of different architectures, and of different spaces.
+        members: networks that give logits (n, classes), or a tuple that starts with them, as with an auxiliary tower in
+            train mode. Architectures and spaces may differ.
         average: the members' probabilities, as in the paper, or their logits.
-        output: probabilities, or their logarithms, which lose nothing where probabilities are near 0, and which
-            `nll_loss` and `cross_entropy` take.
+        output: probabilities, or their logarithms, which are exact where probabilities are near 0, and which `nll_loss`
+            and `cross_entropy` take.
 
     Raises: InvalidInput.
     """
 
     def __init__(
-        self,
-        members: Sequence[nn.Module],
-        average: Averaged = "probabilities",
-        output: Output = "probabilities",
+        self, members: Sequence[nn.Module], average: Averaged = "probabilities", output: Output = "probabilities"
     ) -> None:
         super().__init__()
         if not members:
@@ -62,24 +58,24 @@ class Ensemble(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.member_logits(images)  # (members, n, classes)
         if self.average == "logits":
-            found = logits.mean(0).log_softmax(-1)
+            log_p = logits.mean(0).log_softmax(-1)
         else:
-            found = logits.log_softmax(-1).logsumexp(0) - math.log(len(self.members))
-        return found.exp() if self.output == "probabilities" else found
+            log_p = logits.log_softmax(-1).logsumexp(0) - math.log(len(self.members))
+        return log_p.exp() if self.output == "probabilities" else log_p
 
     def member_logits(self, images: Tensor) -> Tensor:
         """The logits of each member, (members, n, classes), float32."""
         outputs = [member(images) for member in self.members]
-        return torch.stack([(each[0] if isinstance(each, tuple) else each).float() for each in outputs])
+        return torch.stack([(out[0] if isinstance(out, tuple) else out).float() for out in outputs])
 
 
 # Its files
 
 
 class Member(Settings):
-    """What is needed to build a member again.
+    """The settings that rebuild a member.
 
-    space: a registered name, or a reference to the user's own. drop_path: the arguments of `DroppedPaths`, for a member
+    space: a registered name, or a reference to a user's space. drop_path: the arguments of `DroppedPaths`, for a member
     that drops paths to predict.
     """
 
@@ -91,20 +87,15 @@ class Member(Settings):
     drop_path: dict[str, Any] | None = None
 
     def build(self, space: str | Space | None = None) -> nn.Module:
-        """The network, with weights of its own drawing. space: instead of the member's, for a file that has moved."""
-        network = build(
-            self.space if space is None else space,
-            self.architecture,
-            network=self.network,
-            in_channels=self.in_channels,
-            num_classes=self.num_classes,
-            seed=0,
-        )
+        """The network with random weights. space: instead of the member's, for a file that has moved."""
+        shape: dict[str, Any] = {"in_channels": self.in_channels, "num_classes": self.num_classes}
+        space = self.space if space is None else space
+        network = build(space, self.architecture, network=self.network, seed=0, **shape)
         return network if self.drop_path is None else DroppedPaths(network, **self.drop_path)
 
 
 def member_of(checkpoint: str | Path, space: str | Space | None = None) -> tuple[Member, nn.Module]:
-    """The network in a `StandaloneTrainable`'s checkpoint, on the CPU, in evaluation mode, and what it is.
+    """The network in a `StandaloneTrainable`'s checkpoint, on the CPU, in evaluation mode, and its settings.
 
     space: as `load_trained`. Raises: InvalidInput for the checkpoint of a trial that failed.
     """
@@ -124,37 +115,27 @@ def member_of(checkpoint: str | Path, space: str | Space | None = None) -> tuple
 def ensemble_files(
     ensemble: Ensemble, members: Sequence[Member], described: dict[str, Any] | None = None
 ) -> dict[str, bytes]:
-    """The contents of the ensemble's files by name. The description is to be written last: it says that all is there.
+    """The contents of the ensemble's files by name. Write the description last, as it marks the ensemble as complete.
 
-    members: what each of the ensemble's networks is, in their order. described: further entries of the description,
-    plain data (accuracies, the data set).
+    members: the settings of the networks, in order. described: further entries of the description, plain data
+    (accuracies, the data set).
 
-    Raises: InvalidInput if members are too many or too few, or entries have the names of others.
+    Raises: InvalidInput for another number of members, or further entries whose names are taken.
     """
     if len(members) != len(ensemble.members):
         raise InvalidInput(f"expected what each of {count(len(ensemble.members), 'member')} is, got {len(members)}")
-    own: dict[str, Any] = {
+    entries: dict[str, Any] = {
         "kind": KIND,
         "members": [member.model_dump(mode="json") for member in members],
         "average": ensemble.average,
         "output": ensemble.output,
     }
-    if described and own.keys() & described.keys():
-        raise InvalidInput(f"expected other entries than {', '.join(own)}, got {', '.join(described)}")
+    if described and entries.keys() & described.keys():
+        raise InvalidInput(f"expected other entries than {', '.join(entries)}, got {', '.join(described)}")
     buffer = io.BytesIO()
     torch.save(ensemble.state_dict(), buffer)
-    text = json.dumps(own | (described or {}), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(entries | (described or {}), indent=2, ensure_ascii=False) + "\n"
     return {STATE_DICT: buffer.getvalue(), DESCRIPTION: text.encode()}
-
-
-def save_ensemble(
-    folder: str | Path, ensemble: Ensemble, members: Sequence[Member], described: dict[str, Any] | None = None
-) -> None:
-    """Writes `ensemble_files` to a local folder, each whole, the description last."""
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    for name, content in ensemble_files(ensemble, members, described).items():
-        write_file(place / name, content)
 
 
 def load_ensemble(
@@ -163,24 +144,21 @@ def load_ensemble(
     """The ensemble that was saved, on the CPU, in evaluation mode.
 
     Args:
-        source: the folder, or what reads a file of it by name, for folders elsewhere.
-        space: instead of every member's own, for a reference whose file has moved.
-        output: instead of the saved one's.
+        source: the folder, or a function that reads a file of it by name, for remote folders.
+        space: instead of every member's, for a reference whose file has moved.
+        output: instead of the saved ensemble's.
 
-    Raises: FileNotFoundError; InvalidInput if the folder holds something else than an ensemble, or other weights.
+    Raises: FileNotFoundError; InvalidInput if the folder holds no ensemble, or other weights.
     """
     read = source if callable(source) else lambda name: (Path(source) / name).read_bytes()
     described = json.loads(read(DESCRIPTION))
     if described.get("kind") != KIND:
         raise InvalidInput(f"expected a saved ensemble, got a {described.get('kind') or 'single network'}")
-    members = [Member.model_validate(each) for each in described["members"]]
+    members = [Member.model_validate(member) for member in described["members"]]
     place = "" if callable(source) else f"{source}/"
     classes = [member.num_classes for member in members]
     state = load_trained_weights(read(STATE_DICT), f"{place}{STATE_DICT}", classes, f"{place}{DESCRIPTION}")
-    ensemble = Ensemble(
-        [member.build(space) for member in members],
-        average=described["average"],
-        output=output or described["output"],
-    )
+    networks = [member.build(space) for member in members]
+    ensemble = Ensemble(networks, average=described["average"], output=output or described["output"])
     load_fitting(ensemble, state, f"{STATE_DICT} to hold the weights of the members that {DESCRIPTION} names")
     return ensemble.eval()

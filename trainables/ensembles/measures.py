@@ -1,4 +1,4 @@
-"""Measures of one ensemble, and how well estimates of several agree with the truth. Shu 2022, ch. 5; note E8.
+"""Measures of one ensemble, and the agreement of estimates with true scores. Shu 2022, ch. 5; note E8.
 
 Loss, accuracy, PPD, calibration (sections 5.3.4 and 5.5.1); rank correlation, Agreement-30% (Table 5.6). Everywhere
 `probabilities` are the members' class probabilities, (members, images, classes), and `labels` (images,): arrays, or
@@ -34,9 +34,11 @@ def average(probabilities: npt.ArrayLike, how: Averaged = "probabilities") -> Fl
     """
     p = _checked(probabilities)
     if check_averaged(how) == "probabilities":
-        return _normalised(p.mean(axis=0))
-    z = np.log(np.maximum(p, FLOOR)).mean(axis=0)  # logits up to a constant for each image
-    return _normalised(np.exp(z - z.max(axis=1, keepdims=True)))
+        mean: Floats = p.mean(axis=0)
+    else:
+        z = np.log(np.maximum(p, FLOOR)).mean(axis=0)  # logits up to a constant for each image
+        mean = np.exp(z - z.max(axis=1, keepdims=True))
+    return mean / mean.sum(axis=1, keepdims=True)
 
 
 def ensemble_loss(probabilities: npt.ArrayLike, labels: npt.ArrayLike, how: Averaged = "probabilities") -> float:
@@ -63,19 +65,14 @@ def member_accuracies(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> Fl
     return (p.argmax(axis=2) == check_labels(labels, *p.shape[1:])).mean(axis=1)
 
 
-def classes_of(probabilities: npt.ArrayLike) -> Integers:
-    """The class that each member predicts, (members, images); the first one wins a draw. Raises: InvalidInput."""
-    return _checked(probabilities).argmax(axis=2)
-
-
 def disagreement(classes: npt.ArrayLike) -> float:
     """PPD: the fraction of images on which two members' classes differ, mean over pairs; NaN of a single member.
 
-    classes: (members, images), `classes_of`. Fort et al. 2019; note E8.
+    classes: (members, images) the predicted ones. Fort et al. 2019; note E8.
     """
     rows = np.asarray(classes)
     if rows.ndim != 2 or 0 in rows.shape:
-        raise InvalidInput(f"expected classes of shape (members, images), got {rows.shape}; see classes_of")
+        raise InvalidInput(f"expected classes of shape (members, images), got {rows.shape}")
     pairs = [int(np.count_nonzero(a != b)) for a, b in itertools.combinations(rows, 2)]
     return sum(pairs) / len(pairs) / rows.shape[1] if pairs else math.nan
 
@@ -117,15 +114,15 @@ def measure_ensemble(
         "calibration_error": calibration_error(averaged, labels),
         "member_losses": member_losses(p, labels).tolist(),
         "member_accuracies": alone.tolist(),
-        "member_calibration_errors": [calibration_error(each, labels) for each in p],
+        "member_calibration_errors": [calibration_error(member, labels) for member in p],
     }
 
 
 def top_agreement(estimated: npt.ArrayLike, true: npt.ArrayLike, share: float = SHARE) -> float:
     """Agreement-k: the fraction of the truly best `share` that are among the best `share` by the estimate too.
 
-    Both are scores, (ensembles,), the largest is best (losses with their sign turned); the first one wins a draw. Of
-    random estimates `share` is to be expected. Raises: InvalidInput.
+    Both are scores, (ensembles,), the largest is best (losses with their sign changed); the first one wins a draw.
+    Random estimates have `share` on average. Raises: InvalidInput.
     """
     if not 0 < share <= 1:
         raise InvalidInput(f"expected share in (0, 1], got {share}")
@@ -166,13 +163,13 @@ def check_averaged(how: str) -> str:
 
 def check_labels(labels: npt.ArrayLike, images: int, classes: int) -> Integers:
     """The labels of so many images. Raises: InvalidInput."""
-    found = np.asarray(labels)
-    if found.shape != (images,) or found.dtype.kind not in "ui" or found.min() < 0 or found.max() >= classes:
+    y = np.asarray(labels)
+    if y.shape != (images,) or y.dtype.kind not in "ui" or y.min() < 0 or y.max() >= classes:
         raise InvalidInput(
             f"expected {count(images, 'label')}, integers 0..{classes - 1} as the probabilities have them, "
-            f"got {found.dtype} of shape {found.shape}"
+            f"got {y.dtype} of shape {y.shape}"
         )
-    return found.astype(np.int64)
+    return y.astype(np.int64)
 
 
 def _checked(probabilities: npt.ArrayLike) -> Floats:
@@ -189,10 +186,6 @@ def _losses(p: Floats, labels: Integers) -> Floats:
     """(members, images, classes), (images,) -> (members,)."""
     of_label = p[:, np.arange(len(labels)), labels]  # (members, images)
     return -np.log(np.maximum(of_label, FLOOR)).mean(axis=1)
-
-
-def _normalised(p: Floats) -> Floats:
-    return p / p.sum(axis=1, keepdims=True)
 
 
 def _pairs(estimated: npt.ArrayLike, true: npt.ArrayLike) -> tuple[Floats, Floats]:

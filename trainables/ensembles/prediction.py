@@ -1,4 +1,4 @@
-"""Class probabilities of a trained network on a whole split; MC-DropPath: its draws of dropped paths as an ensemble.
+"""Class probabilities of a trained network on a whole split; MC-DropPath: draws of dropped paths as an ensemble.
 
 After Monte Carlo dropout (Gal and Ghahramani 2016); Shu 2022, section 5.4.3, with the probability 0.01 (note E8).
 """
@@ -17,7 +17,7 @@ from archray.trainables.devices import own_randomness
 from archray.trainables.nets.darts_network import Cell, DARTSNetwork
 from archray.trainables.training import EVALUATION_BATCH
 
-DROP_PATH = "drop_path"  # the entry of a checkpoint whose network is to drop paths: the arguments of `DroppedPaths`
+DROP_PATH = "drop_path"  # entry of a checkpoint whose network drops paths: the arguments of `DroppedPaths`
 
 
 @torch.no_grad()
@@ -41,13 +41,13 @@ def predict(
 
 
 class DroppedPaths(nn.Module):
-    """A trained network that goes on to drop paths in evaluation mode: images (n, C, H, W) -> logits (n, classes).
+    """A trained network that drops paths in evaluation mode: images (n, C, H, W) -> logits (n, classes).
 
     Each edge of a cell that is not an identity is dropped for each image with `probability`, the others scaled up, as
     in training. Normalisation uses its running statistics, and there is no auxiliary tower.
 
-    A forward pass draws from `seed` and the number of forward passes since the last `eval()`, so a network that begins
-    anew gives the same outputs; torch's global generators are as they were.
+    A forward pass draws from `seed` and the number of forward passes since the last `eval()`. torch's global generators
+    are left as they were.
 
     Args:
         network: of the space of DARTS, whose networks have paths to drop. It is changed.

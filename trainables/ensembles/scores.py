@@ -33,14 +33,6 @@ def arrange(probabilities: npt.ArrayLike, labels: npt.ArrayLike, how: Averaged =
     return np.ascontiguousarray(first)
 
 
-def restore(arranged: Arranged, labels: npt.ArrayLike, how: Averaged = "probabilities") -> npt.NDArray[np.float32]:
-    """The probabilities, (images, classes), that `arrange` was given; for `logits` none is below FLOOR."""
-    classes, images = arranged.shape
-    back = np.argsort(_order(check_labels(labels, images, classes), classes), axis=0)
-    found = np.take_along_axis(arranged, back, axis=0).T
-    return np.ascontiguousarray(np.exp(found) if check_averaged(how) == "logits" else found)
-
-
 def score_ensembles(
     arranged: Sequence[Arranged],
     labels: npt.ArrayLike,
@@ -57,15 +49,15 @@ def score_ensembles(
 
     Raises: InvalidInput.
     """
-    if len({each.shape for each in arranged}) != 1:
-        raise InvalidInput(f"expected members of one shape, got {sorted({each.shape for each in arranged})}")
+    if len({member.shape for member in arranged}) != 1:
+        raise InvalidInput(f"expected members of one shape, got {sorted({member.shape for member in arranged})}")
     classes, images = arranged[0].shape
     y = check_labels(labels, images, classes)
     logits = check_averaged(how) == "logits"
     losses, accuracies = np.empty(len(ensembles)), np.empty(len(ensembles))
     total, rival = np.empty((classes, images), np.float32), np.empty(images, np.float32)
     for t, ensemble in enumerate(ensembles):
-        members = sorted(int(each) for each in ensemble)
+        members = sorted(int(position) for position in ensemble)
         if not members or members[0] < 0 or members[-1] >= len(arranged):
             raise InvalidInput(f"expected positions 0..{len(arranged) - 1}, at least one, got {members}")
         np.copyto(total, arranged[members[0]])
@@ -78,7 +70,7 @@ def score_ensembles(
 
 @dataclass(frozen=True)
 class Selection:
-    """What was selected."""
+    """An ensemble from a pool."""
 
     members: list[int]  # positions in the pool, in the order of choice
     losses: list[float]  # of the ensemble after each choice: the negative log-likelihood of the averaged probabilities
@@ -87,8 +79,8 @@ class Selection:
 def forward_selection(probabilities: npt.ArrayLike, labels: npt.ArrayLike, size: int) -> Selection:
     """Chooses `size` members greedily, without repetition.
 
-    1. Begin with no member.
-    2. Add the one of the pool with which the ensemble's validation loss is least; the first one wins a draw.
+    1. Start without members.
+    2. Add the member of the pool with which the ensemble's validation loss is least; the first one wins a draw.
     3. Repeat until there are `size`.
 
     The loss of an average needs each member's probability of the true class only: (pool, images).
@@ -115,23 +107,23 @@ def forward_selection(probabilities: npt.ArrayLike, labels: npt.ArrayLike, size:
     left = np.ones(len(p), dtype=bool)
     while len(members) < size:
         averaged = np.maximum((total + of_label[left]) / (len(members) + 1), FLOOR)  # (left, images)
-        found = -np.log(averaged).mean(axis=1)
-        best = int(np.flatnonzero(left)[found.argmin()])
+        candidate_losses = -np.log(averaged).mean(axis=1)
+        best = int(np.flatnonzero(left)[candidate_losses.argmin()])
         members.append(best)
-        losses.append(float(found.min()))
+        losses.append(float(candidate_losses.min()))
         total += of_label[best]
         left[best] = False
     return Selection(members, losses)
 
 
 def _order(labels: Integers, classes: int) -> Integers:
-    """(classes, images): which class stands in each row: the true one, then the others in order."""
+    """(classes, images): the class of each row, the true one, then the others in order."""
     others = np.arange(classes - 1)[:, None]
     return np.concatenate([labels[None], others + (others >= labels)])
 
 
 def _wrong(total: Arranged, rival: Arranged, labels: Integers) -> int:
-    """How many images have an argmax other than their label; the first class wins a draw, as argmax has it."""
+    """The number of images whose argmax is not their label; the first class wins a draw, as in argmax."""
     if len(total) == 1:
         return 0
     np.max(total[1:], axis=0, out=rival)

@@ -1,4 +1,4 @@
-"""A feature map with its linear model: what a standalone solve found, as something that loads and predicts."""
+"""The classifiers of standalone solves: a feature map with its linear model, which loads and predicts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,20 +11,13 @@ from torch import Tensor
 
 from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state
-from archray.trainables.feature_maps.features import blocks, rows_in_block
-from archray.trainables.feature_maps.fourier_features import (
-    FourierBases,
-    FourierFeatures,
-    FourierMap,
-    Statistics,
-    row_scale,
-)
-from archray.trainables.feature_maps.fourier_network import FourierNetwork
-from archray.trainables.feature_maps.hashed_ngrams import BinWeights, Corpus, NGramMap, featurise, weighted
+from archray.trainables.feature_maps import fourier_features as fourier
+from archray.trainables.feature_maps.features import FeatureMap, blocks, rows_in_block
+from archray.trainables.feature_maps.hashed_ngrams import BinWeights, Corpus, featurise, weighted
 from archray.trainables.feature_maps.linear import decisions
 from archray.trainables.feature_maps.ridge import LinearModel
 
-PROBE = 8  # numbers of a basis that a checkpoint holds, to know it again
+PROBE = 8  # numbers of a basis in a checkpoint, which identify it
 
 
 class Classifier(ABC):
@@ -46,27 +39,31 @@ class Classifier(ABC):
 class FourierClassifier(Classifier):
     """Of images: (m, C, H, W) normalised as the data set's, or flat (m, p)."""
 
-    def __init__(self, each: FourierMap, bases: FourierBases, statistics: Statistics, model: LinearModel) -> None:
-        self._map, self._bases, self._statistics, self._model = each, bases, statistics, model
+    def __init__(
+        self, feature_map: FeatureMap, bases: fourier.FourierBases, statistics: fourier.Statistics, model: LinearModel
+    ) -> None:
+        self._map, self._bases, self._statistics, self._model = feature_map, bases, statistics, model
 
     def __call__(self, points: Tensor) -> Tensor:
         inputs = points.flatten(1).to(self._bases.device)
         only = np.zeros(len(inputs), dtype=np.int64)
-        features = FourierFeatures(inputs, [self._map], only, self._bases, self._statistics)
+        features = fourier.FourierFeatures(inputs, [self._map], only, self._bases, self._statistics)
         rows = blocks(len(inputs), rows_in_block(self._bases.dimension))
         return torch.cat([self._model.decisions(features.block(part)) for part in rows])
 
     @torch.no_grad()
-    def network(self) -> FourierNetwork:
-        """The same as a torch module on the CPU, in evaluation mode: its basis is held, not drawn again."""
+    def network(self) -> fourier.FourierNetwork:
+        """The classifier as a torch module on the CPU, in evaluation mode, with its basis as a buffer."""
         basis, offset = self._bases.draw(self._bases.key(str(self._map["kernel"]), 0))
-        how, given = self._map["preprocess"], self._statistics
+        preprocess, statistics = self._map["preprocess"], self._statistics
         inputs, dimension = basis.shape
-        network = FourierNetwork(inputs, dimension, len(self._model.intercept), unit_length=how == "normalise")
-        if how in ("minmax", "standard"):
-            network.shift.copy_(given.low if how == "minmax" else given.mean)
-            network.width.copy_(given.width if how == "minmax" else given.deviation)
-        network.scale.fill_(row_scale(self._map))
+        network = fourier.FourierNetwork(
+            inputs, dimension, len(self._model.intercept), unit_length=preprocess == "normalise"
+        )
+        if preprocess in ("minmax", "standard"):
+            network.shift.copy_(statistics.low if preprocess == "minmax" else statistics.mean)
+            network.width.copy_(statistics.width if preprocess == "minmax" else statistics.deviation)
+        network.scale.fill_(fourier.row_scale(self._map))
         network.basis.copy_(basis)
         network.offset.copy_(offset)
         network.weights.copy_(self._model.weights)
@@ -74,7 +71,7 @@ class FourierClassifier(Classifier):
         return network.eval().requires_grad_(False)
 
     def state(self) -> dict[str, Any]:
-        """The basis is drawn again from its seed; a few of its numbers prove that it is the same one."""
+        """The basis is drawn again from its seed; a few of its numbers verify that it is the same."""
         return {
             "kind": "images",
             "map": dict(self._map),
@@ -83,7 +80,7 @@ class FourierClassifier(Classifier):
             "seed": self._bases.seed,
             "bases": self._bases.bases,
             "probe": self._probe(),
-            "statistics": {name: getattr(self._statistics, name).cpu() for name in Statistics.__dataclass_fields__},
+            "statistics": {name: tensor.cpu() for name, tensor in vars(self._statistics).items()},
             "weights": self._model.weights.cpu(),
             "intercept": self._model.intercept.cpu(),
         }
@@ -91,9 +88,9 @@ class FourierClassifier(Classifier):
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "FourierClassifier":
         """Raises: InvalidInput if this version of torch draws another basis from the seed."""
-        bases = FourierBases(state["inputs"], state["dimension"], state["seed"], state["bases"])
+        bases = fourier.FourierBases(state["inputs"], state["dimension"], state["seed"], state["bases"])
         model = LinearModel(state["weights"], state["intercept"])
-        classifier = cls(state["map"], bases, Statistics(**state["statistics"]), model)
+        classifier = cls(state["map"], bases, fourier.Statistics(**state["statistics"]), model)
         if not torch.allclose(classifier._probe(), state["probe"], rtol=1e-5):
             raise InvalidInput(
                 f"torch {torch.__version__} draws another random basis from this classifier's seed than the version "
@@ -109,8 +106,8 @@ class FourierClassifier(Classifier):
 class NGramClassifier(Classifier):
     """Of texts: a sequence of strings."""
 
-    def __init__(self, each: NGramMap, seed: int, bin_weights: BinWeights, model: LinearModel) -> None:
-        self._map, self._seed, self._bin_weights, self._model = each, seed, bin_weights, model
+    def __init__(self, feature_map: FeatureMap, seed: int, bin_weights: BinWeights, model: LinearModel) -> None:
+        self._map, self._seed, self._bin_weights, self._model = feature_map, seed, bin_weights, model
 
     def __call__(self, points: Sequence[str]) -> Tensor:
         rows, only = np.arange(len(points)), np.zeros(len(points), dtype=np.int64)
@@ -144,7 +141,7 @@ def load_classifier(folder: str | Path) -> Classifier:
     state = read_state(folder)
     if state.get("classifier") is None:
         failure = (state.get("result") or {}).get("failure")
-        why = f"its solve failed: {failure}" if failure else "its solve was for several maps, or has not ended"
-        raise InvalidInput(f"the checkpoint {folder} holds no classifier, {why}")
+        reason = f"its solve failed: {failure}" if failure else "its solve was for several maps, or has not ended"
+        raise InvalidInput(f"the checkpoint {folder} holds no classifier, {reason}")
     kind = FourierClassifier if state["classifier"]["kind"] == "images" else NGramClassifier
     return kind.from_state(state["classifier"])

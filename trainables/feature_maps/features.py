@@ -1,6 +1,6 @@
 """Dense features of n points, made block by block; the sizes of these blocks, and the memory that a solve needs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,6 +9,8 @@ from torch import Tensor
 
 from archray.errors import InvalidInput
 from archray.trainables.feature_maps.solve_settings import Precision
+
+FeatureMap = Mapping[str, str | int | float]  # `FeatureMapSpace.configuration` of a string
 
 ALL = slice(None)
 GIB = 2**30

@@ -7,21 +7,29 @@ kernel exp(-gamma ||x - y||_1), and b uniform on [0, 2 pi).
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from archray.seeds import named_seed
-from archray.trainables.feature_maps.features import ALL, GIB, blocks
-from archray.trainables.feature_maps.solve_settings import Bases
+from archray.trainables.feature_maps.features import (
+    ALL,
+    GIB,
+    FeatureMap,
+    blocks,
+    check_fits,
+    dense_memory,
+    ridge_memory,
+)
+from archray.trainables.feature_maps.solve_settings import Bases, SolveSettings
 
-FourierMap = Mapping[str, str | int | float]  # `Fourier.configuration` of a string: kernel, preprocess, gamma
+Key = tuple[str | int, ...]  # of a basis: the kernel, and the number of the map where it has its own
 
-CACHE_ROWS = 256  # rows whose cosines are taken at once, while they lie in the cache
+CACHE_ROWS = 256  # rows whose cosines are taken at once, within the cache
 INPUT_ROWS = 2048  # points that are preprocessed at once
 
 
@@ -57,8 +65,8 @@ class Statistics:
 class FourierBases:
     """The bases of one solve, drawn on the CPU and so the same on every device.
 
-    bases: `shared` has one basis per kernel and one offset; `independent` has both for every map, which are drawn
-    again whenever they are needed: so many would not fit the memory.
+    bases: `shared` has one basis per kernel and one offset; `independent` has both for every map, and draws them again
+    whenever they are needed, as so many would not fit the memory.
     """
 
     def __init__(
@@ -66,13 +74,17 @@ class FourierBases:
     ) -> None:
         self.inputs, self.dimension, self.seed, self.bases = inputs, dimension, seed, bases
         self.device = torch.device(device)
-        self._drawn: dict[tuple[str | int, ...], tuple[Tensor, Tensor]] = {}
+        self._drawn: dict[Key, tuple[Tensor, Tensor]] = {}
 
-    def key(self, kernel: str, number: int) -> tuple[str | int, ...]:
-        """What the basis of map `number` is drawn for; maps with equal keys share it."""
+    def key(self, kernel: str, number: int) -> Key:
+        """The key of the basis of map `number`; maps with equal keys share it."""
         return (kernel,) if self.bases == "shared" else (kernel, number)
 
-    def draw(self, key: tuple[str | int, ...]) -> tuple[Tensor, Tensor]:
+    def groups(self, maps: Sequence[FeatureMap]) -> list[tuple[Key, str]]:
+        """The basis and the preprocessing of each map; maps where both are equal share projections, up to a factor."""
+        return [(self.key(str(values["kernel"]), i), str(values["preprocess"])) for i, values in enumerate(maps)]
+
+    def draw(self, key: Key) -> tuple[Tensor, Tensor]:
         """The basis of a key, transposed (p, d), and its offset (d,)."""
         if key not in self._drawn:
             if self.bases == "independent":
@@ -94,8 +106,8 @@ class FourierBases:
 class FourierFeatures:
     """The features of n points, each by the map that is assigned to it, computed block by block.
 
-    The points are taken in the order `order`, in which those of one basis and preprocessing lie together: then a block
-    is one matrix product or a few, however many maps there are, because gamma only scales rows.
+    The points are taken in the order `order`, by basis and preprocessing: then a block is one matrix product or a few,
+    however many maps there are, because gamma only scales rows.
 
     inputs: (n, p) float32. assignment: (n,) index into `maps`. `seconds`: spent in `block` until now.
     """
@@ -103,25 +115,25 @@ class FourierFeatures:
     def __init__(
         self,
         inputs: Tensor,
-        maps: Sequence[FourierMap],
+        maps: Sequence[FeatureMap],
         assignment: npt.NDArray[np.int64],
         bases: FourierBases,
         statistics: Statistics,
     ) -> None:
         self._inputs, self._bases, self._statistics = inputs, bases, statistics
         self.shape, self.device = (len(inputs), bases.dimension), inputs.device
-        groups = [(bases.key(str(each["kernel"]), i), str(each["preprocess"])) for i, each in enumerate(maps)]
+        groups = bases.groups(maps)
         self._groups = list(dict.fromkeys(groups))
         number = np.array([self._groups.index(group) for group in groups])[assignment]  # (n,)
         order = np.argsort(number, kind="stable")
         self.order = torch.from_numpy(order).to(inputs.device)  # (n,) the point of each row
         self._starts = np.searchsorted(number[order], np.arange(len(self._groups) + 1))
-        scales = np.array([row_scale(each) for each in maps], dtype=np.float32)[assignment[order]]
+        scales = np.array([row_scale(feature_map) for feature_map in maps], dtype=np.float32)[assignment[order]]
         self._scales = torch.from_numpy(scales).to(inputs.device)  # (n,)
         self.seconds = 0.0
 
     def block(self, rows: slice, columns: slice = ALL) -> Tensor:
-        begin = time.perf_counter()
+        start = time.perf_counter()
         first, last, _ = rows.indices(len(self._inputs))
         width = len(range(self._bases.dimension)[columns])
         block = torch.empty(last - first, width, device=self.device)
@@ -133,10 +145,10 @@ class FourierFeatures:
             cosines_(target, offset[columns], self._bases.dimension)
         if self.device.type == "cuda":  # so that the clock measures its work
             torch.cuda.synchronize(self.device)
-        self.seconds += time.perf_counter() - begin
+        self.seconds += time.perf_counter() - start
         return block
 
-    def _runs(self, first: int, last: int) -> Iterator[tuple[tuple[tuple[str | int, ...], str], slice]]:
+    def _runs(self, first: int, last: int) -> Iterator[tuple[tuple[Key, str], slice]]:
         """The groups that rows first..last touch, and their rows."""
         for group, start, stop in zip(self._groups, self._starts[:-1], self._starts[1:], strict=True):
             for begin in range(max(int(start), first), min(int(stop), last), INPUT_ROWS):
@@ -144,15 +156,15 @@ class FourierFeatures:
 
 
 def every_map(
-    inputs: Tensor, maps: Sequence[FourierMap], bases: FourierBases, statistics: Statistics, rows: int
+    inputs: Tensor, maps: Sequence[FeatureMap], bases: FourierBases, statistics: Statistics, rows: int
 ) -> Iterator[tuple[int, slice, Tensor]]:
     """All points by all maps: map number, rows of the inputs, their features (rows, d), valid until the next one.
 
     Projections are computed once for all maps of one basis and preprocessing. rows: at once.
     """
-    groups: dict[tuple[tuple[str | int, ...], str], list[int]] = {}
-    for number, each in enumerate(maps):
-        groups.setdefault((bases.key(str(each["kernel"]), number), str(each["preprocess"])), []).append(number)
+    groups: dict[tuple[Key, str], list[int]] = {}
+    for number, group in enumerate(bases.groups(maps)):
+        groups.setdefault(group, []).append(number)
     buffer = torch.empty(min(rows, len(inputs)), bases.dimension, device=inputs.device)
     for (key, how), numbers in groups.items():
         basis, offset = bases.draw(key)
@@ -170,10 +182,19 @@ def fourier_memory(inputs: int, dimension: int, bases: Bases) -> float:
     return (4 * held * (inputs + 1) * dimension + 12 * INPUT_ROWS * inputs) / GIB
 
 
-def row_scale(each: FourierMap) -> float:
-    """What a map's gamma multiplies projections by: sqrt(2 gamma) or gamma."""
-    gamma = float(each["gamma"])
-    return math.sqrt(2 * gamma) if each["kernel"] == "gaussian" else gamma
+def check_fourier_memory(settings: SolveSettings, points: int, inputs: int, classes: int, dimension: int) -> None:
+    """Raises: InvalidInput if a solve of so many points with so many inputs does not fit `memory_gib`."""
+    side, ridge = min(points, dimension), settings.loss_for("images") == "ridge"
+    needed = fourier_memory(inputs, dimension, settings.bases)
+    needed += (ridge_memory if ridge else dense_memory)(points, dimension, classes)
+    matrix = f"with a Gram matrix of {side:,} x {side:,}" if ridge else "with all features at once"
+    check_fits(needed, settings.memory_gib, f"a solve of {points:,} points and {dimension:,} features, {matrix},")
+
+
+def row_scale(feature_map: FeatureMap) -> float:
+    """The factor of a map's projections: sqrt(2 gamma) or gamma."""
+    gamma = float(feature_map["gamma"])
+    return math.sqrt(2 * gamma) if feature_map["kernel"] == "gaussian" else gamma
 
 
 def cosines_(projections: Tensor, offset: Tensor, dimension: int) -> Tensor:
@@ -182,3 +203,31 @@ def cosines_(projections: Tensor, offset: Tensor, dimension: int) -> Tensor:
     for rows in blocks(len(projections), step):
         projections[rows].add_(offset).cos_().mul_(math.sqrt(2 / dimension))
     return projections
+
+
+class FourierNetwork(nn.Module):
+    """Fourier features and their linear model as a module of torch alone, whose source and graph are exported.
+
+    Images (n, C, H, W) of p numbers each to decision values (n, K): sqrt(2/d) cos(s B x' + b) by a linear model.
+
+    x' is the image less `shift`, divided by `width`, (p,) each, and then, if `unit_length`, scaled to length 1.
+    """
+
+    def __init__(self, inputs: int, dimension: int, classes: int, *, unit_length: bool) -> None:
+        super().__init__()
+        self.unit_length = unit_length
+        self.shift = nn.Buffer(torch.zeros(inputs))
+        self.width = nn.Buffer(torch.ones(inputs))
+        self.scale = nn.Buffer(torch.ones(()))  # s, of the kernel's bandwidth
+        self.basis = nn.Buffer(torch.zeros(inputs, dimension))  # B, transposed
+        self.offset = nn.Buffer(torch.zeros(dimension))  # b
+        self.weights = nn.Parameter(torch.zeros(dimension, classes))
+        self.intercept = nn.Parameter(torch.zeros(classes))
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = (images.flatten(1) - self.shift) / self.width  # (n, p)
+        if self.unit_length:
+            length = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+            x = x / torch.where(length > 0, length, torch.ones_like(length))
+        features = torch.cos((x * self.scale) @ self.basis + self.offset)  # (n, d)
+        return features * math.sqrt(2 / self.basis.shape[1]) @ self.weights + self.intercept

@@ -7,7 +7,7 @@ need. Each text is tokenised once per way of doing it.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
@@ -19,8 +19,9 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from sklearn.utils import murmurhash3_32
 
 from archray.errors import InvalidInput
+from archray.trainables.feature_maps.features import FeatureMap, check_fits, vector_memory
+from archray.trainables.feature_maps.solve_settings import SolveSettings
 
-NGramMap: TypeAlias = Mapping[str, str | int | float]  # `NGrams.configuration` of a string
 Integers: TypeAlias = npt.NDArray[np.integer]
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 Vector: TypeAlias = npt.NDArray[np.float64]
@@ -133,9 +134,9 @@ def _cut(texts: Sequence[str], tokenise: Callable[[str], list[str]], *, lower: b
     )
 
 
-def check_maps(maps: Sequence[NGramMap], num_classes: int) -> None:
+def check_maps(maps: Sequence[FeatureMap], num_classes: int) -> None:
     """Raises: InvalidInput if a map has Naive-Bayes weights and there are other than two classes (note W8)."""
-    if num_classes != 2 and any(each["weights"] == "naive-bayes" for each in maps):
+    if num_classes != 2 and any(values["weights"] == "naive-bayes" for values in maps):
         raise InvalidInput(
             f"expected two classes for Naive-Bayes weights, got {num_classes}; choose two libraries "
             "(docstrings:numpy,torch), or candidates with weights=none or sif"
@@ -145,7 +146,7 @@ def check_maps(maps: Sequence[NGramMap], num_classes: int) -> None:
 def featurise(
     corpus: Corpus,
     rows: Integers,
-    maps: Sequence[NGramMap],
+    maps: Sequence[FeatureMap],
     assignment: Integers,
     dimension: int,
     seeds: Sequence[int],
@@ -159,7 +160,7 @@ def featurise(
 
     Returns: (m, dimension) float64; ones where the map says counts=binary.
     """
-    keys = [tuple(each[name] for name in _TOKEN_DECISIONS) for each in maps]
+    keys = [tuple(values[name] for name in _TOKEN_DECISIONS) for values in maps]
     distinct = list(dict.fromkeys(keys))
     group = np.array([distinct.index(key) for key in keys])[assignment]  # (m,)
     salts = mixed(np.array(seeds, dtype=np.uint64), np.uint64(1))[assignment]  # (m,)
@@ -173,7 +174,7 @@ def featurise(
         bins.append((mixed(hashes, salts[place]) % np.uint64(dimension)).astype(np.int64))
     row, column = np.concatenate(places), np.concatenate(bins)
     counts = csr_matrix((np.ones(len(row)), (row, column)), shape=(len(rows), dimension))  # adds up what coincides
-    binary = np.array([each["counts"] == "binary" for each in maps])[assignment]
+    binary = np.array([values["counts"] == "binary" for values in maps])[assignment]
     counts.data[np.repeat(binary, np.diff(counts.indptr))] = 1.0
     return counts
 
@@ -211,7 +212,9 @@ class BinWeights:
         return alpha / (alpha + frequency)
 
 
-def weighted(counts: csr_matrix, maps: Sequence[NGramMap], assignment: Integers, bin_weights: BinWeights) -> csr_matrix:
+def weighted(
+    counts: csr_matrix, maps: Sequence[FeatureMap], assignment: Integers, bin_weights: BinWeights
+) -> csr_matrix:
     """The features: counts (m, dimension) weighted and scaled as each text's map says.
 
     scale=average divides a text's features by the sum of its counts, normalise gives them length 1; a text without
@@ -220,8 +223,8 @@ def weighted(counts: csr_matrix, maps: Sequence[NGramMap], assignment: Integers,
     per_row = np.diff(counts.indptr)
     owner = np.repeat(np.arange(counts.shape[0]), per_row)  # (nnz,) the row of each entry
     data = counts.data.astype(np.float64, copy=True)
-    weights, scale = (np.array([str(each[name]) for each in maps])[assignment] for name in ("weights", "scale"))
-    alpha = np.array([float(each["alpha"]) for each in maps])[assignment]
+    weights, scale = (np.array([str(values[name]) for values in maps])[assignment] for name in ("weights", "scale"))
+    alpha = np.array([float(values["alpha"]) for values in maps])[assignment]
     for kind, weigh in (("naive-bayes", bin_weights.naive_bayes), ("sif", bin_weights.sif)):
         entries = np.flatnonzero(np.repeat(weights == kind, per_row))
         if len(entries):
@@ -234,3 +237,12 @@ def weighted(counts: csr_matrix, maps: Sequence[NGramMap], assignment: Integers,
         chosen = (scale == kind) & (size > 0)
         divisor[chosen] = size[chosen]
     return csr_matrix((data / divisor[owner], counts.indices, counts.indptr), shape=counts.shape)
+
+
+def check_ngram_memory(settings: SolveSettings, points: int, classes: int, dimension: int) -> None:
+    """Raises: InvalidInput if the weights alone do not fit `memory_gib`: of sparse features nothing else need be held.
+
+    ridge takes a solver without a Gram matrix where that matrix does not fit.
+    """
+    needed = vector_memory(points, dimension, classes)
+    check_fits(needed, settings.memory_gib, f"the weights of {dimension:,} features and {classes} classes")

@@ -6,7 +6,7 @@ A round of Algorithm 1 (Khodak et al. 2020).
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -17,50 +17,17 @@ from torch import Tensor
 
 from archray.seeds import named_seed
 from archray.trainables.data import Dataset, TextDataset
+from archray.trainables.feature_maps import fourier_features as fourier
+from archray.trainables.feature_maps import hashed_ngrams as ngrams
+from archray.trainables.feature_maps import linear
 from archray.trainables.feature_maps.classifier import Classifier, FourierClassifier, NGramClassifier
-from archray.trainables.feature_maps.features import (
-    blocks,
-    check_fits,
-    dense_memory,
-    keep,
-    ridge_memory,
-    rows_in_block,
-    vector_memory,
-)
-from archray.trainables.feature_maps.fourier_features import (
-    FourierBases,
-    FourierFeatures,
-    FourierMap,
-    Statistics,
-    every_map,
-    fourier_memory,
-)
-from archray.trainables.feature_maps.hashed_ngrams import (
-    BinWeights,
-    Corpus,
-    NGramMap,
-    check_maps,
-    corpus_of,
-    featurise,
-    weighted,
-)
-from archray.trainables.feature_maps.linear import (
-    clipped,
-    decisions,
-    fit_logistic,
-    fit_sparse_ridge,
-    fit_svm,
-    point_hits,
-    point_losses,
-    signs,
-)
+from archray.trainables.feature_maps.features import FeatureMap, blocks, keep, rows_in_block
 from archray.trainables.feature_maps.ridge import LinearModel, solve_ridge
 from archray.trainables.feature_maps.solve_settings import Bases, Loss, SolveSettings
 
 FEW_POINTS = 30  # validation points per candidate; with fewer, a score by assigned points is mostly noise (note W3)
 
 Assignment = np.ndarray[tuple[int], np.dtype[np.int64]]  # of each point to a candidate
-FeatureMap = Mapping[str, str | int | float]  # `FeatureMapSpace.configuration` of a string
 Part = Literal["validation", "test"]  # of the data
 
 
@@ -77,36 +44,28 @@ def score_all(validation: str, points: int, candidates: int) -> bool:
     return validation == "all" or (validation == "auto" and points < FEW_POINTS * candidates)
 
 
-class Means(NamedTuple):
-    """Means over the points of each candidate, in their order; NaN for one without points."""
-
-    losses: list[float]
-    accuracies: list[float]
-    clipped: list[float]  # losses of decision values clipped to [-1, 1], which `loss_bound` bounds
-    points: list[int]
-
-
 class Tally:
-    """Losses and hits of candidates, added up point by point. loss: which one."""
+    """Sums of losses and hits of candidates, point by point."""
 
     def __init__(self, candidates: int, loss: Loss, device: str | torch.device = "cpu") -> None:
         self._loss = loss
         self._sums = torch.zeros(4, candidates, dtype=torch.float64, device=device)  # loss, hits, clipped, points
 
     def add(self, candidates: Tensor | int, decisions: Tensor, labels: Tensor) -> None:
-        """candidates: (m,) whose point each is, or one number for all. decisions: (m, K). labels: (m,)."""
-        losses = point_losses(decisions, labels, self._loss)
-        bounded = point_losses(clipped(decisions), labels, self._loss)
-        values = torch.stack([losses, point_hits(decisions, labels), bounded, torch.ones_like(losses)])  # (4, m)
+        """candidates: (m,) the candidate of each point, or one for all. decisions: (m, K). labels: (m,)."""
+        losses = linear.point_losses(decisions, labels, self._loss)
+        bounded = linear.point_losses(linear.clipped(decisions), labels, self._loss)
+        values = torch.stack([losses, linear.point_hits(decisions, labels), bounded, torch.ones_like(losses)])  # (4, m)
         if isinstance(candidates, int):
             self._sums[:, candidates] += values.sum(1)
         else:
             self._sums.index_add_(1, candidates, values)
 
-    def means(self) -> Means:
+    def means(self) -> tuple[list[float], list[float], list[float], list[int]]:
+        """The first four attributes of `Solved`."""
         sums, points = self._sums[:3].cpu(), self._sums[3].cpu()
         losses, accuracies, bounded = (sums / points).tolist()
-        return Means(losses, accuracies, bounded, [int(count) for count in points])
+        return losses, accuracies, bounded, [int(count) for count in points]
 
 
 @dataclass(frozen=True)
@@ -115,13 +74,13 @@ class Solved:
 
     losses: list[float]  # mean per candidate, in their order; NaN for one without a point
     accuracies: list[float]
-    clipped: list[float]  # as of `Means`
+    clipped: list[float]  # losses of decision values clipped to [-1, 1], which `loss_bound` bounds
     points: list[int]  # validation points that each candidate was scored on
     seconds_featurise: float  # of the training points
     seconds_solve: float
     seconds_score: float  # of the validation points, featurised and scored
     solution: "Solution"
-    classifier: Classifier | None  # what was solved for, if there is one candidate
+    classifier: Classifier | None  # of a single candidate
 
     @property
     def seconds(self) -> float:
@@ -130,7 +89,7 @@ class Solved:
     def scores(self, settings: SolveSettings) -> list[float]:
         """A score per candidate, in their order; a candidate without a point has the worst of the others'.
 
-        NaN where the loss is not finite: it makes the accuracy meaningless too.
+        NaN where the loss is not finite, which makes the accuracy meaningless too.
         """
         values, worst_of = (self.losses, max) if settings.score == "loss" else (self.accuracies, min)
         scores = [v if math.isfinite(loss) else math.nan for v, loss in zip(values, self.losses, strict=True)]
@@ -139,23 +98,26 @@ class Solved:
 
 
 class Tested(NamedTuple):
-    """A candidate on the test points: means over them, and their number."""
+    """A candidate on the test points: means over the points, and their number."""
 
     loss: float
     accuracy: float
-    clipped: float  # as of `Means`
+    clipped: float  # as in `Solved`
     points: int
 
 
+NOT_TESTED = Tested(math.nan, math.nan, math.nan, 0)
+
+
 class Problem(ABC):
-    """Data, and how they are solved for; one object serves many solves. One of a single map is its standalone solve."""
+    """Data, and how they are solved; one object serves many solves. A solve of a single map is its standalone solve."""
 
-    sizes: tuple[int, int]  # training and validation points
-    test_count: int  # test points
-    classes: int
-
-    def __init__(self, settings: SolveSettings, loss: Loss, device: str | torch.device) -> None:
+    def __init__(
+        self, data: Dataset | TextDataset, settings: SolveSettings, loss: Loss, device: str | torch.device
+    ) -> None:
         self.settings, self.loss, self.device = settings, loss, torch.device(device)
+        self.sizes = (len(data.train), len(data.validation))
+        self.test_count, self.classes = len(data.test), data.num_classes
 
     def solve(self, maps: Sequence[FeatureMap], dimension: int, seed: int) -> Solved:
         """Assigns, featurises, solves and scores maps that `check` has passed.
@@ -163,7 +125,7 @@ class Problem(ABC):
         seed: of bases, offset or hash, and assignments. Raises: SolveFailed for numbers that are not finite.
         """
         solution = self.fit(maps, assign(self.sizes[0], len(maps), seed, "train"), dimension, seed)
-        begin = time.perf_counter()
+        start = time.perf_counter()
         tally = Tally(len(maps), self.loss, self.device)
         if len(maps) == 1 or score_all(self.settings.validation, self.sizes[1], len(maps)):
             solution.score_all(tally)
@@ -173,21 +135,17 @@ class Problem(ABC):
             *tally.means(),
             seconds_featurise=solution.seconds_featurise,
             seconds_solve=solution.seconds_solve,
-            seconds_score=time.perf_counter() - begin,
+            seconds_score=time.perf_counter() - start,
             solution=solution,
             classifier=solution.classifier() if len(maps) == 1 else None,
         )
 
     def test(self, solved: Solved, candidate: int) -> Tested:
-        """What a candidate comes to on all test points with the weights of a solve, shared ones too.
-
-        candidate: its position among those of the solve.
-        """
+        """A candidate on all test points, with the weights of a solve. candidate: its position in the solve."""
         tally = Tally(len(solved.losses), self.loss, self.device)
-        points = self.test_count
-        solved.solution.score_assigned(np.full(points, candidate, dtype=np.int64), tally, "test")
-        losses, accuracies, bounded, _ = tally.means()
-        return Tested(losses[candidate], accuracies[candidate], bounded[candidate], points)
+        solved.solution.score_assigned(np.full(self.test_count, candidate, dtype=np.int64), tally, "test")
+        losses, accuracies, bounded, points = tally.means()
+        return Tested(losses[candidate], accuracies[candidate], bounded[candidate], points[candidate])
 
     @abstractmethod
     def check(self, maps: Sequence[FeatureMap], dimension: int) -> None:
@@ -213,11 +171,11 @@ class Solution(ABC):
 
     @abstractmethod
     def score_assigned(self, assignment: Assignment, tally: Tally, part: Part = "validation") -> None:
-        """Tells the tally of every point of this part of the data by the map it is assigned."""
+        """Adds every point of this part of the data to the tally, by the map it is assigned."""
 
     @abstractmethod
     def score_all(self, tally: Tally) -> None:
-        """Tells the tally of every validation point by every map."""
+        """Adds every validation point to the tally, by every map."""
 
     @abstractmethod
     def classifier(self) -> Classifier:
@@ -228,41 +186,39 @@ class Solution(ABC):
 
 
 class FourierProblem(Problem):
-    """Fourier features of a data set's images, which lie on the device where all is computed."""
+    """Fourier features of a data set's images, on the images' device."""
 
     def __init__(self, data: Dataset, settings: SolveSettings) -> None:
-        super().__init__(settings, settings.loss_for("images"), data.train.images.device)
+        super().__init__(data, settings, settings.loss_for("images"), data.train.images.device)
         self.data = data
-        self.sizes = (len(data.train), len(data.validation))
-        self.test_count, self.classes = len(data.test), data.num_classes
         self.inputs = data.train.images.flatten(1)  # (n, p)
-        self.statistics = Statistics.of(self.inputs)
+        self.statistics = fourier.Statistics.of(self.inputs)
 
-    def check(self, maps: Sequence[FourierMap], dimension: int) -> None:
+    def check(self, maps: Sequence[FeatureMap], dimension: int) -> None:
         points, inputs = self.inputs.shape
-        check_fourier_memory(self.settings, points, inputs, self.data.num_classes, dimension)
+        fourier.check_fourier_memory(self.settings, points, inputs, self.classes, dimension)
 
-    def fit(self, maps: Sequence[FourierMap], assignment: Assignment, dimension: int, seed: int) -> "FourierSolution":
+    def fit(self, maps: Sequence[FeatureMap], assignment: Assignment, dimension: int, seed: int) -> "FourierSolution":
         settings = self.settings
-        bases = FourierBases(self.inputs.shape[1], dimension, seed, settings.bases, self.device)
-        features = FourierFeatures(self.inputs, maps, assignment, bases, self.statistics)
+        bases = fourier.FourierBases(self.inputs.shape[1], dimension, seed, settings.bases, self.device)
+        features = fourier.FourierFeatures(self.inputs, maps, assignment, bases, self.statistics)
         labels = self.data.train.labels[features.order]
-        memory = settings.memory_gib - fourier_memory(bases.inputs, dimension, settings.bases)
-        begin = time.perf_counter()
+        memory = settings.memory_gib - fourier.fourier_memory(bases.inputs, dimension, settings.bases)
+        start = time.perf_counter()
         model = self._model(features, labels, memory, seed)
-        seconds = time.perf_counter() - begin  # of featurising, too
+        seconds = time.perf_counter() - start  # of featurising, too
         return FourierSolution(features.seconds, seconds - features.seconds, model, self, maps, bases)
 
-    def _model(self, features: FourierFeatures, labels: Tensor, memory_gib: float, seed: int) -> LinearModel:
-        lam, classes = self.settings.lam, self.data.num_classes
+    def _model(self, features: fourier.FourierFeatures, labels: Tensor, memory_gib: float, seed: int) -> LinearModel:
+        lam, classes = self.settings.lam, self.classes
         if self.loss == "ridge":
-            targets = signs(labels, classes)
+            targets = linear.signs(labels, classes)
             return solve_ridge(features, targets, lam, gram=self.settings.gram, memory_gib=memory_gib).model
         matrix = keep(features, rows_in_block(features.shape[1])).matrix.double().cpu().numpy()
         if self.loss == "svm":
-            model = fit_svm(matrix, labels.cpu().numpy(), classes, lam, seed)
+            model = linear.fit_svm(matrix, labels.cpu().numpy(), classes, lam, seed)
         else:
-            model = fit_logistic(matrix, labels.cpu().numpy(), classes, lam)
+            model = linear.fit_logistic(matrix, labels.cpu().numpy(), classes, lam)
         return LinearModel(model.weights.to(self.device), model.intercept.to(self.device))
 
 
@@ -271,13 +227,13 @@ class FourierSolution(Solution):
     """Weights that the maps share."""
 
     problem: FourierProblem
-    maps: Sequence[FourierMap]
-    bases: FourierBases
+    maps: Sequence[FeatureMap]
+    bases: fourier.FourierBases
 
     def score_assigned(self, assignment: Assignment, tally: Tally, part: Part = "validation") -> None:
         data, statistics = self.problem.data, self.problem.statistics
         split = data.validation if part == "validation" else data.test
-        features = FourierFeatures(split.images.flatten(1), self.maps, assignment, self.bases, statistics)
+        features = fourier.FourierFeatures(split.images.flatten(1), self.maps, assignment, self.bases, statistics)
         labels = split.labels[features.order]
         owners = torch.from_numpy(assignment).to(features.device)[features.order]
         for rows in blocks(len(labels), rows_in_block(self.bases.dimension)):
@@ -286,22 +242,13 @@ class FourierSolution(Solution):
     def score_all(self, tally: Tally) -> None:
         validation = self.problem.data.validation
         inputs, at_once = validation.images.flatten(1), rows_in_block(self.bases.dimension)
-        for number, rows, features in every_map(inputs, self.maps, self.bases, self.problem.statistics, at_once):
+        parts = fourier.every_map(inputs, self.maps, self.bases, self.problem.statistics, at_once)
+        for number, rows, features in parts:
             tally.add(number, self.model.decisions(features), validation.labels[rows])
 
     def classifier(self) -> FourierClassifier:
         (only,) = self.maps
         return FourierClassifier(only, self.bases, self.problem.statistics, self.model)
-
-
-def check_fourier_memory(settings: SolveSettings, points: int, inputs: int, classes: int, dimension: int) -> None:
-    """Raises: InvalidInput if a solve of so many points with so many inputs does not fit `memory_gib`."""
-    own = fourier_memory(inputs, dimension, settings.bases)
-    ridge = settings.loss_for("images") == "ridge"
-    solver = (ridge_memory if ridge else dense_memory)(points, dimension, classes)
-    side = min(points, dimension)
-    matrix = f"with a Gram matrix of {side:,} x {side:,}" if ridge else "with all features at once"
-    check_fits(own + solver, settings.memory_gib, f"a solve of {points:,} points and {dimension:,} features, {matrix},")
 
 
 # Hashed n-grams of texts.
@@ -311,36 +258,34 @@ class NGramProblem(Problem):
     """Bags of n-grams of a data set's texts, on the CPU."""
 
     def __init__(self, data: TextDataset, settings: SolveSettings) -> None:
-        super().__init__(settings, settings.loss_for("text"), "cpu")
+        super().__init__(data, settings, settings.loss_for("text"), "cpu")
         self.data = data
-        self.sizes = (len(data.train), len(data.validation))
-        self.test_count, self.classes = len(data.test.texts), data.num_classes
         self.labels = np.asarray(data.train.labels)
 
-    def check(self, maps: Sequence[NGramMap], dimension: int) -> None:
-        check_maps(maps, self.data.num_classes)
-        check_ngram_memory(self.settings, self.sizes[0], self.data.num_classes, dimension)
+    def check(self, maps: Sequence[FeatureMap], dimension: int) -> None:
+        ngrams.check_maps(maps, self.classes)
+        ngrams.check_ngram_memory(self.settings, self.sizes[0], self.classes, dimension)
 
-    def fit(self, maps: Sequence[NGramMap], assignment: Assignment, dimension: int, seed: int) -> "NGramSolution":
+    def fit(self, maps: Sequence[FeatureMap], assignment: Assignment, dimension: int, seed: int) -> "NGramSolution":
         seeds = hash_seeds(len(maps), seed, self.settings.bases)
-        begin = time.perf_counter()
-        corpus = corpus_of(self.data.train.texts)
-        counts = featurise(corpus, np.arange(len(corpus)), maps, assignment, dimension, seeds)
-        bin_weights = BinWeights.fit(counts, self.labels, self.data.num_classes)
-        features = weighted(counts, maps, assignment, bin_weights)
-        seconds = time.perf_counter() - begin
-        begin = time.perf_counter()
+        start = time.perf_counter()
+        corpus = ngrams.corpus_of(self.data.train.texts)
+        counts = ngrams.featurise(corpus, np.arange(len(corpus)), maps, assignment, dimension, seeds)
+        bin_weights = ngrams.BinWeights.fit(counts, self.labels, self.classes)
+        features = ngrams.weighted(counts, maps, assignment, bin_weights)
+        seconds = time.perf_counter() - start
+        start = time.perf_counter()
         model = self._model(features, seed)
-        seconds_solve = time.perf_counter() - begin
+        seconds_solve = time.perf_counter() - start
         return NGramSolution(seconds, seconds_solve, model, self.data, maps, seeds, bin_weights)
 
     def _model(self, features: csr_matrix, seed: int) -> LinearModel:
-        lam, classes = self.settings.lam, self.data.num_classes
+        lam, classes = self.settings.lam, self.classes
         if self.loss == "ridge":
-            return fit_sparse_ridge(features, self.labels, classes, lam, self.settings.memory_gib)
+            return linear.fit_sparse_ridge(features, self.labels, classes, lam, self.settings.memory_gib)
         if self.loss == "svm":
-            return fit_svm(features, self.labels, classes, lam, seed)
-        return fit_logistic(features, self.labels, classes, lam)
+            return linear.fit_svm(features, self.labels, classes, lam, seed)
+        return linear.fit_logistic(features, self.labels, classes, lam)
 
 
 @dataclass(frozen=True)
@@ -348,16 +293,16 @@ class NGramSolution(Solution):
     """Weights that the maps share. seeds: of the hash of each map."""
 
     data: TextDataset
-    maps: Sequence[NGramMap]
+    maps: Sequence[FeatureMap]
     seeds: Sequence[int]
-    bin_weights: BinWeights
+    bin_weights: ngrams.BinWeights
 
     def score_assigned(self, assignment: Assignment, tally: Tally, part: Part = "validation") -> None:
         corpus, labels = self._points(part)
         dimension = len(self.model.weights)
-        counts = featurise(corpus, np.arange(len(assignment)), self.maps, assignment, dimension, self.seeds)
-        features = weighted(counts, self.maps, assignment, self.bin_weights)
-        tally.add(torch.from_numpy(assignment), decisions(features, self.model), labels)
+        counts = ngrams.featurise(corpus, np.arange(len(assignment)), self.maps, assignment, dimension, self.seeds)
+        features = ngrams.weighted(counts, self.maps, assignment, self.bin_weights)
+        tally.add(torch.from_numpy(assignment), linear.decisions(features, self.model), labels)
 
     def score_all(self, tally: Tally) -> None:
         corpus, labels = self._points("validation")
@@ -366,20 +311,20 @@ class NGramSolution(Solution):
         counts: dict[tuple[object, ...], csr_matrix] = {}
         # Maps with equal counts follow each other, and only the last counts are held.
         keys = [
-            (*(each[name] for name in ("tokens", "case", "stop_words", "order", "counts")), seed)
-            for each, seed in zip(self.maps, self.seeds, strict=True)
+            (*(ngram_map[name] for name in ("tokens", "case", "stop_words", "order", "counts")), seed)
+            for ngram_map, seed in zip(self.maps, self.seeds, strict=True)
         ]
         for number in sorted(range(len(keys)), key=lambda i: tuple(map(str, keys[i]))):
-            each, key = [self.maps[number]], keys[number]
+            maps, key = [self.maps[number]], keys[number]
             if key not in counts:
                 dimension = len(self.model.weights)
-                counts = {key: featurise(corpus, rows, each, only, dimension, [self.seeds[number]])}
-            features = weighted(counts[key], each, only, self.bin_weights)
-            tally.add(number, decisions(features, self.model), labels)
+                counts = {key: ngrams.featurise(corpus, rows, maps, only, dimension, [self.seeds[number]])}
+            features = ngrams.weighted(counts[key], maps, only, self.bin_weights)
+            tally.add(number, linear.decisions(features, self.model), labels)
 
-    def _points(self, part: Part) -> tuple[Corpus, Tensor]:
+    def _points(self, part: Part) -> tuple[ngrams.Corpus, Tensor]:
         split = self.data.validation if part == "validation" else self.data.test
-        return corpus_of(split.texts), torch.from_numpy(np.asarray(split.labels))
+        return ngrams.corpus_of(split.texts), torch.from_numpy(np.asarray(split.labels))
 
     def classifier(self) -> NGramClassifier:
         (only,), (seed,) = self.maps, self.seeds
@@ -389,12 +334,3 @@ class NGramSolution(Solution):
 def hash_seeds(maps: int, seed: int, bases: Bases) -> list[int]:
     """The seed of each map's hash: one for all if bases are shared, else one per map."""
     return [named_seed(seed, "hash", *([] if bases == "shared" else [number])) for number in range(maps)]
-
-
-def check_ngram_memory(settings: SolveSettings, points: int, classes: int, dimension: int) -> None:
-    """Raises: InvalidInput if the weights alone do not fit `memory_gib`: of sparse features nothing else need be held.
-
-    ridge takes a solver without a Gram matrix where that matrix does not fit.
-    """
-    needed = vector_memory(points, dimension, classes)
-    check_fits(needed, settings.memory_gib, f"the weights of {dimension:,} features and {classes} classes")

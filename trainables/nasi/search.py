@@ -38,9 +38,9 @@ class NASIBatches:
     """Mini-batches of a data set or of no data (section 6.3; Algorithm 6.1, line 3), functions of the seed and t.
 
     Attributes:
-        dataset: None if nothing of it is used.
+        dataset: None if it is not used.
         inputs: the training images, not augmented, or draws from the standard Gaussian (section 6.3.2).
-        labels: theirs, or drawn uniformly from all classes (6.3.1). Of random images: those of some training images.
+        labels: of training images (any, if the images are random), or drawn uniformly from all classes (6.3.1).
         shape: of random images, (C, H, W).
         classes: n.
         size: b.
@@ -56,29 +56,30 @@ class NASIBatches:
     device: torch.device
 
     def take(self, step: int) -> tuple[Tensor, Tensor]:
-        """(b, C, H, W) and (b,); b is the whole data set if that is smaller."""
+        """(b, C, H, W) and (b,); b is at most the size of the data set."""
         images = labels = None
         if self.dataset is not None:
             train = self.dataset.train
-            order = torch.randperm(len(train), generator=self._generator(step, CHOSEN))[: self.size]
+            order = torch.randperm(len(train), generator=_generator(self.seed, step, CHOSEN))[: self.size]
             chosen = order.to(train.device)
             images, labels = train.images[chosen], train.labels[chosen]
         if self.inputs != "true" or images is None:
-            images = torch.randn(self.size, *self.shape, generator=self._generator(step, IMAGES)).to(self.device)
+            images = torch.randn(self.size, *self.shape, generator=_generator(self.seed, step, IMAGES)).to(self.device)
         if self.labels != "true" or labels is None:
-            draws = torch.randint(self.classes, (len(images),), generator=self._generator(step, LABELS))
+            draws = torch.randint(self.classes, (len(images),), generator=_generator(self.seed, step, LABELS))
             labels = draws.to(self.device)
         return images[: len(labels)], labels
 
-    def _generator(self, *words: int) -> torch.Generator:
-        return torch.Generator().manual_seed(stream_seed(self.seed, *words))
+
+def _generator(seed: int, *words: int) -> torch.Generator:
+    return torch.Generator().manual_seed(stream_seed(seed, *words))
 
 
 class WholeDecisions(RelaxedDecisions):
-    """The decisions of the space, each of its own: NAS-Bench-201, NAS-Bench-1Shot1 and spaces of a user's."""
+    """The decisions of the space, independent of each other: NAS-Bench-201, NAS-Bench-1Shot1 and users' spaces."""
 
     def masks(self, rows: Tensor) -> dict[str, Tensor]:
-        """group -> (edges, operations) bool: the weights that rows (B, C) reach by a single choice."""
+        """group -> (edges, operations) bool: the weights that rows (B, C) reach with a single choice."""
         return {group.name: torch.ones(group.shape, dtype=torch.bool) for group in self.supernet.groups}
 
     def mode(self, probabilities: Tensor) -> Architecture:
@@ -90,7 +91,7 @@ class OneInputDecisions:
     """One operation and one input of each node of DARTS' cells, sampled independently. Section 6.4.2.
 
     A node is o(x_k) for its operation o and its input k, so an edge's weight of an operation is the product of two
-    rows. `RelaxedDecisions` says what its methods take and return.
+    rows. For its methods see `RelaxedDecisions`.
     """
 
     def __init__(self, supernet: DARTSSupernet, device: torch.device | str = "cpu") -> None:
@@ -108,22 +109,18 @@ class OneInputDecisions:
         self.allowed = (torch.arange(most) < sizes[:, None]).to(device)
 
     def mixture(self, rows: Tensor) -> dict[str, MixtureWeights]:
-        return {cell: MixtureWeights(torch.cat(parts)) for cell, parts in self._parts(rows).items()}
+        outer = {cell: [torch.outer(*pair) for pair in self._rows_of(rows, cell)] for cell in CELLS}
+        return {cell: MixtureWeights(torch.cat(nodes)) for cell, nodes in outer.items()}
 
     def masks(self, rows: Tensor) -> dict[str, Tensor]:
         """The chosen input's operations, and the chosen operation on every input: others need two choices."""
-        found = {}
-        for cell in CELLS:
-            parts = [
-                (by_input[:, None] + of_operations) > 0 for by_input, of_operations in self._rows_of(rows.cpu(), cell)
-            ]
-            found[cell] = torch.cat(parts)
-        return found
+        sums = {cell: [row[:, None] + column for row, column in self._rows_of(rows.cpu(), cell)] for cell in CELLS}
+        return {cell: torch.cat(nodes) > 0 for cell, nodes in sums.items()}
 
     def mode(self, probabilities: Tensor) -> Architecture:
-        """Of each node the two most probable inputs and operations, the likelier operation on the likelier input.
+        """The two most probable inputs and operations of each node, the likelier operation on the likelier input.
 
-        The thesis does not say which of the operations goes with which input (note N1). The first ones win draws.
+        The thesis does not assign operations to inputs (note N1). The first ones win draws.
         """
         cells = []
         for cell in CELLS:
@@ -136,12 +133,8 @@ class OneInputDecisions:
             cells.append(tuple(edges))
         return self.space.architecture(Genotype(*cells))
 
-    def _parts(self, rows: Tensor) -> dict[str, list[Tensor]]:
-        """cell -> of each node the weights of the edges into it, (sources, operations)."""
-        return {cell: [torch.outer(*pair) for pair in self._rows_of(rows, cell)] for cell in CELLS}
-
     def _rows_of(self, rows: Tensor, cell: str) -> list[tuple[Tensor, Tensor]]:
-        """Of each node of a cell the row of its inputs, (sources,), and that of its operations."""
+        """The row of inputs, (sources,), and the row of operations of each node of a cell."""
         first = CELLS.index(cell) * 2 * len(NODES)
         return [
             (rows[first + 2 * number + 1, :node], rows[first + 2 * number, : len(self.operations)])
@@ -153,7 +146,7 @@ NASIDecisions = WholeDecisions | OneInputDecisions
 
 
 def decisions_of(supernet: Supernet, device: torch.device | str = "cpu") -> NASIDecisions:
-    """What NASI samples of a supernet's space."""
+    """The decisions that NASI samples in a supernet's space."""
     if isinstance(supernet, DARTSSupernet):
         return OneInputDecisions(supernet, device)
     return WholeDecisions(supernet, device)
@@ -161,17 +154,12 @@ def decisions_of(supernet: Supernet, device: torch.device | str = "cpu") -> NASI
 
 def path_of(supernet: Supernet, mixture: Mapping[str, MixtureWeights]) -> dict[str, Rows]:
     """The path of a mixture whose weights are 0 and 1."""
-    found = {}
+    path = {}
     for group in supernet.groups:
         dense = mixture[group.name].dense.detach()
         columns = torch.where(dense.sum(-1) > 0, dense.argmax(-1), LEFT_OUT)
-        found[group.name] = Rows(dense, None if group.inputs else tuple(columns.tolist()))
-    return found
-
-
-def one_hot_rows(chosen: Tensor, allowed: Tensor) -> Tensor:
-    """(B,) numbers of choices -> (B, C)."""
-    return functional.one_hot(chosen, allowed.shape[1]).to(torch.get_default_dtype())
+        path[group.name] = Rows(dense, None if group.inputs else tuple(columns.tolist()))
+    return path
 
 
 class NotFinite(ArithmeticError):
@@ -179,7 +167,7 @@ class NotFinite(ArithmeticError):
 
 
 class NothingLearnt(ArithmeticError):
-    """No step had a gradient, so that every architecture is as probable as another."""
+    """No step had a gradient, so that all architectures are equally probable."""
 
 
 class Constants(NamedTuple):
@@ -194,7 +182,7 @@ class Constants(NamedTuple):
 class NASISearch:
     """Collects, step by step, trace norms of architectures sampled at alpha_0 = 0 and their gradients by alpha.
 
-    Everything random in step t is a function of the seed and t, so a state is what was collected.
+    Random numbers of step t are a function of the seed and t, so the state has no generator.
 
     Args:
         supernet: at its initial weights; it is not changed.
@@ -237,23 +225,23 @@ class NASISearch:
         number = self.steps_done
         alpha = self.alpha_0.clone().requires_grad_()
         log_p = alpha.masked_fill(~self.decisions.allowed, -torch.inf).log_softmax(-1)
-        noise = gumbel_noise(log_p, self._generator(number, NOISE))
+        noise = gumbel_noise(log_p, _generator(self.seed, number, NOISE))
         rows = gumbel_weights(log_p, noise, self.temperature, hard=True).dense
         mixture = self.decisions.mixture(rows)
         images, labels = self.batches.take(number)
         path, masks = path_of(self.supernet, mixture), self.decisions.masks(rows.detach())
-        found = trace_gradient(self.supernet, images, labels, path, masks, self.approximation)
+        trace, by_weights = trace_gradient(self.supernet, images, labels, path, masks, self.approximation)
         dense = [weights.dense for weights in mixture.values()]
-        torch.autograd.backward(dense, [found.by_weights[name] for name in mixture])
+        torch.autograd.backward(dense, [by_weights[name] for name in mixture])
         assert alpha.grad is not None
         gradient = alpha.grad.double().cpu().numpy()
-        if not (np.isfinite(found.trace) and np.isfinite(gradient).all()):
+        if not (np.isfinite(trace) and np.isfinite(gradient).all()):
             raise NotFinite(f"the trace norm or its gradient is not finite in step {number + 1}")
-        self._traces.append(found.trace)
+        self._traces.append(trace)
         self._gradients.append(gradient)
 
     def mean_trace(self) -> float:
-        """Of N architectures drawn uniformly, Eq. 6.14; computed once. Raises: NotFinite."""
+        """The mean of N uniformly drawn architectures, Eq. 6.14; computed once. Raises: NotFinite."""
         if self._mean is None:
             traces = [self._trace(self.random_path(number), RANDOM, number) for number in range(self.samples)]
             if not np.isfinite(traces).all():
@@ -287,18 +275,18 @@ class NASISearch:
         return self.supernet.space.encode(self.decisions.mode(probabilities))
 
     def mode_trace(self, constants: Constants, batches: int = 4) -> float:
-        """The trace norm of the most probable sample, over some batches: like the samples', of the supernet's path.
+        """The mean trace norm of the most probable sample over some batches, of the supernet's path.
 
-        Of DARTS that has one input for each node, where the architecture that is found has two.
+        In DARTS the path has one input for each node, and the derived architecture two.
         """
         chosen = self.probabilities(constants).argmax(-1)
         path = self._path(chosen)
         return float(np.mean([self._trace(path, FOUND, number) for number in range(batches)]))
 
     def sweep(self, constants: Constants, parameters: Callable[[str], int]) -> list[dict[str, Any]]:
-        """What other constants, multiples of nu_0 and values of mu, make of the same gradients.
+        """The architectures of other constants, multiples of nu_0 and values of mu, from the same gradients.
 
-        parameters: string -> those of an architecture's network.
+        parameters: string -> parameters of the architecture's standalone network.
         Returns: rows of nu, mu, architecture, and its trace and parameters; None where nothing is learned.
         """
         variants = [
@@ -333,8 +321,8 @@ class NASISearch:
 
     def random_path(self, number: int) -> dict[str, Rows]:
         """The path of a uniformly drawn architecture, a function of the seed and the number."""
-        log_p = self._uniform().log()
-        return self._path((log_p + gumbel_noise(log_p, self._generator(number, RANDOM))).argmax(-1))
+        log_p = self._softmax(self.alpha_0.cpu()).log()  # p_alpha_0, (B, C)
+        return self._path((log_p + gumbel_noise(log_p, _generator(self.seed, number, RANDOM))).argmax(-1))
 
     def trace_on(self, path: Path, batch: tuple[Tensor, Tensor], approximation: Approximation) -> float:
         """The trace norm of a path, whose network is in training mode, on a batch of images and labels."""
@@ -345,21 +333,14 @@ class NASISearch:
 
     def _path(self, chosen: Tensor) -> dict[str, Rows]:
         """chosen: (B,) numbers of choices."""
-        rows = one_hot_rows(chosen, self.decisions.allowed).to(self.alpha_0.device)
+        rows = functional.one_hot(chosen, self.decisions.allowed.shape[1]).to(self.alpha_0)
         return path_of(self.supernet, self.decisions.mixture(rows))
-
-    def _uniform(self) -> Tensor:
-        """p_alpha_0, (B, C)."""
-        return self._softmax(self.alpha_0.cpu())
 
     def _softmax(self, alpha: Tensor) -> Tensor:
         return alpha.masked_fill(~self.decisions.allowed.cpu(), -torch.inf).softmax(-1)
 
     def _trace(self, path: Path, *batch: int) -> float:
         return self.trace_on(path, self.batches.take(stream_seed(self.seed, *batch)), self.approximation)
-
-    def _generator(self, *words: int) -> torch.Generator:
-        return torch.Generator().manual_seed(stream_seed(self.seed, *words))
 
 
 class PooledDARTSSupernet(DARTSSupernet):
@@ -369,5 +350,5 @@ class PooledDARTSSupernet(DARTSSupernet):
 
 
 def form_of(space: Space | str) -> type[Supernet] | None:
-    """The class of the supernet that NASI searches in a space; None for the one that is registered."""
+    """The class of the supernet that NASI searches in a space; None for the registered class."""
     return PooledDARTSSupernet if isinstance(get_space(space), DARTS) else None

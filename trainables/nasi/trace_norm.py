@@ -20,10 +20,9 @@ No graph reaches an operation off the path, which a double backward pass through
 twice, and memory is that of the path.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -70,8 +69,7 @@ def trace_norm(logits: Tensor, labels: Tensor, parameters: Sequence[Tensor], app
     return factor * total
 
 
-@dataclass(frozen=True)
-class TraceGradient:
+class TraceGradient(NamedTuple):
     """The trace norm of a path, and its gradient by the weights of each group, (edges, operations)."""
 
     trace: float
@@ -92,8 +90,8 @@ def trace_gradient(
         images: (b, C, H, W), on the supernet's device. labels: (b,).
         masks: group -> (edges, operations) bool; the gradient is zero where it is False, as it is for `none`.
 
-    With `samples` it costs b times as much as with `batch`, with `exact` b n times. Raises: InvalidInput if the
-    supernet, one of a user's, asks no probe.
+    `samples` costs b times as much as `batch`, and `exact` b n times. Raises: InvalidInput for a supernet without
+    probes.
     """
     images = images.contiguous(memory_format=torch.channels_last)
     nodes: list[Tensor] = []
@@ -104,31 +102,28 @@ def trace_gradient(
 
     names, parameters = zip(*supernet.named_parameters(), strict=True)
     with torch.enable_grad():
-        logits = supernet.logits(images, {name: _probed(rows, moved) for name, rows in path.items()})
+        logits = supernet.logits(images, {name: Rows(rows.dense, rows.chosen, moved) for name, rows in path.items()})
         functions, factor = differentiated(logits, labels, approximation)
     if not nodes:
         raise InvalidInput(f"the supernet of {supernet.space.name} has no probes; see Rows.probe")
-    measured = _Measured({name: torch.zeros_like(rows.dense, device=images.device) for name, rows in path.items()})
+    trace, by_weights = 0.0, {name: torch.zeros_like(rows.dense, device=images.device) for name, rows in path.items()}
     for number, function in enumerate(functions, 1):
-        found = torch.autograd.grad(function, [*parameters, *nodes], create_graph=True, allow_unused=True)
-        reached = {name: g for name, g in zip(names, found, strict=False) if g is not None}
+        gradients = torch.autograd.grad(function, [*parameters, *nodes], create_graph=True, allow_unused=True)
+        reached = {name: g for name, g in zip(names, gradients, strict=False) if g is not None}
         tangents = {name: g.detach() for name, g in reached.items()}
         along = torch.stack([(g * tangents[name]).sum() for name, g in reached.items()]).sum()
-        measured.trace += factor * float(along.detach())
-        by_nodes = _or_zeros(found[len(parameters) :], nodes)
+        trace += factor * float(along.detach())
+        by_nodes = _or_zeros(gradients[len(parameters) :], nodes)
         moving = torch.autograd.grad(along, nodes, retain_graph=number < len(functions), allow_unused=True)
-        _measure(supernet, images, path, tangents, by_nodes, _or_zeros(moving, nodes), masks, measured, 2.0 * factor)
-    return TraceGradient(measured.trace, measured.by_weights)
-
-
-@dataclass
-class _Measured:
-    by_weights: dict[str, Tensor]
-    trace: float = field(default=0.0)
+        _add_gradient(
+            by_weights, supernet, images, path, tangents, by_nodes, _or_zeros(moving, nodes), masks, 2.0 * factor
+        )
+    return TraceGradient(trace, by_weights)
 
 
 @torch.no_grad()
-def _measure(
+def _add_gradient(
+    by_weights: dict[str, Tensor],
     supernet: Supernet,
     images: Tensor,
     path: Path,
@@ -136,7 +131,6 @@ def _measure(
     by_nodes: Sequence[Tensor],
     moving: Sequence[Tensor],
     masks: Mapping[str, Tensor],
-    measured: _Measured,
     factor: float,
 ) -> None:
     """The second pass. tangents: g. by_nodes, moving: b and b' of each node, in the order of computation."""
@@ -150,13 +144,13 @@ def _measure(
                 change = inner_product(b_moving, out)
                 if tangent is not None:
                     change = change + inner_product(b, tangent)
-                measured.by_weights[group][row, column] += factor * change
+                by_weights[group][row, column] += factor * change
         return value
 
     with forward_ad.dual_level():
-        own = dict(supernet.named_parameters())
-        duals = {f"supernet.{n}": forward_ad.make_dual(own[n].detach(), g) for n, g in tangents.items()}
-        rows = {name: _probed(of_group, partial(measure, name)) for name, of_group in path.items()}
+        parameters = dict(supernet.named_parameters())
+        duals = {f"supernet.{n}": forward_ad.make_dual(parameters[n].detach(), g) for n, g in tangents.items()}
+        rows = {name: Rows(row.dense, row.chosen, partial(measure, name)) for name, row in path.items()}
         functional_call(_Logits(supernet), duals, (images, rows))
 
 
@@ -169,10 +163,6 @@ class _Logits(nn.Module):
 
     def forward(self, images: Tensor, rows: Path) -> Tensor:
         return self.supernet.logits(images, rows)
-
-
-def _probed(rows: Rows, probe: Callable[[Tensor, Sequence[Offer]], Tensor]) -> Rows:
-    return Rows(rows.dense, rows.chosen, probe)
 
 
 def _or_zeros(gradients: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor]:

@@ -8,14 +8,12 @@ from archray.registry import lazy_attributes
 from archray.trainables.nets.network_settings import NetworkSettings
 
 if TYPE_CHECKING:
-    from archray.trainables.nets.build_network import build, initialise
-    from archray.trainables.nets.cost import count_multiply_adds, count_parameters
-    from archray.trainables.nets.network_registry import NETWORKS
+    from archray.trainables.nets.build_network import build, count_multiply_adds, count_parameters, initialise
+    from archray.trainables.nets.registry import NETWORKS
 
 __all__ = ["NETWORKS", "NetworkSettings", "build", "count_multiply_adds", "count_parameters", "initialise"]
 
 __getattr__ = lazy_attributes(  # what needs torch
     __name__,
-    build_network=("NETWORKS", "build", "initialise"),
-    cost=("count_multiply_adds", "count_parameters"),
+    build_network=("NETWORKS", "build", "count_multiply_adds", "count_parameters", "initialise"),
 )

@@ -1,4 +1,4 @@
-"""From an architecture to a standalone network: one entry for archray's spaces and the user's own."""
+"""From an architecture to a standalone network, of archray's spaces and the user's own; what a network costs."""
 
 import inspect
 import math
@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parameter import UninitializedParameter
+from torch.utils.flop_counter import FlopCounterMode
 
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.references import call_reference
 from archray.registry import import_modules
 from archray.trainables.data.dataset import Dataset
 from archray.trainables.devices import own_randomness
-from archray.trainables.nets.network_registry import NETWORKS, SpaceNetwork
 from archray.trainables.nets.network_settings import Initialisation, NetworkSettings
-from archray.trainables.nets.operations import Normalisation
+from archray.trainables.nets.registry import NETWORKS, SpaceNetwork
 from archray.trainables.spaces import Architecture, Space, TableSpace, get_space
 
 CHECKED = 5  # architectures of a user's space that are tried before a run starts
@@ -60,12 +61,12 @@ def build(
     space.check(choices)
     if isinstance(space, TableSpace) and space.base is not None:  # whose architectures those of the table are
         space = space.base
-    own = getattr(space, "build", None)
-    builder = own or NETWORKS.get(space.name)
+    user_build = getattr(space, "build", None)
+    builder = user_build or NETWORKS.get(space.name)
     options = network_options(space, builder, network, for_scoring=for_scoring)
     options |= {"in_channels": in_channels, "num_classes": num_classes}
     with nullcontext() if seed is None else own_randomness(seed):  # weights are drawn on the CPU
-        if own is None:
+        if user_build is None:
             module = builder(space, choices, **options)
         else:  # a failed result: a retry cannot cure it
             name = f"{type(space).__name__}.build"
@@ -82,7 +83,7 @@ def build(
 def check_build(space: Space, network: NetworkSettings, dataset: Dataset, seed: int) -> None:
     """Builds networks of a user's space until the forward pass of one succeeds on two black images.
 
-    Some architectures of a space may be invalid: those fail in their trials.
+    Some architectures of a space may be invalid; they fail in their trials.
 
     Args:
         seed: of the architectures, which are sampled, and of their weights.
@@ -126,13 +127,11 @@ def network_options(
 ) -> dict[str, Any]:
     """The settings that a builder of the space's networks takes by name: width, depth, form.
 
-    Raises: InvalidInput if the settings name a stem or an auxiliary tower, and it takes none.
+    Raises: InvalidInput for a stem or an auxiliary tower that it does not take.
     """
-    normalisation: Normalisation
-    if network.normalisation == "auto":
+    normalisation = network.normalisation
+    if normalisation == "auto":
         normalisation = "scoring" if for_scoring else "training"
-    else:
-        normalisation = network.normalisation
     options = {
         "channels": network.channels,
         "cells": network.cells,
@@ -180,9 +179,41 @@ def initialise(network: nn.Module, init: Initialisation) -> None:
             layer.weight.normal_(0.0, math.sqrt(1.0 / fan_in))
         elif init == "xavier":
             nn.init.xavier_normal_(layer.weight)
-        elif init == "he":
+        else:  # he
             nn.init.kaiming_normal_(layer.weight, mode="fan_in", nonlinearity="relu")
-        else:
-            raise ValueError(f"there is no initialisation {init!r}")
         if layer.bias is not None:
             layer.bias.zero_()
+
+
+def count_parameters(network: nn.Module) -> int:
+    """Trainable numbers in the network, without its auxiliary tower (`network.auxiliary`), as papers count.
+
+    For cells, those on live edges only (see `nasbench201_network.Cell`).
+    """
+    tower = getattr(network, "auxiliary", None)
+    left_out = set() if tower is None else set(tower.parameters())
+    return sum(
+        parameter.numel() for parameter in network.parameters() if parameter.requires_grad and parameter not in left_out
+    )
+
+
+@torch.no_grad()
+def count_multiply_adds(network: nn.Module, image_shape: tuple[int, int, int]) -> int:
+    """Multiply-adds of the forward pass of one image (C, H, W) in evaluation mode; what NAS papers call FLOPs.
+
+    Of convolutions and matrix products, in layers or not. Normalisation, pooling, activations and sums are not
+    counted, and an auxiliary tower takes no part in evaluation. The network is left as it was.
+    """
+    training = network.training
+    network.eval()
+    try:
+        reference = next(network.parameters())
+        # Two images: where normalisation has no running statistics (scoring form) one alone cannot pass 1 x 1 maps.
+        images = torch.zeros(2, *image_shape, device=reference.device, dtype=reference.dtype)
+        # Attention as matrix products: before 2.14 torch does not count its fused kernel for CPUs.
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            network(images)
+    finally:
+        network.train(training)
+    flops = counter.get_total_flops()  # a multiply-add is two
+    return flops // 2 // len(images)

@@ -13,10 +13,9 @@ ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
 def exported_program(network: nn.Module, image_shape: tuple[int, int, int]) -> torch.export.ExportedProgram:
-    """The network's forward pass as torch's exported program, in the mode that the network is in.
+    """The network's forward pass as torch's exported program, in the network's mode, for any number of images.
 
-    image_shape: (C, H, W). What it makes of images (n, C, H, W) is that of the network, of any n from 1.
-    Raises: InvalidInput if torch cannot follow it: its forward asks for values of tensors.
+    image_shape: (C, H, W). Raises: InvalidInput if torch cannot trace it, as its forward asks for values of tensors.
     """
     images = torch.zeros(LEAST, *image_shape)
     try:
@@ -30,22 +29,15 @@ def onnx_graph(network: nn.Module, image_shape: tuple[int, int, int], output: st
 
     Args:
         image_shape: (C, H, W); the graph's input `images` is (batch, C, H, W) float32, with any batch from 1.
-        output: what the graph calls what it gives, (batch, classes).
+        output: the name of the graph's output, (batch, classes).
 
-    Raises: MissingExtra without onnx and onnxscript; InvalidInput if torch cannot follow the network.
+    Raises: MissingExtra without onnx and onnxscript; InvalidInput if torch cannot trace the network.
     """
     check_onnx()
     images = torch.zeros(LEAST, *image_shape)
     try:
-        program = torch.onnx.export(
-            network,
-            (images,),
-            dynamo=True,
-            verbose=False,
-            input_names=[IMAGES],
-            output_names=[output],
-            dynamic_shapes=({0: BATCH},),
-        )
+        names = {"input_names": [IMAGES], "output_names": [output], "dynamic_shapes": ({0: BATCH},)}
+        program = torch.onnx.export(network, (images,), dynamo=True, verbose=False, **names)
     except Exception as error:  # as above
         raise _untraceable(network, error) from error
     assert program is not None  # which it is of the exporter that is not dynamo's

@@ -14,9 +14,7 @@ from torch import nn
 
 from archray.errors import InvalidInput
 from archray.plurals import count
-from archray.trainables.nets.darts_operations import Form
-from archray.trainables.nets.network_registry import NETWORKS, SpaceNetwork
-from archray.trainables.nets.operations import Normalisation, ReLUConvBN, batch_norm
+from archray.trainables.nets.registry import NETWORKS, Form, Normalisation, ReLUConvBN, SpaceNetwork, batch_norm
 from archray.trainables.spaces.nasbench1shot1 import OUTPUT, NASBench1Shot1
 from archray.trainables.spaces.space import Architecture, Space
 
@@ -35,11 +33,9 @@ class ConvBNReLU(nn.Sequential):
 
 
 def node_conv(in_channels: int, out_channels: int, kernel: int, form: Form) -> ConvBNReLU:
-    """A convolution inside a cell, of a node or, 1 x 1, to bring the cell's input to a node's width.
+    """A convolution of a node, or one of 1 x 1 from the cell's input to a node's width.
 
-    Its normalisation is affine, with running statistics, in the form that is trained.
-
-    NAS-Bench-101 moves running statistics by 0.003 per step, for trainings of 108 epochs; here it is torch's 0.1.
+    NAS-Bench-101 moves running statistics by 0.003 per step, in 108 epochs of training; here it is torch's 0.1.
     """
     return ConvBNReLU(in_channels, out_channels, kernel, affine=form == "training", running=form == "training")
 

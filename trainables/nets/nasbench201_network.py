@@ -1,22 +1,44 @@
-"""The network of NAS-Bench-201 (Dong and Yang 2020, sec. 2.1): stem, three stages of cells, head.
+"""The network of NAS-Bench-201 (Dong and Yang 2020, sec. 2.1), stem, three stages of cells, head; its operations.
 
 Two forms (note P5). `training`: every batch normalisation affine with running statistics. `scoring`, for
 training-free metrics: on the cells' edges neither, elsewhere affine; no running statistics anywhere, so that a
 forward pass changes nothing (in train mode the outputs are the same with and without them).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from archray.trainables.nets.network_registry import NETWORKS, SpaceNetwork
-from archray.trainables.nets.operations import OPERATIONS, Normalisation, ReLUConvBN, batch_norm, edge_name
+from archray.trainables.nets.registry import (
+    NETWORKS,
+    Normalisation,
+    ReLUConvBN,
+    SpaceNetwork,
+    Zero,
+    batch_norm,
+    edge_name,
+)
 from archray.trainables.spaces.nasbench201 import EDGES
 from archray.trainables.spaces.space import Architecture, Space
 
 STAGES = 3  # channels C, 2C, 4C; a residual reduction between stages
+
+# channels, normalisation -> the module of an edge. Batch normalisation on edges as note P5 says: affine with
+# running statistics when trained, neither when scored.
+OPERATIONS: dict[str, Callable[[int, Normalisation], nn.Module]] = {
+    "none": lambda channels, normalisation: Zero(),
+    "skip_connect": lambda channels, normalisation: nn.Identity(),
+    "nor_conv_1x1": lambda channels, normalisation: _convolution(channels, 1, normalisation),
+    "nor_conv_3x3": lambda channels, normalisation: _convolution(channels, 3, normalisation),
+    "avg_pool_3x3": lambda channels, normalisation: nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False),
+}
+
+
+def _convolution(channels: int, kernel: int, normalisation: Normalisation) -> ReLUConvBN:
+    trained = normalisation == "training"
+    return ReLUConvBN(channels, channels, kernel, affine=trained, running=trained)
 
 
 def live_edges(edges: Sequence[tuple[int, int]], architecture: Architecture) -> list[int]:
@@ -39,14 +61,13 @@ def live_edges(edges: Sequence[tuple[int, int]], architecture: Architecture) -> 
 
 
 class Cell(nn.Module):
-    """One cell of an architecture, (n, C, H, W) -> (n, C, H, W).
+    """One cell of an architecture, (n, C, H, W) -> (n, C, H, W); zeros without a live edge.
 
-    Only live edges are made: a dead one has no influence on the output and no gradient, so neither training nor any
-    metric that reads gradients or outputs sees it, and its parameters are not counted. (The benchmark makes and counts
-    them; and there a convolution of an empty node, followed by an affine normalisation, is a learnt constant. Here it
-    is left out.) `naswot` does see them there: it counts the states of all ReLUs, those before dead convolutions too,
-    so its values here are those of the canonical cell, which has `none` on its dead edges (note P5). A cell without a
-    live edge gives zeros.
+    Only live edges are built: a dead edge influences neither the output nor a gradient, so neither training nor a
+    metric of gradients or outputs depends on it, and its parameters are not counted. The benchmark builds and counts
+    dead edges; there a convolution of an empty node, with affine normalisation, is a learnt constant. `naswot` counts
+    the ReLUs of dead convolutions there; here its values are those of the canonical cell, with `none` on dead edges
+    (note P5).
     """
 
     def __init__(self, architecture: Architecture, channels: int, normalisation: Normalisation) -> None:

@@ -12,14 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.nets.network_registry import NETWORKS
 from archray.trainables.nets.network_settings import Stem
-from archray.trainables.nets.operations import Normalisation
+from archray.trainables.nets.registry import NETWORKS, Normalisation
 from archray.trainables.spaces.space import Architecture, Space
 from archray.trainables.spaces.timm import STAGES, TimmConvNeXts, TimmFamily, TimmResNets
 
 # Narrower ResNets are as wide: oneDNN's gradient of a strided 1 x 1 convolution of 2 to 7 channels writes past its
-# memory on CPUs with AVX2 and no AVX-512 (see `operations.every_second_pixel`), and timm's shortcuts are such.
+# memory on CPUs with AVX2 and no AVX-512 (see `darts_network.every_second_pixel`), and timm's shortcuts are such.
 LEAST_WIDTH = 8
 DEEP_STEMS = {"c": "deep", "d": "deep", "t": "deep_tiered"}  # by variant: what timm calls a stem of three convolutions
 AVERAGING = ("d", "t")  # variants whose shortcuts average before their convolution

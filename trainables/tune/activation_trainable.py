@@ -17,8 +17,8 @@ from archray.trainables.activations.settings import LABELS, ActivationSettings
 from archray.trainables.activations.two_layer import SharedState, component_outputs, get_activations, squared_risks
 from archray.trainables.tune.trial import Result, TrialTrainable, read_whole_number
 
-SEARCH_BLOCKS, BLOCKS = 40, 4  # Tune's steps of a search, whose alpha is drawn, and of another training
-# What there is of every activation, a column each: with alpha, risks of the activation alone and distances (D_i).
+SEARCH_BLOCKS, BLOCKS = 40, 4  # Tune's steps of a search, whose alpha is drawn, and of another training run
+# Columns of every activation: with alpha, risks of the activation alone and distances (D_i).
 OF_ACTIVATIONS = (
     "alpha", "shared", "distance", "best_alpha", "best_distance", "initial", "uniform", "standalone", "teacher_alpha",
 )  # fmt: skip
@@ -27,7 +27,7 @@ OF_INSTANCES = ("mixture_risk", "best_risk", "training_risk", "label_risk")
 
 @dataclass(frozen=True)
 class Work:
-    """One step: `search`, `uniform` and `standalone` train, `instance` says what came of one.
+    """One step: `search`, `uniform` and `standalone` train, `instance` reports an instance.
 
     Attributes:
         number: of the instance, or of the activation that is trained alone. steps: of training.
@@ -40,13 +40,13 @@ class Work:
 
 
 class ActivationTrainable(TrialTrainable):
-    """Trains a stack of instances: the search, weights at uniform alpha, each activation alone; then tells of each.
+    """Trains a stack of instances: the search, weights at uniform alpha, each activation alone; then reports each.
 
-    Config: `labels`, the kind of labels; `first`, the number of its first instance; `seed`, the root of all instances:
-    number i has the i-th seed that it gives.
+    Config: `labels`, the kind of labels; `first`, the number of its first instance; `seed`, the root of all instances'
+    seeds.
 
-    Every result has the columns of `column_names`, of instance `number`; `phase`, `epoch` of `epochs`, `seconds`. Of
-    the search they hold alpha and risks of the first instance so far; of the phase `instance` everything.
+    Every result has the columns of `column_names`, of instance `number`; `phase`, `epoch` of `epochs`, `seconds`.
+    Results of the search have alpha and risks of the first instance so far; those of the phase `instance` have all.
     """
 
     settings_type = ActivationSettings
@@ -82,8 +82,7 @@ class ActivationTrainable(TrialTrainable):
         self._kept = {"initial": initial, "standalone": torch.full_like(initial, torch.nan)}
 
     def _step(self) -> Result:
-        work = self._work[self._done]
-        start = time.perf_counter()
+        work, start = self._work[self._done], time.perf_counter()
         values = self._values(work)
         self._done += 1
         return self._results(values, work, seconds=time.perf_counter() - start)
@@ -91,54 +90,49 @@ class ActivationTrainable(TrialTrainable):
     def _values(self, work: Work) -> dict[str, float]:
         if work.phase == "instance":
             return self._instance(work.number)
-        self._train(work)
+        state = self._train(work)
         if work.phase == "search":
-            self._keep_search()
+            self._keep_search(state)
             return self._instance(0)
         if work.last:
-            assert self._state_now is not None  # it was trained
-            risks = self._discrete(self._state_now.weights)
+            risks = self._discrete(state.weights)
             if work.phase == "uniform":
                 self._kept["uniform"] = risks
             else:
                 self._kept["standalone"][:, work.number] = risks[:, work.number]
         return self._no_values()
 
-    def _train(self, work: Work) -> None:
+    def _train(self, work: Work) -> SharedState:
         settings, instances = self._settings, self.instances
         names = settings.activations if work.phase != "standalone" else (settings.activations[work.number],)
         if self._state_now is None:
             rates = settings.rate / instances.largest
             self._state_now = two_layer.uniform_alpha(instances.initial, len(names), rates)
-        problem = two_layer.Problem(
-            instances.training,
-            instances.validation if work.phase == "search" else None,
-            instances.output,
-            get_activations(names),
-            settings.alpha_rate,
-        )
+        validation, functions = instances.validation if work.phase == "search" else None, get_activations(names)
+        problem = two_layer.Problem(instances.training, validation, instances.output, functions, settings.alpha_rate)
         self._state_now = two_layer.train(self._state_now, work.steps, problem)
+        return self._state_now
 
-    def _keep_search(self) -> None:
-        """What the search has come to: alpha, risks and distances; and of the alpha that is best for its weights."""
-        state, instances = self._state_now, self.instances
-        assert state is not None  # it was trained
-        functions = get_activations(self._settings.activations)
+    def _keep_search(self, state: SharedState) -> None:
+        """The search's alpha, risks and distances so far, and those of the alpha that is best for its weights."""
+        instances = self.instances
+        functions, labels = get_activations(self._settings.activations), instances.risk.labels
         components = component_outputs(instances.risk.inputs, state.weights, instances.output, functions)
-        best = two_layer.best_alpha(components, instances.risk.labels)
-        found, ideal = (SharedRisks.of(components, instances.risk.labels, alpha) for alpha in (state.alpha, best))
-        seen = component_outputs(instances.training.inputs, state.weights, instances.output, functions)
+        best = two_layer.best_alpha(components, labels)
+        risks, best_risks = (SharedRisks.of(components, labels, alpha) for alpha in (state.alpha, best))
+        in_training = component_outputs(instances.training.inputs, state.weights, instances.output, functions)
+        mixture = two_layer.mixture_outputs(in_training, state.alpha)
         self._kept |= {
             "alpha": state.alpha,
-            "shared": found.discrete,
-            "distance": found.distances,
+            "shared": risks.discrete,
+            "distance": risks.distances,
             "best_alpha": best,
-            "best_distance": ideal.distances,
+            "best_distance": best_risks.distances,
             "teacher_alpha": instances.teacher,
-            "mixture_risk": found.mixture,
-            "best_risk": ideal.mixture,
-            "training_risk": squared_risks(two_layer.mixture_outputs(seen, state.alpha), instances.training.labels),
-            "label_risk": instances.risk.labels.var(1, correction=0) / 2,
+            "mixture_risk": risks.mixture,
+            "best_risk": best_risks.mixture,
+            "training_risk": squared_risks(mixture, instances.training.labels),
+            "label_risk": labels.var(1, correction=0) / 2,
         }
 
     def _discrete(self, weights: Tensor) -> Tensor:
@@ -168,13 +162,13 @@ class ActivationTrainable(TrialTrainable):
         self, values: dict[str, float], work: Work | None, *, seconds: float, failure: str | None = None
     ) -> Result:
         if work is not None and work.last:
-            self._state_now = None  # the next training begins where all begin
+            self._state_now = None  # the next training run starts from the initial weights
         return {
             **values,
             "labels": self._labels,
             "number": self._first + (work.number if work is not None and work.phase == "instance" else 0),
             "phase": work.phase if work else "failed",
-            "search_steps": sum(one.steps for one in self._work[: self._done] if one.phase == "search"),
+            "search_steps": sum(step.steps for step in self._work[: self._done] if step.phase == "search"),
             "epoch": self._done,
             "epochs": len(self._work),
             "seconds_epoch": seconds,
@@ -186,8 +180,7 @@ class ActivationTrainable(TrialTrainable):
         return self._results(self._no_values(), None, seconds=math.nan, failure=reason)
 
     def _state(self) -> dict[str, Any]:
-        state = self._state_now
-        training = None if state is None else vars(state)
+        training = None if self._state_now is None else vars(self._state_now)
         return {"step": self._done, "training": training, "kept": self._kept}
 
     def _load(self, state: dict[str, Any]) -> None:
@@ -200,12 +193,9 @@ class ActivationTrainable(TrialTrainable):
 
 
 def works(settings: ActivationSettings, instances: int) -> Iterator[Work]:
-    """The steps of a trial of so many instances, in order."""
-    for phase, number, blocks in (
-        ("search", 0, SEARCH_BLOCKS),
-        ("uniform", 0, BLOCKS),
-        *(("standalone", number, BLOCKS) for number in range(len(settings.activations))),
-    ):
+    """The steps of a trial, in order. instances: their number."""
+    alone = (("standalone", number, BLOCKS) for number in range(len(settings.activations)))
+    for phase, number, blocks in (("search", 0, SEARCH_BLOCKS), ("uniform", 0, BLOCKS), *alone):
         ends = [settings.steps * (block + 1) // blocks for block in range(blocks)]
         sizes = [end - begin for begin, end in zip([0, *ends], ends, strict=False) if end > begin]
         for block, size in enumerate(sizes):
@@ -214,5 +204,5 @@ def works(settings: ActivationSettings, instances: int) -> Iterator[Work]:
 
 
 def column_names(activations: tuple[str, ...]) -> list[str]:
-    """Of every result: `alpha_relu`, ...; `mixture_risk`, ..."""
+    """The columns of every result: `alpha_relu`, ...; `mixture_risk`, ..."""
     return [*(f"{name}_{activation}" for name in OF_ACTIVATIONS for activation in activations), *OF_INSTANCES]

@@ -1,7 +1,4 @@
-"""Cells of several spaces: their Tune trainable, at factors of one learning rate, and the worker of loss planes.
-
-Shu 2022, A.1.3 and section 4.3.1.
-"""
+"""Cells of several spaces: their Tune trainable, and the worker of loss planes. Shu 2022, A.1.3 and section 4.3.1."""
 
 import json
 import math
@@ -24,10 +21,10 @@ from archray.trainables.tune.standalone_trainable import StandaloneTrainable
 
 
 class CellTrainable(StandaloneTrainable):
-    """A `StandaloneTrainable` of a genotype of whichever space.
+    """A `StandaloneTrainable` of a genotype of any space of cells.
 
-    Config: that of `StandaloneTrainable`, and `lr_factor`, by which the learning rate is multiplied (1). The space of
-    the settings is the one that reads the architecture.
+    Config: that of `StandaloneTrainable`, and `lr_factor`, which multiplies the learning rate (1). The genotype
+    determines the space.
     """
 
     def _read(self, config: dict[str, Any]) -> None:
@@ -45,7 +42,7 @@ class CellTrainable(StandaloneTrainable):
 
 
 def network_state(state: dict[str, Any]) -> dict[str, Any]:
-    """What `trained_cell` needs of the state in a checkpoint of a `CellTrainable`."""
+    """The state for `trained_cell`, from that in a checkpoint of a `CellTrainable`."""
     return {
         "architecture": state["architecture"],
         "network": state["trainer"]["network"],
@@ -61,14 +58,8 @@ def trained_cell(uri: str) -> nn.Module:
     Raises: InvalidInput if the weights are of another network.
     """
     state = read_weights(uri)
-    network = build(
-        cell_space(state["architecture"]),
-        state["architecture"],
-        network=NetworkSettings(**state["settings"]),
-        in_channels=state["in_channels"],
-        num_classes=state["num_classes"],
-        seed=0,
-    )
+    space, shape = cell_space(state["architecture"]), {name: state[name] for name in ("in_channels", "num_classes")}
+    network = build(space, state["architecture"], network=NetworkSettings(**state["settings"]), seed=0, **shape)
     load_fitting(network, state["network"], f"the weights of {state['architecture']} in {uri}")
     return network.eval()
 
@@ -78,16 +69,16 @@ CENTRE, LOSSES, VARIANCES = "centre", "losses", "variances"
 
 
 def items_of(architecture: str, points: int, gradient_points: int) -> list[str]:
-    """What a worker is asked for one network, an item each: its middle, each row of the square, of the coarser one."""
+    """The items of a `LandscapeWorker` for one network: the center, each row of the square and of the coarser one."""
     rows = [(CENTRE, 1), (LOSSES, points), (VARIANCES, gradient_points)]
-    return [f"{what} {number} {architecture}" for what, numbers in rows for number in range(numbers)]
+    return [f"{part} {number} {architecture}" for part, numbers in rows for number in range(numbers)]
 
 
 class LandscapeWorker:
-    """Measures the surroundings of trained cells, inside an actor or here: an item of `items_of` at a time.
+    """Measures the loss around trained cells, in an actor or in this process: an item of `items_of` at a time.
 
-    Its `values` are JSON, not finite ones null: of a row, as many as there are points on a side, losses or variances of
-    the gradient; of the middle the loss, the variance, and the largest eigenvalue of the Hessian.
+    The `values` are JSON, with null for those that are not finite: for a row, a loss or a variance of the gradient per
+    point; for the center the loss, the variance, and the largest eigenvalue of the Hessian.
 
     Args:
         weights: architecture -> the URI of its trained network, see `network_state`.
@@ -114,24 +105,23 @@ class LandscapeWorker:
         self.steps = torch.linspace(-radius, radius, points).tolist()
         coarse = torch.linspace(-radius / 2, radius / 2, gradient_points) if gradient_points > 1 else torch.zeros(1)
         self.coarse = coarse.tolist()
-
         self._last: tuple[str, LossPlane] | None = None
 
     def __call__(self, item: str) -> dict[str, Any]:
-        began = time.perf_counter()
-        what, number, architecture = item.split(" ", 2)
+        start = time.perf_counter()
+        part, number, architecture = item.split(" ", 2)
         plane = self._plane(architecture)
-        if what == CENTRE:
+        if part == CENTRE:
             values = [*plane.loss_and_variance(0.0, 0.0), plane.largest_curvature(seed=self.seed)]
-        elif what == LOSSES:
+        elif part == LOSSES:
             values = [plane.loss(self.steps[int(number)], beta) for beta in self.steps]
         else:
             values = [plane.loss_and_variance(self.coarse[int(number)], beta)[1] for beta in self.coarse]
         text = json.dumps([value if math.isfinite(value) else None for value in values])
-        return {"values": text, "seconds": time.perf_counter() - began, "failure": None}
+        return {"values": text, "seconds": time.perf_counter() - start, "failure": None}
 
     def _plane(self, architecture: str) -> LossPlane:
-        """The plane through its weights; that of the item before is kept, as items of a network come together."""
+        """The plane through the network's weights; the last one is kept, as items of a network follow each other."""
         if self._last is None or self._last[0] != architecture:
             network = trained_cell(self.weights[architecture]).to(self.device)
             seed = named_seed(self.seed, architecture)

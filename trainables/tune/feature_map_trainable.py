@@ -9,22 +9,15 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # c
 
 from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings, TextDataset, data_kind, load_data, load_images, load_text
+from archray.trainables.feature_maps import fourier_features, hashed_ngrams, problems
+from archray.trainables.feature_maps.features import FeatureMap
 from archray.trainables.feature_maps.linear import loss_bound
-from archray.trainables.feature_maps.problems import (
-    FeatureMap,
-    FourierProblem,
-    NGramProblem,
-    Problem,
-    Solved,
-    check_fourier_memory,
-    check_ngram_memory,
-)
 from archray.trainables.feature_maps.ridge import SolveFailed
 from archray.trainables.feature_maps.solve_settings import Score, SolveSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.feature_map import FeatureMapSpace
 from archray.trainables.tune.settings import TrialSettings
-from archray.trainables.tune.trial import TrialFailed, TrialTrainable, candidates_of, read_whole_number
+from archray.trainables.tune.trial import Result, TrialFailed, TrialTrainable, candidates_of, read_whole_number
 
 SECONDS = ("seconds", "seconds_featurise", "seconds_solve", "seconds_score")
 ACCURACIES_AND_LOSSES = ("validation_accuracy", "validation_loss", "test_accuracy", "test_loss")
@@ -71,25 +64,24 @@ class FeatureMapTrainable(TrialTrainable):
     Config: see `TrialTrainable`, and either
 
     - `candidates` (strings of the space), `budget` (features; optional): one step, one solve with weights that the
-      candidates share; of a single candidate it is that map's standalone solve. Or
+      candidates share; with a single candidate it is that map's standalone solve. Or
     - `architecture` (a string of the space), `first_rung` (optional): step k is a standalone solve with
       `rungs[first_rung + k]` features.
 
     `warm_start` changes nothing: a linear problem is solved whole. Every result holds
 
     - `scores`: one per candidate in their order, least is best for score="loss", largest for "accuracy"; NaN for a
-      candidate whose loss is not finite; of one without a validation point the worst of the others'.
+      candidate whose loss is not finite; for one without a validation point the worst of the others'.
     - `score`: the mean of those that are not NaN. `points`: validation points that each was scored on.
-    - `weights`: None. `dimension`. `candidates_left`: how many there were. `resource`: dimension / first rung.
+    - `weights`: None. `dimension`. `candidates_left`: their number. `resource`: dimension / first rung.
     - `seconds` and its parts `seconds_featurise` (training points), `seconds_solve`, `seconds_score` (validation
-      points), without the test points, and `solver_calls`: all of this trial until now.
+      points), without the test points, and `solver_calls`: totals of this trial so far.
     - `validation_accuracy`, `validation_loss`, `test_accuracy`, `test_loss` of a standalone solve, else NaN.
-    - `leader`: the candidate with the best score, and of it, with the weights of this solve, shared ones too:
-      `leader_points` (validation points), `leader_validation_error` and `leader_test_error` (the share of points whose
-      class it misses), `leader_validation_clipped` and `leader_test_clipped` (mean losses of decision values clipped to
-      [-1, 1], each between 0 and `loss_bound`).
-    - `train_points`, `test_points`, `weight_norm` (Frobenius, the intercept left out).
-    - `failure`, `done`.
+    - `leader`: the candidate with the best score. With the weights of this solve, shared ones too, its
+      `leader_points` (validation points), `leader_validation_error` and `leader_test_error` (the share of misclassified
+      points), `leader_validation_clipped` and `leader_test_clipped` (mean losses of decision values clipped to
+      [-1, 1], between 0 and `loss_bound`).
+    - `train_points`, `test_points`, `weight_norm` (Frobenius, without the intercept), `failure`, `done`.
 
     Numbers that are not finite are a failed result. Raises: InvalidInput for solves beyond `memory_gib`, too.
     """
@@ -97,9 +89,9 @@ class FeatureMapTrainable(TrialTrainable):
     settings_type = FeatureMapSettings
     failures = (TrialFailed, SolveFailed)
     _settings: FeatureMapSettings
-    _problem: Problem | None = None  # kept for the next trial of a reused actor
-    _problem_of: Any = None
-    _classifier: dict[str, Any] | None  # the state of what the last step solved for, if it was one map
+    _problem: problems.Problem | None = None  # kept for the next trial of a reused actor
+    _problem_key: Any = None
+    _classifier: dict[str, Any] | None  # state of the last step's classifier, if it was a standalone solve
 
     def _state(self) -> dict[str, Any]:
         architecture = self._names[0] if len(self._names) == 1 else None
@@ -118,66 +110,48 @@ class FeatureMapTrainable(TrialTrainable):
 
     def _build(self) -> None:
         settings = self._settings
-        problem_of = (settings.data, settings.solve, self._kind, self._device)
-        if self._problem_of != problem_of:
-            self._problem = self._problem_of = None
+        key = (settings.data, settings.solve, self._kind, self._device)
+        if self._problem is None or self._problem_key != key:
+            self._problem = None  # before the next one takes memory
             if self._kind == "text":
-                self._problem = NGramProblem(load_text(settings.data), settings.solve)
+                self._problem = problems.NGramProblem(load_text(settings.data), settings.solve)
             else:
-                self._problem = FourierProblem(load_images(settings.data, device=str(self._device)), settings.solve)
-            self._problem_of = problem_of
-        assert self._problem is not None  # as `_problem_of` says
+                images = load_images(settings.data, device=str(self._device))
+                self._problem = problems.FourierProblem(images, settings.solve)
+            self._problem_key = key
         self._problem.check(self._maps, self._dimensions[-1])
 
-    def _step(self) -> dict[str, Any]:
+    def _step(self) -> Result:
         assert self._problem is not None  # else the trial had failed
         self._classifier = None
         solved = self._problem.solve(self._maps, self._dimensions[self._steps], self._seed)
         scores = solved.scores(self._settings.solve)
         if all(map(math.isnan, scores)):
             raise TrialFailed("no candidate has a finite validation loss")
-        values = dict.fromkeys(ACCURACIES_AND_LOSSES, math.nan)
         leader = _leader(scores, solved.points, self._settings.solve.score)
-        of_leader = self._of_leader(self._problem, solved, leader)
+        values = dict.fromkeys(ACCURACIES_AND_LOSSES, math.nan)
+        test = self._problem.test(solved, leader) if self._settings.evaluate_test else problems.NOT_TESTED
         if solved.classifier is not None:  # of a single map
             self._classifier = solved.classifier.state()
-            values |= {"validation_accuracy": solved.accuracies[0], "validation_loss": solved.losses[0]}
-            values |= {name: of_leader.pop(name) for name in ("test_loss", "test_accuracy")}
+            metrics = solved.accuracies[0], solved.losses[0], test.accuracy, test.loss
+            values = dict(zip(ACCURACIES_AND_LOSSES, metrics, strict=True))
         before = self._result or dict.fromkeys(SECONDS, 0.0)
         seconds = {name: before[name] + getattr(solved, name) for name in SECONDS}
-        values |= {name: of_leader[name] for name in LEADER}
-        return self._results(scores, solved.points, seconds | values, self._names[leader])
-
-    def _of_leader(self, problem: Problem, solved: Solved, leader: int) -> dict[str, float]:
-        """The values of LEADER, and `test_loss` and `test_accuracy` of it; NaN of test points that are left alone."""
-        tested = dict.fromkeys(("test_loss", "test_accuracy", "leader_test_error", "leader_test_clipped"), math.nan)
-        if self._settings.evaluate_test:
-            test = problem.test(solved, leader)
-            tested = {
-                "test_loss": test.loss,
-                "test_accuracy": test.accuracy,
-                "leader_test_error": 1 - test.accuracy,
-                "leader_test_clipped": test.clipped,
-            }
-        return tested | {
+        values |= {
             "leader_points": solved.points[leader],
             "leader_validation_error": 1 - solved.accuracies[leader],
+            "leader_test_error": 1 - test.accuracy,
             "leader_validation_clipped": solved.clipped[leader],
-            "train_points": problem.sizes[0],
-            "test_points": problem.test_count,
-            "loss_bound": loss_bound(problem.loss, problem.classes),
+            "leader_test_clipped": test.clipped,
+            "train_points": self._problem.sizes[0],
+            "test_points": self._problem.test_count,
+            "loss_bound": loss_bound(self._problem.loss, self._problem.classes),
             "weight_norm": solved.solution.weight_norm,
         }
+        return self._results(scores, solved.points, {**seconds, **values, "leader": self._names[leader]})
 
-    def _results(
-        self,
-        scores: list[float],
-        points: list[int],
-        values: dict[str, float],
-        leader: str | None,
-        failure: str | None = None,
-    ) -> dict[str, Any]:
-        """values: of SECONDS, of ACCURACIES_AND_LOSSES and of LEADER, in this order."""
+    def _results(self, scores: list[float], points: list[int], values: Result, failure: str | None = None) -> Result:
+        """values: of SECONDS, of ACCURACIES_AND_LOSSES and of LEADER, in this order, and `leader`."""
         dimension = self._dimensions[self._steps]
         finite = [score for score in scores if not math.isnan(score)]
         self._steps += 1
@@ -191,18 +165,17 @@ class FeatureMapTrainable(TrialTrainable):
             "candidates_left": len(self._maps),
             "solver_calls": self._steps,
             **values,
-            "leader": leader,
             "failure": failure,
             "done": failure is not None or self._steps == len(self._dimensions),
         }
 
-    def _failed(self, reason: str) -> dict[str, Any]:
+    def _failed(self, reason: str) -> Result:
         count = len(self._maps)
-        values = dict.fromkeys((*SECONDS, *ACCURACIES_AND_LOSSES, *LEADER), math.nan)
-        return self._results([math.nan] * count, [0] * count, values, leader=None, failure=reason)
+        values: Result = dict.fromkeys((*SECONDS, *ACCURACIES_AND_LOSSES, *LEADER), math.nan) | {"leader": None}
+        return self._results([math.nan] * count, [0] * count, values, failure=reason)
 
     def _set_threads(self, threads: int) -> None:
-        """torch's count and, in SciPy and NumPy, that of BLAS."""
+        """Sets the threads of torch and of the BLAS of SciPy and NumPy."""
         super()._set_threads(threads)
         threadpool_limits(threads, user_api="blas")
 
@@ -211,7 +184,7 @@ class FeatureMapTrainable(TrialTrainable):
 
 
 def _leader(scores: list[float], points: list[int], score: Score) -> int:
-    """The position of the best score among the candidates that have a point. Some score is a number."""
+    """The position of the best score among the candidates that have a point; some score is not NaN."""
     sign = 1 if score == "loss" else -1
     numbers = [i for i, value in enumerate(scores) if points[i] and not math.isnan(value)]
     return min(numbers, key=lambda i: sign * scores[i])
@@ -246,7 +219,7 @@ def feature_map_space(name_or_reference: str) -> FeatureMapSpace:
 
 
 def _check_data_kind(space: FeatureMapSpace, data: DataSettings) -> None:
-    """Raises: InvalidInput if the data are not of the kind that the space's maps are for."""
+    """Raises: InvalidInput if the space's maps are for another kind of data."""
     kind = data_kind(data)
     if kind != space.data_kind:
         example = "docstrings" if space.data_kind == "text" else "digits"
@@ -256,15 +229,15 @@ def _check_data_kind(space: FeatureMapSpace, data: DataSettings) -> None:
 
 
 def check_memory(solve: SolveSettings, *, data: DataSettings, space: str, dimension: int) -> None:
-    """Whether solves of so many features fit `solve.memory_gib`; the data are read for their size.
+    """Checks that solves of `dimension` features fit `solve.memory_gib`; the data are read for their size.
 
-    Raises: InvalidInput, saying what is needed; as `load_data`.
+    Raises: InvalidInput, with the memory that is needed; as `load_data`.
     """
     feature_maps = feature_map_space(space)
     _check_data_kind(feature_maps, data)
     loaded = load_data(data)
     if isinstance(loaded, TextDataset):
-        check_ngram_memory(solve, len(loaded.train), loaded.num_classes, dimension)
+        hashed_ngrams.check_ngram_memory(solve, len(loaded.train), loaded.num_classes, dimension)
     else:
         inputs = loaded.train.images[0].numel()
-        check_fourier_memory(solve, len(loaded.train), inputs, loaded.num_classes, dimension)
+        fourier_features.check_fourier_memory(solve, len(loaded.train), inputs, loaded.num_classes, dimension)

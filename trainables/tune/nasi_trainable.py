@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from archray.trainables.costs import BoundSettings
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.nasi.one_step import reward
 from archray.trainables.nasi.search import Constants, NASIBatches, NASISearch, NotFinite, NothingLearnt
@@ -20,16 +21,13 @@ from archray.trainables.tune.settings import NASISettings
 from archray.trainables.tune.trial import EpochTrainable, Result
 
 SIZES = (4, 8, 16, 32, 64, 128)  # b of Table 6.7
-# What a result holds before the last step in place of values of the end, and after a failure in place of all.
-NOT_YET: dict[str, Any] = dict.fromkeys(("distribution", "samples", "constants")) | dict.fromkeys(
-    ("found_trace", "found_reward"), math.nan
-)
 NUMBERS = ("trace", "nu", "reward", "above", "entropy", "found_trace", "found_reward")
-NOTHING: dict[str, Any] = dict.fromkeys(NUMBERS, math.nan) | {"architecture": None} | NOT_YET
+# The entries of the last result, in the results before it.
+NOT_YET = {"distribution": None, "samples": None, "constants": None, "found_trace": math.nan, "found_reward": math.nan}
 
 
 def mini_batches(settings: NASISettings, seed: int, device: torch.device) -> NASIBatches:
-    """The mini-batches of a search; the data set is opened unless none of it is used. Raises: as `load_images`."""
+    """The mini-batches of a search; the data set is opened if a part of it is used. Raises: as `load_images`."""
     dataset = None if settings.without_data else load_images(settings.data, device=device)
     shape, classes = (settings.in_channels, settings.image_size, settings.image_size), settings.classes
     if dataset is not None:
@@ -44,18 +42,17 @@ class NASITrainable(EpochTrainable[NASISearch]):
 
     - `epoch`, `epochs`: steps of NASI done, and T.
     - `trace`: the mean trace norm of the samples of this step; `above`: the share of them above nu; `reward`: the mean
-      of Eq. 6.8; `nu`: the constraint of the last of them.
-    - `architecture`: the mode of p_alpha* so far, after the last step within `bounds`, if something near it is;
-      `entropy`: of p_alpha*, the mean over decisions in nats.
-    - `parameters`: of the supernet; `seconds_epoch`; `gpu_memory_peak`: as of an `EpochTrainable`.
+      of Eq. 6.8; `nu`: the constraint of the last sample.
+    - `architecture`: the mode of p_alpha* so far, after the last step the nearest within `bounds`; `entropy`: of
+      p_alpha*, the mean over decisions in nats.
+    - `parameters`: of the supernet; `seconds_epoch`, `gpu_memory_peak`: as in an `EpochTrainable`.
 
-    After the last step it holds further, and before it NaN and None,
+    The last result holds further, where the others have NaN and None,
 
     - `found_trace`: of the most probable sample, over four batches; `found_reward`: its reward, in units of the mean
       trace norm of random architectures at the same weights (Eq. 6.14), so that seeds can be compared.
     - `distribution`: JSON of {decision: p_alpha* of each choice}; `samples`: JSON of the lists `trace` and `nu`, of all
-      steps; `constants`: JSON of a list of {nu, mu, architecture, trace, parameters}, what other constants make
-      of the same gradients and its own network's parameters, None where that is nothing.
+      steps; `constants`: JSON of a list of {nu, mu, architecture, trace, parameters}, see `NASISearch.sweep`.
 
     A trace norm that is not finite is a failed result, and so is a search none of whose steps had a gradient.
     """
@@ -70,9 +67,8 @@ class NASITrainable(EpochTrainable[NASISearch]):
     def _build(self) -> None:
         settings = self._settings
         batches = mini_batches(settings, self._seed, self._device)
-        supernet = settings.build(
-            settings.space, in_channels=batches.shape[0], num_classes=batches.classes, seed=self._seed
-        )
+        shape = {"in_channels": batches.shape[0], "num_classes": batches.classes}
+        supernet = settings.build(settings.space, seed=self._seed, **shape)
         self._parameters = count_parameters(supernet)
         self._trainer = NASISearch(
             supernet.to(self._device),
@@ -95,8 +91,8 @@ class NASITrainable(EpochTrainable[NASISearch]):
                 f"no step had a gradient: the trace norm of every sample is above nu, {constants.nu_0:.4g}, where "
                 f"mu {constants.mu:g} leaves none; raise nu, or set mu to 2"
             )
-        if done and architecture is not None:
-            architecture = self._bounded(search, constants, architecture)
+        if done and architecture is not None and settings.bounds is not None:
+            architecture = self._feasible(settings.bounds, constants, architecture)
         probabilities = search.probabilities(constants)
         traces, nus = search.traces[before:], search.nus(constants)[before:]
         return {
@@ -109,22 +105,15 @@ class NASITrainable(EpochTrainable[NASISearch]):
             **(self._at_the_end(search, constants) if done else NOT_YET),
         }
 
-    def _bounded(self, search: NASISearch, constants: Constants, mode: str) -> str:
-        """The mode, or, where it violates the bounds, what meets them near it and is most probable; the mode again if
-        there is none."""
-        settings = self._settings
-        if settings.bounds is None:
-            return mode
-        batches = search.batches
-        shape = (*batches.shape[:2], batches.classes) if settings.bounded_images is None else settings.bounded_images
-        channels, size, classes = shape
-        violation = settings.bounds.violation(
-            settings.space, in_channels=channels, image_size=size, num_classes=classes
-        )
+    def _feasible(self, bounds: BoundSettings, constants: Constants, mode: str) -> str:
+        """The most probable feasible architecture near the mode; the mode without one."""
+        search, batches = self.trainer, self.trainer.batches
+        channels, size, classes = self._settings.bounded_images or (*batches.shape[:2], batches.classes)
+        violation = bounds.violation(self._settings.space, in_channels=channels, image_size=size, num_classes=classes)
         rows = search.probabilities(constants).to(search.alpha_0)
         learnt = {name: weights.dense for name, weights in search.decisions.mixture(rows).items()}
-        found = feasible_architecture(search.supernet, mode, learnt, violation, self._seed)
-        return found if violation(found) == 0.0 else mode
+        nearest = feasible_architecture(search.supernet, mode, learnt, violation, self._seed)
+        return nearest if violation(nearest) == 0.0 else mode
 
     @property
     def _constants(self) -> Constants:
@@ -144,7 +133,7 @@ class NASITrainable(EpochTrainable[NASISearch]):
         }
 
     def _size(self, architecture: str) -> int:
-        """The parameters of an architecture's own network, as wide and deep as the supernet, without memory."""
+        """The parameters of an architecture's standalone network, as wide and deep as the supernet, without memory."""
         batches, settings = self.trainer.batches, self._settings
         shape = {"in_channels": batches.shape[0], "num_classes": batches.classes}
         with torch.device("meta"):
@@ -152,16 +141,13 @@ class NASITrainable(EpochTrainable[NASISearch]):
         return count_parameters(alone)
 
     def _no_values(self) -> dict[str, Any]:
-        return NOTHING
+        return dict.fromkeys(NUMBERS, math.nan) | {"architecture": None} | NOT_YET
 
     def _progress(self) -> dict[str, Any]:
         return {"epoch": self._trainer.steps_done if self._trainer else 0, "epochs": self._epochs}
 
     def _state(self) -> dict[str, Any]:
-        return {"search": self._trainer.state_dict() if self._trainer else None}
-
-    def _load(self, state: dict[str, Any]) -> None:
-        self.trainer.load_state_dict(state["search"])
+        return {"trainer": self._trainer.state_dict() if self._trainer else None}
 
 
 class NASIScorer(PoolScorer):
@@ -183,8 +169,8 @@ class NASIAgreementSettings(NASISettings):
     """All options of a `NASIAgreementTrainable`.
 
     Attributes:
-        architectures: how many, drawn uniformly.
-        exact_images: on how many images the exact trace norm, and the sum of samples, is computed.
+        architectures: their number, drawn uniformly.
+        exact_images: the number of images for the exact trace norm and the sum of samples.
     """
 
     architectures: int = Field(3, ge=3)
@@ -195,8 +181,8 @@ class NASIAgreementTrainable(NASITrainable):
     """Trace norms of random architectures at the initial weights of one supernet, each a step. Sections 6.3, 6.6.4.
 
     Every result holds `exact` and `samples` on `exact_images` images; `batch_4` ... of mini-batches of the sizes of
-    Table 6.7 up to `batch_size`, `batch` the largest of them; and of that batch `random_labels` and `random_inputs`,
-    with the other as it is; NaN of what is random already.
+    Table 6.7 up to `batch_size`, and `batch`, the largest; and of that batch `random_labels` and `random_inputs`, where
+    one of them is random; NaN if it is random anyway.
     """
 
     settings_type = NASIAgreementSettings

@@ -20,16 +20,11 @@ from torch import distributed as dist
 from archray.errors import InvalidInput
 from archray.trainables.devices import choose_device, limit_memory
 from archray.trainables.training import Metrics, Team, Trainer
-from archray.trainables.tune.standalone_trainable import (
-    StandaloneSettings,
-    StandaloneTrainable,
-    build_trainer,
-    train_epoch,
-)
+from archray.trainables.tune import standalone_trainable as standalone
 from archray.trainables.tune.trial import read_settings
 
 LOOPBACK = "127.0.0.1"
-PATIENCE = timedelta(minutes=30)  # of a collective for the slowest worker; one that died is noticed by Ray, at once
+PATIENCE = timedelta(minutes=30)  # of a collective for the slowest worker; Ray notices a dead worker at once
 
 
 class TrainWorker:
@@ -37,7 +32,7 @@ class TrainWorker:
 
     Args:
         settings: of a `StandaloneTrainable`, as a dict.
-        gpus: Ray's share for this worker. Below a whole card workers may lie on one, which NCCL refuses: gloo then.
+        gpus: Ray's share for this worker. Below 1 workers may share a GPU, which NCCL rejects: the backend is gloo.
         threads: of torch.
     """
 
@@ -46,14 +41,14 @@ class TrainWorker:
     ) -> None:
         torch.set_num_threads(threads)
         self._team, self._architecture, self._seed = Team(rank, size), architecture, seed
-        self._settings = read_settings(StandaloneSettings, settings)
+        self._settings = read_settings(standalone.StandaloneSettings, settings)
         self._device = choose_device(self._settings.device, gpus=gpus)
         limit_memory(self._device, gpus)
         self._backend = "nccl" if self._device.type == "cuda" and gpus >= 1 else "gloo"
         self._trainer: Trainer
 
     def meeting(self) -> str:
-        """Where the workers meet, for `join`: this one's address with a free port; where Ray is on loopback a file."""
+        """The address for `join`: this worker's with a free port; a file where Ray is on loopback."""
         host = ray.util.get_node_ip_address()
         if host == LOOPBACK:  # torch's own server would listen on all interfaces
             return (Path(tempfile.mkdtemp(prefix="archray-workers-")) / "meeting").as_uri()
@@ -70,21 +65,20 @@ class TrainWorker:
         )
 
     def build(self) -> dict[str, Any]:
-        """Builds the trainer. Returns: what a result and a checkpoint tell of it."""
-        self._trainer, parameters, multiply_adds = build_trainer(
+        """Builds the trainer. Returns: its `WorkerGroup.facts`."""
+        self._trainer, parameters, multiply_adds = standalone.build_trainer(
             self._settings, self._architecture, seed=self._seed, device=self._device, team=self._team
         )
         dataset = self._trainer.dataset
-        facts = {"parameters": parameters, "multiply_adds": multiply_adds}
-        return facts | {"in_channels": dataset.in_channels, "num_classes": dataset.num_classes} | self._progress()
+        facts = {"in_channels": dataset.in_channels, "num_classes": dataset.num_classes}
+        return {"parameters": parameters, "multiply_adds": multiply_adds, **facts} | self._progress()
 
     def epoch(self) -> dict[str, Any]:
-        """Trains an epoch. Returns: `metrics`, of the training, validation and test images, and how far it is."""
-        metrics = train_epoch(self._trainer, self._settings.evaluate_test)
-        return {"metrics": metrics} | self._progress()
+        """Trains an epoch. Returns: `metrics` of the training, validation and test images, and the progress."""
+        return {"metrics": standalone.train_epoch(self._trainer, self._settings.evaluate_test)} | self._progress()
 
     def state(self) -> dict[str, Any] | None:
-        """The trainer's state, on the CPU; of the first worker, as those of the others are the same."""
+        """The trainer's state on the CPU; None from all but the first worker, as all are equal."""
         return _on_cpu(self._trainer.state_dict()) if self._team.rank == 0 else None
 
     def load(self, state: dict[str, Any]) -> dict[str, Any]:
@@ -92,8 +86,7 @@ class TrainWorker:
         return self._progress()
 
     def _progress(self) -> dict[str, Any]:
-        trainer = self._trainer
-        return {"epochs_done": trainer.epochs_done, "lr": trainer.lr}
+        return {"epochs_done": self._trainer.epochs_done, "lr": self._trainer.lr}
 
 
 def _on_cpu(value: Any) -> Any:
@@ -105,17 +98,20 @@ def _on_cpu(value: Any) -> Any:
 
 
 class WorkerGroup:
-    """Actors that have joined and built their trainers; of `Trainer` what a trial needs.
+    """Actors that have joined and built their trainers; it has those attributes of a `Trainer` that a trial needs.
 
-    Not Ray Train's `TorchTrainer`, which makes a placement group of its own: Tune does not count what it takes among
-    the resources of the trial, and the group outlives a trial that is stopped (Ray's issue 54305; seen in 2.60, a
-    minute after the Tuner had ended). These bundles are the trial's, and Tune removes them with it.
+    Ray Train's `TorchTrainer` makes a placement group of its own, which Tune does not count among the trial's
+    resources, and which outlives a trial that is stopped (Ray issue 54305; seen in 2.60). The bundles here are the
+    trial's, and Tune removes them with it.
 
     Args:
         bundles: of the placement group that this process runs in, the resources of each worker.
         settings: of a `StandaloneTrainable`, as a dict. threads: of each worker; None: its CPUs.
 
-    What a worker raises is raised here as it is, and the others are then of no use: `close`.
+    Attributes:
+        facts: `parameters`, `multiply_adds`, `in_channels`, `num_classes`, `epochs_done`, `lr`.
+
+    An exception in a worker is raised here unchanged. The other workers are then of no use: call `close`.
     Raises: InvalidInput outside of a placement group.
     """
 
@@ -141,59 +137,51 @@ class WorkerGroup:
             needs: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus, "resources": others}
             place = PlacementGroupSchedulingStrategy(placement, placement_group_bundle_index=rank)
             worker: Any = ray.remote(TrainWorker).options(**needs, scheduling_strategy=place, max_restarts=0)
-            of_torch = threads or max(1, int(cpus))
-            self._workers.append(
-                worker.remote(rank, len(bundles), settings, architecture, seed, gpus=gpus, threads=of_torch)
-            )
+            options = {"gpus": gpus, "threads": threads or max(1, int(cpus))}
+            self._workers.append(worker.remote(rank, len(bundles), settings, architecture, seed, **options))
         self._meeting = ""
         try:
             self._meeting = ray.get(self._workers[0].meeting.remote())
             self._all("join", self._meeting)
-            self._facts: dict[str, Any] = self._all("build")[0]
+            self.facts: dict[str, Any] = self._all("build")[0]
         except BaseException:
             self.close()
             raise
 
     @property
-    def facts(self) -> Mapping[str, Any]:
-        """`parameters`, `multiply_adds`, `in_channels`, `num_classes`, `epochs_done`, `lr`."""
-        return self._facts
-
-    @property
     def epochs_done(self) -> int:
-        return int(self._facts["epochs_done"])
+        return int(self.facts["epochs_done"])
 
     @property
     def lr(self) -> float:
-        return float(self._facts["lr"])
+        return float(self.facts["lr"])
 
     def epoch(self) -> tuple[Metrics, Metrics, Metrics]:
         """Trains an epoch; its metrics on training, validation and test images."""
         outcome = self._all("epoch")[0]
         train, validation, test = (Metrics(*metrics) for metrics in outcome.pop("metrics"))
-        self._facts |= outcome
+        self.facts |= outcome
         return train, validation, test
 
-    def state_dict(self) -> dict[str, Any]:
-        state: dict[str, Any] = self._all("state")[0]
-        return state
+    def state_dict(self) -> Any:
+        return self._all("state")[0]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._facts |= self._all("load", ray.put(dict(state)))[0]
+        self.facts |= self._all("load", ray.put(dict(state)))[0]
 
     def close(self) -> None:
-        """Ends the workers. The memory and the cards are free when Ray has seen them go."""
+        """Stops the workers. Memory and GPUs are free once Ray has noticed."""
         for worker in self._workers:
             ray.kill(worker)
         self._workers = []
-        if self._meeting.startswith("file:"):  # on this machine: it is a Ray on loopback
+        if self._meeting.startswith("file:"):  # on this machine, as Ray is on loopback
             shutil.rmtree(Path(urlsplit(self._meeting).path).parent, ignore_errors=True)
 
     def _all(self, method: str, *arguments: Any) -> list[Any]:
-        """What a method of all workers returns, by rank. Raises: what the first to fail raised."""
+        """The results of a method of all workers, by rank. Raises: the exception of the first to fail."""
         calls = [getattr(worker, method).remote(*arguments) for worker in self._workers]
         waiting = list(calls)
-        while waiting:  # one that failed is waited for by the others, in vain
+        while waiting:  # the others would wait for a worker that failed, in vain
             done, waiting = ray.wait(waiting)
             try:
                 ray.get(done)
@@ -203,18 +191,18 @@ class WorkerGroup:
         return results
 
 
-class ParallelTrainable(StandaloneTrainable):
-    """As `StandaloneTrainable`, by a worker for each bundle that the trial has after its first, empty one.
+class ParallelTrainable(standalone.StandaloneTrainable):
+    """A `StandaloneTrainable` with a worker for each bundle that the trial has after its first, empty one.
 
-    The trial itself only leads: workers are actors in its bundles, results and checkpoints are those of one worker,
-    and are read and restored by any number of them. A worker that is lost fails the trial, which Tune tries again from
-    its last checkpoint with workers of its own.
+    The trial only coordinates: workers are actors in its bundles. Results and checkpoints are those of one worker, and
+    any number of workers restores them. A lost worker fails the trial, which Tune retries from its last checkpoint
+    with new workers.
     """
 
     _group: WorkerGroup | None = None
 
     def _take(self, resources: Mapping[str, float] | None) -> None:
-        self._device = torch.device("cpu")  # here is nothing but the state on its way to a checkpoint
+        self._device = torch.device("cpu")  # this process only holds the state on its way to a checkpoint
 
     def _build(self) -> None:
         allotment = self.trial_resources
@@ -231,19 +219,19 @@ class ParallelTrainable(StandaloneTrainable):
             threads=self._settings.training.threads,
         )
         self._parameters, self._multiply_adds = (self._group.facts[key] for key in ("parameters", "multiply_adds"))
-        self._trainer = cast(Trainer, self._group)  # of which it has all that is asked for beside what is below
+        self._trainer = cast(Trainer, self._group)
 
     def _epoch(self) -> dict[str, Any]:
         assert self._group is not None  # a step comes after `_build`
         return self._values(*self._group.epoch())
 
     def _state(self) -> dict[str, Any]:
-        group = self._group
+        facts = self._group.facts if self._group else dict.fromkeys(("in_channels", "num_classes"))
         return {
             "architecture": self._architecture,
-            "in_channels": group.facts["in_channels"] if group else None,
-            "num_classes": group.facts["num_classes"] if group else None,
-            "trainer": group.state_dict() if group else None,
+            "in_channels": facts["in_channels"],
+            "num_classes": facts["num_classes"],
+            "trainer": self._group.state_dict() if self._group else None,
         }
 
     def _release(self) -> None:

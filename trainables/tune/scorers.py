@@ -1,4 +1,4 @@
-"""The workers that score architectures, by proxies or with shared weights, in an actor or here."""
+"""The workers that score architectures, by proxies or with shared weights, in an actor or in this process."""
 
 import math
 import time
@@ -33,7 +33,7 @@ Arrays = Mapping[str, np.ndarray | Tensor]  # a supernet's parameters and buffer
 class PoolScorer:
     """Holds one batch on its device and scores any number of architectures on it.
 
-    data, proxy: fields of `DataSettings`, of whose training images the batch is drawn, and of `ProxySettings`.
+    data, proxy: fields of `DataSettings`, whose training images the batch is drawn from, and of `ProxySettings`.
     device: `auto` takes a GPU where one is visible.
     """
 
@@ -46,33 +46,25 @@ class PoolScorer:
         self.in_channels = images.shape[1]
 
     def batch(self, data: DataSettings) -> tuple[Tensor, Tensor, int]:
-        """The images that every architecture is scored on, their labels, and how many classes there are."""
+        """The images that every architecture is scored on, their labels, and the number of classes."""
         dataset = load_images(data)
         chosen = proxy_batch(dataset, self.settings.batch_size, self.settings.seed, self.settings.augment)
         return *chosen, dataset.num_classes
 
     def __call__(self, architecture: str) -> dict[str, float | str | None]:
-        """One row of a pool: the canonical string, a value per metric, why some are NaN, seconds, parameters.
+        """One row of a pool: the canonical string, a value per metric, the reasons of NaN, seconds, parameters.
 
-        Raises: InvalidArchitecture if the space does not know the string. Anything wrong with the network itself is
-        a failure in the row.
+        Raises: InvalidArchitecture if the space rejects the string. A failure of the network itself is in the row.
         """
         start = time.perf_counter()
         choices = self.space.canonical(self.space.decode(architecture))
         row: dict[str, float | str | None] = {"architecture": self.space.encode(choices)}
-        network = build(
-            self.space,
-            choices,
-            network=self.settings.network,
-            in_channels=self.in_channels,
-            num_classes=self.num_classes,
-            seed=self.settings.seed,
-            for_scoring=True,
-        ).to(self.device)
+        shape = {"in_channels": self.in_channels, "num_classes": self.num_classes}
+        options: Any = {"network": self.settings.network, "seed": self.settings.seed, "for_scoring": True}
+        network = build(self.space, choices, **options, **shape).to(self.device)
         scores = score(network, self.images, self.labels, self.settings.metrics, self.settings)
         row |= {name: result.value for name, result in scores.items()}
-        # One reason may stand behind several metrics: it is said once.
-        reasons: dict[str, list[str]] = {}
+        reasons: dict[str, list[str]] = {}  # a reason may be that of several metrics
         for name, result in scores.items():
             if result.failure:
                 reasons.setdefault(result.failure, []).append(name)
@@ -87,11 +79,11 @@ class PoolScorer:
 class SupernetScorer:
     """Holds a supernet with trained weights and the validation data; scores any number of architectures on all of it.
 
-    The weights come through Ray's object store: the driver reads them from storage once, whatever the number of actors,
-    and the actors of one node share one copy of the arrays.
+    The weights come through Ray's object store: the driver reads them from storage once, and the actors of one node
+    share one copy of the arrays.
 
-    settings: fields of `SupernetSettings`, those that the weights were trained with. weights: of the supernet
-    (`arrays_of`), or a reference to them in the object store. device: `auto` takes a GPU where one is visible.
+    settings: fields of `SupernetSettings`, as in training. weights: of the supernet (`arrays_of`), or a reference to
+    them in the object store. device: `auto` takes a GPU where one is visible.
     Raises: InvalidInput if the weights are of another supernet.
     """
 
@@ -105,7 +97,7 @@ class SupernetScorer:
         self.validation = dataset.validation
         self.supernet = self._build(dataset.in_channels, dataset.num_classes)
         arrays: Arrays = ray.get(weights) if isinstance(weights, ray.ObjectRef) else weights
-        # What lies in the object store can only be read, and torch wants tensors that can be written to.
+        # Arrays of the object store are read-only, and torch needs writable tensors.
         tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         load_weights(self.supernet, tensors, "the weights")
         self.supernet.to(self.device)
@@ -113,8 +105,7 @@ class SupernetScorer:
     def __call__(self, architectures: Sequence[str]) -> list[dict[str, float | str | None]]:
         """A row for each: `architecture`, `shared_loss`, `shared_accuracy`, `failure`; in one pass over the data.
 
-        One that the space refuses, or whose loss is not finite, has no values and the reason in `failure`: the
-        accuracy of outputs that are not finite means nothing.
+        An architecture that the space rejects, or whose loss is not finite, has NaN and the reason in `failure`.
         """
         decoded: dict[str, Architecture] = {}
         reasons: dict[str, str] = {}
@@ -123,19 +114,16 @@ class SupernetScorer:
                 decoded[architecture] = self.supernet.space.decode(architecture)
             except InvalidArchitecture as error:
                 reasons[architecture] = str(error)
-        scored = dict(zip(decoded, self._scores(list(decoded.values())), strict=True))
-        for architecture, metrics in scored.items():
+        scores = dict(zip(decoded, self._scores(list(decoded.values())), strict=True))
+        for architecture, metrics in scores.items():
             if not math.isfinite(metrics.loss):
-                scored[architecture] = NO_METRICS
+                scores[architecture] = NO_METRICS
                 reasons[architecture] = f"the validation loss is {metrics.loss}"
-        return [
-            {
-                "architecture": architecture,
-                **dict(zip(SCORES, scored.get(architecture, NO_METRICS), strict=True)),
-                "failure": reasons.get(architecture),
-            }
-            for architecture in architectures
-        ]
+        rows: list[dict[str, float | str | None]] = []
+        for architecture in architectures:
+            values = dict(zip(SCORES, scores.get(architecture, NO_METRICS), strict=True))
+            rows.append({"architecture": architecture, **values, "failure": reasons.get(architecture)})
+        return rows
 
     def _build(self, in_channels: int, num_classes: int) -> Any:
         settings = self.settings
@@ -169,9 +157,8 @@ class SharedPredictions:
         self._scorer = SupernetScorer(settings, weights, device)
 
     def __call__(self, architecture: str) -> np.ndarray | str:
-        """The probabilities on the validation images, (images, classes) float32, or why there are none."""
-        scorer = self._scorer
-        training = scorer.settings.training
+        """The probabilities on the validation images, (images, classes) float32, or the reason of a failure."""
+        scorer, training = self._scorer, self._scorer.settings.training
         try:
             predictions = predict_architecture(
                 scorer.supernet, architecture, scorer.validation, training.evaluation_batch, amp=training.amp
@@ -185,7 +172,7 @@ class SharedPredictions:
 
 
 def arrays_of(state: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    """A supernet's state as arrays, which the object store shares; tensors it would copy for every reader."""
+    """A supernet's state as arrays, which the object store shares; it would copy tensors for every reader."""
     return {name: tensor.detach().cpu().numpy() for name, tensor in state.items()}
 
 

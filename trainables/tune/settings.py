@@ -1,7 +1,5 @@
 """Settings of the trainables of supernets, posteriors and NASI; importable without torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -13,18 +11,7 @@ from archray.trainables.costs.edges import EdgeCosts
 from archray.trainables.data import DataSettings
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import Space
-from archray.trainables.supernets.settings import (
-    AdamSettings,
-    CostPenaltySettings,
-    MirrorDescentSettings,
-    OptimizerSettings,
-    RelaxationSettings,
-    SandwichSettings,
-    SimplexSettings,
-    SupernetTrainingSettings,
-    VariationalSettings,
-    check_together,
-)
+from archray.trainables.supernets import settings as supernets
 
 if TYPE_CHECKING:
     from archray.trainables.supernets.networks import Group, Supernet
@@ -54,7 +41,7 @@ class SlicedSettings(TrialSettings):
 
     space: str = "vit"
     network: NetworkSettings = NetworkSettings()
-    training: SandwichSettings = SandwichSettings()
+    training: supernets.SandwichSettings = supernets.SandwichSettings()
 
 
 class SupernetOptions(Settings):
@@ -77,24 +64,24 @@ class SupernetOptions(Settings):
     network: NetworkSettings = NetworkSettings()
     partial_channels: int = Field(1, ge=1)
     none: bool = True
-    relaxation: SerializeAsAny[RelaxationSettings] = SimplexSettings()
-    optimizer: SerializeAsAny[OptimizerSettings] = MirrorDescentSettings()
-    training: SupernetTrainingSettings = SupernetTrainingSettings()
-    penalty: CostPenaltySettings = CostPenaltySettings()
+    relaxation: SerializeAsAny[supernets.RelaxationSettings] = supernets.SimplexSettings()
+    optimizer: SerializeAsAny[supernets.OptimizerSettings] = supernets.MirrorDescentSettings()
+    training: supernets.SupernetTrainingSettings = supernets.SupernetTrainingSettings()
+    penalty: supernets.CostPenaltySettings = supernets.CostPenaltySettings()
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
-        check_together(self.relaxation, self.optimizer, self.partial_channels)
+        supernets.check_together(self.relaxation, self.optimizer, self.partial_channels)
         self.optimizer.check_objective(self.training.objective)
         return self
 
-    def groups(self, space: Space | str) -> tuple[Group, ...]:
+    def groups(self, space: Space | str) -> "tuple[Group, ...]":
         """The architecture parameters of the supernet of `space`. Raises: as `networks.groups`."""
         from archray.trainables.supernets.networks import groups  # which imports torch
 
         return groups(space, partial_channels=self.partial_channels, none=self.none)
 
-    def build(self, space: Space | str, *, in_channels: int, num_classes: int, seed: int | None) -> Supernet:
+    def build(self, space: Space | str, *, in_channels: int, num_classes: int, seed: int | None) -> "Supernet":
         """The supernet of `space`. Args, Raises: as `build_supernet`."""
         from archray.trainables.supernets.networks import build_supernet
 
@@ -145,8 +132,8 @@ class PosteriorOptions(Settings):
         threads: torch threads of a trial; None: as many as the CPUs that Tune gave it.
     """
 
-    posterior: VariationalSettings = VariationalSettings()
-    optimizer: AdamSettings = AdamSettings(lr=0.01, betas=(0.9, 0.999), weight_decay=3e-4)
+    posterior: supernets.VariationalSettings = supernets.VariationalSettings()
+    optimizer: supernets.AdamSettings = supernets.AdamSettings(lr=0.01, betas=(0.9, 0.999), weight_decay=3e-4)
     epochs: int = Field(20, ge=1)
     batch_size: int = Field(128, ge=1)
     threads: int | None = Field(None, ge=1)
@@ -224,7 +211,7 @@ class NASIOptions(Settings):
         """What stands in the place of data."""
         return f"random images {self.in_channels} x {self.image_size} x {self.image_size}, of {self.classes} classes"
 
-    def build(self, space: Space | str, *, in_channels: int, num_classes: int, seed: int | None) -> Supernet:
+    def build(self, space: Space | str, *, in_channels: int, num_classes: int, seed: int | None) -> "Supernet":
         """The supernet that is searched. Args, Raises: as `build_supernet`."""
         from archray.trainables.nasi.search import form_of
         from archray.trainables.supernets.networks import build_supernet

@@ -1,4 +1,4 @@
-"""One problem of training, validation and test points, measured: a trial of a study of validation sets; note U6."""
+"""A trial of a study of validation sets: one problem of training, validation and test points. Note U6."""
 
 import json
 import math
@@ -34,31 +34,22 @@ class SplitTrialSettings(SplitSettings):
 class SplitTrainable(TrialTrainable):
     """Measures one problem, in one step.
 
-    Config: see `TrialTrainable`; `parameters`: h, the first so many candidates; `spectral` (optional): whether the
-    spectral solutions are measured instead of validation against test.
+    Config: see `TrialTrainable`; `parameters`: h, the number of candidates; `spectral` (optional): whether to measure
+    the spectral solutions instead of validation against test.
 
     Every result holds, as JSON, `rows`, a row per size of the validation set (`measure_split`, or `measure_rank_one`
-    and `measure_spectral` with the `design` of each), and `whole`, what else `measure_split` says; `score`, the excess
-    test loss at the largest size, or the largest difference of a spectral solution; `failure` and `done`.
+    and `measure_spectral` with the `design` of each), and `whole`, the other values of `measure_split`; `score`, the
+    excess test loss at the largest size, or the largest difference of a spectral solution; `failure` and `done`.
     """
 
     settings_type = SplitTrialSettings
     failures = (TrialFailed, InvalidInput)
     _settings: SplitTrialSettings
 
-    def _state(self) -> dict[str, Any]:
-        return {}
-
-    def _load(self, state: dict[str, Any]) -> None:
-        pass
-
     def _read(self, config: dict[str, Any]) -> None:
         self._parameters = read_whole_number(config, "parameters", 2, least=2)
         self._spectral = bool(config.get("spectral", False))
         check_problem(self._settings, self._parameters)
-
-    def _build(self) -> None:
-        pass
 
     def _step(self) -> Result:
         settings, seed = self._settings, self._seed
@@ -99,9 +90,6 @@ class SplitTrainable(TrialTrainable):
     def _failed(self, reason: str) -> Result:
         return {"rows": "[]", "whole": "{}", "score": math.nan, "failure": reason, "done": True}
 
-    def _release(self) -> None:
-        pass
-
 
 def split_problem(settings: SplitTrialSettings, parameters: int, form: Form, seed: int) -> problem.SplitProblem:
     """The problem of a seed, with the first `parameters` candidates."""
@@ -114,7 +102,7 @@ def split_problem(settings: SplitTrialSettings, parameters: int, form: Form, see
 
 
 def check_problem(settings: SplitTrialSettings, parameters: int) -> None:
-    """Whether the candidates are there, models interpolate, and the data hold the points. Raises: InvalidInput."""
+    """Raises: InvalidInput for too few candidates or data points, or models that do not interpolate."""
     get_activations(settings.activations)
     count = len(settings.candidates)
     if parameters > count:

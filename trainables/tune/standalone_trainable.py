@@ -1,6 +1,4 @@
-"""The Tune trainables of a standalone network, of members and snapshots of ensembles, and their networks from
-checkpoints.
-"""
+"""The Tune trainables of a standalone network, a member and snapshots of an ensemble; networks from checkpoints."""
 
 import math
 import zlib
@@ -10,7 +8,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from archray.errors import InvalidArchitecture, InvalidInput
@@ -23,7 +20,7 @@ from archray.trainables.spaces import Space, get_space
 from archray.trainables.training import ALONE, NO_METRICS, Metrics, Team, Trainer
 from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.settings import TrialSettings
-from archray.trainables.tune.trial import EpochTrainable, TrialFailed, read_settings
+from archray.trainables.tune.trial import EpochTrainable, TrialFailed, read_architecture, read_settings
 
 METRICS = ("train_loss", "train_accuracy", "validation_loss", "validation_accuracy", "test_loss", "test_accuracy")
 
@@ -33,8 +30,7 @@ class StandaloneSettings(TrialSettings):
 
     Args:
         space: a registered name, or a reference to the user's own.
-        evaluate_test: when the test split is evaluated. In other epochs `test_loss` and `test_accuracy` are NaN, so
-            that every result has the same keys.
+        evaluate_test: when the test split is evaluated. In other epochs `test_loss` and `test_accuracy` are NaN.
     """
 
     space: str = "nasbench201"
@@ -46,9 +42,9 @@ class StandaloneSettings(TrialSettings):
 class StandaloneTrainable(EpochTrainable[Trainer]):
     """Trains an architecture from scratch. Config: see `TrialTrainable`, and `architecture`, the space's string.
 
-    Every result holds train_, validation_ and test_ loss and accuracy (fractions), what `EpochTrainable` says, and
-    `multiply_adds` (of one image; as `parameters` without an auxiliary tower). An architecture that its space refuses
-    and a loss that is not finite are failed results.
+    Every result holds train_, validation_ and test_ loss and accuracy (fractions), `multiply_adds` (of one image; like
+    `parameters` without an auxiliary tower), and the entries of `EpochTrainable`. An architecture that its space
+    rejects and a loss that is not finite are failed results.
     """
 
     settings_type = StandaloneSettings
@@ -56,11 +52,8 @@ class StandaloneTrainable(EpochTrainable[Trainer]):
     _settings: StandaloneSettings
 
     def _read(self, config: dict[str, Any]) -> None:
-        architecture = config.get("architecture")
-        if not isinstance(architecture, str):
-            raise InvalidInput(f"expected the config's `architecture` to be its space's string, got {architecture!r}")
+        self._architecture = read_architecture(config, "its space's string")
         get_space(self._settings.space)  # raises
-        self._architecture = architecture
         self._epochs = self._settings.training.epochs
         self._multiply_adds = 0
 
@@ -91,17 +84,11 @@ def build_trainer(
     Raises: InvalidArchitecture.
     """
     dataset = load_images(settings.data, device=device)
-    network = build(
-        settings.space,
-        architecture,
-        network=settings.network,
-        in_channels=dataset.in_channels,
-        num_classes=dataset.num_classes,
-        seed=seed,
-    )
-    parameters, size = count_parameters(network), dataset.image_size
-    multiply_adds = count_multiply_adds(network, (dataset.in_channels, size, size))
-    return Trainer(network, dataset, settings.training, seed=seed, team=team), parameters, multiply_adds
+    shape: dict[str, Any] = {"in_channels": dataset.in_channels, "num_classes": dataset.num_classes}
+    network = build(settings.space, architecture, network=settings.network, seed=seed, **shape)
+    multiply_adds = count_multiply_adds(network, (dataset.in_channels, dataset.image_size, dataset.image_size))
+    trainer = Trainer(network, dataset, settings.training, seed=seed, team=team)
+    return trainer, count_parameters(network), multiply_adds
 
 
 def train_epoch(trainer: Trainer, evaluate_test: str) -> tuple[Metrics, Metrics, Metrics]:
@@ -122,32 +109,27 @@ def train_epoch(trainer: Trainer, evaluate_test: str) -> tuple[Metrics, Metrics,
 def load_trained(folder: str | Path, space: str | Space | None = None) -> nn.Module:
     """The network in a `StandaloneTrainable`'s checkpoint, on the CPU, in evaluation mode.
 
-    space: instead of the trial's own, for a reference whose file has moved.
-    Raises: InvalidInput for the checkpoint of a trial that failed: it holds no network.
+    space: instead of the trial's, for a reference whose file has moved.
+    Raises: InvalidInput for the checkpoint of a trial that failed.
     """
     state = read_state(folder)
     if state["trainer"] is None:
         raise InvalidInput(f"the checkpoint {folder} holds no network, its trial failed: {state['result']['failure']}")
     settings = read_settings(StandaloneSettings, state["settings"])
-    network = build(
-        settings.space if space is None else space,
-        state["architecture"],
-        network=settings.network,
-        in_channels=state["in_channels"],
-        num_classes=state["num_classes"],
-        seed=state["seed"],
-    )
+    shape = {name: state[name] for name in ("in_channels", "num_classes")}
+    space = settings.space if space is None else space
+    network = build(space, state["architecture"], network=settings.network, seed=state["seed"], **shape)
     network.load_state_dict(state["trainer"]["network"])
     dropped = state.get(DROP_PATH)
     return network.eval() if dropped is None else DroppedPaths(network, **dropped)
 
 
 class TrainedPredictor:
-    """Holds the test images, inside an actor or here; gives the probabilities on them of trained networks.
+    """Holds the test images, in an actor or in this process, and predicts them with trained networks.
 
     Args:
         data: settings of the data, as a dict.
-        space: of the networks, instead of their trials' own; see `load_trained`.
+        space: of the networks, as in `load_trained`.
         amp: forward passes in bfloat16. device: `auto` takes a GPU where one is visible.
     """
 
@@ -156,8 +138,8 @@ class TrainedPredictor:
         self.test = load_images(DataSettings(**data), device=self.device).test
         self.space, self.amp = space, amp
 
-    def __call__(self, checkpoint: Any) -> NDArray[np.float32]:
-        """(images, classes), of the network in a checkpoint of Tune's, of a `StandaloneTrainable`."""
+    def __call__(self, checkpoint: Any) -> npt.NDArray[np.float32]:
+        """The probabilities (images, classes) of the network in a Tune checkpoint of a `StandaloneTrainable`."""
         with checkpoint.as_directory() as place:
             return predict(load_trained(place, space=self.space).to(self.device), self.test, amp=self.amp)
 
@@ -166,7 +148,7 @@ class MemberSettings(StandaloneSettings):
     """All options of a `MemberTrainable`.
 
     Args:
-        predictions_dir: where it writes its predictions: a local path or a pyarrow URI that every node reads.
+        predictions_dir: folder of the predictions, a local path or a pyarrow URI that every node reads.
     """
 
     predictions_dir: str
@@ -175,8 +157,8 @@ class MemberSettings(StandaloneSettings):
 class MemberTrainable(StandaloneTrainable):
     """A `StandaloneTrainable` that, after its last epoch, writes its class probabilities on the validation images.
 
-    It is one of a pool that ensembles are selected from (Zaidi et al. 2021 (NES), section 4). Results have one entry
-    more: `predictions`, the URI that `read_predictions` takes; None before the last epoch, and of a trial that failed.
+    It is a member of the pool from which ensembles are selected (Zaidi et al. 2021 (NES), section 4). Results have a
+    further entry, `predictions`, the URI for `read_predictions`; None before the last epoch and after a failure.
     """
 
     settings_type: ClassVar[type[StandaloneSettings]] = MemberSettings
@@ -184,21 +166,19 @@ class MemberTrainable(StandaloneTrainable):
 
     def _epoch(self) -> dict[str, Any]:
         values = super()._epoch()
-        trainer = self.trainer
+        trainer, settings = self.trainer, self._settings
         if trainer.finished:
-            settings = self._settings
             probabilities = predict(trainer.network.eval(), trainer.dataset.validation, amp=settings.training.amp)
             name = f"{self._seed}-{zlib.crc32(self._architecture.encode()):08x}.pt"
-            values["predictions"] = write_weights(
-                settings.predictions_dir, name, {"validation": torch.from_numpy(probabilities)}
-            )
+            state = {"validation": torch.from_numpy(probabilities)}
+            values["predictions"] = write_weights(settings.predictions_dir, name, state)
         return values
 
     def _values(self, *metrics: Any) -> dict[str, Any]:
         return {**super()._values(*metrics), "predictions": None}
 
     def _state(self) -> dict[str, Any]:
-        """With the settings of a `StandaloneTrainable`, so that its readers read this checkpoint too."""
+        """With the settings of a `StandaloneTrainable`, so that `load_trained` reads this checkpoint."""
         return {"settings": self._settings.model_dump(mode="json", exclude={"predictions_dir"}), **super()._state()}
 
 
@@ -211,9 +191,9 @@ def read_predictions(uri: str | Path) -> npt.NDArray[np.float32]:
 class SnapshotTrainable(StandaloneTrainable):
     """A `StandaloneTrainable` that keeps the network's weights at the end of each cycle of `training.cycles`.
 
-    There the learning rate has come down to zero and the network to a minimum; the next cycle begins at the full rate
-    and leads to another one (Huang et al. 2017, section 3). Results are those of `StandaloneTrainable`, of the network
-    at hand, and the last snapshot is the network after its last epoch. `snapshot_states` reads them from a checkpoint.
+    There the learning rate is zero and the network at a minimum; the next cycle starts at the full rate and leads to
+    another minimum (Huang et al. 2017, section 3). The last snapshot is the network after its last epoch.
+    `snapshot_states` reads the snapshots from a checkpoint.
     """
 
     _snapshots: list[dict[str, torch.Tensor]]
@@ -230,7 +210,7 @@ class SnapshotTrainable(StandaloneTrainable):
 
     def _load(self, state: dict[str, Any]) -> None:
         super()._load(state)
-        self._snapshots = [{name: tensor.cpu() for name, tensor in one.items()} for one in state["snapshots"]]
+        self._snapshots = [{name: tensor.cpu() for name, tensor in part.items()} for part in state["snapshots"]]
 
     def _release(self) -> None:
         self._snapshots = []
@@ -238,13 +218,12 @@ class SnapshotTrainable(StandaloneTrainable):
 
 
 def snapshot_states(folder: str | Path) -> list[dict[str, Any]]:
-    """The networks at the ends of the cycles, in order: of each the state that a `StandaloneTrainable` would have saved
-    for `load_trained`.
+    """For each cycle's end, in order, the state that a `StandaloneTrainable` saves there.
 
     folder: of a `SnapshotTrainable`'s checkpoint. Raises: InvalidInput if it holds no snapshot.
     """
     state = read_state(folder)
-    snapshots: list[dict[str, torch.Tensor]] = state.pop("snapshots", [])
+    snapshots = state.pop("snapshots", [])
     if not snapshots:
         raise InvalidInput(
             f"expected the checkpoint of a SnapshotTrainable after a cycle's end, got one without snapshots: {folder}"

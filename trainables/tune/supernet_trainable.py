@@ -25,51 +25,48 @@ from archray.trainables.training import NO_METRICS
 from archray.trainables.tune.settings import PosteriorSettings, SlicedSettings, SupernetSettings
 from archray.trainables.tune.trial import EpochTrainable, TrialFailed, candidates_of, read_whole_number
 
-__all__ = ["PosteriorTrainable", "SlicedTrainable", "SupernetSettings", "SupernetTrainable"]
-
-EXTREMES = ("smallest", "largest")
+SLICED_METRICS = (
+    "train_loss", "train_accuracy", "smallest_loss", "smallest_accuracy", "largest_loss", "largest_accuracy",
+)  # fmt: skip
 
 
 class HalvingRound(NamedTuple):
-    """What `WeightSharingHalving` asks for. Khodak et al. 2020, Algorithm 1."""
+    """A round of `WeightSharingHalving`. Khodak et al. 2020, Algorithm 1."""
 
     candidates: tuple[str, ...]  # strings of the space
-    number: int  # with the replica and the trial's seed it names the weights
+    number: int  # names the weights, with the replica and the trial's seed
     replica: int
-    warm_start: str | None  # URI of weights; None begins with new ones
+    warm_start: str | None  # URI of weights; None starts with new ones
 
 
 class SupernetTrainable(EpochTrainable[SupernetTrainer]):
     """Trains a supernet. Config: see `TrialTrainable`, and, for a round of `WeightSharingHalving`, `candidates`
-    (architectures' strings), `budget` (epochs, else those of the settings), `round`, `replica`, `warm_start` (URI of
-    weights, or None).
+    (architectures' strings), `budget` (epochs, by default those of the settings), `round`, `replica`, `warm_start` (URI
+    of weights, or None).
 
-    Every result holds train_loss, train_accuracy (of the batches that trained the weights), and what
-    `EpochTrainable` says. A loss that is not finite and an architecture that its space refuses are failed results.
+    Every result holds train_loss, train_accuracy (of the batches that trained the weights), and the entries of
+    `EpochTrainable`. A loss that is not finite and an architecture that its space rejects are failed results.
 
-    Without `candidates` weights and architecture parameters are trained. The result holds further, of the validation
-    data,
+    Without `candidates` weights and architecture parameters are trained. Further entries, of the validation data:
 
     - `mixture_loss`, `mixture_accuracy`: with the mixture; where operations are drawn, a draw for each batch.
     - `architecture`: the discretised string, `shared_loss`, `shared_accuracy`: of its path through the supernet,
-      `discretisation_drop`: mixture_accuracy - shared_accuracy. With the relaxation `path` there is nothing to
-      discretise: None and NaN. With the relaxation `controller` the best of its samples, see there;
-      with `posterior` its most probable one.
-    - with a penalty on what the mixture costs, `expected_cost`: of the learnt probabilities, and `cost_weight`, of the
-      penalty.
+      `discretisation_drop`: mixture_accuracy - shared_accuracy. With the relaxation `path` None and NaN; with
+      `controller` the best of its samples; with `posterior` its most probable architecture.
+    - with a penalty on the mixture's cost, `expected_cost`: of the learnt probabilities, and `cost_weight`.
     - with the relaxations `path` and `posterior`, after the last epoch, `updates`: JSON of a table's columns, `group`,
-      `edge`, `operation`, `updates` (the weights' steps that took it), `steps` (of the weights, in all), and `chance`,
-      the probability that a step of uniform paths takes it (None where draws are learned). With `posterior`,
-      `posterior`: JSON of {decision: log-probabilities}, as of a `PosteriorTrainable`.
+      `edge`, `operation`, `updates` (steps of the weights with it), `steps` (of the weights, in all), and `chance`, the
+      probability that a step of uniform paths takes it (None where draws are learned). With `posterior`, `posterior`:
+      JSON of {decision: log-probabilities}, as in a `PosteriorTrainable`.
     - `entropy`: mean over edges, in nats; `entropy_GROUP`: mean over a group's edges; `entropies_GROUP`: of each edge.
-      A controller has one group, `decisions`: each decision of the space with two choices or more, given those before.
-      So have paths of whole architectures; and a posterior, but of all its decisions.
+      Controllers, posteriors and paths of whole architectures have one group, `decisions`: the space's decisions
+      (without a posterior those with two choices or more), given the decisions before.
 
-    With `candidates` the weights alone are trained, on a candidate's path in each step, at a cosine schedule of their
-    own. After the last epoch the result holds further, and before it NaN and no scores,
+    With `candidates` the weights alone are trained, on a candidate's path in each step, with a cosine schedule of
+    `budget` epochs. Further entries, NaN and without scores before the last epoch:
 
     - `scores`: of each candidate with the shared weights on the validation data, by `score`: loss or accuracy, in
-      order; NaN for one that is not finite. `score`: the mean of the others. `shared_loss`, `shared_accuracy`: too.
+      order; NaN for one that is not finite. `score`, `shared_loss`, `shared_accuracy`: means of the others.
     - `weights`: the URI of the weights that this trial has stored, or None. `candidates_left`.
     """
 
@@ -98,9 +95,8 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
     def _build(self) -> None:
         settings = self._settings
         dataset = load_images(settings.data, device=self._device)
-        supernet = settings.build(
-            settings.space, in_channels=dataset.in_channels, num_classes=dataset.num_classes, seed=self._seed
-        )
+        shape = {"in_channels": dataset.in_channels, "num_classes": dataset.num_classes}
+        supernet = settings.build(settings.space, seed=self._seed, **shape)
         self._parameters = count_parameters(supernet)
         mixing: Mixing
         if self._round is not None:
@@ -113,7 +109,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         self._trainer = SupernetTrainer(supernet, dataset, mixing, self._training, seed=self._seed, penalty=penalty)
 
     def _penalty(self) -> CostPenalty | None:
-        """What the cost of the mixture adds to the loss. Raises: InvalidInput without what operations cost."""
+        """The penalty on the cost of the mixture. Raises: InvalidInput without the operations' costs."""
         settings = self._settings
         if not settings.penalty.active:
             return None
@@ -142,10 +138,10 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         values |= dict.fromkeys((*names, "discretisation_drop"), math.nan) | {"architecture": None}
         rows = self._settings.relaxation.entropy_rows(get_space(self._settings.space), self._groups)
         entropies = self._entropies({name: [math.nan] * count for name, count in rows.items()})
-        return values | entropies | self._drawn(None) | self._priced(None)
+        return values | entropies | self._further(None)
 
     def _searched(self) -> dict[str, Any]:
-        """Of the mixture and the discretised architecture. Raises: Diverged."""
+        """The entries of the mixture and the discretised architecture. Raises: Diverged."""
         trainer, settings = self.trainer, self._settings
         validation = trainer.evaluate(trainer.dataset.validation)
         if not math.isfinite(validation.loss):
@@ -162,22 +158,11 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
             "shared_accuracy": path.accuracy,
             "discretisation_drop": validation.accuracy - path.accuracy,
             **self._entropies(trainer.mixing.entropies()),
-            **self._drawn(trainer),
-            **self._priced(trainer),
+            **self._further(trainer),
         }
 
-    def _priced(self, trainer: SupernetTrainer | None) -> dict[str, Any]:
-        """With a penalty, the expected cost of the learnt probabilities and the penalty's weight; NaN of a failure."""
-        if not self._settings.penalty.active:
-            return {}
-        if trainer is None or trainer.penalty is None:
-            return {"expected_cost": math.nan, "cost_weight": math.nan}
-        assert isinstance(trainer.mixing, ArchitectureParameters)  # the configuration has been checked
-        expected = float(trainer.penalty.costs.expected(trainer.mixing.probabilities()))
-        return {"expected_cost": expected, "cost_weight": trainer.penalty.weight}
-
     def _feasible(self, architecture: str, bounds: BoundSettings) -> str:
-        """Of what meets the constraints, what the learnt weights favour. Raises: InvalidArchitecture without any."""
+        """The feasible architecture that the learnt weights favor. Raises: InvalidArchitecture without one."""
         trainer, dataset = self.trainer, self.trainer.dataset
         violation = bounds.violation(
             self._settings.space,
@@ -188,53 +173,59 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         for column, costs in self._settings.edge_costs.items():
             violation.costs.count_by(column, partial(path_cost, trainer.supernet, costs))
         learnt = trainer.mixing.probabilities() if isinstance(trainer.mixing, ArchitectureParameters) else None
-        found = feasible_architecture(trainer.supernet, architecture, learnt, violation, self._seed)
-        if violation(found) > 0.0:
+        nearest = feasible_architecture(trainer.supernet, architecture, learnt, violation, self._seed)
+        if violation(nearest) > 0.0:
             raise InvalidArchitecture(
-                f"nothing near {architecture} meets {', '.join(bounds.constraints)}: {found}, which comes nearest, has "
-                f"{violation.describe(found)}; give the cost a weight (--cost-weight), or loosen the constraint"
+                f"nothing near {architecture} meets {', '.join(bounds.constraints)}: {nearest}, which comes nearest, "
+                f"has {violation.describe(nearest)}; give the cost a weight (--cost-weight), or loosen the constraint"
             )
-        return found
+        return nearest
 
-    def _drawn(self, trainer: SupernetTrainer | None) -> dict[str, Any]:
-        """Of the paths that trained the weights; None for a trial that failed."""
+    def _further(self, trainer: SupernetTrainer | None) -> dict[str, Any]:
+        """Entries of the relaxation and the penalty; None and NaN without a trainer, of a trial that failed."""
         relaxation = self._settings.relaxation
         values: dict[str, Any] = dict.fromkeys(relaxation.further_results)
         if trainer is not None:
             values |= trainer.mixing.results()
-        if "updates" in values and trainer is not None and trainer.finished:
-            chances = relaxation.chances(trainer.supernet)
-            values["updates"] = json.dumps(update_table(trainer.updates, self._groups, chances))
+            if "updates" in values and trainer.finished:
+                chances = relaxation.chances(trainer.supernet)
+                values["updates"] = json.dumps(update_table(trainer.updates, self._groups, chances))
+        if self._settings.penalty.active:
+            values |= {"expected_cost": math.nan, "cost_weight": math.nan}
+        if trainer is not None and trainer.penalty is not None:
+            assert isinstance(trainer.mixing, ArchitectureParameters)  # the settings are checked
+            values["expected_cost"] = float(trainer.penalty.costs.expected(trainer.mixing.probabilities()))
+            values["cost_weight"] = trainer.penalty.weight
         return values
 
     def _entropies(self, rows: dict[str, list[float]]) -> dict[str, Any]:
-        """rows: group -> the entropy of each edge. Edges that choose inputs, and not operations, are not counted."""
+        """rows: group -> the entropy of each edge. Edges that choose inputs are left out of the mean."""
         inputs = [group.name for group in self._groups if group.inputs]
-        edges = [entropy for name, of_edges in rows.items() if name not in inputs for entropy in of_edges]
+        edges = [entropy for name, entropies in rows.items() if name not in inputs for entropy in entropies]
         values: dict[str, Any] = {"entropy": _mean(edges)}
-        for name, of_edges in rows.items():
-            values |= {f"entropy_{name}": _mean(of_edges), f"entropies_{name}": of_edges}
+        for name, entropies in rows.items():
+            values |= {f"entropy_{name}": _mean(entropies), f"entropies_{name}": entropies}
         return values
 
     def _scored(self, request: HalvingRound) -> dict[str, Any]:
         """The scores of all candidates, once training has finished. Raises: Diverged if none is finite."""
-        trainer, place, by = self.trainer, self._settings.weights_dir, self._settings.score
+        trainer, folder, by = self.trainer, self._settings.weights_dir, self._settings.score
         if not trainer.finished:
-            return _no_scores(request) | {"scores": []}  # TensorBoard's writer complains of a list of NaN every epoch
+            return _no_scores(request) | {"scores": []}  # TensorBoard's writer warns about a list of NaN every epoch
         measured = trainer.score(request.candidates)
         finite = [metrics for metrics in measured if math.isfinite(metrics.loss)]
         if not finite:
             raise Diverged("no candidate has a finite validation loss")
         loss, accuracy = map(_mean, zip(*finite, strict=True))
         weights = None
-        if place is not None:  # a trial that runs again writes the same file
+        if folder is not None:  # a trial that runs again writes the same file
             state = {name: tensor.cpu() for name, tensor in trainer.supernet.state_dict().items()}
             name = f"round-{request.number}-replica-{request.replica}-seed-{self._seed}.pt"
-            weights = write_weights(place, name, {"supernet": state})
+            weights = write_weights(folder, name, {"supernet": state})
         return _no_scores(request) | {
             "shared_loss": loss,
             "shared_accuracy": accuracy,
-            # The accuracy of outputs that are not finite means nothing.
+            # If the loss is not finite, the accuracy is meaningless too.
             "scores": [getattr(metrics, by) if math.isfinite(metrics.loss) else math.nan for metrics in measured],
             "score": loss if by == "loss" else accuracy,
             "weights": weights,
@@ -246,27 +237,21 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _no_scores(request: HalvingRound) -> dict[str, Any]:
-    """What a round reports before its last epoch and after a failure."""
+    """The entries of a round before its last epoch and after a failure."""
+    values: dict[str, Any] = dict.fromkeys(("shared_loss", "shared_accuracy"), math.nan)
     count = len(request.candidates)
-    return {
-        "shared_loss": math.nan,
-        "shared_accuracy": math.nan,
-        "scores": [math.nan] * count,
-        "score": math.nan,
-        "weights": None,
-        "candidates_left": count,
-    }
+    return values | {"scores": [math.nan] * count, "score": math.nan, "weights": None, "candidates_left": count}
 
 
 class PosteriorTrainable(EpochTrainable[PosteriorTrainer]):
-    """Learns p_alpha(A) with a supernet's weights. Every result holds, beside what `EpochTrainable` says,
+    """Learns p_alpha(A) with a supernet's weights. Every result holds the entries of `EpochTrainable`, and
 
     - `elbo`, `kl`, `expected_loss`: see `PosteriorEpoch`; `scale`: s, as a number.
     - `entropies`: of each decision in the order of `posterior`, in nats, after the epoch; `entropy`: their mean over
       the decisions with two choices or more.
-    - `posterior`: JSON of {decision: log-probabilities, None where impossible}, what the `Posterior` of
-      `archray.searchers.nesbs` takes; a string, as Tune flattens dicts. `architecture`: the most probable one.
-    - `parameters`: choices that are possible.
+    - `posterior`: JSON of {decision: log-probabilities, None where impossible}, for the `Posterior` of
+      `archray.searchers.nesbs`; a string, as Tune flattens dicts. `architecture`: the most probable one.
+    - `parameters`: the number of possible choices.
 
     Raises: InvalidInput for weights of another supernet, too; FileNotFoundError.
     """
@@ -285,9 +270,8 @@ class PosteriorTrainable(EpochTrainable[PosteriorTrainer]):
     def _build(self) -> None:
         settings, options = self._settings, self._settings.supernet
         dataset = load_images(settings.data, device=self._device)
-        supernet = options.build(
-            settings.space, in_channels=dataset.in_channels, num_classes=dataset.num_classes, seed=self._seed
-        )
+        shape = {"in_channels": dataset.in_channels, "num_classes": dataset.num_classes}
+        supernet = options.build(settings.space, seed=self._seed, **shape)
         load_weights(supernet, read_weights(settings.weights), f"the weights in {settings.weights}")
         scale = settings.posterior.scale
         self._scale = float(len(dataset.validation) if scale == "data" else scale)
@@ -322,8 +306,8 @@ class PosteriorTrainable(EpochTrainable[PosteriorTrainer]):
         return values | self._entropies([math.nan] * len(self._decisions)) | {"posterior": None, "architecture": None}
 
     def _entropies(self, entropies: list[float]) -> dict[str, Any]:
-        of = zip(self._decisions, entropies, strict=True)
-        free = [value for decision, value in of if len(decision.choices) > 1]
+        pairs = zip(self._decisions, entropies, strict=True)
+        free = [entropy for decision, entropy in pairs if len(decision.choices) > 1]
         return {"entropy": _mean(free), "entropies": entropies}
 
 
@@ -332,7 +316,7 @@ class SlicedTrainable(EpochTrainable[SandwichTrainer]):
 
     Every result holds `train_loss`, `train_accuracy` (the largest network's, of the batches), `smallest_loss`,
     `smallest_accuracy`, `largest_loss`, `largest_accuracy` (of these networks with the shared weights, on the
-    validation data), and what `EpochTrainable` says. A loss that is not finite is a failed result.
+    validation data), and the entries of `EpochTrainable`. A loss that is not finite is a failed result.
     """
 
     settings_type = SlicedSettings
@@ -354,20 +338,11 @@ class SlicedTrainable(EpochTrainable[SandwichTrainer]):
     def _epoch(self) -> dict[str, Any]:
         trainer = self.trainer
         train = trainer.epoch()
-        extremes = trainer.score([trainer.smallest, trainer.largest])
-        for which, metrics in (("training", train), *zip(EXTREMES, extremes, strict=True)):
+        smallest, largest = trainer.score([trainer.smallest, trainer.largest])
+        for name, metrics in (("training", train), ("smallest", smallest), ("largest", largest)):
             if not math.isfinite(metrics.loss) and not math.isnan(metrics.accuracy):
-                raise TrialFailed(f"the {which} loss is {metrics.loss} in epoch {trainer.epochs_done}")
-        return _named(train, *extremes)
+                raise TrialFailed(f"the {name} loss is {metrics.loss} in epoch {trainer.epochs_done}")
+        return dict(zip(SLICED_METRICS, (*train, *smallest, *largest), strict=True))
 
     def _no_values(self) -> dict[str, Any]:
-        return _named(NO_METRICS, NO_METRICS, NO_METRICS)
-
-
-def _named(*metrics: tuple[float, float]) -> dict[str, Any]:
-    names = ("train", *EXTREMES)
-    return {
-        key: value
-        for name, (loss, accuracy) in zip(names, metrics, strict=True)
-        for key, value in ((f"{name}_loss", loss), (f"{name}_accuracy", accuracy))
-    }
+        return dict.fromkeys(SLICED_METRICS, math.nan)

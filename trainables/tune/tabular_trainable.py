@@ -1,24 +1,24 @@
-"""The Tune trainable that answers from a table of trained architectures, its epochs as iterations."""
+"""The Tune trainable that reads a table of trained architectures, with the table's epochs as iterations."""
 
 import math
 from typing import Any, Literal
 
 from pydantic import Field
 
-from archray.errors import InvalidArchitecture, InvalidInput
+from archray.errors import InvalidArchitecture
 from archray.settings import Seed, Settings
 from archray.trainables.tabular import OBJECTIVE, TableOracle, open_table
-from archray.trainables.tune.trial import Result, TrialFailed, TrialTrainable
+from archray.trainables.tune.trial import Result, TrialFailed, TrialTrainable, read_architecture
 
 
 class TabularSettings(Settings):
-    """All options of a `TabularTrainable`; they stand in its Tune config under the key `settings`.
+    """All options of a `TabularTrainable`; they are in its Tune config under the key `settings`.
 
     Args:
-        table: the file, on every node; or `table:FILE?ROLE=VALUE&...`, as the space is called.
-        seeds: `mean`, the table's value; or `drawn`, of several trainings one, by the trial's seed.
-        seed: of a trial whose config has no `seed` of its own.
-        device, threads: not used; a look-up needs neither.
+        table: the file, on every node; or the name of its space, `table:FILE?ROLE=VALUE&...`.
+        seeds: `mean`, the table's value; or `drawn`, one of several training runs, by the trial's seed.
+        seed: of a trial whose config has no `seed`.
+        device, threads: not used; a lookup needs neither.
     """
 
     table: str
@@ -29,29 +29,23 @@ class TabularSettings(Settings):
 
 
 class TabularTrainable(TrialTrainable):
-    """Looks an architecture up in a table, in the place of training it. Config: see `TrialTrainable`, and
-    `architecture`, in any spelling.
+    """Looks an architecture up in a table. Config: see `TrialTrainable`, and `architecture`, in any spelling.
 
-    A step is an epoch that the table knows, so that a scheduler can stop a trial between two of them, by
-    `time_attr="epoch"`; a table without epochs has one step. Every result holds `objective` (in the table's unit; after
-    the last epoch what `TableOracle` would tell), `epoch`, `epochs` (the last one), `row`, `seconds` (as far as it was
-    trained: the table's, in proportion; NaN if it has none), the costs by their columns, `failure` and `done`. An
-    architecture that the table does not have is a failed result, which names the nearest.
+    A step is an epoch of the table, so that a scheduler can stop a trial between two epochs, by `time_attr="epoch"`; a
+    table without epochs has one step. Every result holds `objective` (in the table's unit; after the last epoch the
+    value of `TableOracle`), `epoch`, `epochs` (the last one), `row`, `seconds` (of training up to this epoch, in
+    proportion to the table's; NaN without), the costs by their columns, `failure` and `done`. An architecture that the
+    table does not have is a failed result, which names the nearest.
     """
 
     settings_type = TabularSettings
     failures = (TrialFailed, InvalidArchitecture)
     _settings: TabularSettings
-    _epoch: int  # the last one that was reported; 0 before
+    _epoch: int  # of the last result; 0 before
     _steps: list[dict[str, Any]]
 
     def _read(self, config: dict[str, Any]) -> None:
-        architecture = config.get("architecture")
-        if not isinstance(architecture, str):
-            raise InvalidInput(
-                f"expected the config's `architecture` to be a string of the table, got {architecture!r}"
-            )
-        self._architecture = architecture
+        self._architecture = read_architecture(config, "a string of the table")
         self._oracle = TableOracle(open_table(self._settings.table), self._settings.seeds)
 
     def _build(self) -> None:

@@ -1,4 +1,4 @@
-"""The bases of archray's Tune trainables: how a trial reads its config, begins, fails, is saved and reused."""
+"""The bases of archray's Tune trainables: how a trial reads its config, starts, fails, is saved and reused."""
 
 import math
 import time
@@ -13,8 +13,8 @@ from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state, write_state
 from archray.trainables.devices import OUT_OF_MEMORY, choose_device, free_memory, limit_memory, out_of_memory
 
-BATCHES = 8  # of an epoch that `MemoryProbe` trains: what kernels ask for on top they have asked for by then
-EVALUATED = 1024  # images of the probe at least: two passes of an evaluation
+BATCHES = 8  # of an epoch that `MemoryProbe` trains; by then kernels have allocated their workspaces
+EVALUATED = 1024  # least number of images of the probe: two passes of an evaluation
 
 Result = dict[str, Any]
 SettingsT = TypeVar("SettingsT", bound=BaseModel)
@@ -22,31 +22,31 @@ TrainerT = TypeVar("TrainerT")
 
 
 class TrialFailed(Exception):
-    """What a retry cannot cure; the message is the reason. Raised by `_build` and `_step`, it becomes a result."""
+    """A failure that a retry cannot cure; the message is its reason. Raised by `_build` or `_step`, it is a result."""
 
 
 class TrialTrainable(tune.Trainable):
     """A Tune trainable whose failures are results and whose actors can be reused.
 
-    A subclass says which `settings_type` stands in the config under `settings` (with `device` and `seed`), and
+    A subclass names the `settings_type` of the config's `settings` (with `device` and `seed`) and implements
 
-    1. `_read(config)`: what else the config says, into attributes. Raises: InvalidInput.
-    2. `_build()`: what the steps work on, on `_device`; done when the first step, or a checkpoint, asks for it.
-    3. `_step()`: one step; its result, with at least `failure` (None) and `done`.
+    1. `_read(config)`: sets attributes from the other keys of the config. Raises: InvalidInput.
+    2. `_build()`: makes what the steps work on, on `_device`, before the first step or checkpoint.
+    3. `_step()`: one step. Returns its result, with at least `failure` (None) and `done`.
     4. `_failed(reason)`: the result of a trial that failed, with the same keys.
-    5. `_state()`: what a checkpoint holds besides seed, settings and last result; `_load(state)` restores it once
-       `_build` was called.
+    5. `_state()`: the checkpoint's content besides seed, settings and last result; `_load(state)` restores it after
+       `_build`.
     6. `_release()`: drops what holds memory; called before each trial, too.
 
-    What `_build` and `_step` raise becomes a failed result (done, metrics NaN, `failure` the reason) if it is one of
-    `failures` or memory that ran out, which a retry cannot cure. Anything else is raised, so that Tune retries from the
-    last checkpoint. After a result that is done, each further step reports it again, after a restore too. Reused actors
+    An exception of `_build` or `_step` becomes a failed result (done, metrics NaN, `failure` the reason) if it is one
+    of `failures` or a lack of memory, which a retry cannot cure. Others are raised, so that Tune retries from the last
+    checkpoint. After a result that is done, further steps repeat it, after a restore too. Reused actors
     (`reuse_actors=True`) give the same results as fresh ones.
 
-    Config: `settings` (as a dict, unknown keys refused), `seed` (optional), and what the subclass says. Other keys
-    belong to the searcher; Tune records them with the trial and they change nothing.
+    Config: `settings` (a dict; unknown keys raise an error), `seed` (optional), and the subclass's keys. Other keys
+    belong to the searcher; Tune records them, and they change nothing.
 
-    Raises: InvalidInput for settings or config that are wrong; DataNotFound.
+    Raises: InvalidInput for wrong settings or a wrong config; DataNotFound.
     """
 
     settings_type: ClassVar[type[BaseModel]]
@@ -56,10 +56,10 @@ class TrialTrainable(tune.Trainable):
     _seed: int
     _device: torch.device
     _begun: bool  # whether `_build` was called
-    _result: Result | None  # the last one; before the first step None, or the failure that building met
+    _result: Result | None  # the last one; before the first step None, or the failure of `_build`
 
     def __repr__(self) -> str:
-        """The trial's name, which Ray's dashboard shows of the actor: of one that is reused, its first trial's."""
+        """The trial's name, which Ray's dashboard shows for the actor; a reused actor keeps that of its first trial."""
         return self.trial_name if self.trial_id is not None else super().__repr__()
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -72,10 +72,10 @@ class TrialTrainable(tune.Trainable):
         self._release()
 
     def begin(self) -> None:
-        """Builds what the steps work on, unless that was done.
+        """Calls `_build` once.
 
-        Not in `setup`: Tune (2.60) tries no trial again whose process dies while an actor is reset for it. From the
-        first step on, and while it is restored, it does.
+        Not in `setup`: Tune (2.60) does not retry a trial whose process dies while its actor is reset; it does from the
+        first step on, and during a restore.
         """
         if not self._begun:
             self._begun = True
@@ -99,23 +99,23 @@ class TrialTrainable(tune.Trainable):
         settings = self._settings.model_dump(mode="json")
         write_state(checkpoint_dir, {"seed": self._seed, "settings": settings, "result": self._result, **self._state()})
 
-    def load_checkpoint(self, checkpoint: Any) -> None:  # the folder that `save_checkpoint` was given
+    def load_checkpoint(self, checkpoint: Any) -> None:
         state = read_state(checkpoint, self._device)
         if state["result"] is None or state["result"]["failure"] is None:
             self.begin()
-            if self._result is not None and self._result["failure"] is not None:  # building it failed here and now
+            if self._result is not None and self._result["failure"] is not None:  # `_build` failed here
                 return
             self._load(state)
         self._result = state["result"]
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Sets all state of a trial; of the trial before nothing is left but what a subclass keeps knowingly."""
+        """Sets all state of a trial; only what a subclass keeps on purpose is left of the trial before."""
         self._release()
         self._begun, self._result = False, None
         self._settings = read_settings(self.settings_type, config.get("settings", {}))
         self._seed = read_whole_number(config, "seed", self._settings.seed, least=0)
         self._read(config)
-        allotment = self.trial_resources  # by Tune; None outside it
+        allotment = self.trial_resources  # None outside of Tune
         self._take(allotment.required_resources if allotment is not None else None)
 
     def _take(self, resources: Mapping[str, float] | None) -> None:
@@ -123,7 +123,7 @@ class TrialTrainable(tune.Trainable):
         gpus = None if resources is None else resources.get("GPU", 0.0)
         self._device = choose_device(self._settings.device, gpus=gpus)
         limit_memory(self._device, gpus)  # anew for each trial: the actor may be another's
-        # Of the settings, or of their training; else as many as the trial has CPUs: sums, and so results, depend on it.
+        # By the settings or their training, else the trial's CPUs: sums, and so results, depend on the threads.
         threads: int | None = getattr(self._settings, "training", self._settings).threads
         if threads is None and resources is not None:
             threads = max(1, int(resources.get("CPU", 0.0)))
@@ -131,7 +131,7 @@ class TrialTrainable(tune.Trainable):
             self._set_threads(threads)
 
     def _guarded(self, work: Callable[[], Result | None]) -> Result | None:
-        """What `work` returns; a failed result where it meets something that a retry cannot cure."""
+        """The result of `work`, or a failed result."""
         try:
             return work()
         except self.failures as error:
@@ -147,28 +147,25 @@ class TrialTrainable(tune.Trainable):
         return result
 
     def _set_threads(self, threads: int) -> None:
-        """It is state of the process, and in Tune the process is this trial's own."""
-        torch.set_num_threads(threads)
+        torch.set_num_threads(threads)  # state of the process, which belongs to this trial in Tune
 
-    def _read(self, config: dict[str, Any]) -> None:
-        raise NotImplementedError
+    # The methods of a subclass; the defaults are those of a trial without state.
 
-    def _build(self) -> None:
-        raise NotImplementedError
+    def _read(self, config: dict[str, Any]) -> None: ...
+
+    def _build(self) -> None: ...
+
+    def _release(self) -> None: ...
+
+    def _load(self, state: dict[str, Any]) -> None: ...
+
+    def _state(self) -> dict[str, Any]:
+        return {}
 
     def _step(self) -> Result:
         raise NotImplementedError
 
     def _failed(self, reason: str) -> Result:
-        raise NotImplementedError
-
-    def _state(self) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def _load(self, state: dict[str, Any]) -> None:
-        raise NotImplementedError
-
-    def _release(self) -> None:
         raise NotImplementedError
 
 
@@ -189,10 +186,18 @@ def read_whole_number(config: Mapping[str, Any], key: str, default: int, *, leas
     return value
 
 
-def candidates_of(config: Mapping[str, Any], kind: str = "architecture") -> tuple[str, ...] | None:
-    """The entry `candidates` of a Tune config; None if there is none. kind: what a candidate describes.
+def read_architecture(config: Mapping[str, Any], meaning: str) -> str:
+    """The entry `architecture` of a Tune config. Raises: InvalidInput, with its meaning, if it is not a string."""
+    architecture = config.get("architecture")
+    if not isinstance(architecture, str):
+        raise InvalidInput(f"expected the config's `architecture` to be {meaning}, got {architecture!r}")
+    return architecture
 
-    Raises: InvalidInput if it is no list of strings, or empty.
+
+def candidates_of(config: Mapping[str, Any], kind: str = "architecture") -> tuple[str, ...] | None:
+    """The entry `candidates` of a Tune config, None without one. kind: what a candidate describes.
+
+    Raises: InvalidInput unless it is a list of one string or more.
     """
     candidates = config.get("candidates")
     if candidates is None:
@@ -207,10 +212,10 @@ def candidates_of(config: Mapping[str, Any], kind: str = "architecture") -> tupl
 class EpochTrainable(TrialTrainable, Generic[TrainerT]):
     """A `TrialTrainable` with a trainer, one epoch per step.
 
-    A subclass's `_read` sets `_epochs` and its `_build` sets `_trainer` and `_parameters`. It says `_epoch()`, the
-    values of one epoch, and `_no_values()`, the same of a trial that failed. To these every result adds `epoch`,
-    `epochs`, `lr` (of the next step), `parameters`, `seconds_epoch`, `gpu_memory_peak` (bytes that torch held at most
-    during the epoch; NaN without a GPU), `failure`, `done`.
+    A subclass's `_read` sets `_epochs` and its `_build` sets `_trainer` and `_parameters`. Its `_epoch()` returns the
+    values of one epoch, and its `_no_values()` those of a trial that failed. Every result adds `epoch`, `epochs`, `lr`
+    (of the next step), `parameters`, `seconds_epoch`, `gpu_memory_peak` (torch's peak during the epoch, in bytes; NaN
+    without a GPU), `failure`, `done`.
     """
 
     _trainer: TrainerT | None
@@ -219,7 +224,7 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
 
     @property
     def trainer(self) -> TrainerT:
-        """The trainer at work. Raises: RuntimeError for a trial that failed: it has none."""
+        """The trainer. Raises: RuntimeError for a trial that failed."""
         if self._result is None:
             self.begin()
         if self._trainer is None:
@@ -283,21 +288,21 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
 
 
 class MemoryProbe:
-    """Measures how much of a GPU's memory a trial takes, inside an actor that has the GPU to itself.
+    """Measures the GPU memory of a trial, inside an actor that has the GPU to itself.
 
-    It builds and trains a little of several trials, one after another. It was never run on a real GPU.
+    It builds several trials, one after another, and trains each a little. It was never run on a real GPU.
     """
 
     def measure(
         self, trainable: type[TrialTrainable], settings: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """What the largest of the trials takes.
+        """The memory of the largest trial.
 
         Args:
             settings: of the trials, as in their Tune config. configs: their other keys.
 
-        Returns: `card`, its bytes, None where torch sees no CUDA device; `taken`, bytes that torch held at most, as if
-        the data set and the trial's batches lay there together, None of trials that did not train; `failures`, why.
+        Returns: `card`, the GPU's bytes, None where torch sees no CUDA device; `taken`, torch's peak in bytes, as if
+        the data set and a trial's batches were held together, None if no trial trained; `failures`, the reasons.
         """
         if not torch.cuda.is_available():
             return {"card": None, "taken": None, "failures": []}
@@ -315,7 +320,7 @@ class MemoryProbe:
         return {"card": card, "taken": max(peaks, default=None), "failures": failures}
 
     def _peak(self, trainable: type[TrialTrainable], config: dict[str, Any], *, steps: int) -> tuple[int, str | None]:
-        """The bytes that torch reserved at most, and why the trial failed."""
+        """torch's peak of reserved bytes, and the trial's failure."""
         free_memory()
         torch.cuda.reset_peak_memory_stats()
         trial = trainable(config)
@@ -329,7 +334,7 @@ class MemoryProbe:
 
 
 def short_epochs(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of trials with a few batches of data; as they are where they name no batches."""
+    """The settings of trials with a few batches of data; unchanged without a batch size."""
     training = settings.get("training", settings)
     if "batch_size" not in training or "data" not in settings:
         return dict(settings)

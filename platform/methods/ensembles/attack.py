@@ -25,9 +25,8 @@ from archray.platform.run.manifest import digest, now
 from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.settings import Settings
-from archray.trainables.adversarial import ATTACKS, AttackSettings, check_toolbox
-from archray.trainables.adversarial.defence import check_defenders, check_pixels
-from archray.trainables.adversarial.worker import AttackWorker
+from archray.trainables.adversarial.attacks import ATTACKS, AttackSettings, check_toolbox
+from archray.trainables.adversarial.defence import AttackWorker, check_defenders, check_pixels
 from archray.trainables.data import load_images
 from archray.trainables.ensembles.ensemble import KIND, STATE_DICT, load_ensemble
 

@@ -66,7 +66,7 @@ from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.searchers.nesbs.posterior import Posterior
-from archray.trainables.ensembles import agreement
+from archray.trainables.ensembles.measures import agreement
 from archray.trainables.spaces import get_space
 
 _text = texts_of(__package__)

@@ -37,8 +37,8 @@ from archray.plurals import count
 from archray.seeds import first_seeds
 from archray.trainables.checkpoint import STATE_FILE, read_state
 from archray.trainables.data import load_images
-from archray.trainables.ensembles import Ensemble, measure_ensemble, member_of
-from archray.trainables.ensembles.ensemble import ensemble_files
+from archray.trainables.ensembles.ensemble import Ensemble, ensemble_files, member_of
+from archray.trainables.ensembles.measures import measure_ensemble
 from archray.trainables.ensembles.prediction import DROP_PATH
 from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.standalone_trainable import (

@@ -24,7 +24,8 @@ from archray.platform.run.layout import DONE, FOUND, TRIALS
 from archray.plurals import count
 from archray.searchers import ArchraySearcher, RandomSearch, RegularizedEvolution
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.ensembles import ensemble_accuracy, forward_selection
+from archray.trainables.ensembles.measures import ensemble_accuracy
+from archray.trainables.ensembles.scores import forward_selection
 from archray.trainables.tune.standalone_trainable import MemberTrainable, read_predictions
 
 POOL = "pool"

@@ -83,7 +83,7 @@ from archray.platform.run.layout import TRIALS, command
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
 from archray.plurals import count
-from archray.trainables.adversarial.registry import ATTACKS
+from archray.trainables.adversarial.attacks import ATTACKS
 
 _text = texts_of(__package__)
 _BARS = {ATTACKED: RANDOM, TRANSFERRED: TRIAL, DEFENDED: FOUND, CONTROL: GREEN}

@@ -56,7 +56,7 @@ from archray.searchers import NESBSSearch, drive
 from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.checkpoint import read_state, read_weights, write_weights
 from archray.trainables.data import load_images
-from archray.trainables.ensembles import CachedEnsembles
+from archray.trainables.ensembles.evaluator import CachedEnsembles
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.networks.supernet import possible_choices
 from archray.trainables.tune.scorers import SharedPredictions, arrays_of

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from archray.trainables.nets import cost
+    from archray.trainables.nets import build_network as cost
     from archray.trainables.proxies import layers
     from archray.trainables.proxies.shared_pass import SharedPass
 else:
-    torch, cost = LazyModule("torch"), LazyModule("archray.trainables.nets.cost")
+    torch, cost = LazyModule("torch"), LazyModule("archray.trainables.nets.build_network")
     layers = LazyModule("archray.trainables.proxies.layers")
 
 

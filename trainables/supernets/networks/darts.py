@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from archray.errors import InvalidInput
+from archray.trainables.nets.darts_network import OPERATIONS as MODULES
 from archray.trainables.nets.darts_network import Cell, darts_network, reductions
-from archray.trainables.nets.darts_operations import OPERATIONS as MODULES
 from archray.trainables.spaces.darts import DARTS, NODES, OPERATIONS
 from archray.trainables.spaces.genotypes import CELLS, INPUTS, Genotype
 from archray.trainables.spaces.space import Architecture, Space

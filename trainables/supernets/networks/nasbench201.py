@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
+from archray.trainables.nets.nasbench201_network import OPERATIONS as MODULES
 from archray.trainables.nets.nasbench201_network import Cell, nasbench201_network
-from archray.trainables.nets.operations import OPERATIONS as MODULES
 from archray.trainables.spaces.nasbench201 import EDGES, OPERATIONS, NASBench201
 from archray.trainables.spaces.space import Architecture, Space
 from archray.trainables.supernets.networks.cells import Edge, MixedCell, input_groups, input_path, input_weights
