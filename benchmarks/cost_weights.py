@@ -29,9 +29,9 @@ from archray.trainables.costs.edges import edge_costs
 from archray.trainables.data import Dataset, DataSettings, load_images
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets import SupernetTrainer, build_mixing
+from archray.trainables.supernets import build_mixing
 from archray.trainables.supernets.settings import CostPenaltySettings
-from archray.trainables.supernets.trainer import CostPenalty
+from archray.trainables.supernets.trainer import CostPenalty, SupernetTrainer
 
 TRAININGS = 2  # seeds of the trainings of what was found
 CELL = "|{0}~0|+|{0}~0|{0}~1|+|{0}~0|{0}~1|{0}~2|"
