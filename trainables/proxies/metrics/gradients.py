@@ -76,8 +76,8 @@ def snip(shared: SharedPass) -> float:
 def plain(shared: SharedPass) -> float:
     """sum over l of theta_l^T g_l, over the weights of convolutions and linear layers, g of the mean cross-entropy.
 
-    A layer followed by batch normalisation adds nothing but rounding (note P1): what is left is the classifier, and
-    convolutions without a normalisation behind them.
+    A layer followed by batch normalisation adds only rounding (note P1). The classifier counts, and convolutions
+    without a normalisation after them.
     """
     weights = shared.record.weights
     products = [(w.detach().double() * g).sum() for w, g in zip(weights, shared.loss_gradients(weights), strict=True)]
@@ -114,7 +114,6 @@ def _by_tangents(shared: SharedPass) -> bool:
 
 
 def _tangent_targets(shared: SharedPass) -> Sequence[Target]:
-    """What tangents need the gradients by; nothing for a double backward pass."""
     record = shared.record
     return [*record.weights, *record.edges, *record.norm_edges] if _by_tangents(shared) else []
 
@@ -127,7 +126,7 @@ def _tangent_targets(shared: SharedPass) -> Sequence[Target]:
     gradients_by=_tangent_targets,
 )
 def grasp(shared: SharedPass) -> float:
-    """Two ways to the same number: the double backward pass, for any network, and `tangents.py`, for known layers."""
+    """-theta^T H g: by a double backward pass for any network, or by `tangents.py` for the layers that it covers."""
     record = shared.record
     if _by_tangents(shared):
         weights = {id(w): g for w, g in zip(record.weights, shared.loss_gradients(record.weights), strict=True)}
@@ -143,10 +142,7 @@ def grasp(shared: SharedPass) -> float:
 
 
 def double_backward(loss: Tensor, weights: Sequence[Tensor]) -> float:
-    """-theta^T H g with g = dL/dtheta and H = d^2L/dtheta^2, by a double backward pass. Eq. 7.3 without | |.
-
-    With theta the weights of convolutions and linear layers and L the mean cross-entropy this is what the thesis'
-    results come from (note P1).
+    """-theta^T H g with g = dL/dtheta and H = d^2L/dtheta^2, by a double backward pass. Eq. 7.3 without | |; note P1.
 
     loss: scalar with its graph, which is kept. weights: tensors of the graph.
     """
@@ -185,10 +181,9 @@ def ntk_trace(shared: SharedPass) -> float:
 def ntk_trace_batch(shared: SharedPass) -> float:
     """||b^-1 sum_x grad L_x||^2 over all parameters, Eq. 6.7 per image: without m / gamma, which all networks share.
 
-    What NASI maximises, of a network of its own: `nasi.trace_norm` with the approximation `batch`. It is the square of
-    `grad_norm` in its variant `global`, so it orders a pool as that does; a mean over a pool, which is nu of Eq. 6.14,
-    and a penalty above it, are others for a square. `ntk_trace` is the root of the mean diagonal of the kernel itself:
-    of the label's logit instead of the loss, of each image instead of their mean.
+    NASI's objective for a standalone network: `nasi.trace_norm` with the approximation `batch`. It is the square of
+    `grad_norm` in its variant `global` and ranks a pool alike, but means over a pool (nu of Eq. 6.14) and penalties
+    differ. `ntk_trace` has the label's logit instead of the loss, and single images instead of their mean.
     """
     norms = torch.stack([gradient.double().norm() for gradient in shared.loss_gradients(shared.parameters)])
     return float(norms.norm()) ** 2
@@ -201,10 +196,10 @@ def ntk_trace_batch(shared: SharedPass) -> float:
     source="Shu 2022, the first bound of Eq. 6.6",
 )
 def ntk_trace_samples(shared: SharedPass) -> float:
-    """b^-1 sum_x ||grad L_x||^2 over all parameters, of L_x the cross-entropy of image x.
+    """b^-1 sum_x ||grad L_x||^2 over all parameters, L_x the cross-entropy of image x.
 
-    `nasi.trace_norm` with the approximation `samples`, of a network of its own. A gradient is that of the loss, batch
-    normalisation and all, in which images meet: b backward passes, where `ntk_trace_batch` takes one.
+    `nasi.trace_norm` with the approximation `samples`, for a standalone network. Gradients include the effect of an
+    image on the others through batch normalisation. It takes b backward passes, `ntk_trace_batch` one.
     """
     losses = torch.nn.functional.cross_entropy(shared.record.logits, shared.labels, reduction="none")  # (b,)
     total = 0.0
@@ -231,16 +226,15 @@ def knas(shared: SharedPass) -> float:
 
 
 class DegenerateKernel(NoScore):
-    """The kernel has no condition number: its smallest eigenvalue is not positive, or it is not finite."""
+    """The kernel has no condition number: it is not finite, or its smallest eigenvalue is not positive."""
 
 
 def condition_number(gram: Tensor, rounding: float = 0.0) -> float:
     """kappa = lambda_max(Theta) / lambda_min(Theta), Theorem 7.2, in float64.
 
-    gram: (m, m) symmetric. rounding: of the numbers that `gram` was made of (the eps of their type), relative to
-    lambda_max: a lambda_min below it has an accidental value and an accidental sign. So has one that the eigenvalues'
-    own rounding, m times the eps of float64, may have made.
-    Raises: DegenerateKernel if an entry is not finite or lambda_min is not positive (note P4) beyond rounding.
+    gram: (m, m) symmetric. rounding: eps of the type that `gram` was computed in.
+    Raises: DegenerateKernel if an entry is not finite, or lambda_min / lambda_max is not above the rounding of `gram`
+    and of the eigenvalues (m times the eps of float64; note P4).
     """
     if not bool(gram.isfinite().all()):
         raise DegenerateKernel("the kernel has entries that are not finite")
