@@ -185,7 +185,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
             num_classes=dataset.num_classes,
         )
         for column, costs in self._settings.edge_costs.items():
-            violation.costs.count_by(column, partial(path_cost, trainer.supernet, costs))
+            violation.costs.substitutes[column] = partial(path_cost, trainer.supernet, costs)
         learnt = trainer.mixing.probabilities() if isinstance(trainer.mixing, ArchitectureParameters) else None
         found = feasible_architecture(trainer.supernet, architecture, learnt, violation, self._seed)
         if violation(found) > 0.0:
