@@ -27,24 +27,18 @@ class Timing(NamedTuple):
     iqr: float
 
 
-def time_calls(
-    call: Callable[[], Any], *, warmup: int, repeats: int, clock: Callable[[], float] = time.perf_counter
-) -> Timing:
-    """Times of `repeats` calls (1 or more) by a clock in seconds, after `warmup` calls."""
-    for _ in range(warmup):
+def time_calls(call: Callable[[], Any], settings: LatencySettings) -> Timing:
+    """Times of `settings.repeats` calls, after `settings.warmup` calls."""
+    clock = time.perf_counter if settings.clock == "wall" else time.thread_time
+    for _ in range(settings.warmup):
         call()
     times = []
-    for _ in range(repeats):
+    for _ in range(settings.repeats):
         start = clock()
         call()
         times.append((clock() - start) * MILLISECONDS)
     low, median, high = np.quantile(times, (0.25, 0.5, 0.75))
     return Timing(float(median), float(high - low))
-
-
-def _timed(call: Callable[[], Any], settings: LatencySettings) -> Timing:
-    clock = time.perf_counter if settings.clock == "wall" else time.thread_time
-    return time_calls(call, warmup=settings.warmup, repeats=settings.repeats, clock=clock)
 
 
 def network_latency(network: nn.Module, image_shape: tuple[int, int, int], settings: LatencySettings) -> Timing:
@@ -55,8 +49,7 @@ def network_latency(network: nn.Module, image_shape: tuple[int, int, int], setti
     images = _images(image_shape, settings)
     network = network.eval().cpu()
     with torch_threads(settings.threads), torch.no_grad():
-        call = RUNTIMES[settings.runtime](network, images, settings)
-        return _timed(call, settings)
+        return time_calls(RUNTIMES[settings.runtime](network, images, settings), settings)
 
 
 def _images(image_shape: tuple[int, int, int], settings: LatencySettings) -> torch.Tensor:
@@ -162,7 +155,7 @@ def operation_latencies(
     with torch_threads(settings.threads), torch.no_grad():
         for operation in operations:
             if operation.key not in timings:
-                timings[operation.key] = _timed(operation.call, settings)
+                timings[operation.key] = time_calls(operation.call, settings)
     return [operation.key for operation in operations]
 
 

@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from archray.errors import ArchrayError, InvalidInput
+from archray.errors import ArchrayError
 from archray.plurals import count
 from archray.registry import LazyModule
 from archray.seeds import named_rng
@@ -112,39 +113,32 @@ def _calibration_text(record: dict[str, Any]) -> str:
 Pair = tuple[float, float]  # milliseconds: the median, and the range between the quartiles
 
 
+@dataclass
 class LatencyMeter:
-    """Builds the network of an architecture, with weights from a fixed seed, and times it in its process.
+    """Builds the network of an architecture, with weights from a fixed seed, and times it in its process."""
 
-    Args:
-        space: a space, its name or reference.
-        network, in_channels, image_size, num_classes: options of the networks.
-        settings: `LatencySettings` as JSON.
-    """
-
-    def __init__(
-        self,
-        space: Space | str,
-        network: NetworkSettings,
-        in_channels: int,
-        image_size: int,
-        num_classes: int,
-        settings: Mapping[str, Any],
-    ) -> None:
-        self.space, self.network, self.settings = space, network, LatencySettings.model_validate(dict(settings))
-        self.in_channels, self.image_shape = in_channels, (in_channels, image_size, image_size)
-        self.num_classes = num_classes
+    space: Space | str
+    network: NetworkSettings
+    in_channels: int
+    image_size: int
+    num_classes: int
+    settings: LatencySettings
 
     def whole(self, architecture: str) -> Pair:
         """Of the whole network."""
-        timing = measures.network_latency(self._built(architecture), self.image_shape, self.settings)
+        timing = measures.network_latency(self._built(architecture), self._image_shape, self.settings)
         return timing.median, timing.iqr
 
     def operations(self, architecture: str, timed: list[str]) -> tuple[list[str], dict[str, Pair]]:
         """The operations of the network, in order, and the times of those that are not among `timed`."""
         timings = {key: measures.Timing(0.0, 0.0) for key in timed}
-        keys = measures.operation_latencies(self._built(architecture), self.image_shape, self.settings, timings)
+        keys = measures.operation_latencies(self._built(architecture), self._image_shape, self.settings, timings)
         new = set(timings) - set(timed)
         return keys, {key: (timings[key].median, timings[key].iqr) for key in sorted(new)}
+
+    @property
+    def _image_shape(self) -> tuple[int, int, int]:
+        return self.in_channels, self.image_size, self.image_size
 
     def _built(self, architecture: str) -> Any:
         shape: dict[str, Any] = {"in_channels": self.in_channels, "num_classes": self.num_classes}
@@ -229,11 +223,12 @@ class Latencies:
         """
         if self._candidates is None:
             return Line(0.0, 1.0)
-        if self.record["calibration"] is None:
-            self.record["calibration"] = self._calibrated(self._candidates())
+        record = self.record["calibration"]
+        if record is None:
+            self.record["calibration"] = record = self._calibrated(self._candidates())
             self._save(self.record)
-            self._announce(_calibration_text(self.record["calibration"]))
-        return Line(self.record["calibration"]["overhead"], self.record["calibration"]["factor"])
+            self._announce(_calibration_text(record))
+        return Line(record["overhead"], record["factor"])
 
     def _calibrated(self, candidates: Sequence[str]) -> dict[str, Any]:
         sums: dict[str, float] = {}
@@ -251,12 +246,3 @@ class Latencies:
         names = list(sums)
         chosen = [names[place] for place in spread_choice(list(sums.values()))]
         return calibration(chosen, [sums[name] for name in chosen], [self.whole(name)[0] for name in chosen])
-
-
-def check_lookup(model: str, settings: LatencySettings) -> None:
-    """Raises: InvalidInput for a lookup with another runtime than torch-export."""
-    if model == "lookup" and settings.runtime != "torch-export":
-        raise InvalidInput(
-            f"expected costs.model whole with the runtime {settings.runtime}, which fuses operations, got lookup; "
-            "choose the runtime torch-export, or whole"
-        )

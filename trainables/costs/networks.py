@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from archray.errors import ArchrayError, InvalidArchitecture, UnknownName
+from archray.errors import ArchrayError, InvalidArchitecture, InvalidInput, UnknownName
 from archray.references import is_reference
 from archray.settings import Settings
-from archray.trainables.costs.meter import Latencies, LatencyMeter, calibration_candidates, check_lookup
+from archray.trainables.costs.meter import Latencies, LatencyMeter, calibration_candidates
 from archray.trainables.costs.registry import COSTS, CostFailed, cost_column, get_cost
 from archray.trainables.costs.settings import CostSettings
 from archray.trainables.nets.network_settings import NetworkSettings
@@ -151,8 +151,8 @@ class NetworkCosts:
     @property
     def meter_arguments(self) -> tuple[Any, ...]:
         """Arguments of a `LatencyMeter` of these networks, in any process."""
-        latency = self.settings.latency.model_dump(mode="json")
-        return self.source, self.network, self.in_channels, self.image_size, self.num_classes, latency
+        shape = self.in_channels, self.image_size, self.num_classes
+        return self.source, self.network, *shape, self.settings.latency
 
     def built(self, architecture: str, *, weights: bool = True) -> nn.Module:
         """The network of an architecture, in evaluation mode; without weights on the meta device if possible."""
@@ -196,8 +196,12 @@ class NetworkCosts:
                 f"there is no cost {name!r}; choose one of {', '.join(names) or '(none: the table has no costs)'}, or "
                 "name a function of your own, path.py:function, of a network and the shape of an image"
             )
-        if get_cost(name).measured:
-            check_lookup(self.settings.model, self.settings.latency)
+        runtime = self.settings.latency.runtime
+        if get_cost(name).measured and self.settings.model == "lookup" and runtime != "torch-export":
+            raise InvalidInput(
+                f"expected costs.model whole with the runtime {runtime}, which fuses operations, got lookup; "
+                "choose the runtime torch-export, or whole"
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         cached = ("space", "latencies", "_tables")

@@ -87,19 +87,6 @@ def build_sliced(
 
 
 @torch.no_grad()
-def copy_slices(supernet: SlicedSupernet, architecture: Architecture | str, standalone: nn.Module) -> None:
-    """Copies weights into `standalone`, the network of `architecture`, so that both give the same outputs.
-
-    Raises: InvalidArchitecture; InvalidInput if `standalone` has another size.
-    """
-    choices = supernet.space.decode(architecture) if isinstance(architecture, str) else architecture
-    try:
-        standalone.load_state_dict(supernet.weights_of(choices))
-    except RuntimeError as error:
-        raise InvalidInput(f"expected the standalone network of a slice of the supernet: {error}") from error
-
-
-@torch.no_grad()
 def score_slices(
     supernet: SlicedSupernet,
     architectures: Sequence[Architecture],
@@ -142,16 +129,25 @@ class SlicedTransformer(SlicedSupernet):
         return family.smallest, family.largest
 
     def forward(self, images: Tensor, architecture: Architecture) -> Tensor:
-        network = self.network
+        weights = self.weights_of(architecture)
         width, blocks = self._sliced(architecture)
-        tokens, grid = patches(network.stem(images))
-        x = F.linear(tokens, network.embedding.weight[:width], network.embedding.bias[:width])
-        x = _norm(x, network.embedding_norm)
+
+        def linear(name: str, x: Tensor) -> Tensor:
+            return F.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
+
+        def norm(name: str, x: Tensor) -> Tensor:
+            return F.layer_norm(x, (width,), weights[f"{name}.weight"], weights[f"{name}.bias"], self.network.norm.eps)
+
+        tokens, grid = patches(self.network.stem(images))
+        x = norm("embedding_norm", linear("embedding", tokens))
         x = x + positions(grid, width, x)  # (n, T, width)
-        for block, layer in blocks:
-            x = _block(x, block, layer)
-        x = _norm(x, network.norm).mean(1)
-        return F.linear(x, network.classifier.weight[:, :width], network.classifier.bias)
+        for number, (block, layer) in enumerate(blocks):  # as `Block`
+            name = f"blocks.{number}"
+            attended = attention(linear(f"{name}.qkv", norm(f"{name}.attention_norm", x)), layer.heads)
+            x = x + linear(f"{name}.projection", attended)
+            hidden = block.activation(linear(f"{name}.expansion", norm(f"{name}.mlp_norm", x)))
+            x = x + linear(f"{name}.contraction", hidden)
+        return linear("classifier", norm("norm", x).mean(1))
 
     def weights_of(self, architecture: Architecture) -> dict[str, Tensor]:
         network = self.network
@@ -190,23 +186,6 @@ class SlicedTransformer(SlicedSupernet):
         layers = [layer for layer in shape.layers for _ in range(repeated)]
         blocks = [block for block in self.network.blocks if isinstance(block, Block)]
         return shape.width * unit, list(zip(blocks, layers, strict=False))
-
-
-def _block(x: Tensor, block: Block, layer: TransformerLayer) -> Tensor:
-    """The forward pass of `Block` with the heads and hidden units of `layer`."""
-    width, size, hidden = x.shape[-1], layer.heads * _head(block), layer.ratio * x.shape[-1]
-    qkv_weight, qkv_bias = (_of_heads(tensor, layer, block) for tensor in (block.qkv.weight, block.qkv.bias))
-    qkv = F.linear(_norm(x, block.attention_norm), qkv_weight[:, :width], qkv_bias)
-    attended = attention(qkv, layer.heads)
-    x = x + F.linear(attended, block.projection.weight[:width, :size], block.projection.bias[:width])
-    inner = F.linear(_norm(x, block.mlp_norm), block.expansion.weight[:hidden, :width], block.expansion.bias[:hidden])
-    inner = block.activation(inner)
-    return x + F.linear(inner, block.contraction.weight[:width, :hidden], block.contraction.bias[:width])
-
-
-def _norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
-    width = x.shape[-1]
-    return F.layer_norm(x, (width,), norm.weight[:width], norm.bias[:width], norm.eps)
 
 
 def _head(block: Block) -> int:
