@@ -24,8 +24,7 @@ import torch
 from data_spread import SPACE, Lines, data_settings, settings_of, trained
 
 from archray.platform.methods.configure import make_config
-from archray.trainables.costs import NetworkCosts
-from archray.trainables.costs.edges import edge_costs
+from archray.trainables.costs.networks import NetworkCosts, edge_costs
 from archray.trainables.data import Dataset, DataSettings, load_images
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space

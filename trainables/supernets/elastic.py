@@ -5,7 +5,7 @@ Yu and Huang 2019, Algorithm 1.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -55,8 +55,7 @@ class SlicedSupernet(nn.Module, ABC):
         """The smallest and the largest architecture."""
 
 
-# Supernets by the name of their space, called with the space and its largest network
-SLICED_SUPERNETS: Registry[Callable[[Space, nn.Module], SlicedSupernet]] = Registry("sliced supernet")
+SLICED_SUPERNETS: Registry[type[SlicedSupernet]] = Registry("sliced supernet")  # by the name of their space
 
 
 def sliced_class(space: Space) -> type[SlicedSupernet]:
@@ -66,9 +65,7 @@ def sliced_class(space: Space) -> type[SlicedSupernet]:
             f"the networks of {space.name} are no slices of its largest one; choose {', '.join(SLICED_SUPERNETS)}, or "
             "a method that mixes operations (gaea-darts, rs-ws)"
         )
-    supernet = SLICED_SUPERNETS.get(space.name)
-    assert isinstance(supernet, type)  # they are registered as classes
-    return supernet
+    return SLICED_SUPERNETS.get(space.name)
 
 
 def build_sliced(

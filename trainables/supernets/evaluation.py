@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.costs.edges import EdgeCosts
+from archray.trainables.costs.networks import EdgeCosts
 from archray.trainables.data.dataset import Split
 from archray.trainables.spaces import Architecture, Space
 from archray.trainables.supernets.mixing import Mixture

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from archray.seeds import stream_seed
-from archray.trainables.costs.edges import EdgeCosts
+from archray.trainables.costs.networks import EdgeCosts
 from archray.trainables.data.augment import Augmentation
 from archray.trainables.data.dataset import Dataset, Split
 from archray.trainables.data.raw import stratified_split
