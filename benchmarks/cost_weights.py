@@ -24,14 +24,13 @@ import torch
 from data_spread import SPACE, Lines, data_settings, settings_of, trained
 
 from archray.platform.methods.configure import make_config
-from archray.trainables.costs import NetworkCosts
-from archray.trainables.costs.edges import edge_costs
+from archray.trainables.costs.networks import NetworkCosts, edge_costs
 from archray.trainables.data import Dataset, DataSettings, load_images
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets import SupernetTrainer, build_mixing
+from archray.trainables.supernets import build_mixing
 from archray.trainables.supernets.settings import CostPenaltySettings
-from archray.trainables.supernets.trainer import CostPenalty
+from archray.trainables.supernets.trainer import CostPenalty, SupernetTrainer
 
 TRAININGS = 2  # seeds of the trainings of what was found
 CELL = "|{0}~0|+|{0}~0|{0}~1|+|{0}~0|{0}~1|{0}~2|"

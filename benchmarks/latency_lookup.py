@@ -39,8 +39,7 @@ def main() -> None:
             forms[name] = None
     settings = CostSettings(latency=LatencySettings(repeats=options.repeats, clock=options.clock))
     network = NetworkSettings(channels=options.channels, cells=options.stages)
-    how = settings.latency.model_dump(mode="json")
-    meter = LatencyMeter("nasbench201", network, 3, options.size, 10, how)
+    meter = LatencyMeter("nasbench201", network, 3, options.size, 10, settings.latency)
     first, again = Latencies(lambda: meter, "whole"), Latencies(lambda: meter, "whole")
     looked_up = Latencies(lambda: meter, "lookup", candidates=lambda: fitted, announce=print)
     columns = {"whole": first, "again": again, "sum": looked_up.sum, "lookup": looked_up}

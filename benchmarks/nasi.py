@@ -38,7 +38,7 @@ from archray.trainables.data import DataSettings, load_images
 from archray.trainables.nasi.search import Constants, NASIBatches, NASISearch, form_of
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets.networks import build_supernet, nasbench1shot1
+from archray.trainables.supernets.networks import build_supernet
 from archray.trainables.supernets.networks import cells as mixed_cells
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -204,13 +204,11 @@ def table_of_speed(options: argparse.Namespace) -> None:
         own = timed(search.step, options.repeats)
         peak, cells = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, [f"{own:.2f}"]
         if batch == options.plain_batch:
-            for module in (mixed_cells, nasbench1shot1):
-                module.weighted_sum = plain_sum
+            mixed_cells.weighted_sum = plain_sum
             search.supernet.eval()  # nothing is fused there; the normalisation is by the batch all the same
             images, labels = search.batches.take(0)
             plain = timed(partial(plain_step, search, images, labels), options.repeats)
-            for module in (mixed_cells, nasbench1shot1):
-                module.weighted_sum = WEIGHTED_SUM
+            mixed_cells.weighted_sum = WEIGHTED_SUM
             cells += [f"{plain:.2f}", f"{plain / own:.1f}"]
         else:
             cells += ["", ""]

@@ -52,8 +52,8 @@ class DeviceMeter:
         median, iqr = self._asked(self._actor.whole.remote(architecture))
         return float(median), float(iqr)
 
-    def operations(self, architecture: str, known: list[str]) -> tuple[list[str], dict[str, Pair]]:
-        keys, new = self._asked(self._actor.operations.remote(architecture, known))
+    def operations(self, architecture: str, timed: list[str]) -> tuple[list[str], dict[str, Pair]]:
+        keys, new = self._asked(self._actor.operations.remote(architecture, timed))
         return keys, new
 
     def _asked(self, answer: Any) -> Any:
@@ -106,23 +106,22 @@ def run_costs(context: Context[Any]) -> NetworkCosts:
         )
         folder = context.run.folder / COSTS
         written = folder.read_json(LATENCY) if folder.exists(LATENCY) else {}
-        costs.use_latencies(
-            Latencies(
-                partial(_times, costs, config.costs.latency),
-                config.costs.model,
-                written,
-                lambda record: folder.write_json(LATENCY, record),
-                candidates=partial(calibration_candidates, costs.space),
-                announce=context.say,
-            )
+        costs.latencies = Latencies(
+            partial(_times, costs, config.costs.latency),
+            config.costs.model,
+            written,
+            lambda record: folder.write_json(LATENCY, record),
+            candidates=partial(calibration_candidates, costs.space),
+            announce=context.say,
         )
         context.costs = costs
     return context.costs
 
 
 def _times(costs: NetworkCosts, settings: LatencySettings) -> Times:
-    """What times the networks: this process, or an actor on the device that the settings name."""
-    return costs.meter() if settings.resources is None else DeviceMeter(settings.resources, costs.meter_arguments)
+    """The meter of the networks: in this process, or in an actor on the device that the settings name."""
+    arguments = costs.meter_arguments
+    return LatencyMeter(*arguments) if settings.resources is None else DeviceMeter(settings.resources, arguments)
 
 
 def check_device(config: SearchConfig) -> None:

@@ -1,18 +1,18 @@
-"""A run's trained model as a folder that leaves the house: the formats asked for, `model.json`, a loader, a README."""
+"""Export of a run's trained model as a folder: files of the formats, `model.json`, a loader, a README."""
 
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import archray
-from archray.errors import DamagedFile, InvalidInput, RunFolderError
+from archray.errors import DamagedFile, InvalidInput, MissingExtra, RunFolderError
 from archray.files import Folder, plain_name
-from archray.platform.models.formats import FORMATS, ONNX_FILE, Portable
+from archray.platform.models.formats import FORMATS, ONNX_FILE, Portable, Predict, onnx_prediction
 from archray.platform.models.model_files import load_model, trained
-from archray.platform.models.quantised import FILE as INT8_FILE
-from archray.platform.models.quantised import int8_entry, quantise
 from archray.platform.models.rebuilt_model import CARD, FEATURE_MAP, NETWORK
 from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import CODE, HEARTBEAT
@@ -22,12 +22,19 @@ from archray.platform.run.trust import SIGNATURE, signature, signed_part
 from archray.plurals import count
 from archray.trainables.checkpoint import STATE_FILE
 from archray.trainables.data import load_images
+from archray.trainables.data.dataset import Dataset, Split
 from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
 from archray.trainables.feature_maps.classifier import FourierClassifier
+from archray.trainables.nets.exported_program import IMAGES
 from archray.trainables.spaces import is_own_space
 
 LOADER, README = "load_model.py", "README.md"
 DEFAULT = ("torch-export", "state-dict")
+INT8_FILE = "model-int8.onnx"
+CALIBRATION = 512  # training images from which the ranges of activations are taken
+BATCH = 64
+# The quantised operations. Normalisations that no convolution absorbs, and operations after the logits, stay float32.
+QUANTISED = ("Conv", "Gemm", "MatMul", "Add", "Concat", "Relu", "MaxPool", "AveragePool", "GlobalAveragePool")
 OUTPUTS = {NETWORK: "logits", ENSEMBLE: "probabilities", FEATURE_MAP: "decision values"}
 
 
@@ -39,19 +46,19 @@ def export_model(
     int8: bool = False,
     member: int | None = None,
 ) -> list[str]:
-    """Writes the run's model in one format or several, and beside it `model.json`, `load_model.py` and `README.md`.
+    """Writes the run's model in one or more formats, with `model.json`, `load_model.py` and `README.md`.
 
-    Of several repeats the best on validation. Nothing is written before all contents are there.
+    Of several repeats it takes the best on validation. It writes nothing before all contents are complete.
 
     Args:
         to: a new or empty folder, or one that holds the same export, which is written again.
-        formats: names of FORMATS; None: torch-export and state-dict, of a feature map over texts the latter alone.
-        int8: an int8 ONNX graph as well, calibrated on the run's training images, with its test accuracy.
-        member: of a run that ends with a set, the number of a member, from 1; None: the most accurate.
+        formats: names of FORMATS; None: torch-export and state-dict, or only the latter for a feature map over texts.
+        int8: add an int8 ONNX graph, calibrated on the run's training images, with its test accuracy.
+        member: number, from 1, of a member of a run that ends with a set; None: the most accurate.
 
     Returns: the names of the files.
     Raises: RunFolderError if the run has no trained model yet, or `to` holds something else; UnknownName for a format;
-    MissingExtra; InvalidInput for a model that a format cannot hold, or a member that there is not.
+    MissingExtra; InvalidInput for a model that a format cannot hold, or an unknown member.
     """
     names = _checked(formats, int8)
     best, source, _ = trained(run, member)
@@ -76,16 +83,16 @@ def export_model(
     with lock(to, "archray export"):
         others = {*to.files(), *to.folders()} - {HEARTBEAT, CARD, *contents, card["space_file"]}
         if again and others:
-            told = ", ".join(sorted(others))
-            raise RunFolderError(f"{to} holds another export of the run ({told}); choose another --to")
+            names_of_others = ", ".join(sorted(others))
+            raise RunFolderError(f"{to} holds another export of the run ({names_of_others}); choose another --to")
         if not again:
-            refuse_existing(to, "--to")  # what another export has written meanwhile
+            refuse_existing(to, "--to")  # another export may have written it meanwhile
         if card["space_file"] is not None:
             to.copy_from(run.folder / CODE / "space", [card["space_file"]])
         for name, content in contents.items():
             to.write_bytes(name, content)
         card[SIGNATURE] = signature(signed_export(to, card))
-        to.write_bytes(CARD, (json.dumps(card, indent=2, ensure_ascii=False) + "\n").encode())  # last: all is there
+        to.write_bytes(CARD, (json.dumps(card, indent=2, ensure_ascii=False) + "\n").encode())  # marks completion
     return to.files()
 
 
@@ -101,29 +108,29 @@ def _holds_export(to: Folder, source: Folder) -> bool:
 
 
 def _weights(source: Folder) -> str:
-    """What tells models apart: a digest of the checksums of their files in the run."""
+    """The identity of a model: a digest of the checksums of its files in the run."""
     return digest({name: source.sha256(name) for name in source.files()})
 
 
 def signed_export(folder: Folder, card: Mapping[str, Any]) -> dict[str, Any]:
-    """What of an export its signature is of: `model.json`, and the files that some format executes."""
+    """The signed part of an export: `model.json`, and the files that a format executes."""
     names = [FORMATS.get(name).code for name in FORMATS] + [card["space_file"]]
     files = [name for name in names if name is not None and folder.exists(plain_name(name))]
     return signed_part(card, {name: folder.sha256(name) for name in files})
 
 
 def code_of(name: str, card: Mapping[str, Any]) -> list[str]:
-    """The files and modules of an export that its format `name` executes; not archray's own."""
+    """The files and modules of an export, other than archray's, that its format `name` executes."""
     if (code := FORMATS.get(name).code) is not None or name == "onnx":
         return [] if code is None else [code]
     if card["space_file"] is not None:
         return [plain_name(card["space_file"])]
-    spaces = [card, *card.get("members", ())]
-    return sorted({each["space"] for each in spaces if is_own_space(each.get("space", ""))})
+    spaces = {entry.get("space", "") for entry in (card, *card.get("members", ()))}
+    return sorted(space for space in spaces if is_own_space(space))
 
 
 def portable(run: Run[Any], member: int | None = None) -> Portable:
-    """The model of a run, and `model.json` as far as no format is needed. Raises: as `trained`."""
+    """The model of a run, and the entries of `model.json` that are independent of formats. Raises: as `trained`."""
     model = load_model(run, member)
     run, folder, described = trained(run, member)
     kind = described.get("kind", NETWORK)
@@ -139,7 +146,7 @@ def portable(run: Run[Any], member: int | None = None) -> Portable:
         "torch": torch.__version__,
     }
     if isinstance(model, FourierClassifier):
-        return Portable(card, model.network(), run.space)
+        model = model.network()
     if isinstance(model, torch.nn.Module):
         return Portable(card, model, run.space)
     return Portable(card, None, run.space, folder.read_bytes(STATE_FILE))
@@ -157,7 +164,70 @@ def _checked(formats: Sequence[str] | None, int8: bool) -> list[str]:
     return names
 
 
-# The texts beside the model: `load_model.py`, of a few lines, and the README
+# An int8 ONNX graph
+
+
+def quantise(graph: bytes, train: Split) -> bytes:
+    """The graph with 8-bit weights, per channel, and activations, calibrated on up to CALIBRATION training images.
+
+    By ONNX Runtime's static quantisation. Inputs and outputs stay float32. Raises: MissingExtra without its tools.
+    """
+    try:
+        from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+        from onnxruntime.quantization.shape_inference import quant_pre_process
+    except ImportError as error:
+        raise MissingExtra(
+            f"int8 needs onnxruntime and onnx, which cannot be imported ({error}); pip install 'archray[export]'"
+        ) from error
+    batches = train.in_order(BATCH, slice(CALIBRATION))
+
+    class Batches(CalibrationDataReader):
+        def get_next(self) -> dict[str, Any] | None:
+            batch = next(batches, None)
+            return None if batch is None else {IMAGES: batch[0].cpu().numpy()}
+
+    with tempfile.TemporaryDirectory() as scratch:
+        source, prepared, quantised = (str(Path(scratch) / name) for name in ("a.onnx", "b.onnx", "c.onnx"))
+        Path(source).write_bytes(graph)
+        quant_pre_process(source, prepared, skip_symbolic_shape=True)  # folds normalisation into convolutions
+        quantize_static(
+            prepared,
+            quantised,
+            Batches(),
+            quant_format=QuantFormat.QDQ,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+            op_types_to_quantize=list(QUANTISED),
+        )
+        return Path(quantised).read_bytes()
+
+
+def accuracy_of(predict: Predict, split: Split) -> float:
+    """The fraction of the images whose predicted class is correct."""
+    hits = total = 0
+    for images, labels in split.in_order(BATCH):
+        hits += int((predict(images.cpu()).argmax(1) == labels.cpu()).sum())
+        total += len(labels)
+    return hits / total
+
+
+def int8_entry(graph: bytes, quantised: bytes, dataset: Dataset) -> dict[str, Any]:
+    """The entry of the int8 graph in `model.json`; accuracies are fractions of the same test images."""
+    exact, rough = (accuracy_of(onnx_prediction(content), dataset.test) for content in (graph, quantised))
+    return {
+        "file": INT8_FILE,
+        "test_accuracy": rough,
+        "float_test_accuracy": exact,
+        "accuracy_cost": exact - rough,
+        "test_images": len(dataset.test),
+        "calibration_images": min(CALIBRATION, len(dataset.train)),
+        "bytes": len(quantised),
+        "float_bytes": len(graph),
+    }
+
+
+# The texts of `load_model.py` and the README
 
 _HEAD = '''"""Loads the exported WHAT; run as a script, prints what it is."""
 
@@ -189,7 +259,7 @@ if __name__ == "__main__":
 
 
 def loader_text(formats: Sequence[str], card: Mapping[str, Any]) -> str:
-    """`load_model.py`: a function for each format; `load_model` is that of the first that needs no archray."""
+    """`load_model.py`: a function for each format; `load_model` is that of the first format without archray."""
     entries = [FORMATS.get(name) for name in formats]
     functions = [entry.function for entry in entries]
     first = next((entry.function for entry in entries if entry.needs != "archray"), functions[0])
@@ -202,7 +272,7 @@ def loader_text(formats: Sequence[str], card: Mapping[str, Any]) -> str:
 
 
 def readme_text(formats: Sequence[str], files: Mapping[str, Sequence[str]], card: Mapping[str, Any]) -> str:
-    """`README.md`: what the model takes and gives, how good it is, and how each format is loaded."""
+    """`README.md`: inputs, outputs and accuracy of the model, and how to load each format."""
     form = card["input"]
     lines = [f"# A {card['kind']} that archray found", ""]
     if "members" in card:

@@ -1,4 +1,4 @@
-"""The formats of an export: the files that each writes, how they are loaded, and their model to predict with."""
+"""The formats of an export: the files that each writes, their loaders, and the model to predict with."""
 
 import io
 import runpy
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from archray.errors import InvalidInput, MissingExtra
 from archray.platform.models.network_source import ensemble_file, fourier_file, network_file
-from archray.platform.models.rebuilt_model import STATE_DICT, build_exported
+from archray.platform.models.rebuilt_model import STATE_DICT, build_exported, saved
 from archray.registry import Registry
 from archray.trainables.checkpoint import STATE_FILE, load_trained_weights
 from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
@@ -24,23 +24,19 @@ from archray.trainables.nets.exported_program import IMAGES, check_onnx, exporte
 
 SOURCE = "network.py"
 PROGRAM_FILE, ONNX_FILE, SAFETENSORS_FILE = "model.pt2", "model.onnx", "model.safetensors"
-RANDOM = (
-    "expected a model that gives the same of the same images, got one of mc-droppath, which drops paths at random in "
-    "every pass; choose torch-export, state-dict or safetensors"
-)
 
-Predict = Callable[[Tensor], Tensor]  # images (n, C, H, W), normalised -> what the model gives, (n, classes)
+Predict = Callable[[Tensor], Tensor]  # images (n, C, H, W), normalised -> outputs (n, classes)
 
 
 @dataclass(frozen=True)
 class Portable:
-    """A trained model on its way out.
+    """A trained model to export.
 
     Attributes:
-        card: what `model.json` says of it so far.
-        module: images (n, C, H, W), normalised, to outputs (n, classes); in evaluation mode, on the CPU. None: a
-            classifier of texts, which is no module.
-        space: resolves the space here.
+        card: the entries of `model.json`, without those of formats.
+        module: images (n, C, H, W), normalised, to outputs (n, classes); in evaluation mode, on the CPU. None for a
+            classifier of texts.
+        space: name or reference of the space.
         classifier: of texts, the content of the run's `state.pt`.
     """
 
@@ -64,21 +60,18 @@ class Portable:
         form = self.card["input"]
         return form["channels"], form["size"], form["size"]
 
-    @property
-    def draws(self) -> bool:
-        """Whether it draws random numbers to predict."""
-        return any(member["drop_path"] is not None for member in self.card.get("members", ()))
-
     def fixed(self) -> nn.Module:
-        """The module. Raises: InvalidInput also if it draws random numbers."""
-        if self.draws:
-            raise InvalidInput(RANDOM)
+        """The network. Raises: InvalidInput also if it draws random numbers to predict."""
+        if any(member["drop_path"] is not None for member in self.card.get("members", ())):
+            raise InvalidInput(
+                "expected a model that gives the same of the same images, got one of mc-droppath, which drops paths at "
+                "random in every pass; choose torch-export, state-dict or safetensors"
+            )
         return self.network
 
     def source(self) -> bytes:
         """The content of `network.py`. Raises: InvalidInput for a space whose networks have no plain source."""
-        network, card = self.fixed(), self.card
-        title = _title(card)
+        network, card, title = self.fixed(), self.card, _title(self.card)
         if isinstance(network, FourierNetwork):
             return fourier_file(title, network).encode()
         if card["kind"] == ENSEMBLE:
@@ -103,10 +96,10 @@ class ExportFormat(ABC):
     """A format.
 
     Attributes:
-        loader: the text of a function of `load_model.py`, and `function` its name.
-        needs: what the function imports, for the README.
-        holds: what its files are, for the README.
-        code: of its files, that which `open` executes.
+        function, loader: name and text of a function of `load_model.py`.
+        needs: packages that the function imports, for the README.
+        holds: description of the files, for the README.
+        code: the file that `open` executes.
     """
 
     function: ClassVar[str]
@@ -116,7 +109,7 @@ class ExportFormat(ABC):
     code: ClassVar[str | None] = None
 
     def check(self) -> None:  # noqa: B027  # most formats need torch alone
-        """Raises: MissingExtra where packages are missing. It imports none of them."""
+        """Raises: MissingExtra if packages are missing. It imports none of them."""
 
     @abstractmethod
     def write(self, model: Portable) -> dict[str, bytes]:
@@ -161,7 +154,7 @@ def load_torch_export():
     code = PROGRAM_FILE  # torch unpickles objects in it, and evaluates expressions of sizes
 
     def write(self, model: Portable) -> dict[str, bytes]:
-        """`model.pt2`. One that drops paths draws them from torch's global generator."""
+        """`model.pt2`. Dropped paths are drawn from torch's global generator."""
         buffer = io.BytesIO()
         torch.export.save(exported_program(model.network, model.image_shape), buffer)
         return {PROGRAM_FILE: buffer.getvalue()}
@@ -171,7 +164,7 @@ def load_torch_export():
 
 
 class StateDict(ExportFormat):
-    """The weights as torch saves them, for archray's own module; of a feature map over texts, all of its classifier."""
+    """The weights as torch saves them, for archray's module; the whole classifier of a feature map over texts."""
 
     function = "build_model"
     loader = '''
@@ -185,15 +178,13 @@ def build_model():
     holds = "the weights by the names of archray's layers, as torch saves them"
 
     def write(self, model: Portable) -> dict[str, bytes]:
-        """`state_dict.pt`, or, of a classifier of texts, `state.pt`."""
+        """`state_dict.pt`, or `state.pt` for a classifier of texts."""
         if model.classifier is not None:
             return {STATE_FILE: model.classifier}
-        buffer = io.BytesIO()
-        torch.save(model.network.state_dict(), buffer)
-        return {STATE_DICT: buffer.getvalue()}
+        return {STATE_DICT: saved(model.network.state_dict())}
 
     def open(self, folder: Path, card: dict[str, Any]) -> Predict:
-        """archray's module. Raises: InvalidInput for a classifier of texts."""
+        """Raises: InvalidInput for a classifier of texts."""
         model = build_exported(folder)
         if isinstance(model, Classifier):
             raise InvalidInput(f"expected a model of images, got one of texts in {folder}; give its load_model() texts")
@@ -201,7 +192,7 @@ def build_model():
 
 
 class ONNX(ExportFormat):
-    """A graph for ONNX Runtime, on many devices, without torch."""
+    """A graph for ONNX Runtime, without torch."""
 
     function = "load_onnx"
     loader = '''
@@ -220,7 +211,7 @@ def load_onnx(file="model.onnx"):
         check_onnx()
 
     def write(self, model: Portable) -> dict[str, bytes]:
-        """`model.onnx`. Raises: InvalidInput for a model that draws random numbers: they could not be repeated."""
+        """`model.onnx`. Raises: InvalidInput for a model that draws random numbers."""
         return {ONNX_FILE: onnx_graph(model.fixed(), model.image_shape, model.card["output"].replace(" ", "_"))}
 
     def open(self, folder: Path, card: dict[str, Any]) -> Predict:
@@ -244,7 +235,7 @@ def onnx_prediction(graph: bytes) -> Predict:
 
 
 class Safetensors(ExportFormat):
-    """The weights by name, in a file that holds no code; `network.py` beside it, where there is a source."""
+    """The weights by name, in a file without code, and `network.py` if the model has a plain source."""
 
     function = "load_safetensors"
     loader = '''
@@ -274,14 +265,13 @@ def load_safetensors():
             )
 
     def write(self, model: Portable) -> dict[str, bytes]:
-        """`model.safetensors`, and `network.py` if the model has a plain source."""
         from safetensors.torch import save  # of an extra
 
         weights = {name: tensor.detach().contiguous().clone() for name, tensor in model.network.state_dict().items()}
         files = {SAFETENSORS_FILE: save(weights, metadata={"format": "pt"})}
         try:
             return files | {SOURCE: model.source()}
-        except InvalidInput:  # of a space without one: archray builds the network
+        except InvalidInput:  # archray builds the network
             return files
 
     def open(self, folder: Path, card: dict[str, Any]) -> Predict:
@@ -316,7 +306,6 @@ def load_python():
         return {SOURCE: model.source(), **FORMATS.get("state-dict").write(model)}
 
     def open(self, folder: Path, card: dict[str, Any]) -> Predict:
-        """It runs the file, which may be the user's."""
         model = runpy.run_path(str(folder / SOURCE))["build"]()
         model.load_state_dict(load_trained_weights(folder / STATE_DICT, str(folder / STATE_DICT)))
         return prediction_of(model)

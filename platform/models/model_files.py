@@ -1,7 +1,4 @@
-"""What a run trained, a network, an ensemble or a feature map's classifier: as files, and read back.
-
-The description beside the files says what kind it is.
-"""
+"""The files of a run's trained model: a network, an ensemble, or the classifier of a feature map."""
 
 import tempfile
 from pathlib import Path
@@ -12,13 +9,13 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
-from archray.platform.models.rebuilt_model import FEATURE_MAP, STATE_DICT
+from archray.platform.models.rebuilt_model import FEATURE_MAP, STATE_DICT, rebuilt_network
 from archray.platform.run.heartbeat import is_locked_elsewhere
 from archray.platform.run.layout import MODEL, command
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import RunSummary, front_of
 from archray.plurals import count
-from archray.trainables.checkpoint import STATE_FILE, load_fitting, load_trained_weights, read_state
+from archray.trainables.checkpoint import STATE_FILE, load_trained_weights, read_state
 from archray.trainables.data import DataSettings, load_data
 from archray.trainables.data.image_form import ImageForm
 from archray.trainables.data.raw import TextDataset
@@ -26,7 +23,7 @@ from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
 from archray.trainables.ensembles.ensemble import Member, Output, load_ensemble
 from archray.trainables.ensembles.measures import Averaged
 from archray.trainables.feature_maps.classifier import Classifier, load_classifier
-from archray.trainables.nets import NetworkSettings, build, count_parameters
+from archray.trainables.nets import NetworkSettings, count_parameters
 from archray.trainables.spaces.table_space import PREFIX
 from archray.trainables.tune.standalone_trainable import load_trained
 
@@ -41,7 +38,7 @@ def _image_form(document: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 class Described(BaseModel):
-    """What the description of a model says, of any kind: `architecture.json` beside it, `model.json` of an export."""
+    """The description of a model of any kind: `architecture.json`, or `model.json` of an export."""
 
     data: str
     test_accuracy: float | None
@@ -50,7 +47,7 @@ class Described(BaseModel):
 
 
 class DescribedNetwork(Described):
-    """Of a network."""
+    """The description of a network."""
 
     kind: Literal["network"] = "network"
     architecture: str
@@ -61,7 +58,7 @@ class DescribedNetwork(Described):
 
 
 class DescribedEnsemble(Described):
-    """Of an ensemble."""
+    """The description of an ensemble."""
 
     kind: Literal["ensemble"]
     members: list[Member] = Field(min_length=1)
@@ -70,7 +67,7 @@ class DescribedEnsemble(Described):
 
 
 class DescribedMap(Described):
-    """Of a feature map."""
+    """The description of a feature map."""
 
     kind: Literal["feature map"]
     architecture: str
@@ -80,16 +77,13 @@ _KINDS = {FEATURE_MAP: DescribedMap, ENSEMBLE: DescribedEnsemble}
 
 
 def read_described(folder: Folder, name: str) -> dict[str, Any]:
-    """What the description of a model says, checked by its kind. Raises: DamagedFile."""
+    """The description of a model, checked by its kind. Raises: DamagedFile."""
     kind = folder.read_json(name).get("kind")
     return dict(folder.read_json(name, _KINDS.get(str(kind), DescribedNetwork)))
 
 
 def input_of(data: DataSettings) -> dict[str, Any]:
-    """What a description says of the images that a model takes, `input` (an ImageForm; None: texts), and of `classes`.
-
-    `image_size` and `num_classes` as well.
-    """
+    """Entries of a description: `input` (an ImageForm; None: texts), `classes`, `num_classes`, `image_size`."""
     dataset = load_data(data)
     form = None
     if not isinstance(dataset, TextDataset):
@@ -103,7 +97,7 @@ def input_of(data: DataSettings) -> dict[str, Any]:
 
 
 def write_network(folder: Folder, checkpoint: Path, run: Run) -> None:
-    """Writes the network of a trial's checkpoint: its state_dict, and what is needed to build it again."""
+    """Writes the network of a trial's checkpoint: its state_dict and its description."""
     state = read_state(checkpoint)
     network = load_trained(checkpoint, space=run.space)
     with folder.whole_file(STATE_DICT) as stream:
@@ -126,7 +120,7 @@ def write_network(folder: Folder, checkpoint: Path, run: Run) -> None:
 
 
 def write_classifier(folder: Folder, checkpoint: Path, run: Run) -> None:
-    """Writes the classifier of a trial's checkpoint, and what it is."""
+    """Writes the classifier of a trial's checkpoint and its description."""
     result = read_state(checkpoint)["result"]
     folder.write_bytes(STATE_FILE, (checkpoint / STATE_FILE).read_bytes())
     folder.write_json(
@@ -145,11 +139,11 @@ def write_classifier(folder: Folder, checkpoint: Path, run: Run) -> None:
 
 
 def load_model(run: Run[Any], member: int | None = None) -> torch.nn.Module | Classifier:
-    """The trained network of a run, or its ensemble, on the CPU, in evaluation mode, or its feature map's classifier.
+    """The trained network or ensemble of a run, on the CPU, in evaluation mode, or the classifier of its feature map.
 
-    Of several repeats that of the best on validation. member: of a run that ends with a set, its number from 1.
+    Of several repeats the best on validation. member: its number, from 1, in a run that ends with a set.
 
-    Raises: RunFolderError if there is none (yet); InvalidInput if there is no such member, or the weights are others.
+    Raises: RunFolderError if there is none (yet); InvalidInput for an unknown member, or weights that do not fit.
     """
     run, folder, described = trained(run, member)
     if described.get("kind") == FEATURE_MAP:
@@ -160,57 +154,53 @@ def load_model(run: Run[Any], member: int | None = None) -> torch.nn.Module | Cl
         return load_ensemble(folder.read_bytes, run.space)
     place, classes = str(folder / STATE_DICT), described["num_classes"]
     state = load_trained_weights(folder.read_bytes(STATE_DICT), place, [classes], str(folder / DESCRIPTION))
-    network = build(
-        run.space,
-        described["architecture"],
-        network=NetworkSettings(**described["network"]),
-        in_channels=described["in_channels"],
-        num_classes=classes,
-        seed=0,
-    )
-    load_fitting(network, state, f"{place} to hold the weights of {described['architecture']}")
-    return network.eval()
+    return rebuilt_network(run.space, described, state, place)
 
 
 def trained(run: Run[Any], member: int | None = None) -> tuple[Run[Any], Folder, dict[str, Any]]:
-    """The run itself, or of several repeats the best, where its model lies, and what that is.
+    """The run itself, or the best of several repeats, the folder of its model, and the description.
 
-    Raises: RunFolderError if there is no trained model (yet); InvalidInput if there is no such member.
+    Raises: RunFolderError if there is no trained model (yet); InvalidInput for an unknown member.
     """
     best = run.best
     if member is not None:
         member_row(run, member)
-    if not (best.folder / MODEL).exists(DESCRIPTION) and best.config.data.name.startswith(PREFIX):
-        raise RunFolderError(
-            f"{run.folder} holds no network: it searched a table of trained architectures, and trained none itself; "
-            "search the space that they are of for one that can be written"
-        )
-    if not (best.folder / MODEL).exists(DESCRIPTION) and run.ended:
-        if reason := RunSummary.read(best.folder).reason:
-            raise RunFolderError(f"{run.folder} holds no trained network: {reason}")
-        raise RunFolderError(
-            f"{run.folder} has ended and holds no trained network: {run.config.method} trains none to keep; name the "
-            "run of a search that does"
-        )
-    if not (best.folder / MODEL).exists(DESCRIPTION):
-        running = is_locked_elsewhere(run.folder)
-        what = "it is running; follow it" if running else "finish it"
-        raise RunFolderError(
-            f"{run.folder} holds no trained network yet; {what} with: "
-            f"{command('watch' if running else 'resume', run.folder)}"
-        )
-    folder = best.folder / MODEL if member is None else member_folder(run, member)
+    folder = best.folder / MODEL
+    if not folder.exists(DESCRIPTION):
+        raise RunFolderError(_no_model(run, best))
+    if member is not None:
+        folder = member_folder(run, member)
     described = read_described(folder, DESCRIPTION)
-    if "input" not in described:  # of a version before
+    if "input" not in described:  # of an earlier version
         described |= input_of(best.data)
     return best, folder, described
 
 
+def _no_model(run: Run[Any], best: Run[Any]) -> str:
+    if best.config.data.name.startswith(PREFIX):
+        return (
+            f"{run.folder} holds no network: it searched a table of trained architectures, and trained none itself; "
+            "search the space that they are of for one that can be written"
+        )
+    if run.ended:
+        if reason := RunSummary.read(best.folder).reason:
+            return f"{run.folder} holds no trained network: {reason}"
+        return (
+            f"{run.folder} has ended and holds no trained network: {run.config.method} trains none to keep; name the "
+            "run of a search that does"
+        )
+    if is_locked_elsewhere(run.folder):
+        advice = f"it is running; follow it with: {command('watch', run.folder)}"
+    else:
+        advice = f"finish it with: {command('resume', run.folder)}"
+    return f"{run.folder} holds no trained network yet; {advice}"
+
+
 def member_folder(run: Run[Any], member: int) -> Folder:
-    """The folder of the model of a member that was trained in full; of several repeats, of the best one's set.
+    """The folder of the model of a fully trained member, in the set of the best of several repeats.
 
     member: its number, from 1, as in `run.pareto`.
-    Raises: InvalidInput if the run has no such member; RunFolderError if that was not trained.
+    Raises: InvalidInput for an unknown member; RunFolderError if it was not trained.
     """
     row = member_row(run, member)
     if (place := row.get("model")) is not None:
@@ -227,9 +217,9 @@ def member_folder(run: Run[Any], member: int) -> Folder:
 
 
 def member_row(run: Run[Any], member: int) -> dict[str, Any]:
-    """What `run.pareto` says of a member, without what is missing.
+    """The row of a member in `run.pareto`, without missing values.
 
-    Raises: InvalidInput if there is none; RunFolderError if the set is not written yet.
+    Raises: InvalidInput for an unknown member; RunFolderError if the set is not written yet.
     """
     if getattr(run.config, "final_members", None) is None:
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""The text of `network.py`: the classes of a model, copied from archray with all that they use, and `build()`."""
+"""The text of `network.py`: the classes of a model, copied from archray with their dependencies, and `build()`."""
 
 import ast
 import re
@@ -35,11 +35,8 @@ _BUILD = '''def build() -> nn.Module:
 def network_file(title: str, described: dict[str, Any], space: str | Space) -> str:
     """The file of one network.
 
-    Args:
-        title: the docstring of the file.
-        described: `architecture`, `network`, `in_channels`, `num_classes`, as the description of a model has them.
-
-    Raises: InvalidInput for a network without a source.
+    title: the docstring of the file. described: `architecture`, `network`, `in_channels`, `num_classes`, as in the
+    description of a model. Raises: InvalidInput for a network without a source.
     """
     network, expression = _network(described, space)
     return _file(title, [network], expression)
@@ -48,10 +45,7 @@ def network_file(title: str, described: dict[str, Any], space: str | Space) -> s
 def ensemble_file(title: str, members: Sequence[dict[str, Any]], average: str, space: str | Space) -> str:
     """The file of an ensemble.
 
-    Args:
-        members: as `described` of a network. average: what is averaged, probabilities or logits.
-
-    Raises: InvalidInput for a network without a source.
+    members: as `described` of a network. average: of probabilities or logits. Raises: as `network_file`.
     """
     networks = [_network(member, space) for member in members]
     calls = "".join(textwrap.indent(f"{expression},\n", 8 * " ") for _, expression in networks)
@@ -67,7 +61,7 @@ def fourier_file(title: str, network: FourierNetwork) -> str:
 
 
 def _network(described: dict[str, Any], space: str | Space) -> tuple[type[nn.Module], str]:
-    """The class of a network, and the expression that makes it."""
+    """The class of a network, and the expression that builds it."""
     network = NetworkSettings(**described["network"])
     if network.normalisation == "scoring":
         raise InvalidInput(
@@ -104,18 +98,18 @@ def _network(described: dict[str, Any], space: str | Space) -> tuple[type[nn.Mod
 
 
 def _file(title: str, classes: Sequence[type[nn.Module]], expression: str) -> str:
-    """A whole file: imports, the classes with all that they use, and `build()`, which evaluates the expression."""
+    """A whole file: imports, the classes with their dependencies, and `build()`, which evaluates the expression."""
     copy = _Copy()
-    copy.imports["torch"].add("nn")  # which `build` uses
-    for each in classes:
-        copy.add(each.__module__, each.__name__)
+    copy.imports["torch"].add("nn")  # for `build`
+    for network in classes:
+        copy.add(network.__module__, network.__name__)
     modules = list(TopologicalSorter(copy.uses).static_order())
     origin = textwrap.fill(f"The classes are copied from {', '.join(modules)}.", WIDTH)
     docstring = f'"""{title.rstrip()}\n\n{origin}\n"""'
     head = f"{docstring}\n\nfrom __future__ import annotations\n\n{copy.import_lines()}"
     build = _BUILD.replace("EXPRESSION", textwrap.indent(expression, "    ").lstrip())
     text = "\n\n\n".join([head, copy.text(modules), build])
-    return re.sub(r"\bInvalidInput\b", "ValueError", text)  # whose subclass it is
+    return re.sub(r"\bInvalidInput\b", "ValueError", text)  # its base class
 
 
 class _Statement(NamedTuple):
@@ -131,7 +125,7 @@ class _Source(NamedTuple):
 
     statements: list[_Statement]
     numbers: dict[str, int]
-    imports: dict[str, tuple[str, str]]  # the module, and what is imported of it; empty: the module itself
+    imports: dict[str, tuple[str, str]]  # the module and the imported name; empty: the module itself
 
 
 @lru_cache
@@ -162,11 +156,11 @@ def _source(module: str) -> _Source:
 
 
 class _Copy:
-    """What is copied of archray's modules.
+    """The statements that are copied from archray's modules.
 
     Attributes:
         uses: module -> the modules of archray whose names it uses.
-        imports: of other packages, module -> what is imported of it; an empty name stands for the module itself.
+        imports: module of another package -> imported names; an empty name stands for the module itself.
     """
 
     def __init__(self) -> None:
@@ -175,7 +169,7 @@ class _Copy:
         self._numbers: dict[str, set[int]] = defaultdict(set)  # module -> its statements
 
     def add(self, module: str, name: str) -> None:
-        """Adds the statement of a module that binds a name, and all that it uses; nothing for a builtin."""
+        """Adds the statement of a module that binds a name, and its dependencies; nothing for a builtin."""
         source = _source(module)
         uses = self.uses.setdefault(module, {})
         if name in source.imports:
@@ -193,7 +187,7 @@ class _Copy:
                 self.add(module, used)
 
     def text(self, modules: Sequence[str]) -> str:
-        """The statements of modules, in their order; assignments in a row."""
+        """The statements of modules, in their order, without blank lines between assignments."""
         numbers = [(module, number) for module in modules for number in sorted(self._numbers[module])]
         statements = [_source(module).statements[number] for module, number in numbers]
         text = statements[0].text
@@ -204,11 +198,11 @@ class _Copy:
 
     def import_lines(self) -> str:
         """The standard library first."""
-        standard, other = list[str](), list[str]()
         lines = {f"import {module}": module for module, names in self.imports.items() if "" in names}
         for module, names in self.imports.items():
             if named := ", ".join(sorted(names - {""})):
                 lines[f"from {module} import {named}"] = module
+        blocks: dict[bool, list[str]] = {True: [], False: []}  # whether of the standard library
         for line in sorted(lines, key=lambda line: (line.startswith("from"), line)):
-            (standard if lines[line].partition(".")[0] in sys.stdlib_module_names else other).append(line)
-        return "\n\n".join("\n".join(block) for block in (standard, other) if block)
+            blocks[lines[line].partition(".")[0] in sys.stdlib_module_names].append(line)
+        return "\n\n".join("\n".join(block) for block in blocks.values() if block)

@@ -1,7 +1,4 @@
-"""The module of an exported folder, built again by archray, of its own layers: to be trained on, or taken apart.
-
-`load_model.py` of an export imports this file by its name.
-"""
+"""The modules of trained models, rebuilt from archray's layers. `load_model.py` of an export imports this file."""
 
 import io
 import json
@@ -18,54 +15,52 @@ from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
 from archray.trainables.feature_maps.classifier import Classifier, load_classifier
 from archray.trainables.feature_maps.fourier_features import FourierNetwork
 from archray.trainables.nets import NetworkSettings, build
+from archray.trainables.spaces import Space
 from archray.trainables.spaces.feature_map import Fourier
 
 CARD, STATE_DICT = "model.json", "state_dict.pt"
-NETWORK, FEATURE_MAP = "network", "feature map"  # kinds of models, beside ensembles
+NETWORK, FEATURE_MAP = "network", "feature map"  # kinds of models, in addition to ensembles
+
+
+def rebuilt_network(space: Space | str, card: dict[str, Any], state: dict[str, Tensor], place: str) -> nn.Module:
+    """The network of a description, with the weights `state` of the file `place`, in evaluation mode."""
+    shape: dict[str, Any] = {name: card[name] for name in ("in_channels", "num_classes")}
+    network = build(space, card["architecture"], network=NetworkSettings(**card["network"]), **shape, seed=0)
+    load_fitting(network, state, f"{place} to hold the weights of {card['architecture']}")
+    return network.eval()
 
 
 def build_exported(folder: str | Path, state: dict[str, Tensor] | None = None) -> nn.Module | Classifier:
-    """The model of an exported folder, on the CPU, in evaluation mode; of a feature map over texts its classifier.
+    """The model of an exported folder, on the CPU, in evaluation mode; the classifier of a feature map over texts.
 
-    state: the weights, instead of those in `state_dict.pt`. Raises: FileNotFoundError if there are none.
+    state: the weights, instead of those in `state_dict.pt`. Raises: FileNotFoundError if the file is missing.
     """
     here = Path(folder)
     card = json.loads((here / CARD).read_text(encoding="utf-8"))
     if card["kind"] == FEATURE_MAP and card["input"] is None:
         return load_classifier(here)
-    space = _space(here, card)
+    space: str = card["members"][0]["space"] if card["kind"] == ENSEMBLE else card["space"]
+    if card["space_file"]:  # a copy of the file of a custom space
+        space = f"{here / plain_name(card['space_file'])}:{space.rpartition(':')[2]}"
     if card["kind"] == ENSEMBLE:
-        weights = (here / STATE_DICT).read_bytes() if state is None else _saved(state)
+        weights = (here / STATE_DICT).read_bytes() if state is None else saved(state)
         files = {DESCRIPTION: json.dumps(card).encode(), STATE_DICT: weights}
         return load_ensemble(files.__getitem__, space if card["space_file"] else None)
+    place = str(here / STATE_DICT)
     if state is None:
         classes = [] if card["kind"] == FEATURE_MAP else [card["num_classes"]]
-        state = load_trained_weights(here / STATE_DICT, str(here / STATE_DICT), classes, str(here / CARD))
-    model: nn.Module
-    if card["kind"] == FEATURE_MAP:
-        unit_length = Fourier().configuration(card["architecture"])["preprocess"] == "normalise"
-        inputs, dimension = state["basis"].shape
-        model = FourierNetwork(inputs, dimension, len(state["intercept"]), unit_length=unit_length)
-    else:
-        model = build(
-            space,
-            card["architecture"],
-            network=NetworkSettings(**card["network"]),
-            in_channels=card["in_channels"],
-            num_classes=card["num_classes"],
-            seed=0,
-        )
-    load_fitting(model, state, f"{here / STATE_DICT} to hold the weights of {card['architecture']}")
+        state = load_trained_weights(here / STATE_DICT, place, classes, str(here / CARD))
+    if card["kind"] != FEATURE_MAP:
+        return rebuilt_network(space, card, state, place)
+    unit_length = Fourier().configuration(card["architecture"])["preprocess"] == "normalise"
+    inputs, dimension = state["basis"].shape
+    model = FourierNetwork(inputs, dimension, len(state["intercept"]), unit_length=unit_length)
+    load_fitting(model, state, f"{place} to hold the weights of {card['architecture']}")
     return model.eval()
 
 
-def _space(here: Path, card: dict[str, Any]) -> str:
-    """The space, a user's own from the copy of its file; of a reference without one, a module."""
-    space: str = card["members"][0]["space"] if card["kind"] == ENSEMBLE else card["space"]
-    return f"{here / plain_name(card['space_file'])}:{space.rpartition(':')[2]}" if card["space_file"] else space
-
-
-def _saved(state: dict[str, Tensor]) -> bytes:
+def saved(state: dict[str, Any]) -> bytes:
+    """The content of a file by `torch.save`."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     return buffer.getvalue()

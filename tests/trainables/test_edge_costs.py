@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from archray.trainables.costs import NetworkCosts
-from archray.trainables.costs.edges import EdgeCosts, edge_costs
+from archray.trainables.costs.networks import EdgeCosts, NetworkCosts, edge_costs
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.evaluation import feasible_architecture, log_probability, path_cost

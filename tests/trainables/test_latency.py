@@ -45,7 +45,7 @@ class TwoTerms(nn.Module):
 
 def test_the_calls_that_count() -> None:
     calls: list[int] = []
-    timing = time_calls(lambda: calls.append(1), warmup=2, repeats=5)
+    timing = time_calls(lambda: calls.append(1), LatencySettings(warmup=2, repeats=5))
     assert len(calls) == 7
     assert timing.median >= 0.0 and timing.iqr >= 0.0
 
@@ -166,7 +166,7 @@ def test_the_networks_that_are_timed_whole_are_spread_from_cheapest_to_dearest()
 
 
 def test_the_meter_builds_and_times_the_networks_of_a_space() -> None:
-    meter = LatencyMeter("nasbench201", SMALL, 3, 8, 10, FEW.model_dump(mode="json"))
+    meter = LatencyMeter("nasbench201", SMALL, 3, 8, 10, FEW)
     name = "|nor_conv_3x3~0|+|none~0|none~1|+|skip_connect~0|nor_conv_3x3~1|none~2|"
     median, iqr = pickle.loads(pickle.dumps(meter)).whole(name)
     assert median > 0.0 and iqr >= 0.0

@@ -16,7 +16,7 @@ from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.darts import NODES
 from archray.trainables.spaces.genotypes import CELLS
-from archray.trainables.supernets import score_architectures
+from archray.trainables.supernets.evaluation import score_architectures
 from archray.trainables.supernets.mixing import Lesson, Mixture, Outcome, mixture_gradient
 from archray.trainables.supernets.networks import Supernet, build_supernet
 from archray.trainables.supernets.posterior import RelaxedDecisions, VariationalPosterior

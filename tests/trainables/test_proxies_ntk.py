@@ -15,7 +15,7 @@ from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.proxies import ProxySettings, score
 from archray.trainables.proxies.gram import exact_gram_matrix, gram_matrix, inner_product_gram, weight_gradients
 from archray.trainables.proxies.layers import WEIGHT_LAYERS, forward
-from archray.trainables.proxies.metrics.kernels import (
+from archray.trainables.proxies.metrics.gradients import (
     DegenerateKernel,
     condition_number,
     root_mean_entry,

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from archray.errors import ArchrayError, InvalidArchitecture, InvalidInput, UnknownName
 from archray.trainables.proxies import PROXIES, Proxy, ProxySettings, low_is_good, score
-from archray.trainables.proxies.metrics.responses import log_determinant
-from archray.trainables.proxies.metrics.weights import synaptic_flow
+from archray.trainables.proxies.metrics.responses import log_determinant, synaptic_flow
 from archray.trainables.spaces import get_space
 from archray.trainables.tune.scorers import PoolScorer
 

@@ -14,11 +14,12 @@ from torch import Tensor
 from archray.errors import InvalidInput
 from archray.trainables.data import Dataset, DataSettings, load_images
 from archray.trainables.nets import NetworkSettings
-from archray.trainables.supernets import OPTIMIZERS, RELAXATIONS, SupernetTrainer, build_mixing
+from archray.trainables.supernets import OPTIMIZERS, RELAXATIONS, build_mixing
 from archray.trainables.supernets.networks import MixtureWeights, build_supernet
 from archray.trainables.supernets.optimizers import GradientLearner, project_to_simplex
 from archray.trainables.supernets.relaxations import ArchitectureParameters, Relaxation
 from archray.trainables.supernets.settings import OptimizerSettings, RelaxationSettings
+from archray.trainables.supernets.trainer import SupernetTrainer
 from archray.trainables.tune.settings import SupernetOptions
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 

@@ -9,7 +9,7 @@ from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.spaces import VisionTransformers
-from archray.trainables.supernets.elastic import SandwichTrainer, build_sliced, copy_slices, score_slices
+from archray.trainables.supernets.elastic import SandwichTrainer, build_sliced, score_slices
 from archray.trainables.supernets.settings import SandwichSettings
 from archray.trainables.tune.scorers import SlicedScorer
 from archray.trainables.tune.settings import SlicedSettings
@@ -43,18 +43,13 @@ def standalone_of(architecture):
 @pytest.mark.parametrize("architecture", [SPACE.smallest, SPACE.largest, *RANDOM])
 def test_a_slice_copied_into_its_network_gives_the_same_outputs(supernet, architecture):
     standalone = standalone_of(architecture)
-    copy_slices(supernet, SPACE.encode(architecture), standalone)
+    standalone.load_state_dict(supernet.weights_of(architecture))
     torch.testing.assert_close(supernet(images(), architecture), standalone(images()), rtol=1e-10, atol=1e-10)
     assert count_parameters(standalone) == sum(w.numel() for w in supernet.weights_of(architecture).values())
 
 
 def test_the_supernet_has_the_parameters_of_the_largest_network(supernet):
     assert count_parameters(supernet) == count_parameters(standalone_of(SPACE.largest))
-
-
-def test_a_network_of_another_size_is_refused(supernet):
-    with pytest.raises(InvalidInput, match="standalone network of a slice"):
-        copy_slices(supernet, SPACE.smallest, standalone_of(SPACE.largest))
 
 
 def test_a_space_without_slices_is_refused():
@@ -84,7 +79,7 @@ def test_a_steps_gradients_are_the_sum_of_four_standalone_networks(distillation)
     target = None
     for architecture in (SPACE.largest, SPACE.smallest, *drawn):
         network = build(SPACE, architecture, network=NetworkSettings(channels=2, cells=1), **SHAPE, seed=5).double()
-        copy_slices(trainer.supernet, architecture, network)
+        network.load_state_dict(trainer.supernet.weights_of(architecture))
         logits = network(images())
         if target is None:
             F.cross_entropy(logits, labels).backward()
@@ -157,7 +152,7 @@ def test_the_score_of_a_slice_is_that_of_its_network(supernet):
     data = load_images(DataSettings(name="digits", limit=100), device=torch.device("cpu"))
     small = build_sliced(SPACE, NETWORK, **SHAPE, seed=0)
     network = build(SPACE, RANDOM[0], network=NETWORK, **SHAPE, seed=3).eval()
-    copy_slices(small, RANDOM[0], network)
+    network.load_state_dict(small.weights_of(RANDOM[0]))
     [metrics] = score_slices(small, [RANDOM[0]], data.validation, 7)
     with torch.no_grad():
         logits = network(data.validation.images)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from archray.trainables.costs import BoundSettings, NetworkCosts
-from archray.trainables.costs.edges import edge_costs
+from archray.trainables.costs.networks import BoundSettings, NetworkCosts, edge_costs
 from archray.trainables.data import DataSettings
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space

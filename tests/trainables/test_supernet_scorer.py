@@ -11,7 +11,7 @@ import pytest
 import ray
 
 from archray.errors import InvalidInput
-from archray.trainables.supernets import score_architectures
+from archray.trainables.supernets.evaluation import score_architectures
 from archray.trainables.tune.scorers import SupernetScorer, arrays_of, trained_weights
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 

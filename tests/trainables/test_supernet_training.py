@@ -19,8 +19,9 @@ from archray.errors import InvalidArchitecture, InvalidInput
 from archray.trainables.checkpoint import read_weights, write_weights
 from archray.trainables.data import Dataset, DataSettings, Split, load_images
 from archray.trainables.nets import NetworkSettings, build
-from archray.trainables.supernets import SupernetTrainer, SupernetTrainingSettings, build_mixing, score_architectures
+from archray.trainables.supernets import SupernetTrainingSettings, build_mixing
 from archray.trainables.supernets.controllers import CandidatePaths
+from archray.trainables.supernets.evaluation import score_architectures
 from archray.trainables.supernets.mixing import Lesson, Mixture, as_leaves, mixture_gradient, unrolled_gradient
 from archray.trainables.supernets.networks import MixtureWeights, Supernet, build_supernet, copy_weights
 from archray.trainables.supernets.optimizers import entropic_step
@@ -37,7 +38,7 @@ from archray.trainables.supernets.settings import (
     SimplexSettings,
     SoftmaxSettings,
 )
-from archray.trainables.supernets.trainer import Diverged
+from archray.trainables.supernets.trainer import Diverged, SupernetTrainer
 
 METHODS: dict[str, tuple[RelaxationSettings, OptimizerSettings, int]] = {
     "darts": (SoftmaxSettings(), AdamSettings(), 1),

@@ -18,7 +18,7 @@ from archray.errors import InvalidInput
 from archray.trainables.data import Dataset, DataSettings, Split, load_images
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import Decision, get_space
-from archray.trainables.supernets import SupernetTrainer, SupernetTrainingSettings, build_mixing
+from archray.trainables.supernets import SupernetTrainingSettings, build_mixing
 from archray.trainables.supernets.controllers import Controller, Reinforce, ReinforcedController
 from archray.trainables.supernets.mixing import Lesson, Mixing, Mixture, Outcome
 from archray.trainables.supernets.networks import Supernet, build_supernet
@@ -34,7 +34,7 @@ from archray.trainables.supernets.settings import (
     SoftmaxSettings,
     XNASSettings,
 )
-from archray.trainables.supernets.trainer import Batches
+from archray.trainables.supernets.trainer import Batches, SupernetTrainer
 from archray.trainables.tune.settings import SupernetOptions
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 

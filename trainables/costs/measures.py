@@ -1,7 +1,4 @@
-"""Latency and peak memory of a network: passes timed one by one, and the graph of their operations.
-
-Passes run through a program of torch.export or ONNX Runtime.
-"""
+"""Latency and peak memory of a network: timed passes by torch.export or ONNX Runtime, and the graph of operations."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from archray.errors import InvalidInput, MissingExtra
 from archray.trainables.costs.settings import LatencySettings
@@ -24,20 +21,19 @@ NO_RUNTIME = "needs onnx, onnxscript and onnxruntime: pip install 'archray[expor
 
 
 class Timing(NamedTuple):
-    """Of repeated passes: their median, and the range between the quartiles. Milliseconds."""
+    """Median of repeated passes, and the range between the quartiles. Milliseconds."""
 
     median: float
     iqr: float
 
 
-def time_calls(
-    call: Callable[[], Any], *, warmup: int, repeats: int, clock: Callable[[], float] = time.perf_counter
-) -> Timing:
-    """Each call's time by the clock, seconds, after `warmup` that do not count; `repeats` is 1 or more."""
-    for _ in range(warmup):
+def time_calls(call: Callable[[], Any], settings: LatencySettings) -> Timing:
+    """Times of `settings.repeats` calls, after `settings.warmup` calls."""
+    clock = time.perf_counter if settings.clock == "wall" else time.thread_time
+    for _ in range(settings.warmup):
         call()
     times = []
-    for _ in range(repeats):
+    for _ in range(settings.repeats):
         start = clock()
         call()
         times.append((clock() - start) * MILLISECONDS)
@@ -45,31 +41,24 @@ def time_calls(
     return Timing(float(median), float(high - low))
 
 
-def _timed(call: Callable[[], Any], settings: LatencySettings) -> Timing:
-    clock = time.perf_counter if settings.clock == "wall" else time.thread_time
-    return time_calls(call, warmup=settings.warmup, repeats=settings.repeats, clock=clock)
-
-
 def network_latency(network: nn.Module, image_shape: tuple[int, int, int], settings: LatencySettings) -> Timing:
-    """Of a batch of `settings.batch_size` images, through `settings.runtime`, on the CPU.
+    """Latency of a batch of `settings.batch_size` images, by `settings.runtime`, on the CPU.
 
-    Raises: MissingExtra without ONNX Runtime; whatever torch.export says of a network that it cannot export.
+    Raises: MissingExtra without ONNX Runtime; any error of torch.export.
     """
-    images = torch.randn(settings.batch_size, *image_shape, generator=torch.Generator().manual_seed(0))
+    images = _images(image_shape, settings)
     network = network.eval().cpu()
     with torch_threads(settings.threads), torch.no_grad():
-        call = RUNTIMES[settings.runtime](network, images, settings)
-        return _timed(call, settings)
+        return time_calls(RUNTIMES[settings.runtime](network, images, settings), settings)
 
 
-def exported(network: nn.Module, images: torch.Tensor) -> torch.export.ExportedProgram:
-    """The program of the forward pass, for batches of this size."""
-    with torch.no_grad():
-        return torch.export.export(network, (images,))
+def _images(image_shape: tuple[int, int, int], settings: LatencySettings) -> torch.Tensor:
+    return torch.randn(settings.batch_size, *image_shape, generator=torch.Generator().manual_seed(0))
 
 
+@torch.no_grad()
 def _torch_export(network: nn.Module, images: torch.Tensor, settings: LatencySettings) -> Callable[[], Any]:
-    program = exported(network, images).module()
+    program = torch.export.export(network, (images,)).module()
     return lambda: program(images)
 
 
@@ -85,9 +74,8 @@ def _onnxruntime(network: nn.Module, images: torch.Tensor, settings: LatencySett
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = settings.threads
     options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        program.model_proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    graph = program.model_proto.SerializeToString()
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     inputs = {session.get_inputs()[0].name: images.numpy()}
     return lambda: session.run(None, inputs)
 
@@ -100,7 +88,7 @@ RUNTIMES: dict[str, Callable[[nn.Module, torch.Tensor, LatencySettings], Callabl
 
 @contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
-    """torch with so many threads, and as it was afterwards."""
+    """A context in which torch has this number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -113,7 +101,7 @@ def torch_threads(threads: int) -> Iterator[None]:
 
 
 class Operation(NamedTuple):
-    """One node of an exported program: what it computes, of what shapes. Equal ones take as long."""
+    """One node of an exported program. Nodes with equal keys have equal functions and shapes, and so equal times."""
 
     key: str
     call: Callable[[], Any]
@@ -121,9 +109,8 @@ class Operation(NamedTuple):
 
 def operations_of(network: nn.Module, images: torch.Tensor) -> list[Operation]:
     """Every operation of the exported program on these images, in order, callable on random inputs of its shapes."""
-    from torch.utils._pytree import tree_map
-
-    program = exported(network, images)
+    with torch.no_grad():
+        program = torch.export.export(network, (images,))
     operations = []
     for node in program.graph.nodes:
         if node.op != "call_function":
@@ -133,9 +120,9 @@ def operations_of(network: nn.Module, images: torch.Tensor) -> list[Operation]:
         def concrete(value: Any, shapes: list[str] = shapes) -> Any:
             if not isinstance(value, torch.fx.Node):
                 return value
-            held = value.meta["val"]
-            shapes.append(_shape(held))
-            return _random(held)
+            fake = value.meta["val"]
+            shapes.append(_shape(fake))
+            return _random(fake)
 
         args, kwargs = tree_map(concrete, (node.args, node.kwargs))
         constants = tree_map(lambda value: "x" if isinstance(value, torch.fx.Node) else value, (node.args, node.kwargs))
@@ -156,20 +143,19 @@ def _random(value: Any) -> Any:
         return type(value)(map(_random, value))
     if not isinstance(value, torch.Tensor):
         return value
-    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
-    return made.normal_().abs_() if made.is_floating_point() else made.zero_()
+    tensor = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+    return tensor.normal_().abs_() if tensor.is_floating_point() else tensor.zero_()
 
 
 def operation_latencies(
-    network: nn.Module, image_shape: tuple[int, int, int], settings: LatencySettings, known: dict[str, Timing]
+    network: nn.Module, image_shape: tuple[int, int, int], settings: LatencySettings, timings: dict[str, Timing]
 ) -> list[str]:
-    """The keys of a network's operations, in order; what is not known of them is timed, into `known`."""
-    images = torch.randn(settings.batch_size, *image_shape, generator=torch.Generator().manual_seed(0))
-    operations = operations_of(network.eval().cpu(), images)
+    """The keys of a network's operations, in order; adds the missing ones to `timings`."""
+    operations = operations_of(network.eval().cpu(), _images(image_shape, settings))
     with torch_threads(settings.threads), torch.no_grad():
         for operation in operations:
-            if operation.key not in known:
-                known[operation.key] = _timed(operation.call, settings)
+            if operation.key not in timings:
+                timings[operation.key] = time_calls(operation.call, settings)
     return [operation.key for operation in operations]
 
 
@@ -183,8 +169,8 @@ class OperationTrace(TorchDispatchMode):
         left_out: tensors whose memory does not count.
 
     Attributes:
-        steps: of every operation, in order, the numbers of the pieces.
-        sizes: of every piece, bytes.
+        steps: numbers of the pieces of every operation, in order.
+        sizes: bytes of every piece.
     """
 
     def __init__(self, left_out: Iterable[torch.Tensor]) -> None:
@@ -193,7 +179,7 @@ class OperationTrace(TorchDispatchMode):
         self.sizes: list[int] = []
         self._left_out = {_address(tensor) for tensor in left_out}
         self._numbers: dict[int, int] = {}
-        self._held: list[torch.UntypedStorage] = []  # so that no address is used twice
+        self._storages: list[torch.UntypedStorage] = []  # kept, so that no address is used twice
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         outputs = func(*args, **(kwargs or {}))
@@ -206,19 +192,19 @@ class OperationTrace(TorchDispatchMode):
                 if address not in self._numbers:
                     self._numbers[address] = len(self.sizes)
                     self.sizes.append(tensor.untyped_storage().nbytes())
-                    self._held.append(tensor.untyped_storage())
+                    self._storages.append(tensor.untyped_storage())
                 yield self._numbers[address]
 
 
 @torch.no_grad()
 def peak_activation_bytes(network: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Bytes, at most, of activations alive at once for one image (C, H, W). The network is left as it was.
+    """Maximum of the bytes of activations alive at once for one image (C, H, W). The network is left as it was.
 
     The pass in evaluation mode is recorded operation by operation. An activation is a piece of memory that an operation
-    wrote, the image among them; views and in-place results are the memory they look at. It is alive from the operation
-    that writes it to the last that reads it, and while an operation runs its inputs and outputs are both alive. Weights
-    and buffers, the workspace inside a kernel, and what an allocator keeps beside, are not in it: it is what a runtime
-    with a perfect memory plan, and no fused operations, needs.
+    wrote, or the image; views and in-place results share a piece. It is alive from the operation that writes it to the
+    last that reads it; while an operation runs, its inputs and outputs are alive. Weights, buffers, workspaces of
+    kernels and overhead of an allocator do not count: a runtime with a perfect memory plan, and no fused operations,
+    needs this much.
     """
     training = network.training
     network.eval()
@@ -253,5 +239,5 @@ def peak_of(steps: Sequence[set[int]], sizes: Sequence[int]) -> int:
 
 
 def _address(tensor: torch.Tensor) -> int:
-    """The same of tensors that share their memory; on the meta device, which has none, too."""
+    """Equal for tensors that share their memory, also on the meta device."""
     return int(tensor.untyped_storage()._cdata)

@@ -1,31 +1,39 @@
-"""Timing of a space's networks, here or on a device, and the line that makes a latency of a sum of operations."""
+"""Timing of a space's networks, in this process or on a device, and latencies from sums over operations."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from archray.errors import ArchrayError, InvalidInput
+from archray.errors import ArchrayError
 from archray.plurals import count
+from archray.registry import LazyModule
 from archray.seeds import named_rng
+from archray.trainables import nets
 from archray.trainables.costs.registry import CostFailed
 from archray.trainables.costs.settings import LatencySettings
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import Space
 from archray.trainables.spaces.constrained_space import even_architectures
 
+if TYPE_CHECKING:
+    from archray.trainables.costs import measures
+else:  # it imports torch
+    measures = LazyModule("archray.trainables.costs.measures")
+
 logger = logging.getLogger(__name__)
 
-DRAWN = 8  # random architectures beside the even ones, whose operations are looked up
-NETWORKS = 6  # of all these are timed whole
+DRAWN = 8  # random candidates for the calibration, in addition to the even ones
+NETWORKS = 6  # candidates that are timed whole
 
 
 class Line(NamedTuple):
     """latency = overhead + factor * sum of operations' times. overhead: milliseconds; neither is below 0.
 
-    What is run between operations, and the memory that one operation leaves cold for the next, is in no operation's
-    time.
+    The times of operations do not include the work between them, nor cold caches.
     """
 
     overhead: float
@@ -36,15 +44,14 @@ class Line(NamedTuple):
 
 
 def calibration_candidates(space: Space) -> list[str]:
-    """Architectures among which those that are timed whole are chosen: even ones and random ones, each once."""
-    rng = named_rng(0, "latency calibration")  # every process draws the same
+    """Distinct even and random architectures, some of which are timed whole."""
+    rng = named_rng(0, "latency calibration")  # the same in every process
     drawn = [space.canonical(space.sample(rng)) for _ in range(DRAWN)]
     return [space.encode(form) for form in dict.fromkeys([*even_architectures(space), *drawn])]
 
 
 def spread_choice(sums: Sequence[float], number: int = NETWORKS) -> list[int]:
-    """The places of `number` sums, or of all, from the least to the greatest with the steps between them as even as
-    may be."""
+    """The places of `number` sums (at most all), from the least to the greatest in nearly even steps."""
     order = [int(place) for place in np.argsort(sums, kind="stable")]
     chosen: list[int] = []
     for aim in np.linspace(sums[order[0]], sums[order[-1]], min(number, len(order))):
@@ -53,12 +60,11 @@ def spread_choice(sums: Sequence[float], number: int = NETWORKS) -> list[int]:
 
 
 def fit_line(sums: Sequence[float], whole: Sequence[float]) -> Line:
-    """The non-negative line of least squares of relative errors: what matters is by which part a latency is wrong.
+    """The non-negative line of least squares of relative errors.
 
-    Of one sum, and where larger sums do not take longer, the factor that fits best alone.
+    For a single sum, and if larger sums do not take longer, the overhead is 0.
 
-    Args:
-        sums: (n,) of operations' times. whole: (n,) of the same networks; milliseconds, above 0.
+    sums: (n,) of operations' times. whole: (n,) of the same networks; milliseconds, above 0.
     """
     from scipy.optimize import nnls
 
@@ -72,7 +78,7 @@ def fit_line(sums: Sequence[float], whole: Sequence[float]) -> Line:
 
 
 def left_out_errors(sums: Sequence[float], whole: Sequence[float]) -> list[float]:
-    """For each network, by which part of its whole time the line that was fitted to the others misses it."""
+    """For each network, the relative error of the line that is fitted to the others."""
     errors = []
     for place, time in enumerate(whole):
         others = [number for number in range(len(whole)) if number != place]
@@ -82,9 +88,9 @@ def left_out_errors(sums: Sequence[float], whole: Sequence[float]) -> list[float
 
 
 def calibration(architectures: Sequence[str], sums: Sequence[float], whole: Sequence[float]) -> dict[str, Any]:
-    """The line and what it is of, as `costs/latency.json` has it: `{"overhead", "factor", "networks", "error"}`.
+    """The line and its data, as in `costs/latency.json`: `{"overhead", "factor", "networks", "error"}`.
 
-    `networks`: architecture -> its sum and its whole time. `error`: the median of `left_out_errors`; None of fewer
+    `networks`: architecture -> its sum and its whole time. `error`: the median of `left_out_errors`; None for fewer
     than three networks.
     """
     line = fit_line(sums, whole)
@@ -93,13 +99,12 @@ def calibration(architectures: Sequence[str], sums: Sequence[float], whole: Sequ
     return {**line._asdict(), "networks": networks, "error": error}
 
 
-def told(record: dict[str, Any]) -> str:
-    """A calibration in words."""
+def _calibration_text(record: dict[str, Any]) -> str:
     error = record["error"]
-    missed = "" if error is None else f"; each network by a line of the others: median error {error:.1%}"
+    errors = "" if error is None else f"; each network by a line of the others: median error {error:.1%}"
     return (
         f"latencies by look-up: {record['overhead']:.3g} ms + {record['factor']:.3g} times the sum over operations, "
-        f"from {count(len(record['networks']), 'network')} timed whole{missed}"
+        f"from {count(len(record['networks']), 'network')} timed whole{errors}"
     )
 
 
@@ -108,77 +113,58 @@ def told(record: dict[str, Any]) -> str:
 Pair = tuple[float, float]  # milliseconds: the median, and the range between the quartiles
 
 
+@dataclass
 class LatencyMeter:
-    """Builds the network of an architecture, with weights drawn from a fixed seed, and times it where it lives.
+    """Builds the network of an architecture, with weights from a fixed seed, and times it in its process."""
 
-    Args:
-        space: a space, its name or reference.
-        network, in_channels, image_size, num_classes: what networks are built with.
-        settings: how they are timed, as JSON.
-    """
-
-    def __init__(
-        self,
-        space: Space | str,
-        network: NetworkSettings,
-        in_channels: int,
-        image_size: int,
-        num_classes: int,
-        settings: Mapping[str, Any],
-    ) -> None:
-        self.space, self.network, self.settings = space, network, LatencySettings.model_validate(dict(settings))
-        self.in_channels, self.image_shape = in_channels, (in_channels, image_size, image_size)
-        self.num_classes = num_classes
+    space: Space | str
+    network: NetworkSettings
+    in_channels: int
+    image_size: int
+    num_classes: int
+    settings: LatencySettings
 
     def whole(self, architecture: str) -> Pair:
         """Of the whole network."""
-        from archray.trainables.costs.measures import network_latency
-
-        timing = network_latency(self._built(architecture), self.image_shape, self.settings)
+        timing = measures.network_latency(self._built(architecture), self._image_shape, self.settings)
         return timing.median, timing.iqr
 
-    def operations(self, architecture: str, known: list[str]) -> tuple[list[str], dict[str, Pair]]:
-        """The operations of the network, in order, and the times of those that are not `known`."""
-        from archray.trainables.costs.measures import Timing, operation_latencies
-
-        timings: dict[str, Timing] = {key: Timing(0.0, 0.0) for key in known}
-        keys = operation_latencies(self._built(architecture), self.image_shape, self.settings, timings)
-        new = set(timings) - set(known)
+    def operations(self, architecture: str, timed: list[str]) -> tuple[list[str], dict[str, Pair]]:
+        """The operations of the network, in order, and the times of those that are not among `timed`."""
+        timings = {key: measures.Timing(0.0, 0.0) for key in timed}
+        keys = measures.operation_latencies(self._built(architecture), self._image_shape, self.settings, timings)
+        new = set(timings) - set(timed)
         return keys, {key: (timings[key].median, timings[key].iqr) for key in sorted(new)}
 
-    def _built(self, architecture: str) -> Any:
-        from archray.trainables.nets.build_network import build
+    @property
+    def _image_shape(self) -> tuple[int, int, int]:
+        return self.in_channels, self.image_size, self.image_size
 
-        return build(
-            self.space,
-            architecture,
-            network=self.network,
-            in_channels=self.in_channels,
-            num_classes=self.num_classes,
-            seed=0,
-        )
+    def _built(self, architecture: str) -> Any:
+        shape: dict[str, Any] = {"in_channels": self.in_channels, "num_classes": self.num_classes}
+        return nets.build(self.space, architecture, network=self.network, **shape, seed=0)
 
 
 class Times(Protocol):
-    """What is asked for times: a `LatencyMeter`, or something that asks one elsewhere."""
+    """A `LatencyMeter`, or a proxy of one in another process."""
 
     def whole(self, architecture: str) -> Pair: ...
 
-    def operations(self, architecture: str, known: list[str]) -> tuple[list[str], dict[str, Pair]]: ...
+    def operations(self, architecture: str, timed: list[str]) -> tuple[list[str], dict[str, Pair]]: ...
 
 
 class Latencies:
-    """architecture -> its latency, each network, or by `lookup` each distinct operation, timed once.
+    """architecture -> its latency; each network, or by `lookup` each distinct operation, is timed once.
 
     Args:
-        times: makes what times; called when the first time is taken.
-        model: `whole`, or `lookup`: the sum over the operations of the network's program, on a line that is fitted to
-            a few networks that are timed whole.
-        record: what was taken before, `{"whole", "operations", "networks", "calibration"}`; it is added to.
-        save: called with the record whenever a time was added, so that a resumed run takes none anew.
-        candidates: architectures of which some are timed whole before the first look-up, for the line. None: the sum
-            is the latency.
-        announce: told of the line once it is fitted.
+        times: makes the meter, when the first time is measured.
+        model: `whole`, or `lookup`: a linear function of the sum over the operations of the network's program, fitted
+            to a few networks that are timed whole.
+        record: earlier measurements, `{"whole", "operations", "networks", "calibration"}`.
+        save: called with the record after each measurement, so that a resumed run repeats none.
+        candidates: -> architectures, some of which are timed whole before the first lookup, for the line. None: the
+            sum is the latency.
+        announce: called with a description of the line after it is fitted.
     """
 
     def __init__(
@@ -193,7 +179,6 @@ class Latencies:
     ) -> None:
         self._make, self.model, self._save = times, model, save
         self._candidates, self._announce = candidates, announce
-        self._times: Times | None = None
         self.record: dict[str, Any] = {"whole": {}, "operations": {}, "networks": {}, "calibration": None}
         self.record |= record or {}
 
@@ -205,11 +190,9 @@ class Latencies:
         total, iqr = self.sum(architecture)
         return line(total), line.factor * iqr
 
-    @property
+    @cached_property
     def times(self) -> Times:
-        if self._times is None:
-            self._times = self._make()
-        return self._times
+        return self._make()
 
     def whole(self, architecture: str) -> Pair:
         """Of the whole network, timed once."""
@@ -220,33 +203,32 @@ class Latencies:
         return median, iqr
 
     def sum(self, architecture: str) -> Pair:
-        """Over the network's operations, each distinct one timed once; spreads as if they were independent."""
-        known: dict[str, list[float]] = self.record["operations"]
+        """Sum over the network's operations; spreads as if they were independent."""
+        operations: dict[str, list[float]] = self.record["operations"]
         if architecture not in self.record["networks"]:
-            keys, new = self.times.operations(architecture, list(known))
-            known |= {key: list(pair) for key, pair in new.items()}
-            numbers = {key: number for number, key in enumerate(known)}
+            keys, new = self.times.operations(architecture, list(operations))
+            operations |= {key: list(pair) for key, pair in new.items()}
+            numbers = {key: number for number, key in enumerate(operations)}
             self.record["networks"][architecture] = [numbers[key] for key in keys]
             self._save(self.record)
-        pairs = list(known.values())
-        used = [pairs[number] for number in self.record["networks"][architecture]]
-        return sum(median for median, _ in used), sum(iqr**2 for _, iqr in used) ** 0.5
+        pairs = list(operations.values())
+        terms = [pairs[number] for number in self.record["networks"][architecture]]
+        return sum(median for median, _ in terms), sum(iqr**2 for _, iqr in terms) ** 0.5
 
     @property
     def line(self) -> Line:
-        """What makes a latency of a sum; the networks that it needs are timed when it is first asked for.
+        """The line from sums to latencies, calibrated at its first use.
 
         Raises: CostFailed if none of the candidates can be timed.
         """
         if self._candidates is None:
             return Line(0.0, 1.0)
-        if self.record["calibration"] is None:
-            calibrated = self._calibrated(self._candidates())
-            self.record["calibration"] = calibrated
+        record = self.record["calibration"]
+        if record is None:
+            self.record["calibration"] = record = self._calibrated(self._candidates())
             self._save(self.record)
-            self._announce(told(calibrated))
-        fitted: dict[str, Any] = self.record["calibration"]
-        return Line(fitted["overhead"], fitted["factor"])
+            self._announce(_calibration_text(record))
+        return Line(record["overhead"], record["factor"])
 
     def _calibrated(self, candidates: Sequence[str]) -> dict[str, Any]:
         sums: dict[str, float] = {}
@@ -254,9 +236,9 @@ class Latencies:
         for name in candidates:
             try:
                 sums[name] = self.sum(name)[0]
-            except ArchrayError:  # of the device, and of no one network
+            except ArchrayError:  # of the device, not of this network
                 raise
-            except Exception as error:  # of whatever a network of the user's does
+            except Exception as error:  # a custom network can fail in any way
                 reason = f"{name}: {type(error).__name__}: {error}"
                 logger.warning("%s is left out of the calibration", reason)
         if not sums:
@@ -264,12 +246,3 @@ class Latencies:
         names = list(sums)
         chosen = [names[place] for place in spread_choice(list(sums.values()))]
         return calibration(chosen, [sums[name] for name in chosen], [self.whole(name)[0] for name in chosen])
-
-
-def check_lookup(model: str, settings: LatencySettings) -> None:
-    """Raises: InvalidInput for a look-up of another runtime than torch-export."""
-    if model == "lookup" and settings.runtime != "torch-export":
-        raise InvalidInput(
-            f"expected costs.model whole with the runtime {settings.runtime}, which fuses operations, got lookup; "
-            "choose the runtime torch-export, or whole"
-        )

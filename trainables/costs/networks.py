@@ -1,48 +1,55 @@
-"""Costs of a space's architectures, as networks or by a table, and by how much they violate constraints."""
+"""Costs of a space's architectures: of networks, by a table, and of a supernet's edges; violations of constraints."""
 
 from __future__ import annotations
 
 import logging
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from archray.errors import ArchrayError, InvalidArchitecture, UnknownName
+from archray.errors import ArchrayError, InvalidArchitecture, InvalidInput, UnknownName
 from archray.references import is_reference
 from archray.settings import Settings
-from archray.trainables.costs.meter import Latencies, LatencyMeter, calibration_candidates, check_lookup
-from archray.trainables.costs.registry import COSTS, Cost, CostFailed, cost_column, get_cost
+from archray.trainables.costs.meter import Latencies, LatencyMeter, calibration_candidates
+from archray.trainables.costs.registry import COSTS, CostFailed, cost_column, get_cost
 from archray.trainables.costs.settings import CostSettings
 from archray.trainables.nets.network_settings import NetworkSettings
-from archray.trainables.spaces import Architecture, Space, TableSpace, get_space
+from archray.trainables.spaces import Architecture, Decision, Space, TableSpace, get_space
 from archray.trainables.spaces.constrained_space import Constraint, costs_named, parse_constraints, violation
 from archray.trainables.spaces.table_space import open_table_space
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch import nn
+    from torch import Tensor, nn
+
+    from archray.trainables.supernets.networks import Group
 
 logger = logging.getLogger(__name__)
-LARGE_IMAGE = 64  # pixels a side; up to it a pass on the CPU is faster than one on the meta device, which computes none
+LARGE_IMAGE = 64  # pixels a side; up to it a pass on the CPU is faster than one on the meta device
 
 
 class NetworkCosts:
     """architecture -> its costs, each canonical form computed once.
 
-    Networks are built without weights (torch's meta device) where nothing is computed with them. Copies, in another
-    process too, begin without what this one has computed.
+    Networks are built without weights (torch's meta device) where nothing is computed with them. Copies, and pickles,
+    do not contain computed costs.
 
     Args:
-        space: a space, its name or reference. Of a table the columns that are costs are taken from it; whatever else is
-            asked for needs a base whose networks can be built.
-        names: costs: columns of the table, registered names, or references to the user's own.
-        network, in_channels, image_size, num_classes: what networks are built with.
+        space: a space, its name or reference. A table gives the costs that are its columns; others need a table whose
+            base space can build networks.
+        names: columns of the table, registered names, or references to custom costs.
+        network, in_channels, image_size, num_classes: options of the networks.
         table: further measurements of the space's architectures: a `TableSpace` whose rows have costs.
         settings: how a latency is measured.
 
-    Raises: UnknownName for a cost that neither the tables nor the registry hold.
+    Attributes:
+        failures: architecture -> the reason why it has no costs.
+        substitutes: column of a measured cost -> a function of architectures that replaces the measurement.
+
+    Raises: UnknownName for a cost that neither the tables nor the registry have.
     """
 
     def __init__(
@@ -59,58 +66,57 @@ class NetworkCosts:
     ) -> None:
         self.source, self.names = space, tuple(dict.fromkeys(names))
         self.settings = settings or CostSettings()
-        self._latencies: Latencies | None = None
         self.network, self.in_channels, self.image_size = network, in_channels, image_size
         self.num_classes, self.table = num_classes, table
-        self.failures: dict[str, str] = {}  # architecture -> why it has no costs
-        self._known: dict[str, dict[str, float]] = {}
-        self._counted: dict[str, Callable[[str], float]] = {}
+        self.failures: dict[str, str] = {}
+        self.substitutes: dict[str, Callable[[str], float]] = {}
+        self._costs: dict[str, dict[str, float]] = {}  # by canonical form
         for name in self.names:
             self._check(name)
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """What the costs are called in tables, in the order of `names`."""
-        return tuple(map(cost_column, self.names))
-
-    @property
     def frame_columns(self) -> tuple[str, ...]:
-        """The columns of `frame`: beside those of what is measured their spread."""
-        measured = [name for name in self.names if not self._of_table(name) and get_cost(name).measured]
-        spreads = {cost_column(name): spread_column(cost_column(name)) for name in measured}
-        return tuple(
-            each for column in self.columns for each in (column, *([spreads[column]] if column in spreads else []))
-        )
+        """The columns of costs in `frame`, in the order of `names`; a measured cost is followed by its spread."""
+        columns = []
+        for name in self.names:
+            columns.append(cost_column(name))
+            if self._table_of(name) is None and get_cost(name).measured:
+                columns.append(spread_column(cost_column(name)))
+        return tuple(columns)
 
     @cached_property
     def space(self) -> Space:
         return get_space(self.source)
 
     def __call__(self, architecture: Architecture | str, names: Sequence[str] | None = None) -> Mapping[str, float]:
-        """By column, of the costs `names`, or all. Raises: CostFailed if a network cannot be built or run,
-        InvalidArchitecture."""
+        """The costs `names` (default: all) by column.
+
+        Raises: CostFailed if a network cannot be built or run; InvalidArchitecture.
+        """
         choices = self.space.decode(architecture) if isinstance(architecture, str) else architecture
         form = self.space.encode(self.space.canonical(choices))
-        known = self._known.setdefault(form, {})
+        costs = self._costs.setdefault(form, {})
         for name in self.names if names is None else names:
             column = cost_column(name)
-            if column not in known and form not in self.failures:
+            if column not in costs and form not in self.failures:
                 try:
-                    known |= self.value_of(name, form)
+                    costs |= self.value_of(name, form)
                 except (InvalidArchitecture, CostFailed) as error:
                     self.failures[form] = str(error)
-                except ArchrayError:  # of what was asked for, and of no one network
+                except ArchrayError:  # a wrong request, not a failure of this network
                     raise
-                except Exception as error:  # of whatever a network of the user's does
+                except Exception as error:  # a custom network can fail in any way
                     self.failures[form] = f"{type(error).__name__}: {error}"
-            if column not in known:
+            if column not in costs:
                 raise CostFailed(f"{form} has no {column}: {self.failures[form]}")
-        return known
+        return costs
 
     def frame(self, architectures: Iterable[Architecture | str]) -> pd.DataFrame:
-        """A row each, in their order: `architecture` as it was given (a string) and a column per cost, NaN of one that
-        failed, whose reason is logged and in `failures`."""
-        import pandas as pd  # not above: a configuration is read without
+        """A row per architecture, in order: `architecture` (as passed, encoded) and `frame_columns`.
+
+        A cost that failed is NaN. The reason is logged, and in `failures`.
+        """
+        import pandas as pd  # not above: configurations load without it
 
         rows = []
         for architecture in architectures:
@@ -124,83 +130,58 @@ class NetworkCosts:
         frame = pd.DataFrame(rows, columns=["architecture", *self.frame_columns])
         return frame.astype(dict.fromkeys(self.frame_columns, "float64"))
 
-    # How one is computed -------------------------------------------------------------------------------------------
-
     def value_of(self, name: str, architecture: str) -> dict[str, float]:
-        """One cost of one architecture, by its column; of one that is measured its spread too."""
+        """One cost of one architecture by its column, and the spread of a measured cost."""
         column = cost_column(name)
-        if (table := self._of_table(name)) is not None:
+        if (table := self._table_of(name)) is not None:
             return {column: table_cost(table, name, architecture)}
         cost = get_cost(name)
-        if cost.measured and column in self._counted:
-            return {column: self._counted[column](architecture)}
+        if cost.measured and column in self.substitutes:
+            return {column: self.substitutes[column](architecture)}
         if cost.measured:
             median, spread = self.latencies(architecture)
             return {column: median, spread_column(column): spread}
-        network = self.built(architecture, weights=self._needs_weights(cost))
+        # A pass over a small image is faster with weights than on the meta device.
+        network = self.built(architecture, weights=self.image_size <= LARGE_IMAGE and cost.name != "parameters")
         return {column: float(cost.function(network, self.image_shape))}
 
-    @property
+    @cached_property
     def latencies(self) -> Latencies:
-        """What measures a latency."""
-        if self._latencies is None:
-            candidates = partial(calibration_candidates, self.space)
-            self._latencies = Latencies(self.meter, self.settings.model, candidates=candidates)
-        return self._latencies
-
-    def count_by(self, column: str, function: Callable[[str], float]) -> None:
-        """A measured cost by another function of architectures, where there is nothing to measure it with."""
-        self._counted[column] = function
-
-    def use_latencies(self, latencies: Latencies) -> None:
-        """Another way to measure them than here: elsewhere, and kept."""
-        self._latencies = latencies
-
-    def meter(self) -> LatencyMeter:
-        """What times the networks in this process."""
-        return LatencyMeter(*self.meter_arguments)
+        """The source of latencies. Default: networks are timed in this process; it may be replaced."""
+        meter, candidates = partial(LatencyMeter, *self.meter_arguments), partial(calibration_candidates, self.space)
+        return Latencies(meter, self.settings.model, candidates=candidates)
 
     @property
     def meter_arguments(self) -> tuple[Any, ...]:
-        """Those of a `LatencyMeter` of these networks, here or elsewhere."""
-        how = self.settings.latency.model_dump(mode="json")
-        return self.source, self.network, self.in_channels, self.image_size, self.num_classes, how
+        """Arguments of a `LatencyMeter` of these networks, in any process."""
+        shape = self.in_channels, self.image_size, self.num_classes
+        return self.source, self.network, *shape, self.settings.latency
 
     def built(self, architecture: str, *, weights: bool = True) -> nn.Module:
-        """The network of an architecture, in evaluation mode; without weights on the meta device where it can be."""
+        """The network of an architecture, in evaluation mode; without weights on the meta device if possible."""
         import torch
 
         from archray.trainables.devices import own_randomness
         from archray.trainables.nets.build_network import build
 
-        def make() -> nn.Module:
-            module = build(
-                self.space,
-                architecture,
-                network=self.network,
-                in_channels=self.in_channels,
-                num_classes=self.num_classes,
-                seed=None,
-            )
-            return module.eval()
-
+        shape: dict[str, Any] = {"in_channels": self.in_channels, "num_classes": self.num_classes}
+        make = partial(build, self.space, architecture, network=self.network, **shape, seed=None)
         if not weights:
             try:
                 with torch.device("meta"):
-                    return make()
-            except Exception:  # a network of the user's that computes with its weights
+                    return make().eval()
+            except Exception:  # a custom network may compute with its weights
                 logger.debug("%s cannot be built without weights", architecture, exc_info=True)
         with own_randomness(0):
-            return make()
+            return make().eval()
 
-    def _of_table(self, name: str) -> TableSpace | None:
+    @cached_property
+    def _tables(self) -> tuple[TableSpace, ...]:
+        return tuple(table for table in (self.table, self.space) if isinstance(table, TableSpace))
+
+    def _table_of(self, name: str) -> TableSpace | None:
         """The table that has measured a cost."""
-        tables = (self.table, self.space if isinstance(self.space, TableSpace) else None)
-        return next((table for table in tables if table is not None and name in table.file.roles.costs), None)
-
-    def _needs_weights(self, cost: Cost) -> bool:
-        """Whether a cost is computed with weights: a pass over a small image is faster with them."""
-        return self.image_size <= LARGE_IMAGE and cost.name != "parameters"
+        return next((table for table in self._tables if name in table.file.roles.costs), None)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -208,54 +189,39 @@ class NetworkCosts:
 
     def _check(self, name: str) -> None:
         space = self.space
-        own = [*(space.file.roles.costs if isinstance(space, TableSpace) else ())]
-        own += self.table.file.roles.costs if self.table is not None else ()
-        if name in own:
+        if self._table_of(name) is not None:
             return
         buildable = not isinstance(space, TableSpace) or space.base is not None
         if not buildable or (name not in COSTS and not is_reference(name)):
-            known = [*own, *(COSTS.names() if buildable else ())]
+            names = [column for table in reversed(self._tables) for column in table.file.roles.costs]
+            names += COSTS.names() if buildable else ()
             raise UnknownName(
-                f"there is no cost {name!r}; choose one of {', '.join(known) or '(none: the table has no costs)'}, or "
+                f"there is no cost {name!r}; choose one of {', '.join(names) or '(none: the table has no costs)'}, or "
                 "name a function of your own, path.py:function, of a network and the shape of an image"
             )
-        if get_cost(name).measured:
-            check_lookup(self.settings.model, self.settings.latency)
+        runtime = self.settings.latency.runtime
+        if get_cost(name).measured and self.settings.model == "lookup" and runtime != "torch-export":
+            raise InvalidInput(
+                f"expected costs.model whole with the runtime {runtime}, which fuses operations, got lookup; "
+                "choose the runtime torch-export, or whole"
+            )
 
     def __getstate__(self) -> dict[str, Any]:
-        left = {key: value for key, value in self.__dict__.items() if key != "space"}
-        return {**left, "_known": {}, "failures": {}, "_latencies": None}
+        cached = ("space", "latencies", "_tables")
+        state = {key: value for key, value in self.__dict__.items() if key not in cached}
+        return {**state, "_costs": {}, "failures": {}}
 
 
 def spread_column(column: str) -> str:
-    """Of what is measured, where its spread stands: the range between the quartiles."""
+    """The column of a measured cost's spread, the range between the quartiles."""
     return f"{column}_iqr"
 
 
 def costs_of(
-    space: Space | str,
-    architectures: Iterable[Architecture | str],
-    names: Sequence[str],
-    *,
-    network: NetworkSettings,
-    in_channels: int = 3,
-    image_size: int = 32,
-    num_classes: int = 10,
-    table: TableSpace | None = None,
-    settings: CostSettings | None = None,
+    space: Space | str, architectures: Iterable[Architecture | str], names: Sequence[str], **options: Any
 ) -> pd.DataFrame:
-    """A row per architecture, in their order: `architecture` and a column per cost; see `NetworkCosts`."""
-    costs = NetworkCosts(
-        space,
-        names,
-        network=network,
-        in_channels=in_channels,
-        image_size=image_size,
-        num_classes=num_classes,
-        table=table,
-        settings=settings,
-    )
-    return costs.frame(architectures)
+    """A row per architecture, in order: `architecture` and a column per cost. options: as of `NetworkCosts`."""
+    return NetworkCosts(space, names, **options).frame(architectures)
 
 
 def check_costs(space: Space | str, names: Sequence[str], settings: CostSettings) -> None:
@@ -269,9 +235,9 @@ def cost_table(settings: CostSettings) -> TableSpace | None:
 
 
 def table_cost(table: TableSpace, column: str, architecture: str) -> float:
-    """What a table says of an architecture, in whatever spelling; of its network's rows the first that says it.
+    """The value of an architecture, in any spelling: the first finite one in the rows of its network.
 
-    Raises: InvalidArchitecture if the table has no such row, CostFailed if none of its rows has a value.
+    Raises: InvalidArchitecture if the table has no such row; CostFailed if none of its rows has a value.
     """
     values = _column(table, column)
     spellings = np.flatnonzero(table.representative == table.row(architecture))
@@ -283,7 +249,7 @@ def table_cost(table: TableSpace, column: str, architecture: str) -> float:
 
 @lru_cache(maxsize=8)
 def _column(table: TableSpace, column: str) -> Any:
-    """(n,) by the rows of the space."""
+    """(n,) in the order of the space's rows."""
     import pandas as pd
 
     rows = table.file.rows.drop_duplicates("architecture")
@@ -294,11 +260,7 @@ def _column(table: TableSpace, column: str) -> Any:
 
 
 class Violation:
-    """architecture -> by how much its costs miss the constraints; infinite of one without costs.
-
-    Args:
-        constraints: whose violations are summed. costs: architecture, names of costs -> costs by column.
-    """
+    """architecture -> the sum of the constraints' violations; infinite without costs."""
 
     def __init__(self, constraints: Sequence[Constraint], costs: NetworkCosts) -> None:
         self.constraints, self.costs = tuple(constraints), costs
@@ -312,40 +274,120 @@ class Violation:
     @property
     def one_sided(self) -> bool:
         """Whether all costs are bounded from above, or all from below."""
-        return len({each.relation[0] for each in self.constraints}) == 1
+        return len({constraint.relation[0] for constraint in self.constraints}) == 1
 
     def describe(self, architecture: str) -> str:
-        """`latency_ms 5.3, flops 1.2e+07`, of those that are bounded."""
+        """The bounded costs: `latency_ms 5.3, flops 1.2e+07`."""
         try:
             costs = self.costs(architecture, costs_named(self.constraints))
         except CostFailed as error:
             return str(error)
-        return ", ".join(f"{c} {costs[c]:.5g}" for c in dict.fromkeys(each.column for each in self.constraints))
+        columns = dict.fromkeys(constraint.column for constraint in self.constraints)
+        return ", ".join(f"{column} {costs[column]:.5g}" for column in columns)
 
 
 class BoundSettings(Settings):
-    """Constraints on the standalone networks of what a trial finds.
+    """Constraints on the standalone networks of the architectures that a trial returns.
 
     Attributes:
         constraints: texts, `flops <= 20M`.
         network: the skeleton whose costs are bounded.
-        costs: where costs are taken from.
+        costs: source of the costs.
     """
 
     constraints: tuple[str, ...]
     network: NetworkSettings = NetworkSettings()
     costs: CostSettings = CostSettings()
 
-    def violation(self, space: Space | str, *, in_channels: int, image_size: int, num_classes: int) -> Violation:
-        """architecture -> by how much it violates them. Raises: as `NetworkCosts`."""
-        constraints = parse_constraints(self.constraints)
-        costs = NetworkCosts(
-            space,
-            costs_named(constraints),
-            network=self.network,
-            in_channels=in_channels,
-            image_size=image_size,
-            num_classes=num_classes,
-            table=cost_table(self.costs),
-        )
+    def violation(self, space: Space | str, **shape: Any) -> Violation:
+        """Of these constraints. shape: in_channels, image_size, num_classes. Raises: as `NetworkCosts`."""
+        constraints, table = parse_constraints(self.constraints), cost_table(self.costs)
+        costs = NetworkCosts(space, costs_named(constraints), network=self.network, table=table, **shape)
         return Violation(constraints, costs)
+
+
+# Costs of the edges of a supernet ------------------------------------------------------------------------------------
+
+SKIP, NONE = "skip_connect", "none"
+
+
+class EdgeCosts(Settings):
+    """The expected cost of architectures whose operations are drawn by the weights: `base` + the sum of w * entry.
+
+    As FBNet (Wu et al. 2019, Eq. 2 to 4) and ProxylessNAS (Cai et al. 2019, Eq. 2 and 3) have it for a chain of layers.
+
+    Attributes:
+        base: the cost of the reference, whose edges all skip (or have their first operation).
+        entries: group -> edges -> operations, the cost that an operation adds to the reference, times the chance that
+            the architecture keeps its edge.
+    """
+
+    base: float
+    entries: dict[str, list[list[float]]]
+
+    def tensors(self, like: Tensor) -> dict[str, Tensor]:
+        """group -> (edges, operations), with the type and device of `like`."""
+        import torch
+
+        return {name: torch.tensor(rows, dtype=like.dtype, device=like.device) for name, rows in self.entries.items()}
+
+    def expected(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """The expected cost under the weights of a mixture, group -> (edges, operations); differentiable."""
+        like = next(iter(weights.values()))
+        terms = [(weights[name] * entries).sum() for name, entries in self.tensors(like).items()]
+        return self.base + sum(terms, like.new_zeros(()))
+
+
+def edge_costs(space: Space, groups: Sequence[Group], cost: Callable[[str], float]) -> EdgeCosts:
+    """The cost of every entry of the groups' weights, from changes of single choices in a reference.
+
+    1. The reference skips on every edge (without such an operation it takes the first other than `none`).
+    2. An entry is the cost of the reference with that operation on that edge, minus the cost of the reference. If only
+       some inputs of the edge's node keep the edge (DARTS), both have such inputs, and the entry is multiplied by the
+       share of these inputs.
+    3. Decisions that no group of operations weighs, such as a node's inputs, add the mean of their choices to the base.
+
+    If choices are independent and no edge is `none` this is exact for sums over operations: parameters, flops. If
+    `none` cuts an edge off from the output it is an upper bound. Groups that weigh inputs are left out: their inputs
+    count as equally likely.
+
+    cost: string of an architecture -> its cost.
+    """
+    decisions = {decision.name: decision for decision in space.posterior_decisions}
+    reference = {name: _plain(decision) for name, decision in decisions.items()}
+
+    def cost_with(choices: Mapping[str, str]) -> float:
+        return cost(space.encode(space.architecture_of_decisions({**reference, **choices})))
+
+    base = cost_with({})
+    entries: dict[str, list[list[float]]] = {}
+    weighed: set[str] = set()
+    for group in groups:
+        if group.inputs:
+            continue
+        entries[group.name] = []
+        for row in range(group.edges):
+            condition = space.condition(group.decision(row, 0))
+            kept, share = {}, 1.0
+            if condition is not None:
+                name, choices = condition
+                kept, share = {name: choices[0]}, len(choices) / len(decisions[name].choices)
+            plain = cost_with(kept)
+            differences: list[float] = []
+            for column, operation in enumerate(group.operations):
+                decision = decisions[group.decision(row, column)]
+                candidates = [choice for choice in decision.choices if group.stands_for(operation, choice)]
+                # The cheapest choice counts, of all if none takes the operation.
+                least = min(cost_with({**kept, decision.name: choice}) for choice in candidates or decision.choices)
+                differences.append(share * (least - plain))
+                weighed.add(decision.name)
+            entries[group.name].append(differences)
+    for name in decisions.keys() - weighed:
+        base += statistics.fmean(cost_with({name: choice}) for choice in decisions[name].choices) - cost_with({})
+    return EdgeCosts(base=base, entries=entries)
+
+
+def _plain(decision: Decision) -> str:
+    if SKIP in decision.choices:
+        return SKIP
+    return next((choice for choice in decision.choices if choice != NONE), decision.choices[0])

@@ -35,11 +35,11 @@ class Cost:
 
     Attributes:
         name: as in the columns of a pool and in constraints.
-        unit: as a table's head shows it; empty of a count.
-        function: (network in evaluation mode, the shape of an image) -> the value. Of a cost that is counted the
-            network may lie on the meta device.
+        unit: as in a table's header; empty for a count.
+        function: (network in evaluation mode, shape of an image) -> the value. Unless `measured`, the network may be
+            on the meta device.
         summary: one line, without a period.
-        measured: whether it is timed on a machine: twice the same network gives two values, and settings say how.
+        measured: whether it is timed on a machine, so that it varies and has settings.
     """
 
     name: str
@@ -61,31 +61,26 @@ def cost(*, unit: str = "", summary: str = "", measured: bool = False) -> Callab
 
 
 def cost_column(name_or_reference: str) -> str:
-    """What a cost's column is called: its name, of a reference the attribute's."""
+    """The column of a cost: its name, or the attribute of a reference."""
     if name_or_reference in COSTS or not is_reference(name_or_reference):
         return name_or_reference
     return split_reference(name_or_reference)[1]
 
 
 def get_cost(name_or_reference: str) -> Cost:
-    """The cost of that name, or the user's own by reference.
+    """The cost of a registered name, or a custom cost by reference.
 
-    Args:
-        name_or_reference: a registered name, or `module:attribute` / `path.py:attribute` naming a function of a
-            network and the shape (C, H, W) of an image, or one under `@cost`.
+    name_or_reference: a name, or `module:attribute` / `path.py:attribute` of a function of a network and the shape
+    (C, H, W) of an image, with or without `@cost`.
 
-    Raises: UnknownName if there is no such name or reference; InvalidInput if the reference is no such function.
+    Raises: UnknownName for an unknown name or reference; InvalidInput if the reference is no such function.
     """
     if name_or_reference in COSTS or not is_reference(name_or_reference):
         return COSTS.get(name_or_reference)
-    arguments = "a network and the shape (C, H, W) of an image"
-    name, loaded = split_reference(name_or_reference)[1], load_function(name_or_reference, Cost, 2, arguments)
-    if isinstance(loaded, Cost):
-        function = partial(call_reference, name_or_reference, loaded.function, raises=CostFailed)
-        return replace(loaded, name=name, function=function)
-    return Cost(
-        name, getattr(loaded, "unit", ""), partial(call_reference, name_or_reference, loaded, raises=CostFailed)
-    )
+    loaded = load_function(name_or_reference, Cost, 2, "a network and the shape (C, H, W) of an image")
+    entry = loaded if isinstance(loaded, Cost) else Cost("", getattr(loaded, "unit", ""), loaded)
+    function = partial(call_reference, name_or_reference, entry.function, raises=CostFailed)
+    return replace(entry, name=split_reference(name_or_reference)[1], function=function)
 
 
 @COSTS.register("parameters")
@@ -95,9 +90,7 @@ def parameters(network: nn.Module, image_shape: ImageShape) -> float:
 
 
 @COSTS.register("flops")
-@cost(
-    summary="Floating-point operations of the forward pass of one image, by torch's counter: two for a multiply-add",
-)
+@cost(summary="Floating-point operations of the forward pass of one image, by torch's counter: two for a multiply-add")
 def flops(network: nn.Module, image_shape: ImageShape) -> float:
     """Of convolutions and matrix products; not of normalisation, pooling, activations and sums.
 
@@ -113,11 +106,7 @@ def peak_memory(network: nn.Module, image_shape: ImageShape) -> float:
 
 
 @COSTS.register("latency_ms")
-@cost(
-    unit="ms",
-    measured=True,
-    summary="Milliseconds that a batch takes, timed: the median of repeated passes",
-)
+@cost(unit="ms", measured=True, summary="Milliseconds that a batch takes, timed: the median of repeated passes")
 def latency_ms(network: nn.Module, image_shape: ImageShape) -> float:
-    """With the default settings; `NetworkCosts` times it with others."""
+    """With the default settings; those of `NetworkCosts` may differ."""
     return measures.network_latency(network, image_shape, LatencySettings()).median

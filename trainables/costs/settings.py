@@ -1,4 +1,4 @@
-"""Which costs of networks are looked at, and how a latency is measured."""
+"""The costs of networks to report, and the measurement of latencies."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,7 +9,7 @@ from archray.trainables.spaces.table_space import PREFIX, absolute_name
 
 
 def texts_of(value: Any) -> Any:
-    """The texts in a list, or in one text separated by commas: the command line has both; else `value` as it is."""
+    """The texts in a list, or in one text separated by commas; any other `value` as it is."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         return value
@@ -20,15 +20,15 @@ class LatencySettings(Settings):
     """How a network is timed.
 
     Fields:
-        runtime: what runs the network: `torch-export` (the program that torch.export makes, on the CPU) or
-            `onnxruntime` (its ONNX model; with the extra `export`).
+        runtime: `torch-export` (the program of torch.export, on the CPU) or `onnxruntime` (the ONNX model; needs the
+            extra `export`).
         batch_size: images of a pass.
         threads: CPU threads of a pass.
-        clock: `wall`, or `cpu`: the time that the thread was at work, on a machine that others use too; of one thread.
-        warmup: passes before the first that counts.
-        repeats: passes that count: their median is the latency, of the whole batch.
-        resources: Ray's resources that name a device, as JSON: `{"raspberry": 1}`. The networks are timed in an actor
-            on a node that has them, one at a time: it holds all that the node has. None: in the driver's process.
+        clock: `wall`, or `cpu`: the CPU time of the one thread, for a machine that others use too.
+        warmup: passes before the timed ones.
+        repeats: timed passes; their median is the latency of the whole batch.
+        resources: Ray's resources that name a device, as JSON: `{"raspberry": 1}`. The networks are timed one by one in
+            an actor that holds all these resources of a node. None: in the driver's process.
     """
 
     runtime: Literal["torch-export", "onnxruntime"] = "torch-export"
@@ -48,7 +48,7 @@ class LatencySettings(Settings):
     @field_validator("resources", mode="before")
     @classmethod
     def _json(cls, value: Any) -> Any:
-        """`{"raspberry": 1}`, as the command line has it, too."""
+        """Accepts JSON text, `{"raspberry": 1}`, from the command line."""
         if not isinstance(value, str):
             return value
         import json
@@ -60,14 +60,14 @@ class LatencySettings(Settings):
 
 
 class CostSettings(Settings):
-    """Which costs of networks are looked at.
+    """The costs of networks to report.
 
     Fields:
-        names: columns of tables and reports beside the metrics: costs by name (`parameters`, `flops`, `peak_memory`,
-            `latency_ms`), `path.py:function`, or columns of `table`. What `constraints` bound is added.
+        names: columns of tables and reports in addition to the metrics: costs by name (`parameters`, `flops`,
+            `peak_memory`, `latency_ms`), `path.py:function`, or columns of `table`. Costs in `constraints` are added.
         table: a file with costs of the space's architectures, as `archray bench import` takes it.
-        model: `whole`: every network is measured; `lookup`: a latency is the sum over a network's operations, each
-            distinct one of which is measured once, on a line fitted to six networks that are measured whole.
+        model: `whole`: every network is measured; `lookup`: each distinct operation is measured once, and a latency is
+            a linear function of their sum over a network, fitted to six networks that are measured whole.
         latency: how a network is timed.
     """
 
@@ -79,7 +79,7 @@ class CostSettings(Settings):
     @field_validator("names", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        """`flops,latency_ms`, as the command line has it, too."""
+        """Accepts `flops,latency_ms` from the command line."""
         return texts_of(value)
 
     @field_validator("table")

@@ -19,7 +19,7 @@ from torch.nn.modules.conv import _ConvNd
 from archray.trainables.proxies.layers import Call, WeightLayer, is_channels_last
 
 MIB = 2**20
-BLOCK_MIB = 2  # of shifted inputs made at once: what a core's cache holds
+BLOCK_MIB = 2  # of shifted inputs in one product: the size of a core's cache
 
 
 def weight_gradients(
@@ -30,14 +30,12 @@ def weight_gradients(
     P_i = sum over positions s of b_is u_is^T, with u the unfolded input and b the output's gradient; summed over i
     it is the weight's gradient. d_in = C_in / groups times the kernel's size.
 
-    inputs, output_gradients: (m, ...) of the layer; or, for some of its output channels, the gradients of these
-    channels. For a grouped convolution these are whole groups, `groups` of them, with their input channels.
-    ordered: False if the d numbers of a sample may come in any order, the same for all samples: (m, ...) of any shape.
+    inputs, output_gradients: (m, ...) of the layer, or of some of its output channels: for a grouped convolution, of
+    `groups` whole groups. ordered: False for any shape (m, ...) and any order of the d numbers, equal for all samples.
     """
     if isinstance(layer, nn.Linear):
-        # (m, ..., C_in), (m, ..., C_out): every position between is summed over.
-        return torch.einsum("n...o,n...i->noi", output_gradients, inputs)
-    # One grouped convolution's weight gradient, a group per sample: no unfolded copy of the input is made.
+        return torch.einsum("n...o,n...i->noi", output_gradients, inputs)  # the sum over all positions
+    # The weight gradient of one grouped convolution, a group per sample, needs no unfolded copy of the input.
     groups = groups or layer.groups
     m, c_out = output_gradients.shape[:2]
     inputs, padding = padded(layer, inputs)
@@ -46,8 +44,8 @@ def weight_gradients(
             steps = (slice(None), slice(None), *(slice(None, None, stride) for stride in layer.stride))
             inputs = inputs[steps]
         return torch.bmm(output_gradients.flatten(2), inputs.flatten(2).transpose(1, 2))
-    if groups == 1 and _can_shift(layer, inputs):
-        p = _by_shifts(inputs, output_gradients, padding, layer.kernel_size)
+    if groups == 1 and is_channels_last(inputs) and all(step == 1 for step in (*layer.stride, *layer.dilation)):
+        p = _by_shifts(inputs, output_gradients, padding, layer.kernel_size)  # faster than a group per sample
         return p.permute(0, 2, 4, 1, 3).reshape(m, c_out, -1) if ordered else p
     size = inputs.shape[2:]
     kernel_shape = (m * c_out, inputs.shape[1] // groups, *layer.kernel_size)
@@ -67,15 +65,10 @@ def weight_gradients(
     return gradient.reshape(m, c_out, -1)
 
 
-def _can_shift(layer: _ConvNd, inputs: Tensor) -> bool:
-    """Whether `_by_shifts` applies. It beats a convolution that has a group for every sample."""
-    return is_channels_last(inputs) and all(step == 1 for step in (*layer.stride, *layer.dilation))
-
-
 def _by_shifts(inputs: Tensor, output_gradients: Tensor, padding: Sequence[int], kernel: Sequence[int]) -> Tensor:
-    """`weight_gradients` at stride 1: for each row of the kernel a batched product with the input shifted by it.
+    """`weight_gradients` at stride 1: for each row of the kernel a batched product with the shifted input.
 
-    inputs: (m, C_in, H, W) in channels-last layout, where the pixels under a row of the kernel lie side by side.
+    inputs: (m, C_in, H, W) in channels-last layout, where the pixels under a row of the kernel are contiguous.
     Returns (m, rows, C_out, columns, C_in).
     """
     m, c_in = inputs.shape[:2]
@@ -98,7 +91,7 @@ def _by_shifts(inputs: Tensor, output_gradients: Tensor, padding: Sequence[int],
 
 
 def padded(layer: _ConvNd, inputs: Tensor) -> tuple[Tensor, list[int]]:
-    """The input with what the convolution's own zero padding cannot express laid around it, and that padding."""
+    """The input, padded by what the convolution's zero padding cannot express, and the rest of the padding."""
     dims = len(layer.kernel_size)
     if layer.padding_mode != "zeros":
         # the module's own (private) list: last dimension first, two sides each
@@ -121,20 +114,19 @@ def gram_matrix(calls: Sequence[Call], output_gradients: Sequence[Tensor | None]
 
     calls: the recorded forward pass. output_gradients: (m, ...) for each call the gradient of the scalar output,
     summed over samples, with respect to the call's output; None where the scalar does not depend on it.
-    memory_mib: bound on the per-sample gradients held at once. A layer that exceeds it is done some output channels
-    at a time.
+    memory_mib: bound on the per-sample gradients held at once. A larger layer is split by output channels.
     """
-    used: dict[int, list[tuple[Call, Tensor]]] = {}  # by weight: a layer called twice has one gradient per sample
+    weights: dict[int, list[tuple[Call, Tensor]]] = {}  # a layer called twice has one gradient per sample
     biases: dict[int, list[Tensor]] = {}
     for call, gradient in zip(calls, output_gradients, strict=True):
         if gradient is None:
             continue
-        used.setdefault(id(call.layer.weight), []).append((call, gradient))
+        weights.setdefault(id(call.layer.weight), []).append((call, gradient))
         if call.layer.bias is not None:
             biases.setdefault(id(call.layer.bias), []).append(bias_gradients(call.layer, gradient))
     m = len(calls[0].input)
     gram = torch.zeros(m, m, dtype=torch.float64, device=calls[0].input.device)
-    for uses in used.values():
+    for uses in weights.values():
         gram += _layer_gram(uses, memory_mib)
     for parts in biases.values():
         bias = torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]  # (m, C_out)
@@ -147,10 +139,10 @@ def _layer_gram(uses: Sequence[tuple[Call, Tensor]], memory_mib: float) -> Tenso
     if len(uses) == 1 and _inner_products_are_cheaper(call, gradient, memory_mib):
         return inner_product_gram(call.layer, call.input, gradient)
     gram: Tensor | None = None
-    once = len(uses) == 1  # else the gradients of several calls are added up, number by number
+    once = len(uses) == 1  # else the gradients of several calls are added up in order
     chunks = (channel_chunks(call.layer, call.input, b, memory_mib, ordered=not once) for call, b in uses)
     for parts in zip(*chunks, strict=True):
-        p = parts[0] if once else torch.stack(parts).sum(0)  # (m, some of C_out, d_in)
+        p = parts[0] if once else torch.stack(parts).sum(0)  # (m, c, d_in)
         flat = p.flatten(1)
         gram = flat @ flat.T if gram is None else gram + flat @ flat.T
     assert gram is not None
@@ -160,10 +152,7 @@ def _layer_gram(uses: Sequence[tuple[Call, Tensor]], memory_mib: float) -> Tenso
 def channel_chunks(
     layer: WeightLayer, inputs: Tensor, output_gradients: Tensor, memory_mib: float, *, ordered: bool = True
 ) -> Iterator[Tensor]:
-    """Per-sample weight gradients (m, c, d_in) for consecutive runs of c output channels that fit in `memory_mib`.
-
-    ordered: as in `weight_gradients`.
-    """
+    """`weight_gradients` (m, c, d_in) for consecutive runs of c output channels that fit in `memory_mib`."""
     m = len(inputs)
     groups = 1 if isinstance(layer, nn.Linear) else layer.groups
     c_out, per_channel = layer.weight.shape[0], layer.weight[0].numel() * m * inputs.element_size()
@@ -176,39 +165,34 @@ def channel_chunks(
         for part in output_gradients.split(channels, axis):
             yield weight_gradients(layer, inputs, part, ordered=ordered)
         return
-    some = max(1, channels * groups // c_out)  # whole groups
-    for low in range(0, groups, some):
-        count = min(some, groups - low)
-        of_inputs, of_outputs = inputs.shape[1] // groups, c_out // groups
-        yield weight_gradients(
-            layer,
-            inputs[:, low * of_inputs : (low + count) * of_inputs],
-            output_gradients[:, low * of_outputs : (low + count) * of_outputs],
-            groups=count,
-        )
+    step = max(1, channels * groups // c_out)  # whole groups
+    group_inputs, group_outputs = inputs.shape[1] // groups, c_out // groups
+    for low in range(0, groups, step):
+        high = min(low + step, groups)
+        x = inputs[:, low * group_inputs : high * group_inputs]
+        b = output_gradients[:, low * group_outputs : high * group_outputs]
+        yield weight_gradients(layer, x, b, groups=high - low)
 
 
 def inner_product_gram(layer: WeightLayer, inputs: Tensor, output_gradients: Tensor) -> Tensor:
-    """(m, m): the weight's part of the Gram matrix from inner products of inputs and of output gradients.
+    """(m, m): the weight's part of the Gram matrix from inner products, by the formula of the module.
 
-    For linear layers and two-dimensional convolutions of one group; see the module's formula.
+    For linear layers and two-dimensional convolutions of one group.
     """
     m = len(inputs)
     if isinstance(layer, nn.Linear):
         u, b = inputs.reshape(m, -1, inputs.shape[-1]), output_gradients.reshape(m, -1, output_gradients.shape[-1])
     else:
         inputs, padding = padded(layer, inputs)
-        u = F.unfold(inputs, layer.kernel_size, layer.dilation, tuple(padding), layer.stride).transpose(
-            1, 2
-        )  # (m, S, d_in)
-        b = output_gradients.flatten(2).transpose(1, 2)  # (m, S, C_out)
+        u = F.unfold(inputs, layer.kernel_size, layer.dilation, tuple(padding), layer.stride)
+        u, b = u.transpose(1, 2), output_gradients.flatten(2).transpose(1, 2)  # (m, S, d_in), (m, S, C_out)
     s = u.shape[1]
     u, b = u.reshape(m * s, -1), b.reshape(m * s, -1)
     return ((u @ u.T) * (b @ b.T)).reshape(m, s, m, s).sum((1, 3))
 
 
 def _inner_products_are_cheaper(call: Call, output_gradients: Tensor, memory_mib: float) -> bool:
-    """Whether the form by inner products applies, fits, and takes fewer multiplications than that by gradients."""
+    """Whether the form by inner products applies, fits, and takes fewer multiplications than the other form."""
     layer, m = call.layer, len(call.input)
     if not isinstance(layer, nn.Linear) and (not isinstance(layer, nn.Conv2d) or layer.groups > 1):
         return False
@@ -223,11 +207,11 @@ def _inner_products_are_cheaper(call: Call, output_gradients: Tensor, memory_mib
 def exact_gram_matrix(outputs: Tensor, parameters: Sequence[Tensor], memory_mib: float) -> Tensor:
     """Theta: (m, m) float64 from the rows of the Jacobian, Eq. 7.1: row i is the gradient of outputs[i].
 
-    Under batch normalisation row i holds what flows through all samples of the batch, unlike the per-sample
-    gradients of note P2. One backward pass per sample and block of parameters.
+    Under batch normalisation a row includes the paths through all samples of the batch, unlike the per-sample gradients
+    of note P2. One backward pass per sample and block of parameters.
 
     outputs: (m,) scalars with a graph. parameters: tensors of the graph. memory_mib: bound on the rows held at once;
-    parameters are taken in blocks that fit (a single larger one is a block by itself).
+    parameters are split into blocks that fit, or that hold a single larger parameter.
     """
     m = len(outputs)
     gram = torch.zeros(m, m, dtype=torch.float64, device=outputs.device)

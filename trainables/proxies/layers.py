@@ -4,6 +4,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,11 +24,10 @@ class Call:
     """One use of a layer in the forward pass.
 
     Attributes:
-        input, output: (m, ...) what went in and came out, detached. They share memory with the network's tensors; the
-            output may be changed in place later (see `intact`), the input may not: autograd needs it.
-        edge: the place in the autograd graph where the output's gradient arrives. Unlike the output itself it
-            stays valid when the network goes on to change the output in place. None for an output that depends on
-            no parameter, such as a ReLU of the images.
+        input, output: (m, ...) detached. They share memory with the network's tensors. The output may be changed in
+            place later (see `intact`), the input may not: autograd needs it.
+        edge: the place in the autograd graph where the output's gradient arrives. It stays valid if the output is
+            changed in place. None for an output that depends on no parameter, such as a ReLU of the images.
         version: of the output when it was recorded.
     """
 
@@ -44,7 +44,7 @@ class Call:
 
     @property
     def intact(self) -> bool:
-        """Whether `output` still holds what came out."""
+        """Whether `output` has not been changed since the call."""
         return self.output._version == self.version
 
 
@@ -68,17 +68,17 @@ class Record:
 
     @property
     def edges(self) -> list[Any]:
-        """Where the gradients of the outputs of `calls` arrive: a `GradientEdge` each."""
+        """The `Call.edge` of `calls`."""
         return [call.edge for call in self.calls]
 
     @property
     def norm_edges(self) -> list[Any]:
-        """The same of `norms`; None for one whose output depends on no parameter."""
+        """The `Call.edge` of `norms`."""
         return [call.edge for call in self.norms]
 
 
 def forward(network: nn.Module, images: Tensor, *, copy_outputs: bool = False) -> Record:
-    """Runs `network` on `images` (m, C, H, W), in the mode it is in, and records its layers.
+    """Runs `network` on `images` (m, C, H, W), in its present mode, and records its layers.
 
     Its graph can be differentiated once.
 
@@ -86,21 +86,15 @@ def forward(network: nn.Module, images: Tensor, *, copy_outputs: bool = False) -
     """
     record = Record()
 
-    def recorder(calls: list[Call]) -> Any:
-        def after(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-            kept = output.detach().clone() if copy_outputs else output.detach()
-            edge = get_gradient_edge(output) if output.requires_grad else None
-            calls.append(Call(layer, inputs[0].detach(), kept, edge, kept._version))
+    def record_call(calls: list[Call], layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        kept = output.detach().clone() if copy_outputs else output.detach()
+        edge = get_gradient_edge(output) if output.requires_grad else None
+        calls.append(Call(layer, inputs[0].detach(), kept, edge, kept._version))
 
-        return after
-
-    kinds: list[tuple[Any, list[Call]]] = [
-        (WEIGHT_LAYERS, record.calls),
-        (BATCH_NORMS, record.norms),
-        (nn.ReLU, record.relus),
-    ]
+    kinds: list[tuple[Any, list[Call]]]
+    kinds = [(WEIGHT_LAYERS, record.calls), (BATCH_NORMS, record.norms), (nn.ReLU, record.relus)]
     handles = [
-        module.register_forward_hook(recorder(calls))
+        module.register_forward_hook(partial(record_call, calls))
         for module in network.modules()
         for kind, calls in kinds
         if isinstance(module, kind)
@@ -116,10 +110,9 @@ def forward(network: nn.Module, images: Tensor, *, copy_outputs: bool = False) -
 
 @contextmanager
 def batch_statistics(network: nn.Module) -> Iterator[None]:
-    """Puts `network` in train mode, all parameters requiring gradients, and leaves it as it was.
+    """Puts `network` in train mode, with gradients for all parameters; restores modes and buffers afterwards.
 
-    Batch normalisation then uses the batch's statistics; its running statistics and any other buffers that a
-    forward pass changes are put back.
+    Batch normalisation then uses the batch's statistics.
     """
     modes = [(module, module.training) for module in network.modules()]
     frozen = [parameter for parameter in network.parameters() if not parameter.requires_grad]
@@ -141,7 +134,7 @@ def batch_statistics(network: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def replaced_forwards(forwards: Mapping[nn.Module, Callable[[Tensor], Any]]) -> Iterator[None]:
-    """Within it each module computes its function instead of its own `forward`."""
+    """A context in which each module computes its function instead of its `forward`."""
     for module, forward in forwards.items():
         module.forward = forward
     try:
@@ -164,12 +157,11 @@ NORM_NODES = {"NativeBatchNormBackward0", "CudnnBatchNormBackward0", "PairwiseBa
 class PairwiseBatchNorm(torch.autograd.Function):
     """y = gamma (x - mean) r + beta with r = (var + eps)^-1/2, over (m, C, H, W) in channels-last layout.
 
-    torch's kernel for channels last on the CPU adds up a channel in one float32 after the other: at 64 x 32 x 32 values
-    its standard deviation is off by 6e-6, where the kernel for contiguous tensors is off by 6e-8. That switches ten
-    times as many ReLU units whose input is nearly zero, and moves the metrics by up to 5e-4. Here the two sums are
-    pairwise. torch's kernels also take one pixel after the other, which leaves a vector unit mostly idle where channels
-    are few: at 64 x 4 x 32 x 32 values its backward pass takes 1.1 ms where 0.5 suffice. There, a row of pixels is one
-    long vector.
+    torch's kernel for channels last on the CPU adds up each channel in float32, value by value: at 64 x 32 x 32 values
+    the standard deviation has an error of 6e-6 instead of 6e-8. That switches ten times as many ReLU units whose input
+    is nearly zero, and changes the metrics by up to 5e-4. Here the two sums are pairwise. With few channels torch's
+    kernels are also slow, as they take pixel by pixel: at 64 x 4 x 32 x 32 values the backward pass takes 1.1 ms.
+    Here a row of pixels is one long vector, which takes 0.5 ms.
     """
 
     @staticmethod
@@ -188,7 +180,7 @@ class PairwiseBatchNorm(torch.autograd.Function):
             return y
         scale = r if gamma is None else r * gamma
         shift = -mean * scale if beta is None else beta - mean * scale
-        y = torch.empty_like(x)  # not a view of what is computed, which no ReLU could change in place
+        y = torch.empty_like(x)  # a ReLU could not change a view in place
         torch.addcmul(_repeated(shift, x), _rows(x), _repeated(scale, x), out=_rows(y))
         return y
 
@@ -230,7 +222,7 @@ def _in_rows(x: Tensor) -> bool:
 
 
 def is_channels_last(x: Tensor) -> bool:
-    """Whether x (m, C, H, W) lies on the CPU with the channels of a pixel side by side, and in no other way."""
+    """Whether x (m, C, H, W) is on the CPU in channels-last layout, and not contiguous."""
     return (
         x.ndim == 4
         and x.device.type == "cpu"
@@ -252,7 +244,7 @@ def _of_rows(rows: Tensor, x: Tensor) -> Tensor:
 
 
 def _repeated(values: Tensor, x: Tensor) -> Tensor:
-    """(W C,): what each channel of a row is combined with. values: (C,)."""
+    """(C,) values of the channels -> (W C,) for a row."""
     return values.to(x.dtype).expand(x.shape[3], -1).flatten()
 
 
@@ -277,38 +269,34 @@ def norm_statistics(node: Any) -> tuple[Tensor, Tensor] | None:
 
 
 def pairwise_sums(network: nn.Module) -> AbstractContextManager[None]:
-    """Within it the network's batch normalisations in train mode take `PairwiseBatchNorm` where it applies."""
-    # A subclass with a forward of its own may do anything.
+    """A context in which batch normalisations in train mode use `PairwiseBatchNorm` where it applies."""
     return replaced_forwards(
         {
-            module: _normalise(module)
+            module: partial(_normalised, module)
             for module in network.modules()
+            # The forward of a subclass may do anything.
             if isinstance(module, nn.BatchNorm2d) and type(module).forward is _BatchNorm.forward and module.training
         }
     )
 
 
-def _normalise(module: nn.BatchNorm2d) -> Any:
-    def forward(x: Tensor) -> Tensor:
-        if is_channels_last(x) and x.dtype in (torch.float32, torch.float64):
-            return PairwiseBatchNorm.apply(x, module.weight, module.bias, module.eps)
-        return type(module).forward(module, x)
-
-    return forward
+def _normalised(module: nn.BatchNorm2d, x: Tensor) -> Any:
+    if is_channels_last(x) and x.dtype in (torch.float32, torch.float64):
+        return PairwiseBatchNorm.apply(x, module.weight, module.bias, module.eps)
+    return type(module).forward(module, x)
 
 
 # Average pooling of 3 x 3 pixels at stride 1 -------------------------------------------------------------------------
 
 
-POOL_CHANNELS = 16  # channels below which shifted sums were faster than torch's kernel
+POOL_CHANNELS = 16  # number of channels below which shifted sums are faster than torch's kernel
 
 
 class ShiftedAveragePool(torch.autograd.Function):
     """The mean over each pixel and its neighbours inside the image, (m, C, H, W) in channels-last layout.
 
-    torch's kernel on the CPU takes one pixel after the other: at 64 x 4 x 32 x 32 values 2.3 ms, forwards and
-    backwards, where shifted sums of whole rows take 0.5. Training keeps torch's kernel: its batches are laid out by
-    channels.
+    torch's kernel on the CPU takes 2.3 ms at 64 x 4 x 32 x 32 values, forward and backward; shifted sums of whole rows
+    take 0.5 ms. Training keeps torch's kernel, as its batches are not in channels-last layout.
     """
 
     @staticmethod
@@ -333,13 +321,13 @@ def _neighbours(x: Tensor) -> Tensor:
 
 
 def _counts(x: Tensor) -> Tensor:
-    """(1, C, H, W) in the layout of x: how many pixels are summed."""
+    """(1, C, H, W) in the layout of x: the number of pixels in each sum."""
     return _neighbours(torch.ones_like(x[:1]))
 
 
 def shifted_sums(network: nn.Module) -> AbstractContextManager[None]:
-    """Within it the network's poolings take `ShiftedAveragePool` where it is the same, and faster."""
-    return replaced_forwards({module: _pool(module) for module in network.modules() if _is_pool(module)})
+    """A context in which average pools use `ShiftedAveragePool` where it is the same, and faster."""
+    return replaced_forwards({module: partial(_pooled, module) for module in network.modules() if _is_pool(module)})
 
 
 def _is_pool(module: nn.Module) -> bool:
@@ -350,44 +338,37 @@ def _is_pool(module: nn.Module) -> bool:
     )
 
 
-def _pool(module: nn.Module) -> Any:
-    def forward(x: Tensor) -> Tensor:
-        if is_channels_last(x) and x.shape[1] < POOL_CHANNELS:
-            pooled: Tensor = ShiftedAveragePool.apply(x)
-            return pooled
-        return nn.AvgPool2d.forward(module, x)  # type: ignore[arg-type]
-
-    return forward
+def _pooled(module: Any, x: Tensor) -> Any:
+    if is_channels_last(x) and x.shape[1] < POOL_CHANNELS:
+        return ShiftedAveragePool.apply(x)
+    return nn.AvgPool2d.forward(module, x)
 
 
 # ReLU ----------------------------------------------------------------------------------------------------------------
 
 
 def shared_relus(network: nn.Module) -> AbstractContextManager[None]:
-    """Within it a ReLU of a tensor that another has read, and nothing has changed since, gives the other's output.
+    """A context in which all ReLUs of one unchanged tensor share one output.
 
-    In NAS-Bench-201 each of a node's edges begins with its own. The graph then has one node for them, which adds up
-    their gradients before it masks them. Changing a shared output in place is the error that changing any ReLU's output
-    is: autograd needs it.
+    In NAS-Bench-201 each edge from a node starts with a ReLU. The graph then has one ReLU for them, which adds up their
+    gradients before it masks them. A shared output cannot be changed in place, as no output of a ReLU can: autograd
+    needs it.
     """
     outputs: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}  # by the input's id: the input, its version
-    return replaced_forwards(
-        {
-            module: _shared(module, outputs)
-            for module in network.modules()
-            if type(module) is nn.ReLU and not module.inplace and "forward" not in vars(module)
-        }
-    )
 
-
-def _shared(module: nn.ReLU, outputs: dict[int, tuple[weakref.ref[Tensor], int, Tensor]]) -> Callable[[Tensor], Any]:
-    def forward(x: Tensor) -> Tensor:
+    def shared(module: nn.ReLU, x: Tensor) -> Tensor:
         reader, version, output = outputs.get(id(x), (None, 0, x))
         if reader is not None and reader() is x and version == x._version:
             return output
         output = nn.ReLU.forward(module, x)
-        if output.requires_grad:  # else nothing would notice that it is changed in place
+        if output.requires_grad:  # else a change in place would raise no error
             outputs[id(x)] = (weakref.ref(x), x._version, output)
         return output
 
-    return forward
+    return replaced_forwards(
+        {
+            module: partial(shared, module)
+            for module in network.modules()
+            if type(module) is nn.ReLU and not module.inplace and "forward" not in vars(module)
+        }
+    )

@@ -15,7 +15,7 @@ from archray.registry import Registry, load_function, takes
 if TYPE_CHECKING:
     from archray.trainables.proxies.shared_pass import SharedPass, Target
 
-Direction = Literal["max", "min"]  # "max": a larger value promises a better architecture
+Direction = Literal["max", "min"]  # "max": larger values predict better architectures
 Reads = Literal["images and labels", "images", "nothing"]  # of the batch
 
 
@@ -29,14 +29,13 @@ class Proxy:
 
     Attributes:
         name: as in the columns of a pool.
-        direction: whether a larger or a smaller value promises a better architecture.
-        function: given the `SharedPass` of a network it returns the metric's value, or raises `NoScore`.
+        direction: whether larger or smaller values predict better architectures.
+        function: `SharedPass` of a network -> the metric's value; raises `NoScore`.
         summary: one line, without a period. source: the papers, and notes on how they are read.
-        reads: what it depends on of the batch, beside its shape.
-        gradients_by: what the metric wants the loss differentiated by. The shared pass makes one backward pass to
-            what all the chosen metrics want.
-        copies_outputs: whether the metric reads what came out of layers, which a network may change in place later.
-        shares_pass: False for a plain function of the user's: it is given network, images and labels, all copies.
+        reads: the parts of the batch that it depends on, in addition to the shape.
+        gradients_by: targets of the loss gradients. One backward pass of the shared pass gives those of all metrics.
+        copies_outputs: whether the metric reads outputs of layers, which a network may change in place later.
+        shares_pass: False for a plain custom function of network, images and labels, all copies.
 
     Raises: InvalidInput for another direction.
     """
@@ -70,8 +69,7 @@ def proxy(
 ) -> Callable[[Callable[[SharedPass], float]], Proxy]:
     """Makes a training-free metric of a function of a `SharedPass`; the options are those of `Proxy`.
 
-    `@PROXIES.register(name)` above it adds the metric to archray. Raises: InvalidInput for a function of something
-    else.
+    `@PROXIES.register(name)` above it adds the metric to archray. Raises: InvalidInput for other arguments.
     """
 
     def decorate(function: Callable[[SharedPass], float]) -> Proxy:
@@ -87,14 +85,12 @@ def proxy(
 
 
 def get_proxy(name_or_reference: str) -> Proxy:
-    """The metric of that name, or the user's own by reference.
+    """The metric of a registered name, or a custom metric by reference.
 
-    Args:
-        name_or_reference: a registered name, or `module:attribute` / `path.py:attribute` naming a function of network,
-            images and labels, or one of a `SharedPass` under `@proxy`. Its attribute `direction`, if any, says whether
-            a larger value (`max`, the default) or a smaller one promises a better architecture.
+    name_or_reference: a name, or `module:attribute` / `path.py:attribute` of a function of network, images and labels
+    (its attribute `direction` is `max` or `min`; default: `max`), or of a function of a `SharedPass` under `@proxy`.
 
-    Raises: UnknownName if there is no such name or reference; InvalidInput if the reference is no such function.
+    Raises: UnknownName for an unknown name or reference; InvalidInput if the reference is no such function.
     """
     if name_or_reference in PROXIES or not is_reference(name_or_reference):
         return PROXIES.get(name_or_reference)
@@ -107,13 +103,13 @@ def get_proxy(name_or_reference: str) -> Proxy:
 
 
 def low_is_good(name: str) -> bool:
-    """Whether a smaller value of the registered metric promises a better architecture; False of other names."""
+    """Whether smaller values of the registered metric predict better architectures; False for other names."""
     return name in PROXIES and PROXIES.get(name).direction == "min"
 
 
 @dataclass(frozen=True)
 class Score:
-    """The value of one metric on one network. A failed metric has the value NaN and says why."""
+    """The value of one metric on one network. A failed metric has the value NaN and the reason as `failure`."""
 
     value: float
     direction: Direction

@@ -1,4 +1,4 @@
-"""Which metrics are computed, in which variant, on which network and batch (notes P1, P2, P4, P5)."""
+"""The metrics to compute, their variants, the network and the batch (notes P1, P2, P4, P5)."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -11,14 +11,14 @@ from archray.settings import Seed, Settings
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.proxies.registry import PROXIES, get_proxy
 
-OTHER_COLUMNS = ("architecture", "failure", "seconds", "parameters")  # of a pool, beside its metrics
+OTHER_COLUMNS = ("architecture", "failure", "seconds", "parameters")  # of a pool, in addition to its metrics
 
 
 class ProxySettings(Settings):
-    """Defaults are what the thesis' results come from; Eq. 7.2 and 7.3 as printed are the second choices.
+    """Defaults are those of the thesis' results; Eq. 7.2 and 7.3 as printed are the second choices.
 
     Attributes:
-        metrics: names in `PROXIES`, or references to the user's own (see `get_proxy`), at least one.
+        metrics: names in `PROXIES`, or references to custom metrics (see `get_proxy`), at least one.
         batch_size: m, images in the one batch that every architecture is scored on.
         seed: of the batch and of the initial weights.
         augment: augment the images of the batch (note P5).
@@ -26,10 +26,10 @@ class ProxySettings(Settings):
         grad_norm: `layers`: sum over layers of the weight gradient's norm; `global`: Eq. 7.2, all parameters.
         snip: `absolute`: sum |theta g|; `signed`: Eq. 7.3, |theta^T g| over all parameters.
         grasp: `signed`: -theta^T H g over weights; `absolute`: Eq. 7.3, |theta^T H g| over all parameters.
-        ntk_gradient: whose gradient is a sample's (note P2). `per-sample`: the part that flows through the
-            sample's own activations; `exact`: the row of the Jacobian, m backward passes.
-        ntk_output: the scalar output of the kernel (note P4): the label's logit, or the sum of logits.
-        synflow: batch normalisation left out (`no-bn`) or kept (`bn`).
+        ntk_gradient: gradient of a sample (note P2). `per-sample`: the part through the sample's own activations;
+            `exact`: the row of the Jacobian, m backward passes.
+        ntk_output: scalar output of the kernel (note P4): the label's logit, or the sum of logits.
+        synflow: without batch normalisation (`no-bn`) or with it (`bn`).
         gram_memory_mib: bound on the per-sample gradients held at once while the Gram matrix is summed.
     """
 
@@ -64,14 +64,14 @@ def column_of(metric: str) -> str:
 
 
 def check_proxies(settings: ProxySettings) -> None:
-    """Loads the user's own metrics, by which it is known that they can be. Raises: UnknownName; InvalidInput."""
-    _check_names(settings.metrics)  # which a copy of settings has not been through
+    """Checks the names, and loads custom metrics. Raises: UnknownName; InvalidInput."""
+    _check_names(settings.metrics)  # a copy of settings is not validated
     for name in filter(is_reference, settings.metrics):
         get_proxy(name)
 
 
 def _check_names(metrics: Sequence[str]) -> None:
-    """Raises: UnknownName for a name that is none; InvalidInput for none at all, or two of the same column."""
+    """Raises: UnknownName for an unknown name; InvalidInput for no metrics, or two of the same column."""
     if not metrics:
         raise InvalidInput(f"expected at least one metric; choose from {', '.join(PROXIES.names())}")
     for name in metrics:

@@ -1,4 +1,4 @@
-"""What training-free metrics share on one network and batch (note P3): one forward pass, two backward passes."""
+"""Training-free metrics of one network and batch, from shared passes (note P3): one forward, two backward passes."""
 
 import copy
 import math
@@ -21,24 +21,23 @@ from archray.trainables.proxies.registry import NoScore, Proxy, Score, get_proxy
 from archray.trainables.proxies.settings import ProxySettings
 from archray.trainables.proxies.tangents import recognised
 
-# Logits that differ by less than this part of the largest, over the batch, differ by rounding only.
-SAME_LOGITS = 1e-6
+SAME_LOGITS = 1e-6  # smaller differences, relative to the largest logit of the batch, are rounding
 
-Target = Tensor | GradientEdge  # what a loss is differentiated by: a parameter, or the place of a layer's output
+Target = Tensor | GradientEdge  # of a derivative: a parameter, or the place of a layer's output
 
 
 class PassFailed(NoScore):
-    """What metrics share cannot be had, so that none of them has a value; the message is the reason."""
+    """A shared pass failed, so that no metric of it has a value; the message is the reason."""
 
 
 class SharedPass:
-    """One forward pass of a network on a batch, and its backward passes: each done once, when a metric first asks.
+    """One forward pass of a network on a batch, and its backward passes: each done once, when a metric needs it.
 
     Attributes:
-        network: in train mode, every parameter requiring gradients. A metric leaves it as it is.
+        network: in train mode, every parameter requiring gradients. A metric does not change it.
         images: (m, C, H, W).
         labels: (m,) int64.
-        proxies: the metrics that will ask.
+        proxies: the metrics that use the pass.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class SharedPass:
 
     @cached_property
     def record(self) -> Record:
-        """The forward pass. Raises: PassFailed if no metric of it would mean anything."""
+        """The forward pass. Raises: PassFailed if no metric of it is meaningful."""
         with _failing_all():
             record = forward(self.network, self.images, copy_outputs=any(p.copies_outputs for p in self.proxies))
             _check(record, self.labels)
@@ -63,7 +62,7 @@ class SharedPass:
 
     @property
     def parameters(self) -> list[Tensor]:
-        """All parameters of the network; those that the metrics are about are `record.weights` (note P1)."""
+        """All parameters of the network; most metrics are of `record.weights` (note P1)."""
         return list(self.network.parameters())
 
     @cached_property
@@ -83,12 +82,12 @@ class SharedPass:
 
     @cached_property
     def image_gradients(self) -> Tensor:
-        """(m, C H W): the gradient of the sum of all logits by each image, in a forward and a backward pass of its own.
+        """(m, C H W): the gradient of the sum of all logits by each image, by an extra forward and backward pass.
 
-        Under batch normalisation it holds what flows through the other images too, as Mellor et al. (2021) have it.
+        Under batch normalisation it includes the paths through the other images, as in Mellor et al. (2021).
         """
         images = self.images.detach().requires_grad_()
-        # a copy of them, as a network may change what it is given in place
+        # a copy, as a network may change its input in place
         (gradients,) = torch.autograd.grad(forward(self.network, images.clone()).logits.sum(), images)
         return gradients.flatten(1)
 
@@ -100,7 +99,7 @@ class SharedPass:
     def loss_gradients(self, targets: Sequence[Target]) -> list[Tensor]:
         """The gradients of the mean cross-entropy by each of `targets`; zeros where it does not depend on one.
 
-        What a metric's `gradients_by` names comes from one backward pass for all metrics; anything else costs another.
+        One backward pass gives all targets of the metrics' `gradients_by`; other targets cost another.
         Raises: PassFailed.
         """
         missing = [target for target in targets if target not in self._loss_gradients]
@@ -109,39 +108,38 @@ class SharedPass:
                 missing += [target for p in self.proxies if p.gradients_by for target in p.gradients_by(self)]
             distinct: list[Any] = list(dict.fromkeys(missing))
             with _failing_all():
-                gradients = torch.autograd.grad(
-                    F.cross_entropy(self.record.logits, self.labels), distinct, retain_graph=True, allow_unused=True
-                )
-                found = {t: self._zeros(t) if g is None else g for t, g in zip(distinct, gradients, strict=True)}
-            self._loss_gradients.update(found)
+                loss = F.cross_entropy(self.record.logits, self.labels)
+                gradients = torch.autograd.grad(loss, distinct, retain_graph=True, allow_unused=True)
+                filled = {t: self._zeros(t) if g is None else g for t, g in zip(distinct, gradients, strict=True)}
+            self._loss_gradients.update(filled)
         return [self._loss_gradients[target] for target in targets]
 
     def _zeros(self, target: Target) -> Tensor:
-        """The gradient of what the loss does not depend on, as of a layer that leads nowhere."""
+        """The gradient by a target that the loss does not depend on, as of a layer without readers."""
         if isinstance(target, Tensor):
             return torch.zeros_like(target)
-        # torch itself makes no zeros for the place of an output.
+        # torch makes no zeros for the place of an output.
         return torch.zeros_like(next(c.output for c in (*self.record.calls, *self.record.norms) if c.edge == target))
 
 
 @contextmanager
 def _failing_all() -> Iterator[None]:
-    """An error within it is one of what metrics share, not of the metric that happened to ask first."""
+    """Turns errors into `PassFailed`, so that they count for all metrics, not only for the first one that needs it."""
     try:
         yield
-    except Exception as error:  # a network of the user's can fail in any way
+    except Exception as error:  # a custom network can fail in any way
         raise PassFailed(failure_reason(error)) from error
 
 
 def failure_reason(error: Exception) -> str:
-    """What a score says of an error that a metric, or what metrics share, ended with."""
+    """The reason in the score of a metric that ended with an error."""
     if isinstance(error, NoScore):
         return str(error)
     return out_of_memory(error) or f"{type(error).__name__}: {error}"
 
 
 def _check(record: Record, labels: Tensor) -> None:
-    """Raises: NoScore if no metric of this forward pass means anything."""
+    """Raises: NoScore if no metric of this forward pass is meaningful."""
     logits = record.logits.detach()
     if logits.ndim != 2 or len(logits) != len(labels):
         raise NoScore(f"expected logits of shape ({len(labels)}, classes), got {tuple(logits.shape)}")
@@ -157,13 +155,18 @@ def _check(record: Record, labels: Tensor) -> None:
 def score(
     network: nn.Module, images: Tensor, labels: Tensor, metrics: Sequence[str], settings: ProxySettings
 ) -> dict[str, Score]:
-    """The score of `network` under each of `metrics`, by the metric's name (of a reference, its attribute).
+    """The score of `network` under each of `metrics`, by the metric's name (the attribute of a reference).
 
-    images: (m, C, H, W). labels: (m,) int64. metrics: names, or references to the user's own. settings: variants and
-    the bound on memory, and the seed of what the user's own draw; its `metrics`, batch size and network are not read
-    here. A metric that cannot be computed has the value NaN and the reason; no network and no metric makes this raise.
-    The network is left as it was. Raises: UnknownName for an unknown metric; InvalidInput for a batch that is none, or
-    a reference that is no metric.
+    A metric that fails has the value NaN and the reason: errors of networks and metrics do not propagate. The network
+    is left as it was.
+
+    Args:
+        images, labels: (m, C, H, W) and (m,) int64.
+        metrics: names, or references to custom metrics.
+        settings: variants, the bound on memory, and the seed of custom metrics; `metrics`, `batch_size` and `network`
+            are not read.
+
+    Raises: UnknownName for an unknown metric; InvalidInput for an invalid batch, or a reference that is no metric.
     """
     proxies = [get_proxy(name) for name in metrics]
     if len(images) < 2 or labels.shape != (len(images),):
@@ -175,26 +178,26 @@ def score(
         proxy.name: _of_copies(proxy, network, images, labels, settings) for proxy in proxies if not proxy.shares_pass
     }
     if images.device.type == "cpu" and images.ndim == 4 and images.dtype == torch.float32:
-        images = images.contiguous(memory_format=torch.channels_last)  # oneDNN's convolutions are faster so
+        images = images.contiguous(memory_format=torch.channels_last)  # faster in oneDNN's convolutions
     sharing = [proxy for proxy in proxies if proxy.shares_pass]
     try:
         with batch_statistics(network):
             shared = SharedPass(network, images, labels, settings, sharing)
             scores |= {proxy.name: _score(proxy, partial(proxy.function, shared)) for proxy in sharing}
-    except Exception as error:  # a network of the user's can fail in any way, and must not end the scoring of others
+    except Exception as error:  # a custom network can fail in any way, and must not end the scoring of others
         reason = failure_reason(error)
         scores |= {proxy.name: Score(math.nan, proxy.direction, reason) for proxy in sharing}
     return {proxy.name: scores[proxy.name] for proxy in proxies}
 
 
 def _of_copies(proxy: Proxy, network: nn.Module, images: Tensor, labels: Tensor, settings: ProxySettings) -> Score:
-    """The score by a function of network, images and labels: it may do to them, and draw, what it likes."""
+    """The score by a function of network, images and labels, which may change them, and draw."""
     with own_randomness(settings.seed, images.device), torch.enable_grad():
         return _score(proxy, lambda: proxy.function(copy.deepcopy(network), images.clone(), labels.clone()))
 
 
 def _score(proxy: Proxy, function: Callable[[], Any]) -> Score:
-    """The score that `function` gives, or NaN and the reason: the others go on. Raises: PassFailed."""
+    """The score by `function`, or NaN and the reason. Raises: PassFailed."""
     try:
         value = function()
         if not (isinstance(value, Real) or (isinstance(value, Tensor) and value.numel() == 1)):

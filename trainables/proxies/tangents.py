@@ -5,16 +5,16 @@ derivative of L along theta and g. With x_s, x_t the derivatives of an activatio
 gradient of L by a layer's output, the chain rule collects what each layer adds:
 
 - convolution or linear layer z = w * x:  z_s = w * x_s + w * x and z_t = w * x_t + g * x; it adds
-  <b, g * x_s + w * x_t>. Along theta the weight's own part w * x is the output, known already.
+  <b, g * x_s + w * x_t>. Along theta the weight's part w * x is the recorded output.
 - batch normalisation y = gamma yhat + beta, yhat = r (x - mean), r = (var + eps)^-1/2:  y_s = J x_s with J its
   symmetric Jacobian; it adds, per channel and summed, with alpha_s = mean(yhat x_s),
   <b, y_st> = -r [alpha_t <b, y_s> + alpha_s <b, y_t> + gamma r (cov(x_s, x_t) - alpha_s alpha_t) <b, yhat>].
-- ReLU passes tangents where the unit is on; other linear layers do to tangents what they do to activations.
+- ReLU passes tangents where the unit is on; other linear layers map tangents like activations.
 - mean cross-entropy of logits f, p = softmax(f): adds <f_s, (diag(p) - p p^T) f_t> / m.
 
-Nothing is approximated. It takes four convolutions of the forward kind per layer and no graph. (The identities of
-note P1 would save two of the four, but hold for eps = 0 only. The parts of the sum nearly cancel, and in
-NAS-Bench-201 with N = 5 the eps of 1e-5 puts it off by 1e-4 to 1e-1 of the value.)
+Nothing is approximated. It takes four forward convolutions per layer and no graph. (The identities of note P1 would
+save two of the four, but hold for eps = 0 only: the parts of the sum nearly cancel, and in NAS-Bench-201 with N = 5
+an eps of 1e-5 causes a relative error of 1e-4 to 1e-1.)
 """
 
 from collections import Counter
@@ -27,21 +27,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from archray.trainables.proxies import layers
 from archray.trainables.proxies.gram import padded
-from archray.trainables.proxies.layers import (
-    NORM_NODES,
-    Record,
-    channel_sum,
-    is_channels_last,
-    norm_backward,
-    norm_statistics,
-    replaced_forwards,
-    shifted_sums,
-)
+from archray.trainables.proxies.layers import Record, channel_sum, is_channels_last
 
-BLOCK = 2**18  # numbers that are multiplied at once: 1 MiB of float32, which a core's cache holds
+BLOCK = 2**18  # numbers that are multiplied at once: 1 MiB of float32, the size of a core's cache
 
-# Nodes of the autograd graph that are linear, whatever their arguments.
+# Nodes of the autograd graph that are linear for all arguments.
 LINEAR_NODES = {
     "AccumulateGrad",
     "AdaptiveAvgPool2DBackward0",
@@ -63,15 +55,14 @@ LINEAR_NODES = {
 
 
 def recognised(record: Record) -> bool:
-    """Whether `theta_hessian_gradient` covers the network: its graph has only nodes that are known here.
+    """Whether `theta_hessian_gradient` covers all nodes of the network's graph; if not, use a double backward pass.
 
-    Convolutions, linear layers, batch normalisations and ReLUs must be modules, which can be told what to do with
-    tangents. Whatever is not recognised gives False, which costs a double backward pass and no correctness.
+    Convolutions, linear layers, batch normalisations and ReLUs must be modules, whose forward can be replaced.
     """
-    layers = {call.node for call in record.calls}
+    linear = {call.node for call in record.calls}
     norms = {call.node for call in record.norms}
     relus = {call.node for call in record.relus}
-    if None in layers | norms or not all(call.intact for call in record.calls):
+    if None in linear | norms or not all(call.intact for call in record.calls):
         return False
     root = record.logits.grad_fn
     seen: set[Any] = {root}
@@ -80,20 +71,18 @@ def recognised(record: Record) -> bool:
         node = stack.pop()
         name = type(node).__name__
         sources = [source for source, _ in node.next_functions]
-        known = name in LINEAR_NODES
         if name in ("ConvolutionBackward0", "AddmmBackward0", "MmBackward0"):
-            known = node in layers
-        elif name in NORM_NODES:
-            known = node in norms and norm_statistics(node) is not None
+            covered = node in linear
+        elif name in layers.NORM_NODES:
+            covered = node in norms and layers.norm_statistics(node) is not None
         elif name == "ReluBackward0":
-            known = node in relus
+            covered = node in relus
         else:
-            # A constant or a parameter outside the known layers has no tangent, but would be added as one.
+            # A constant or a parameter outside these layers has no tangent, but would be added as one.
             leaf = any(type(source).__name__ == "AccumulateGrad" for source in sources)
-            if name == "AddBackward0":
-                known = node._saved_alpha == 1
-            known = known and None not in sources and (not leaf or name == "TBackward0")
-        if not known:
+            covered = node._saved_alpha == 1 if name == "AddBackward0" else name in LINEAR_NODES
+            covered = covered and None not in sources and (not leaf or name == "TBackward0")
+        if not covered:
             return False
         for source in sources:
             if source is not None and source not in seen:
@@ -113,13 +102,13 @@ def theta_hessian_gradient(
 ) -> float:
     """theta^T H g for the mean cross-entropy.
 
-    network: the module that `record` was made with and that `recognised` accepts; it is run twice more. images:
-    (m, C, H, W). The rest are gradients of the mean cross-entropy: weights, for each one by its id; outputs (m, ...),
-    norm_outputs (m, C, ...), by the output of each call of a weight layer, of a batch normalisation.
+    network: the module of `record`, which `recognised` accepts; it runs twice. images: (m, C, H, W). The others are
+    gradients of the mean cross-entropy: weights, by the id of each weight; outputs (m, ...), by the output of each call
+    of a weight layer; norm_outputs (m, C, ...), of a batch normalisation.
     """
     tangents = _Tangents(record, weights, outputs, norm_outputs)
     no_tangent = torch.zeros_like(images)
-    with shifted_sums(network):
+    with layers.shifted_sums(network):
         with _instead(record, tangents.theta_map, tangents.theta_norm, tangents.relu):
             logits_s = network(no_tangent)
         with _instead(record, tangents.gradient_map, tangents.gradient_norm, tangents.relu):
@@ -130,14 +119,14 @@ def theta_hessian_gradient(
 
 
 class _Tangents:
-    """What each layer does with tangents, and the sum of what the layers add."""
+    """The maps of tangents in each layer, and the sum of the terms that the layers add."""
 
     def __init__(
         self, record: Record, weights: dict[int, Tensor], outputs: Sequence[Tensor], norm_outputs: Sequence[Tensor]
     ) -> None:
         self.record, self.weights, self.outputs, self.norm_outputs = record, weights, outputs, norm_outputs
         self.along_theta: dict[int, _NormTangent] = {}
-        self.sums: list[tuple[Tensor, ...]] = []  # of each normalisation, (C,) each
+        self.sums: list[tuple[Tensor, ...]] = []  # for each normalisation, (C,) each
         self.added: list[Tensor] = []
         self.readers = Counter(call.node for call in record.relus)
         self.unread: dict[Any, list[Tensor]] = {}
@@ -177,7 +166,7 @@ class _Tangents:
         return y_t
 
     def total(self) -> Tensor:
-        """The sum of what all layers have added, in float64."""
+        """The sum of the terms of all layers, in float64."""
         total = torch.stack(self.added).sum()
         if self.sums:
             r, gamma, alpha_s, along_s, alpha_t, along_t, covariance, along_output = (
@@ -188,19 +177,19 @@ class _Tangents:
         return total
 
     def _norm(self, j: int, x_s: Tensor) -> "tuple[Tensor, _NormTangent]":
-        """y_s = J x_s, and what the sum needs of it."""
+        """y_s = J x_s, and its part in the sum."""
         call = self.record.norms[j]
         mean, r = self._statistics(j)
         # J is symmetric, so the backward kernel applies it; its other results are sum(yhat x_s) and sum(x_s).
-        y_s, scale, shift = norm_backward(x_s, call.input, call.layer.weight, mean, r, call.layer.eps)
+        y_s, scale, shift = layers.norm_backward(x_s, call.input, call.layer.weight, mean, r, call.layer.eps)
         count = x_s.numel() // x_s.shape[1]
         along = channel_products(self.norm_outputs[j], y_s)  # <b, y_s>
         return y_s, _NormTangent(x_s, shift / count, scale / count, along)
 
     def _statistics(self, j: int) -> tuple[Tensor, Tensor]:
-        found = norm_statistics(self.record.norms[j].node)
-        assert found is not None  # `recognised` saw to it
-        return found
+        statistics = layers.norm_statistics(self.record.norms[j].node)
+        assert statistics is not None  # `recognised` checks it
+        return statistics
 
     def relu(self, i: int, x_s: Tensor) -> Tensor:
         call = self.record.relus[i]
@@ -227,14 +216,14 @@ def _instead(
     norm: Callable[[int, Tensor], Tensor],
     relu: Callable[[int, Tensor], Tensor],
 ) -> AbstractContextManager[None]:
-    """Within it recorded modules map tangents: the i-th call of a kind is `action(i, tangent)`."""
+    """A context in which recorded modules map tangents: the i-th call of a kind is `action(i, tangent)`."""
     forwards: dict[nn.Module, Callable[[Tensor], Tensor]] = {}
     for calls, action in ((record.calls, weight_map), (record.norms, norm), (record.relus, relu)):
         numbers: dict[nn.Module, list[int]] = {}
         for number, call in enumerate(calls):
             numbers.setdefault(call.layer, []).append(number)
         forwards |= {module: _numbered(action, of_module) for module, of_module in numbers.items()}
-    return replaced_forwards(forwards)
+    return layers.replaced_forwards(forwards)
 
 
 def _numbered(action: Callable[[int, Tensor], Tensor], numbers: list[int]) -> Callable[[Tensor], Tensor]:
@@ -253,7 +242,7 @@ def _apply(layer: Any, weight: Tensor, x: Tensor) -> Tensor:
 
 
 def inner_product(a: Tensor, b: Tensor) -> Tensor:
-    """<a, b> in float64. In float32 it is added up in parts, so that it keeps its digits."""
+    """<a, b> in float64; float32 tensors are added up in parts, for precision."""
     if is_channels_last(a) and is_channels_last(b):  # a dot product per sample makes no copy
         rows, columns = (x.permute(0, 2, 3, 1).reshape(len(x), 1, -1) for x in (a, b))
         return torch.bmm(rows, columns.transpose(1, 2)).sum(dtype=torch.float64)

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from archray.errors import InvalidInput
 from archray.trainables.spaces import Architecture, Decision, Space
 from archray.trainables.supernets.mixing import Lesson, Mixing, Mixture
-from archray.trainables.supernets.networks import Group, Supernet
-from archray.trainables.supernets.networks.supernet import possible_choices
+from archray.trainables.supernets.networks.supernet import Group, Supernet, possible_choices
 from archray.trainables.supernets.settings import (
     DECISIONS,
     ControllerSettings,
@@ -22,7 +21,7 @@ from archray.trainables.supernets.settings import (
 )
 
 INITIAL = 0.1  # weights are uniform in [-0.1, 0.1] (section 3.2)
-ENTROPY_SAMPLES = 100  # over which the entropy of a decision, given those before it, is averaged
+ENTROPY_SAMPLES = 100  # samples over which the conditional entropy of a decision is averaged
 ENTROPY_SEED = 0
 
 
@@ -30,7 +29,7 @@ class OpenDecisions:
     """The decisions of a space that leave two choices or more to a supernet of these groups.
 
     Attributes:
-        decisions: in the space's order, with the choices that are possible.
+        decisions: in the space's order, with the possible choices.
     """
 
     def __init__(self, space: Space, groups: Sequence[Group]) -> None:
@@ -40,7 +39,7 @@ class OpenDecisions:
         self.decisions = tuple(possible[place] for place in self._places)
 
     def architecture(self, numbers: Sequence[int]) -> Architecture:
-        """numbers: for each of the decisions that of the choice."""
+        """numbers: of the choices of `decisions`."""
         choices = self._first.copy()
         for place, decision, number in zip(self._places, self.decisions, numbers, strict=True):
             choices[place] = decision.choices[number]
@@ -48,7 +47,7 @@ class OpenDecisions:
 
 
 class DrawnPaths(Mixing):
-    """Each step's mixture is the path of an architecture of its own. A subclass says how one is drawn."""
+    """Each step's mixture is the path of a new architecture, which a subclass draws."""
 
     def __init__(self, supernet: Supernet) -> None:
         self._supernet = supernet
@@ -73,7 +72,7 @@ class DrawnPaths(Mixing):
 class CandidatePaths(DrawnPaths):
     """Draws candidates uniformly and independently, one for each step. Khodak et al. 2020, Algorithm 1.
 
-    Algorithm 1 draws one for each data point. Here a batch shares one, which a network can evaluate at once.
+    Algorithm 1 draws one for each data point, not for each batch.
     Raises: InvalidInput if there is no candidate; InvalidArchitecture.
     """
 
@@ -91,9 +90,8 @@ class UniformArchitectures(DrawnPaths):
     """Each step trains the path of one uniformly drawn architecture of the space. Shu 2022 (thesis), 5.2.1, App. B.1.
 
     In DARTS a path has two inputs for each node, so an edge into node t is drawn in a share of 2 / t of the steps. With
-    partial channels an edge weighs 1 where the path takes it, and 0 elsewhere: the edge weights of PC-DARTS compare
-    mixed inputs, and a path has nothing to compare. The thesis is silent on them. Shared weights are scored so too.
-    `none` is drawn only if the supernet's groups have it.
+    partial channels, on which the thesis is silent, an edge weighs 1 if the path takes it, else 0, in training and in
+    scoring. `none` is drawn only if the supernet's groups have it.
     """
 
     def __init__(self, supernet: Supernet) -> None:
@@ -112,8 +110,8 @@ class Sampled(NamedTuple):
     """n samples of D decisions."""
 
     choices: Tensor  # (n, D) int64, the number of each choice
-    log_probabilities: Tensor  # (n,), of the samples as wholes, differentiable
-    entropies: Tensor  # (n, D) in nats, of each decision given the ones before it, without gradient
+    log_probabilities: Tensor  # (n,), of whole samples, differentiable
+    entropies: Tensor  # (n, D) in nats, of each decision given the previous ones, without gradient
 
 
 class Reinforce:
@@ -123,8 +121,8 @@ class Reinforce:
     2. theta <- Adam by -(reward - baseline) grad log p(sample).
     3. baseline <- decay baseline + (1 - decay) reward.
 
-    As the authors' program, except that it starts the baseline from 0, which reinforces whatever is sampled first, and
-    moves it before 2. Here the first reward is the first baseline.
+    The first reward is the first baseline. The authors' program starts it from 0, which reinforces the first sample,
+    and updates it before 2.
     """
 
     def __init__(self, parameters: Iterable[Tensor], settings: ReinforceSettings) -> None:
@@ -155,16 +153,15 @@ class Reinforce:
 class Controller(nn.Module):
     """p(a) = prod_d p(a_d | a_1 ... a_{d-1}) over the decisions of a space, by one layer of an LSTM. Sections 2.1, 2.3.
 
-    1. The first input is a trained vector; each further one is the embedding of the choice before.
+    1. The first input is a trained vector; each later input is the embedding of the previous choice.
     2. Logits of a decision are a linear function of the state, bounded: tanh_constant tanh(logits / temperature).
     3. The choice is drawn from their softmax.
 
-    From the paper: the LSTM, its units, the feedback, the bounds, the initial weights. Of ours: decisions are those of
-    the space, so a pair of inputs is one choice, where ENAS draws the inputs one by one with attention over states of
-    earlier nodes; decisions among the same choices share embedding and logits' weights, as operations do in ENAS. All
-    combinations of choices are architectures in every space that has a supernet: there is nothing to mask.
+    Unlike in ENAS, the decisions are those of the space: a pair of inputs is one choice, where ENAS draws the inputs
+    one by one with attention over states of earlier nodes. Decisions among the same choices share embedding and
+    logits' weights, as operations do in ENAS. No combination of choices has to be masked.
 
-    decisions: each with two choices or more. seed: of the initial weights; the global generator is left as it was.
+    decisions: each with two choices or more. seed: of the initial weights; the global generator does not change.
     """
 
     def __init__(self, decisions: Sequence[Decision], settings: ControllerSettings, *, seed: int) -> None:
@@ -208,16 +205,13 @@ class Controller(nn.Module):
 class ReinforcedController(DrawnPaths):
     """Each step's mixture is the path of one architecture, sampled from a controller that learns by reward. ENAS, 2.2.
 
-    - The weights' steps train the path of a new sample each.
     - `learn`: the reward of a sample is its accuracy on the batch, by a forward pass alone. Networks are in training
       mode, as in the authors' program: normalisation is by the batch's statistics.
-    - `derive`: of some samples the one of the best accuracy with shared weights, the first of equals. The paper scores
-      them on one minibatch; here on all validation data, so that this accuracy is the best of several and no unbiased
-      estimate.
-    - `entropies`: of each decision given the ones before it, the mean over 100 samples.
+    - `derive`: the most accurate of some samples with shared weights, the first of equals. The paper scores them on one
+      minibatch; here on all validation data. The accuracy of the best is no unbiased estimate.
+    - `entropies`: of each decision given the previous ones, the mean over 100 samples.
 
-    The controller lies on the CPU, whatever the supernet's device: one sample is too little work for another. `none` is
-    no choice if the supernet's groups do not have it. seed: of the controller's initial weights.
+    The controller is on the CPU for every device of the supernet. seed: of the controller's initial weights.
     """
 
     learns = True
@@ -235,7 +229,6 @@ class ReinforcedController(DrawnPaths):
         self._optimizer.check_objective(training.objective)
 
     def sample(self, generator: torch.Generator) -> Architecture:
-        """By the present policy."""
         [architecture] = self.architectures(self.controller(1, generator))
         return architecture
 
@@ -248,7 +241,6 @@ class ReinforcedController(DrawnPaths):
         return losses.mean()
 
     def architectures(self, sampled: Sampled) -> list[Architecture]:
-        """The samples in the space's own terms."""
         return [self._open.architecture(numbers) for numbers in sampled.choices.tolist()]
 
     @torch.no_grad()

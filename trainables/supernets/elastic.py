@@ -1,11 +1,11 @@
 """Supernets whose architectures are slices of the largest network, and the sandwich rule that trains them.
 
-Networks of two sizes share what both have: the first rows and columns of a matrix, the first layers. Chen et al. 2021
-(AutoFormer), sec. 3.2; Yu and Huang 2019, Algorithm 1.
+Networks share the first rows and columns of each matrix, and the first layers. Chen et al. 2021 (AutoFormer), sec. 3.2;
+Yu and Huang 2019, Algorithm 1.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -28,15 +28,13 @@ from archray.trainables.supernets.trainer import Batches
 from archray.trainables.training import NO_METRICS, Metrics, SGDTrainer, cosine
 
 ORDER, AUGMENTATION, NETWORK, DRAWS = 0, 1, 2, 3  # purposes of random streams
-QKV = 3  # queries, keys and values lie one after the other
+QKV = 3  # queries, keys and values are stored one after the other
 
 
 class SlicedSupernet(nn.Module, ABC):
     """The weights of the largest network of a space.
 
-    Args:
-        space: a space whose networks are slices of its largest.
-        network: that network, whose parameters are this module's.
+    network: the largest network of `space`; its parameters are those of this module.
     """
 
     def __init__(self, space: Space, network: nn.Module) -> None:
@@ -45,7 +43,7 @@ class SlicedSupernet(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, images: Tensor, architecture: Architecture) -> Tensor:
-        """Images (n, in_channels, H, W) -> logits (n, num_classes), by the slices of `architecture`."""
+        """Images (n, in_channels, H, W) -> logits (n, num_classes), with the slices of `architecture`."""
 
     @abstractmethod
     def weights_of(self, architecture: Architecture) -> dict[str, Tensor]:
@@ -57,20 +55,17 @@ class SlicedSupernet(nn.Module, ABC):
         """The smallest and the largest architecture."""
 
 
-# the supernets by the name of their space; called with the space and its largest network
-SLICED_SUPERNETS: Registry[Callable[[Space, nn.Module], SlicedSupernet]] = Registry("sliced supernet")
+SLICED_SUPERNETS: Registry[type[SlicedSupernet]] = Registry("sliced supernet")  # by the name of their space
 
 
 def sliced_class(space: Space) -> type[SlicedSupernet]:
-    """The supernet of a space. Raises: InvalidInput if it has none."""
+    """The class of a space's supernet. Raises: InvalidInput if it has none."""
     if space.name not in SLICED_SUPERNETS:
         raise InvalidInput(
             f"the networks of {space.name} are no slices of its largest one; choose {', '.join(SLICED_SUPERNETS)}, or "
             "a method that mixes operations (gaea-darts, rs-ws)"
         )
-    supernet = SLICED_SUPERNETS.get(space.name)
-    assert isinstance(supernet, type)  # they are registered as classes
-    return supernet
+    return SLICED_SUPERNETS.get(space.name)
 
 
 def build_sliced(
@@ -78,27 +73,14 @@ def build_sliced(
 ) -> SlicedSupernet:
     """The supernet of a space, in train mode, on the CPU.
 
-    network: the skeleton of every network in it. seed: as of `build`. Raises: InvalidInput if the space has none, or
-    the settings do not go together.
+    network: the skeleton of every network. seed: as of `build`. Raises: InvalidInput if the space has no supernet, or
+    the settings are inconsistent.
     """
     space = get_space(space)
     supernet = sliced_class(space)
     _, largest = supernet.extremes(space)
     module = build(space, largest, network=network, in_channels=in_channels, num_classes=num_classes, seed=seed)
     return supernet(space, module).train()
-
-
-@torch.no_grad()
-def copy_slices(supernet: SlicedSupernet, architecture: Architecture | str, standalone: nn.Module) -> None:
-    """Gives `standalone`, the network of `architecture`, its weights in the supernet: then both give the same outputs.
-
-    Raises: InvalidArchitecture; InvalidInput if `standalone` is of another size.
-    """
-    choices = supernet.space.decode(architecture) if isinstance(architecture, str) else architecture
-    try:
-        standalone.load_state_dict(supernet.weights_of(choices))
-    except RuntimeError as error:
-        raise InvalidInput(f"expected the standalone network of a slice of the supernet: {error}") from error
 
 
 @torch.no_grad()
@@ -110,34 +92,30 @@ def score_slices(
     *,
     amp: bool = False,
 ) -> list[Metrics]:
-    """Loss and accuracy of each architecture with the shared weights, in evaluation mode; NaN on no images."""
-    was_training = supernet.training
+    """Loss and accuracy of each architecture with the shared weights, in evaluation mode; NaN without images."""
+    was_training, count = supernet.training, len(split.labels)
+    metrics: list[Metrics] = []
     supernet.eval()
     try:
-        return [_score(supernet, architecture, split, batch, amp) for architecture in architectures]
+        for architecture in architectures if count else ():
+            loss_sum = torch.zeros((), device=split.labels.device)  # sums stay on the device: one synchronization
+            correct = torch.zeros((), dtype=torch.int64, device=split.labels.device)
+            for images, labels in zip(split.images.split(batch), split.labels.split(batch), strict=True):
+                with torch.autocast(images.device.type, dtype=torch.bfloat16) if amp else nullcontext():
+                    logits = supernet(images, architecture)
+                loss_sum += F.cross_entropy(logits.float(), labels, reduction="sum")
+                correct += (logits.argmax(1) == labels).sum()
+            metrics.append(Metrics(loss_sum.item() / count, correct.item() / count))
     finally:
         supernet.train(was_training)
-
-
-def _score(supernet: SlicedSupernet, architecture: Architecture, split: Split, batch: int, amp: bool) -> Metrics:
-    count = len(split.labels)
-    if count == 0:
-        return NO_METRICS
-    loss_sum = torch.zeros((), device=split.labels.device)  # on the device: one synchronisation in all
-    correct = torch.zeros((), dtype=torch.int64, device=split.labels.device)
-    for images, labels in zip(split.images.split(batch), split.labels.split(batch), strict=True):
-        with torch.autocast(images.device.type, dtype=torch.bfloat16) if amp else nullcontext():
-            logits = supernet(images, architecture)
-        loss_sum += F.cross_entropy(logits.float(), labels, reduction="sum")
-        correct += (logits.argmax(1) == labels).sum()
-    return Metrics(loss_sum.item() / count, correct.item() / count)
+    return metrics or [NO_METRICS] * len(architectures)
 
 
 @SLICED_SUPERNETS.register("vit")
 class SlicedTransformer(SlicedSupernet):
-    """The first layers, of each token the first numbers, of each layer the first heads and hidden units.
+    """The first layers, the first numbers of each token, the first heads and hidden units of each layer.
 
-    All networks share the convolution before the patches. `network` is the `VisionTransformer` of the largest.
+    All networks share the convolution before the patches.
     """
 
     network: VisionTransformer
@@ -148,16 +126,25 @@ class SlicedTransformer(SlicedSupernet):
         return family.smallest, family.largest
 
     def forward(self, images: Tensor, architecture: Architecture) -> Tensor:
-        network = self.network
+        weights = self.weights_of(architecture)
         width, blocks = self._sliced(architecture)
-        tokens, grid = patches(network.stem(images))
-        x = F.linear(tokens, network.embedding.weight[:width], network.embedding.bias[:width])
-        x = _norm(x, network.embedding_norm)
+
+        def linear(name: str, x: Tensor) -> Tensor:
+            return F.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
+
+        def norm(name: str, x: Tensor) -> Tensor:
+            return F.layer_norm(x, (width,), weights[f"{name}.weight"], weights[f"{name}.bias"], self.network.norm.eps)
+
+        tokens, grid = patches(self.network.stem(images))
+        x = norm("embedding_norm", linear("embedding", tokens))
         x = x + positions(grid, width, x)  # (n, T, width)
-        for block, layer in blocks:
-            x = _block(x, block, layer)
-        x = _norm(x, network.norm).mean(1)
-        return F.linear(x, network.classifier.weight[:, :width], network.classifier.bias)
+        for number, (block, layer) in enumerate(blocks):  # as `Block`
+            name = f"blocks.{number}"
+            attended = attention(linear(f"{name}.qkv", norm(f"{name}.attention_norm", x)), layer.heads)
+            x = x + linear(f"{name}.projection", attended)
+            hidden = block.activation(linear(f"{name}.expansion", norm(f"{name}.mlp_norm", x)))
+            x = x + linear(f"{name}.contraction", hidden)
+        return linear("classifier", norm("norm", x).mean(1))
 
     def weights_of(self, architecture: Architecture) -> dict[str, Tensor]:
         network = self.network
@@ -188,61 +175,37 @@ class SlicedTransformer(SlicedSupernet):
         return state
 
     def _sliced(self, architecture: Architecture) -> tuple[int, list[tuple[Block, TransformerLayer]]]:
-        """The numbers of a token, and the blocks that are used, each with its layer."""
+        """The width of a token, and the blocks of the architecture, each with its layer."""
         shape = transformers(self.space).shape(architecture)
         _, largest = self.extremes(self.space)
         most = transformers(self.space).shape(largest)
         unit, repeated = self.network.embedding.out_features // most.width, len(self.network.blocks) // most.depth
         layers = [layer for layer in shape.layers for _ in range(repeated)]
-        return shape.width * unit, list(zip(self._blocks(), layers, strict=False))
-
-    def _blocks(self) -> Iterator[Block]:
-        for block in self.network.blocks:
-            assert isinstance(block, Block)
-            yield block
-
-
-def _block(x: Tensor, block: Block, layer: TransformerLayer) -> Tensor:
-    """What `Block` computes, with the heads and hidden units of `layer`."""
-    width, size, hidden = x.shape[-1], layer.heads * _head(block), layer.ratio * x.shape[-1]
-    qkv_weight, qkv_bias = (_of_heads(tensor, layer, block) for tensor in (block.qkv.weight, block.qkv.bias))
-    qkv = F.linear(_norm(x, block.attention_norm), qkv_weight[:, :width], qkv_bias)
-    attended = attention(qkv, layer.heads)
-    x = x + F.linear(attended, block.projection.weight[:width, :size], block.projection.bias[:width])
-    inner = F.linear(_norm(x, block.mlp_norm), block.expansion.weight[:hidden, :width], block.expansion.bias[:hidden])
-    inner = block.activation(inner)
-    return x + F.linear(inner, block.contraction.weight[:width, :hidden], block.contraction.bias[:width])
-
-
-def _norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
-    width = x.shape[-1]
-    return F.layer_norm(x, (width,), norm.weight[:width], norm.bias[:width], norm.eps)
+        blocks = [block for block in self.network.blocks if isinstance(block, Block)]
+        return shape.width * unit, list(zip(blocks, layers, strict=False))
 
 
 def _head(block: Block) -> int:
-    """Numbers of a head."""
+    """Width of a head."""
     return block.projection.in_features // block.heads
 
 
 def _of_heads(tensor: Tensor, layer: TransformerLayer, block: Block) -> Tensor:
-    """The rows of the first heads, of queries, keys and values each: (3 H d, ...) -> (3 heads d, ...)."""
-    parts = tensor.unflatten(0, (QKV, block.heads, _head(block)))[:, : layer.heads]
-    return parts.flatten(0, 2)
+    """The rows of the first heads, in queries, keys and values: (3 H d, ...) -> (3 heads d, ...)."""
+    return tensor.unflatten(0, (QKV, block.heads, _head(block)))[:, : layer.heads].flatten(0, 2)
 
 
 class SandwichTrainer(SGDTrainer[SandwichSettings]):
-    """Trains a sliced supernet on a data set. In each step, of one batch,
+    """Trains a sliced supernet on a data set. Each step, on one batch:
 
-    1. the largest network's loss is that of the labels,
-    2. so is the smallest network's, and that of `draws` random ones, drawn uniformly from the space; with
-       `distillation` it is the cross-entropy to the largest one's predictions,
-    3. the gradients are added up, clipped, and one step of SGD is made, at a cosine learning rate.
+    1. the largest network learns the labels;
+    2. the smallest network and `draws` random ones, drawn uniformly from the space, learn the labels, or with
+       `distillation` the predictions of the largest one;
+    3. the sum of the gradients is clipped, and one step of SGD is made, at a cosine learning rate.
 
-    Layer normalisation has no statistics, so that nothing is calibrated after training as Yu and Huang must.
+    Layer normalisation has no statistics that would need the calibration of Yu and Huang.
 
-    Args:
-        supernet: moved to the data's device.
-        seed: of the order, the augmentation and the draws of every epoch.
+    supernet: moved to the data's device. seed: of the order, the augmentation and the draws of every epoch.
     """
 
     def __init__(self, supernet: SlicedSupernet, dataset: Dataset, settings: SandwichSettings, *, seed: int) -> None:
@@ -251,9 +214,9 @@ class SandwichTrainer(SGDTrainer[SandwichSettings]):
         super().__init__(self.supernet, dataset, settings, seed=seed)
 
     def epoch(self) -> Metrics:
-        """Trains one epoch. Loss and accuracy are the largest network's, of the batches, before each step.
+        """Trains one epoch. Loss and accuracy are those of the largest network on the batches, before each step.
 
-        A loss that is not finite is returned as it is. Raises: RuntimeError when training has finished.
+        The loss may be not finite. Raises: RuntimeError when training has finished.
         """
         self._check_unfinished()
         self.supernet.train()
@@ -276,7 +239,7 @@ class SandwichTrainer(SGDTrainer[SandwichSettings]):
         return Metrics(loss_sum.item() / len(train), correct.item() / len(train))
 
     def gradients(self, images: Tensor, labels: Tensor, drawn: Sequence[Architecture]) -> tuple[Tensor, Tensor]:
-        """Adds the gradients of the sandwich to those that are there; loss and logits of the largest network.
+        """Adds the gradients of the sandwich; loss and logits of the largest network.
 
         images: (b, C, H, W). labels: (b,).
         """
@@ -289,10 +252,9 @@ class SandwichTrainer(SGDTrainer[SandwichSettings]):
         return loss.detach(), logits.detach()
 
     def score(self, architectures: Sequence[Architecture]) -> list[Metrics]:
-        """Of each architecture with the shared weights, on the validation data."""
-        settings = self.settings
-        validation = self.dataset.validation
-        return score_slices(self.supernet, architectures, validation, settings.evaluation_batch, amp=settings.amp)
+        """Metrics of each architecture with the shared weights, on the validation data."""
+        batch, amp = self.settings.evaluation_batch, self.settings.amp
+        return score_slices(self.supernet, architectures, self.dataset.validation, batch, amp=amp)
 
     def _parts(self) -> Mapping[str, Any]:
         return {"supernet": self.supernet, "optimizer": self.optimizer}

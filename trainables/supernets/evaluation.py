@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import cache
 
 import numpy as np
 import torch
@@ -10,17 +11,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.costs.edges import EdgeCosts
+from archray.trainables.costs.networks import EdgeCosts
 from archray.trainables.data.dataset import Split
 from archray.trainables.spaces import Architecture, Space
 from archray.trainables.supernets.mixing import Mixture
-from archray.trainables.supernets.networks import Supernet
-from archray.trainables.supernets.networks.supernet import LEFT_OUT, NONE
+from archray.trainables.supernets.networks.supernet import LEFT_OUT, NONE, Supernet
 from archray.trainables.training import Metrics
 
 ORDER = 0  # seed of the order of the images in evaluations
-STEPS = 60  # of the walk to an architecture that meets a constraint, at most
-NEIGHBOURS = 40  # mutations looked at in a step of it, drawn where there are more
+STEPS = 60  # maximum of the walk to an architecture that meets a constraint
+NEIGHBOURS = 40  # maximum of the mutations that a step of the walk compares
 
 
 @torch.no_grad()
@@ -32,9 +32,7 @@ def score_architectures(
     *,
     amp: bool = False,
 ) -> list[Metrics]:
-    """Loss and accuracy of each architecture with the supernet's weights, in evaluation mode; their order is kept.
-
-    Every batch of images is seen by all architectures before the next one; images stay where they are.
+    """Loss and accuracy of each architecture with the supernet's weights, in evaluation mode, in order.
 
     split: on the supernet's device; NaN for all if it has no images. Raises: InvalidArchitecture.
     """
@@ -48,7 +46,7 @@ def predict_architecture(
 ) -> Tensor:
     """Class probabilities with the supernet's weights, in evaluation mode: (images, classes) float32, in order.
 
-    The batches are those of `score_architectures`: the loss of these probabilities is the one it gives.
+    Batches, and so the loss, are those of `score_architectures`.
 
     Raises: InvalidArchitecture; InvalidInput if the split has no images.
     """
@@ -63,7 +61,7 @@ def predict_architecture(
 def evaluate(
     supernet: Supernet, draws: Sequence[Callable[[], Mixture]], split: Split, batch: int, amp: bool
 ) -> list[Metrics]:
-    """Loss and accuracy, in evaluation mode, of the mixtures that each of `draws` gives, one for each batch."""
+    """Loss and accuracy, in evaluation mode, of the mixtures of each of `draws`, which is called for each batch."""
     device = split.images.device
     losses = torch.zeros(len(draws), device=device)  # sums stay on the device: one synchronisation in all
     correct = torch.zeros(len(draws), dtype=torch.int64, device=device)
@@ -101,10 +99,10 @@ def _path_of(supernet: Supernet, architecture: Architecture | str) -> Callable[[
 
 
 def log_probability(supernet: Supernet, probabilities: Mapping[str, Tensor], architecture: Architecture) -> float:
-    """Of an architecture's operations under the learnt weights, nats: the sum over its edges.
+    """Log-probability in nats of an architecture's operations under the learned weights: the sum over its edges.
 
-    probabilities: group -> (edges, operations). An edge that the architecture leaves out counts as `none` where that
-    is an operation, and else for nothing.
+    probabilities: group -> (edges, operations). An edge that the architecture leaves out counts as `none`, if that is
+    an operation of the group.
     """
     total = 0.0
     for group in supernet.groups:
@@ -120,7 +118,7 @@ def log_probability(supernet: Supernet, probabilities: Mapping[str, Tensor], arc
 
 
 def path_cost(supernet: Supernet, costs: EdgeCosts, architecture: str) -> float:
-    """What the operations of an architecture cost by a table of edges, whose own are measured elsewhere."""
+    """The cost of an architecture's operations by a table of edges."""
     weights = supernet.path(supernet.space.decode(architecture))
     return float(costs.expected({name: rows.dense.cpu().double() for name, rows in weights.items()}))
 
@@ -132,44 +130,43 @@ def feasible_architecture(
     violation: Callable[[str], float],
     seed: int,
 ) -> str:
-    """The string of an architecture that meets a constraint, near to the one that was derived; itself if it does.
+    """The string of the derived architecture if it meets a constraint, else of one near to it that does.
 
-    1. From `derived`, while nothing near meets the constraint: the mutation that loses least log-probability for what
-       it takes off the violation.
-    2. When mutations meet it, the most probable of them; and on to the most probable neighbour that does.
+    1. While no neighbour meets the constraint: the mutation that loses the least log-probability per reduction of the
+       violation.
+    2. When mutations meet it: the most probable of them, and then the most probable feasible neighbour.
 
-    Without probabilities only the violation counts. What violates least is returned where nothing is found.
+    Without probabilities only the violation counts. If the walk reaches no feasible architecture, the one that
+    violates least is returned.
 
     Args:
-        violation: string -> by how much it violates the constraint; 0 if it does not.
-        seed: of the mutations that are looked at where there are more than 40.
+        violation: string -> size of the violation; 0 if it meets the constraint.
+        seed: of the mutations that are compared where there are more than 40.
     """
     space, rng = supernet.space, np.random.default_rng(seed)
     without_none = not any(NONE in group.operations for group in supernet.groups)
-    judgements: dict[Architecture, tuple[float, float]] = {}
 
-    def judged(architecture: Architecture) -> tuple[float, float]:
+    @cache
+    def judgement(architecture: Architecture) -> tuple[float, float]:
         """Violation and log-probability."""
-        if architecture not in judgements:
-            score = 0.0 if probabilities is None else log_probability(supernet, probabilities, architecture)
-            judgements[architecture] = violation(space.encode(architecture)), score
-        return judgements[architecture]
+        score = 0.0 if probabilities is None else log_probability(supernet, probabilities, architecture)
+        return violation(space.encode(architecture)), score
 
     here = space.decode(derived)
     for _ in range(STEPS):
-        beyond, score = judged(here)
+        excess, score = judgement(here)
         near = [child for child in _neighbours(space, here, rng) if not (without_none and NONE in child)]
-        feasible = [child for child in near if judged(child)[0] == 0.0]
-        better = [child for child in near if judged(child)[0] < beyond]
-        if beyond == 0.0:
-            best = max(feasible, key=lambda child: judged(child)[1], default=here)
-            if judged(best)[1] <= score:
+        feasible = [child for child in near if judgement(child)[0] == 0.0]
+        better = [child for child in near if judgement(child)[0] < excess]
+        if excess == 0.0:
+            best = max(feasible, key=lambda child: judgement(child)[1], default=here)
+            if judgement(best)[1] <= score:
                 break
             here = best
         elif feasible:
-            here = max(feasible, key=lambda child: judged(child)[1])
+            here = max(feasible, key=lambda child: judgement(child)[1])
         elif better:
-            here = max(better, key=lambda child: (judged(child)[1] - score) / (beyond - judged(child)[0]))
+            here = max(better, key=lambda child: (judgement(child)[1] - score) / (excess - judgement(child)[0]))
         else:
             break
     return space.encode(here)

@@ -1,4 +1,4 @@
-"""Where the mixture of each step comes from, and what it learns from a batch: gradients, rewards, losses of images."""
+"""Sources of the mixture of each step, and what they learn from a batch: gradients, rewards, losses of images."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from archray.trainables.supernets.networks import MixtureWeights
+from archray.trainables.supernets.networks.supernet import MixtureWeights
 from archray.trainables.supernets.settings import SupernetTrainingSettings
 
 Mixture = Mapping[str, MixtureWeights]  # group -> weights
 
 
 class Outcome(NamedTuple):
-    """What a mixture makes of one batch: the cross-entropy of each image, (b,), and whether it was right, (b,) bool."""
+    """Of one batch under a mixture: the cross-entropy of each image, (b,), and whether it is correct, (b,) bool."""
 
     losses: Tensor
     correct: Tensor
@@ -37,17 +37,14 @@ class Lesson:
 
 
 class Mixing(ABC):
-    """Gives each step its mixture, and learns from batches of the architecture's data if there is something to learn.
-
-    What to take from a batch, a gradient for the mixture, one for each image or a reward, is the subclass' own affair.
-    """
+    """Gives each step its mixture, and learns from batches of the architecture's data if it has parameters."""
 
     learns: bool = False
 
     def prepare(self, training: SupernetTrainingSettings, points: int) -> None:  # noqa: B027, few need it
-        """Told once before training how it will go. points: images that all calls of `learn` together will see.
+        """Called once before training. points: number of images that all calls of `learn` together see.
 
-        Raises: InvalidInput if this mixing cannot learn so.
+        Raises: InvalidInput if this mixing cannot learn by these settings.
         """
 
     @abstractmethod
@@ -60,24 +57,24 @@ class Mixing(ABC):
 
     @abstractmethod
     def evaluation(self, progress: float, seed: int) -> Callable[[], Mixture]:
-        """A source of mixtures to evaluate by, without gradients; it takes nothing from this object's draws."""
+        """A source of mixtures to evaluate by, without gradients, with a random stream of its own."""
 
     def learn(self, lesson: Lesson, progress: float) -> Tensor:
         """One update; the loss before it, detached. progress: as `draw`.
 
-        Raises: FloatingPointError if what it is to learn from is NaN and the optimizer refuses it.
+        Raises: FloatingPointError if a gradient is NaN and the optimizer rejects it.
         """
         raise NotImplementedError(f"{type(self).__name__} learns nothing")
 
     def derive(self, accuracies: Callable[[Sequence[str]], list[float]], seed: int) -> str | None:
-        """The architecture that was learned so far; None if none is. Takes nothing from this object's draws.
+        """The architecture that was learned so far; None if none is. It has a random stream of its own.
 
         accuracies: of architectures, with shared weights on the validation data.
         """
         return None
 
     def entropies(self) -> dict[str, list[float]]:
-        """name of a group of decisions -> the entropy of each of them, in nats."""
+        """Name of a group of decisions -> the entropy of each of them, in nats."""
         return {}
 
     def results(self) -> dict[str, Any]:
@@ -89,21 +86,18 @@ class Mixing(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from `state`. Raises: ValueError if it is another kind of mixing's."""
+        """Restores `state`. Raises: ValueError for the state of another kind of mixing."""
         if state:
             raise ValueError(f"expected no state for {type(self).__name__}, got {', '.join(state)}")
 
 
-RADIUS = 0.01  # how far the weights are moved for the difference; the value of DARTS' footnote to Eq. 8
+RADIUS = 0.01  # distance that the weights move for the difference; the value of DARTS' footnote to Eq. 8
 
 Loss = Callable[[Mixture], Tensor]
 
 
 def as_leaves(mixture: Mixture) -> dict[str, MixtureWeights]:
-    """The same weights, apart from how they were made, ready for a gradient of their own.
-
-    A random relaxation is so drawn once per step, however many losses the step needs.
-    """
+    """The same weights as leaves, so that a random relaxation is drawn once for all losses of a step."""
     return {
         name: MixtureWeights(weights.dense.detach().requires_grad_(), weights.chosen)
         for name, weights in mixture.items()
@@ -120,15 +114,15 @@ def mixture_gradient(loss: Tensor, leaves: Mixture) -> dict[str, Tensor]:
 
 
 def lesson_of(logits: Callable[[Mixture], Tensor], labels: Tensor) -> Lesson:
-    """What a batch teaches at the present weights. logits: mixture -> (b, classes) float32. labels: (b,)."""
+    """The lesson of a batch at the present weights. logits: mixture -> (b, classes) float32. labels: (b,)."""
 
     def gradient(leaves: Mixture) -> tuple[Tensor, dict[str, Tensor]]:
         loss = F.cross_entropy(logits(leaves), labels)
         return loss.detach(), mixture_gradient(loss, leaves)
 
     def outcome(mixture: Mixture) -> Outcome:
-        of_images = logits(mixture)
-        return Outcome(F.cross_entropy(of_images, labels, reduction="none"), of_images.argmax(1) == labels)
+        outputs = logits(mixture)
+        return Outcome(F.cross_entropy(outputs, labels, reduction="none"), outputs.argmax(1) == labels)
 
     return Lesson(gradient, outcome)
 
@@ -156,9 +150,9 @@ def unrolled_gradient(
 
     Args:
         leaves: m, of `as_leaves`.
-        weights: w; they are moved and put back, to the bit. Those that L_train does not depend on stay where they are.
+        weights: w; they are moved and restored bit by bit. Weights that L_train does not depend on do not move.
         lr: xi.
-        buffers: the momentum of the weights that have one; neither read nor changed beyond that.
+        buffers: the momentum of the weights that have one; read only.
 
     Returns: L_val(w', m), detached, and the gradient of each group's dense weights.
     """

@@ -4,11 +4,11 @@ XNAS is exponentiated gradient with clipping per data point and wipe-out (Nayman
 names the two additions without formulas. Here:
 
 - A *round* is one data point, and there are T of them; the updates of the points of one batch are applied together.
-  One point's gradient is of its own loss, at the weights that the whole batch has seen.
-- Clipping is by entry, to [-L, L]: an entry is the negative of an operation's reward, and bounded rewards are what the
-  regret bound asks for. The clipped gradients of a batch are added, not averaged: a round each.
-- An operation is wiped out when it cannot come level with the best of its row even if all remaining rounds gave it the
-  largest reward and the best one the smallest: if log v < max log v - 2 eta L (T - t). A wiped operation stays at 0.
+  The gradient of a point is that of its loss, at the same weights for all points of the batch.
+- Clipping is by entry, to [-L, L]: an entry is the negative of an operation's reward, and the regret bound needs
+  bounded rewards. The clipped gradients of a batch are added, not averaged: a round each.
+- An operation is wiped out if it cannot reach the best of its row even with the largest reward in all remaining rounds
+  and the smallest for the best one: if log v < max log v - 2 eta L (T - t). A wiped operation stays at 0.
 - eta = sqrt(2 log(k) / T) / L, the rate of the regret bound for k operations.
 """
 
@@ -26,7 +26,7 @@ from archray.plurals import count
 from archray.trainables.supernets.mixing import Lesson, Mixture, as_leaves
 from archray.trainables.supernets.settings import SupernetTrainingSettings, XNASSettings
 
-TOLERANCE = 1e-5  # a float32 row of thousands of entries, divided by its sum, sums to one within a tenth of this
+TOLERANCE = 1e-5  # ten times the error of the sum of a float32 row of thousands of entries
 
 
 def check_simplex(rows: Tensor) -> None:
@@ -48,10 +48,9 @@ def check_simplex(rows: Tensor) -> None:
 
 
 def check_gradients(gradients: list[Tensor]) -> None:
-    """Raises: FloatingPointError if one of them holds a NaN. Waits for the device once."""
-    if gradients and bool(
-        torch.stack([gradient.isnan().any().to(gradients[0].device) for gradient in gradients]).any()
-    ):
+    """Raises: FloatingPointError if one of them holds a NaN. Synchronizes with the device once."""
+    failures = [gradient.isnan().any().to(gradients[0].device) for gradient in gradients]
+    if failures and bool(torch.stack(failures).any()):
         raise FloatingPointError("a gradient of the architecture parameters is NaN: the search has diverged")
 
 
@@ -62,8 +61,7 @@ def project_to_simplex(rows: Tensor) -> Tensor:
     s_1 >= s_2 >= .., the support is the largest j with j s_j > s_1 + .. + s_j - 1, and theta is that sum less one,
     divided by j (Held et al. 1974; Duchi et al. 2008, Figure 1). Rows are finite.
     """
-    # Adding a constant to a row changes nothing; with the maximum at 0 the 1 that is subtracted below is never lost to
-    # rounding, however large the entries are.
+    # Adding a constant to a row changes nothing. With the maximum at 0, rounding never absorbs the 1 subtracted below.
     rows = rows - rows.amax(-1, keepdim=True)
     ordered = rows.sort(-1, descending=True).values
     excess = ordered.cumsum(-1) - 1.0  # (..., k): the sum of the j largest, less one
@@ -71,7 +69,7 @@ def project_to_simplex(rows: Tensor) -> Tensor:
     support = (j * ordered > excess).sum(-1, keepdim=True)  # (..., 1), at least 1
     theta = excess.gather(-1, support - 1) / support
     projected = (rows - theta).clamp(min=0.0)
-    return projected / projected.sum(-1, keepdim=True)  # one up to rounding before, and after
+    return projected / projected.sum(-1, keepdim=True)  # the sum is one up to rounding
 
 
 class SimplexOptimizer(Optimizer):
@@ -89,15 +87,15 @@ class SimplexOptimizer(Optimizer):
             raise
 
     def _check_options(self, operations: int, group: dict[str, Any]) -> None:
-        """Raises: InvalidInput if an option of a parameter group cannot be used for rows of so many operations."""
+        """Raises: InvalidInput if an option of a parameter group cannot be used for rows of this length."""
 
 
 def relative_step(gradient: Tensor, lr: float, supported: Tensor | None = None) -> Tensor:
-    """lr * gradient less the row's minimum, which changes neither update; finite, and at least 0 where supported.
+    """lr * gradient minus the row's minimum, which changes neither update; finite, and at least 0 where supported.
 
-    An infinite gradient counts as a quarter of the largest float, so that an operation with -inf takes all.
+    An infinite gradient counts as a quarter of the largest float, so that an operation with -inf takes all the weight.
 
-    supported: (..., k) bool, the entries over which the minimum is taken; all unless given.
+    supported: (..., k) bool, the entries over which the minimum is taken; default: all.
     """
     limit = torch.finfo(gradient.dtype).max / 4
     step = (gradient.clamp(-limit, limit) * lr).clamp(-limit, limit)
@@ -108,9 +106,9 @@ def relative_step(gradient: Tensor, lr: float, supported: Tensor | None = None) 
 def log_entropic_step(log_weights: Tensor, gradient: Tensor, lr: float) -> Tensor:
     """Eq. 8 for the logarithms of the weights: log theta - lr * gradient, normalised. (..., k) -> (..., k).
 
-    -inf stays -inf; every row needs one entry above.
+    -inf stays -inf; every row needs an entry above it.
     """
-    # The best entry of the support moves by 0 and the others down: no row loses all its entries to underflow.
+    # The best entry of the support moves by 0 and the others down: no row underflows as a whole.
     return (log_weights - relative_step(gradient, lr, log_weights > -torch.inf)).log_softmax(-1)
 
 
@@ -122,14 +120,13 @@ def entropic_step(weights: Tensor, gradient: Tensor, lr: float, floor: float = 0
     Args:
         weights: rows on the simplex.
         floor: weights below it are raised to it, then the row is divided by its sum again. The authors raise before
-            they divide for the first time; dividing first makes the result the same when a constant is added to a
-            row of the gradient, as Eq. 5 has it.
+            the first division. Here, as in Eq. 5, a constant added to a row of the gradient does not change the result.
     """
     return normalised(log_entropic_step(weights.log(), gradient, lr).exp(), floor)
 
 
 def normalised(weights: Tensor, floor: float = 0.0) -> Tensor:
-    """Rows of positive sums divided by them; before that, entries below the floor are raised to it."""
+    """Rows divided by their sums, after entries below the floor are raised to it."""
     if floor > 0.0:
         weights = weights.clamp(min=floor)
     return weights / weights.sum(-1, keepdim=True)
@@ -141,18 +138,16 @@ def projected_step(weights: Tensor, gradient: Tensor, lr: float) -> Tensor:
 
 
 class MirrorDescent(SimplexOptimizer):
-    """Mirror descent by the gradients present. GAEA, Li et al. 2021, section 3, Eq. 4-8.
+    """Mirror descent. GAEA, Li et al. 2021, section 3, Eq. 4-8. No weight decay and no momentum (note G1).
 
-    Each step, for each parameter with a gradient:
+    Each step replaces each parameter with a gradient:
 
-    1. `dgf="entropy"`: `entropic_step`; with `log_space` the logarithms are kept beside the parameters and stepped by
-       `log_entropic_step`, so that a weight that has underflown to zero can return.
-       `dgf="euclidean"`: `projected_step`.
-    2. The parameter is overwritten by the result.
+    - `dgf="entropy"`: by `entropic_step`; with `log_space` the logarithms are part of the state and updated by
+      `log_entropic_step`, so that a weight that has underflowed to zero can return.
+    - `dgf="euclidean"`: by `projected_step`.
 
-    Rates, and all other options, may differ between parameter groups. No weight decay and no momentum (note G1). With
-    `log_space` the logarithms are taken from the parameters at their first step: whoever overwrites parameters
-    afterwards makes a new optimizer.
+    All options may differ between parameter groups. With `log_space` the logarithms are taken from the parameters at
+    the first step: to overwrite parameters later, make a new optimizer.
 
     Args:
         params: tensors or groups of them, float32 or float64, rows on the simplex.
@@ -202,7 +197,7 @@ class MirrorDescent(SimplexOptimizer):
 
 
 class Learner(ABC):
-    """Learns the parameters of a relaxation, which it was made for, one batch after the other."""
+    """Learns the parameters of a relaxation, batch by batch."""
 
     def prepare(self, training: SupernetTrainingSettings, points: int) -> None:  # noqa: B027, few need it
         """As `Mixing.prepare`."""
@@ -211,11 +206,11 @@ class Learner(ABC):
     def learn(self, draw: Callable[[], Mixture], lesson: Lesson) -> Tensor:
         """One update; the loss before it, detached. draw: a mixture of the parameters, differentiable.
 
-        Raises: FloatingPointError if a gradient is NaN and the optimizer refuses it.
+        Raises: FloatingPointError if a gradient is NaN and the optimizer rejects it.
         """
 
     def strengths(self, probabilities: dict[str, Tensor]) -> dict[str, Tensor]:
-        """By what operations are compared when an architecture is derived: group -> (edges, operations)."""
+        """group -> (edges, operations): the values by which operations are compared to derive an architecture."""
         return probabilities
 
     @abstractmethod
@@ -227,7 +222,7 @@ class Learner(ABC):
 
 
 class GradientLearner(Learner):
-    """Learns by the gradient of the objective for the mixture, sent back to the parameters."""
+    """Learns by the gradient of the objective, propagated from the mixture to the parameters."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
@@ -257,8 +252,8 @@ def xnas_step(log_weights: Tensor, clipped: Tensor, lr: float, clip: float, rema
 
     Args:
         log_weights: rows of logarithms, -inf where wiped out.
-        clipped: the sum of clipped gradients of the points.
-        remaining: T - t, the rounds that are left after these points.
+        clipped: sum of the clipped gradients of the points.
+        remaining: T - t, the rounds after these points.
     """
     stepped = log_entropic_step(log_weights, clipped, lr)
     lost = stepped < stepped.amax(-1, keepdim=True) - 2.0 * lr * clip * remaining
@@ -269,28 +264,28 @@ def point_gradients(losses: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
     """The gradient of every point's loss: (points,) -> for each parameter (points, *its shape).
 
     One backward pass per point through one graph, which is freed. Under batch normalisation in training mode a point's
-    gradient includes its effect through the statistics that it shares, as its own loss sees it.
+    gradient includes its effect through the shared statistics.
     """
     rows = [torch.autograd.grad(loss, params, retain_graph=i + 1 < len(losses)) for i, loss in enumerate(losses)]
     return [torch.stack(column) for column in zip(*rows, strict=True)]
 
 
 class XNAS(SimplexOptimizer):
-    """Exponentiated gradient of single points, which wipes out what cannot win.
+    """Exponentiated gradient of single points with wipe-out.
 
-    1. `add_points`: the gradients of single points, as often as wanted. Each is clipped and added.
-    2. `step`: one update by what was added, then wipe-out. `Tensor.grad` is not looked at.
+    1. `add_points`: clips the gradients of single points and adds them up. Call it any number of times.
+    2. `step`: one update by the sum, then wipe-out. It does not read `Tensor.grad`.
 
-    The logarithms are kept beside the parameters: an operation that could still win is never lost to underflow. The
-    guarantee of wipe-out holds while the rate stays as it is.
+    The logarithms are part of the state: an operation that could still win never underflows. The guarantee of wipe-out
+    holds while the rate does not change.
 
     Args:
         params: tensors or groups of them, float32 or float64, rows on the simplex.
-        rounds: T, the data points that all steps together will see: epochs times points per epoch.
+        rounds: T, the data points that all steps together see: epochs times points per epoch.
         clip: L.
-        lr: eta; None takes `xnas_rate` for each parameter's number of operations.
+        lr: eta; None: `xnas_rate` for each parameter's number of operations.
 
-    Raises: InvalidInput if a parameter is wrong, a step has no points, or more than T points come.
+    Raises: InvalidInput for a wrong parameter, a step without points, or more than T points.
     """
 
     def __init__(self, params: ParamsT, rounds: int, clip: float = 1.0, lr: float | None = None) -> None:
@@ -298,12 +293,11 @@ class XNAS(SimplexOptimizer):
 
     @torch.no_grad()
     def add_points(self, gradients: Sequence[Tensor]) -> None:
-        """Clips the gradients of some points and keeps their sum for the next step.
+        """Adds clipped gradients of points to the sum for the next step.
 
         gradients: for each parameter, in the order of the groups, (points, *its shape); see `point_gradients`.
 
-        Raises: InvalidInput if there are more points than rounds; FloatingPointError if a gradient is NaN. Nothing has
-            changed then.
+        Raises, before any change: InvalidInput if there are more points than rounds; FloatingPointError for a NaN.
         """
         params = [(parameter, group) for group in self.param_groups for parameter in group["params"]]
         for (parameter, group), gradient in zip(params, gradients, strict=True):
@@ -344,14 +338,14 @@ class XNAS(SimplexOptimizer):
 
 
 class PointLearner(Learner):
-    """Learns the weights of a mixture by `XNAS` from the gradient of each image's own loss.
+    """Learns the weights of a mixture by `XNAS` from the gradient of each image's loss.
 
-    Wipe-out leaves an edge with one operation of weight 1, which may be `none`: no edge is then stronger than another,
-    and no second operation is known. Operations are therefore compared by the weights without wipe-out, by the sums of
-    all clipped gradients. Their strongest operation is the same, as only what cannot win is wiped out.
+    Wipe-out leaves an edge with one operation of weight 1, which may be `none`: edges and second operations cannot be
+    compared then. `strengths` are therefore the weights without wipe-out, from the sums of all clipped gradients. Their
+    strongest operation is the same, as only operations that cannot win are wiped out.
 
-    A batch costs one forward pass and a backward pass for every image in it: with b images some b times the backward
-    pass of `GradientLearner`. A smaller `batch_size`, or a smaller `architecture_fraction`, is what helps.
+    A batch costs one forward pass, and one backward pass per image. A smaller `batch_size` or `architecture_fraction`
+    reduces the cost.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], settings: XNASSettings) -> None:
@@ -371,7 +365,7 @@ class PointLearner(Learner):
     def learn(self, draw: Callable[[], Mixture], lesson: Lesson) -> Tensor:
         """Raises: FloatingPointError if a gradient is NaN; RuntimeError before `prepare`."""
         if self.optimizer is None:
-            raise RuntimeError("xnas must be told by `prepare` how many images it will see before it can learn")
+            raise RuntimeError("xnas learns only after `prepare`, which sets the number of images")
         losses = lesson.outcome(draw()).losses  # (b,)
         gradients = point_gradients(losses, list(self._parameters.values()))  # (b, edges, operations) of each group
         self.optimizer.add_points(gradients)

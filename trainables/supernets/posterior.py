@@ -13,8 +13,7 @@ from archray.trainables.data.dataset import Dataset
 from archray.trainables.spaces import Architecture
 from archray.trainables.supernets.controllers import DrawnPaths
 from archray.trainables.supernets.mixing import Lesson, as_leaves, lesson_of
-from archray.trainables.supernets.networks import MixtureWeights, Supernet
-from archray.trainables.supernets.networks.supernet import possible_choices
+from archray.trainables.supernets.networks.supernet import MixtureWeights, Supernet, possible_choices
 from archray.trainables.supernets.relaxations import gumbel_noise, gumbel_weights
 from archray.trainables.supernets.settings import DECISIONS, OptimizerSettings, VariationalSettings
 from archray.trainables.supernets.trainer import Batches, Diverged
@@ -28,17 +27,14 @@ Choices = Mapping[str, Sequence[str]]  # name of a decision -> some of its choic
 class RelaxedDecisions:
     """The decisions of a posterior over a supernet's space, B of them with up to C choices, as rows of numbers; E6.
 
-    Rows that are one-hot stand for an architecture, and `mixture` gives the weights under which the supernet computes
-    its function. Each weight is a product of entries of at most two rows, so gradients reach every choice that the
-    function of the drawn architecture could change by, one decision at a time. One exception: with partial channels,
-    an edge that has drawn `none` passes no gradient to single operations, as an edge without a weight has none.
+    One-hot rows encode an architecture, and `mixture` gives the weights under which the supernet computes its
+    function. Each weight is a product of entries of at most two rows, so gradients reach every choice by which a
+    change of one decision could change the function. Exception: with partial channels, an edge that has drawn `none`
+    passes no gradient to single operations.
 
     Attributes:
         decisions: the space's `posterior_decisions`.
-        allowed: (B, C) bool: padding is False, and so is `none` where the supernet has no such operation.
-
-    Args:
-        device: of rows and weights.
+        allowed: (B, C) bool: False for padding, and for `none` if the supernet has no such operation.
     """
 
     def __init__(self, supernet: Supernet, device: torch.device | str = "cpu") -> None:
@@ -51,28 +47,28 @@ class RelaxedDecisions:
         self._groups = {}
         for group in supernet.groups:
             # An entry of the group's weights is the sum of some of a decision's choices, where the decision matters.
-            of_entries: list[Choices] = []
+            entries: list[Choices] = []
             for row in range(group.edges):
                 for column, operation in enumerate(group.operations):
                     decision = self.decisions[self._index[group.decision(row, column)]]
-                    taken = [choice for choice in decision.choices if group.stands_for(operation, choice)]
-                    of_entries.append({decision.name: taken})
-            places = torch.tensor([self._index[name] for entry in of_entries for name in entry], device=device)
-            self._groups[group.name] = (group, self._matrix(of_entries).to(device), places)
+                    choices = [choice for choice in decision.choices if group.stands_for(operation, choice)]
+                    entries.append({decision.name: choices})
+            places = torch.tensor([self._index[name] for entry in entries for name in entry], device=device)
+            self._groups[group.name] = (group, self._matrix(entries).to(device), places)
         conditions = [space.condition(decision.name) for decision in self.decisions]
-        self._taken = self._matrix([dict([condition] if condition else []) for condition in conditions]).to(device)
+        self._conditions = self._matrix([dict([condition] if condition else []) for condition in conditions]).to(device)
         self._always = torch.tensor([float(condition is None) for condition in conditions], device=device)
 
     def reach(self, rows: Tensor) -> Tensor:
-        """(B, C) probabilities -> (B,): how probable it is that a decision matters. One-hot rows: whether it does."""
-        return self._always + rows.flatten() @ self._taken
+        """(B, C) probabilities -> (B,): the probability that a decision matters; for one-hot rows 0 or 1."""
+        return self._always + rows.flatten() @ self._conditions
 
     def follow(self, values: Tensor) -> Tensor:
         """(B,) a value of each decision -> (B, C): the sum over the decisions that matter because of a choice."""
-        return (self._taken @ values).view(self.allowed.shape)
+        return (self._conditions @ values).view(self.allowed.shape)
 
     def mixture(self, rows: Tensor) -> dict[str, MixtureWeights]:
-        """(B, C) one-hot rows, or any -> the weights of every group; all operations are evaluated."""
+        """(B, C) rows -> the weights of every group; all operations are evaluated."""
         # With partial channels the weights of inputs multiply those of operations in the supernet itself.
         partial = self.supernet.partial_channels > 1
         return {
@@ -81,7 +77,7 @@ class RelaxedDecisions:
         }
 
     def chances(self, rows: Tensor) -> dict[str, Tensor]:
-        """(B, C) probabilities -> group -> (edges, operations): how probable an operation is in an architecture.
+        """(B, C) probabilities -> group -> (edges, operations): the probability of an operation in an architecture.
 
         Loose ends of NAS-Bench-1Shot1 are counted.
         """
@@ -107,9 +103,9 @@ class RelaxedDecisions:
     def _marked(self, choices: Choices) -> Tensor:
         """(B, C): 1 at the choices, 0 elsewhere."""
         marked = torch.zeros(self._shape)
-        for name, of_decision in choices.items():
+        for name, selection in choices.items():
             row = self._index[name]
-            for choice in of_decision:
+            for choice in selection:
                 marked[row, self.decisions[row].choices.index(choice)] = 1.0
         return marked
 
@@ -121,19 +117,18 @@ class VariationalPosterior(DrawnPaths):
 
     1. A ~ p_alpha, by the Gumbel-max trick.
     2. g <- an estimate of grad_alpha E[cross-entropy]: through the softmax of the perturbed logits where the forward
-       pass has the one-hot choices (straight-through), or (loss - the others' mean) grad log p_alpha(A).
+       pass has the one-hot choices (straight-through), or (loss - mean of the other losses) grad log p_alpha(A).
     3. alpha <- Adam by s g + grad_alpha KL[p_alpha || p]; p is uniform over the space.
 
-    The KL is computed, not estimated. In DARTS only the operations on the two edges that a node takes are of A, so that
-    log p(A) is a sum over these, and the KL of an edge's operations counts with the probability that it is taken.
+    The KL is exact. In DARTS A has only the operations on the two edges that a node takes, so that log p(A) is a sum
+    over these, and the KL of an edge's operations counts with the probability that the edge is taken.
 
-    With trained weights that stay as they are this is the post-training posterior. Learned side by side with the
-    weights (in a `SupernetTrainer`, whose steps then train paths drawn from it) it is the best-response posterior.
+    With fixed trained weights this is the post-training posterior. Learned together with the weights, in a
+    `SupernetTrainer` whose steps train paths drawn from it, it is the best-response posterior.
 
     Args:
-        supernet: `none` is impossible if its groups do not have it.
         scale: s.
-        device: of alpha, that of the supernet. alpha starts from zeros, the prior. Draws are made on the CPU.
+        device: of the supernet and of alpha, which starts from zeros, the prior. Draws are made on the CPU.
     """
 
     learns = True
@@ -155,7 +150,6 @@ class VariationalPosterior(DrawnPaths):
         self._log_prior = -self.relaxed.allowed.sum(-1).to(self.alpha.dtype).log()  # (B,)
 
     def sample(self, generator: torch.Generator) -> Architecture:
-        """From p_alpha."""
         return self.relaxed.architecture(self._choices(self.log_probabilities(), generator))
 
     def learn(self, lesson: Lesson, progress: float) -> Tensor:
@@ -171,7 +165,7 @@ class VariationalPosterior(DrawnPaths):
         return losses.mean()
 
     def log_probabilities(self) -> Tensor:
-        """(B, C), differentiable; -inf for what is no choice."""
+        """(B, C), differentiable; -inf where `allowed` is False."""
         logits = (self.alpha / self.settings.temperature).masked_fill(~self.relaxed.allowed, -torch.inf)
         return logits.log_softmax(-1)
 
@@ -182,7 +176,7 @@ class VariationalPosterior(DrawnPaths):
 
     @torch.no_grad()
     def log_probs(self) -> dict[str, list[float | None]]:
-        """decision -> log-probabilities, None for an impossible choice; JSON, and what `Posterior` takes."""
+        """decision -> log-probabilities, None for an impossible choice; JSON, the input of `Posterior`."""
         rows = self.log_probabilities().double().tolist()
         return {
             decision.name: [value if value > -torch.inf else None for value in row[: len(decision.choices)]]
@@ -217,7 +211,7 @@ class VariationalPosterior(DrawnPaths):
         self.optimizer.load_state_dict(state["optimizer"])
 
     def _straight_through(self, lesson: Lesson, log_p: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor | None]]:
-        """The gradient of s E[cross-entropy]: losses (n,), and tensors with the gradients to send back from each."""
+        """The gradient of s E[cross-entropy]: losses (n,), and tensors with the gradients to propagate from each."""
         samples = self.settings.samples
         losses: list[Tensor] = []
         tensors: list[Tensor] = []
@@ -243,19 +237,19 @@ class VariationalPosterior(DrawnPaths):
                 path = self._supernet.path(self.relaxed.architecture(chosen))
                 losses.append(lesson.outcome(path).losses.mean())
             one_hot = torch.zeros_like(log_p).scatter_(1, chosen[:, None], 1.0)
-            of_decisions = log_p.gather(1, chosen[:, None])[:, 0]  # (B,)
-            log_probabilities.append((self.relaxed.reach(one_hot) * of_decisions).sum())
+            terms = log_p.gather(1, chosen[:, None])[:, 0]  # (B,)
+            log_probabilities.append((self.relaxed.reach(one_hot) * terms).sum())
         drawn = torch.stack(losses)
-        above = (drawn - drawn.mean()) * samples / (samples - 1)  # over the mean of the other samples
-        return drawn, [(self.scale * above * torch.stack(log_probabilities)).mean()], [None]
+        advantage = (drawn - drawn.mean()) * samples / (samples - 1)  # over the mean of the other samples
+        return drawn, [(self.scale * advantage * torch.stack(log_probabilities)).mean()], [None]
 
     def _choices(self, log_p: Tensor, generator: torch.Generator) -> Tensor:
         """(B,) numbers of choices, drawn with their probabilities."""
         return (log_p + gumbel_noise(log_p, generator)).argmax(-1)
 
     def _kl(self, log_p: Tensor) -> Tensor:
-        of_decisions = -self._log_prior - _entropies(log_p, self.relaxed.allowed)  # (B,)
-        return (self.relaxed.reach(log_p.exp()) * of_decisions).sum()
+        terms = -self._log_prior - _entropies(log_p, self.relaxed.allowed)  # (B,)
+        return (self.relaxed.reach(log_p.exp()) * terms).sum()
 
 
 def _entropies(log_p: Tensor, allowed: Tensor) -> Tensor:
@@ -264,23 +258,23 @@ def _entropies(log_p: Tensor, allowed: Tensor) -> Tensor:
 
 
 class PosteriorEpoch(NamedTuple):
-    """Means over the steps of an epoch, each of the parameters before the step, in nats."""
+    """Means over the steps of an epoch, of the parameters before each step, in nats."""
 
-    elbo: float  # -s expected_loss - kl, also where the KL is not part of the objective
+    elbo: float  # -s expected_loss - kl, even if the KL is not part of the objective
     kl: float  # of the posterior from the uniform prior, exact
-    expected_loss: float  # the cross-entropy of drawn architectures, an estimate
+    expected_loss: float  # an estimate: the cross-entropy of drawn architectures
 
 
 class PosteriorTrainer(EpochTrainer):
     """Maximises the ELBO on the validation data.
 
     The thesis trains the weights on 70 % of the training images, and learns the posterior from the other 30 %
-    (section 5.3.2). The supernet is in evaluation mode, as where architectures are scored by shared weights, and images
-    are not augmented. The weights are not in its state: they do not change.
+    (section 5.3.2). The supernet is in evaluation mode, and images are not augmented. The weights do not change, and
+    are not part of the state.
 
     Args:
         supernet: with trained weights; moved to the data's device and frozen.
-        posterior: on that device, of this supernet.
+        posterior: of this supernet, on that device.
         epochs, batch_size: passes over the validation data, and images per step.
     """
 

@@ -9,25 +9,24 @@ from torch import Tensor
 
 from archray.errors import InvalidInput
 from archray.trainables.supernets.mixing import Lesson, Mixing, Mixture
-from archray.trainables.supernets.networks import MixtureWeights, Supernet, discretise
-from archray.trainables.supernets.networks.supernet import one_hot
+from archray.trainables.supernets.networks.supernet import MixtureWeights, Supernet, discretise, one_hot
 from archray.trainables.supernets.settings import Domain, GumbelSettings, OptimizerSettings, SupernetTrainingSettings
 
-LOGIT_SCALE = 1e-3  # DARTS and GDAS start from logits of this standard deviation: nearly uniform, no two alike
+LOGIT_SCALE = 1e-3  # DARTS and GDAS start from logits of this standard deviation: nearly uniform, all distinct
 
 
 class Relaxation(ABC):
     """Architecture parameters -> mixture weights. A group of edges is a name; its parameters are (edges, operations).
 
     Args:
-        generator: what random relaxations draw from; it belongs to this object, whose state includes its state. It
-            may stay on the CPU while the parameters are on a GPU: the draws are then the same on both.
-        domain: what parameters are: `logits`, unconstrained, or `simplex`, the probabilities themselves.
+        generator: the source of random relaxations, part of this object's state. It may be on the CPU while the
+            parameters are on a GPU: both then have the same draws.
+        domain: of the parameters: `logits`, unconstrained, or `simplex`, the probabilities themselves.
 
-    Raises: InvalidInput if the domain is neither.
+    Raises: InvalidInput for another domain.
     """
 
-    reads_parameters: ClassVar[bool] = True  # whether its weights depend on them
+    reads_parameters: ClassVar[bool] = True  # whether its weights depend on the parameters
 
     def __init__(self, generator: torch.Generator, domain: Domain) -> None:
         if domain not in get_args(Domain):
@@ -45,15 +44,13 @@ class Relaxation(ABC):
         return (LOGIT_SCALE * noise).to(device)
 
     def probabilities(self, parameters: Tensor) -> Tensor:
-        """(edges, operations): the distribution that the parameters stand for; what entropy and discretisation see."""
+        """(edges, operations): the distribution of the parameters, for entropies and discretisation."""
         return parameters if self.domain == "simplex" else parameters.softmax(-1)
 
     def weights(self, parameters: Mapping[str, Tensor], progress: float = 0.0) -> dict[str, MixtureWeights]:
         """The weights of one step, for every group, in the order of `parameters`.
 
-        Args:
-            parameters: group -> (edges, operations).
-            progress: the share of the search that is over, in [0, 1]; schedules follow it.
+        parameters: group -> (edges, operations). progress: the share of the search that is over, in [0, 1].
         """
         return {group: self.group_weights(group, rows, progress) for group, rows in parameters.items()}
 
@@ -70,20 +67,14 @@ class Relaxation(ABC):
 
 
 class WholeMixture(Relaxation):
-    """Every operation, weighted by its probability: the softmax of logits (DARTS), or the parameters (GAEA).
-
-    On the simplex the start is uniform (Li et al. 2021, App. C.1.1).
-    """
+    """Every operation, weighted by its probability: the softmax of logits (DARTS), or the parameters (GAEA)."""
 
     def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
         return MixtureWeights(self.probabilities(parameters))
 
 
 def entropy(weights: Tensor) -> Tensor:
-    """(..., operations) rows on the simplex -> (...) their entropies in nats, with 0 log 0 = 0.
-
-    Between 0, one operation has all the weight, and log(operations), all have the same. GAEA, Li et al. 2021, Figure 1.
-    """
+    """(..., operations) rows on the simplex -> (...) their entropies in nats. GAEA, Li et al. 2021, Figure 1."""
     return torch.special.entr(weights).sum(-1)
 
 
@@ -91,7 +82,7 @@ class ArchitectureParameters(Mixing):
     """The parameters of all groups of a supernet, and the mixture that a relaxation makes of them.
 
     Args:
-        relaxation: makes the relaxation that draws from a generator.
+        relaxation: generator -> the relaxation that draws from it.
         seed: of the initial parameters.
         device: of the parameters. Random relaxations draw on the CPU, the same for every device.
     """
@@ -128,7 +119,7 @@ class ArchitectureParameters(Mixing):
         return self.relaxation.weights(self.parameters, progress)
 
     def evaluation(self, progress: float, seed: int) -> Callable[[], Mixture]:
-        """Mixtures of the parameters as they are; where the relaxation draws, a new draw each time."""
+        """Mixtures of the present parameters; a new draw each time if the relaxation is random."""
         relaxation = self._make(torch.Generator().manual_seed(seed))
         return torch.no_grad()(lambda: relaxation.weights(self.parameters, progress))
 
@@ -151,7 +142,7 @@ class ArchitectureParameters(Mixing):
         return discretise(self.space, self.learner.strengths(probabilities) if self.learner else probabilities)
 
     def derive(self, accuracies: Callable[[Sequence[str]], list[float]], seed: int) -> str | None:
-        """`discretised`; None if the relaxation does not look at the parameters, so that nothing is learned."""
+        """`discretised`; None if the relaxation does not read the parameters."""
         return self.discretised() if self.relaxation.reads_parameters else None
 
     def state_dict(self) -> dict[str, Any]:
@@ -195,7 +186,7 @@ def gumbel_weights(logits: Tensor, noise: Tensor, tau: float, hard: bool) -> Mix
 class Gumbel(Relaxation):
     """One operation per edge, drawn with the parameters' probabilities; gradients as if the draw were soft.
 
-    Unless `hard`, SNAS' mixture of all operations (Xie et al. 2019). domain: `logits` (GDAS), or `simplex` (GAEA GDAS:
+    Without `hard`, SNAS' mixture of all operations (Xie et al. 2019). domain: `logits` (GDAS), or `simplex` (GAEA GDAS:
     the noise is added to the logarithm of the parameters). A parameter of zero is never drawn and has no gradient; the
     floor of `MirrorDescent` keeps it above zero.
     """
@@ -206,7 +197,7 @@ class Gumbel(Relaxation):
 
     def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
         logits = parameters
-        if self.domain == "simplex":  # where a weight is zero -inf, with a gradient of zero instead of NaN
+        if self.domain == "simplex":  # -inf where a weight is zero, with a gradient of zero instead of NaN
             positive = parameters > 0
             logits = torch.where(positive, torch.where(positive, parameters, 1.0).log(), -torch.inf)
         noise = gumbel_noise(parameters, self.generator)
@@ -214,13 +205,12 @@ class Gumbel(Relaxation):
 
 
 class Path(Relaxation):
-    """One uniformly drawn operation per edge and step. SPOS, Guo et al. 2020. Of the parameters only the shape counts.
+    """One uniformly drawn operation per edge and step. SPOS, Guo et al. 2020. Only the shape of the parameters counts.
 
     Args:
-        fair: strict fairness (FairNAS, Chu et al. 2021). Of each |O| consecutive steps of a group, counted from its
-            first, every operation of every edge has exactly one; their order is a random permutation, drawn anew for
-            each edge and round. FairNAS adds up the gradients of one round before it updates the weights: that is left
-            to the trainer.
+        fair: strict fairness (FairNAS, Chu et al. 2021). In each round of |O| steps of a group, every operation of
+            every edge has exactly one step, in an order drawn for each edge and round. FairNAS adds up the gradients of
+            a round before it updates the weights; the trainer updates them after each step.
     """
 
     reads_parameters = False
@@ -228,7 +218,7 @@ class Path(Relaxation):
     def __init__(self, generator: torch.Generator, fair: bool = False) -> None:
         super().__init__(generator, "simplex")
         self.fair = fair
-        # Of each group the order, (edges, operations) int64, of the present |O| steps, and how many of them are over.
+        # group -> the order of the present round, (edges, operations) int64, and the number of steps that are over
         self._rounds: dict[str, tuple[Tensor, int]] = {}
 
     def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
@@ -252,7 +242,6 @@ class Path(Relaxation):
         return order[:, position]
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and numbers only: the generator's state, and each group's round."""
         rounds = {group: {"order": order, "position": position} for group, (order, position) in self._rounds.items()}
         return {**super().state_dict(), "rounds": rounds}
 

@@ -1,7 +1,4 @@
-"""Settings of supernets: training, architecture optimizers, relaxations.
-
-Importing this loads no torch, so that the command's help stays fast: methods that make something import it themselves.
-"""
+"""Settings of supernets: training, architecture optimizers, relaxations. Importing this loads no torch."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from archray.errors import InvalidInput
-from archray.registry import Registry
+from archray.registry import LazyModule, Registry
 from archray.settings import RegisteredSettings, Settings
 from archray.trainables.spaces import Space
 from archray.trainables.training_settings import Count, NotNegative, Positive, SGDSettings
@@ -23,12 +20,15 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim.optimizer import Optimizer
 
-    from archray.trainables.supernets.controllers import ReinforcedController
+    from archray.trainables.supernets import controllers, optimizers, posterior, relaxations
     from archray.trainables.supernets.mixing import Mixing
     from archray.trainables.supernets.networks import Group, Supernet
-    from archray.trainables.supernets.optimizers import Learner, PointLearner
-    from archray.trainables.supernets.posterior import VariationalPosterior
-    from archray.trainables.supernets.relaxations import Gumbel, Path, Relaxation, WholeMixture
+else:
+    torch = LazyModule("torch")
+    controllers, optimizers, posterior, relaxations = (
+        LazyModule(f"archray.trainables.supernets.{name}")
+        for name in ("controllers", "optimizers", "posterior", "relaxations")
+    )
 
 SECOND_ORDER = "bilevel-second-order"
 
@@ -36,25 +36,24 @@ SECOND_ORDER = "bilevel-second-order"
 class SupernetTrainingSettings(SGDSettings):
     """How weights and architecture parameters are trained side by side.
 
-    The defaults are DARTS' search on CIFAR-10 (Liu et al. 2019, App. A.1): 50 epochs, batch 64, SGD at 0.025 down to
-    0.001, momentum 0.9, weight decay 3e-4, clipping at 5. GAEA PC-DARTS (App. C.1.1): batch 256, lr 0.1, lr_min 0,
-    10 epochs of warm-up.
+    The defaults are those of DARTS on CIFAR-10 (Liu et al. 2019, App. A.1). GAEA PC-DARTS (App. C.1.1) has batch 256,
+    lr 0.1, lr_min 0, 10 epochs of warm-up.
 
     Attributes:
-        epochs: passes over the weights' images.
-        lr_min: the learning rate at the end of the cosine.
-        objective: `bilevel`, the architecture's gradient is of its own part of the training data at the present
-            weights; `bilevel-second-order`, at weights one step ahead (DARTS' finite difference); `erm`, single
-            level, both gradients are of all training data.
+        epochs: passes over the images that train the weights.
+        lr_min: learning rate at the end of the cosine.
+        objective: `bilevel`, the architecture learns from data of its own at the present weights;
+            `bilevel-second-order`, at weights one step ahead (DARTS' finite difference); `erm`, single level, both
+            gradients are of all training data.
         architecture_data: `training`, the architecture learns from a part of the training data; `validation`, from the
-            validation data, and all training data are the weights' (thesis 5.3.2).
-        architecture_fraction: share of the training data that is the architecture's own, drawn by seed.
+            validation data, and all training data train the weights (thesis 5.3.2).
+        architecture_fraction: share of the training data that trains the architecture, drawn by seed.
         blocks: `alternating`, each step updates the architecture, then the weights; `random`, each of twice as many
             steps updates one of them, drawn with equal chances (GAEA, Algorithm 1); `phases`, in each epoch all steps
             of the weights come first, then as many of the architecture (ENAS, section 2.2).
         warmup_epochs: first epochs, in which only weights are updated.
-        evaluation_batch: images per forward pass of an evaluation. Where a network normalises by the statistics of
-            the batch at hand, as all supernets here do, it also changes results.
+        evaluation_batch: images per forward pass of an evaluation. It changes results, as supernets normalise by the
+            statistics of each batch.
     """
 
     epochs: Count = 50
@@ -81,7 +80,7 @@ class SupernetTrainingSettings(SGDSettings):
 
 
 DECISIONS = "decisions"  # the group of the entropies of mixings that draw whole architectures
-Domain = Literal["logits", "simplex"]  # what parameters are: unconstrained, or the probabilities themselves
+Domain = Literal["logits", "simplex"]  # parameters are unconstrained, or the probabilities themselves
 
 # Supernets by the name of their space: `networks` fills it.
 SUPERNETS: Registry[type[Supernet]] = Registry("supernet")
@@ -90,14 +89,14 @@ RELAXATIONS: Registry[type[RelaxationSettings]] = Registry("relaxation")
 
 
 class CostPenaltySettings(Settings):
-    """How much the expected cost of the mixture counts while the architecture learns.
+    """Weight of the mixture's expected cost in the loss of the architecture.
 
     Attributes:
-        cost: which; None: the first that is looked at or bounded, or flops.
-        weight: of the expected cost, as a part of the uniform mixture's, beside the loss.
-        target: the expected cost to come down to, in the cost's unit; the weight then begins at `weight`, and rises
-            while the mixture costs more, and falls while it costs less.
-        rate: by how much the weight changes in a step, times the part by which the target is missed.
+        cost: its name; None: the first that is reported or bounded, or flops.
+        weight: of the expected cost, relative to the cost of the uniform mixture.
+        target: the expected cost to reach, in the cost's unit. The weight starts at `weight`, and rises or falls while
+            the mixture costs more or less.
+        rate: change of the weight in a step, times the relative distance from the target.
     """
 
     cost: str | None = None
@@ -114,12 +113,11 @@ class SandwichSettings(SGDSettings):
     """How shared weights are trained by the sandwich rule (Yu and Huang 2019, sec. 3.2).
 
     Attributes:
-        epochs: passes over the training images. Each step trains several networks, so an epoch takes as many times as
-            long as a network's own.
-        draws: random networks in a step, beside the smallest and the largest; 2 in the paper (n = 4).
-        distillation: whether all but the largest learn from its predictions of the same step (sec. 3.3, in-place
-            distillation), in the place of the labels. Off, unlike there: in trainings of a few dozen epochs these
-            predictions say nothing for long, and the shared weights learnt digits much later.
+        epochs: passes over the training images. Each step trains `draws` + 2 networks.
+        draws: random networks in a step, in addition to the smallest and the largest; 2 in the paper (n = 4).
+        distillation: whether all but the largest network learn from its predictions of the same step instead of the
+            labels (sec. 3.3, in-place distillation). Off, unlike in the paper: in runs of a few dozen epochs these
+            predictions are uninformative for long, and digits were learned much later.
         evaluation_batch: images in a forward pass of an evaluation.
     """
 
@@ -141,21 +139,19 @@ class OptimizerSettings(RegisteredSettings):
     """
 
     registry = OPTIMIZERS
-    domain: ClassVar[Domain | None]  # what it keeps parameters on; None if it changes none, or not those of a mixture
+    domain: ClassVar[Domain | None]  # of the parameters; None if it changes none, or not those of a mixture
     looks_ahead: ClassVar[bool] = True  # whether it takes the gradient one step of the weights ahead
 
     def make(self, parameters: list[Tensor]) -> Optimizer:
-        """The optimizer of parameters that are in its domain, rows (last dimension) on the simplex or any logits."""
+        """The optimizer of parameters in its domain: rows (last dimension) on the simplex, or any logits."""
         raise NotImplementedError(f"the architecture optimizer {self.name} does not learn from a gradient")
 
-    def learner(self, parameters: Mapping[str, Tensor]) -> Learner | None:
-        """What learns the parameters of each group; None if nothing does."""
-        from archray.trainables.supernets.optimizers import GradientLearner
-
-        return GradientLearner(self.make(list(parameters.values())))
+    def learner(self, parameters: Mapping[str, Tensor]) -> optimizers.Learner | None:
+        """The learner of the parameters of each group; None if they stay as they are."""
+        return optimizers.GradientLearner(self.make(list(parameters.values())))
 
     def check_relaxation(self, relaxation: str) -> None:
-        """Raises: InvalidInput if it is for other relaxations than the one of this name."""
+        """Raises: InvalidInput if the optimizer does not go with the relaxation of this name."""
 
     def check_objective(self, objective: str) -> None:
         """Raises: InvalidInput if it cannot learn by this objective of `SupernetTrainingSettings`."""
@@ -173,7 +169,7 @@ class AdamSettings(OptimizerSettings):
     """Adam on logits, as in DARTS' program (Liu et al. 2019, App. A.1).
 
     Attributes:
-        lr: the learning rate.
+        lr: learning rate.
         betas: decay of the running means of the gradient and of its square.
         weight_decay: of the logits.
     """
@@ -186,9 +182,7 @@ class AdamSettings(OptimizerSettings):
     weight_decay: float = Field(1e-3, ge=0)
 
     def make(self, parameters: list[Tensor]) -> Optimizer:
-        from torch.optim import Adam
-
-        return Adam(parameters, lr=self.lr, betas=self.betas, weight_decay=self.weight_decay)
+        return torch.optim.Adam(parameters, lr=self.lr, betas=self.betas, weight_decay=self.weight_decay)
 
 
 GAEA_RATE = 0.1  # App. C.1.1 and C.3
@@ -200,7 +194,7 @@ class MirrorDescentSettings(OptimizerSettings):
     """Mirror descent on simplices: exponentiated gradient, or projected gradient for comparison. GAEA (note G1).
 
     Attributes:
-        lr: the learning rate.
+        lr: learning rate.
         dgf: the distance-generating function: `entropy` is exponentiated gradient, `euclidean` projected gradient.
         log_space: keeps logarithms of the weights, so that none becomes zero.
         floor: of weights; None is the authors' 1e-5 for the entropy, and none in log space or for `euclidean`.
@@ -226,14 +220,12 @@ class MirrorDescentSettings(OptimizerSettings):
         floor = self.floor
         if floor is None:
             floor = GAEA_FLOOR if self.dgf == "entropy" and not self.log_space else 0.0
-        from archray.trainables.supernets.optimizers import MirrorDescent
-
-        return MirrorDescent(parameters, self.lr, self.dgf, floor, self.log_space)
+        return optimizers.MirrorDescent(parameters, self.lr, self.dgf, floor, self.log_space)
 
 
 @OPTIMIZERS.register("none")
 class NoOptimizerSettings(OptimizerSettings):
-    """Architecture parameters stay as they are: the weights alone are trained, on all training data."""
+    """Architecture parameters do not change: the weights alone are trained, on all training data."""
 
     domain = None
 
@@ -250,7 +242,7 @@ class ReinforceSettings(OptimizerSettings):
     Defaults are the paper's; its program for the cell search has lr 3.5e-3.
 
     Attributes:
-        lr: the learning rate, of Adam.
+        lr: learning rate of Adam.
         entropy: weight of the policy's entropy in the reward.
         baseline_decay: of the moving average of rewards.
     """
@@ -274,7 +266,7 @@ class ReinforceSettings(OptimizerSettings):
 class XNASSettings(OptimizerSettings):
     """Exponentiated gradient with clipping per image and wipe-out; needs the relaxation `simplex`.
 
-    The number of rounds is that of the images that the architecture will see. It costs a backward pass per image.
+    A round is an image that the architecture sees. Each costs a backward pass.
 
     Attributes:
         lr: None is the rate of the regret bound for these rounds.
@@ -288,10 +280,8 @@ class XNASSettings(OptimizerSettings):
     lr: float | None = Field(None, gt=0, allow_inf_nan=False)
     clip: float = Field(1.0, gt=0, allow_inf_nan=False)
 
-    def learner(self, parameters: Mapping[str, Tensor]) -> PointLearner:
-        from archray.trainables.supernets.optimizers import PointLearner
-
-        return PointLearner(parameters, self)
+    def learner(self, parameters: Mapping[str, Tensor]) -> optimizers.PointLearner:
+        return optimizers.PointLearner(parameters, self)
 
     def check_relaxation(self, relaxation: str) -> None:
         if relaxation != "simplex":
@@ -307,29 +297,27 @@ class RelaxationSettings(RegisteredSettings):
     """
 
     registry = RELAXATIONS
-    domains: ClassVar[tuple[Domain, ...]] = ()  # what its parameters may be; the first where the optimizer takes any
+    domains: ClassVar[tuple[Domain, ...]] = ()  # of its parameters; the first is for optimizers of any domain
     further_results: ClassVar[tuple[str, ...]] = ()  # entries of a trial's result that others do not have
 
     @property
     def draws_one(self) -> bool:
-        """Whether a step evaluates one operation of an edge alone: that has no use for partial channels."""
+        """Whether a step evaluates one operation per edge, so that it cannot have partial channels."""
         return False
 
-    def make(self, generator: torch.Generator, domain: Domain) -> Relaxation:
+    def make(self, generator: torch.Generator, domain: Domain) -> relaxations.Relaxation:
         """The relaxation of parameters in `domain`, drawing from `generator`."""
         raise NotImplementedError(f"the relaxation {self.name} is no function of a supernet's parameters")
 
     def mixing(
         self, supernet: Supernet, optimizer: OptimizerSettings, *, seed: int, device: torch.device | str = "cpu"
     ) -> Mixing:
-        """What learns the architecture, or draws it; see `build_mixing`, which checks that all go together."""
-        from archray.trainables.supernets.relaxations import ArchitectureParameters
-
+        """The source of mixtures, which learns the architecture or draws it. Call `build_mixing`, which checks."""
         make = partial(self.make, domain=optimizer.domain or self.domains[0])
-        return ArchitectureParameters(supernet, make, optimizer, seed=seed, device=device)
+        return relaxations.ArchitectureParameters(supernet, make, optimizer, seed=seed, device=device)
 
     def entropy_rows(self, space: Space, groups: Sequence[Group]) -> dict[str, int]:
-        """How many entropies `Mixing.entropies` has under each name. groups: of the supernet of `space`."""
+        """Number of entropies in `Mixing.entropies` under each name. groups: of the supernet of `space`."""
         return {group.name: group.edges for group in groups}
 
     def chances(self, supernet: Supernet) -> dict[str, Tensor] | None:
@@ -368,8 +356,7 @@ def build_mixing(
     seed: int,
     device: torch.device | str = "cpu",
 ) -> Mixing:
-    """What learns the architecture: by the gradient of the mixture, by gradients of single images, by reward, by the
-    ELBO; or draws it.
+    """The source of mixtures, which learns the architecture or draws it.
 
     seed: of initial parameters. Raises: InvalidInput as `check_together`.
     """
@@ -378,10 +365,8 @@ def build_mixing(
 
 
 class _WholeMixtureSettings(RelaxationSettings):
-    def make(self, generator: torch.Generator, domain: Domain) -> WholeMixture:
-        from archray.trainables.supernets.relaxations import WholeMixture
-
-        return WholeMixture(generator, domain)
+    def make(self, generator: torch.Generator, domain: Domain) -> relaxations.WholeMixture:
+        return relaxations.WholeMixture(generator, domain)
 
 
 @RELAXATIONS.register("softmax")
@@ -402,11 +387,11 @@ class SimplexSettings(_WholeMixtureSettings):
     name: Literal["simplex"] = "simplex"
 
 
-# Where GDAS ends. Between two equal operations the gradient p (1 - p) / tau has a mean near 1/4 and a variance of about
-# 1 / (24 tau), and p (1 - p) is above 0.01 in a share of 2.3 tau of the draws: a quarter of them at 0.1. With less,
-# ever fewer steps have a gradient, and those a very large one.
+# The last temperature of GDAS. Between two equal operations the gradient p (1 - p) / tau has a mean near 1/4 and a
+# variance of about 1 / (24 tau), and p (1 - p) is above 0.01 in a share of 2.3 tau of the draws: a quarter of them at
+# 0.1. At lower temperatures fewer steps have a gradient, which is then very large.
 TAU_MIN = 0.1
-TAU_MAX = 10.0  # where GDAS starts
+TAU_MAX = 10.0  # the first temperature of GDAS
 
 
 @RELAXATIONS.register("gumbel")
@@ -416,8 +401,8 @@ class GumbelSettings(RelaxationSettings):
     Defaults are GDAS'. SNAS has `hard` false, start 1, end 0.03, exponential.
 
     Attributes:
-        start, end: the temperature at the beginning and the end of the search.
-        form: of its course in between.
+        start, end: temperatures at the start and the end of the search.
+        form: of the temperature's schedule.
         hard: false mixes all operations by the perturbed softmax.
     """
 
@@ -433,10 +418,8 @@ class GumbelSettings(RelaxationSettings):
     def draws_one(self) -> bool:
         return self.hard
 
-    def make(self, generator: torch.Generator, domain: Domain) -> Gumbel:
-        from archray.trainables.supernets.relaxations import Gumbel
-
-        return Gumbel(generator, domain, self)
+    def make(self, generator: torch.Generator, domain: Domain) -> relaxations.Gumbel:
+        return relaxations.Gumbel(generator, domain, self)
 
     def temperature(self, progress: float) -> float:
         if self.form == "linear":
@@ -445,9 +428,7 @@ class GumbelSettings(RelaxationSettings):
 
 
 def _open_decisions(space: Space, groups: Sequence[Group]) -> dict[str, int]:
-    from archray.trainables.supernets.controllers import OpenDecisions
-
-    return {DECISIONS: len(OpenDecisions(space, groups).decisions)}
+    return {DECISIONS: len(controllers.OpenDecisions(space, groups).decisions)}
 
 
 @RELAXATIONS.register("path")
@@ -477,18 +458,14 @@ class PathSettings(RelaxationSettings):
     def draws_one(self) -> bool:
         return self.draws == "edges"
 
-    def make(self, generator: torch.Generator, domain: Domain) -> Path:
-        from archray.trainables.supernets.relaxations import Path
-
-        return Path(generator, self.fair)
+    def make(self, generator: torch.Generator, domain: Domain) -> relaxations.Path:
+        return relaxations.Path(generator, self.fair)
 
     def mixing(
         self, supernet: Supernet, optimizer: OptimizerSettings, *, seed: int, device: torch.device | str = "cpu"
     ) -> Mixing:
         if self.draws == "architectures":
-            from archray.trainables.supernets.controllers import UniformArchitectures
-
-            return UniformArchitectures(supernet)
+            return controllers.UniformArchitectures(supernet)
         return super().mixing(supernet, optimizer, seed=seed, device=device)
 
     def entropy_rows(self, space: Space, groups: Sequence[Group]) -> dict[str, int]:
@@ -499,12 +476,8 @@ class PathSettings(RelaxationSettings):
         if supernet.loose_ends:
             return None
         if self.draws == "edges":
-            import torch
-
             return {group.name: torch.full(group.shape, 1.0 / group.shape[1]) for group in supernet.groups}
-        from archray.trainables.supernets.posterior import RelaxedDecisions
-
-        relaxed = RelaxedDecisions(supernet)
+        relaxed = posterior.RelaxedDecisions(supernet)
         return relaxed.chances(relaxed.allowed / relaxed.allowed.sum(-1, keepdim=True))
 
     def check_optimizer(self, optimizer: OptimizerSettings) -> None:
@@ -524,12 +497,12 @@ class VariationalSettings(RelaxationSettings):
         kl: whether the KL is part of the objective. The best-response posterior of SNAS has none (section 5.2.2).
         temperature: tau of Eq. 5.6.
         estimator: of the gradient of the expected loss. `straight-through` is the paper's, Gumbel-softmax with all
-            operations evaluated. It takes the loss for linear in the weights of operations, which with trained
-            weights cost more than half of the possible gain of the ELBO (seen on one supernet of 25 cells, enumerated).
+            operations evaluated. It assumes that the loss is linear in the weights of operations, which with trained
+            weights cost more than half of the possible gain of the ELBO (on one supernet of 25 cells, enumerated).
             `score-function` has no bias, and evaluates paths alone.
-        gumbel_temperature: of the straight-through gradient. The less, the less its bias and the larger its variance.
-        samples: architectures drawn in each step, 1 in the paper. Each one's baseline for the score function is the
-            others' mean loss, so that it needs two.
+        gumbel_temperature: of the straight-through gradient. A lower one has less bias and more variance.
+        samples: architectures drawn in each step, 1 in the paper. The score function needs two or more: the baseline
+            of a sample is the mean loss of the others.
     """
 
     further_results = ("updates", "posterior")
@@ -552,11 +525,9 @@ class VariationalSettings(RelaxationSettings):
 
     def mixing(
         self, supernet: Supernet, optimizer: OptimizerSettings, *, seed: int, device: torch.device | str = "cpu"
-    ) -> VariationalPosterior:
-        assert self.scale != "data"  # `check_optimizer` refuses it
-        from archray.trainables.supernets.posterior import VariationalPosterior
-
-        return VariationalPosterior(supernet, self, optimizer, scale=self.scale, device=device)
+    ) -> posterior.VariationalPosterior:
+        assert self.scale != "data"  # `check_optimizer` rejects it
+        return posterior.VariationalPosterior(supernet, self, optimizer, scale=self.scale, device=device)
 
     def entropy_rows(self, space: Space, groups: Sequence[Group]) -> dict[str, int]:
         return {DECISIONS: len(space.posterior_decisions)}
@@ -578,10 +549,10 @@ class ControllerSettings(RelaxationSettings):
     further 2.5 times less for operations, and no temperature.
 
     Attributes:
-        units: of the one layer, and of its embeddings.
+        units: of the LSTM layer and of its embeddings.
         temperature, tanh_constant: logits are tanh_constant tanh(logits / temperature); None leaves either step out.
-        samples: drawn to derive the architecture, the best of which by accuracy with shared weights is taken. Each is
-            evaluated on the validation data after every epoch.
+        samples: candidates for the derived architecture, the most accurate of which on the validation data, with
+            shared weights, is taken after every epoch.
     """
 
     name: Literal["controller"] = "controller"
@@ -596,11 +567,9 @@ class ControllerSettings(RelaxationSettings):
 
     def mixing(
         self, supernet: Supernet, optimizer: OptimizerSettings, *, seed: int, device: torch.device | str = "cpu"
-    ) -> ReinforcedController:
-        assert isinstance(optimizer, ReinforceSettings)  # `check_optimizer` refuses others
-        from archray.trainables.supernets.controllers import ReinforcedController
-
-        return ReinforcedController(supernet, self, optimizer, seed=seed)
+    ) -> controllers.ReinforcedController:
+        assert isinstance(optimizer, ReinforceSettings)  # `check_optimizer` rejects others
+        return controllers.ReinforcedController(supernet, self, optimizer, seed=seed)
 
     def entropy_rows(self, space: Space, groups: Sequence[Group]) -> dict[str, int]:
         return _open_decisions(space, groups)

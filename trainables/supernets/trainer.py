@@ -1,7 +1,4 @@
-"""Weights and architecture parameters trained side by side. DARTS, Liu et al. 2019; GAEA, Li et al. 2021, Algorithm 1.
-
-A pure loop over tensors that lie on one device. It knows nothing of Ray, of files, or of how mixtures are made.
-"""
+"""Weights and architecture parameters trained together. DARTS, Liu et al. 2019; GAEA, Li et al. 2021, Algorithm 1."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,14 +12,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from archray.seeds import stream_seed
-from archray.trainables.costs.edges import EdgeCosts
+from archray.trainables.costs.networks import EdgeCosts
 from archray.trainables.data.dataset import Augmentation, Dataset, Split
 from archray.trainables.data.raw import stratified_split
 from archray.trainables.devices import own_randomness
 from archray.trainables.supernets.evaluation import evaluate, score_architectures
 from archray.trainables.supernets.mixing import Lesson, Mixing, Mixture, lesson_of, unrolled_gradient
-from archray.trainables.supernets.networks import Group, Supernet
-from archray.trainables.supernets.networks.supernet import NONE
+from archray.trainables.supernets.networks.supernet import NONE, Group, Supernet
 from archray.trainables.supernets.settings import SECOND_ORDER, CostPenaltySettings, SupernetTrainingSettings
 from archray.trainables.training import NO_METRICS, Metrics, SGDTrainer, cosine
 
@@ -32,19 +28,16 @@ BLOCKS, MIXTURES, NETWORK, EVALUATION, HALVES, DERIVATION = 4, 5, 6, 7, 8, 9
 
 
 class Block(NamedTuple):
-    """One step: whether it trains the architecture, else the weights, and the number that rates and progress go by."""
+    """One step of the architecture or of the weights, and its number, from which rates and progress follow."""
 
     architecture: bool
     step: int
 
 
 def both_blocks(order: str, steps: int, seed: int) -> list[Block]:
-    """Twice as many blocks as steps; half of them are the architecture's, under `random` on average.
+    """Twice as many blocks as steps; half of them train the architecture, under `random` on average.
 
-    Args:
-        order: `alternating`, the architecture first (DARTS); `random`, each with equal chances (GAEA, Algorithm 1);
-            `phases`, first all of the weights (ENAS, section 2.2).
-        seed: of `random`.
+    order: `SupernetTrainingSettings.blocks`. seed: of `random`.
     """
     if order == "phases":
         return [Block(architecture, step) for architecture in (False, True) for step in range(steps)]
@@ -64,7 +57,7 @@ class Batch(NamedTuple):
 class Batches:
     """Passes over images of a split, each in a new order, cut into batches of nearly equal size.
 
-    indices: of the images, on the split's device; None: all. batch_size: the largest. ordering, augmenting: seeds.
+    indices: of the images, on the split's device; None: all. batch_size: maximum. ordering, augmenting: seeds.
     """
 
     def __init__(
@@ -87,13 +80,13 @@ class Batches:
         self._upcoming: Batch | None = None
 
     def images_in(self, batches: int) -> int:
-        """How many images the first so many batches hold."""
+        """Number of images in the first `batches` batches."""
         passes, rest = divmod(batches, self._per_pass)
         size, larger = divmod(len(self._indices), self._per_pass)  # the first batches of a pass are larger by one
         return passes * len(self._indices) + rest * size + min(rest, larger)
 
     def upcoming(self) -> Batch:
-        """The batch that `take` will return, as augmented."""
+        """The batch that `take` returns next, augmented."""
         if self._upcoming is None:
             self._upcoming = next(self._stream)
         return self._upcoming
@@ -116,12 +109,11 @@ class Batches:
 class UpdateCounter:
     """Counts, for each edge and operation, the weights' steps whose path took it. Shu 2022, App. B.1; note E7.
 
-    A step of a mixture updates every operation and is not counted. `none` has no weights, so that steps that draw it
-    update nothing on that edge. Draws of a supernet's inputs are not operations.
+    Steps of a mixture, which update every operation, and draws of inputs are not counted.
 
     Attributes:
-        steps: of a single path, in all.
-        counts: group -> (edges, operations) int64, on the CPU; the column of `none` stays at zero.
+        steps: number of steps of a single path.
+        counts: group -> (edges, operations) int64, on the CPU; zero for `none`, which has no weights.
     """
 
     def __init__(self, groups: Sequence[Group]) -> None:
@@ -154,7 +146,7 @@ def update_table(
 ) -> dict[str, list[Any]]:
     """Columns of one length: `group`, `edge` (its row in the group), `operation`, `updates`, `steps`, `chance`.
 
-    Updates are binomial, of `steps` trials of probability `chance` (note E7); None where it is unknown.
+    Updates are binomial, of `steps` trials of probability `chance` (note E7; None if unknown).
 
     chances: group -> (edges, operations), the probability that a step takes an operation.
     """
@@ -175,11 +167,10 @@ class CostPenalty:
     """Adds weight * E[cost] / E_uniform[cost] to the architecture's loss; with a target the weight is adapted.
 
     After each step, with a target: weight <- max(0, weight + rate (E[cost] / target - 1)), dual ascent. ProxylessNAS
-    (Cai et al. 2019, Eq. 2 and 3) adds the expected latency at a weight too; here its unit is the uniform mixture's.
-    FBNet (Wu et al. 2019, Eq. 2 to 4) multiplies the loss by a power of the logarithm of the latency.
+    (Cai et al. 2019, Eq. 2 and 3) adds the expected latency without dividing it by that of the uniform mixture. FBNet
+    (Wu et al. 2019, Eq. 2 to 4) multiplies the loss by a power of the logarithm of the latency.
 
-    Args:
-        costs: of the supernet's groups. shapes: group -> (edges, operations).
+    costs: of the supernet's groups. shapes: group -> (edges, operations).
     """
 
     def __init__(self, settings: CostPenaltySettings, costs: EdgeCosts, shapes: Mapping[str, tuple[int, int]]) -> None:
@@ -198,8 +189,8 @@ class CostPenalty:
             for name, entries in self.costs.tensors(loss).items():
                 gradients[name] = gradients[name] + scale * entries
             if self.settings.target is not None:
-                missed = float(expected) / self.settings.target - 1.0
-                self.weight = max(0.0, self.weight + self.settings.rate * missed)
+                excess = float(expected) / self.settings.target - 1.0
+                self.weight = max(0.0, self.weight + self.settings.rate * excess)
             return loss + scale * expected, gradients
 
         return replace(lesson, gradient=gradient)
@@ -212,29 +203,29 @@ class CostPenalty:
 
 
 class Diverged(ArithmeticError):
-    """A loss or a gradient that is not finite; the message says which, and when."""
+    """A loss or a gradient is not finite; the message names it and the epoch."""
 
 
 class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
     """Trains a supernet on a data set.
 
-    In each step, while the architecture is not in its warm-up and there is something to learn (`blocks` alternating):
+    In each step after the warm-up, if the mixing learns (`blocks` alternating):
 
-    1. theta <- what the mixing learns from a batch of the architecture's data (`erm`: of all training data): by
+    1. theta <- `mixing.learn` on a batch of the architecture's data (`erm`: of all training data): by
        grad_theta L(w, theta), at these weights or (second order) one step ahead; by one for each image; or by reward;
     2. w <- SGD by grad_w L_train(w, theta) on a batch of the weights' data, clipped, at a cosine learning rate.
 
     With `random` blocks, an epoch has twice as many steps, each 1. or 2. with equal chances; in `phases` all 2. of an
     epoch come before all 1. The result is the last iterate (note G1). The learning rate is annealed per step, where
-    DARTS' program does so per epoch. A mixing that learns nothing leaves all training data to the weights.
+    DARTS' program does so per epoch. If the mixing does not learn, all training data train the weights.
 
-    torch's global generators are as they were after each call.
+    torch's global generators do not change.
 
     Args:
         supernet: moved to the data's device.
-        mixing: where each step's mixture comes from; its tensors lie on that device too.
+        mixing: the source of each step's mixture, with tensors on that device.
         seed: of everything but initial weights and architecture parameters, which the caller made.
-        penalty: what the cost of the mixture adds to the architecture's loss; None: nothing.
+        penalty: the part of the architecture's loss that depends on the cost of the mixture.
 
     Raises: InvalidInput if the training data cannot be divided, or the mixing cannot learn by these settings.
     """
@@ -264,7 +255,7 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
             )
         self.weight_images = torch.from_numpy(weights).to(self.device)  # indices of training images
         self.architecture_images = torch.from_numpy(other).to(self.device)  # of `_architecture_split`
-        # The images that all steps of the architecture in the whole training see
+        # The number of images that all steps of the architecture see
         architecture_batches = self._batches()[1]
         steps = [sum(block.architecture for block in self._blocks(epoch)) for epoch in range(settings.epochs)]
         mixing.prepare(settings, sum(map(architecture_batches.images_in, steps)))
@@ -275,10 +266,10 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         return math.ceil(len(self.weight_images) / self.settings.batch_size)
 
     def epoch(self) -> Metrics:
-        """Trains one epoch. Loss and accuracy are the weights' batches' own, before each step, as augmented.
+        """Trains one epoch. Loss and accuracy are of the weights' augmented batches, before each step.
 
         NaN in the rare epoch of random blocks that trains no weights.
-        Raises: RuntimeError when training has finished; Diverged if a loss is not finite: the state is then of no use.
+        Raises: RuntimeError when training has finished; Diverged if a loss is not finite: the state is then useless.
         """
         self._check_unfinished()
         self.supernet.train()
@@ -291,9 +282,8 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         with own_randomness(self._stream(NETWORK), self.device):
             for architecture, step in self._blocks(self.epochs_done):
                 if architecture:
-                    architecture_loss += self._architecture_step(
-                        architecture_batches.take(), weight_batches.upcoming, step
-                    )
+                    batch = architecture_batches.take()
+                    architecture_loss += self._architecture_step(batch, weight_batches.upcoming, step)
                 else:
                     batch = weight_batches.take()
                     loss, logits = self._weight_step(batch, step)
@@ -314,7 +304,7 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         return both_blocks(self.settings.blocks, self.steps_per_epoch, stream_seed(self.seed, epoch, BLOCKS))
 
     def _architecture_step(self, batch: Batch, upcoming: Callable[[], Batch], step: int) -> Tensor:
-        """One update of the architecture; the loss before it. upcoming: gives the batch that the weights see next."""
+        """One update of the architecture; the loss before it. upcoming: -> the next batch of the weights."""
         lesson = lesson_of(partial(self._logits, self.supernet, batch.images), batch.labels)
         if self.settings.objective == SECOND_ORDER:
             lesson = replace(lesson, gradient=lambda leaves: self._gradient_ahead(batch, upcoming(), leaves, step))
@@ -358,21 +348,19 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
     def evaluate(self, split: Split) -> Metrics:
         """Loss and accuracy on a whole split, in evaluation mode, under the mixture of the present parameters.
 
-        Where the mixing draws, each batch has a draw of its own, fixed by (seed, epoch).
+        A mixing that draws does so for each batch, from (seed, epoch).
         """
         draw = self.mixing.evaluation(self._progress(0), self._stream(EVALUATION))
         [metrics] = evaluate(self.supernet, [draw], split, self.settings.evaluation_batch, self.settings.amp)
         return metrics
 
     def score(self, architectures: Sequence[str]) -> list[Metrics]:
-        """Of each architecture with the shared weights, on the validation data."""
-        settings = self.settings
-        return score_architectures(
-            self.supernet, architectures, self.dataset.validation, settings.evaluation_batch, amp=settings.amp
-        )
+        """Metrics of each architecture with the shared weights, on the validation data."""
+        batch, amp = self.settings.evaluation_batch, self.settings.amp
+        return score_architectures(self.supernet, architectures, self.dataset.validation, batch, amp=amp)
 
     def derive(self) -> str | None:
-        """The architecture that was learned so far; None if nothing is. Where it is drawn, (seed, epoch) fix it."""
+        """The architecture that was learned so far, fixed by (seed, epoch); None if nothing is learned."""
         return self.mixing.derive(
             lambda architectures: [metrics.accuracy for metrics in self.score(architectures)], self._stream(DERIVATION)
         )
@@ -382,7 +370,6 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         return parts if self.penalty is None else parts | {"penalty": self.penalty}
 
     def _lr(self, step: int) -> float:
-        """A step is one pass's share of the weights' batches."""
         steps = self.steps_per_epoch
         least = self.settings.lr_min
         return least + cosine(self.settings.lr - least, self.epochs_done * steps + step, self.settings.epochs * steps)
@@ -392,7 +379,7 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         return (self.epochs_done + step / self.steps_per_epoch) / self.settings.epochs
 
     def _batches(self) -> tuple[Batches, Batches]:
-        """The coming epoch's for the weights and for the architecture."""
+        """Batches of the coming epoch, for the weights and for the architecture."""
 
         def batches(split: Split, images: Tensor, order: int, augmentation: int) -> Batches:
             seeds = {"ordering": self._stream(order), "augmenting": self._stream(augmentation)}

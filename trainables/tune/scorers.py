@@ -19,9 +19,8 @@ from archray.trainables.nets import build, count_parameters
 from archray.trainables.proxies.settings import ProxySettings
 from archray.trainables.proxies.shared_pass import score
 from archray.trainables.spaces import Architecture, get_space
-from archray.trainables.supernets import score_architectures
 from archray.trainables.supernets.elastic import SlicedSupernet, build_sliced, score_slices
-from archray.trainables.supernets.evaluation import predict_architecture
+from archray.trainables.supernets.evaluation import predict_architecture, score_architectures
 from archray.trainables.training import NO_METRICS, Metrics
 from archray.trainables.tune.settings import SlicedSettings, SupernetSettings, TrialSettings
 from archray.trainables.tune.trial import read_settings

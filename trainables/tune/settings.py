@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from archray.settings import Seed, Settings
-from archray.trainables.costs import BoundSettings
-from archray.trainables.costs.edges import EdgeCosts
+from archray.trainables.costs.networks import BoundSettings, EdgeCosts
 from archray.trainables.data import DataSettings
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import Space

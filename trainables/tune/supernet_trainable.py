@@ -12,15 +12,14 @@ from archray.trainables.costs import BoundSettings
 from archray.trainables.data import load_images
 from archray.trainables.nets import count_parameters
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets import PosteriorTrainer, SupernetTrainer, build_mixing
 from archray.trainables.supernets.controllers import CandidatePaths
 from archray.trainables.supernets.elastic import SandwichTrainer, build_sliced, sliced_class
 from archray.trainables.supernets.evaluation import feasible_architecture, path_cost
 from archray.trainables.supernets.mixing import Mixing
-from archray.trainables.supernets.posterior import VariationalPosterior
+from archray.trainables.supernets.posterior import PosteriorTrainer, VariationalPosterior
 from archray.trainables.supernets.relaxations import ArchitectureParameters
-from archray.trainables.supernets.settings import DECISIONS
-from archray.trainables.supernets.trainer import CostPenalty, Diverged, update_table
+from archray.trainables.supernets.settings import DECISIONS, build_mixing
+from archray.trainables.supernets.trainer import CostPenalty, Diverged, SupernetTrainer, update_table
 from archray.trainables.training import NO_METRICS
 from archray.trainables.tune.settings import PosteriorSettings, SlicedSettings, SupernetSettings
 from archray.trainables.tune.trial import EpochTrainable, TrialFailed, candidates_of, read_whole_number
@@ -171,7 +170,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
             num_classes=dataset.num_classes,
         )
         for column, costs in self._settings.edge_costs.items():
-            violation.costs.count_by(column, partial(path_cost, trainer.supernet, costs))
+            violation.costs.substitutes[column] = partial(path_cost, trainer.supernet, costs)
         learnt = trainer.mixing.probabilities() if isinstance(trainer.mixing, ArchitectureParameters) else None
         nearest = feasible_architecture(trainer.supernet, architecture, learnt, violation, self._seed)
         if violation(nearest) > 0.0:

@@ -28,7 +28,7 @@ from archray.plurals import count
 from archray.searchers.drop_worst import DropWorst
 from archray.seeds import first_seeds
 from archray.trainables.costs import COSTS, BoundSettings, NetworkCosts, cost_column, get_cost
-from archray.trainables.costs.edges import EdgeCosts, edge_costs
+from archray.trainables.costs.networks import EdgeCosts, edge_costs
 from archray.trainables.spaces import ConstrainedSpace, get_space
 from archray.trainables.tune.settings import SupernetSettings
 from archray.trainables.tune.supernet_trainable import SupernetTrainable

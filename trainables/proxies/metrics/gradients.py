@@ -1,4 +1,7 @@
-"""Metrics of the loss gradient by weights and activations. Shu 2022, Eq. 7.2 and 7.3; note P1."""
+"""Metrics of gradients: of the loss, and of the neural tangent kernel.
+
+Shu 2022, Eq. 6.6, 6.7, 7.2 to 7.4, D.11 and Theorem 7.2; notes P1 to P4.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from archray.registry import LazyModule
-from archray.trainables.proxies.registry import PROXIES, proxy
+from archray.trainables.proxies.registry import PROXIES, NoScore, proxy
 
 if TYPE_CHECKING:
     import torch
@@ -73,8 +76,8 @@ def snip(shared: SharedPass) -> float:
 def plain(shared: SharedPass) -> float:
     """sum over l of theta_l^T g_l, over the weights of convolutions and linear layers, g of the mean cross-entropy.
 
-    A layer followed by batch normalisation adds nothing but rounding (note P1): what is left is the classifier, and
-    convolutions without a normalisation behind them.
+    A layer followed by batch normalisation adds only rounding (note P1). The classifier counts, and convolutions
+    without a normalisation after them.
     """
     weights = shared.record.weights
     products = [(w.detach().double() * g).sum() for w, g in zip(weights, shared.loss_gradients(weights), strict=True)]
@@ -111,7 +114,6 @@ def _by_tangents(shared: SharedPass) -> bool:
 
 
 def _tangent_targets(shared: SharedPass) -> Sequence[Target]:
-    """What tangents need the gradients by; nothing for a double backward pass."""
     record = shared.record
     return [*record.weights, *record.edges, *record.norm_edges] if _by_tangents(shared) else []
 
@@ -124,7 +126,7 @@ def _tangent_targets(shared: SharedPass) -> Sequence[Target]:
     gradients_by=_tangent_targets,
 )
 def grasp(shared: SharedPass) -> float:
-    """Two ways to the same number: the double backward pass, for any network, and `tangents.py`, for known layers."""
+    """-theta^T H g: by a double backward pass for any network, or by `tangents.py` for the layers that it covers."""
     record = shared.record
     if _by_tangents(shared):
         weights = {id(w): g for w, g in zip(record.weights, shared.loss_gradients(record.weights), strict=True)}
@@ -140,10 +142,7 @@ def grasp(shared: SharedPass) -> float:
 
 
 def double_backward(loss: Tensor, weights: Sequence[Tensor]) -> float:
-    """-theta^T H g with g = dL/dtheta and H = d^2L/dtheta^2, by a double backward pass. Eq. 7.3 without | |.
-
-    With theta the weights of convolutions and linear layers and L the mean cross-entropy this is what the thesis'
-    results come from (note P1).
+    """-theta^T H g with g = dL/dtheta and H = d^2L/dtheta^2, by a double backward pass. Eq. 7.3 without | |; note P1.
 
     loss: scalar with its graph, which is kept. weights: tensors of the graph.
     """
@@ -156,3 +155,99 @@ def double_backward(loss: Tensor, weights: Sequence[Tensor]) -> float:
     products = torch.autograd.grad(along.sum(), weights, retain_graph=True, allow_unused=True, materialize_grads=True)
     terms = [(h * g.detach()).sum(dtype=torch.float64) for h, g in zip(products, gradients, strict=True)]
     return -float(torch.stack(terms).sum())
+
+
+# The neural tangent kernel -------------------------------------------------------------------------------------------
+
+
+def root_mean_trace(gram: Tensor) -> float:
+    """M_trace = sqrt(tr(Theta) / m), Eq. 7.4. gram: (m, m)."""
+    return float((gram.trace() / len(gram)).sqrt())
+
+
+@PROXIES.register("ntk_trace")
+@proxy(direction="max", summary="Root of the mean diagonal of the neural tangent kernel", source="Shu 2022, Eq. 7.4")
+def ntk_trace(shared: SharedPass) -> float:
+    return root_mean_trace(shared.gram)
+
+
+@PROXIES.register("ntk_trace_batch")
+@proxy(
+    direction="max",
+    summary="Trace norm of the neural tangent kernel, approximated on one mini-batch",
+    source="Shu 2022, Eq. 6.7",
+    gradients_by=lambda shared: shared.parameters,
+)
+def ntk_trace_batch(shared: SharedPass) -> float:
+    """||b^-1 sum_x grad L_x||^2 over all parameters, Eq. 6.7 per image: without m / gamma, which all networks share.
+
+    NASI's objective for a standalone network: `nasi.trace_norm` with the approximation `batch`. It is the square of
+    `grad_norm` in its variant `global` and ranks a pool alike, but means over a pool (nu of Eq. 6.14) and penalties
+    differ. `ntk_trace` has the label's logit instead of the loss, and single images instead of their mean.
+    """
+    norms = torch.stack([gradient.double().norm() for gradient in shared.loss_gradients(shared.parameters)])
+    return float(norms.norm()) ** 2
+
+
+@PROXIES.register("ntk_trace_samples")
+@proxy(
+    direction="max",
+    summary="Trace norm of the neural tangent kernel, approximated by samples' gradients",
+    source="Shu 2022, the first bound of Eq. 6.6",
+)
+def ntk_trace_samples(shared: SharedPass) -> float:
+    """b^-1 sum_x ||grad L_x||^2 over all parameters, L_x the cross-entropy of image x.
+
+    `nasi.trace_norm` with the approximation `samples`, for a standalone network. Gradients include the effect of an
+    image on the others through batch normalisation. It takes b backward passes, `ntk_trace_batch` one.
+    """
+    losses = torch.nn.functional.cross_entropy(shared.record.logits, shared.labels, reduction="none")  # (b,)
+    total = 0.0
+    for loss in losses:
+        gradients = torch.autograd.grad(loss, shared.parameters, retain_graph=True, allow_unused=True)
+        total += sum(float(g.double().square().sum()) for g in gradients if g is not None)
+    return total / len(losses)
+
+
+def root_mean_entry(gram: Tensor) -> float:
+    """M_KNAS = sqrt(|sum_ij Theta_ij| / m^2), Eq. D.11: the norm of the mean of the per-sample gradients.
+
+    gram: (m, m). With the per-sample gradients of note P2 this is ||grad sum_i f_{y_i}(x_i)|| / m (note P3).
+    """
+    return float(gram.double().sum().abs().sqrt() / len(gram))
+
+
+@PROXIES.register("knas")
+@proxy(
+    direction="max", summary="Root of the mean entry of the neural tangent kernel", source="Shu 2022, Eq. D.11; note P3"
+)
+def knas(shared: SharedPass) -> float:
+    return root_mean_entry(shared.gram)
+
+
+class DegenerateKernel(NoScore):
+    """The kernel has no condition number: it is not finite, or its smallest eigenvalue is not positive."""
+
+
+def condition_number(gram: Tensor, rounding: float = 0.0) -> float:
+    """kappa = lambda_max(Theta) / lambda_min(Theta), Theorem 7.2, in float64.
+
+    gram: (m, m) symmetric. rounding: eps of the type that `gram` was computed in.
+    Raises: DegenerateKernel if an entry is not finite, or lambda_min / lambda_max is not above the rounding of `gram`
+    and of the eigenvalues (m times the eps of float64; note P4).
+    """
+    if not bool(gram.isfinite().all()):
+        raise DegenerateKernel("the kernel has entries that are not finite")
+    eigenvalues = torch.linalg.eigvalsh(gram.double())  # ascending
+    low, high = float(eigenvalues[0]), float(eigenvalues[-1])
+    if low <= max(0.0, max(rounding, len(gram) * torch.finfo(torch.float64).eps) * high):
+        raise DegenerateKernel(f"lambda_min of the kernel is not positive: {low:.3g}, lambda_max is {high:.3g}")
+    return high / low
+
+
+@PROXIES.register("kappa")
+@proxy(
+    direction="min", summary="Condition number of the neural tangent kernel", source="Shu 2022, Theorem 7.2; note P4"
+)
+def kappa(shared: SharedPass) -> float:
+    return condition_number(shared.gram, torch.finfo(shared.record.logits.dtype).eps)

@@ -1,10 +1,10 @@
-"""Metrics of how a network responds to images: gradients by them, ReLU states, feature maps."""
+"""Metrics of responses to images (gradients, ReLU states, feature maps), and of weights and size."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from archray.registry import LazyModule
 from archray.trainables.proxies.registry import PROXIES, NoScore, proxy
@@ -13,21 +13,20 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from archray.trainables.nets import build_network as cost
     from archray.trainables.proxies import layers
     from archray.trainables.proxies.shared_pass import SharedPass
 else:
-    torch, layers = LazyModule("torch"), LazyModule("archray.trainables.proxies.layers")
+    torch, cost = LazyModule("torch"), LazyModule("archray.trainables.nets.build_network")
+    layers = LazyModule("archray.trainables.proxies.layers")
 
-OFFSET = 1e-5  # k of jacov's and epe_nas' papers: keeps the logarithm of an eigenvalue, or of a correlation, finite
+OFFSET = 1e-5  # k of the papers of jacov and epe_nas: keeps logarithms finite
 MANY_CLASSES = 100  # tau of epe_nas: above it classes are compared with each other
-ALPHA = 0.01  # of zen's perturbation, as the authors have it
+ALPHA = 0.01  # of zen's perturbation, from the authors' program
 
 
 def correlations(rows: Tensor) -> Tensor:
-    """(m, m) float64: Pearson's correlation of each two of `rows` (m, d).
-
-    Raises: NoScore if a row is constant or not finite, so that it correlates with nothing.
-    """
+    """(m, m) float64: Pearson's correlations of `rows` (m, d). Raises: NoScore if a row is constant or not finite."""
     centred = rows.double() - rows.double().mean(1, keepdim=True)
     norms = centred.norm(dim=1, keepdim=True)
     if not bool((norms > 0).all() and norms.isfinite().all()):
@@ -39,7 +38,7 @@ def correlations(rows: Tensor) -> Tensor:
 def divergence(matrix: Tensor) -> float:
     """-sum_i [log(v_i + k) + 1 / (v_i + k)], v the eigenvalues of the correlation matrix and k = 1e-5.
 
-    It is largest, -m, where all correlations are zero. matrix: (m, m) symmetric.
+    The maximum is -m, where all correlations are zero. matrix: (m, m) symmetric.
     """
     shifted = torch.linalg.eigvalsh(matrix.double()) + OFFSET
     if not bool((shifted > 0).all()):
@@ -63,11 +62,11 @@ def jacov(shared: SharedPass) -> float:
 def class_correlations(rows: Tensor, labels: Tensor, num_classes: int) -> float:
     """With e_c = sum_ij log(|R^c_ij| + k), R^c the correlations of class c's rows and k = 1e-5: sum over c of |e_c|.
 
-    Of more than 100 classes: the mean over c of sum over c' of |e_c / n_c - e_c' / n_c'|, with n_c images of class c.
-    This is the authors' program, in which each pair of classes counts twice; the paper has every pair once.
+    With more than 100 classes: the mean over c of sum over c' of |e_c / n_c - e_c' / n_c'|, n_c images of class c. As
+    in the authors' program each pair of classes counts twice; in the paper once.
 
     rows: (m, d) the gradients by the images. labels: (m,). num_classes: of the data, not of the batch.
-    Raises: NoScore if no class has two images, as within one image there is nothing to correlate.
+    Raises: NoScore if no class has two images.
     """
     classes, counts = labels.unique(return_counts=True)
     several = [label for label, number in zip(classes.tolist(), counts.tolist(), strict=True) if number > 1]
@@ -76,7 +75,7 @@ def class_correlations(rows: Tensor, labels: Tensor, num_classes: int) -> float:
             f"no two of the batch's {len(labels)} images are of one class, so none can be compared within its class; "
             "take a larger batch"
         )
-    # A single image correlates with itself alone: log(1 + k), which the authors count with few classes.
+    # A single image correlates only with itself: log(1 + k), which the authors count with few classes.
     many = num_classes > MANY_CLASSES
     scores = []
     for label in several if many else classes.tolist():
@@ -97,7 +96,7 @@ def epe_nas(shared: SharedPass) -> float:
 
 
 def log_determinant(states: Sequence[Tensor]) -> float:
-    """log |det K|, K_ij the number of ReLU units in the same state for samples i and j: how far apart they are.
+    """log |det K|, K_ij the number of ReLU units in the same state for samples i and j.
 
     states: for each ReLU module (m, units) whether its units are on. -inf for a singular K (equal samples).
     Raises: NoScore without any states.
@@ -129,14 +128,13 @@ def zen_score(network: nn.Module, images: Tensor, seed: int) -> float:
     """log E||f(x) - f(x + alpha e)||_1 + sum over batch normalisations of log sigma, Alg. 1. It reads no data.
 
     Of a copy of the network in train mode with standard normal weights (biases 0; normalisations 1 and 0). x, e:
-    standard normal, of the shape of `images` (m, C, H, W). f: the last feature map that a module gives, which is what
-    global average pooling gets. sigma: the root of the mean over channels of the variance of what goes into a
-    normalisation when f(x) is computed. The norm is the authors' program's, a sum of absolute differences (Alg. 1 has
-    Frobenius'); it averages 32 draws, this is one. Residual links, which they take out of their own networks, stay: in
-    a cell a skip connection is one of the choices.
+    standard normal, of the shape of `images` (m, C, H, W). f: the last feature map, the input of global average
+    pooling. sigma: the root of the mean over channels of the variance of a normalisation's input when f(x) is computed.
+    The norm is that of the authors' program, a sum of absolute differences (Alg. 1: Frobenius norm), of one draw
+    instead of the mean of 32. Skip connections, which the authors remove, stay: in a cell they are choices.
 
-    seed: of weights, x and e. Raises: NoScore if the network has no feature map or layer normalisations, or what goes
-    into a batch normalisation does not vary.
+    seed: of weights, x and e. Raises: NoScore if the network has no feature map, has layer normalisations, or an input
+    of a batch normalisation does not vary.
     """
     if any(isinstance(module, torch.nn.LayerNorm) for module in network.modules()):
         raise NoScore(
@@ -205,3 +203,83 @@ def _features(network: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
 )
 def zen(shared: SharedPass) -> float:
     return zen_score(shared.network, shared.images, shared.settings.seed)
+
+
+# Weights and size, without images and labels -------------------------------------------------------------------------
+
+
+@PROXIES.register("l2_norm")
+@proxy(
+    direction="max",
+    summary="Norm of the weights at initialisation",
+    source="Krishnakumar et al. 2022 (NAS-Bench-Suite-Zero)",
+    reads="nothing",
+)
+def l2_norm(shared: SharedPass) -> float:
+    """sum over l of ||theta_l||_2, theta_l the weight of a convolution or linear layer.
+
+    If every weight has a variance of 1 / fan_in, a layer's norm is about the root of its width.
+    """
+    return float(torch.stack([weight.detach().double().norm() for weight in shared.record.weights]).sum())
+
+
+def synaptic_flow(network: nn.Module, image: Tensor, variant: Literal["no-bn", "bn"] = "no-bn") -> float:
+    """sum over weights of |theta| dR/d|theta|, R = 1^T f(1; |theta|): the sum of the outputs for an image of ones.
+
+    Over the weights of convolutions and linear layers, of a copy with the absolute values of all parameters, in
+    float64 (note H1). `no-bn`: without batch normalisations, as Abdelfattah et al. (2021); `bn`: with them.
+
+    image: (C, H, W) any image of the right shape. Raises: NoScore if the network has layer normalisations.
+    """
+    if any(isinstance(module, torch.nn.LayerNorm) for module in network.modules()):
+        raise NoScore(
+            "the network has layer normalisations, which take out the mean, so that absolute weights make no positive "
+            "flow"
+        )
+    linear = copy.deepcopy(network).double().train()
+    with torch.no_grad():
+        for parameter in linear.parameters():
+            parameter.requires_grad_(True).abs_()
+    if variant == "no-bn":
+        for module in linear.modules():
+            if isinstance(module, layers.BATCH_NORMS):
+                # not by a hook, which runs after the forward: one image in a map of 1 x 1 cannot be normalised
+                module.forward = _pass_through  # type: ignore[assignment, method-assign]
+    ones = torch.ones(1, *image.shape, dtype=torch.float64, device=image.device)
+    with torch.enable_grad():
+        flow = linear(ones).sum()
+    weights = [module.weight for module in linear.modules() if isinstance(module, layers.WEIGHT_LAYERS)]
+    gradients = torch.autograd.grad(flow, weights, allow_unused=True, materialize_grads=True)
+    return float(sum((weight.detach() * gradient).sum() for weight, gradient in zip(weights, gradients, strict=True)))
+
+
+def _pass_through(x: Tensor) -> Tensor:
+    return x
+
+
+@PROXIES.register("synflow")
+@proxy(
+    direction="max",
+    summary="Synaptic flow of the network of absolute weights",
+    source="Tanaka et al. 2020; Abdelfattah et al. 2021; note H1",
+    reads="nothing",
+)
+def synflow(shared: SharedPass) -> float:
+    return synaptic_flow(shared.network, shared.images[0], shared.settings.synflow)
+
+
+@PROXIES.register("parameters")
+@proxy(direction="max", summary="Number of parameters: a baseline that no metric may be shown without", reads="nothing")
+def parameters(shared: SharedPass) -> float:
+    return float(cost.count_parameters(shared.network))
+
+
+@PROXIES.register("multiply_adds")
+@proxy(
+    direction="max",
+    summary="Multiply-adds of one image, what papers call FLOPs: a baseline that no metric may be shown without",
+    reads="nothing",
+)
+def multiply_adds(shared: SharedPass) -> float:
+    channels, height, width = shared.images.shape[1:]
+    return float(cost.count_multiply_adds(shared.network, (channels, height, width)))

@@ -1,8 +1,8 @@
 """Cells of all operations: mixed edges, partial channels, and a fast evaluation of DARTS' edges on a CPU.
 
 Partial channels (PC-DARTS, Xu et al. 2020, sec. 3): operations see 1/K of a node's channels, the others pass by, and
-the two parts are shuffled together. As the operations of an edge then weigh less, each node also has weights of its
-inputs, which multiply those of the operations (section 3.3).
+the two parts are shuffled together. Each node also has weights of its inputs, which multiply those of the operations
+(section 3.3).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,15 +16,7 @@ from torch.nn import functional
 
 from archray.errors import InvalidInput
 from archray.plurals import count
-from archray.trainables.supernets.networks.supernet import (
-    LEFT_OUT,
-    NONE,
-    EdgesGroup,
-    Group,
-    MixtureWeights,
-    Offer,
-    Rows,
-)
+from archray.trainables.supernets.networks.supernet import LEFT_OUT, NONE, EdgesGroup, MixtureWeights, Offer, Rows
 
 EPS = 1e-5  # of torch's BatchNorm2d
 POOLS = ("max_pool_3x3", "avg_pool_3x3")
@@ -83,20 +75,16 @@ def _channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)
 
 
-def input_groups(edges: Sequence[Edge], prefix: str = "") -> list[Group]:
+def input_groups(edges: Sequence[Edge], prefix: str = "") -> list[EdgesGroup]:
     """A group of one row for each node with edges into it, `inputs_2`: a column for each source.
 
     prefix: of the names of groups, and of the space's decisions on the edges.
     """
-    return [
-        EdgesGroup(
-            f"{prefix}inputs_{target}",
-            1,
-            tuple(str(edge.source) for edge in into),
-            tuple(f"{prefix}{edge.key}" for edge in into),
-        )
-        for target, into in _by_target(edges).items()
-    ]
+    groups = []
+    for target, into in _by_target(edges).items():
+        sources, keys = tuple(str(edge.source) for edge in into), tuple(f"{prefix}{edge.key}" for edge in into)
+        groups.append(EdgesGroup(f"{prefix}inputs_{target}", 1, sources, keys))
+    return groups
 
 
 def input_weights(edges: Sequence[Edge], rows: Mapping[str, Tensor], prefix: str = "") -> Tensor:
@@ -107,7 +95,7 @@ def input_weights(edges: Sequence[Edge], rows: Mapping[str, Tensor], prefix: str
 
 
 def input_path(edges: Sequence[Edge], kept: Sequence[bool], prefix: str = "") -> dict[str, MixtureWeights]:
-    """The weights of `input_groups` that leave edges out, and the others as they are."""
+    """The weights of `input_groups`: 1 for the edges that are kept, 0 for the others."""
     mask = dict(zip(edges, kept, strict=True))
     return {
         f"{prefix}inputs_{target}": MixtureWeights(torch.tensor([[float(mask[edge]) for edge in into]]))
@@ -125,7 +113,7 @@ def _by_target(edges: Sequence[Edge]) -> dict[int, list[Edge]]:
 def weighted_sum(terms: Sequence[Term]) -> Tensor:
     """sum_t w_t x_t, for tensors of one shape. It can be differentiated once; without weights any number of times.
 
-    On a CPU the products are added as they are computed; elsewhere that would wait for the device at each weight.
+    On a CPU the products are added as they are computed; a GPU would synchronize at each weight.
     """
     tensors = [tensor for tensor, _ in terms]
     if all(weight is None for _, weight in terms):
@@ -164,11 +152,11 @@ def normalised_sum(inputs: Sequence[Tensor], mixture: Tensor | None = None, *, r
 
     With mean m and standard deviation s of each channel, sum_t w_t (y_t - m_t) / s_t = sum_t a_t y_t + b, where
     a_t = w_t / s_t and b = -sum_t a_t m_t: a pass over the y_t for the statistics and one for the sum. The gradient of
-    y_t is again of that form, a_t g + c_t y_t + d_t.
+    y_t has the same form, a_t g + c_t y_t + d_t.
 
     Args:
         inputs: T tensors y_t (n, C, H, W); fast in channels-last layout.
-        mixture: (T, C), the w_t, a weight per term and channel; ones unless given.
+        mixture: (T, C), the w_t, a weight per term and channel; default: ones.
 
     Returns: (n, C, H, W). It can be differentiated once.
     """
@@ -228,16 +216,15 @@ def _image(flat: Tensor, like: Tensor) -> Tensor:
 class MixedCell(nn.Module):
     """The nodes of a cell, of C channels each, from its input nodes. Liu et al. 2019, Eq. 2.
 
-    With partial channels an edge shuffles what its operations give into what passed by. A node sums its edges; here it
-    is shuffled once, after the sum, which is the same.
+    With partial channels each node is shuffled once, after the sum over its edges, which equals a shuffle per edge.
 
     Args:
         edges: in the order of the rows of weights. Nodes are numbered in the order of computation, inputs first, and
             edges that leave one node have one stride.
-        inputs: how many nodes are inputs.
+        inputs: number of input nodes.
         make: (operation, channels, stride) -> its module, (n, C', H, W) -> (n, C', H/stride, W/stride).
         channels, partial: C and K; K is 1 for all channels.
-        fused: a faster way to evaluate all edges that leave a node, in train mode on a CPU; same outputs.
+        fused: a faster evaluation of all edges that leave a node, in train mode on a CPU; same outputs.
 
     Raises: InvalidInput if K does not divide C.
     """
@@ -264,10 +251,10 @@ class MixedCell(nn.Module):
         )
 
     def forward(self, inputs: Sequence[Tensor], rows: Rows, edge_weights: Tensor) -> list[Tensor]:
-        """The nodes beyond the inputs, (n, C, H/s, W/s).
+        """The nodes after the inputs, (n, C, H/s, W/s).
 
-        inputs: (n, C, H, W) each. rows: one per edge; a probe needs whole channels. edge_weights: (edges,), which
-        multiply them; ones but for partial channels.
+        inputs: (n, C, H, W) each. rows: one per edge; a probe needs whole channels. edge_weights: (edges,), factors of
+        the rows with partial channels.
         """
         operations = rows.dense if self.partial == 1 else rows.dense * edge_weights[:, None]
         nodes = list(inputs)
@@ -282,8 +269,8 @@ class MixedCell(nn.Module):
             if not leaving:
                 continue
             terms = self._terms(operation_channels(nodes[source], self.partial), leaving, operations, rows)
-            for number, of_edge in zip(leaving, terms, strict=True):
-                arriving[self.graph[number].target] += of_edge
+            for number, edge_terms in zip(leaving, terms, strict=True):
+                arriving[self.graph[number].target] += edge_terms
                 if rows.probe is not None:
                     offers[self.graph[number].target] += self._offers(nodes[source], number)
             if self.partial > 1:
@@ -293,28 +280,25 @@ class MixedCell(nn.Module):
         return nodes[self.inputs :]
 
     def _terms(self, x: Tensor, leaving: Sequence[int], weights: Tensor, rows: Rows) -> list[list[Term]]:
-        """What each of the edges `leaving` a node makes of it: terms of the edge's target."""
+        """For each of the edges `leaving` a node x: the terms of the edge's target."""
         chosen = rows.chosen
         modules: list[Any] = [self.edges[self.graph[number].key] for number in leaving]
         training_on_cpu = self.training and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
         if chosen is None and self.fused is not None and training_on_cpu:
             return self.fused(x, modules, weights[leaving], self.graph[leaving[0]].stride)
-        every = range(len(self.operations))
-        columns = [every if chosen is None else (chosen[number],) for number in leaving]
-        return [
-            [
-                (of_edge[self.operations[column]](x), weights[number, column] if rows.probe is None else None)
-                for column in of_row
-                if column != LEFT_OUT and self.operations[column] != NONE
-            ]
-            for number, of_edge, of_row in zip(leaving, modules, columns, strict=True)
-        ]
+        terms: list[list[Term]] = []
+        for number, edge in zip(leaving, modules, strict=True):
+            candidates = range(len(self.operations)) if chosen is None else (chosen[number],)
+            columns = [column for column in candidates if column != LEFT_OUT and self.operations[column] != NONE]
+            factors = [weights[number, column] if rows.probe is None else None for column in columns]
+            outputs = [edge[self.operations[column]](x) for column in columns]
+            terms.append(list(zip(outputs, factors, strict=True)))
+        return terms
 
     def _offers(self, x: Tensor, number: int) -> list[Offer]:
-        """What each operation of an edge would make of x. `none` makes nothing."""
-        of_edge: Any = self.edges[self.graph[number].key]
+        edge: Any = self.edges[self.graph[number].key]
         names = enumerate(self.operations)
-        return [(number, column, partial(of_edge[name], x)) for column, name in names if name != NONE]
+        return [(number, column, partial(edge[name], x)) for column, name in names if name != NONE]
 
     def _node(self, target: int, nodes: Sequence[Tensor], arriving: list[Term], bypass: list[Term]) -> Tensor:
         if arriving:
@@ -333,9 +317,8 @@ def depthwise(x: Tensor, weight: Tensor, stride: int = 1, dilation: int = 1) -> 
         weight: (C, 1, k, k), k 3 or 5.
         dilation: 1 or 2; 1 if the stride is not 1.
 
-    It can be differentiated once. oneDNN has fast kernels for the forward pass of any depthwise convolution, but for
-    its gradients only up to three columns without dilation; the others take up to 25 times as long. Both gradients are
-    put in terms of fast ones.
+    It can be differentiated once. oneDNN's kernels for the gradients are fast only up to three columns without
+    dilation; the others take up to 25 times as long. Both gradients are computed by fast kernels.
     """
     return _Depthwise.apply(x, weight, stride, dilation)
 
@@ -354,8 +337,8 @@ class _Depthwise(torch.autograd.Function):
         needs_x, needs_weight = ctx.needs_input_grad[:2]
         if ctx.stride > 1:
             padding = weight.shape[-1] // 2
-            wanted = (needs_x, needs_weight, False)
-            return (*_gradients(x, weight, grad, ctx.stride, (padding, padding), wanted), None, None)
+            mask = (needs_x, needs_weight, False)
+            return (*_gradients(x, weight, grad, ctx.stride, (padding, padding), mask), None, None)
         grad_x = _same(grad, weight.flip(2, 3), 1, ctx.dilation) if needs_x else None
         grad_weight = _weight_gradient(x, grad, weight.shape[-1], ctx.dilation) if needs_weight else None
         return grad_x, grad_weight, None, None
@@ -369,9 +352,9 @@ def _same(x: Tensor, weight: Tensor, stride: int, dilation: int) -> Tensor:
 def _weight_gradient(x: Tensor, grad: Tensor, kernel: int, dilation: int) -> Tensor:
     """(C, 1, k, k), the gradient of the weight at stride 1, from kernels of three columns without dilation.
 
-    Taps that lie s columns apart are neighbours where columns of equal remainder mod s are channels: a view. So the
-    three inner columns of taps come from one call with s = dilation, the two outer ones of k = 5 from another with
-    s = 2 dilation. Dilated rows are every second one of a higher kernel.
+    Taps that are s columns apart are neighbours where columns of equal remainder mod s are channels: a view. One call
+    with s = dilation gives the three inner columns of taps, a second one with s = 2 dilation the two outer ones of
+    k = 5. Dilated rows are every second row of a higher kernel.
     """
     rows = dilation * (kernel - 1) + 1
     step = dilation if kernel == 3 else 2 * dilation
@@ -383,8 +366,8 @@ def _weight_gradient(x: Tensor, grad: Tensor, kernel: int, dilation: int) -> Ten
     def taps(apart: int) -> Tensor:  # (C, 1, k, 3)
         u, g = _columns_as_channels(x, apart), _columns_as_channels(grad, apart)
         weight = u.new_empty(u.shape[1], 1, rows, 3)
-        _, found, _ = _gradients(u, weight, g, 1, (rows // 2, 1), (False, True, False))
-        return found.unflatten(0, (apart, -1)).sum(0)[:, :, ::dilation]
+        _, gradient, _ = _gradients(u, weight, g, 1, (rows // 2, 1), (False, True, False))
+        return gradient.unflatten(0, (apart, -1)).sum(0)[:, :, ::dilation]
 
     inner = taps(dilation)
     if kernel == 3:
@@ -400,19 +383,19 @@ def _columns_as_channels(x: Tensor, step: int) -> Tensor:
 
 
 def _gradients(
-    x: Tensor, weight: Tensor, grad: Tensor, stride: int, padding: tuple[int, int], wanted: tuple[bool, bool, bool]
+    x: Tensor, weight: Tensor, grad: Tensor, stride: int, padding: tuple[int, int], mask: tuple[bool, bool, bool]
 ) -> tuple[Any, Any, Any]:
     return torch.ops.aten.convolution_backward(
-        grad, x, weight, None, (stride, stride), padding, (1, 1), False, (0, 0), len(weight), wanted
+        grad, x, weight, None, (stride, stride), padding, (1, 1), False, (0, 0), len(weight), mask
     )
 
 
 class FusedEdges:
-    """All operations of all edges that leave a node of a DARTS cell, in one go: a `Fused`, for training on a CPU.
+    """All operations of all edges that leave a node of a DARTS cell: a `Fused`, for training on a CPU.
 
-    Outputs and gradients are those of the modules one by one. A node's ReLU and its pools are made once and not per
-    edge; the gradients of depthwise convolutions, which take most of a step, are the fast ones of `depthwise`;
-    normalisations, weights and the sum are one pass (`normalised_sum`); small edges go through all this together.
+    Outputs and gradients equal those of the single modules. A node's ReLU and its pools are computed once, not per
+    edge; depthwise convolutions have the fast gradients of `depthwise`; normalisations, weights and the sum are one
+    pass (`normalised_sum`); small edges are evaluated together.
     """
 
     def __init__(self, operations: Sequence[str]) -> None:
@@ -424,15 +407,15 @@ class FusedEdges:
         first: Any = edges[0]  # the edges have their pools in common
         pools = [normalised_sum([first[name][0](x)]) for name in POOLS]
         weights = rows[:, [self.column[name] for name in (*POOLS, SKIP)]].flatten().split(1)
-        for number, (of_edge, edge) in enumerate(zip(terms, edges, strict=True)):
-            of_edge += zip((*pools, edge[SKIP](x)), weights[3 * number : 3 * number + 3], strict=True)
+        for number, (edge_terms, edge) in enumerate(zip(terms, edges, strict=True)):
+            edge_terms += zip((*pools, edge[SKIP](x)), weights[3 * number : 3 * number + 3], strict=True)
         return terms
 
     def _convolutions(self, x: Tensor, edges: Sequence[nn.ModuleDict], rows: Tensor, stride: int) -> list[list[Term]]:
         """Per edge one term: the weighted sum of its four convolutions."""
         channels, together = x.shape[1], _together(x)
         active = x.relu()
-        # A dilation of 2 at stride 2 reads every second pixel only: it is none on these.
+        # A dilation of 2 at stride 2 reads every second pixel only: on these it is no dilation.
         halved, dilation = (active, 2) if stride == 1 else (active[..., ::2, ::2], 1)
         columns = [self.column[name] for name in (*SEPARABLE, *DILATED)]
         mixture = rows[:, columns].T.repeat_interleave(channels, dim=1).split(together * channels, dim=1)  # (4, E C)
@@ -454,7 +437,7 @@ class FusedEdges:
 
 
 def _together(x: Tensor) -> int:
-    """How many edges that leave x are evaluated as one, side by side in channels."""
+    """Number of edges that leave x and are evaluated as one, side by side in channels."""
     lanes, cache = LANES // x.shape[1], CACHE // x.numel()
     return max(1, lanes if x.shape[1] < LANES else cache)
 

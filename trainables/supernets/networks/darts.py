@@ -13,28 +13,12 @@ from archray.trainables.nets.darts_network import Cell, darts_network, reduction
 from archray.trainables.spaces.darts import DARTS, NODES, OPERATIONS
 from archray.trainables.spaces.genotypes import CELLS, INPUTS, Genotype
 from archray.trainables.spaces.space import Architecture, Space
-from archray.trainables.supernets.networks.cells import (
-    Edge,
-    FusedEdges,
-    MixedCell,
-    input_groups,
-    input_path,
-    input_weights,
-)
-from archray.trainables.supernets.networks.supernet import (
-    NONE,
-    Group,
-    MixtureWeights,
-    Rows,
-    Supernet,
-    columns_of,
-    path_weights,
-    without_none,
-)
+from archray.trainables.supernets.networks import cells, supernet
+from archray.trainables.supernets.networks.supernet import NONE, Group, MixtureWeights, Rows, Supernet
 from archray.trainables.supernets.settings import SUPERNETS
 
 # In the order of the original's rows: all edges into node 2, then into node 3, and so on.
-EDGES = tuple(Edge(target, source) for target in NODES for source in range(target))
+EDGES = tuple(cells.Edge(target, source) for target in NODES for source in range(target))
 HALVING = tuple(edge._replace(stride=2 if edge.source < INPUTS else 1) for edge in EDGES)  # of a reduction cell
 
 
@@ -50,14 +34,14 @@ class MixedDARTSCell(nn.Module):
         super().__init__()
         self.reduction, self.pooled = reduction, pooled and reduction
         self.preprocess_0, self.preprocess_1 = cell.preprocess_0, cell.preprocess_1
-        self.mixed = MixedCell(
+        self.mixed = cells.MixedCell(
             HALVING if reduction and not pooled else EDGES,
             INPUTS,
             operations,
             lambda operation, width, stride: MODULES[operation](width, stride, "search"),
             channels,
             partial,
-            FusedEdges(operations),
+            cells.FusedEdges(operations),
         )
 
     def forward(self, before: Tensor, last: Tensor, rows: Rows, edge_weights: Tensor) -> Tensor:
@@ -73,9 +57,8 @@ class DARTSSupernet(Supernet):
     """Groups `normal` and `reduce`, 14 edges each; with partial channels also `normal_inputs_2` ... `reduce_inputs_5`.
 
     Args:
-        channels: C, of the first cells. The original has 16, PC-DARTS too.
-        none: whether `none` is among the operations.
-        size: as the standalone network's; the original has 8 cells, so N is 2.
+        channels: C, of the first cells; 16 in the original and in PC-DARTS.
+        size: as of the standalone network; the original has 8 cells, so N is 2.
 
     Raises: InvalidInput if the space is not of DARTS' genotypes, or `partial_channels` does not divide the channels.
     """
@@ -85,7 +68,7 @@ class DARTSSupernet(Supernet):
 
     def __init__(self, space: Space, *, channels: int, partial_channels: int, none: bool, **size: Any) -> None:
         super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
-        # All but the edges is the standalone network's own.
+        # All but the edges are modules of the standalone network.
         network = darts_network(space, next(space.enumerate()), channels=channels, normalisation="search", **size)
         self.stem, self.classifier = network.stem, network.classifier
         self.cells = nn.ModuleList()
@@ -100,7 +83,7 @@ class DARTSSupernet(Supernet):
 
     def logits(self, images: Tensor, rows: Mapping[str, Rows]) -> Tensor:
         dense = {name: weights.dense for name, weights in rows.items()}
-        normal, reduce = ((rows[cell], input_weights(EDGES, dense, f"{cell}_")) for cell in CELLS)
+        normal, reduce = ((rows[cell], cells.input_weights(EDGES, dense, f"{cell}_")) for cell in CELLS)
         before, last = self.stem(images)
         for cell in self.cells:
             before, last = last, cell(before, last, *(reduce if cell.reduction else normal))
@@ -109,9 +92,9 @@ class DARTSSupernet(Supernet):
     def path(self, architecture: Architecture) -> dict[str, MixtureWeights]:
         paths = {}
         for cell, group, chosen in zip(CELLS, self.groups, self._chosen(architecture), strict=False):
-            paths[cell] = path_weights(group, chosen)
+            paths[cell] = supernet.path_weights(group, chosen)
             if self.partial_channels > 1:
-                paths |= input_path(EDGES, [operation is not None for operation in chosen], f"{cell}_")
+                paths |= cells.input_path(EDGES, [operation is not None for operation in chosen], f"{cell}_")
         return paths
 
     def modules_of(self, architecture: Architecture) -> dict[str, str]:
@@ -125,39 +108,39 @@ class DARTSSupernet(Supernet):
         }
 
     def _chosen(self, architecture: Architecture) -> list[list[str | None]]:
-        """Of either cell the operation of each edge; None for `none` and for edges that were not kept."""
-        cells = []
+        """For each cell type the operation of each edge; None for `none` and for edges that are not kept."""
+        chosen = []
         for edges in self.space.genotype(architecture):
             kept = {(NODES[at // 2], source): operation for at, (operation, source) in enumerate(edges)}
-            of_edges = [kept.get((edge.target, edge.source), NONE) for edge in EDGES]
-            cells.append([None if operation == NONE else operation for operation in of_edges])
-        return cells
+            operations = [kept.get((edge.target, edge.source), NONE) for edge in EDGES]
+            chosen.append([None if operation == NONE else operation for operation in operations])
+        return chosen
 
     @classmethod
     def groups_of(cls, space: Space, *, partial_channels: int, none: bool) -> tuple[Group, ...]:
         if not isinstance(space, DARTS):
             raise InvalidInput(f"expected a space of DARTS' genotypes, got {space.name!r}")
-        operations = OPERATIONS if none else without_none(OPERATIONS)
+        operations = OPERATIONS if none else supernet.without_none(OPERATIONS)
         groups = [Group(cell, len(EDGES), operations, tuple(f"{cell}_{edge.key}" for edge in EDGES)) for cell in CELLS]
         if partial_channels > 1:
             for cell in CELLS:
-                groups += input_groups(EDGES, f"{cell}_")
+                groups += cells.input_groups(EDGES, f"{cell}_")
         return tuple(groups)
 
     @classmethod
     def discretise(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
         """A node keeps the two edges of the strongest operations other than `none`, times the edge's weight if any."""
         assert isinstance(space, DARTS)
-        cells = []
+        genotype = []
         for cell in CELLS:
-            names = columns_of(OPERATIONS, rows[cell])
+            names = supernet.columns_of(OPERATIONS, rows[cell])
             allowed = [column for column, name in enumerate(names) if name != NONE]
             weights, columns = rows[cell][:, allowed].max(dim=1)  # (14,)
-            scores = (weights * input_weights(EDGES, rows, f"{cell}_")).tolist()
+            scores = (weights * cells.input_weights(EDGES, rows, f"{cell}_")).tolist()
             kept: list[tuple[str, int]] = []
             for target in NODES:
                 into = [number for number, edge in enumerate(EDGES) if edge.target == target]
                 two = sorted(into, key=lambda number: -scores[number])[:2]
                 kept += [(names[allowed[int(columns[number])]], EDGES[number].source) for number in sorted(two)]
-            cells.append(tuple(kept))
-        return space.architecture(Genotype(*cells))
+            genotype.append(tuple(kept))
+        return space.architecture(Genotype(*genotype))

@@ -12,24 +12,8 @@ from archray.trainables.nets.nasbench1shot1_network import OPERATIONS as MODULES
 from archray.trainables.nets.nasbench1shot1_network import SearchCell, node_conv, search_network
 from archray.trainables.spaces.nasbench1shot1 import OPERATIONS, OUTPUT, NASBench1Shot1
 from archray.trainables.spaces.space import Architecture, Space
-from archray.trainables.supernets.networks.cells import (
-    Term,
-    bypass_channels,
-    operation_channels,
-    operation_width,
-    shuffle,
-    weighted_sum,
-)
-from archray.trainables.supernets.networks.supernet import (
-    LEFT_OUT,
-    Group,
-    MixtureWeights,
-    Offer,
-    ParentsGroup,
-    Rows,
-    Supernet,
-    path_weights,
-)
+from archray.trainables.supernets.networks import cells, supernet
+from archray.trainables.supernets.networks.supernet import Group, MixtureWeights, Offer, ParentsGroup, Rows, Supernet
 from archray.trainables.supernets.settings import SUPERNETS
 
 GROUP = "operations"
@@ -48,7 +32,7 @@ class MixedSearchCell(nn.Module):
     def __init__(self, nodes: range, in_channels: int, channels: int, partial: int) -> None:
         super().__init__()
         self.nodes, self.partial = nodes, partial
-        width = operation_width(channels, partial)
+        width = cells.operation_width(channels, partial)
         self.projections = nn.ModuleDict(
             {name: node_conv(in_channels, channels, 1, "search") for name in (*map(str, nodes), OUTPUT)}
         )
@@ -60,42 +44,41 @@ class MixedSearchCell(nn.Module):
         values: list[Tensor] = []  # of nodes 1, 2, ...
         for node in self.nodes:
             parents = [self.projections[str(node)](x), *values]
-            of_parents = rows.get(f"parents_{node}")  # none for the only possible parent
-            values.append(self._node(node, _sum_of(parents, of_parents), rows[GROUP]))
+            # A node with one possible parent has no row of parents.
+            values.append(self._node(node, _sum_of(parents, rows.get(f"parents_{node}")), rows[GROUP]))
         outputs = [self.projections[OUTPUT](x), *values]
-        of_outputs = rows[f"parents_{len(outputs)}"]
-        taken = [weight * value for weight, value in zip(of_outputs.dense[0], outputs, strict=True)]
-        if (probe := of_outputs.probe) is not None:
-            taken = [probe(part, [_offer(column, outputs)]) for column, part in enumerate(taken)]
-        return torch.cat(taken, dim=1)
+        output_rows = rows[f"parents_{len(outputs)}"]
+        parts = [weight * value for weight, value in zip(output_rows.dense[0], outputs, strict=True)]
+        if (probe := output_rows.probe) is not None:
+            parts = [probe(part, [_offer(column, outputs)]) for column, part in enumerate(parts)]
+        return torch.cat(parts, dim=1)
 
     def _node(self, node: int, x: Tensor, rows: Rows) -> Tensor:
         index = node - 1
         chosen = range(len(OPERATIONS)) if rows.chosen is None else (rows.chosen[index],)
         block: nn.Module = self.operations[str(node)]
         assert isinstance(block, nn.ModuleDict)
-        part = operation_channels(x, self.partial)
-        terms: list[Term] = [
+        part = cells.operation_channels(x, self.partial)
+        terms: list[cells.Term] = [
             (block[OPERATIONS[column]](part), rows.dense[index, column] if rows.probe is None else None)
             for column in chosen
-            if column != LEFT_OUT
+            if column != supernet.LEFT_OUT
         ]
-        mixed = weighted_sum(terms) if terms else torch.zeros_like(part)
+        mixed = cells.weighted_sum(terms) if terms else torch.zeros_like(part)
         if rows.probe is not None:
-            mixed = rows.probe(
-                mixed, [(index, column, partial(block[name], part)) for column, name in enumerate(OPERATIONS)]
-            )
-        return mixed if self.partial == 1 else shuffle(mixed, bypass_channels(x, self.partial, stride=1))
+            offers = [(index, column, partial(block[name], part)) for column, name in enumerate(OPERATIONS)]
+            mixed = rows.probe(mixed, offers)
+        return mixed if self.partial == 1 else cells.shuffle(mixed, cells.bypass_channels(x, self.partial, stride=1))
 
 
 def _sum_of(parents: list[Tensor], rows: Rows | None) -> Tensor:
-    """What a node reads: the sum of its parents, weighted. rows: None for the only possible parent."""
+    """The weighted sum of a node's parents. rows: None for a node with one possible parent."""
     if rows is None:
-        return weighted_sum([(parent, None) for parent in parents])
+        return cells.weighted_sum([(parent, None) for parent in parents])
     if rows.probe is None:
-        return weighted_sum(list(zip(parents, rows.dense[0].unbind(), strict=True)))
-    taken = [(parent, None) for parent, weight in zip(parents, rows.dense[0].tolist(), strict=True) if weight]
-    return rows.probe(weighted_sum(taken), [_offer(column, parents) for column in range(len(parents))])
+        return cells.weighted_sum(list(zip(parents, rows.dense[0].unbind(), strict=True)))
+    terms = [(parent, None) for parent, weight in zip(parents, rows.dense[0].tolist(), strict=True) if weight]
+    return rows.probe(cells.weighted_sum(terms), [_offer(column, parents) for column in range(len(parents))])
 
 
 def _offer(column: int, values: list[Tensor]) -> Offer:
@@ -106,7 +89,7 @@ def _offer(column: int, values: list[Tensor]) -> Offer:
 @SUPERNETS.register("nasbench1shot1-2")
 @SUPERNETS.register("nasbench1shot1-3")
 class NASBench1Shot1Supernet(Supernet):
-    """Groups `operations` (nodes x 3), and `parents_2` ... for each node, and the output, of two or more before it.
+    """Groups `operations` (nodes x 3), and `parents_2` ... for each node, and the output, with two or more before it.
 
     The output is numbered after the last node. A forced path gives each of a node's parents the weight 1.
 
@@ -118,7 +101,7 @@ class NASBench1Shot1Supernet(Supernet):
 
     def __init__(self, space: Space, *, channels: int, partial_channels: int, none: bool, **size: Any) -> None:
         super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
-        # All but the cells is the standalone network's own.
+        # All but the cells are modules of the standalone network.
         network = search_network(space, next(space.enumerate()), channels=channels, **size)
         self.stem, self.head, self.classifier = network.stem, network.head, network.classifier
         self.stacks = nn.ModuleList()
@@ -138,10 +121,10 @@ class NASBench1Shot1Supernet(Supernet):
 
     def path(self, architecture: Architecture) -> dict[str, MixtureWeights]:
         _, parents = self.space.graph(architecture)
-        paths = {GROUP: path_weights(self.groups[0], self._chosen(architecture))}
+        paths = {GROUP: supernet.path_weights(self.groups[0], self._chosen(architecture))}
         for group in self.groups[1:]:
-            of_reader = parents[len(group.operations) - 1]  # a reader comes after as many nodes as it can read
-            row = [float(int(parent) in of_reader) for parent in group.operations]
+            inputs = parents[len(group.operations) - 1]  # a reader comes after as many nodes as it can read
+            row = [float(int(parent) in inputs) for parent in group.operations]
             paths[group.name] = MixtureWeights(torch.tensor([row]))
         return paths
 
@@ -164,18 +147,15 @@ class NASBench1Shot1Supernet(Supernet):
     def groups_of(cls, space: Space, *, partial_channels: int, none: bool) -> tuple[Group, ...]:
         if not isinstance(space, NASBench1Shot1):
             raise InvalidInput(f"expected a space of NAS-Bench-1Shot1, got {space.name!r}")
-        readers = range(2, len(space.parents) + 1)  # node 1 has the input alone to read
-        return (
-            Group(GROUP, len(space.nodes), OPERATIONS, tuple(f"operation_{node}" for node in space.nodes)),
-            *(
-                ParentsGroup(f"parents_{reader}", 1, tuple(map(str, range(reader))), (f"parents_{reader}",))
-                for reader in readers
-            ),
-        )
+        groups = [Group(GROUP, len(space.nodes), OPERATIONS, tuple(f"operation_{node}" for node in space.nodes))]
+        for reader in range(2, len(space.parents) + 1):  # node 1 can read the input alone
+            name = f"parents_{reader}"
+            groups.append(ParentsGroup(name, 1, tuple(map(str, range(reader))), (name,)))
+        return tuple(groups)
 
     @classmethod
     def discretise(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
-        """The strongest operation of each node, and of each node and the output as many parents as it has (note G6)."""
+        """The strongest operation of each node, and the strongest parents of each node and the output (note G6)."""
         assert isinstance(space, NASBench1Shot1)
         operations = [OPERATIONS[column] for column in rows[GROUP].argmax(dim=1).tolist()]
         parents = [(0,)]

@@ -36,8 +36,8 @@ class MixtureWeights:
 
     Attributes:
         dense: (edges, operations), rows that sum to one. Gradients for the architecture parameters flow through it.
-        chosen: (edges,) int64, the operation of each edge when all rows are one-hot, else None. With it a supernet
-            evaluates one operation per edge; the gradient of the others' weights is then not known to it.
+        chosen: (edges,) int64, the operation of each edge when all rows are one-hot, else None. A supernet evaluates
+            the chosen operations alone, and gives no gradient for the weights of the others.
 
     Raises: InvalidInput if the shapes do not fit.
     """
@@ -64,10 +64,10 @@ class Group:
     """Edges that choose among the same operations: one row of weights per edge, one column per operation.
 
     Attributes:
-        name: what the weights are keyed by, `normal`.
-        edges: rows.
-        operations: the columns, in order. Where an input is chosen and not an operation, the inputs' numbers.
-        decisions: names of the space's `posterior_decisions`, the one that each row weighs.
+        name: the key of the weights, `normal`.
+        edges: number of rows.
+        operations: the columns, in order; numbers of nodes where a row weighs inputs.
+        decisions: names of the space's `posterior_decisions` that the rows weigh.
     """
 
     inputs: ClassVar[bool] = False  # whether the columns are nodes, not operations
@@ -82,7 +82,7 @@ class Group:
         return self.edges, len(self.operations)
 
     def decision(self, row: int, column: int) -> str:
-        """The name of the decision that an entry weighs."""
+        """Name of the decision that an entry weighs."""
         return self.decisions[row]
 
     def stands_for(self, operation: str, choice: str) -> bool:
@@ -112,9 +112,9 @@ class ParentsGroup(Group):
         return operation in choice.split(",")
 
 
-# What an entry of a group's weights, (row, column), would multiply; evaluated when it is called
+# (row, column) of an entry of a group's weights, and a function that computes the tensor that it multiplies
 Offer = tuple[int, int, Callable[[], Tensor]]
-# What a node has taken, and the offers that its sum is of -> what the node is
+# The value of a node, and the offers that it is a sum of -> the value to use
 Probe = Callable[[Tensor, Sequence[Offer]], Tensor]
 
 
@@ -122,8 +122,8 @@ Probe = Callable[[Tensor, Sequence[Offer]], Tensor]
 class Rows:
     """The weights of one group as a supernet's cells take them.
 
-    With a probe the weights are those of a path, 0 or 1, and multiply nothing: what they would multiply is offered to
-    the probe, node by node in the order of computation. The pass can then be differentiated any number of times.
+    With a probe the weights are those of a path, 0 or 1, and multiply nothing. The probe receives each node's offers,
+    in the order of computation. The pass can then be differentiated any number of times.
     """
 
     dense: Tensor  # (edges, operations)
@@ -132,14 +132,14 @@ class Rows:
 
 
 def rows_of(groups: Sequence[Group], weights: Weights) -> dict[str, Rows]:
-    """The weights of every group. Raises: InvalidInput if a group is missing or unknown, or a shape is another."""
+    """The weights of every group. Raises: InvalidInput for a missing or unknown group, or a wrong shape."""
     expected = [group.name for group in groups]
     if set(weights) != set(expected):
         raise InvalidInput(f"expected weights for {', '.join(expected)}, got {', '.join(weights) or 'none'}")
     rows = {}
     for group in groups:
-        of_group = weights[group.name]
-        dense, chosen = (of_group.dense, of_group.chosen) if isinstance(of_group, MixtureWeights) else (of_group, None)
+        entry = weights[group.name]
+        dense, chosen = (entry.dense, entry.chosen) if isinstance(entry, MixtureWeights) else (entry, None)
         if tuple(dense.shape) != group.shape:
             raise InvalidInput(
                 f"expected weights of shape {group.shape}, edges and operations, for {group.name}, "
@@ -185,7 +185,7 @@ class Supernet(nn.Module, ABC):
     groups: the architecture parameters it takes. partial_channels: K, see `cells`.
     """
 
-    loose_ends: ClassVar[bool] = False  # whether architectures may have operations that nothing reads: not in a path
+    loose_ends: ClassVar[bool] = False  # whether architectures may have operations that nothing reads
 
     def __init__(self, space: Space, groups: Sequence[Group], partial_channels: int = 1) -> None:
         super().__init__()
@@ -194,9 +194,7 @@ class Supernet(nn.Module, ABC):
     def forward(self, images: Tensor, weights: Weights) -> Tensor:
         """Images (n, in_channels, H, W) -> logits (n, num_classes).
 
-        Args:
-            weights: for each group (edges, operations). Given as `MixtureWeights` with `chosen`, only the chosen
-                operation of an edge is evaluated, times its weight.
+        weights: for each group (edges, operations). With `MixtureWeights.chosen` only the chosen operations run.
 
         On a CPU the pass can be differentiated once. Raises: InvalidInput if weights do not fit the groups.
         """
@@ -208,7 +206,7 @@ class Supernet(nn.Module, ABC):
 
     @abstractmethod
     def path(self, architecture: Architecture) -> dict[str, MixtureWeights]:
-        """The weights that force `architecture`: nothing but its operations is evaluated."""
+        """The weights under which only the operations of `architecture` are evaluated."""
 
     @abstractmethod
     def modules_of(self, architecture: Architecture) -> dict[str, str]:
@@ -230,7 +228,7 @@ def groups(space: Space | str, *, partial_channels: int = 1, none: bool = True) 
 
     Args:
         partial_channels: K of PC-DARTS. Above 1 there are groups of edge weights too.
-        none: whether the operation `none` has a column, where the space has it.
+        none: whether the operation `none` has a column, if the space has it.
 
     Raises: UnknownName if the space has no supernet; InvalidInput if it has no partial channels.
     """
@@ -253,15 +251,13 @@ def build_supernet(
     """The supernet of a space, in train mode, on the CPU, in channels-last layout.
 
     Args:
-        network: width, depth and initialisation. The normalisation is that of the search form (note G3); stem and
-            auxiliary tower are for standalone networks.
-        seed: of the initial weights; torch's global generator is left as it was. None draws from that generator.
+        network: width, depth and initialisation. The normalisation is that of the search form (note G3).
+        seed: of the initial weights; torch's global generator does not change. None draws from that generator.
         partial_channels, none: as `groups`.
-        form: another class than the one registered for the space.
+        form: a class to use instead of the one registered for the space.
 
-    Raises: UnknownName if the space has no supernet; InvalidInput if `network` has another normalisation than
-    `auto`, another stem than `cifar` or an auxiliary tower, or if `partial_channels` does not divide the cells'
-    channels.
+    Raises: UnknownName if the space has no supernet; InvalidInput if `network` is not of the search form, or
+    `partial_channels` does not divide the cells' channels.
     """
     space = get_space(space)
     if network.normalisation != "auto":
@@ -293,8 +289,8 @@ def build_supernet(
 def discretise(space: Space | str, weights: Mapping[str, Tensor | MixtureWeights]) -> str:
     """The string of the architecture of the strongest weights (note G4); the first one wins a draw.
 
-    weights: for each group (edges, operations), the relaxation's probabilities. Raises: InvalidInput if their shape is
-    another; UnknownName if the space has no supernet.
+    weights: group -> (edges, operations), probabilities. Raises: InvalidInput for a wrong shape; UnknownName if the
+    space has no supernet.
     """
     space = get_space(space)
     rows = {name: (w.dense if isinstance(w, MixtureWeights) else w).detach().cpu() for name, w in weights.items()}
@@ -303,11 +299,11 @@ def discretise(space: Space | str, weights: Mapping[str, Tensor | MixtureWeights
 
 @torch.no_grad()
 def copy_weights(supernet: Supernet, architecture: Architecture | str, standalone: nn.Module) -> None:
-    """Gives `standalone`, the network of `architecture` in search form, its weights and statistics in the supernet.
+    """Copies weights and statistics into `standalone`, the network of `architecture` in search form.
 
-    After this both give the same outputs, the supernet under the weights `supernet.path(architecture)`.
+    Both then give the same outputs, the supernet under `supernet.path(architecture)`.
 
-    Raises: InvalidArchitecture; InvalidInput if channels are partial, or `standalone` is of another form or size.
+    Raises: InvalidArchitecture; InvalidInput if channels are partial, or `standalone` has another form or size.
     """
     if supernet.partial_channels > 1:
         raise InvalidInput(
