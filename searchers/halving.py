@@ -396,7 +396,7 @@ class WeightSharingHalving(ArchraySearcher):
         if repairs:
             self._rounds = []  # they are read again
         try:
-            with self._stopwatch:
+            with self._timed():
                 reply_of(record, result or {})
                 self._finished_rounds()
         except InvalidInput as problem:  # raised here, Tune would take it for a failed trial, and run that again
