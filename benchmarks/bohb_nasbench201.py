@@ -20,7 +20,7 @@ import pandas as pd
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
 from archray.searchers import ArchraySearcher, BOHBSearch, RandomSearch, drive
-from archray.searchers import bohb_model as model
+from archray.searchers import bohb_search as model
 from archray.trainables.spaces import get_space
 
 EPOCHS = {12: "cifar10_valid_12", 200: "cifar10_test_200"}

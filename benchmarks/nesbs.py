@@ -30,8 +30,7 @@ from threadpoolctl import threadpool_limits
 
 from archray.searchers.arguments import FloatArray
 from archray.searchers.nesbs.posterior import Posterior, first_particles, relaxed_log_density_gradient
-from archray.searchers.nesbs.samplers import SVGDRD
-from archray.searchers.nesbs.svgd_rd import MOMENTUM, STEP, svgd_rd
+from archray.searchers.nesbs.samplers import MOMENTUM, STEP, SVGDRD, svgd_rd
 from archray.trainables.ensembles.scores import arrange, score_ensembles
 from archray.trainables.spaces import get_space
 

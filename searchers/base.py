@@ -8,7 +8,9 @@ import json
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,40 +21,10 @@ from ray.tune.search import Searcher
 from ray.tune.search.variant_generator import parse_spec_vars
 
 from archray.errors import ArchrayError, IncompatibleRay, InvalidInput
+from archray.searchers import ledger
 from archray.searchers.arguments import check_metric_mode, check_whole_number
-from archray.searchers.ledger import (
-    Ledger,
-    Record,
-    SearcherStateError,
-    read_metric,
-    read_state,
-    read_tune_trials,
-    write_state,
-)
+from archray.searchers.ledger import Ledger, Record, SearcherStateError
 from archray.seeds import named_rng, trial_seed
-
-
-class Stopwatch:
-    """Adds up the wall time of the blocks that it is entered for; one inside another counts once.
-
-    Attributes:
-        seconds: of all blocks that have ended, in this process.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._depth, self._began = 0, 0.0
-
-    def __enter__(self) -> None:
-        if self._depth == 0:
-            self._began = time.perf_counter()
-        self._depth += 1
-
-    def __exit__(self, *raised: Any) -> None:
-        self._depth -= 1
-        if self._depth == 0:
-            self.seconds += time.perf_counter() - self._began
-
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +33,7 @@ class Wait:
     """The type of WAIT."""
 
 
-WAIT = Wait()  # what `propose` returns when results it needs are not in yet
+WAIT = Wait()  # `propose` returns it when results that it needs are pending
 Proposal = dict[str, Any] | Wait | None  # a trial's config; WAIT; or None when nothing is left to try
 
 
@@ -71,17 +43,17 @@ class ArchraySearcher(Searcher):
     A subclass defines `propose(number)`, the next trial's config, and may define the other methods under "What a
     subclass defines". Everything it keeps between calls goes into `search_state`.
 
-    The state on disk is written whole or not at all, and brought in line with Tune's own: Tune saves the two one after
+    The state file is written whole or not at all, and is brought in line with Tune's own: Tune saves the two one after
     the other and copies them in the background, so a driver that is killed can leave files of two moments.
 
     Args:
         budget: how many trials are suggested at most; failed ones count. None: as many as the method needs.
         seed: the run's seed. Trial k gets the seed `trial_seed(seed, k)` under the key `seed`.
-        metric, mode: as in Tune; taken from `TuneConfig` where they are None here, which Tune hands on only if its
-            `param_space` is not empty. Here they always count.
+        metric, mode: as in Tune. Where they are None, those of `TuneConfig` are used, which Tune passes on only if its
+            `param_space` is not empty.
         points_to_evaluate: configs suggested first, in this order; they count in the budget.
         max_concurrent: q. `max_concurrent_trials` of `TuneConfig` overrides it, and without either it is 1.
-        asynchronous: decide on whatever results are in, however many. Faster; no longer reproducible.
+        asynchronous: use all results that are in at the time. Faster, and not reproducible.
 
     Raises: InvalidInput for a wrong argument.
     """
@@ -89,6 +61,8 @@ class ArchraySearcher(Searcher):
     _restore_problem: ArchrayError | None = None
     result_keys: ClassVar[tuple[str, ...]] = ()  # entries of a trial's result that are kept in its record
     opened: ClassVar[tuple[str, ...]] = ()  # cached attributes that a pickle leaves out: they are read again
+    identity_fields: ClassVar[tuple[str, ...]] = ()  # the attributes of `search_identity`
+    state_fields: ClassVar[tuple[str, ...]] = ()  # the attributes of `search_state`, saved without their underscore
     depends_on_results: ClassVar[bool] = True  # False: suggestion k is a function of the seed alone
 
     def __init__(
@@ -115,7 +89,7 @@ class ArchraySearcher(Searcher):
         self._concurrency = max_concurrent
         self.points_to_evaluate = [self.check_point(dict(point)) for point in points_to_evaluate or ()]
         self._points_used = 0
-        self._stopwatch = Stopwatch()
+        self.seconds = 0.0  # wall time inside `suggest` and `on_trial_complete`, in this process
 
     # What a subclass defines ---------------------------------------------------------------------------------------
 
@@ -123,33 +97,35 @@ class ArchraySearcher(Searcher):
     def propose(self, number: int) -> Proposal:
         """The config of suggestion `number`, a function of `usable_records(number)`; None when nothing is left to try.
 
-        `WAIT` if it needs more results than those. Nothing may change before it returns a config.
+        `WAIT` if it needs more results than these. Nothing may change before it returns a config.
         """
 
     def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
-        """A config of `points_to_evaluate` or `add_evaluated_point`, made whole. Raises: InvalidInput."""
+        """A complete config for one of `points_to_evaluate` or `add_evaluated_point`. Raises: InvalidInput."""
         return point
 
     def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
-        """The config that evaluates `point`; None if its value is known already."""
+        """The config that evaluates `point`; None if its value is in the records already."""
         return dict(point)
 
     def on_evaluated_point(self, record: Record) -> None:
-        """Called when the user has handed over an evaluation."""
+        """Called after `add_evaluated_point`, with its record."""
 
     def prepare(self) -> None:
         """Opens what the searcher needs from outside. Raises its own errors; called before the first trial."""
 
     def search_identity(self) -> dict[str, Any]:
         """The subclass's settings that a saved state must share with the searcher that loads it. JSON-able."""
-        return {}
+        return {name: getattr(self, name) for name in self.identity_fields}
 
     def search_state(self) -> dict[str, Any]:
-        """What the subclass keeps between calls. JSON-able."""
-        return {}
+        """The data that the subclass keeps between calls. JSON-able."""
+        return {name.removeprefix("_"): getattr(self, name) for name in self.state_fields}
 
     def set_search_state(self, state: dict[str, Any]) -> None:
-        """Takes what `search_state` gave."""
+        """Continues from `search_state`."""
+        for name in self.state_fields:
+            setattr(self, name, copy(state.get(name.removeprefix("_"), getattr(self, name))))
 
     # What a subclass and a reader use ------------------------------------------------------------------------------
 
@@ -157,16 +133,21 @@ class ArchraySearcher(Searcher):
         """Random numbers of the run's seed for one purpose, such as `rng("local-search", number)`."""
         return named_rng(self.seed, *purpose)
 
-    @property
-    def seconds(self) -> float:
-        """How long it has decided in this process: wall time inside `suggest` and `on_trial_complete`."""
-        return self._stopwatch.seconds
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Adds the wall time of a block to `seconds`."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - start
 
     def usable_records(self, number: int) -> dict[int, Record]:
-        """The records whose results suggestion `number` may use: those of 1 to number - q, and all handed over."""
+        """The records whose results suggestion `number` may use: 1 to number - q, and all evaluations handed over."""
+        records = self.ledger.records.items()
         if self.asynchronous:
-            return {k: record for k, record in self.ledger.records.items() if record.ended}
-        return {k: record for k, record in self.ledger.records.items() if k <= number - self._q}
+            return {k: record for k, record in records if record.ended}
+        return {k: record for k, record in records if k <= number - self._q}
 
     def usable_losses(self, number: int) -> dict[int, float | None]:
         """The losses of the records that suggestion `number` may use, by number."""
@@ -192,11 +173,10 @@ class ArchraySearcher(Searcher):
         Of equal values, the one suggested first. Raises: SearcherStateError if its state could not be read.
         """
         self.check_restored()
-        losses = [(self.loss(record), record) for record in self.records()]
-        finite = [(loss, abs(record.number), record) for loss, record in losses if loss is not None]
-        if not finite:
+        losses = {k: loss for k, record in self.ledger.records.items() if (loss := self.loss(record)) is not None}
+        if not losses:
             return None
-        record = min(finite, key=lambda entry: entry[:2])[2]
+        record = self.ledger.records[min(losses, key=lambda k: (losses[k], abs(k)))]
         return {**record.config, "number": record.number, "value": record.value}
 
     def history(self) -> pd.DataFrame:
@@ -249,24 +229,21 @@ class ArchraySearcher(Searcher):
 
         Raises: SearcherStateError if the state it was to continue from could not be read.
         """
-        with self._stopwatch:
-            return self._suggestion(trial_id)
-
-    def _suggestion(self, trial_id: str) -> dict[str, Any] | str | None:
-        self.check_restored()
-        again = self.ledger.of_trial(trial_id)
-        if again is not None:
-            return dict(again.config)
-        metric = self._require_metric_mode()
-        self.prepare()
-        record = self.ledger.lost_record
-        while record is None:
-            following = self._next_record()
-            if not isinstance(following, Record):
-                return following
-            record = None if self.ledger.adopt(following, metric) else following
-        self.ledger.assign(record, trial_id)
-        return dict(record.config)
+        with self._timed():
+            self.check_restored()
+            record = self.ledger.of_trial(trial_id)
+            if record is not None:
+                return dict(record.config)
+            metric = self._require_metric_mode()
+            self.prepare()
+            record = self.ledger.lost_record
+            while record is None:
+                following = self._next_record()
+                if not isinstance(following, Record):
+                    return following
+                record = None if self.ledger.adopt(following, metric) else following
+            self.ledger.assign(record, trial_id)
+            return dict(record.config)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Keeps the newest value, for a trial that is stopped without a last result."""
@@ -280,19 +257,16 @@ class ArchraySearcher(Searcher):
         If it ends well, its result replaces the error. Suggestions that were made meanwhile stay; suggestions from then
         on depend on the result, as if the trial had not raised. `Record.repaired` says which is the first of these.
         """
-        with self._stopwatch:
-            self._end(trial_id, result, error)
-
-    def _end(self, trial_id: str, result: dict[str, Any] | None, error: bool) -> None:
-        record = self.ledger.recognize(trial_id, result or {})
-        if record is None:
-            logger.warning("trial %s is none of this searcher's; its result is ignored", trial_id)
-        elif record.errored and not error:
-            self.ledger.repair(record, result, self._require_metric_mode())
-        elif record.ended:
-            logger.warning("trial %s ended before; its second result is ignored", trial_id)
-        else:
-            self.ledger.end(record, result, error, self._require_metric_mode())
+        with self._timed():
+            record = self.ledger.recognize(trial_id, result or {})
+            if record is None:
+                logger.warning("trial %s is none of this searcher's; its result is ignored", trial_id)
+            elif record.errored and not error:
+                self.ledger.repair(record, result, self._require_metric_mode())
+            elif record.ended:
+                logger.warning("trial %s ended before; its second result is ignored", trial_id)
+            else:
+                self.ledger.end(record, result, error, self._require_metric_mode())
 
     def add_evaluated_point(
         self,
@@ -302,13 +276,14 @@ class ArchraySearcher(Searcher):
         pruned: bool = False,
         intermediate_values: list[float] | None = None,
     ) -> None:
-        """Hands over an evaluation made elsewhere; it is free of budget. `value` is in the metric's own sign.
+        """Hands over an evaluation made elsewhere; it does not count in the budget. `value` has the metric's sign.
 
         In a reproducible run, hand them all over before the first suggestion. Raises: InvalidInput.
         """
         config = self.check_point(dict(parameters))
-        failed = error or value is None
-        outcome = (None, "the evaluation handed over had failed") if failed else read_metric({"value": value}, "value")
+        outcome = ledger.read_metric({"value": value}, "value")
+        if error or value is None:
+            outcome = None, "the evaluation handed over had failed"
         self.on_evaluated_point(self.ledger.add_evaluation(config, *outcome))
 
     # State ---------------------------------------------------------------------------------------------------------
@@ -319,7 +294,7 @@ class ArchraySearcher(Searcher):
         return shared | self.search_identity()
 
     def get_state(self) -> dict[str, Any]:
-        """All that a searcher made with the same arguments needs to continue. Plain data."""
+        """The plain data with which a searcher made with the same arguments continues."""
         return {
             "class": type(self).__name__,
             "identity": self._plain_identity(),
@@ -339,15 +314,10 @@ class ArchraySearcher(Searcher):
         for key, setting in (("metric", self._metric), ("mode", self._mode)):
             if setting and state.get(key):
                 identity[key], saved[key] = setting, state[key]
-        differing = [
-            f"{key} was {saved[key]!r}, now {identity[key]!r}"
-            for key in identity
-            if key in saved and identity[key] != saved[key]
-        ]
-        if differing:
-            raise SearcherStateError(
-                f"the state is of a search with other settings: {'; '.join(differing)}; use the same ones"
-            )
+        changed = [key for key in identity if key in saved and identity[key] != saved[key]]
+        if changed:
+            changes = "; ".join(f"{key} was {saved[key]!r}, now {identity[key]!r}" for key in changed)
+            raise SearcherStateError(f"the state is of a search with other settings: {changes}; use the same ones")
         self._metric = self._metric or state.get("metric")
         self._mode = self._mode or state.get("mode")
         self.ledger.set_state(state.get("ledger", {}))
@@ -362,7 +332,7 @@ class ArchraySearcher(Searcher):
         return {name: value for name, value in vars(self).items() if name not in self.opened}
 
     def save(self, checkpoint_path: str) -> None:
-        write_state(checkpoint_path, self.get_state())
+        ledger.write_state(checkpoint_path, self.get_state())
 
     def restore(self, checkpoint_path: str) -> None:
         """Continues from a saved state.
@@ -371,7 +341,7 @@ class ArchraySearcher(Searcher):
         logged, and raised by the next `suggest`, which ends the run.
         """
         try:
-            self.set_state(read_state(checkpoint_path))
+            self.set_state(ledger.read_state(checkpoint_path))
             self._restore_problem = None
         except Exception as error:
             logger.error("%s cannot continue from %s: %s", type(self).__name__, checkpoint_path, error)
@@ -392,20 +362,17 @@ class ArchraySearcher(Searcher):
         if self._restore_problem is not None or not self._metric:
             return
         try:
-            trials = read_tune_trials(checkpoint_dir, self.ledger.settled)
+            trials = ledger.read_tune_trials(checkpoint_dir, self.ledger.settled)
+            if trials is not None:
+                self.ledger.reconcile(trials, self._metric)
         except IncompatibleRay as error:  # raised by the next `suggest`, see `restore`
             logger.error("%s", error)
             self._restore_problem = error
-            return
-        if trials is not None:
-            self.ledger.reconcile(trials, self._metric)
 
     def check_restored(self) -> None:
-        """Raises: SearcherStateError or IncompatibleRay if the state it was to continue from could not be used."""
+        """Raises: SearcherStateError or IncompatibleRay if the saved state could not be used."""
         if self._restore_problem is not None:
             raise self._restore_problem
-
-    # Inside --------------------------------------------------------------------------------------------------------
 
     @property
     def _q(self) -> int:

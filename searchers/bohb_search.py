@@ -1,20 +1,162 @@
-"""BOHB: suggestions from the densities of good and bad configs, at the largest budget. Falkner et al. 2018."""
+"""BOHB: suggestions from the densities of good and bad configs, at the largest budget. Falkner et al. 2018, section 3.
 
+The model is that of hpbandster, by the paper's authors. It is built for every suggestion from all results and a seed,
+so that the results are the entire state. It deviates from hpbandster 0.7.4, whose densities do not fit decisions:
+- The bandwidth of a decision of C choices is (C - 1) / C, at which its kernel is uniform, times n^(-1 / (D + 4)), the
+  rate of hpbandster's rule of thumb. That rule takes the places of choices for numbers, so that their order counts;
+  with few results it gives more than 1, at which the choices of the good configs count against themselves.
+- The kernel spreads its bandwidth over the C - 1 other choices. That of statsmodels counts only the choices that
+  occur in its data: where all good configs share one, any other choice has an infinite density there.
+- It draws from NumPy's global generator, which is restored afterwards.
+"""
+
+import importlib.util
 import itertools
+import logging
 import math
-from collections.abc import Sequence
-from typing import Any, Unpack
+import threading
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Unpack
 
-from archray.errors import InvalidInput
-from archray.searchers.arguments import SearcherOptions, check_whole_number, is_finite_number
+import numpy as np
+
+from archray.errors import InvalidInput, MissingExtra
+from archray.searchers.arguments import FloatArray, IntArray, SearcherOptions, check_whole_number, is_finite_number
 from archray.searchers.base import Proposal
-from archray.searchers.bohb_model import ModelOptions, Observation, check_hpbandster, model_draws
 from archray.searchers.config_space import SpaceSource
 from archray.searchers.ledger import Record, read_metric
 from archray.searchers.space_search import NOT_READ, DecisionSearch
 from archray.seeds import named_seed
 
-DRAWS = 50  # of the model, a third of them random, in search of a config that is new
+logger = logging.getLogger(__name__)
+_GLOBAL_GENERATOR = threading.Lock()  # one search at a time uses NumPy's global generator
+Observation = tuple[IntArray, float]  # (D,) the places of the choices; the loss, which may be infinite
+
+
+@dataclass(frozen=True)
+class DecisionDensity:
+    """The mean of Aitchison and Aitken's kernels around n configs of D decisions.
+
+    Args:
+        data: (n, D) places of choices. bw: (D,) the probability of all other choices in a kernel. sizes: (D,) C.
+    """
+
+    data: FloatArray
+    bw: FloatArray
+    sizes: IntArray
+
+    @classmethod
+    def of(cls, data: FloatArray, sizes: IntArray) -> "DecisionDensity":
+        """The density of (n, D) places of choices."""
+        results, decisions = data.shape
+        return cls(data, (1 - 1 / sizes) * results ** (-1 / (decisions + 4)), sizes)
+
+    def pdf(self, places: Sequence[int]) -> float:
+        """The probability of (D,) places of choices; over all of them it sums to one."""
+        others = self.bw / np.maximum(self.sizes - 1, 1)  # (D,)
+        return float(np.where(self.data == np.asarray(places), 1 - self.bw, others).prod(axis=1).mean())
+
+
+def check_hpbandster() -> None:
+    """Raises: MissingExtra if hpbandster or ConfigSpace is not installed; neither is imported."""
+    absent = [name for name in ("hpbandster", "ConfigSpace") if importlib.util.find_spec(name) is None]
+    if absent:
+        raise MissingExtra(
+            f"BOHB's model is that of hpbandster, and {' and '.join(absent)} cannot be imported; "
+            "pip install 'archray[bohb]' installs it, and 'asha' searches without a model"
+        )
+
+
+def model_draws(
+    sizes: Sequence[int], observations: Mapping[float, Sequence[Observation]], seed: int, **options: float
+) -> Iterator[tuple[IntArray, bool]]:
+    """An endless stream of suggestions: (D,) the places of the choices, and whether the model drew them.
+
+    The model is that of the largest budget with enough results for two densities: D + 1 for each.
+
+    Args:
+        sizes: (D,) numbers of choices.
+        observations: by budget, in the order of suggestion.
+        seed: of the draws.
+        options: `top_n_percent`, `num_samples`, `random_fraction` of `BOHBSearch`.
+
+    Raises: MissingExtra if hpbandster is not installed.
+    """
+    check_hpbandster()
+    random = np.random.RandomState(seed)
+    with _as_global(random):
+        generator = _generator(sizes, observations, seed, **options)
+    while True:
+        with _as_global(random):
+            config, how = generator.get_config(None)
+        yield np.array([int(config[_name(row)]) for row in range(len(sizes))]), bool(how.get("model_based_pick"))
+
+
+def _generator(
+    sizes: Sequence[int], observations: Mapping[float, Sequence[Observation]], seed: int, **options: float
+) -> Any:
+    """hpbandster's generator with the model of one budget."""
+    import ConfigSpace  # not above: an extra
+    from hpbandster.optimizers.config_generators.bohb import BOHB
+
+    space = ConfigSpace.ConfigurationSpace(seed=seed)
+    for row, size in enumerate(sizes):
+        space.add(ConfigSpace.CategoricalHyperparameter(_name(row), list(range(size))))
+    generator = BOHB(space, logger=logger, **options)
+    for budget in sorted(observations, reverse=True):
+        results = observations[budget]
+        for number, (places, loss) in enumerate(results, start=1):
+            config = {_name(row): int(place) for row, place in enumerate(places)}
+            generator.new_result(_Job(loss, budget, config), update_model=number == len(results))
+        if budget in generator.kde_models:
+            generator.kde_models[budget] = {
+                side: fitted(kde, np.asarray(sizes)) for side, kde in generator.kde_models[budget].items()
+            }
+            break
+    return generator
+
+
+def fitted(kde: Any, sizes: IntArray) -> DecisionDensity:
+    """The density around what a statsmodels `KDEMultivariate` was fitted to."""
+    return DecisionDensity.of(kde.data, sizes)
+
+
+class _Job:
+    """A result in the form of hpbandster's workers."""
+
+    exception = None
+
+    def __init__(self, loss: float, budget: float, config: dict[str, int]) -> None:
+        self.result = {"loss": loss}
+        self.kwargs = {"budget": budget, "config": config}
+
+
+def _name(row: int) -> str:
+    """The name of a decision; ConfigSpace sorts decisions by name."""
+    return f"d{row:04d}"
+
+
+@contextmanager
+def _as_global(random: np.random.RandomState) -> Iterator[None]:
+    """Within the block NumPy's global generator is `random`; afterwards it is restored."""
+    with _GLOBAL_GENERATOR:
+        before = np.random.get_state()  # noqa: NPY002
+        np.random.set_state(random.get_state())  # noqa: NPY002
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # hpbandster uses deprecated parts of ConfigSpace and statsmodels
+                yield
+        finally:
+            random.set_state(np.random.get_state())  # noqa: NPY002
+            np.random.set_state(before)  # noqa: NPY002
+
+
+# Searcher
+
+DRAWS = 50  # of the model, a third of them random, in search of a new config
 
 
 class BOHBSearch(DecisionSearch):
@@ -23,27 +165,30 @@ class BOHBSearch(DecisionSearch):
     It is for a scheduler that ends trials early (`ASHAScheduler`); without one it learns from whole trials. Each config
     comes at most once, until 50 draws find no new one.
 
-    Suggestion k knows the results of 1 to k - q at every budget they reached. In this order:
+    Suggestion k uses the results of 1 to k - q at every budget that they reached. In this order:
     1. With `random_fraction` it is random; so it is while no budget has 2 (D + 1) results, of D decisions.
-    2. The model is that of the largest budget with as many: a density l of the best `top_n_percent` (D + 1 at least),
+    2. The model is that of the largest budget with that many: a density l of the best `top_n_percent` (D + 1 at least),
        and g of the others.
     3. Of `num_samples` draws from l the one with the largest l / g is suggested.
 
-    Where this is not the paper: trials are ended by whatever scheduler stands beside it, Hyperband with its brackets or
-    ASHA without; for decisions hpbandster's densities are mended, see `bohb_model`; and numbers are decisions among
-    values, too.
+    Where this deviates from the paper: any scheduler ends the trials, Hyperband with its brackets or ASHA without; the
+    densities of decisions are corrected (see the module); and numbers are decisions among values, too.
 
     Args:
         space, budget, points_to_evaluate: see `DecisionSearch`.
-        time_attr: what a result calls the budget that it took, as for the scheduler.
-        budgets: the values of it that count, the scheduler's rungs; None: all that are reported.
-        top_n_percent, num_samples, random_fraction: see `ModelOptions`.
-        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+        time_attr: the entry of a result that is its budget, as for the scheduler.
+        budgets: the values of `time_attr` that count, the scheduler's rungs; None: all that are reported.
+        top_n_percent: the share of the results at a budget that are good; D + 1 results at least.
+        num_samples: draws from the density of the good configs; the one with the best ratio is suggested.
+        random_fraction: the share of random suggestions.
+        options: see `ArchraySearcher`.
 
-    A trial that failed counts as the worst at the lowest budget. What was handed over counts at the largest.
+    A failed trial counts as the worst at the lowest budget. An evaluation handed over counts at the largest.
 
     Raises: see `DecisionSearch`; MissingExtra without hpbandster.
     """
+
+    identity_fields: ClassVar[tuple[str, ...]] = ("time_attr", "budgets")
 
     def __init__(
         self,
@@ -67,7 +212,11 @@ class BOHBSearch(DecisionSearch):
         check_hpbandster()
         self.time_attr = time_attr
         self.budgets = None if budgets is None else tuple(sorted({float(value) for value in budgets}))
-        self.model = ModelOptions(int(top_n_percent), int(num_samples), float(random_fraction))
+        self.model = {
+            "top_n_percent": int(top_n_percent),
+            "num_samples": int(num_samples),
+            "random_fraction": float(random_fraction),
+        }
         self._curves: dict[int, dict[float, float]] = {}  # by number: the value at each budget before the last
         self.result_keys = (time_attr,)  # type: ignore[misc]  # of this searcher alone
         super().__init__(space, budget, **options)
@@ -75,17 +224,16 @@ class BOHBSearch(DecisionSearch):
     def propose(self, number: int) -> Proposal:
         keys = self.suggested_keys()
         seed = named_seed(self.seed, "bohb", "model", number, bits=32)
-        for places, _ in itertools.islice(model_draws(self.sizes, self.observations(number), seed, self.model), DRAWS):
+        draws = model_draws(self.sizes, self.observations(number), seed, **self.model)
+        for places, _ in itertools.islice(draws, DRAWS):
             config = self.config_of(places)
             if config is not None and self._space.key(config) not in keys:
                 self._places[number] = places.tolist()
                 return config
         return self.new_config(self.rng("bohb", "draws", number))
 
-    # What it learns from -------------------------------------------------------------------------------------------
-
     def observations(self, number: int) -> dict[float, list[Observation]]:
-        """What suggestion `number` may learn from: by budget, each config as (D,) places and its loss, in order."""
+        """The results that suggestion `number` may use, by budget: each config's (D,) places and its loss, in order."""
         sign = 1.0 if self._mode == "min" else -1.0
         curves = {k: self._curve(record) for k, record in self.usable_records(number).items()}
         reached = [budget for curve in curves.values() for budget in curve] + list(self.budgets or ())
@@ -104,7 +252,7 @@ class BOHBSearch(DecisionSearch):
         return observations
 
     def _curve(self, record: Record) -> dict[float, float]:
-        """The values of a trial by the budgets it has reached; none of one that failed or was handed over."""
+        """The values of a trial by budget; empty for a failed trial and an evaluation handed over."""
         if record.number < 0 or record.value is None:
             return {}
         last = record.result.get(self.time_attr, 1)
@@ -123,11 +271,8 @@ class BOHBSearch(DecisionSearch):
         if value is not None and self._counts(time):
             self._curves.setdefault(record.number, {})[float(time)] = value  # type: ignore[arg-type]  # a number
 
-    # State ---------------------------------------------------------------------------------------------------------
-
     def search_identity(self) -> dict[str, Any]:
-        model = [self.model.top_n_percent, self.model.num_samples, self.model.random_fraction]
-        return super().search_identity() | {"time_attr": self.time_attr, "budgets": self.budgets, "model": model}
+        return super().search_identity() | {"model": list(self.model.values())}
 
     def search_state(self) -> dict[str, Any]:
         return super().search_state() | {"curves": [[k, list(curve.items())] for k, curve in self._curves.items()]}

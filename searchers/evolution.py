@@ -10,7 +10,7 @@ from archray.searchers.arguments import SearcherOptions, check_whole_number
 from archray.searchers.base import Proposal
 from archray.searchers.config_space import SpaceSource, without_seed
 from archray.searchers.ledger import Record
-from archray.searchers.space_search import SpaceSearch
+from archray.searchers.space_search import SpaceSearch, check_population
 
 POPULATION, SAMPLE_SIZE = 100, 25  # P and S; Real et al. 2019, section 3.3
 
@@ -25,31 +25,31 @@ class RegularizedEvolution(SpaceSearch):
     2. S of the population are drawn with replacement, and the best of them is the parent;
     3. the child, a mutation of the parent, is suggested. With its result it joins the population, and the oldest
        leaves it, however good.
-    With `parents`, step 2 draws the parent uniformly from those that `parents` chose. NES-RE (Zaidi et al. 2021)
-    chooses the members of the best ensemble that forward selection finds in the population.
+    With `parents`, step 2 draws the parent uniformly from the choice of `parents`. NES-RE (Zaidi et al. 2021) chooses
+    the members of the best ensemble that forward selection finds in the population.
 
     Where this deviates from the paper: a mutation is the space's (one decision changed; there is no identity), and is
-    mutated on while it is the network it began as, in another spelling. With q > 1 the q - 1 newest results are left
-    out, as the order in which they come is no part of a reproducible run. A trial without a value joins no population:
-    one that failed among the first is replaced by a further random one. Architectures may come again: their
-    trainings have seeds of their own.
+    mutated again while it is another spelling of its parent. With q > 1 the q - 1 newest results are left out, since
+    their order is not reproducible. A trial without a value does not join the population: a failed trial among the
+    first P is replaced by another random one. Architectures may be suggested again, with another seed.
 
     Args:
-        space: see `SpaceSearch`. Of a dict of Tune domains a mutation draws another value for one key.
-        budget: the number of trainings, above the population.
+        space: see `SpaceSearch`. A mutation of a dict of Tune domains draws another value for one key.
+        budget: the number of training runs, above the population.
         population: P.
         sample_size: S. 1: no selection at all.
-        parents: population -> the positions of those that may become parents, at least one, by nothing else than what
-            it is given: for each, the oldest first, a dictionary with `number`, `architecture` (or the keys of the
-            config), `value` (of the metric) and what `keep` names. It must pickle.
-        keep: entries of a trial's result that `parents` looks at, JSON-able and short: of what is large, the place.
+        parents: population -> the positions of the possible parents, at least one, as a function of its argument alone:
+            for each member, the oldest first, a dictionary with `number`, `architecture` (or the keys of the config),
+            `value` (of the metric) and the entries of `keep`. It must pickle.
+        keep: entries of a trial's result for `parents`, JSON-able and short: a path instead of large data.
         points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget and in the population.
-        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+        options: see `ArchraySearcher`.
 
     Raises: see `SpaceSearch`.
     """
 
     mutates: ClassVar[bool] = True
+    identity_fields: ClassVar[tuple[str, ...]] = ("population", "sample_size")
 
     def __init__(
         self,
@@ -61,20 +61,13 @@ class RegularizedEvolution(SpaceSearch):
         keep: Sequence[str] = (),
         **options: Unpack[SearcherOptions],
     ) -> None:
-        for name, number in (("population", population), ("sample_size", sample_size), ("budget", budget)):
-            check_whole_number(name, number)
-        if budget <= population:
-            raise InvalidInput(
-                f"budget: expected more than the population, {population}, which is drawn at random, got {budget}; "
-                "lower population, or use RandomSearch"
-            )
+        check_population(population, budget)
+        check_whole_number("sample_size", sample_size)
         self.population = int(population)
         self.sample_size = int(sample_size)
         self.parents = parents
-        self.result_keys = tuple(keep)  # type: ignore[misc]  # of this searcher alone
+        self.result_keys = tuple(keep)  # type: ignore[misc]  # of this searcher
         super().__init__(space, budget, **options)
-
-    # Algorithm 1 ---------------------------------------------------------------------------------------------------
 
     def propose(self, number: int) -> Proposal:
         rng = self.rng("regularized-evolution", number)
@@ -87,36 +80,28 @@ class RegularizedEvolution(SpaceSearch):
         return self._space.mutate(self._parent(alive, rng), rng)
 
     def _alive(self, records: Mapping[int, Record]) -> list[Record]:
-        """The P youngest with a value, the oldest first; what was handed over is older than what was suggested."""
+        """The P youngest with a value, the oldest first; evaluations handed over are older than suggestions."""
         valued = [record for record in records.values() if record.value is not None]
         valued.sort(key=lambda record: (record.number > 0, abs(record.number)))
         return valued[-self.population :]
 
     def _parent(self, alive: Sequence[Record], rng: np.random.Generator) -> dict[str, Any]:
-        """The config of the one to be mutated."""
+        """The config to mutate."""
         if self.parents is None:
+            losses = [loss for record in alive if (loss := self.loss(record)) is not None]  # all have one
             sample = rng.integers(len(alive), size=self.sample_size)  # (S,)
-            parent = alive[min(sample, key=lambda place: (self._loss(alive[place]), place))]
+            parent = alive[min(sample, key=lambda place: (losses[place], place))]
         else:
-            places = self.parents([_described(record) for record in alive])
+            members = [
+                {**record.result, **without_seed(record.config), "number": record.number, "value": record.value}
+                for record in alive
+            ]
+            places = self.parents(members)
             if not len(places):
                 raise InvalidInput(f"expected parents to choose one of {len(alive)} or more, got none")
             parent = alive[places[int(rng.integers(len(places)))]]
         return without_seed(parent.config)
 
-    def _loss(self, record: Record) -> float:
-        loss = self.loss(record)
-        assert loss is not None  # the population holds those with a value
-        return loss
-
     def search_identity(self) -> dict[str, Any]:
-        return super().search_identity() | {
-            "population": self.population,
-            "sample_size": self.sample_size,
-            "parents": None if self.parents is None else getattr(self.parents, "__name__", type(self.parents).__name__),
-        }
-
-
-def _described(record: Record) -> dict[str, Any]:
-    """What `parents` is told of one of the population."""
-    return {**record.result, **without_seed(record.config), "number": record.number, "value": record.value}
+        name = None if self.parents is None else getattr(self.parents, "__name__", type(self.parents).__name__)
+        return super().search_identity() | {"parents": name}

@@ -20,7 +20,15 @@ from archray.searchers.ledger import FAILED, MAX_REASON, Record
 
 # Rounds
 
-ROUNDING = 1e-12  # relative; floating point has 0.07 * 100 > 7, which is not to be rounded up to 8
+ROUNDING = 1e-12  # relative: in floating point 0.07 * 100 > 7, which must not be rounded up to 8
+MAX_NAMED = 5  # candidates that one line of the log names
+COLUMNS = ["round", "candidate", "score", "kept", "failure", "budget", "replicas", "lost"]
+
+logger = logging.getLogger(__name__)
+
+
+def _ceil(x: float) -> int:
+    return math.ceil(x * (1 - ROUNDING))
 
 
 def survivor_count(n: int, keep: float) -> int:
@@ -38,7 +46,7 @@ def round_sizes(n: int, keep: float) -> list[int]:
 
 
 def round_budget(budget: int, growth: float, rounds_after: int) -> int:
-    """d_t = ceil(budget growth^(t - T)) of a round that `rounds_after` = T - t others follow."""
+    """d_t = ceil(budget growth^(t - T)) of a round with `rounds_after` = T - t further rounds."""
     return max(1, _ceil(budget * growth**-rounds_after))
 
 
@@ -60,7 +68,7 @@ class Round:
     """A round, or the standalone trial that follows the last one."""
 
     number: int  # t = 1, ..., T; one more for the standalone trial
-    candidates: Sequence[Any]  # (C,) what it scores; one candidate is the standalone trial
+    candidates: Sequence[Any]  # (C,); one candidate is the standalone trial
     budget: int  # d_t
     numbers: range  # of its suggestions, one per replica
 
@@ -71,8 +79,8 @@ class EndedRound(Round):
 
     failures: Mapping[int, str]  # replica -> why it has no scores
     scores: FloatArray  # (replicas that reported, C), in the metric's own sign
-    ranking: Sequence[int]  # positions of the candidates with an average score, best first; empty if there is none
-    survivors: Sequence[int]  # positions of the candidates that go on, in the order of `candidates`
+    ranking: Sequence[int]  # positions of the candidates with an average score, best first
+    survivors: Sequence[int]  # positions of the candidates of the next round, in the order of `candidates`
 
     @property
     def replicas(self) -> list[int]:
@@ -105,7 +113,7 @@ class EndedRound(Round):
 
 @dataclass(frozen=True)
 class Schedule:
-    """Which rounds there are. The arguments are those of `WeightSharingHalving`."""
+    """The rounds of a search. The arguments are those of `WeightSharingHalving`."""
 
     replicas: int
     keep: float
@@ -116,7 +124,7 @@ class Schedule:
         return self._round(1, candidates)
 
     def following(self, ended: EndedRound) -> Round | None:
-        """The next round; None after the standalone trial, and where no candidate is left."""
+        """The next round; None after the standalone trial, and without a candidate."""
         if len(ended.candidates) == 1 or not ended.survivors:
             return None
         return self._round(ended.number + 1, [ended.candidates[position] for position in ended.survivors])
@@ -132,7 +140,7 @@ class Schedule:
     ) -> EndedRound:
         """Averages over the replicas that reported, and selects.
 
-        replies: per replica its scores, or why it has none. sign: 1 if the lowest score is best, -1 if the highest.
+        replies: per replica its scores, or the reason without scores. sign: 1 if the lowest score is best, else -1.
         """
         n = len(current.candidates)
         failures = {replica: reply for replica, reply in enumerate(replies) if isinstance(reply, str)}
@@ -152,9 +160,8 @@ def check_candidates(candidates: Sequence[Any]) -> list[Any]:
         try:
             name = json.dumps(candidate, sort_keys=True, allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise InvalidInput(
-                f"candidates: expected JSON values, got {candidate!r} at position {position}: {error}"
-            ) from error
+            problem = f"got {candidate!r} at position {position}: {error}"
+            raise InvalidInput(f"candidates: expected JSON values, {problem}") from error
         if name in by_name:
             raise InvalidInput(
                 f"candidates: expected different ones, got {candidate_name(candidate)} twice; list each once"
@@ -173,38 +180,34 @@ def candidate_name(candidate: Any) -> str:
 
 
 def reply_of(record: Record, result: Mapping[str, Any]) -> list[float] | str:
-    """The scores of a trial that has ended, or why they do not count: a mean that is NaN because some candidates'
-    scores are loses nothing but these candidates. result: all that the trial reported, for the message.
+    """The scores of a trial that has ended, or the reason why they do not count.
 
-    Raises: InvalidInput for scores or weights that are unusable.
+    Single scores that are NaN make the mean NaN, and eliminate only their candidates.
+
+    result: all that the trial reported, for the message. Raises: InvalidInput for unusable scores or weights.
     """
-    reported, weights, scores = (record.result.get(key) for key in ("failure", "weights", "scores"))
-    if reported:
-        return str(reported)[:MAX_REASON]
+    failure, weights, scores = (record.result.get(key) for key in ("failure", "weights", "scores"))
+    if failure:
+        return str(failure)[:MAX_REASON]
     numbers = scores if isinstance(scores, list) and all(map(is_number, scores)) else []
-    reason = None
     if not any(map(math.isfinite, numbers)):
-        reason = record.failure or ("none of its scores is finite" if numbers else None)
-    if reason is not None:
-        return reason
+        if record.failure:
+            return record.failure
+        if numbers:
+            return "none of its scores is finite"
     if weights is not None and not isinstance(weights, str):
         raise InvalidInput(
             f"expected the trial to report 'weights' as a URI, or None, got a {type(weights).__name__}; write the "
             "weights to storage that every node reads, and report where"
         )
-    return _read_scores({**result, **record.result}, len(record.config["candidates"]))
-
-
-def _read_scores(result: Mapping[str, Any], candidates: int) -> list[float]:
-    """The entry `scores` of a result as Tune hands it over: one number for each candidate."""
-    scores = result.get("scores")
-    if "scores" not in result:
-        spread = [key for key in result if key.startswith("scores/")]
+    candidates = len(record.config["candidates"])
+    if "scores" not in record.result:
+        spread = [key for key in result if key.startswith("scores/")]  # Tune flattens dictionaries
         got = f"a dictionary with {count(len(spread), 'entry', 'entries')}" if spread else "no scores"
     elif not isinstance(scores, list):
         got = repr(scores)[:MAX_REASON]
-    elif odd := [score for score in scores if not is_number(score)]:
-        got = f"a list with {odd[0]!r}"[:MAX_REASON]
+    elif len(numbers) < len(scores):
+        got = f"a list with {next(score for score in scores if not is_number(score))!r}"[:MAX_REASON]
     elif len(scores) != candidates:
         got = f"a list of {len(scores)}"
     else:
@@ -216,16 +219,7 @@ def _read_scores(result: Mapping[str, Any], candidates: int) -> list[float]:
     )
 
 
-def _ceil(x: float) -> int:
-    return math.ceil(x * (1 - ROUNDING))
-
-
 # Searcher
-
-logger = logging.getLogger(__name__)
-
-MAX_NAMED = 5  # candidates that one line of the log names
-COLUMNS = ["round", "candidate", "score", "kept", "failure", "budget", "replicas", "lost"]
 
 
 class WeightSharingHalving(ArchraySearcher):
@@ -233,38 +227,38 @@ class WeightSharingHalving(ArchraySearcher):
 
     For rounds t = 1, ..., T, until one candidate is left in C:
     1. suggest `replicas` trials at the budget d_t; each assigns a candidate drawn from C to every data point, solves
-       the one problem that results, and scores every candidate by the shared solution;
+       the resulting problem, and scores every candidate by the shared solution;
     2. average the score s_c of each candidate c over the replicas;
     3. keep the ceil(keep |C|) candidates with the best s_c.
-    4. Suggest one standalone trial of the candidate that is left, at the full budget.
+    4. Suggest one standalone trial of the last candidate, at the full budget.
     `best()` is the best candidate of the latest round that has ended, step 4 included.
 
     Suggests `{"round", "candidates", "replica", "budget", "warm_start", "seed"}`; the standalone trial is round T + 1.
-    Needs back `scores`, one number per candidate in their order (NaN for one that failed), and the metric, their
-    mean; and, if the trainable can continue from them, `weights`, the URI of the weights it has stored. The next
-    round's replica gets as `warm_start` what the same replica stored, else the first one that has stored any.
+    Needs back `scores`, one number per candidate in their order (NaN for a failed one), and the metric, their mean;
+    and, if the trainable can continue from them, `weights`, the URI of the weights it has stored. The next round's
+    replica gets as `warm_start` the weights of the same replica, else those of the first replica that has stored any.
 
-    A replica that reported a `failure` or nothing but NaN, or that Tune gave up, is lost: the round goes on with the
-    others. A candidate without a finite score in each of them is eliminated. The log and `rounds()` say so.
+    A replica that reported a `failure` or only NaN, or that Tune gave up, is lost: the round continues with the
+    others. A candidate without a finite score in each of them is eliminated. The log and `rounds()` contain both.
 
-    Where this deviates from the paper: it keeps all that are no worse than the median, which may never end; here ties
-    are broken by a seeded draw, so that a round keeps exactly ceil(keep |C|). When eliminated candidates make rounds
-    needless, the budgets are those of the rounds that are left.
+    Where this deviates from the paper: the paper keeps all candidates that are no worse than the median, which may
+    never end; here a seeded draw breaks ties, so that a round keeps exactly ceil(keep |C|). If eliminated candidates
+    make rounds needless, the budgets are those of the remaining rounds.
 
     Args:
-        candidates: two or more different JSON values: feature maps, architectures, dictionaries of your own.
-        replicas: trials of a round, each with a seed of its own: as many as can run at the same time. A larger
-            `max_concurrent_trials` does no harm, and changes nothing.
+        candidates: two or more different JSON values: feature maps, architectures, dictionaries.
+        replicas: trials of a round, each with its seed: as many as can run at the same time. A larger
+            `max_concurrent_trials` changes nothing.
         keep: the share of the candidates that a round keeps.
         budget: d, the full budget, in the trainable's units: feature dimension, or epochs.
         growth: d_t = ceil(budget growth^(t - T)). 1 is Algorithm 1; sqrt(2) is Fast Weight-Sharing (app. B.1).
         metric, mode, seed, max_concurrent: see `ArchraySearcher`. `mode` is of the scores, too.
 
-    Raises: InvalidInput for a wrong argument; and `suggest` does, which ends the run, after the first trial that
-    reports no such scores.
+    Raises: InvalidInput for a wrong argument, and from `suggest`, which ends the run, after unusable scores.
     """
 
     result_keys: ClassVar[tuple[str, ...]] = ("scores", "weights", "failure")
+    state_fields: ClassVar[tuple[str, ...]] = ("_rounds_logged",)
 
     def __init__(
         self,
@@ -286,19 +280,19 @@ class WeightSharingHalving(ArchraySearcher):
             raise InvalidInput(f"growth: expected a factor of 1 or more, got {growth!r}")
         self.candidates = check_candidates(candidates)
         self._schedule = Schedule(int(replicas), float(keep), int(budget), float(growth))
-        self._rounds: list[EndedRound] = []  # what the records say; not part of the state
-        self._rounds_logged = 0  # rounds whose losses the log has
-        self._problem: InvalidInput | None = None  # with what a trial reported
+        self._rounds: list[EndedRound] = []  # a function of the records; not part of the state
+        self._rounds_logged = 0  # rounds whose lost replicas and candidates were logged
+        self._problem: InvalidInput | None = None  # with the report of a trial
         super().__init__(budget=None, metric=metric, mode=mode, seed=seed, max_concurrent=max_concurrent)
 
     @property
     def expected_trials(self) -> int:
-        """How many trials the search makes if no candidate is eliminated before its time."""
+        """The number of trials of the search if every candidate has a score."""
         return len(round_sizes(len(self.candidates), self._schedule.keep)) * self._schedule.replicas + 1
 
     @property
     def failure(self) -> str | None:
-        """Why the search ended without a standalone trial of a winner; None if it did not."""
+        """The reason why the search ended without a score of the winner's standalone trial; None if there is one."""
         ended = self._finished_rounds()
         if not ended or ended[-1].survivors:
             return None
@@ -331,8 +325,6 @@ class WeightSharingHalving(ArchraySearcher):
         rows = [row for ended in self._finished_rounds() for row in ended.rows()]
         return pd.DataFrame(rows, columns=COLUMNS)
 
-    # Algorithm 1 ---------------------------------------------------------------------------------------------------
-
     def propose(self, number: int) -> Proposal:
         ended = self._finished_rounds()
         current = self._schedule.following(ended[-1]) if ended else self._schedule.first(self.candidates)
@@ -359,7 +351,7 @@ class WeightSharingHalving(ArchraySearcher):
                 return self._rounds
             records = [self.ledger.records.get(number) for number in current.numbers]
             replies = [
-                # The next round was suggested without what a repaired trial has reported since.
+                # A trial that was repaired after the next round's suggestions does not count.
                 FAILED if (record.repaired or 0) > current.numbers.stop else reply_of(record, {})
                 for record in records
                 if record is not None and record.ended
@@ -373,11 +365,9 @@ class WeightSharingHalving(ArchraySearcher):
                 _log_losses(self._rounds[-1])
 
     def _warm_start(self, last: EndedRound, replica: int) -> str | None:
-        """What the replica stored in the last round; else what the first replica that stored any did."""
+        """The weights that the replica stored in the last round; else those of the first replica with weights."""
         stored = {r: self.ledger.records[last.numbers[r]].result.get("weights") for r in last.replicas}
         return stored.get(replica) or next((weights for weights in stored.values() if weights), None)
-
-    # Tune's interface and state ------------------------------------------------------------------------------------
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]  # Ray forgot FINISHED
         """As `ArchraySearcher.suggest`. Raises: InvalidInput too, if a trainable reported no usable scores."""
@@ -389,14 +379,14 @@ class WeightSharingHalving(ArchraySearcher):
         """Ends a trial. If its trainable reported no usable scores, the next `suggest` raises InvalidInput."""
         record = self.ledger.recognize(trial_id, result or {})
         repairs = record is not None and record.errored and not error
-        ends_now = repairs or (record is not None and not record.ended)
+        counts = repairs or (record is not None and not record.ended)
         super().on_trial_complete(trial_id=trial_id, result=result, error=error)
-        if record is None or not ends_now:
+        if record is None or not counts:
             return
         if repairs:
             self._rounds = []  # they are read again
         try:
-            with self._stopwatch:
+            with self._timed():
                 reply_of(record, result or {})
                 self._finished_rounds()
         except InvalidInput as problem:  # raised here, Tune would take it for a failed trial, and run that again
@@ -415,16 +405,13 @@ class WeightSharingHalving(ArchraySearcher):
             **asdict(self._schedule),
         }
 
-    def search_state(self) -> dict[str, Any]:
-        return {"rounds_logged": self._rounds_logged}
-
     def set_search_state(self, state: dict[str, Any]) -> None:
-        self._rounds_logged = state.get("rounds_logged", 0)
+        super().set_search_state(state)
         self._rounds = []
 
 
 def _log_losses(ended: EndedRound) -> None:
-    """Logs what a round lost."""
+    """Logs the replicas and candidates that a round lost."""
     for replica, reason in ended.failures.items():
         left = f"{len(ended.replicas)} of {len(ended.numbers)} are left" if ended.replicas else "none is left"
         logger.warning("round %d: replica %d is lost (%s); %s", ended.number, replica, reason, left)

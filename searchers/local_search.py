@@ -1,7 +1,7 @@
 """Local search. White et al. 2021 (Exploring the Loss Landscape in Neural Architecture Search), Algorithm 1."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 from archray.searchers.arguments import SearcherOptions, check_whole_number
 from archray.searchers.base import Proposal
@@ -15,29 +15,31 @@ INITIAL = 10  # n0: `num_init` of the authors' program
 class LocalSearch(SpaceSearch):
     """Suggests `{"architecture", "seed"}`, each at most once; needs back the metric.
 
-    A climb, which each suggestion k goes on with by the results of suggestions 1 to k - q:
-    1. n0 configs are drawn at random; the best is where the climb stands.
-    2. Its neighbours, those of one mutation, are suggested in random order. The climb moves to the first that is
-       better (next improvement, as the authors' program does), or, with `whole_neighbourhood`, to the best when all
-       are known (Algorithm 1 as printed).
-    3. When all neighbours are known and none is better, it is a local optimum, and the next climb begins.
+    Each suggestion k continues a climb with the results of suggestions 1 to k - q:
+    1. n0 configs are drawn at random; the climb starts at the best.
+    2. The neighbors of its position, one mutation away, are suggested in random order. The climb moves to the first
+       that is better (next improvement, as in the authors' program), or, with `whole_neighbourhood`, to the best once
+       all have a result (Algorithm 1 as printed).
+    3. A position whose neighbors all have a result and are no better is a local optimum, and the next climb starts.
 
-    What an earlier climb has seen is not evaluated again, as in the authors' program. Where this deviates from it: with
-    q > 1 the last q - 1 results are not in when a climb has no neighbour left to suggest; meanwhile random configs are
-    suggested, and the climb moves to one of these if it is better. Neighbours that cannot be listed, as of continuous
-    domains, are 100 mutations drawn at random. A trial without a value is no place to stand.
+    Configs of an earlier climb are not evaluated again, as in the authors' program. Where this deviates from it: with
+    q > 1 the last q - 1 results are pending when a climb has no neighbor left to suggest; meanwhile random configs are
+    suggested, and the climb moves to one of these if it is better. If neighbors cannot be listed, as for continuous
+    domains, they are 100 random mutations. A climb never moves to a trial without a value.
 
     Args:
         space, budget, points_to_evaluate: see `SpaceSearch`; the points count in n0.
         initial: n0.
-        whole_neighbourhood: all neighbours are evaluated before a move.
-        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+        whole_neighbourhood: evaluate all neighbors before a move.
+        options: see `ArchraySearcher`.
 
     Raises: see `SpaceSearch`.
     """
 
     mutates: ClassVar[bool] = True
     repeats: ClassVar[bool] = False
+    identity_fields: ClassVar[tuple[str, ...]] = ("initial", "whole_neighbourhood")
+    state_fields: ClassVar[tuple[str, ...]] = ("_first",)
 
     def __init__(
         self,
@@ -51,10 +53,8 @@ class LocalSearch(SpaceSearch):
         self.initial = int(initial)
         self.whole_neighbourhood = bool(whole_neighbourhood)
         self._first = 1  # number of the first suggestion of the climb
-        self._neighbours: dict[str, list[Config]] = {}  # by key, of where this climb stood
+        self._neighbours: dict[str, list[Config]] = {}  # by the key of each position of the climb
         super().__init__(space, budget, **options)
-
-    # Algorithm 1 ---------------------------------------------------------------------------------------------------
 
     def propose(self, number: int) -> Proposal:
         records = {self._space.key(record.config): record for record in self.usable_records(number).values()}
@@ -64,8 +64,7 @@ class LocalSearch(SpaceSearch):
         drawn = number - self._first - sum(record.value is None for record in climb)  # in flight: as if it had a value
         if drawn < self.initial or not valued:
             return self.new_config(self.rng("local-search", "draws", number))
-        stands = self._stands(valued, records)
-        neighbours = self._neighbours_of(stands)
+        neighbours = self._neighbours_of(self._position(valued, records))
         unseen = next((config for config in neighbours if self._space.key(config) not in keys), None)
         if unseen is not None:
             return unseen
@@ -75,25 +74,24 @@ class LocalSearch(SpaceSearch):
             self._neighbours.clear()
         return config
 
-    def _stands(self, valued: Sequence[Record], records: Mapping[str, Record]) -> Record:
-        """Where the climb stands, of its records with a value."""
+    def _position(self, valued: Sequence[Record], records: Mapping[str, Record]) -> Record:
+        """The position of the climb, among its records with a value."""
         if not self.whole_neighbourhood:
             return min(valued, key=self._order)
-        stands = min(valued[: self.initial], key=self._order)
+        position = min(valued[: self.initial], key=self._order)
         by_key = {self._space.key(record.config): record for record in valued}
         while True:
-            keys = [self._space.key(config) for config in self._neighbours_of(stands)]
-            better = [
-                by_key[key] for key in keys if key in by_key and self._order(by_key[key])[0] < self._order(stands)[0]
-            ]
+            keys = [self._space.key(config) for config in self._neighbours_of(position)]
+            loss = self._order(position)[0]
+            better = [by_key[key] for key in keys if key in by_key and self._order(by_key[key])[0] < loss]
             if not better or not all(key in records for key in keys):
-                return stands
-            stands = min(better, key=self._order)
+                return position
+            position = min(better, key=self._order)
 
     def _order(self, record: Record) -> tuple[float, int]:
-        """Best first; of equal ones the first."""
+        """Best first; of equal records the first."""
         loss = self.loss(record)
-        assert loss is not None  # only those with a value are asked about
+        assert loss is not None  # the records have a value
         return loss, abs(record.number)
 
     def _neighbours_of(self, record: Record) -> list[Config]:
@@ -102,15 +100,3 @@ class LocalSearch(SpaceSearch):
             rng = self.rng("local-search", "neighbours", key)
             self._neighbours[key] = self._space.neighbours(without_seed(record.config), rng)
         return self._neighbours[key]
-
-    # State ---------------------------------------------------------------------------------------------------------
-
-    def search_identity(self) -> dict[str, Any]:
-        climb = {"initial": self.initial, "whole_neighbourhood": self.whole_neighbourhood}
-        return super().search_identity() | climb
-
-    def search_state(self) -> dict[str, Any]:
-        return {"first": self._first}
-
-    def set_search_state(self, state: dict[str, Any]) -> None:
-        self._first = int(state.get("first", 1))

@@ -1,4 +1,4 @@
-"""The pool in the order of one of its columns: what a search with one training-free metric, or by size, comes to."""
+"""A pool in the order of one of its columns: a search by one training-free metric, or by size."""
 
 from dataclasses import asdict
 from functools import cached_property
@@ -13,7 +13,7 @@ from archray.searchers.arguments import SearcherOptions, check_whole_number
 from archray.searchers.base import ArchraySearcher, Proposal
 from archray.searchers.config_space import architecture_of
 from archray.searchers.exterior_penalty import ExteriorPenalty, penalty_of
-from archray.searchers.pool_file import PoolFile, check_names
+from archray.searchers.pool_file import PoolFile, check_names, read_numbers
 from archray.seeds import named_rng
 
 Order = Literal["largest", "smallest"]
@@ -23,24 +23,25 @@ class MetricFirst(ArchraySearcher):
     """Suggests `{"architecture", "seed"}`, the pool's best by one column first; needs back the metric.
 
     Suggestion k depends on the pool and on the seed only, so it never waits for results. Rows whose values are equal
-    come in an order that the seed draws; rows without a finite value do not come at all. On a column of parameters or
+    come in an order that the seed draws; rows without a finite value are left out. On a column of parameters or
     multiply-adds, this is largest first, or smallest first.
 
     Args:
         pool: path or URI of a table with the columns `architecture` and `by`, one row per canonical form.
         by: the column: a training-free metric, or a cost.
-        budget: the number of trainings; None: the whole pool.
+        budget: the number of training runs; None: the whole pool.
         order: which values come first, the `largest` or the `smallest`.
         mu, nu: of `ExteriorPenalty`: with mu, the largest R = M - mu max(0, M - nu) comes first, of equal R the
             smallest M; nu None is the column's mean.
         points_to_evaluate: `{"architecture"}`, suggested first; they count in budget.
-        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+        options: see `ArchraySearcher`.
 
-    Raises: InvalidPool for a table that cannot serve, InvalidInput for any other argument.
+    Raises: InvalidPool for an unusable table, InvalidInput for any other argument.
     """
 
     depends_on_results: ClassVar[bool] = False
     opened: ClassVar[tuple[str, ...]] = ("ranking",)
+    identity_fields: ClassVar[tuple[str, ...]] = ("by", "order")
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class MetricFirst(ArchraySearcher):
 
     def search_identity(self) -> dict[str, Any]:
         constraint = {"mu": None, "nu": None} if self.penalty is None else asdict(self.penalty)
-        return {"pool": self._file.checksum, "by": self.by, "order": self.order, **constraint}
+        return super().search_identity() | {"pool": self._file.checksum, **constraint}
 
 
 def best_of_pool(
@@ -102,9 +103,9 @@ def best_of_pool(
     Proxies for Lightweight NAS), section 4: `points_to_evaluate=best_of_pool(pool, "synflow", population)`.
 
     Args:
-        pool, by, order, seed, mu, nu: as of `MetricFirst`.
+        pool, by, order, seed, mu, nu: as for `MetricFirst`.
 
-    Raises: InvalidPool for a table that cannot serve or has fewer rows with a value; InvalidInput.
+    Raises: InvalidPool for an unusable table, or one with fewer rows with a value; InvalidInput.
     """
     check_whole_number("number", number)
     _check_order(order)
@@ -119,10 +120,7 @@ def best_of_pool(
 def _ranking(file: PoolFile, by: str, order: Order, penalty: ExteriorPenalty | None, seed: int) -> list[str]:
     """The architectures with a value, best first; equal ones in an order that the seed draws."""
     table = file.read(["architecture", by])
-    try:
-        values = table[by].to_numpy(dtype=np.float64, na_value=np.nan)
-    except (TypeError, ValueError) as error:
-        raise InvalidPool(f"{file.location}: expected numbers in the column {by} ({error})") from error
+    values = read_numbers(table, by, file.location)
     rows = np.flatnonzero(np.isfinite(values))
     if not len(rows):
         raise InvalidPool(f"{file.location} has {count(len(table), 'row')} and none with a finite {by}; choose another")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
@@ -13,13 +14,14 @@ import pyarrow.parquet
 
 from archray.errors import InvalidPool
 from archray.files import check_columns, local_path, read_location
+from archray.searchers.arguments import FloatArray
 
 CSV = (".csv", ".csv.gz")
 
 
 @dataclass(frozen=True)
 class PoolFile:
-    """Where a table lies and what it held when it was first read.
+    """The location of a table and the checksum of its content when it was first read.
 
     Args:
         location: an absolute path or a pyarrow URI; Parquet, or CSV if it ends in `.csv` or `.csv.gz`.
@@ -38,10 +40,7 @@ class PoolFile:
         return cls(text, hashlib.sha256(_read_bytes(text)).hexdigest())
 
     def read(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """These columns, or all, every row.
-
-        Raises: InvalidPool if the file is gone or has changed, or lacks one of them.
-        """
+        """The columns, or all, of every row. Raises: InvalidPool if the file is gone, has changed, or lacks one."""
         content = _read_bytes(self.location)
         if hashlib.sha256(content).hexdigest() != self.checksum:
             raise InvalidPool(
@@ -59,6 +58,14 @@ def check_names(names: pd.Series, source: str) -> None:
         raise InvalidPool(
             f"{source} names {names[names.duplicated()].iloc[0]!r} more than once; give one row per canonical form"
         )
+
+
+def read_numbers(table: pd.DataFrame, name: str, source: str) -> FloatArray:
+    """(n,) a column; NaN where a number is missing. Raises: InvalidPool if it holds anything else."""
+    try:
+        return table[name].to_numpy(dtype=np.float64, na_value=np.nan)
+    except (TypeError, ValueError) as error:
+        raise InvalidPool(f"{source}: expected numbers in the column {name} ({error})") from error
 
 
 def _read_bytes(location: str) -> bytes:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class Policy:
     def sample(self, rng: np.random.Generator, combinations: IntArray | None = None) -> IntArray:
         """(D,) the place of a choice for each decision.
 
-        existing: (n, D) the only ones that there are: one of these, as if others were drawn again and again.
+        combinations: (n, D) the only possible places: the draw is conditional on these.
         """
         if combinations is not None:
             with np.errstate(divide="ignore"):  # a choice that a decision does not have
@@ -66,7 +66,7 @@ class Policy:
         The baseline is the moving average of the rewards so far, this one included, as in Dong and Yang's program.
 
         Args:
-            chosen: (D,) the places of the choices; -1 for a decision that is left as it is.
+            chosen: (D,) the places of the choices; -1 for a decision without a gradient.
         """
         numerator, denominator = (
             self.momentum * old + (1 - self.momentum) * new
@@ -98,29 +98,31 @@ def policy_gradient(probabilities: FloatArray, chosen: IntArray, advantage: floa
 class ReinforceSearch(DecisionSearch):
     """Suggests `{"architecture", "seed"}`, drawn from a policy that learns; needs back the metric.
 
-    The policy is a categorical distribution for each decision, independent of each other, at first uniform. Suggestion
-    k is a draw from the policy after a step with each of the results 1 to k - q, in the order of suggestion:
+    The policy is an independent categorical distribution for each decision, at first uniform. Suggestion k is a draw
+    from the policy after a step with each of the results 1 to k - q, in the order of suggestion:
     1. the moving average of the rewards so far is the baseline b;
-    2. the gradient is (reward - b) d log p(architecture), and the entropy's, if it has a weight;
-    3. Adam takes a step up it.
-    The reward is the metric; its negative where less is better.
+    2. the gradient is (reward - b) d log p(architecture), and that of the entropy, if it has a weight;
+    3. Adam takes a step up the gradient.
+    The reward is the metric, or its negative where less is better.
 
-    Where this deviates from Dong and Yang's program: logits begin at zero, not near it. With q > 1 the policy that
-    learns is q - 1 steps ahead of the one that drew. A trial without a value teaches nothing. What a table of
-    architectures lacks is drawn again; its decisions are those of its strings' space, or the columns of its encoding.
-    An architecture may come again, as in the program: its trainings have seeds of their own.
+    Where this deviates from Dong and Yang's program: logits start at zero, not near it. With q > 1 the policy that
+    learns is q - 1 steps ahead of the policy that drew. A trial without a value is no step. Architectures that a table
+    lacks are drawn again; its decisions are those of its strings' space, or the columns of its encoding.
+    An architecture may be suggested again, as in the program, with another seed.
 
     Args:
         space, budget, points_to_evaluate: see `DecisionSearch`.
-        learning_rate: of Adam; 0.01 is that of the paper's program. With 0.1 the best of 100 (of 300) trainings on
-            NAS-Bench-201 had 84.30 (84.67) % of 12-epoch validation accuracy, with 0.01 84.02 (84.43), at random 83.79
-            (84.28); means over 20 seeds.
+        learning_rate: of Adam; 0.01 is that of the paper's program. The best of 100 (of 300) training runs on
+            NAS-Bench-201 has a 12-epoch validation accuracy of 84.30 (84.67) % with 0.1, of 84.02 (84.43) % with 0.01,
+            and of 83.79 (84.28) % at random; means over 20 seeds.
         momentum: of the moving average.
         entropy: the weight of the policy's entropy, in units of the metric: above zero it explores for longer.
-        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+        options: see `ArchraySearcher`.
 
     Raises: see `DecisionSearch`.
     """
+
+    identity_fields: ClassVar[tuple[str, ...]] = ("learning_rate", "momentum", "entropy")
 
     def __init__(
         self,
@@ -151,30 +153,22 @@ class ReinforceSearch(DecisionSearch):
             if config is not None:
                 self._places[number] = places.tolist()
                 return config
-        return self._space.sample(rng)  # a table that lacks what the policy has come to prefer
+        return self._space.sample(rng)  # a table that lacks the architectures that the policy prefers
 
     def policy(self, number: int) -> Policy:
-        """What suggestion `number` is drawn from."""
+        """The policy from which suggestion `number` is drawn."""
         records = self.usable_records(number)
         numbers = [k for k, record in records.items() if record.value is not None]
         previous, policy = self._policy or ([], None)
         if policy is None or numbers[: len(previous)] != previous:
-            policy = Policy.uniform(
-                self.sizes, learning_rate=self.learning_rate, momentum=self.momentum, entropy=self.entropy
-            )
-            previous = []
+            options = {"learning_rate": self.learning_rate, "momentum": self.momentum, "entropy": self.entropy}
+            previous, policy = [], Policy.uniform(self.sizes, **options)
         for k in numbers[len(previous) :]:
             loss = self.loss(records[k])
             assert loss is not None and math.isfinite(loss)
             policy.learn(self.places(k, records[k].config), -loss)
         self._policy = (numbers, policy)
         return policy
-
-    # State ---------------------------------------------------------------------------------------------------------
-
-    def search_identity(self) -> dict[str, Any]:
-        learning = {"learning_rate": self.learning_rate, "momentum": self.momentum, "entropy": self.entropy}
-        return super().search_identity() | learning
 
     def set_search_state(self, state: dict[str, Any]) -> None:
         super().set_search_state(state)

@@ -1,16 +1,19 @@
-"""Base classes of the searchers over a space, and of those over categorical decisions; random search."""
+"""Base classes of the searchers over a space, over categorical decisions and over a pool; random search."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
-from archray.searchers.arguments import IntArray, SearcherOptions
+from archray.errors import InvalidInput
+from archray.searchers.arguments import BoolArray, IntArray, SearcherOptions, check_whole_number
 from archray.searchers.base import ArchraySearcher, Proposal
 from archray.searchers.config_space import Config, SpaceSource, config_space
+from archray.searchers.pool_file import PoolFile
 
-NOT_READ = -1  # a decision of an architecture handed over that cannot be read off it
+NOT_READ = -1  # a decision that cannot be read off an architecture handed over
 
 
 class SpaceSearch(ArchraySearcher):
@@ -56,7 +59,18 @@ class SpaceSearch(ArchraySearcher):
         return dict(point) if self.repeats or self._space.key(point) not in self.suggested_keys() else None
 
     def search_identity(self) -> dict[str, Any]:
-        return self._space.identity()
+        return super().search_identity() | self._space.identity()
+
+
+def check_population(population: int, budget: int) -> None:
+    """Raises: InvalidInput unless both are whole numbers and the budget is above the population."""
+    check_whole_number("population", population)
+    check_whole_number("budget", budget)
+    if budget <= population:
+        raise InvalidInput(
+            f"budget: expected more than the population, {population}, which is drawn at random, got {budget}; "
+            "lower population, or use RandomSearch"
+        )
 
 
 class RandomSearch(SpaceSearch):
@@ -107,15 +121,13 @@ class DecisionSearch(SpaceSearch):
         super().prepare()
         _ = self.choices
 
-    # What a subclass uses ------------------------------------------------------------------------------------------
-
     def config_of(self, places: IntArray) -> dict[str, Any] | None:
         """The config of (D,) places of choices; None if the space has none."""
         values = zip(self.choices.items(), places, strict=True)
         return self._space.config_of({name: choices[place] for (name, choices), place in values})
 
     def places(self, number: int, config: Mapping[str, Any]) -> IntArray:
-        """(D,) the places of the choices of one trial: as they were drawn, or as they can be read off its config."""
+        """(D,) the places of the choices of one trial: as they were drawn, or else as read off its config."""
         if number in self._places:
             return np.array(self._places[number])
         values = self._space.choices_of(config)
@@ -127,3 +139,62 @@ class DecisionSearch(SpaceSearch):
 
     def set_search_state(self, state: dict[str, Any]) -> None:
         self._places = {number: places for number, *places in state.get("places", ())}
+
+
+class PoolSearch(ArchraySearcher):
+    """Base of searchers that suggest `{"architecture", "seed"}`, each architecture of a pool at most once.
+
+    A subclass defines `pool`, with the list `architectures`.
+
+    Args:
+        pool: path or URI of a table with the column `architecture`, one row per canonical form.
+        budget: the number of training runs.
+        points_to_evaluate: `{"architecture"}`, suggested first; they count in budget.
+        options: see `ArchraySearcher`.
+
+    Raises: InvalidPool for an unusable table, InvalidInput for any other argument.
+    """
+
+    opened: ClassVar[tuple[str, ...]] = ("pool", "_rows")
+
+    def __init__(self, pool: str | Path, budget: int, **options: Unpack[SearcherOptions]) -> None:
+        self._file = PoolFile.of(pool)
+        super().__init__(budget=budget, **options)
+        self.prepare()
+
+    @cached_property
+    def pool(self) -> Any:
+        """The pool, read again after unpickling. Raises: InvalidPool if its file has changed."""
+        raise NotImplementedError
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self.pool.architectures)}
+
+    def prepare(self) -> None:
+        _ = self.pool
+
+    def suggested_numbers(self) -> dict[str, int]:
+        """The number of the first record of each architecture suggested or handed over, in flight or not."""
+        numbers: dict[str, int] = {}
+        for record in self.records():
+            numbers.setdefault(record.config["architecture"], record.number)
+        return numbers
+
+    def suggested_rows(self) -> BoolArray:
+        """(n,) True for the rows suggested or handed over."""
+        suggested = np.zeros(len(self._rows), dtype=bool)
+        suggested[[self._rows[name] for name in self.suggested_numbers() if name in self._rows]] = True
+        return suggested
+
+    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
+        name = point.get("architecture")
+        if name not in self._rows:
+            raise InvalidInput(f"expected a point with architecture, one of the pool's, got {point!r}")
+        return {"architecture": name}
+
+    def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
+        return None if point["architecture"] in self.suggested_numbers() else dict(point)
+
+    def search_identity(self) -> dict[str, Any]:
+        return super().search_identity() | {"pool": self._file.checksum}

@@ -18,7 +18,7 @@ from archray.platform.methods.hnas.config import KAPPA
 from archray.platform.report.statistics import MIN_POINTS
 from archray.platform.report.texts import texts_of
 from archray.plurals import count
-from archray.searchers.hnas.trade_off_fit import fit_trade_off
+from archray.searchers.hnas.objective import fit_trade_off
 from archray.trainables.tabular import Table, read_table
 
 PLAIN, REALIZABLE, TRADE_OFF = "as it is", "1/M", "1/M + trade-off"

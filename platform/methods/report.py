@@ -55,7 +55,7 @@ from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
 from archray.plurals import count
-from archray.searchers.hnas.trade_off_fit import chance_correlations, fit_trade_off
+from archray.searchers.hnas.objective import chance_correlations, fit_trade_off
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.genotypes import GenotypeSpace, cell_shape
 from archray.trainables.spaces.table_space import PREFIX

@@ -1,117 +1,147 @@
-"""HNAS: Bayesian optimisation of (mu, nu). Shu 2022, ch. 7, Alg. 7.1, Eq. 7.7."""
+"""HNAS: Bayesian optimization of (mu, nu). Shu 2022, ch. 7, Alg. 7.1, Eq. 7.7."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 import pandas as pd
+from scipy.linalg import cho_factor, cho_solve, cholesky
+from scipy.stats import rankdata
 
 from archray.errors import InvalidInput
-from archray.searchers.arguments import BoolArray, SearcherOptions
-from archray.searchers.base import ArchraySearcher, Proposal
-from archray.searchers.bayesian_optimization import losses_of_answers, next_point, random_point
-from archray.searchers.hnas.objective import (
-    FIRST_POINTS,
-    PRESETS,
-    Coordinates,
-    Penalty,
-    Points,
-    Pool,
-    Selection,
-    check_options,
-    load_pool,
-)
-from archray.searchers.hnas.surrogate import SelectionSurrogate
+from archray.searchers.arguments import BoolArray, FloatArray, SearcherOptions
+from archray.searchers.base import Proposal
+from archray.searchers.bayesian_optimization import losses_of_answers, next_point, normal_scores, random_point
+from archray.searchers.hnas import objective
+from archray.searchers.hnas.objective import Coordinates, Penalty, Points, Pool, Selection
 from archray.searchers.ledger import Record
-from archray.searchers.pool_file import PoolFile
+from archray.searchers.space_search import PoolSearch
 from archray.seeds import named_seed
 
-# Questions
+# Surrogate
+
+POINTS = 48  # drawn for each suggestion; they select some ten to forty different rows
+LENGTH_SCALE = 0.3  # in quantiles of M and of kappa
+NOISE = 0.1  # variance of a result's normal score that M and kappa do not explain
+JITTER = 1e-5  # on the diagonal of the sampled covariance: rows may have the same ranks
 
 
-def check_question(point: Mapping[str, Any]) -> dict[str, Any]:
-    """A user's point, whole: `architecture`, `mu`, `nu`; what is not given is None. Raises: InvalidInput."""
-    name, mu, nu = point.get("architecture"), point.get("mu"), point.get("nu")
-    if name is None and ("mu" not in point or "nu" not in point):
-        raise InvalidInput(f"expected a point with architecture, or with mu and nu, got {point!r}")
-    if name is not None and not isinstance(name, str):
-        raise InvalidInput(f"expected architecture to be a string, got {name!r}")
-    if (mu is None) != (nu is None) or (mu is not None and nu is not None and not (mu > 0 and nu >= 0)):
-        raise InvalidInput(f"expected mu > 0 and nu >= 0, or neither, got mu={mu!r}, nu={nu!r}")
-    return {"architecture": name, "mu": mu, "nu": nu}
+class SelectionSurrogate:
+    """Chooses the next point of the square by the rows selected there: Thompson sampling over distinct selections.
 
+    1. Draw points uniformly; each selects the row with the lowest objective that was not suggested yet.
+    2. Draw one function from the Gaussian process over rows, given the values of the trained rows.
+    3. Choose the point whose row is highest in it.
 
-def question_table(
-    observations: Sequence[Mapping[str, Any]], records: Sequence[Record], row: Callable[[Record], dict[str, Any]]
-) -> pd.DataFrame:
-    """A row per question, in order: what was answered from memory, beside the trainings.
-
-    Columns: number (from 0; -1 for an evaluation handed over), trial (the number of the trial whose value it is),
-    architecture, mu, nu, value (NaN if it failed), failure, repeat (answered without a training), given.
+    The results are piecewise constant over (mu, nu), and a Gaussian process over (mu, nu) has to learn the steps. This
+    one is over the rows of the pool, by their ranks in M and in kappa, so a result counts for every point that selects
+    a similar row. Its parameters are fixed: twenty training runs are too few to fit them.
 
     Args:
-        observations: what the optimiser was told: `mu`, `nu`, `number` of the trial whose value it is, and the number
-            of the suggestion that was sought, `for`.
-        records: the trials, and what was handed over, in order.
-        row: a record as a row of the history.
+        square: of (mu, nu), over the pool.
+        selection: the row of the pool that a (mu, nu) selects.
     """
-    by_number = {record.number: record for record in records}
-    columns = ["number", "trial", "architecture", "mu", "nu", "value", "failure", "repeat", "given"]
-    table, number = [], 0
-    for record in records:
-        repeats = [o for o in observations if o["for"] == record.number != o["number"]]
-        answers = [(by_number[o["number"]], o["mu"], o["nu"], True) for o in repeats]
-        for answer, mu, nu, repeat in [*answers, (record, record.config["mu"], record.config["nu"], False)]:
-            entry = row(answer) | {"trial": answer.number, "mu": mu, "nu": nu, "repeat": repeat}
-            entry |= {"number": -1 if entry["given"] and not repeat else number}
-            number += entry["number"] >= 0
-            table.append(entry)
-    return pd.DataFrame(table, columns=columns).astype({"mu": float, "nu": float, "value": float})
+
+    def __init__(self, square: Coordinates, selection: Selection) -> None:
+        self.square = square
+        self.selection = selection
+        pool = square.pool
+        self.places: FloatArray = np.stack([rankdata(pool.metric), rankdata(pool.kappa)], axis=1) / len(pool)  # (n, 2)
+
+    def next_point(self, losses: Mapping[int, float], mask: BoolArray, seed: int) -> list[float]:
+        """The next point.
+
+        Args:
+            losses: of the trained rows.
+            mask: (n,) True for the rows that a point cannot select; not all of them.
+            seed: of the points and of the function drawn.
+        """
+        if not losses:
+            return random_point(self.square.bounds, seed)
+        rng = np.random.default_rng(seed)
+        points: dict[int, list[float]] = {}
+        for place, weight in zip(*(rng.uniform(low, high, POINTS) for low, high in self.square.bounds), strict=True):
+            row = self.selection.lowest(*self.square.mu_nu([place, weight]), mask)
+            assert row is not None  # the mask leaves a row
+            points.setdefault(row, [float(place), float(weight)])
+        values = thompson_sample(
+            self.places[list(losses)], standard_scores(-np.array(list(losses.values()))), self.places[list(points)], rng
+        )
+        return list(points.values())[int(np.argmax(values))]
 
 
-MAX_REPEATS = 5  # told for free in search of one new architecture; then the objective's next best is taken
+def standard_scores(values: FloatArray) -> FloatArray:
+    """(n,) The values' normal scores at mean 0 and deviation 1, so that tails do not count."""
+    scores = normal_scores(values)
+    return (scores - scores.mean()) / (scores.std() or 1.0)
 
 
-class HNASSearch(ArchraySearcher):
-    """Searches the pool's architecture with the best validation performance (Algorithm 7.1).
+def thompson_sample(
+    places: FloatArray, values: FloatArray, elsewhere: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    """(k,) A function drawn from the posterior given values (n,) at places (n, d), at the places elsewhere (k, d)."""
+    factor = cho_factor(matern(places, places) + NOISE * np.eye(len(places)))
+    across = matern(elsewhere, places)  # (k, n)
+    mean = across @ cho_solve(factor, values)
+    covariance = matern(elsewhere, elsewhere) - across @ cho_solve(factor, across.T)
+    root = cholesky(covariance + JITTER * np.eye(len(elsewhere)), lower=True)
+    return mean + root @ rng.standard_normal(len(elsewhere))
+
+
+def matern(left: FloatArray, right: FloatArray) -> FloatArray:
+    """(n, k) The Matern 5/2 kernel of places (n, d) and (k, d), at unit variance."""
+    squares = ((left[:, None] - right[None]) ** 2).sum(axis=-1)
+    distance = np.sqrt(5 * squares) / LENGTH_SCALE
+    return (1 + distance + distance**2 / 3) * np.exp(-distance)
+
+
+# Searcher
+
+MAX_REPEATS = 5  # values passed without a training run in search of a new architecture; then the next best is taken
+
+
+class HNASSearch(PoolSearch):
+    """Searches the architecture of a pool with the best validation performance (Algorithm 7.1).
 
     For steps k = 1, ..., K:
     1. choose mu_k, nu_k in a square of T = sqrt(nu) and log10 mu, in `coordinates`, as `points` says;
-    2. obtain A_k, the pool's minimiser of kappa/M + mu F(M^2 - nu) (`objective`);
+    2. obtain A_k, the pool's minimizer of kappa/M + mu F(M^2 - nu) (`objective`);
     3. suggest A_k as a trial, which reports its validation performance;
-    4. tell it to the Gaussian process, in the order of suggestion.
+    4. pass it to the Gaussian process, in the order of suggestion.
     `best()` is the architecture with the best validation performance.
 
     Suggests `{"architecture", "mu", "nu", "seed"}`, nu in units of scaled M^2; needs back the metric.
 
     Where this deviates from the paper: M is |M| over the pool's maximum; the ranges of (mu, nu), which it does not
-    give, are measured by the pool (`PoolCoordinates`); the Gaussian process is over what is selected; and of several
+    give, are measured by the pool (`PoolCoordinates`); the Gaussian process is over the selected rows; and of several
     (mu, nu) that lead to one architecture, on which the paper is silent, only the first trains it (`on_repeat`).
 
     Args:
         pool: path or URI of a table with the columns `architecture`, `kappa` and `proxy`, one row per canonical form.
         proxy: the column that is M.
-        budget: K, the number of trainings.
+        budget: K, the number of training runs.
         penalty: F(x) = x^2 (`square`, Eq. 7.7 at t = 1) or |x| (`absolute`); `square` if None.
         points: how (mu, nu) are chosen: `selections`, after five first points, by a Gaussian process over the rows
             selected (`SelectionSurrogate`) and at random in turn; `bayesian`, by one over (mu, nu), as in the paper;
             `uniform`, at random, without results. None: `selections`; `bayesian` for `paper-code` and for `tell`.
-        preset: `paper-code` does as the authors' program: absolute penalty, kappa/(M + 1e-6), `PaperCodeCoordinates`,
+        preset: `paper-code` follows the authors' program: absolute penalty, kappa/(M + 1e-6), `PaperCodeCoordinates`,
             and candidates that grow by 2,000 random rows of the pool with each step.
         on_repeat: `next-best` (the default, and the authors' program) takes the objective's best architecture not
-            suggested yet; `tell` tells the Bayesian optimiser the known value, for free, and asks again, at most
-            5 times per training, then it takes the next best too.
+            suggested yet; `tell` passes the known value to the Bayesian optimizer without a training run, and chooses
+            again, at most 5 times per training run; then it takes the next best too.
         points_to_evaluate: `{"architecture"}` or `{"mu", "nu"}` or all three, suggested first; they count in budget.
         log10_mu: range of log10 mu in the units of the coordinates; None: (-2, 2), and (-4, 0) for `paper-code`.
-        metric, mode, seed, max_concurrent, asynchronous: see `ArchraySearcher`.
+        options: see `ArchraySearcher`.
 
-    Raises: InvalidPool for a table that cannot serve, InvalidInput for any other argument.
+    Raises: InvalidPool for an unusable table, InvalidInput for any other argument.
     """
 
-    opened: ClassVar[tuple[str, ...]] = ("pool", "coordinates", "selection", "surrogate", "_rows")
+    opened: ClassVar[tuple[str, ...]] = (*PoolSearch.opened, "coordinates", "selection", "surrogate")
+    identity_fields: ClassVar[tuple[str, ...]] = ("proxy", "points", "penalty", "preset", "on_repeat")
+    state_fields: ClassVar[tuple[str, ...]] = ("_observations",)
 
     def __init__(
         self,
@@ -125,8 +155,8 @@ class HNASSearch(ArchraySearcher):
         log10_mu: tuple[float, float] | None = None,
         **options: Unpack[SearcherOptions],
     ) -> None:
-        check_options(points=points, penalty=penalty, preset=preset, on_repeat=on_repeat)
-        self._preset = PRESETS[preset]
+        objective.check_options(points=points, penalty=penalty, preset=preset, on_repeat=on_repeat)
+        self._preset = objective.PRESETS[preset]
         low, high = log10_mu if log10_mu is not None else self._preset.coordinates.default_log10_mu
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InvalidInput(f"log10_mu: expected (low, high) with low < high, got {log10_mu!r}")
@@ -137,23 +167,16 @@ class HNASSearch(ArchraySearcher):
         self.proxy = proxy
         self.preset = preset
         self._log10_mu = (float(low), float(high))
-        self._observations: list[dict[str, Any]] = []  # what the Bayesian optimiser was told, in order
-        super().__init__(budget=budget, **options)
-        self._file = PoolFile.of(pool)
-        self.prepare()
+        self._observations: list[dict[str, Any]] = []  # of the optimizer: see `questions`
+        super().__init__(pool, budget, **options)
 
     @cached_property
     def pool(self) -> Pool:
-        """The pool, read again after unpickling. Raises: InvalidPool if its file has changed."""
-        return load_pool(self._file, self.proxy)
+        return objective.load_pool(self._file, self.proxy)
 
     @cached_property
     def coordinates(self) -> Coordinates:
         return self._preset.coordinates(self.pool, self.penalty, self._log10_mu)
-
-    @cached_property
-    def _rows(self) -> dict[str, int]:
-        return {name: row for row, name in enumerate(self.pool.architectures)}
 
     @property
     def log10_mu(self) -> tuple[float, float]:
@@ -163,7 +186,7 @@ class HNASSearch(ArchraySearcher):
 
     @property
     def epsilon(self) -> float:
-        """What is added to the scaled M in the quotient."""
+        """The number added to the scaled M in the quotient."""
         return self._preset.epsilon / self.pool.factor
 
     @cached_property
@@ -178,12 +201,10 @@ class HNASSearch(ArchraySearcher):
         """(n,) True for the rows of the pool that suggestion `number` may take, if they were not suggested before."""
         return self._preset.candidates(len(self.pool), number, self.rng("hnas", "candidates"))
 
-    # Algorithm 7.1 -------------------------------------------------------------------------------------------------
-
     def propose(self, number: int) -> Proposal:
-        numbers = self._numbers()
+        numbers = self.suggested_numbers()
         excluded = ~self.candidates(number)
-        suggested = self._suggested_rows(numbers)
+        suggested = self.suggested_rows()
         if (suggested | excluded).all():
             return None
         observations = list(self._observations)
@@ -201,52 +222,48 @@ class HNASSearch(ArchraySearcher):
                     observations.append(repeats[-1])
                     continue
             row = self.selection.lowest(mu, nu, suggested | excluded)
-            assert row is not None  # or nothing was left to suggest
+            assert row is not None  # a row is left to suggest
             self._observations += [*repeats, {**question, "number": number}]
             return {"architecture": self.pool.architectures[row], "mu": mu, "nu": nu}
 
     def _ask(self, observations: list[dict[str, Any]], number: int, mask: BoolArray) -> list[float]:
-        """The next point of the square. left_out: (n,) the rows that suggestion `number` cannot take."""
+        """The next point of the square. mask: (n,) True for the rows that suggestion `number` cannot take."""
         seed, bounds = named_seed(self.seed, "hnas", "points", len(observations), bits=31), self.coordinates.bounds
         position = sum(not observation.get("given", False) for observation in observations)
         if self.points == "uniform":
             return random_point(bounds, seed)
-        if position < FIRST_POINTS:
+        if position < objective.FIRST_POINTS:
             return self.coordinates.first_point(position)
         if self.points == "selections":
-            if position % 2 == 0:  # what M and kappa tell of the values may mislead: never far behind random points
+            if position % 2 == 0:  # M and kappa may mislead: half of the points are random
                 return random_point(bounds, seed)
             return self.surrogate.next_point(self._losses_of_rows(number), mask, seed)
         losses = losses_of_answers([observation["number"] for observation in observations], self.usable_losses(number))
         return next_point([observation["point"] for observation in observations], losses, bounds, seed)
 
     def _losses_of_rows(self, number: int) -> dict[int, float]:
-        """The loss of each row of the pool that suggestion `number` may know of; what failed has the worst."""
+        """The loss of each row of the pool that suggestion `number` may use; a failed trial has the worst."""
         records = self.usable_records(number)
         losses = zip(records.values(), losses_of_answers(list(records), self.usable_losses(number)), strict=True)
-        named = {self._rows.get(record.config["architecture"], -1): loss for record, loss in losses if loss is not None}
-        return {row: loss for row, loss in named.items() if row >= 0}
-
-    def _numbers(self) -> dict[str, int]:
-        """The number of the first record of every architecture suggested or handed over, in flight or not."""
-        return {record.config["architecture"]: record.number for record in reversed(self.records())}
-
-    def _suggested_rows(self, numbers: Mapping[str, int]) -> BoolArray:
-        """(n,) True for the rows of the architectures in `numbers`."""
-        suggested = np.zeros(len(self.pool), dtype=bool)
-        suggested[[self._rows[name] for name in numbers if name in self._rows]] = True
-        return suggested
-
-    # Points of the user's ------------------------------------------------------------------------------------------
+        by_name = {record.config["architecture"]: loss for record, loss in losses if loss is not None}
+        return {self._rows[name]: loss for name, loss in by_name.items() if name in self._rows}
 
     def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
-        return check_question(point)
+        """A complete point: `architecture`, `mu`, `nu`; absent entries become None."""
+        name, mu, nu = point.get("architecture"), point.get("mu"), point.get("nu")
+        if name is None and ("mu" not in point or "nu" not in point):
+            raise InvalidInput(f"expected a point with architecture, or with mu and nu, got {point!r}")
+        if name is not None and not isinstance(name, str):
+            raise InvalidInput(f"expected architecture to be a string, got {name!r}")
+        if (mu is None) != (nu is None) or (mu is not None and nu is not None and not (mu > 0 and nu >= 0)):
+            raise InvalidInput(f"expected mu > 0 and nu >= 0, or neither, got mu={mu!r}, nu={nu!r}")
+        return {"architecture": name, "mu": mu, "nu": nu}
 
     def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
-        numbers = self._numbers()
+        numbers = self.suggested_numbers()
         config = dict(point)
         if config["architecture"] is None:
-            mask = self._suggested_rows({} if self.on_repeat == "tell" else numbers)
+            mask = self.suggested_rows() & (self.on_repeat != "tell")
             row = self.selection.lowest(config["mu"], config["nu"], mask)
             if row is None:
                 return None
@@ -267,27 +284,22 @@ class HNASSearch(ArchraySearcher):
             self._observations.append({**observation, "for": suggestion, "given": True})
 
     def questions(self) -> pd.DataFrame:
-        """A row per question, in order, what was answered from memory among them; its columns: see `question_table`."""
-        return question_table(self._observations, self.records(), self.row)
+        """A row per choice of (mu, nu), in order, with the repeats that needed no training run.
 
-    # State and history ---------------------------------------------------------------------------------------------
-
-    def prepare(self) -> None:
-        _ = self.pool
+        Columns: number (from 0; -1 for an evaluation handed over), trial (the number of the trial that has the value),
+        architecture, mu, nu, value (NaN if it failed), failure, repeat (True without a training run), given.
+        """
+        columns = ["number", "trial", "architecture", "mu", "nu", "value", "failure", "repeat", "given"]
+        table, number = [], 0
+        for record in self.records():
+            repeats = [o for o in self._observations if o["for"] == record.number != o["number"]]
+            answers = [(self.ledger.records[o["number"]], o["mu"], o["nu"], True) for o in repeats]
+            for answer, mu, nu, repeat in [*answers, (record, record.config["mu"], record.config["nu"], False)]:
+                entry = self.row(answer) | {"trial": answer.number, "mu": mu, "nu": nu, "repeat": repeat}
+                entry |= {"number": -1 if entry["given"] and not repeat else number}
+                number += entry["number"] >= 0
+                table.append(entry)
+        return pd.DataFrame(table, columns=columns).astype({"mu": float, "nu": float, "value": float})
 
     def search_identity(self) -> dict[str, Any]:
-        return {
-            "pool": self._file.checksum,
-            "proxy": self.proxy,
-            "points": self.points,
-            "penalty": self.penalty,
-            "preset": self.preset,
-            "on_repeat": self.on_repeat,
-            "log10_mu": self._log10_mu,
-        }
-
-    def search_state(self) -> dict[str, Any]:
-        return {"observations": self._observations}
-
-    def set_search_state(self, state: dict[str, Any]) -> None:
-        self._observations = list(state.get("observations", ()))
+        return super().search_identity() | {"log10_mu": self._log10_mu}

@@ -1,4 +1,4 @@
-"""The training-free objective kappa/M + mu F(M^2 - nu) over a pool, and the square of (mu, nu). Shu 2022, Eq. 7.7."""
+"""The objective kappa/M + mu F(M^2 - nu) over a pool, the square of (mu, nu), and fits of both. Shu 2022, Eq. 7.7."""
 
 import math
 from abc import ABC, abstractmethod
@@ -8,11 +8,12 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import pandas as pd
+from scipy.stats import rankdata
 
 from archray.errors import InvalidInput, InvalidPool
 from archray.plurals import count
 from archray.searchers.arguments import BoolArray, FloatArray
-from archray.searchers.pool_file import PoolFile, check_names
+from archray.searchers.pool_file import PoolFile, check_names, read_numbers
 
 # Pool
 
@@ -42,21 +43,16 @@ class Pool:
 
 
 def load_pool(file: PoolFile, proxy: str) -> Pool:
-    """The pool with `proxy` as M.
-
-    Raises: InvalidPool if the file is gone or has changed, lacks a column, names an architecture twice, or has no
-    usable row.
-    """
+    """The pool with `proxy` as M. Raises: InvalidPool, as `PoolFile.read` and `build_pool` do."""
     return build_pool(file.read(["architecture", proxy, "kappa"]), proxy, file.location)
 
 
 def build_pool(table: pd.DataFrame, proxy: str, source: str = "the pool") -> Pool:
-    """The pool in `table`, columns `architecture`, `proxy`, `kappa`. Raises: InvalidPool."""
-    try:
-        metric = table[proxy].to_numpy(dtype=np.float64, na_value=np.nan)
-        kappa = table["kappa"].to_numpy(dtype=np.float64, na_value=np.nan)
-    except (TypeError, ValueError) as error:
-        raise InvalidPool(f"{source}: expected numbers in the columns {proxy} and kappa ({error})") from error
+    """The pool in `table`, which has the columns `architecture`, `proxy` and `kappa`.
+
+    Raises: InvalidPool if a column holds no numbers, an architecture occurs twice, or no row is usable.
+    """
+    metric, kappa = (read_numbers(table, name, source) for name in (proxy, "kappa"))
     kept = np.isfinite(metric) & (metric != 0) & np.isfinite(kappa)
     if not kept.any():
         raise InvalidPool(
@@ -90,8 +86,7 @@ def objective(
 
 def distance(metric: FloatArray, nu: float, penalty: Penalty = "square") -> FloatArray:
     """F(M^2 - nu) of every row. Shape (n,) -> (n,)."""
-    difference = metric**2 - nu
-    return difference**2 if penalty == "square" else np.abs(difference)
+    return _penalize(metric**2 - nu, penalty)
 
 
 def lowest(objective_values: FloatArray, excluded: BoolArray | None = None) -> int | None:
@@ -117,11 +112,11 @@ class Selection:
         self.squared = pool.metric**2  # (n,)
 
     def lowest(self, mu: float, nu: float, mask: BoolArray) -> int | None:
-        """The row with the lowest objective among those not `left_out` (n,); the first of equals; None if none is."""
+        """The row with the lowest objective where `mask` (n,) is False; the first of equals; None without a row."""
         best_row, best_value = None, np.inf
         for start in range(0, len(self.squared), BLOCK):
             block = slice(start, start + BLOCK)
-            values = penalise(self.squared[block] - nu, self.penalty)
+            values = _penalize(self.squared[block] - nu, self.penalty)
             values *= mu
             values += self.quotient[block]
             values[mask[block]] = np.inf
@@ -129,11 +124,11 @@ class Selection:
             if values[row] < best_value:
                 best_row, best_value = start + row, values[row]
         if best_row is None and not mask.all():
-            return int(np.argmin(mask))  # every objective overflows: the first of those equals
+            return int(np.argmin(mask))  # every objective overflows: the first row that is left
         return best_row
 
 
-def penalise(differences: FloatArray, penalty: Penalty) -> FloatArray:
+def _penalize(differences: FloatArray, penalty: Penalty) -> FloatArray:
     """F(x) = x^2 or |x|, in place."""
     return np.square(differences, out=differences) if penalty == "square" else np.abs(differences, out=differences)
 
@@ -150,7 +145,7 @@ def median_distance(squared: FloatArray, nu: float, penalty: Penalty) -> float:
         low, high = (middle + 1, high) if nu - squared[middle] > squared[middle + half] - nu else (low, middle)
     last = low + half - 1
     ends = squared[sorted({low, min(low + 1, last), max(last - 1, low), last})]  # the two largest are among them
-    values = np.sort(penalise(ends - nu, penalty))
+    values = np.sort(_penalize(ends - nu, penalty))
     return float(values[-1] if len(squared) % 2 else (values[-2] + values[-1]) / 2)
 
 
@@ -192,7 +187,7 @@ class Coordinates(ABC):
         """log10 of the mu that the second coordinate 0 stands for at T."""
 
     def first_point(self, number: int) -> list[float]:
-        """The point asked for as number 0, ..., FIRST_POINTS - 1."""
+        """First point 0, ..., FIRST_POINTS - 1."""
         return [float(np.linspace(0.0, 1.0, FIRST_POINTS)[number]), self.first_weight()]
 
     def mu_nu(self, point: list[float]) -> tuple[float, float]:
@@ -201,7 +196,7 @@ class Coordinates(ABC):
         return float(10 ** (point[1] + self.log10_unit(target))), target**2
 
     def point(self, mu: float, nu: float) -> list[float]:
-        """The point of (mu, nu), a user's own say; it may lie outside the square."""
+        """The point of (mu, nu), such as a user's; it may be outside the square."""
         target = math.sqrt(nu)
         return [self.place(target), math.log10(mu) - self.log10_unit(target)]
 
@@ -214,9 +209,9 @@ class Coordinates(ABC):
 class PoolCoordinates(Coordinates):
     """T is a quantile of the pool's M; mu counts in median(kappa/M) / median(F(M^2 - T^2)), over the pool.
 
-    Neither the unit of M nor that of kappa, nor the shape of their tails, changes what a point selects. The metrics
+    The selection at a point does not depend on the units of M and kappa, or on the shape of their tails. The metrics
     are heavy-tailed: on NAS-Bench-201 good architectures have an M of about 0.01 of the largest. With T uniform on
-    [0, max M] and log10 mu in [-4, 0], rarely a point selects one near the median, and kappa/M outweighs the penalty.
+    [0, max M] and log10 mu in [-4, 0], a point rarely selects one near the median, and kappa/M outweighs the penalty.
     """
 
     default_log10_mu = (-2.0, 2.0)  # from a penalty that breaks ties to one that decides
@@ -239,7 +234,7 @@ class PoolCoordinates(Coordinates):
 
     def log10_unit(self, target: float) -> float:
         typical = median_distance(self._squared, target**2, self.penalty)
-        # A pool whose rows (nearly) all have the same M, or kappa 0: no balance to measure by.
+        # Without a median, (nearly) all rows have the same M, or kappa 0, and there is no balance to measure.
         return math.log10(self._typical / typical) if typical > 0 and self._typical > 0 else 0.0
 
 
@@ -267,15 +262,14 @@ class PaperCodeCoordinates(Coordinates):
 
 @dataclass(frozen=True)
 class Preset:
-    """What `preset` of `HNASSearch` decides.
+    """The defaults of a `preset` of `HNASSearch`.
 
-    points: how (mu, nu) are chosen, where the caller does not say.
     growth: rows of the pool, in an order drawn at random, that each step adds to the candidates; None: all rows are
     candidates from the start.
     """
 
     coordinates: type[Coordinates]
-    penalty: Penalty  # F, where the caller names none
+    penalty: Penalty
     points: Points
     epsilon: float = 0.0  # is added to M in the quotient, in M's own units
     growth: int | None = None
@@ -303,7 +297,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 
 def check_options(**options: str | None) -> None:
-    """Raises: InvalidInput for an option of `CHOICES` that has another value, or two that do not go together."""
+    """Raises: InvalidInput for an option of `CHOICES` that has another value, or options that exclude each other."""
     for name, choice in options.items():
         if choice is not None and choice not in CHOICES[name]:
             raise InvalidInput(f"{name}: expected {' or '.join(CHOICES[name])}, or None, got {choice!r}")
@@ -311,3 +305,72 @@ def check_options(**options: str | None) -> None:
         raise InvalidInput(
             "points: expected bayesian or uniform with on_repeat=tell, which answers repeats; selections never asks one"
         )
+
+
+# Fits of mu and nu to values
+
+LEVELS = 33  # of the fit, of mu and of nu each
+LOG10_MU = (-4.0, 4.0)  # in units that balance the two terms; beyond, one of them decides alone
+SAMPLE = 2000  # rows that the whole grid is tried on
+BEST = 20  # points of the grid that are tried on all rows
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The trade-off with the highest Spearman correlation: mu and nu of Eq. 7.6, M over its largest."""
+
+    mu: float
+    nu: float
+
+
+def fit_trade_off(metric: FloatArray, quotient: FloatArray, values: FloatArray) -> Fit:
+    """The mu and nu under which -(quotient + mu (M^2 - nu)^2) has the highest Spearman correlation with the values.
+
+    Tables 7.1 and 7.5 of Shu (2022) fit theirs like this (note P6). The grid has LEVELS x LEVELS points: root nu at the
+    quantiles of M, log mu evenly spaced around the mu at which both terms have one median (note H1). The grid is tried
+    on SAMPLE rows, evenly spaced by value, its BEST points on all rows.
+
+    Args:
+        metric: (n,) M, positive. quotient: (n,) 1/M or kappa/M. values: (n,) the higher the better.
+    """
+    grid = _grid(metric, quotient)
+    order = np.argsort(values, kind="stable")
+    sample = order[np.linspace(0, len(order) - 1, min(SAMPLE, len(order))).round().astype(int)]
+    scores = _standard_ranks(-_bounds(grid, metric[sample], quotient[sample])) @ _standard_ranks(values[sample])
+    best = grid[:, np.argsort(-scores, kind="stable")[:BEST]]
+    scores = _standard_ranks(-_bounds(best, metric, quotient)) @ _standard_ranks(values)
+    mu, nu = best[:, int(np.argmax(scores))]
+    return Fit(float(mu), float(nu))
+
+
+def chance_correlations(metric: FloatArray, quotient: FloatArray, orders: int, seed: int = 0) -> FloatArray:
+    """(orders,): the Spearman correlations that `fit_trade_off` reaches with random values, all rows tried."""
+    rng = np.random.default_rng(seed)
+    ranks = _standard_ranks(-_bounds(_grid(metric, quotient), metric, quotient))  # (k, n)
+    drawn = _standard_ranks(rng.random((orders, len(metric))))
+    return np.asarray((ranks @ drawn.T).max(axis=0))
+
+
+def _grid(metric: FloatArray, quotient: FloatArray) -> FloatArray:
+    """(2, k): mu and nu of every point of the grid."""
+    points = []
+    for root in np.quantile(metric, np.linspace(0, 1, LEVELS)):
+        penalty = (metric**2 - root**2) ** 2
+        unit = np.median(quotient) / max(float(np.median(penalty)), np.finfo(float).tiny)
+        mus = unit * 10.0 ** np.linspace(*LOG10_MU, LEVELS)
+        points.append(np.stack([mus, np.full(LEVELS, root**2)]))
+    return np.concatenate(points, axis=1)
+
+
+def _bounds(grid: FloatArray, metric: FloatArray, quotient: FloatArray) -> FloatArray:
+    """(k, n): the bound of every row at every point of a grid (2, k)."""
+    mu, nu = grid[:, :, None]
+    return np.asarray(quotient + mu * (metric**2 - nu) ** 2)
+
+
+def _standard_ranks(values: FloatArray) -> FloatArray:
+    """Ranks along the last axis, centred and of length 1, so that a product is Spearman's correlation; 0 of equals."""
+    ranks = rankdata(values, axis=-1)
+    ranks -= ranks.mean(axis=-1, keepdims=True)
+    norms = np.linalg.norm(ranks, axis=-1, keepdims=True)
+    return np.asarray(ranks / np.maximum(norms, np.finfo(float).tiny))

@@ -15,8 +15,7 @@ from archray.searchers.base import ArchraySearcher, Proposal
 from archray.searchers.bayesian_optimization import losses_of_answers, next_point
 from archray.searchers.ledger import Record
 from archray.searchers.nesbs.posterior import Posterior
-from archray.searchers.nesbs.samplers import SAMPLERS, EnsembleSampler, TooSharp
-from archray.searchers.nesbs.svgd_rd import DELTA_RANGE
+from archray.searchers.nesbs.samplers import DELTA_RANGE, SAMPLERS, EnsembleSampler, TooSharp
 from archray.seeds import named_seed
 from archray.trainables.spaces import Space
 

@@ -1,6 +1,23 @@
-"""Ensemble samplers: Monte Carlo and SVGD with regularized diversity. Shu 2022, Alg. 5.2 and 5.3, Sec. 5.3.4."""
+"""Ensemble samplers: Monte Carlo and SVGD with regularized diversity. Shu 2022, Alg. 5.2 and 5.3, Sec. 5.3.4.
 
-from collections.abc import Iterator
+SVGD-RD finds particles of high density, whose distances grow with delta. Its sign follows from Eq. 5.5. The objective
+over n particles is
+
+    KL(q || p) + n delta E_{x, x' ~ q}[k(x, x')],   of which the second term is (delta / n) sum_ij k(x_i, x_j).
+
+1. SVGD moves x_i against the first term (Eq. 2.8), along
+   (1/n) sum_j [k(x_j, x_i) grad_{x_j} log p(x_j) + grad_{x_j} k(x_j, x_i)].
+2. Against the second term, x_j held constant as in Appendix B.1 (which drops a factor 2), it moves along
+   -(delta / n) sum_j grad_{x_i} k(x_j, x_i).
+3. A kernel of x_j - x_i has grad_{x_i} k = -grad_{x_j} k. So both add up to
+
+    phi(x_i) = (1/n) sum_j [k(x_j, x_i) grad_{x_j} log p(x_j) + (1 + delta) grad_{x_j} k(x_j, x_i)].
+
+This is Eq. B.10; Proposition 5.1 prints the second term of SVGD with the other variable. delta = 0 is SVGD, delta > 0
+repels more, delta = -1 not at all, delta < -1 attracts.
+"""
+
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -11,42 +28,127 @@ from archray.plurals import count
 from archray.registry import Registry
 from archray.searchers.arguments import FloatArray, IntArray
 from archray.searchers.nesbs.posterior import Posterior, first_particles, nearest_choices, relaxed_log_density_gradient
-from archray.searchers.nesbs.svgd_rd import ITERATIONS, MOMENTUM, STEP, svgd_rd
 from archray.settings import RegisteredSettings
+
+# SVGD with regularized diversity, Algorithm 5.3
+
+DELTA_RANGE = (-2.0, 1.0)  # of the coefficient of diversity, section 5.3.4
+ITERATIONS, STEP, MOMENTUM = 1000, 0.1, 0.9  # section 5.3.4
+SMALLEST_MEDIAN = 1e-12  # of squared distances: closer particles would get an extreme repulsion of 1/distance
+
+
+def median_bandwidth(squared: FloatArray) -> FloatArray:
+    """h = median / log n over the pairs of different particles, as Liu and Wang (2016) choose it.
+
+    All other particles together then weigh about as much in phi(x_i) as x_i itself. One particle has no pairs: its h
+    is 1, and has no effect, since k(x, x) = 1. Squared distances (..., n, n) -> (...).
+    """
+    n = squared.shape[-1]
+    if n == 1:
+        return np.ones(squared.shape[:-2])
+    rows, columns = np.triu_indices(n, 1)
+    values, m = squared.reshape(*squared.shape[:-2], n * n)[..., rows * n + columns], len(rows)
+    low, high = (m - 1) // 2, m // 2
+    middle = np.partition(values, low if low == high else (low, high), axis=-1)  # np.median is much slower
+    median = (middle[..., low] + middle[..., high]) / 2
+    return np.maximum(median, SMALLEST_MEDIAN) / np.log(n)
+
+
+def rbf(particles: FloatArray, bandwidth: float | None = None) -> tuple[FloatArray, FloatArray]:
+    """The kernel exp(-||x_i - x_j||^2 / h) and its h, (..., n, D) -> (..., n, n) and (...).
+
+    bandwidth: h; None: `median_bandwidth`, separately for each set of n.
+    """
+    centred = particles - particles.mean(-2, keepdims=True)  # the difference below keeps close particles apart
+    gram = centred @ centred.swapaxes(-1, -2)
+    norms = np.diagonal(gram, axis1=-2, axis2=-1)
+    squared = norms[..., :, None] + norms[..., None, :]  # (..., n, n)
+    squared -= 2.0 * gram
+    np.maximum(squared, 0.0, out=squared)
+    h = median_bandwidth(squared) if bandwidth is None else np.full(squared.shape[:-2], float(bandwidth))
+    return np.exp(squared / -h[..., None, None]), h
+
+
+def svgd_rd_direction(
+    particles: FloatArray, gradient: FloatArray, delta: float, bandwidth: float | None = None
+) -> FloatArray:
+    """phi(x_i) for every particle. h is held constant in the kernel's gradient, also where it is the median.
+
+    With grad_{x_j} k(x_j, x_i) = (2/h) (x_i - x_j) k(x_j, x_i), and c = 2 (1 + delta) / h,
+
+        n phi_i = sum_j k_ij (grad log p(x_j) - c x_j) + c x_i sum_j k_ij.
+
+    Args:
+        particles: (..., n, D); leading axes are independent sets.
+        gradient: (..., n, D) of log p at the particles.
+        delta: the diversity coefficient.
+        bandwidth: of the kernel; None: the median.
+
+    Returns: (..., n, D)
+    """
+    kernel, h = rbf(particles, bandwidth)
+    scaled = particles - particles.mean(-2, keepdims=True)  # phi is the same anywhere, and more exact here
+    scaled *= 2.0 * (1.0 + delta) / h[..., None, None]  # c x
+    phi = kernel @ (gradient - scaled)
+    scaled *= kernel.sum(-1, keepdims=True)
+    phi += scaled
+    phi /= particles.shape[-2]
+    return phi
+
+
+def svgd_rd(
+    particles: FloatArray,
+    gradient: Callable[[FloatArray], FloatArray],
+    delta: float,
+    iterations: int = ITERATIONS,
+    bandwidth: float | None = None,
+    step: float = STEP,
+    momentum: float = MOMENTUM,
+) -> FloatArray:
+    """Algorithm 5.3 on any number of independent sets of particles at once, (..., n, D) -> (..., n, D).
+
+    An iteration is one of SGD with momentum: v <- momentum v + phi, x <- x + step v.
+
+    gradient: the gradient of log p, (..., n, D) -> (..., n, D). iterations: L.
+    """
+    velocity = np.zeros_like(particles)
+    for _ in range(iterations):
+        velocity = momentum * velocity + svgd_rd_direction(particles, gradient(particles), delta, bandwidth)
+        particles = particles + step * velocity
+    return particles
+
+
+# Samplers
 
 SAMPLERS: "Registry[type[EnsembleSampler]]" = Registry("sampler")
 
 
 class TooSharp(InvalidInput):
-    """A posterior that gives no ensemble of different members, or none at this delta."""
+    """A posterior that gives no ensemble of different members, in general or at this delta."""
 
 
 class EnsembleSampler(RegisteredSettings):
-    """The settings of a sampler, which draws. A subclass registers itself, by its `name`, and says `ensembles`."""
+    """The settings of a sampler, and its draws. A subclass is registered by its `name` and defines `ensembles`."""
 
     registry = SAMPLERS
     has_delta: ClassVar[bool] = False  # whether it takes a coefficient of diversity
-    of_the_posterior: ClassVar[bool] = True  # False: it draws the same whatever was learnt
+    of_the_posterior: ClassVar[bool] = True  # False: its draws do not depend on the probabilities
 
     def ensembles(self, posterior: Posterior, n: int, delta: float, rng: np.random.Generator) -> Iterator[IntArray]:
-        """One ensemble after another, as long as it makes sense to draw again: (n, B) numbers of choices each.
+        """One ensemble after another, up to the last that is worth a try: (n, B) numbers of choices each.
 
-        Args:
-            delta: the diversity asked for; 0 for a sampler without.
+        delta: the coefficient of diversity; 0 for a sampler without one.
         """
         raise NotImplementedError
 
     def sample(self, posterior: Posterior, n: int, delta: float | None, rng: np.random.Generator) -> list[str]:
-        """The first ensemble without a repeated member, as strings.
-
-        Raises: TooSharp if there is none.
-        """
+        """The first ensemble without a repeated member, as strings. Raises: TooSharp if there is none."""
         most, drawn = 0, 0
         for choices in self.ensembles(posterior, n, 0.0 if delta is None else delta, rng):
             drawn += 1
             choices = posterior.feasible(choices, rng)
             distinct = len({row.tobytes() for row in choices})
-            if distinct == n:  # spelling architectures and finding their canonical forms takes longer
+            if distinct == n:  # the check of canonical forms takes longer
                 members = [posterior.architecture(row) for row in choices]
                 distinct = len({posterior.form(member) for member in members})
                 if distinct == n:
@@ -78,7 +180,7 @@ class MonteCarlo(EnsembleSampler):
 
 @SAMPLERS.register("uniform")
 class Uniform(EnsembleSampler):
-    """Independent draws from the choices that are possible, whatever their probability."""
+    """Independent uniform draws from the choices with a probability above 0."""
 
     of_the_posterior = False
 
@@ -87,8 +189,6 @@ class Uniform(EnsembleSampler):
     def ensembles(self, posterior: Posterior, n: int, delta: float, rng: np.random.Generator) -> Iterator[IntArray]:
         return MonteCarlo().ensembles(posterior.uniform(), n, delta, rng)
 
-
-# SVGD with regularized diversity, Algorithm 5.3
 
 RUNS = (1, 3, 9)  # runs at once, until one has no repeated member; the first is nearly always enough
 
@@ -115,10 +215,9 @@ class SVGDRD(EnsembleSampler):
         return (choices for count in RUNS for choices in self.evolve(posterior, (count, n), delta, rng))
 
     def evolve(self, posterior: Posterior, shape: tuple[int, ...], delta: float, rng: np.random.Generator) -> IntArray:
-        """Choices at the particles of independent runs, repeated members and all (Eq. 5.9). (..., n) -> (..., n, B).
+        """Choices at the particles of independent runs, with repeated members (Eq. 5.9). (..., n) -> (..., n, B).
 
-        Decisions with one choice are left out of the particles: there is nothing to sample, and their coordinates
-        would only take part in the kernel.
+        The particles leave out decisions with one choice, whose coordinates would only affect the kernel.
         """
         choices = posterior.draw(shape, rng)  # (..., n, B)
         free = posterior.sizes > 1

@@ -1,13 +1,72 @@
-"""Pareto fronts: dominance and crowding (Deb et al. 2002, section III), and hypervolume (Zitzler and Thiele 1999)."""
+"""Objectives and Pareto fronts: dominance and crowding (Deb et al. 2002, section III), and hypervolume (Zitzler and
+Thiele 1999)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from archray.errors import InvalidInput
-from archray.searchers.arguments import FloatArray, IntArray
-from archray.searchers.ledger import Record
+from archray.searchers.arguments import FloatArray, IntArray, is_finite_number
+
+# Objectives
+
+LESS = "-"  # before the name of an objective of which less is better
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A number of a trial or of a row of a pool: `validation_accuracy`, or `-latency_ms`, of which less is better."""
+
+    name: str
+    less: bool
+
+    @property
+    def mode(self) -> str:
+        return "min" if self.less else "max"
+
+    def loss(self, value: Any) -> Any:
+        """A number or an array as a loss, which is minimized; a loss as a value."""
+        return value if self.less else -value
+
+    def __str__(self) -> str:
+        return f"{LESS if self.less else ''}{self.name}"
+
+
+def read_objectives(text: str | Iterable[str]) -> tuple[Objective, ...]:
+    """The objectives of `"validation_accuracy, -latency_ms"`, or of a list of such names.
+
+    Raises: InvalidInput for none, for an empty name, and for one that is named twice.
+    """
+    parts = text.split(",") if isinstance(text, str) else list(text)
+    if not parts or not all(isinstance(part, str) for part in parts):
+        raise InvalidInput(f'objectives: expected names, as "validation_accuracy, -latency_ms", got {text!r}')
+    objectives = []
+    for part in parts:
+        name = part.strip().removeprefix(LESS).strip()
+        if not name or any(character.isspace() for character in name) or name.startswith(LESS):
+            raise InvalidInput(
+                "objectives: expected names with commas between them and a minus before one of which less is better, "
+                f'as "validation_accuracy, -latency_ms", got {part.strip()!r} in {text!r}'
+            )
+        objectives.append(Objective(name, part.strip().startswith(LESS)))
+    names = [objective.name for objective in objectives]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidInput(f"objectives: expected each once, got {', '.join(twice)} twice in {text!r}")
+    return tuple(objectives)
+
+
+def check_reference(reference: Mapping[str, float] | None, names: Sequence[str]) -> dict[str, float]:
+    """The worst values of interest, by objective. Raises: InvalidInput for another name, or what is no number."""
+    values = dict(reference or {})
+    for name, value in values.items():
+        if name not in names:
+            raise InvalidInput(f"reference: expected values of {', '.join(names)}, got {name!r}")
+        if not is_finite_number(value):
+            raise InvalidInput(f"reference: expected a finite number for {name}, got {value!r}")
+    return values
+
 
 # Dominance
 
@@ -33,14 +92,12 @@ def non_dominated(losses: FloatArray) -> IntArray:
 
 
 def front_ranks(losses: FloatArray) -> IntArray:
-    """(n,) the number of each point's front: 0 for those that none dominates, 1 once they are gone, and so on.
+    """(n,) the number of each point's front: 0 for points that none dominates, 1 once they are removed, and so on.
 
     Equal points share a rank. losses: (n, k), less is better, finite.
     """
     ranks = np.full(len(losses), -1, dtype=np.int64)
-    no_worse = np.asarray(
-        (losses[:, None, :] <= losses[None, :, :]).all(axis=2), dtype=bool
-    )  # (n, n): the first no worse than the second
+    no_worse = np.less_equal(losses[:, None], losses[None]).all(axis=2)  # (n, n): the first no worse than the second
     dominates = no_worse & ~no_worse.T
     rank = 0
     while (left := ranks < 0).any():
@@ -53,7 +110,7 @@ def crowding_distance(losses: FloatArray) -> FloatArray:
     """(n,) of the points of one front: the sum over objectives of the gap between a point's two neighbours.
 
     In units of the objective's range over these points; infinite for the ends. An objective in which all are equal
-    says nothing. losses: (n, k).
+    adds nothing. losses: (n, k).
     """
     distance = np.zeros(len(losses))
     for column in losses.T:
@@ -67,19 +124,18 @@ def crowding_distance(losses: FloatArray) -> FloatArray:
 
 
 def spread_order(losses: FloatArray) -> IntArray:
-    """All places of the points of one front, in an order of which every beginning is spread along it.
+    """All places of the points of one front, in an order whose every prefix is spread along the front.
 
-    The best in the first objective, then in the others, then always the point that is farthest from those before, each
-    objective in units of its range: who takes more of them later keeps what was taken. Of equal ones the first.
-    losses: (n, k), less is better.
+    The best in the first objective, then in the others, then always the point that is farthest from the points before,
+    each objective in units of its range. Of equal points the first. losses: (n, k), less is better.
     """
     if not len(losses):
         return np.zeros(0, dtype=np.int64)
     spread = np.ptp(losses, axis=0)
     points = (losses - losses.min(axis=0)) / np.where(spread > 0, spread, 1.0)  # (n, k) in [0, 1]
     order = list(dict.fromkeys(int(place) for place in losses.argmin(axis=0)))
-    nearest = np.linalg.norm(points[:, None] - points[order], axis=2).min(axis=1)  # (n,) to what was taken
-    nearest[order] = -1.0  # behind copies of what was taken, too
+    nearest = np.linalg.norm(points[:, None] - points[order], axis=2).min(axis=1)  # (n,) to the points in order
+    nearest[order] = -1.0  # after copies of these points, too
     while len(order) < len(losses):
         place = int(nearest.argmax())
         order.append(place)
@@ -89,9 +145,9 @@ def spread_order(losses: FloatArray) -> IntArray:
 
 
 def crowded_order(losses: FloatArray) -> IntArray:
-    """All places, the best first: by front, within one the least crowded first; of equal ones the first.
+    """All places, the best first: by front, within a front the least crowded first; of equal points the first.
 
-    It is the crowded-comparison operator of the paper, section III-C.
+    It is the crowded-comparison operator of Deb et al. 2002, section III-C.
     """
     ranks = front_ranks(losses)
     distance = np.zeros(len(losses))
@@ -99,6 +155,20 @@ def crowded_order(losses: FloatArray) -> IntArray:
         places = np.flatnonzero(ranks == rank)
         distance[places] = crowding_distance(losses[places])
     return np.lexsort((-distance, ranks)).astype(np.int64)
+
+
+def front_places(vectors: Iterable[FloatArray | None]) -> list[int]:
+    """The places of the non-dominated vectors of losses, (k,) each, the best in the first objective first.
+
+    None: a trial without a value of every objective, which takes no part.
+    """
+    points = {place: vector for place, vector in enumerate(vectors) if vector is not None}
+    if not points:
+        return []
+    losses, places = np.array(list(points.values())), np.array(list(points))
+    front = non_dominated(losses)
+    front = front[np.argsort(losses[front, 0], kind="stable")]
+    return [int(place) for place in places[front]]
 
 
 # Hypervolume
@@ -117,8 +187,16 @@ def hypervolume(losses: FloatArray, reference: Sequence[float] | FloatArray) -> 
 
     Raises: InvalidInput for shapes that do not fit.
     """
-    points, corner = _checked(losses, reference)
-    return _volume(points, corner)
+    points, corner = np.asarray(losses, dtype=np.float64), np.asarray(reference, dtype=np.float64)
+    if points.ndim != 2 or corner.shape != points.shape[1:] or not len(corner):
+        raise InvalidInput(
+            f"expected points of shape (n, k) and a reference of (k,), k of 1 or more, got {points.shape} and "
+            f"{corner.shape}"
+        )
+    if not np.isfinite(corner).all():
+        raise InvalidInput(f"expected a finite reference, got {corner.tolist()}")
+    points = points[np.isfinite(points).all(axis=1)]
+    return _volume(points[(points < corner).all(axis=1)], corner)
 
 
 def contributions(losses: FloatArray, reference: Sequence[float] | FloatArray) -> FloatArray:
@@ -135,19 +213,6 @@ def contributions(losses: FloatArray, reference: Sequence[float] | FloatArray) -
     return shares
 
 
-def _checked(losses: FloatArray, reference: Sequence[float] | FloatArray) -> tuple[FloatArray, FloatArray]:
-    points, corner = np.asarray(losses, dtype=np.float64), np.asarray(reference, dtype=np.float64)
-    if points.ndim != 2 or corner.shape != points.shape[1:] or not len(corner):
-        raise InvalidInput(
-            f"expected points of shape (n, k) and a reference of (k,), k of 1 or more, got {points.shape} and "
-            f"{corner.shape}"
-        )
-    if not np.isfinite(corner).all():
-        raise InvalidInput(f"expected a finite reference, got {corner.tolist()}")
-    points = points[np.isfinite(points).all(axis=1)]
-    return points[(points < corner).all(axis=1)], corner
-
-
 def _volume(points: FloatArray, corner: FloatArray) -> float:
     if not len(points):
         return 0.0
@@ -162,22 +227,3 @@ def _volume(points: FloatArray, corner: FloatArray) -> float:
     ends = np.append(points[1:, -1], corner[-1])
     slices = zip(points[:, -1], ends, range(1, len(points) + 1), strict=True)
     return sum(float(end - start) * _volume(points[:n, :-1], corner[:-1]) for start, end, n in slices if end > start)
-
-
-# Front of a search
-
-
-def front_of(
-    history: pd.DataFrame, records: Sequence[Record], vector: Callable[[Record], FloatArray | None]
-) -> pd.DataFrame:
-    """The rows of a history whose records no other betters, the best by the metric first.
-
-    vector: the objectives of a record as losses; None for one that takes no part.
-    """
-    vectors = [(row, losses) for row, record in enumerate(records) if (losses := vector(record)) is not None]
-    if not vectors:
-        return history.iloc[:0]
-    points = np.array([losses for _, losses in vectors])
-    places = non_dominated(points)
-    places = places[np.argsort(points[places, 0], kind="stable")]
-    return history.iloc[[vectors[place][0] for place in places]].reset_index(drop=True)

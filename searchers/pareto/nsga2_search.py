@@ -8,13 +8,12 @@ import numpy as np
 import pandas as pd
 
 from archray.errors import ArchrayError, InvalidInput
-from archray.searchers.arguments import FloatArray, SearcherOptions, check_whole_number, is_finite_number
+from archray.searchers.arguments import FloatArray, SearcherOptions, is_finite_number
 from archray.searchers.base import Proposal
 from archray.searchers.config_space import Config, SpaceSource, without_seed
 from archray.searchers.ledger import Record
-from archray.searchers.pareto.front import crowded_order, front_of
-from archray.searchers.pareto.objectives import read_objectives
-from archray.searchers.space_search import SpaceSearch
+from archray.searchers.pareto.front import crowded_order, front_places, read_objectives
+from archray.searchers.space_search import SpaceSearch, check_population
 
 logger = logging.getLogger(__name__)
 Costs = Callable[[str], Mapping[str, float]]
@@ -24,9 +23,9 @@ ATTEMPTS = 20  # mutations in search of a child that was not suggested before
 
 
 class NSGA2Search(SpaceSearch):
-    """Suggests `{"architecture", "seed"}`, children of those that no other betters; needs back the metric and more.
+    """Suggests `{"architecture", "seed"}`, children of non-dominated architectures; needs back all objectives.
 
-    Tune has one metric per run. It stays the first objective here; `further` names other entries of a trial's result.
+    Tune has one metric per run. It is the first objective; `further` names other entries of a trial's result.
 
     Each suggestion k follows the paper with the results of suggestions 1 to k - q:
     1. the first N architectures are drawn uniformly;
@@ -35,25 +34,26 @@ class NSGA2Search(SpaceSearch):
        cases of ten, and is mutated once.
 
     Where this deviates from the paper: the population is renewed after every result and not after N, so that
-    trainings never wait for a generation; crossover and mutation are the space's own, uniform and of one decision; a
-    child that was suggested before is mutated on. A trial without a finite value of every objective joins no
-    population, nor does an evaluation handed over, which has one value only.
+    training runs never wait for a generation; crossover and mutation are the space's: uniform, and of one decision; a
+    child that was suggested before is mutated again. A trial without a finite value of every objective does not join
+    the population, and neither does an evaluation handed over, which has only one value.
 
     Args:
         space: see `SpaceSearch`.
-        budget: the number of trainings, above the population.
-        further: entries of a trial's result that are objectives beside the metric: `-latency_ms` if less is better.
+        budget: the number of training runs, above the population.
+        further: entries of a trial's result that are further objectives: `-latency_ms` if less is better.
         population: N.
-        crossover: how many of the children have two parents.
-        costs: architecture -> those of `further` that are known without a training; one that it has goes before what
-            a trial's result says. It must pickle, and answer the same in a resumed run.
+        crossover: the share of the children that have two parents.
+        costs: architecture -> the objectives in `further` that need no training run; they override the entries of a
+            trial's result. It must pickle, and return the same in a resumed run.
         points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget and population.
-        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+        options: see `ArchraySearcher`.
 
     Raises: see `SpaceSearch`.
     """
 
     mutates: ClassVar[bool] = True
+    identity_fields: ClassVar[tuple[str, ...]] = ("population", "crossover")
 
     def __init__(
         self,
@@ -65,13 +65,7 @@ class NSGA2Search(SpaceSearch):
         costs: Costs | None = None,
         **options: Unpack[SearcherOptions],
     ) -> None:
-        for name, number in (("population", population), ("budget", budget)):
-            check_whole_number(name, number)
-        if budget <= population:
-            raise InvalidInput(
-                f"budget: expected more than the population, {population}, which is drawn at random, got {budget}; "
-                "lower population, or use RandomSearch"
-            )
+        check_population(population, budget)
         if not is_finite_number(crossover) or not 0 <= crossover <= 1:
             raise InvalidInput(f"crossover: expected a number from 0 to 1, got {crossover!r}")
         self.further = read_objectives(further)
@@ -116,25 +110,21 @@ class NSGA2Search(SpaceSearch):
         return np.array([loss, *(o.loss(float(v)) for o, v in zip(self.further, values, strict=True))])
 
     def front(self) -> pd.DataFrame:
-        """The trials that no other betters, as rows of `history`, with the further objectives."""
-        return front_of(self.history(), self.records(), self.vector)
+        """The trials that no other dominates, as rows of `history`, the best by the metric first."""
+        return self.history().iloc[front_places(map(self.vector, self.records()))].reset_index(drop=True)
 
     def row(self, record: Record) -> dict[str, Any]:
         return super().row(record) | self._values(record)
 
     def _values(self, record: Record) -> dict[str, Any]:
-        """The further objectives, None of one that is not known."""
+        """The further objectives; None for one without a value."""
         costs: Mapping[str, Any] = {}
         if self._costs is not None and "architecture" in record.config:
             try:
                 costs = self._costs(record.config["architecture"])
-            except ArchrayError as error:  # a network that cannot be built has no costs, and fails in its training too
+            except ArchrayError as error:  # a network that cannot be built has no costs, and its trial fails too
                 logger.warning("%s", error)
         return {name: costs.get(name, record.result.get(name)) for name in self.result_keys}
 
     def search_identity(self) -> dict[str, Any]:
-        return super().search_identity() | {
-            "further": [str(objective) for objective in self.further],
-            "population": self.population,
-            "crossover": self.crossover,
-        }
+        return super().search_identity() | {"further": [str(objective) for objective in self.further]}

@@ -13,50 +13,49 @@ from archray.errors import InvalidInput, InvalidPool
 from archray.searchers.arguments import BoolArray, FloatArray, IntArray, SearcherOptions, is_finite_number
 from archray.searchers.base import Proposal
 from archray.searchers.ledger import Record
-from archray.searchers.pareto.front import front_of
+from archray.searchers.pareto.front import check_reference, front_places, read_objectives
 from archray.searchers.pareto.improvement import FrontSurrogate
-from archray.searchers.pareto.objectives import check_reference, losses_of, read_objectives
-from archray.searchers.rank_surrogate.pool_search import PoolSearch
+from archray.searchers.pool_file import read_numbers
+from archray.searchers.rank_surrogate.search import SPREAD, MetricPoolSearch
 from archray.searchers.rank_surrogate.surrogate import metric_scores
 from archray.trainables.spaces import Space
 
 EXPLORATION = 1.0
-FALL = 0.5  # of the exploration, with the budget: what is learnt late is of use to few trainings
-SPREAD = 0.5  # of the weights that choose the first architecture, relative to their mean
+FALL = 0.5  # of the exploration, over the budget: a late result is of use to few training runs
 
 
-class ParetoPoolSearch(PoolSearch):
+class ParetoPoolSearch(MetricPoolSearch):
     """Searches a pool for all that is best at some cost. Suggests `{"architecture", "seed"}`, each row at most once.
 
-    Tune has one metric per run. It is what is trained for; `further` names columns of the pool, known for every row,
-    that are objectives beside it. For suggestion k, with the results of suggestions 1 to k - q:
-    1. a `FrontSurrogate`, told the metrics and the architectures' codes but no cost, expects a value of every row, and
-       says how far it may deviate;
-    2. what is trained or in flight is taken at what is expected of it, which smooths the noise of single trainings;
+    Tune has one metric per run. The trials report it; `further` names columns of the pool, with a value for every row,
+    that are further objectives. For suggestion k, with the results of suggestions 1 to k - q:
+    1. a `FrontSurrogate` of the metrics and the architectures' codes, without costs, predicts a value of every row and
+       its deviation;
+    2. rows trained or in flight count at their predicted value, which smooths the noise of single training runs;
     3. the row is suggested that is expected to add most hypervolume: over all costs from its own to the reference, how
-       far it surpasses the best there, on average over what it may come to.
-    Before the first result the metrics alone are asked, by weights drawn about equal ones, about the cheaper half.
+       far it surpasses the best there, on average over its possible values.
+    Before the first result the metrics alone choose, by weights drawn about equal ones, among the cheaper half.
 
-    The method is archray's own; `docs/pareto.md` says what it was compared with.
+    The method is archray's own; `docs/pareto.md` compares it with others.
 
     Args:
         pool: path or URI of a table (Parquet, CSV) with a column `architecture`, one row per canonical form, the
             columns of `further`, and any number of metrics. A row without a finite number in each of `further` is
             never suggested.
         further: the columns that are objectives: `-latency_ms` if less is better.
-        metrics: as of `RankSurrogateSearch`; None: every column of numbers but those in `results` and in `further`.
-        encoding, budget, results: as of `RankSurrogateSearch`.
-        reference: the worst values of interest, by objective; of one of `further` that is not named the worst of the
-            pool; of the metric what a tenth of the results is expected to fall below.
-        exploration: how many of the surrogate's standard deviations a value is taken to deviate by at first; it falls
-            evenly with the budget, to a half. At 0 nothing unexpected is tried.
-        points_to_evaluate: `{"architecture"}`, suggested first; they count in budget.
-        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+        metrics: as for `RankSurrogateSearch`; None: every column of numbers that is not in `results` or `further`.
+        encoding, budget, results, points_to_evaluate: as for `RankSurrogateSearch`.
+        reference: the worst values of interest, by objective. Default for one of `further`: the worst of the pool; for
+            the metric: the value that a tenth of the results is expected to fall below.
+        exploration: the surrogate's standard deviations by which a value may deviate at first; it falls evenly with the
+            budget, to a half. At 0 nothing unexpected is tried.
+        options: see `ArchraySearcher`.
 
-    Raises: InvalidPool for a table that cannot serve, InvalidInput for any other argument.
+    Raises: InvalidPool for an unusable table, InvalidInput for any other argument.
     """
 
-    opened: ClassVar[tuple[str, ...]] = (*PoolSearch.opened, "surrogate", "costs")
+    opened: ClassVar[tuple[str, ...]] = (*MetricPoolSearch.opened, "surrogate", "costs")
+    identity_fields: ClassVar[tuple[str, ...]] = ("reference", "exploration")
 
     def __init__(
         self,
@@ -89,23 +88,17 @@ class ParetoPoolSearch(PoolSearch):
     def costs(self) -> FloatArray:
         """(n, k) the columns of `further`, less is better; NaN where there is no finite number."""
         names = [objective.name for objective in self.further]
+        source = f"the pool {self._file.location}"
         table = self._file.read(["architecture", *names])
-        try:
-            costs = losses_of({name: table[name] for name in names}, self.further)
-        except (TypeError, ValueError) as error:
-            raise InvalidPool(
-                f"the pool {self._file.location}: expected numbers in the columns {', '.join(names)} ({error})"
-            ) from error
+        costs = np.stack([o.loss(read_numbers(table, o.name, source)) for o in self.further], axis=1)
         costs[~np.isfinite(costs)] = np.nan
         if not np.isfinite(costs).all(axis=1).any():
-            raise InvalidPool(
-                f"the pool {self._file.location} has no row with a finite number in each of {', '.join(names)}"
-            )
+            raise InvalidPool(f"{source} has no row with a finite number in each of {', '.join(names)}")
         return costs
 
     @cached_property
     def surrogate(self) -> FrontSurrogate:
-        """What was learnt last; made again after unpickling from the results themselves."""
+        """The surrogate with the latest results; after unpickling it is built again from the results."""
         bound = self.reference.get(self._metric or "")
         base = None if bound is None else (bound if self._mode == "max" else -bound)
         scores = metric_scores(self.pool.columns)
@@ -137,7 +130,7 @@ class ParetoPoolSearch(PoolSearch):
         return {"architecture": self.pool.architectures[left[np.argmax(gain[left])]]}
 
     def _first(self, left: IntArray, number: int) -> int:
-        """Of the cheaper half of what is of interest the row that promises most, by weights drawn about equal ones."""
+        """The best row of the cheaper half within the reference, by weights drawn about equal ones."""
         within = left[(self.costs[left] < self._worst).all(axis=1)]
         left = within if len(within) else left
         costs = rankdata(self.costs[left], axis=0).mean(axis=1)
@@ -146,18 +139,18 @@ class ParetoPoolSearch(PoolSearch):
         return int(left[np.argmax(metric_scores(self.pool.columns)[left] @ (1 + SPREAD * deviations))])
 
     def vector(self, record: Record) -> FloatArray | None:
-        """(1 + k,) the objectives of a trial, less is better; None if one of them is not known."""
-        row, loss = self._places.get(record.config["architecture"]), self.loss(record)
+        """(1 + k,) the objectives of a trial, less is better; None if one of them has no value."""
+        row, loss = self._rows.get(record.config["architecture"]), self.loss(record)
         if row is None or loss is None or not self._usable[row]:
             return None
         return np.array([loss, *self.costs[row]])
 
     def front(self) -> pd.DataFrame:
-        """The trials that no other betters, as rows of `history`, with the columns of `further`."""
-        return front_of(self.history(), self.records(), self.vector)
+        """The trials that no other dominates, as rows of `history`, the best by the metric first."""
+        return self.history().iloc[front_places(map(self.vector, self.records()))].reset_index(drop=True)
 
     def row(self, record: Record) -> dict[str, Any]:
-        row = self._places.get(record.config["architecture"])
+        row = self._rows.get(record.config["architecture"])
         values = [np.nan] * len(self.further) if row is None else self.costs[row]
         costs = {o.name: float(o.loss(value)) for o, value in zip(self.further, values, strict=True)}
         return super().row(record) | costs
@@ -165,6 +158,4 @@ class ParetoPoolSearch(PoolSearch):
     def search_identity(self) -> dict[str, Any]:
         return super().search_identity() | {
             "further": [str(objective) for objective in self.further],
-            "reference": self.reference,
-            "exploration": self.exploration,
         }

@@ -1,47 +1,49 @@
-"""RoBoT: Bayesian optimisation of several training-free metrics' weights. He et al. 2024, Algorithm 1; note H6."""
+"""RoBoT: Bayesian optimization of several training-free metrics' weights. He et al. 2024, Algorithm 1; note H6."""
 
 from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 import numpy as np
 
 from archray.searchers.arguments import FloatArray, SearcherOptions
 from archray.searchers.base import Proposal
-from archray.searchers.rank_surrogate.gaussian_process import PoolProcess
-from archray.searchers.rank_surrogate.pool_search import PoolSearch
+from archray.searchers.bayesian_optimization import losses_of_answers
+from archray.searchers.rank_surrogate.search import MetricPoolSearch
+from archray.searchers.rank_surrogate.surrogate import PoolProcess
 
-CANDIDATES = 2048  # weightings, drawn uniformly, of which the optimiser asks for one after the other
+CANDIDATES = 2048  # weightings, drawn uniformly, from which the optimizer chooses
 LENGTHS = (0.25, 0.5, 1.0, 2.0)  # of the Matern kernel, in units of sqrt(k): the likeliest is taken
 KAPPA = 2.576  # deviations above the mean, of the library that the authors' program calls
 NOISE = 1e-4  # of a value, for the factorisation: the objective is piecewise constant
 
 
-class RoBoTSearch(PoolSearch):
-    """Searches a pool by the weighted sum of its metrics, whose weights are found by Bayesian optimisation (RoBoT).
+class RoBoTSearch(MetricPoolSearch):
+    """Searches a pool by the weighted sum of its metrics, whose weights Bayesian optimization finds (RoBoT).
 
     For steps t = 1, ..., T, T the budget:
     1. choose w_t in [-1, 1]^k, the largest upper confidence bound of a Gaussian process (Matern 5/2); w_1 at random;
     2. A_t is the architecture of which w_t . M is largest, M the metrics, each scaled to [0, 1] over the pool;
-    3. if A_t is new it is suggested as a trial; else its value is known, and the step costs no training.
-    Then what is left of the budget goes, greedily, down the ranking by the weights that selected the best architecture.
+    3. if A_t is new it is suggested as a trial; else its value is in the records, and the step costs no training run.
+    Then the rest of the budget goes, greedily, down the ranking by the weights that selected the best architecture.
 
     Suggests `{"architecture", "weights", "seed"}`; needs back the metric of the trial.
 
-    Where this deviates from the paper: the weights are chosen among 2,048 drawn uniformly, not by a local optimiser;
-    the kernel's length is the likeliest of four. What the paper leaves open is chosen here: kappa of the bound, a
-    missing value of a metric (0, as its smallest), what one that failed counts (as the worst known), and that a trial
-    in flight is expected to come out as predicted.
+    Where this deviates from the paper: the weights are chosen among 2,048 drawn uniformly, not by a local optimizer;
+    the kernel's length is the likeliest of four. The paper leaves open, and here is chosen: kappa of the bound, a
+    missing value of a metric (0, as its smallest), the value of a failed trial (the worst so far), and that a trial
+    in flight is expected to have the predicted result.
 
     Args:
         pool, metrics, budget, results, points_to_evaluate: as for `RankSurrogateSearch`; at least one metric.
-        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+        options: see `ArchraySearcher`.
 
-    Raises: InvalidPool for a table that cannot serve, InvalidInput for any other argument.
+    Raises: InvalidPool for an unusable table, InvalidInput for any other argument.
     """
 
-    opened: ClassVar[tuple[str, ...]] = (*PoolSearch.opened, "_scaled", "weightings", "_processes")
+    opened: ClassVar[tuple[str, ...]] = (*MetricPoolSearch.opened, "_scaled", "weightings", "_processes")
+    state_fields: ClassVar[tuple[str, ...]] = ("_questions",)
 
     def __init__(
         self,
@@ -51,7 +53,7 @@ class RoBoTSearch(PoolSearch):
         results: Sequence[str] = (),
         **options: Unpack[SearcherOptions],
     ) -> None:
-        self._questions: list[dict[str, int]] = []  # asked of the optimiser: which weighting, and whose value it has
+        self._questions: list[dict[str, int]] = []  # weightings, with the trial of their value
         super().__init__(pool, metrics, "none", budget, results, **options)
 
     @cached_property
@@ -64,7 +66,7 @@ class RoBoTSearch(PoolSearch):
 
     @cached_property
     def weightings(self) -> FloatArray:
-        """(c, k) the weights that may be asked for."""
+        """(c, k) the weights to choose from."""
         return self.rng("robot", "weightings").uniform(-1, 1, (CANDIDATES, len(self.metrics)))
 
     @cached_property
@@ -79,13 +81,11 @@ class RoBoTSearch(PoolSearch):
         ones = np.ones(CANDIDATES)
         return [PoolProcess(partial(matern, length=length), ones, 0 * ones, NOISE) for length in lengths]
 
-    # Algorithm 1 ---------------------------------------------------------------------------------------------------
-
     def propose(self, number: int) -> Proposal:
         suggested = self.suggested_rows()
         if suggested.all():
             return None
-        numbers = {record.config["architecture"]: record.number for record in reversed(self.records())}
+        numbers = self.suggested_numbers()
         losses = self.usable_losses(number)
         questions = list(self._questions)
         assert self.budget is not None
@@ -98,16 +98,17 @@ class RoBoTSearch(PoolSearch):
                 self._questions = questions
                 return {"architecture": architecture, "weights": self.weightings[weighting].tolist()}
         self._questions = questions
-        weights = self.weightings[self._best(questions, losses)]
+        values = [-np.inf if value is None else value for value in _values(questions, losses)]
+        weights = self.weightings[questions[int(np.argmax(values))]["weighting"]]  # of the best; the first of equals
         row = int(np.argmax(np.where(suggested, -np.inf, self._scaled @ weights)))
         return {"architecture": self.pool.architectures[row], "weights": weights.tolist()}
 
     def _ask(self, questions: Sequence[dict[str, int]], losses: dict[int, float | None]) -> int:
-        """The weighting of the largest bound, of those not asked for yet; the first of all while nothing is known."""
+        """The weighting with the largest bound that is not in `questions`; at first weighting 0."""
         weightings = [question["weighting"] for question in questions]
         if not weightings:
             return 0
-        targets = _standardised([self._value(question, losses) for question in questions])
+        targets = _standardized(_values(questions, losses))
         for process in self._processes:
             process.observe(weightings)
         posteriors = (process.posterior(targets) for process in self._processes)
@@ -116,31 +117,15 @@ class RoBoTSearch(PoolSearch):
         bound[weightings] = -np.inf
         return int(np.argmax(bound))
 
-    def _best(self, questions: Sequence[dict[str, int]], losses: dict[int, float | None]) -> int:
-        """The weighting that selected the best architecture; the first of equals, or of all."""
-        values = [self._value(question, losses) for question in questions]
-        scores = [-np.inf if value is None else value for value in values]
-        return questions[int(np.argmax(scores))]["weighting"]
 
-    def _value(self, question: dict[str, int], losses: dict[int, float | None]) -> float | None:
-        """What the architecture that was selected came to; None: not in yet."""
-        finite = [loss for loss in losses.values() if loss is not None]
-        if question["number"] not in losses or not finite:
-            return None
-        loss = losses[question["number"]]
-        return -max(finite) if loss is None else -loss
-
-    # State ---------------------------------------------------------------------------------------------------------
-
-    def search_state(self) -> dict[str, Any]:
-        return {"questions": self._questions}
-
-    def set_search_state(self, state: dict[str, Any]) -> None:
-        self._questions = list(state.get("questions", ()))
+def _values(questions: Sequence[dict[str, int]], losses: dict[int, float | None]) -> list[float | None]:
+    """The value of the architecture that each question selected; None: its result is pending."""
+    answers = losses_of_answers([question["number"] for question in questions], losses)
+    return [None if loss is None else -loss for loss in answers]
 
 
-def _standardised(values: Sequence[float | None]) -> list[float | None]:
-    """To mean 0 and deviation 1 over those that are known; None stays None."""
+def _standardized(values: Sequence[float | None]) -> list[float | None]:
+    """To mean 0 and deviation 1 over the numbers; None stays None."""
     finite = np.array([value for value in values if value is not None])
     if not len(finite):
         return list(values)

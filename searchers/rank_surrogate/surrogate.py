@@ -1,15 +1,115 @@
 """A Gaussian process over architectures, by the ranks of their metrics and by their codes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.special import ndtr
 
 from archray.searchers.arguments import FloatArray, IntArray
 from archray.searchers.bayesian_optimization import normal_scores
-from archray.searchers.rank_surrogate.gaussian_process import PoolProcess, Posterior
+
+# Gaussian process
+
+SMALLEST = 1e-12  # of a variance: rounding makes it negative where a row is known
+GROWTH = 32  # rows for which room is made at a time
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The posterior of a process over n rows.
+
+    Args:
+        mean: (n,). deviation: (n,) of the value without noise.
+        evidence: log marginal likelihood of the targets that are in.
+    """
+
+    mean: FloatArray
+    deviation: FloatArray
+    evidence: float
+
+
+class PoolProcess:
+    """A Gaussian process over the n rows of a pool, observed row by row. Rasmussen and Williams 2006, ch. 2 and 5.
+
+    Observation t costs O(t n): with L the Cholesky factor of the observed rows' kernel with noise, the rows of
+    V = L^-1 K (t, n) give mean and variance of all n. While results are pending, `posterior` also factorizes the (t, t)
+    covariance of the other rows once, in O(t^3).
+
+    Args:
+        kernel_row: row -> (n,), the covariance of that row with every row, without noise.
+        variance: (n,) of every row, the kernel's diagonal.
+        mean: (n,) before any observation.
+        noise: variance of an observation about its row's value.
+    """
+
+    def __init__(
+        self, kernel_row: Callable[[int], FloatArray], variance: FloatArray, mean: FloatArray, noise: float
+    ) -> None:
+        self._kernel_row = kernel_row
+        self._prior_variance = variance
+        self._mean = mean
+        self._noise = noise
+        self.rows: list[int] = []
+        self._factor = np.zeros((0, 0))  # L
+        self._solved = np.zeros((0, len(variance)))  # V
+        self._variance = variance.copy()
+
+    def observe(self, rows: Sequence[int]) -> None:
+        """Makes `rows` the observed rows, in this order, and keeps the results of the rows that both start with."""
+        pairs = enumerate(zip(self.rows, rows, strict=False))
+        same = next((t for t, (old, new) in pairs if old != new), min(len(self.rows), len(rows)))
+        if same < len(self.rows):
+            self.rows = self.rows[:same]
+            self._variance = self._prior_variance - (self._solved[:same] ** 2).sum(axis=0)
+        for row in rows[same:]:
+            self._append(int(row))
+
+    def _append(self, row: int) -> None:
+        t, n = len(self.rows), len(self._variance)
+        if t == len(self._solved):
+            factor, solved = np.zeros((t + GROWTH, t + GROWTH)), np.empty((t + GROWTH, n))
+            factor[:t, :t], solved[:t] = self._factor, self._solved
+            self._factor, self._solved = factor, solved
+        below = self._solved[:t, row]  # (t,): the new row of L, left of its diagonal
+        diagonal = np.sqrt(max(self._variance[row], SMALLEST) + self._noise)
+        self._factor[t, :t], self._factor[t, t] = below, diagonal
+        self._solved[t] = (self._kernel_row(row) - below @ self._solved[:t]) / diagonal
+        self._variance -= self._solved[t] ** 2
+        self.rows.append(row)
+
+    def posterior(self, targets: Sequence[float | None]) -> Posterior:
+        """The posterior given the observed rows' targets; None: the row is observed, and its result is pending.
+
+        A pending row lowers the uncertainty about its neighbors and moves no mean, as if its result were the expected
+        one (the believer of Ginsbourger et al. 2010).
+        """
+        t = len(self.rows)
+        factor = self._factor[:t, :t]
+        residual = np.array([0.0 if target is None else target for target in targets]) - self._mean[self.rows]  # (t,)
+        available = np.array([target is not None for target in targets], dtype=bool)
+        root, available_residual = factor, residual[available]
+        if not available.all():
+            covariance = factor @ factor.T
+            root = cholesky(covariance[np.ix_(available, available)], lower=True, check_finite=False)
+            residual[~available] = 0.0
+            if available.any():
+                solution = cho_solve((root, True), available_residual, check_finite=False)
+                residual[~available] = covariance[np.ix_(~available, available)] @ solution
+        whitened = solve_triangular(factor, residual, lower=True, check_finite=False)
+        deviation = np.sqrt(np.maximum(self._variance, SMALLEST))
+        evidence = _log_density(root, available_residual)
+        return Posterior(self._mean + whitened @ self._solved[:t], deviation, evidence)
+
+
+def _log_density(factor: FloatArray, residual: FloatArray) -> float:
+    """log N(residual; 0, L L^T)."""
+    whitened = solve_triangular(factor, residual, lower=True, check_finite=False)
+    constant = len(residual) / 2 * np.log(2 * np.pi)
+    return float(-0.5 * whitened @ whitened - np.log(np.diag(factor)).sum() - constant)
+
 
 # Kernel
 
@@ -18,7 +118,7 @@ COUNT_LENGTH = 1.4  # of the counts' part, in standard deviations of all counts 
 HEAD = 1.5  # normal scores, a quantile of 0.93: beyond it a ranking is not believed to say more
 UNIT = 1.15  # brings the variance of scores cut there back to 1
 CODE_DECAY = 2.0  # of the encoding's part: exp(-2) for two architectures that differ everywhere
-RAREST = 0.01  # of the rows have a code that is counted: a number of its own in each row is no kind of part
+RAREST = 0.01  # share of the rows that a counted code must occur in: a number unique to its row is not counted
 
 
 @dataclass(frozen=True)
@@ -26,7 +126,7 @@ class KernelSetting:
     """Variances, in units of the results' normal scores.
 
     Args:
-        offset: of what all results share: those known are no random sample.
+        offset: of what all results share: results are not a random sample.
         linear: of the metrics' weights about their prior mean, summed over the metrics.
         smooth: of a smooth function of the metrics' ranks.
         encoding: of a function of the architecture's codes, place by place.
@@ -50,19 +150,19 @@ class KernelSetting:
 
     @property
     def hypotheses(self) -> "tuple[KernelSetting, ...]":
-        """What may be so: metrics and codes tell something, or the metrics nothing, or the codes nothing."""
+        """Metrics and codes are informative, or only the codes are, or only the metrics are."""
         return self, replace(self, linear=0.0, smooth=0.0, prior=0.0), replace(self, encoding=0.0, counts=0.0)
 
 
 class RankKernel:
-    """What of two architectures is alike, over n of them, for the kernels of any settings.
+    """The similarity of two architectures, over n of them, for the kernels of any settings.
 
     k(a, b) = offset + linear z_a . z_b / m + smooth exp(-|u_a - u_b|^2 / (2 l^2 m)) + encoding exp(-2 h(a, b))
     + counts exp(-|c_a - c_b|^2 / (2 r^2)), with z the metrics' normal scores, cut at HEAD, u their ranks in (0, 1), h
     the share of the codes in which a and b differ, c how often each code occurs, at variance 1 over all together.
-    The linear part is what normally distributed weights of the metrics amount to. Its scores are cut because good
-    architectures lie among the first tenth of a useful metric, but seldom at its very head, where a search would go
-    and stay. The last is there because what a cell is made of says more about it than where each part stands.
+    The linear part follows from normally distributed weights of the metrics. Its scores are cut because good
+    architectures are among the first tenth of a useful metric, but rarely at its very head, where a search would stay.
+    The counts are there because the operations of a cell say more about it than their places.
 
     Args:
         scores: (n, m) normal scores of the metrics. codes: (n, d) categorical. m or d may be 0.

@@ -20,11 +20,12 @@ from archray.searchers.base import ArchraySearcher
 from archray.searchers.drive_searcher import drive, replay
 from archray.searchers.ledger import TuneTrial
 
-# Expected failures
+Evaluator = Callable[[dict[str, Any]], Mapping[str, Any] | float]
+Configs = list[dict[str, Any]]
 
 
 def _expected_to_fail(test: Callable[..., None], reason: str) -> Callable[..., None]:
-    import pytest  # not above: only who runs the suite needs it
+    import pytest  # not above: only the suite's users have it
 
     @functools.wraps(test)
     def expecting(*arguments: Any, **options: Any) -> None:
@@ -35,12 +36,6 @@ def _expected_to_fail(test: Callable[..., None], reason: str) -> Callable[..., N
         raise AssertionError(f"{test.__name__} passes, and is listed in lacks: {reason}")
 
     return expecting
-
-
-# Scores and records
-
-Evaluator = Callable[[dict[str, Any]], Mapping[str, Any] | float]
-Configs = list[dict[str, Any]]
 
 
 def hashed_score(config: Mapping[str, Any]) -> float:
@@ -54,11 +49,9 @@ def fraction(value: Any) -> float:
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
-def tune_result(evaluate: Evaluator, config: dict[str, Any], iteration: int) -> dict[str, Any]:
-    """A result as Tune hands it over."""
-    reported = evaluate(config)
-    entries = dict(reported) if isinstance(reported, Mapping) else {"score": reported}
-    return {**entries, "training_iteration": iteration, "done": False, "trial_id": "as Tune has it"}
+def entries_of(reported: Mapping[str, Any] | float) -> dict[str, Any]:
+    """The entries of a result, from the return value of an evaluator."""
+    return dict(reported) if isinstance(reported, Mapping) else {"score": reported}
 
 
 def failing(evaluate: Evaluator, failure: Callable[[], Any]) -> Evaluator:
@@ -67,27 +60,28 @@ def failing(evaluate: Evaluator, failure: Callable[[], Any]) -> Evaluator:
 
 
 def fail() -> Any:
-    """What a trial does that fails."""
+    """The evaluation of a failing trial."""
     raise RuntimeError("this trial fails")
 
 
 def assert_finite_best(searcher: Searcher) -> None:
-    """A searcher that has `best()` must not choose a trial without a value."""
+    """Checks that `best()`, if there is one, has a value."""
     best = searcher.best() if hasattr(searcher, "best") else None
     assert best is None or math.isfinite(best["value"])
 
 
 @dataclass
 class Suggestions:
-    """What a searcher suggested, in order, and which of these trials are in flight, by trial id."""
+    """The configs of a searcher's suggestions, in order, and of the trials in flight, by trial id."""
 
     configs: Configs = field(default_factory=list)
     in_flight: dict[str, dict[str, Any]] = field(default_factory=dict)
+    events: list[TuneTrial] = field(default_factory=list)  # suggestions and ends, as Tune saves them
 
 
 @contextmanager
 def recorded(searcher: Searcher) -> Iterator[Suggestions]:
-    """What `searcher` suggests meanwhile. Afterwards it is as it was: some pickle themselves, with all they have."""
+    """The suggestions within the block. Afterwards the searcher has its methods back: some searchers are pickled."""
     suggestions = Suggestions()
     suggest, complete = searcher.suggest, searcher.on_trial_complete
 
@@ -96,11 +90,13 @@ def recorded(searcher: Searcher) -> Iterator[Suggestions]:
         if isinstance(config, dict):
             suggestions.configs.append(dict(config))
             suggestions.in_flight[trial_id] = dict(config)
+            suggestions.events.append(TuneTrial(trial_id, {"settings": {}, **config}, "PENDING", {}))
         return config
 
-    def completing(trial_id: str, **ending: Any) -> None:
+    def completing(trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         suggestions.in_flight.pop(trial_id, None)
-        complete(trial_id=trial_id, **ending)
+        complete(trial_id=trial_id, result=result, error=error)
+        suggestions.events.append(TuneTrial(trial_id, {}, "ERROR" if error else "TERMINATED", result or {}))
 
     before = dict(vars(searcher))
     vars(searcher).update(suggest=suggesting, on_trial_complete=completing)
@@ -113,8 +109,6 @@ def recorded(searcher: Searcher) -> Iterator[Suggestions]:
                 vars(searcher)[name] = before[name]
 
 
-# Suite
-
 COMPLETION_SEEDS = (1, 2)  # orders in which trials in flight end
 CONCURRENCIES = (1, 3)
 
@@ -122,16 +116,13 @@ CONCURRENCIES = (1, 3)
 class SearcherConformance:
     """Subclass it in a test file and define `make`; pytest collects the rest.
 
-    A searcher that does not give one of the guarantees says so in `lacks`, by the name of the test: an expected
-    failure with its reason, instead of a suite bent to it. Tune's own searchers do, for the order of completion.
-
     Attributes:
         evaluator: reference (`module:attribute`) of a function config -> score, or -> a result dictionary with
             `score`. It must be deterministic, and importable in Ray's workers for `TunerConformance`.
-        budget: a number of trials that shows what the searcher does.
-        lacks: by the name of a test, why the searcher does not pass it. pytest reports it as an expected failure
-            (XFAIL) with that reason; a test that is listed and passes is an error. `test_finishes` means that it never
-            ends by itself: the other tests end it after `budget` trials, as Tune's `num_samples` does.
+        budget: a number of trials that shows the behavior of the searcher.
+        lacks: by the name of a test, the reason why the searcher does not pass it. pytest reports it as an expected
+            failure (XFAIL) with that reason; a test that is listed and passes is an error. `test_finishes` means that
+            the searcher never finishes: the other tests stop it after `budget` trials, as Tune's `num_samples` does.
     """
 
     evaluator: str = "archray.searchers.testing:hashed_score"
@@ -142,38 +133,39 @@ class SearcherConformance:
     def make(
         self, *, seed: int = 0, budget: int = 7, metric: str | None = "score", mode: str | None = "max"
     ) -> Searcher:
-        """A fresh searcher; the same arguments give an equal one. A searcher without a budget ignores it."""
+        """A new searcher; the same arguments give an equal one. A searcher without a budget ignores it."""
         raise NotImplementedError("define make in your subclass")
 
     def make_late(self) -> tuple[Searcher, dict[str, Any]]:
-        """A fresh searcher that has yet to learn metric and mode from `TuneConfig`, and the `param_space` it needs."""
+        """A new searcher that takes metric and mode from `TuneConfig`, and the `param_space` that it needs."""
         return self.fresh(metric=None, mode=None), {"settings": {}}
 
     def expected_trials(self, budget: int) -> int:
         """How many trials a search with `budget` makes."""
         return budget
 
-    # How the tests run a search
-
     def evaluate(self) -> Evaluator:
         return load_reference(self.evaluator)
 
     def run(self, searcher: Searcher, evaluate: Evaluator | None = None, **options: Any) -> Configs:
-        """Runs a search through `drive`, to its end; its suggestions in order."""
+        """Runs a search through `drive`, to its end. Returns its suggestions in order."""
         return self.suggestions(searcher, evaluate, **options).configs
 
     def suggestions(self, searcher: Searcher, evaluate: Evaluator | None = None, **options: Any) -> Suggestions:
-        """The same, with what is in flight when it was interrupted."""
-        ending = {"max_trials": self.budget} if "test_finishes" in self.lacks else {}
+        """As `run`, with the trials in flight when it stopped."""
         with recorded(searcher) as suggestions:
-            drive(searcher, evaluate or self.evaluate(), **{**ending, **options})
+            drive(searcher, evaluate or self.evaluate(), **{**self._limit(self.budget), **options})
         return suggestions
+
+    def _limit(self, trials: int) -> dict[str, Any]:
+        """The option of `drive` that stops a searcher which never finishes."""
+        return {"max_trials": trials} if "test_finishes" in self.lacks else {}
 
     def fresh(self, **changes: Any) -> Searcher:
         return self.make(**{"seed": 0, "budget": self.budget, "metric": "score", "mode": "max", **changes})
 
     def undisturbed(self, concurrency: int = 1) -> Configs:
-        """The suggestions of a search in which nothing special happens."""
+        """The suggestions of an undisturbed search."""
         if concurrency not in self._undisturbed:
             self._undisturbed[concurrency] = self.run(self.fresh(), concurrency=concurrency)
         return self._undisturbed[concurrency]
@@ -205,7 +197,7 @@ class SearcherConformance:
         searcher = self.fresh()
         assert searcher.set_max_concurrency(3) in (True, False)
         configs = [searcher.suggest(f"t{number}") for number in range(3)]
-        if searcher.set_max_concurrency(3):  # it limits itself: ConcurrencyLimiter will not
+        if searcher.set_max_concurrency(3):  # it keeps the limit, instead of ConcurrencyLimiter
             assert sum(isinstance(config, dict) for config in configs) >= 1
             assert not isinstance(searcher.suggest("one too many"), dict)
 
@@ -280,9 +272,9 @@ class SearcherConformance:
         assert configs == self.undisturbed()
 
     def test_repaired_trials(self, tmp_path: Path) -> None:
-        """Tune runs an errored trial again, with `restart_errored` under a new id; it counts as if it had not failed.
+        """Tune runs an errored trial again, with `restart_errored` under a new id, and its result replaces the error.
 
-        The search may have gone on meanwhile, with the failure.
+        Other trials may have been suggested after the failure.
         """
         for trial_id, gone_on in (("a", False), ("a", True), ("another id", True)):
             searcher: Any = self.fresh()
@@ -346,12 +338,11 @@ class SearcherConformance:
             begun.save(str(folder / "state"))
             continued = self.fresh()
             continued.restore(str(folder / "state"))
-            rest: dict[str, Any] = {"max_trials": self.budget - cut} if "test_finishes" in self.lacks else {}
-            after = self.run(continued, in_flight=before.in_flight, **options, **rest)
+            after = self.run(continued, in_flight=before.in_flight, **options, **self._limit(self.budget - cut))
             assert before.configs + after == self.undisturbed(concurrency)
 
     def test_restored_searcher_knows_its_trials_in_flight(self, tmp_path: Path) -> None:
-        """A restored Tuner runs them on, under their old ids."""
+        """A restored Tuner continues them under their old ids."""
         begun = self.fresh()
         begun.set_max_concurrency(2)
         with recorded(begun) as before:
@@ -362,46 +353,31 @@ class SearcherConformance:
         continued.restore(str(tmp_path / "state"))
         for trial, config in reversed(before.in_flight.items()):
             continued.on_trial_complete(trial_id=trial, result=self.result(config, 1))
-        rest: dict[str, Any] = (
-            {"max_trials": self.budget - len(before.configs)} if "test_finishes" in self.lacks else {}
-        )
+        rest = self._limit(self.budget - len(before.configs))
         assert before.configs + self.run(continued, concurrency=2, **rest) == self.undisturbed(2)
 
     def test_a_fresh_searcher_pickles(self) -> None:
-        """Tune does that when the Tuner is made."""
+        """Tune pickles the searcher when the Tuner is created."""
         copy = ray.cloudpickle.loads(ray.cloudpickle.dumps(self.fresh()))
         assert self.run(copy) == self.undisturbed()
 
     def test_replayed_from_an_earlier_state(self, tmp_path: Path) -> None:
-        """Saved in the middle, and told what happened afterwards: it is as it was when its driver was killed."""
+        """With the later events, a state saved in the middle becomes the state at which the driver was killed."""
         searcher = self.fresh()
         if not isinstance(searcher, ArchraySearcher):
             return  # `replay` is for archray's searchers
-        events: list[TuneTrial] = []
-        suggest, complete = searcher.suggest, searcher.on_trial_complete
-
-        def suggesting(trial_id: str) -> Any:
-            config = suggest(trial_id)
-            if isinstance(config, dict):
-                events.append(TuneTrial(trial_id, {"settings": {}, **config}, "PENDING", {}))
-            return config
-
-        def completing(trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-            complete(trial_id=trial_id, result=result, error=error)
-            events.append(TuneTrial(trial_id, {}, "ERROR" if error else "TERMINATED", result or {}))
-
-        searcher.suggest = suggesting  # type: ignore[method-assign]
-        searcher.on_trial_complete = completing  # type: ignore[method-assign]
         options: dict[str, Any] = {"concurrency": 2, "completion_seed": 1}
-        drive(searcher, self.evaluate(), max_trials=max(1, self.budget // 2), **options)
-        searcher.save(str(tmp_path / "state"))
-        before = len(events)
-        drive(searcher, self.evaluate(), max_trials=self.budget // 4 + 1, **options)
+        with recorded(searcher) as suggestions:
+            drive(searcher, self.evaluate(), max_trials=max(1, self.budget // 2), **options)
+            searcher.save(str(tmp_path / "state"))
+            before = len(suggestions.events)
+            drive(searcher, self.evaluate(), max_trials=self.budget // 4 + 1, **options)
         restored: Any = self.fresh()
         restored.restore(str(tmp_path / "state"))
-        replay(restored, events[before - 1 :])  # one that the state has may be among them
+        replay(restored, suggestions.events[before - 1 :])  # with one event that is in the state already
         assert restored.get_state() == searcher.get_state()
 
     def result(self, config: Mapping[str, Any], iteration: int) -> dict[str, Any]:
-        """A result as Tune hands it over."""
-        return tune_result(self.evaluate(), dict(config), iteration)
+        """A result in the form in which Tune passes it on."""
+        entries = entries_of(self.evaluate()(dict(config)))
+        return {**entries, "training_iteration": iteration, "done": False, "trial_id": "of Tune"}

@@ -3,7 +3,6 @@
 import json
 import os
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,21 +10,22 @@ from typing import Any
 import ray
 from ray import tune
 from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tuner
+from ray.tune.search import Searcher
 
 from archray.references import load_reference
-from archray.searchers.testing.conformance import Configs, Evaluator, SearcherConformance
+from archray.searchers.testing.conformance import Configs, Evaluator, SearcherConformance, entries_of
 
 STEPS = 2  # iterations of a trial
-PATIENCE_S = 120.0  # how long a trial waits for the one it is to run beside
-SAVE_SECONDS = "TUNE_GLOBAL_CHECKPOINT_S"  # between two times that Tune saves its state
+PATIENCE_S = 120.0  # how long a trial waits for a second one
+SAVE_SECONDS = "TUNE_GLOBAL_CHECKPOINT_S"  # between two saves of Tune's state
 
 
 class ConformanceTrainable(tune.Trainable):
-    """Reports the score of its config alone, in STEPS iterations; can be reused, saved and restored.
+    """Reports the score of its config, in STEPS iterations; can be reused, saved and restored.
 
-    Config, beside what the searcher suggests, under the key `conformance`, or given by `tune.with_parameters`:
+    Config, next to the suggestion, under the key `conformance`, or by `tune.with_parameters`:
         evaluator: reference of the function config -> score or result.
-        meeting: a folder; the trial goes on once two trials have signed in there. None: no waiting.
+        meeting: a folder; the trial continues once two trials have a file there. None: no waiting.
     """
 
     def setup(self, config: dict[str, Any], conformance: dict[str, Any] | None = None) -> None:
@@ -37,19 +37,14 @@ class ConformanceTrainable(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         if self.meeting:
-            self._meet(Path(self.meeting))
+            folder, deadline = Path(self.meeting), time.monotonic() + PATIENCE_S
+            (folder / self.trial_id).touch()
+            while len(list(folder.iterdir())) < 2:
+                if time.monotonic() > deadline:
+                    raise TimeoutError("no second trial was started at the same time")
+                time.sleep(0.02)
         self.steps_done += 1
-        reported = self.evaluate(self.suggested)
-        result = dict(reported) if isinstance(reported, Mapping) else {"score": reported}
-        return {**result, "done": self.steps_done >= STEPS}
-
-    def _meet(self, folder: Path) -> None:
-        (folder / self.trial_id).touch()
-        deadline = time.monotonic() + PATIENCE_S
-        while sum(1 for _ in folder.iterdir()) < 2:
-            if time.monotonic() > deadline:
-                raise TimeoutError("no second trial was started beside this one")
-            time.sleep(0.02)
+        return {**entries_of(self.evaluate(self.suggested)), "done": self.steps_done >= STEPS}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         (Path(checkpoint_dir) / "steps.json").write_text(json.dumps(self.steps_done))
@@ -63,15 +58,15 @@ class ConformanceTrainable(tune.Trainable):
 
 
 class TunerConformance(SearcherConformance):
-    """Subclass it instead of `SearcherConformance` to run all of it, and these too.
+    """Subclass it instead of `SearcherConformance` to run all of its tests, and tests with a `Tuner`.
 
-    Each test runs a Tune experiment on the Ray that is initialised, or on a local one with two CPUs.
+    Each test runs a Tune experiment on the Ray that is initialized, or on a local one with two CPUs.
     """
 
     concurrency: int = 2
 
     def test_tuner_runs_the_same_search(self, tmp_path: Path) -> None:
-        """As many trials at once as asked for, no blocking, and the suggestions that `drive` gets."""
+        """The given number of trials at once, no blocking, and the suggestions that `drive` gets."""
         (tmp_path / "meeting").mkdir()
         at_once = self.concurrency if self._independent_from_the_start() else 1
         results = fit(self.tuner(tmp_path, meeting=tmp_path / "meeting" if at_once > 1 else None))
@@ -79,14 +74,12 @@ class TunerConformance(SearcherConformance):
         assert same_configs(suggested_configs(results), self.undisturbed(self.concurrency))
 
     def test_tuner_without_param_space(self, tmp_path: Path) -> None:
-        """Tune hands metric and mode on only beside a `param_space`; given to the searcher alone they are enough."""
+        """Tune passes metric and mode on only with a `param_space`; without one, the searcher's arguments suffice."""
         quiet_ray()
         trainable = tune.with_parameters(ConformanceTrainable, **self.param_space())
         results = Tuner(
-            tune.with_resources(trainable, {"cpu": 1 / self.concurrency}),
-            tune_config=TuneConfig(
-                search_alg=self.fresh(), num_samples=-1, max_concurrent_trials=self.concurrency, reuse_actors=True
-            ),
+            self.with_resources(trainable),
+            tune_config=self.tune_config(self.fresh()),
             run_config=RunConfig(name="run", storage_path=str(tmp_path), verbose=0),
         ).fit()
         assert results.num_errors == 0
@@ -102,7 +95,8 @@ class TunerConformance(SearcherConformance):
         else:
             raise AssertionError("the run was not interrupted")
         run = str(tmp_path / "run")
-        results = fit(Tuner.restore(run, trainable=self.trainable(), param_space=self.param_space()))
+        trainable = self.with_resources(ConformanceTrainable)
+        results = fit(Tuner.restore(run, trainable=trainable, param_space=self.param_space()))
         assert results.num_errors == 0
         whole = self.fresh()
         assert same_configs(suggested_configs(results), self.run(whole, concurrency=self.concurrency))
@@ -119,10 +113,13 @@ class TunerConformance(SearcherConformance):
             return
         raise AssertionError("a trial would get a domain instead of a value")
 
-    # How the tests run a Tuner
+    def with_resources(self, trainable: Any) -> Any:
+        return tune.with_resources(trainable, {"cpu": 1 / self.concurrency})
 
-    def trainable(self) -> Any:
-        return tune.with_resources(ConformanceTrainable, {"cpu": 1 / self.concurrency})
+    def tune_config(self, searcher: Searcher, **options: Any) -> TuneConfig:
+        return TuneConfig(
+            search_alg=searcher, num_samples=-1, max_concurrent_trials=self.concurrency, reuse_actors=True, **options
+        )
 
     def param_space(self, meeting: Path | None = None) -> dict[str, Any]:
         return {"conformance": {"evaluator": self.evaluator, "meeting": meeting and str(meeting)}}
@@ -134,19 +131,12 @@ class TunerConformance(SearcherConformance):
         callbacks: list[tune.Callback] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> Tuner:
-        """A Tuner over a fresh searcher that learns metric and mode from TuneConfig."""
+        """A Tuner over a new searcher that takes metric and mode from TuneConfig."""
         quiet_ray()
         return Tuner(
-            self.trainable(),
+            self.with_resources(ConformanceTrainable),
             param_space={**self.param_space(meeting), **(extra or {})},
-            tune_config=TuneConfig(
-                metric="score",
-                mode="max",
-                search_alg=self.fresh(metric=None, mode=None),
-                num_samples=-1,
-                max_concurrent_trials=self.concurrency,
-                reuse_actors=True,
-            ),
+            tune_config=self.tune_config(self.fresh(metric=None, mode=None), metric="score", mode="max"),
             run_config=RunConfig(
                 name="run",
                 storage_path=str(folder),
@@ -165,11 +155,10 @@ class TunerConformance(SearcherConformance):
 
 
 class Interruption(tune.Callback):
-    """Ends the experiment by an exception after so many trials, once (`mark` is made): a restored one runs on."""
+    """Stops an experiment by an exception after a number of trials, once: it creates the file `mark`."""
 
     def __init__(self, mark: Path, after: int) -> None:
-        self.mark = mark
-        self.after = after
+        self.mark, self.after = mark, after
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         ended = sum(trial.is_finished() for trial in trials)
@@ -186,37 +175,36 @@ def quiet_ray() -> None:
 
 
 def fit(tuner: Tuner) -> tune.ResultGrid:
-    """Runs a Tuner that saves its state after every step. The environment is then as it was: other runs save rarely."""
+    """Runs a Tuner that saves its state after every step. Restores the environment: other runs save rarely."""
     before = os.environ.get(SAVE_SECONDS)
     os.environ[SAVE_SECONDS] = "0"
     try:
         return tuner.fit()
     finally:
-        if before is None:
-            del os.environ[SAVE_SECONDS]
-        else:
+        del os.environ[SAVE_SECONDS]
+        if before is not None:
             os.environ[SAVE_SECONDS] = before
 
 
 def copy_to_storage(trial: Any) -> None:
-    """Copies what Tune has saved so far to the storage, whole: for a callback that ends `fit` by an exception.
+    """Copies Tune's saved state to the storage, whole: for a callback that ends `fit` by an exception.
 
-    Tune copies in threads beside its run. `fit` does not wait for them then, and on a busy machine the last copy can
-    hold half of a state that was being written. While a callback runs, nothing is.
+    Tune copies in threads, and `fit` does not wait for them after an exception, so the last copy can hold half of a
+    state that was being written. While a callback runs, nothing is written.
     """
     syncer = trial.storage.syncer
-    with suppress(Exception):  # of the copy under way; the next one has all of it
+    with suppress(Exception):  # of the copy under way; the next copy is complete
         syncer.wait()
     syncer.sync_up(trial.storage.experiment_driver_staging_path, trial.storage.experiment_fs_path)
     syncer.wait()
 
 
 def suggested_configs(results: tune.ResultGrid) -> Configs:
-    """What the searcher suggested to each trial."""
+    """The suggestion of each trial."""
     configs = [results[number].config or {} for number in range(len(results))]
     return [{k: v for k, v in config.items() if k != "conformance"} for config in configs]
 
 
 def same_configs(ours: Configs, theirs: Configs) -> bool:
-    """Whether both hold the same configs; trials are listed in the order of their ids, not of suggestion."""
+    """Whether both contain the same configs; results are in the order of trial ids, not of suggestion."""
     return sorted(json.dumps(c, sort_keys=True) for c in ours) == sorted(json.dumps(c, sort_keys=True) for c in theirs)

@@ -15,7 +15,7 @@ import archray
 from archray.errors import InvalidInput, RunFolderError
 from archray.platform.bench.correlations import correlations
 from archray.platform.cli import application
-from archray.searchers.hnas.trade_off_fit import fit_trade_off
+from archray.searchers.hnas.objective import fit_trade_off
 from archray.trainables.tabular import read_table
 
 

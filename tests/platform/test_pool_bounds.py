@@ -14,7 +14,7 @@ from archray.platform.methods.report import judged_bounds, pool_bounds, pool_bou
 from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.statistics import rank_agreement
 from archray.platform.run.run import Run
-from archray.searchers.hnas.trade_off_fit import chance_correlations, fit_trade_off
+from archray.searchers.hnas.objective import chance_correlations, fit_trade_off
 from archray.trainables.spaces import get_space
 
 # Agreements

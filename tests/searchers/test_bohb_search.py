@@ -15,7 +15,7 @@ from ray import tune
 
 from archray.errors import InvalidInput
 from archray.searchers import BOHBSearch, drive
-from archray.searchers.bohb_model import DecisionDensity, ModelOptions, model_draws
+from archray.searchers.bohb_search import DecisionDensity, model_draws
 from archray.searchers.testing import SearcherConformance, TunerConformance
 from archray.trainables.spaces import get_space
 
@@ -84,16 +84,15 @@ def observations(good: int, bad: int) -> list[tuple[np.ndarray, float]]:
 
 @pytest.mark.extra("bohb")
 def test_the_model_is_that_of_the_largest_budget_with_results_enough() -> None:
-    options = ModelOptions(random_fraction=0.0)
     few = {1.0: observations(2, 2), 3.0: observations(1, 1)}
-    assert not next(model_draws((3, 3, 3), few, 0, options))[1]
+    assert not next(model_draws((3, 3, 3), few, 0, random_fraction=0.0))[1]
     worse = [(places, 1 - loss) for places, loss in observations(4, 4)]
     for observed, expected in (
         ({1.0: observations(4, 4), 3.0: observations(3, 4)}, 2),  # seven are not enough, of three decisions
         ({1.0: worse, 3.0: observations(4, 4)}, 2),
         ({1.0: observations(4, 4), 3.0: worse}, 0),
     ):
-        draws = list(itertools.islice(model_draws((3, 3, 3), observed, 0, options), 20))
+        draws = list(itertools.islice(model_draws((3, 3, 3), observed, 0, random_fraction=0.0), 20))
         assert all(from_model for _, from_model in draws)
         assert sum(int(places[0]) == expected for places, _ in draws) > 15
 
@@ -101,14 +100,14 @@ def test_the_model_is_that_of_the_largest_budget_with_results_enough() -> None:
 @pytest.mark.extra("bohb")
 def test_numpys_global_generator_is_given_back() -> None:
     before = np.random.get_state()[1].copy()  # noqa: NPY002
-    first = [places.tolist() for places, _ in itertools.islice(model_draws((5, 5), {}, 3, ModelOptions()), 5)]
+    first = [places.tolist() for places, _ in itertools.islice(model_draws((5, 5), {}, 3), 5)]
     np.random.seed(1)  # noqa: NPY002
-    again = [places.tolist() for places, _ in itertools.islice(model_draws((5, 5), {}, 3, ModelOptions()), 5)]
+    again = [places.tolist() for places, _ in itertools.islice(model_draws((5, 5), {}, 3), 5)]
     assert first == again
     np.random.seed(1)  # noqa: NPY002
     expected = np.random.random()  # noqa: NPY002
     np.random.seed(1)  # noqa: NPY002
-    next(model_draws((3, 3, 3), {1.0: observations(4, 4)}, 3, ModelOptions()))
+    next(model_draws((3, 3, 3), {1.0: observations(4, 4)}, 3))
     assert np.random.random() == expected  # noqa: NPY002
     assert len(before) == 624
 

@@ -9,8 +9,7 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import Kernel
 
-from archray.searchers.rank_surrogate.gaussian_process import PoolProcess
-from archray.searchers.rank_surrogate.surrogate import KernelSetting, RankKernel, counts_of
+from archray.searchers.rank_surrogate.surrogate import KernelSetting, PoolProcess, RankKernel, counts_of
 
 ROWS = [7, 3, 40, 12, 0, 33, 21]
 TARGETS = [0.3, -1.0, 1.2, 0.1, -0.4, 0.0, 0.7]

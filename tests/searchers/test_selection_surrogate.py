@@ -11,7 +11,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import Matern
 
 from archray.searchers import HNASSearch, drive
-from archray.searchers.hnas.surrogate import LENGTH_SCALE, NOISE, standard_scores, thompson_sample
+from archray.searchers.hnas.mu_nu_search import LENGTH_SCALE, NOISE, standard_scores, thompson_sample
 
 
 def test_samples_have_the_posterior_of_scikit_learns_gaussian_process() -> None:

@@ -9,7 +9,7 @@ from torch.distributions import Categorical, Independent, MixtureSameFamily, Nor
 
 from archray.searchers.arguments import FloatArray
 from archray.searchers.nesbs.posterior import first_particles, nearest_choices, relaxed_log_density_gradient
-from archray.searchers.nesbs.svgd_rd import rbf, svgd_rd, svgd_rd_direction, svgd_rd_step
+from archray.searchers.nesbs.samplers import rbf, svgd_rd, svgd_rd_direction
 
 SIZES = np.array([3, 5, 2])
 N = 6
@@ -83,11 +83,16 @@ def test_direction_and_step_equal_autograd(
     h = float(rbf(flat)[1]) if bandwidth is None else bandwidth
     expected = reference_direction(particles, log_probs, delta, h)
     np.testing.assert_allclose(direction(particles, log_probs, delta, bandwidth), expected, atol=1e-8, rtol=0)
-    velocity = np.ones_like(flat)
-    gradient = relaxed_log_density_gradient(particles, log_probs, SIZES).reshape(N, -1)
-    moved, kept = svgd_rd_step(flat, velocity, gradient, delta, bandwidth, step=0.1, momentum=0.9)
-    np.testing.assert_allclose(kept, 0.9 + expected.reshape(N, -1), atol=1e-8, rtol=0)
-    np.testing.assert_allclose(moved, flat + 0.1 * kept, atol=1e-12, rtol=0)
+    first = expected.reshape(N, -1)
+
+    def gradient(x: FloatArray) -> FloatArray:
+        return relaxed_log_density_gradient(x.reshape(particles.shape), log_probs, SIZES).reshape(N, -1)
+
+    moved = flat + 0.1 * first
+    np.testing.assert_allclose(svgd_rd(flat, gradient, delta, 1, bandwidth), moved, atol=1e-8, rtol=0)
+    h = float(rbf(moved)[1]) if bandwidth is None else bandwidth
+    second = 0.9 * first + reference_direction(moved.reshape(particles.shape), log_probs, delta, h).reshape(N, -1)
+    np.testing.assert_allclose(svgd_rd(flat, gradient, delta, 2, bandwidth), moved + 0.1 * second, atol=1e-7, rtol=0)
 
 
 def test_without_delta_it_is_svgd(particles: FloatArray, log_probs: FloatArray) -> None:

@@ -12,8 +12,7 @@ from archray.platform.config import merge
 from archray.platform.methods.config import TrainedSearchConfig
 from archray.platform.methods.method import Method, Values
 from archray.platform.methods.supernets.config import PLAIN, check_network, check_supernet, defaults_of, serves
-from archray.searchers.nesbs.samplers import SVGDRD, EnsembleSampler
-from archray.searchers.nesbs.svgd_rd import DELTA_RANGE
+from archray.searchers.nesbs.samplers import DELTA_RANGE, SVGDRD, EnsembleSampler
 from archray.settings import Settings
 from archray.trainables.spaces import Space, get_space
 from archray.trainables.spaces.genotypes import GenotypeSpace, is_name, spelt_out

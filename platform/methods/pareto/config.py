@@ -26,7 +26,7 @@ from archray.trainables.costs import cost_column
 from archray.trainables.costs.settings import texts_of
 
 if TYPE_CHECKING:
-    from archray.searchers.pareto.objectives import Objective
+    from archray.searchers.pareto.front import Objective
 
 ACCURACY = "validation_accuracy"  # of a training; of a table its objective
 _AT = "archray.platform.methods.pareto"
@@ -55,7 +55,7 @@ class SeveralObjectivesConfig(PlainConfig):
     @field_validator("objectives")
     @classmethod
     def _objectives_read(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
-        from archray.searchers.pareto.objectives import read_objectives  # which imports NumPy
+        from archray.searchers.pareto.front import read_objectives  # which imports NumPy
 
         first, *costs = read_objectives(texts)
         if str(first) != ACCURACY or not costs:
@@ -73,7 +73,7 @@ class SeveralObjectivesConfig(PlainConfig):
     @property
     def further(self) -> tuple[Objective, ...]:
         """The costs among the objectives."""
-        from archray.searchers.pareto.objectives import read_objectives
+        from archray.searchers.pareto.front import read_objectives
 
         return read_objectives(self.objectives)[1:]
 

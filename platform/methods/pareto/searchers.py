@@ -8,7 +8,7 @@ from archray.errors import InvalidInput
 from archray.platform.methods.search_problem import SearchProblem
 from archray.platform.methods.several_metrics.searchers import codes_of, proxies_of
 from archray.searchers import NSGA2Search, ParetoPoolSearch
-from archray.searchers.pareto.objectives import read_objectives
+from archray.searchers.pareto.front import read_objectives
 from archray.searchers.pool_file import PoolFile
 
 Options = Mapping[str, Any]

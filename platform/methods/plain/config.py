@@ -264,7 +264,7 @@ class BOHBConfig(AshaConfig):
         return {**super().searcher_options, "time_attr": "epoch", "budgets": counted}
 
     def check(self) -> None:
-        from archray.searchers.bohb_model import check_hpbandster  # which imports NumPy
+        from archray.searchers.bohb_search import check_hpbandster  # which imports Ray
 
         check_hpbandster()
         super().check()

@@ -22,7 +22,7 @@ from archray.platform.report.statistics import spearman
 from archray.platform.report.texts import texts_of
 from archray.platform.run.run import Run
 from archray.searchers.pool_file import PoolFile
-from archray.searchers.rank_surrogate.pool_search import load_metric_pool
+from archray.searchers.rank_surrogate.search import load_metric_pool
 from archray.searchers.rank_surrogate.surrogate import RankSurrogate, metric_scores
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.encodings import TOKENS

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from archray.trainables.nets import build_network as cost
+    from archray.trainables.nets import build_network
     from archray.trainables.proxies import layers
     from archray.trainables.proxies.shared_pass import SharedPass
 else:
-    torch, cost = LazyModule("torch"), LazyModule("archray.trainables.nets.build_network")
+    torch, build_network = LazyModule("torch"), LazyModule("archray.trainables.nets.build_network")
     layers = LazyModule("archray.trainables.proxies.layers")
 
 OFFSET = 1e-5  # k of the papers of jacov and epe_nas: keeps logarithms finite
@@ -271,7 +271,7 @@ def synflow(shared: SharedPass) -> float:
 @PROXIES.register("parameters")
 @proxy(direction="max", summary="Number of parameters: a baseline that no metric may be shown without", reads="nothing")
 def parameters(shared: SharedPass) -> float:
-    return float(cost.count_parameters(shared.network))
+    return float(build_network.count_parameters(shared.network))
 
 
 @PROXIES.register("multiply_adds")
@@ -282,4 +282,4 @@ def parameters(shared: SharedPass) -> float:
 )
 def multiply_adds(shared: SharedPass) -> float:
     channels, height, width = shared.images.shape[1:]
-    return float(cost.count_multiply_adds(shared.network, (channels, height, width)))
+    return float(build_network.count_multiply_adds(shared.network, (channels, height, width)))
