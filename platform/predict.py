@@ -94,7 +94,7 @@ def _exported(folder: Folder, name: str | None, scratch: Path, trust: bool) -> t
     if card["input"] is None:
         raise _of_texts(folder)
     for file in folder.files():
-        folder.local_file(file)  # raises where a link leads out of the folder
+        folder.local_path(file)  # raises where a link leads out of the folder
     choices = [*card["formats"], *([INT8] if INT8 in card else [])]
     name = choices[0] if name is None else name
     if name not in choices:

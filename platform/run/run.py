@@ -315,7 +315,7 @@ class Run(Generic[ConfigT]):
 
     def _local_copy(self, folder: Folder, name: str) -> Path:
         """The file itself in a local run; a copy of it where the run lies on an object store."""
-        local = folder.local_file(name)
+        local = folder.local_path(name)
         if local is None:
             local = self._scratch / folder.name / name
             local.parent.mkdir(exist_ok=True)
