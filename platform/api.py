@@ -15,7 +15,7 @@ from rich.console import Console
 from archray.errors import InvalidInput, RunFolderError, expect
 from archray.files import Folder
 from archray.platform.config import SearchConfig, comment, config_text, merge, nested, validate
-from archray.platform.engine.tune_options import TuneOptions
+from archray.platform.engine.settings import TuneOptions
 from archray.platform.methods import METHODS, STUDIES, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.run.command_time import call_start

@@ -10,7 +10,7 @@ from archray.cluster.connect import connect
 from archray.cluster.node_checks import check_nodes
 from archray.platform.engine.run_record import recorded, run_name, write_summary
 from archray.platform.engine.stage import Context, run_stages
-from archray.platform.engine.tune_options import TuneOptions
+from archray.platform.engine.settings import TuneOptions
 from archray.platform.methods.recipe import all_stages, describe, recipe_of, write_report
 from archray.platform.quantities import QUANTITIES
 from archray.platform.run.heartbeat import is_locked_elsewhere, lock

@@ -11,7 +11,7 @@ from archray.cluster.settings import ClusterSettings, ResourceSettings, check_ad
 from archray.errors import ArchrayError, DiskFull, InvalidInput, RunFolderError, RunInterrupted, TrialCrashed, expect
 from archray.files import Folder, new_file, write_file
 from archray.platform.config import validate
-from archray.platform.engine.pool_settings import PoolSettings, candidates
+from archray.platform.engine.settings import PoolSettings, candidates
 from archray.platform.methods.configure import check_data_of_space
 from archray.platform.methods.method import serves_networks
 from archray.platform.run.heartbeat import lock
@@ -105,7 +105,7 @@ def proxies(
         # Ray and torch, once all that can be wrong before is checked
         from archray.cluster.connect import connect
         from archray.cluster.ray_watch import why_stopped
-        from archray.platform.engine.damaged_storage import stops_when_full
+        from archray.platform.engine.failed_trials import stops_when_full
         from archray.platform.engine.pool_scoring import POOL, score_pool
 
         try:

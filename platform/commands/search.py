@@ -159,7 +159,7 @@ def _search(
     config: Any, *, out: str | None, time_budget_s: float | None, or_resume: bool, trust: bool, dry_run: bool
 ) -> None:
     from archray.platform import api
-    from archray.platform.engine.tune_options import TuneOptions
+    from archray.platform.engine.settings import TuneOptions
 
     if dry_run:
         typer.echo(api.dry_run(config, out=out, or_resume=or_resume), nl=False)

@@ -176,7 +176,7 @@ def _reopened(states: Mapping[str, bytes], folder: Folder, *, errors: bool) -> d
     errors: whether those that a process or a node that was lost has ended are open again, from their last checkpoint. A
     searcher may have suggested others upon their ends, which stay.
     """
-    outside = {trial_id for trial_id, failed in failed_trials(folder).items() if failed.outside}
+    outside = {trial_id for trial_id, failed in failed_trials(folder).items() if failed.processes}
     now = dict(states)
     for name in filter(is_experiment_state, states):
         whole = json.loads(states[name])

@@ -14,7 +14,7 @@ from ray.exceptions import RayError
 
 from archray.errors import ArchrayError, InvalidInput
 from archray.platform.config import SearchConfig
-from archray.platform.engine.pool_settings import ENUMERABLE
+from archray.platform.engine.settings import ENUMERABLE
 from archray.plurals import count
 from archray.seeds import named_rng
 from archray.trainables.costs import LatencySettings, NetworkCosts, Violation

@@ -21,10 +21,10 @@ from archray.cluster.settings import concurrency
 from archray.errors import DamagedFile, DiskFull, RunInterrupted, printable
 from archray.files import Folder
 from archray.platform.config import SearchConfig
-from archray.platform.engine.damaged_storage import stops_when_full
+from archray.platform.engine.failed_trials import stops_when_full
 from archray.platform.engine.run_costs import check_constraints, check_device
 from archray.platform.engine.run_record import Describe, recorded, run_name, whole_run
-from archray.platform.engine.tune_options import TuneOptions
+from archray.platform.engine.settings import TuneOptions
 from archray.platform.run.documents import Done
 from archray.platform.run.layout import DONE, command
 from archray.platform.run.manifest import digest, now
