@@ -207,8 +207,8 @@ def _measured(plan: TrialPlan, resources: ResourceSettings) -> dict[str, Any]:
     card, taken = measured["card"], measured["taken"]
     if card is None:
         raise InvalidInput(
-            "trials_per_gpu=auto measures a trial on a CUDA device, and torch sees none in a worker with a GPU of Ray; "
-            "give a number, --trials-per-gpu 2, or see why torch.cuda.is_available() is false there"
+            "trials_per_gpu=auto measures a trial on a CUDA device, and torch sees none in a worker that Ray gave a "
+            "GPU; give a number, --trials-per-gpu 2, or see why torch.cuda.is_available() is false there"
         )
     number = 1 if taken is None else trials_that_fit(taken, card)
     failure = next(iter(measured["failures"]), None) if taken is None else None

@@ -20,7 +20,7 @@ from archray.platform.engine import trial_plan, trial_tables
 from archray.platform.engine.failed_trials import check_crashes, crashed_trials, quiet_deaths
 from archray.platform.engine.interrupt import stop_gracefully
 from archray.platform.engine.restore import TUNER, restore_state
-from archray.platform.engine.result_log import own_state, trial_statuses, with_frames, write_plan
+from archray.platform.engine.result_log import reduced_saves, trial_statuses, with_frames, write_plan
 from archray.platform.engine.run_costs import has_costs, with_costs
 from archray.platform.engine.run_record import whole_run
 from archray.platform.engine.settings import TuneOptions
@@ -204,7 +204,12 @@ def _tuned(
     trainable.__name__ = trainable.__qualname__ = plan.trainable.__name__
     param_space = {"settings": plan.settings, **plan.keys}
     waits = "every running trial has saved its next checkpoint"
-    with stop_gracefully(context.console, waits) as interrupt, quiet_deaths(), own_state(), idle_actors(at_a_time):
+    with (
+        stop_gracefully(context.console, waits) as interrupt,
+        quiet_deaths(),
+        reduced_saves(),
+        idle_actors(at_a_time),
+    ):
         write_plan(folder, metric=plan.metric, mode=plan.mode, total=plan.total, before=plan.before)
         if restore_state(folder, plan):  # without a whole state `Tuner.restore` would start anew, without a message
             tuner = Tuner.restore(folder.uri, trainable=trainable, param_space=param_space)
