@@ -66,7 +66,6 @@ class RunRecord:
         self._stages[name] = self._as_left(name, self._stages[name].title)
 
     def ended(self, name: str) -> None:
-        """A stage has ended."""
         began = self._stages[name].began
         self.was_done(name)
         self._stages[name] = replace(self._stages[name], began=began)
