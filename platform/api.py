@@ -18,9 +18,8 @@ from archray.platform.config import SearchConfig, comment, config_text, merge, n
 from archray.platform.engine.settings import TuneOptions
 from archray.platform.methods import METHODS, STUDIES, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.run.command_time import call_start
 from archray.platform.run.heartbeat import lock
-from archray.platform.run.layout import MANIFEST, RUNS
+from archray.platform.run.layout import MANIFEST, RUNS, call_start
 from archray.platform.run.run import Run, check_same_search, refuse_existing, removed_if_refused
 from archray.platform.run.run_summary import read_manifest
 from archray.platform.run_result import RunResult

@@ -21,7 +21,7 @@ from archray.platform.commands.proxies import proxies
 from archray.platform.commands.runs import CRASHED, INTERRUPTED, compare, list_, report, resume, runs, show, watch
 from archray.platform.commands.search import GROUPS, method_app
 from archray.platform.commands.submit import submit
-from archray.platform.run.command_time import command
+from archray.platform.run.layout import timed_command
 
 BAD_INPUT = 2
 CONTEXT = {"help_option_names": ["-h", "--help"]}
@@ -96,7 +96,7 @@ def _run() -> None:
     error_console = Console(stderr=True, highlight=False)
     try:
         local_path(".")  # whose error a deleted current folder is
-        with command():
+        with timed_command():
             application(sys.argv[1:])()
     except RunInterrupted as error:
         error_console.print(str(error), markup=False, soft_wrap=True)

@@ -267,10 +267,16 @@ def quantity_of(key: str, stage: str = "search") -> Quantity:
     return quantity
 
 
-def deciding_accuracy(found: Mapping[str, Any]) -> tuple[str, float] | None:
-    """Key and value of the validation accuracy by which was chosen what an `architecture.json` says; None without."""
-    values = ((key, as_float(found.get(key))) for key in DECIDING)
+def deciding_accuracy(result: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Key and value of the validation accuracy by which a result was chosen; None without one."""
+    values = ((key, as_float(result.get(key))) for key in DECIDING)
     return next(((key, value) for key, value in values if not math.isnan(value)), None)
+
+
+def deciding_value(result: Mapping[str, Any]) -> float:
+    """The value by which the best of several results is chosen; minus infinity without one."""
+    deciding = deciding_accuracy(result)
+    return -math.inf if deciding is None else deciding[1]
 
 
 # Numbers in words

@@ -11,8 +11,7 @@ from archray.errors import DamagedFile, RunInterrupted
 from archray.files import Folder
 from archray.platform.run.documents import Done
 from archray.platform.run.heartbeat import is_taken_over, lock
-from archray.platform.run.layout import DONE, MANIFEST, REPEAT, SUMMARY
-from archray.platform.run.manifest import now
+from archray.platform.run.layout import DONE, MANIFEST, REPEAT, SUMMARY, now
 from archray.platform.run.run_summary import StageSummary, State, plain, worked_seconds
 
 Describe = Callable[[], Mapping[str, Any]]  # the present `result` and `listings` of a `RunSummary`

@@ -26,8 +26,8 @@ from archray.platform.engine.run_costs import check_constraints, check_device
 from archray.platform.engine.run_record import Describe, recorded, run_name, whole_run
 from archray.platform.engine.settings import TuneOptions
 from archray.platform.run.documents import Done
-from archray.platform.run.layout import DONE, command
-from archray.platform.run.manifest import digest, now
+from archray.platform.run.layout import DONE, command, now
+from archray.platform.run.manifest import digest
 from archray.platform.run.run import ConfigT, Run
 from archray.seeds import stage_seed
 from archray.trainables.costs import NetworkCosts

@@ -163,7 +163,7 @@ class IdleActors(_ObjectCache):
 
 @contextmanager
 def idle_actors(most: int | None) -> Iterator[None]:
-    """Makes the Tune runs inside the block keep up to `most` idle actors (None: as Tune does), and reuse no dead one."""
+    """Makes Tune runs inside the block keep up to `most` idle actors (None: as Tune does), and reuse no dead one."""
 
     def live_only(plain: Callable[..., Any]) -> Callable[..., Any]:
         def reuse(controller: Any, trial: Any) -> bool:
@@ -175,9 +175,9 @@ def idle_actors(most: int | None) -> Iterator[None]:
     def cache(plain: Callable[..., Any]) -> Callable[..., Any]:
         return plain if most is None else lambda may_keep_one=True: IdleActors(most)
 
-    with replaced(TuneController, "_maybe_reuse_cached_actor", live_only):
-        with replaced(tune_controller, "_ObjectCache", cache):
-            yield
+    reuses = replaced(TuneController, "_maybe_reuse_cached_actor", live_only)
+    with reuses, replaced(tune_controller, "_ObjectCache", cache):
+        yield
 
 
 def _remove_dead(controller: Any, key: Any) -> None:
