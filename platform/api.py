@@ -247,7 +247,7 @@ def resume(
 
 
 def report(path: str | Path, *, trust: bool = False) -> str:
-    """Rewrites the report of a run, also before its end, and its summary unless a process works on it. Returns the path.
+    """Rewrites the report of a run, also before its end, and its summary unless a process works on it; gives its path.
 
     Args:
         trust: whether its code may run although you did not start it on this machine.
