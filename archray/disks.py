@@ -1,6 +1,4 @@
-"""What a `Folder` asks of the disk it lies on: the local one, and any of pyarrow's file systems."""
-
-from __future__ import annotations
+"""The file operations behind a `Folder`: on the local disk, and on any of pyarrow's file systems."""
 
 import errno
 import os
@@ -8,19 +6,16 @@ import re
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from archray.errors import NotWritable
 
-if TYPE_CHECKING:  # imported where used: what only writes local files does not need it
-    from pyarrow import fs
-
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk, of a quota
-FULL_TEXTS = ("No space left on device", "Disk quota exceeded")  # all that is left of it in an error of Tune's
+FULL_TEXTS = ("No space left on device", "Disk quota exceeded")  # an error of Tune keeps only this text
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether an error, or what it came of, says that a disk or a quota is full."""
+    """Whether an error, or its cause, says that a disk or a quota is full."""
     if error is None:
         return False
     full = getattr(error, "errno", None) in FULL or any(text in str(error) for text in FULL_TEXTS)
@@ -28,7 +23,7 @@ def is_full(error: BaseException | None) -> bool:
 
 
 class LocalDisk:
-    """What `Folder` asks of a pyarrow file system, of the local one: to read a run's few files imports no pyarrow."""
+    """The local disk, without pyarrow: to read a run's few files must not import it."""
 
     def kind(self, path: str) -> str:
         return "folder" if os.path.isdir(path) else "file" if os.path.exists(path) else ""
@@ -51,9 +46,8 @@ class LocalDisk:
                 raise NotWritable(
                     f"expected a folder at {file}, got a file; remove or rename it, or choose another place"
                 ) from error
-            raise NotWritable(
-                f"the folder {path} cannot be created ({error.strerror}); choose another place"
-            ) from error
+            message = f"the folder {path} cannot be created ({error.strerror}); choose another place"
+            raise NotWritable(message) from error
 
     def move(self, path: str, to: str) -> None:
         os.rename(path, to)
@@ -65,33 +59,29 @@ class LocalDisk:
         os.unlink(path)
 
     def read(self, path: str) -> bytes:
-        if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
+        if os.path.exists(path) and not os.path.isfile(path):  # to read a pipe would block
             raise IsADirectoryError(errno.EISDIR, "it is a folder or a device", path)
         return Path(path).read_bytes()
 
     def append_line(self, path: str, line: bytes) -> None:
         with open(path, "a+b", buffering=0) as stream:
             if (size := stream.seek(0, os.SEEK_END)) and os.pread(stream.fileno(), 1, size - 1) != b"\n":
-                line = b"\n" + line  # a kill has left half of the line before
+                line = b"\n" + line  # after a kill the last line may be incomplete
             stream.write(line + b"\n")
             os.fsync(stream.fileno())
 
 
 class ArrowFiles:
-    """The same of any pyarrow file system.
+    """Any pyarrow `FileSystem`. A file that grows is a number of objects, `NAME.line-TIME`, listed and read as one."""
 
-    A file that grows is there a number of objects, `NAME.line-TIME`, and shown and read as one file.
-    """
-
-    def __init__(self, filesystem: fs.FileSystem) -> None:
+    def __init__(self, filesystem: Any) -> None:
         self.filesystem = filesystem
 
     def kind(self, path: str) -> str:
         return _KINDS.get(self.filesystem.get_file_info(path).type.name, "") or ("file" if self._lines(path) else "")
 
     def entries(self, path: str) -> list[tuple[str, str]]:
-        entries = {(LINE.sub("", name), kind) for name, kind in self._objects(path)}
-        return sorted(entries)
+        return sorted({(LINE.sub("", name), kind) for name, kind in self._objects(path)})
 
     def create(self, path: str) -> None:
         self.filesystem.create_dir(path, recursive=True)
@@ -115,7 +105,7 @@ class ArrowFiles:
             raise
 
     def _read(self, path: str) -> bytes:
-        """Whole, even if it is replaced meanwhile: an object's size is asked for first, then as many bytes of it."""
+        """The whole object: pyarrow reads as many bytes as it had at first, even if it is replaced meanwhile."""
         while True:
             with self.filesystem.open_input_stream(path) as stream:
                 content = bytes(stream.read())
@@ -133,10 +123,10 @@ class ArrowFiles:
     _last = 0
 
     def _lines(self, path: str) -> list[str]:
-        """The objects of a file that grows, in order; none of another one."""
+        """The objects of a file that grows, in order; none for another file."""
         folder, _, name = path.rpartition("/")
-        if not folder:
-            return []  # a bucket
+        if not folder:  # a bucket
+            return []
         lines = [line for line, _ in self._objects(folder) if LINE.search(line) and LINE.sub("", line) == name]
         return [f"{folder}/{line}" for line in sorted(lines)]
 

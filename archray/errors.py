@@ -1,27 +1,24 @@
-"""The errors a user of archray can meet; every message says what was expected, what was got, what to do."""
-
-from __future__ import annotations
+"""The errors of archray. Every message says what was expected, what archray got, and what to do."""
 
 import re
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import Self
 
-if TYPE_CHECKING:
-    from pydantic import ValidationError
+from pydantic import ValidationError
 
 TESTED_RAY = ("2.55", "2.60")  # the oldest and the newest version of Ray that archray is tested with
 
-# Control characters but the line break and the tab, those that turn the direction of text, and halves of characters.
+# Control characters except the line break and the tab, those that change the direction of text, and surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """The text with control characters escaped as `\\u001b`, as in JSON: a stranger's run may hold some."""
-    return _UNPRINTABLE.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
+    """The text with control characters escaped as `\\u001b`, as in JSON: another user's run may contain some."""
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def tested_versions(problem: str) -> str:
-    """A paragraph for the user: the problem, the tested versions of Ray, and how to install the newest of these."""
+    """A paragraph for the user: the problem, the tested versions of Ray, and how to install the newest one."""
     oldest, newest = TESTED_RAY
     return (
         f"{problem}. This is Ray {version('ray')}; archray is tested with Ray {oldest} to {newest}. "
@@ -30,26 +27,26 @@ def tested_versions(problem: str) -> str:
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first thing that pydantic found wrong, in one line: `training.epochs: Input should be a valid integer`."""
+    """The first problem of a pydantic error, in one line: `training.epochs: Input should be a valid integer`."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return ": ".join(filter(None, [".".join(map(str, first["loc"])), problem_words(first["msg"])]))
 
 
 def problem_words(message: str) -> str:
-    """A message of pydantic for a user, who knows no class of archray's."""
+    """A message of pydantic, in words for a user."""
     if message.startswith("Input should be a valid dictionary"):
         return "Input should be a group of options, keys and values"
     return message.removeprefix("Value error, ")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, a GPU's or the CPU's; torch, which has an error of its own, need not be loaded."""
-    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return named or "can't allocate memory" in str(error)
+    """Whether the GPU or the CPU ran out of memory. Does not import torch, which has its own error class."""
+    by_class = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return by_class or "can't allocate memory" in str(error)
 
 
 class ArchrayError(Exception):
-    """Base of all errors that archray raises on purpose. The command line prints it and exits with code 2."""
+    """Base of archray's errors. The command line prints it and exits with code 2."""
 
     def __str__(self) -> str:
         return printable(super().__str__())
@@ -60,7 +57,7 @@ class InvalidInput(ArchrayError, ValueError):
 
 
 def expect(name: str, value: object, *kinds: type) -> None:
-    """Raises: InvalidInput unless the argument `name` of a function is of one of the kinds. A bool is no int."""
+    """Raises: InvalidInput unless the argument `name` of a function has one of the types. A bool is no int."""
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         words = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
         raise InvalidInput(f"{name}: expected {words}, got {repr(value)[:80]}")
@@ -87,7 +84,7 @@ class DataNotFound(InvalidInput):
 
 
 class MissingExtra(InvalidInput):
-    """What was asked for needs packages that come with an extra of archray's, and are not installed."""
+    """A feature needs packages of an optional dependency that is not installed."""
 
 
 class RunFolderError(ArchrayError):
@@ -95,15 +92,14 @@ class RunFolderError(ArchrayError):
 
 
 class DamagedFile(RunFolderError):
-    """A file of a run or an export that cannot be read: torn, empty, or with other content than archray wrote."""
+    """A file of a run or an export that cannot be read: incomplete, empty, or not as archray wrote it."""
 
     _got = "a damaged file"
     reason = ""  # what is wrong with it, in brief
 
     @classmethod
-    def at(cls, place: str, why: object) -> DamagedFile:
-        """The error for the file at `place`. why: what is wrong with it, in words or as the error that reading it
-        raised."""
+    def at(cls, place: str, why: object) -> Self:
+        """The error for the file at `place`. why: the problem in words, or the error that reading it raised."""
         reason = " ".join(f"{type(why).__name__}: {why}".split()) if isinstance(why, Exception) else str(why)
         error = cls(
             f"expected {place} as archray wrote it, got {cls._got} ({reason[:200]}). Restore it from a copy, or "
@@ -115,19 +111,19 @@ class DamagedFile(RunFolderError):
 
 
 class MissingFile(DamagedFile, FileNotFoundError):
-    """A file that should be there and is not."""
+    """A file that does not exist, and should."""
 
     _got = "no file"
 
 
 class UnreadableFile(DamagedFile, PermissionError):
-    """A file that this user may not read."""
+    """A file that this user has no permission to read."""
 
     _got = "a file that you may not read"
 
 
 class UntrustedCode(RunFolderError):
-    """A run or an export that this user did not make on this machine, and that would execute code."""
+    """A run or an export that would execute code, and that this user did not make on this machine."""
 
 
 class RunInterrupted(ArchrayError):
@@ -139,12 +135,12 @@ class IncompatibleRay(ArchrayError):
 
 
 class DiskFull(RunInterrupted):
-    """A disk or a quota is full; `archray resume` continues once there is room. The command line exits with code 1."""
+    """A disk or a quota is full; `archray resume` continues once space is free. The command line exits with code 1."""
 
 
 class NotWritable(ArchrayError, OSError):
-    """A file or folder that cannot be written where the user wants it."""
+    """A file or folder that cannot be written at the place that the user named."""
 
 
 class TrialCrashed(ArchrayError):
-    """No trial of a stage, or no architecture of a pool, ended well. The command line exits with code 1."""
+    """No trial of a stage, or no architecture of a pool, has a result. The command line exits with code 1."""

@@ -1,6 +1,4 @@
-"""Files that are whole or not there: one atomic writer, and folders on any pyarrow file system."""
-
-from __future__ import annotations
+"""Atomic file writes, and folders on any pyarrow file system."""
 
 import errno
 import hashlib
@@ -14,37 +12,28 @@ from contextlib import contextmanager
 from copy import copy
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from pydantic import TypeAdapter, ValidationError
 
+from archray import errors
 from archray.disks import FULL, ArrowFiles, LocalDisk
-from archray.errors import (
-    DamagedFile,
-    InvalidInput,
-    InvalidTable,
-    MissingFile,
-    NotWritable,
-    RunFolderError,
-    UnreadableFile,
-    first_problem,
-)
+from archray.errors import DamagedFile, InvalidInput, RunFolderError
 
-if TYPE_CHECKING:  # imported where used: what only writes local files needs neither
+if TYPE_CHECKING:  # pandas and pyarrow are imported where used: a local JSON file needs neither
     import pandas as pd
-    from pyarrow import fs
 
 DRIVE = re.compile(r"[A-Za-z]:(/|$)")  # of a path on Windows
-CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # characters that no terminal shows, and that a name has by mistake
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # that tables have in the place of commas
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # characters that no terminal shows
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # instead of commas
 SHOWN = 80  # characters of a path that is too long, in an error
-TEMPORARY = ".tmp-"  # how the name of an unfinished file begins; a killed process leaves it behind
+TEMPORARY = ".tmp-"  # prefix of an unfinished file, which a killed process leaves behind
 
 
 def local_path(place: str | os.PathLike[str]) -> Path:
     """A path that the user named, absolute, `~` expanded.
 
-    Raises: InvalidInput for what no file or folder can be called, or a loop of symbolic links.
+    Raises: InvalidInput for an impossible name, or a loop of symbolic links.
     """
     text = _named(place)
     if "://" in text:
@@ -97,23 +86,22 @@ def read_location(location: str) -> bytes:
     from pyarrow import fs
 
     if "://" not in location and os.path.exists(location) and not os.path.isfile(location):
-        raise OSError("expected a file, got a folder or a device")  # a pipe would be waited for
+        raise OSError("expected a file, got a folder or a device")  # to read a pipe would block
     filesystem, path = fs.FileSystem.from_uri(location)
     with filesystem.open_input_stream(path) as stream:
-        content: bytes = stream.read()
-    return content
+        return bytes(stream.read())
 
 
 def check_columns(names: Sequence[str], location: str) -> None:
     """Raises: InvalidTable if two columns of a table have one name, or commas do not separate them."""
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InvalidTable(
-            f"expected columns of different names in {location}, got {', '.join(map(repr, twice))} more than once; "
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise errors.InvalidTable(
+            f"expected columns of different names in {location}, got {', '.join(map(repr, repeated))} more than once; "
             "rename or remove all but one"
         )
     for separator, word in SEPARATORS.items():
         if len(names) == 1 and separator in names[0]:
-            raise InvalidTable(
+            raise errors.InvalidTable(
                 f"expected commas between the columns of {location}, got {word}; convert it, for example with pandas: "
                 f"read_csv(FILE, sep={separator!r}).to_csv(OUT, index=False)"
             )
@@ -121,10 +109,10 @@ def check_columns(names: Sequence[str], location: str) -> None:
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A stream to what becomes the local file `path` when the block ends; nothing changes if the block raises.
+    """A stream that becomes the local file `path` when the block ends; nothing changes if the block raises.
 
-    The bytes go to a temporary name of this call's own, are flushed to the disk and renamed: a reader meets the old
-    file or the new one, whoever else writes it at the same time, and so it is after a kill or a loss of power.
+    The bytes go to a temporary file, are flushed to the disk and renamed: a reader finds the old file or the new one,
+    also if another process writes it at the same time, and after a kill or a loss of power.
 
     Raises: NotWritable, an OSError, for example if the folder does not exist; OSError if the disk is full.
     """
@@ -135,7 +123,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except OSError as error:
         if error.errno in FULL:
             raise
-        raise NotWritable(f"{path} cannot be written ({error.strerror}); choose another place") from error
+        raise errors.NotWritable(f"{path} cannot be written ({error.strerror}); choose another place") from error
     try:
         with opened as stream:
             yield stream
@@ -153,7 +141,7 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def plain_name(name: Any) -> str:
-    """`name`, if it is the name of one file or folder. Raises: RunFolderError for a path, `..`, or an empty name."""
+    """`name`. Raises: RunFolderError unless it is the name of one file or folder: for a path, `..`, an empty name."""
     if not isinstance(name, str) or "/" in name or _leaves(name):
         raise RunFolderError(
             f"expected the name of one file, got {name!r}; do not use this folder: it may be made to "
@@ -163,9 +151,9 @@ def plain_name(name: Any) -> str:
 
 
 def _leaves(name: str) -> bool:
-    """Whether a relative name, also one with `/`, may be of a file outside its folder, on any system."""
+    """Whether a relative name, also one with `/`, may lead out of its folder, on any system."""
     parts = name.split("/")
-    return bool({"", ".", ".."} & {*parts}) or any(sign in name for sign in "\\\0") or bool(DRIVE.match(name))
+    return bool({"", ".", ".."} & {*parts}) or any(letter in name for letter in "\\\0") or bool(DRIVE.match(name))
 
 
 def _without_query(uri: str) -> tuple[str, str]:
@@ -175,19 +163,19 @@ def _without_query(uri: str) -> tuple[str, str]:
 
 
 class Folder:
-    """A local folder, or one on an object store, that is written file by file.
+    """A local folder, or one on an object store.
 
-    On a local disk every file is a `whole_file`; object stores show a file only once it is complete. The names of its
-    files may come from a stranger's run: an absolute one, one with `..`, and a symbolic link that leads out of the
-    folder that was opened raise RunFolderError, in every method that takes a name or a path of its own.
+    On a local disk every file is a `whole_file`; object stores show a file only once it is complete. Names of files
+    may come from another user's run: every method raises RunFolderError for an absolute name, one with `..`, and a
+    symbolic link that leads out of the folder that was opened.
 
     Args:
         place: a local path, or a URI that pyarrow understands (`s3://bucket/run`, `file:///...`), its query with it
             (`s3://bucket/run?region=eu-central-1`).
-        filesystem: the one that `place` is a path on; None: the one that `place` says.
+        filesystem: the pyarrow `FileSystem` that `place` is a path on; None: as `place` says.
     """
 
-    def __init__(self, place: str | os.PathLike[str], filesystem: fs.FileSystem | None = None) -> None:
+    def __init__(self, place: str | os.PathLike[str], filesystem: Any = None) -> None:
         self.uri = _named(place)
         if filesystem is None and "://" not in self.uri:
             self.path = self.uri = self._root = str(local_path(self.uri).resolve())
@@ -210,7 +198,7 @@ class Folder:
         self._root = self.path
         self._disk = LocalDisk() if isinstance(filesystem, fs.LocalFileSystem) else ArrowFiles(filesystem)
 
-    def _at(self, path: str, uri: str) -> Folder:
+    def _at(self, path: str, uri: str) -> Self:
         """The folder at another path of the same disk."""
         folder = copy(self)
         folder.path, folder.uri = path, uri
@@ -219,7 +207,7 @@ class Folder:
         return folder
 
     def _place(self, name: str | None = None) -> str:
-        """The path of this folder, or of a file in it. Raises: RunFolderError if that is outside of the one opened."""
+        """The path of this folder, or of a file in it. Raises: RunFolderError outside of the folder that was opened."""
         if name is not None and _leaves(name):
             raise self._outside(name)
         path = self.path if name is None else f"{self.path}/{name}"
@@ -235,15 +223,14 @@ class Folder:
             "be made to read or write files elsewhere. If you put a symbolic link there yourself, put the files there"
         )
 
-    def __truediv__(self, name: str) -> Folder:
+    def __truediv__(self, name: str) -> Self:
         if _leaves(name):
             raise self._outside(name)
         place, query = _without_query(self.uri)
         return self._at(f"{self.path}/{name}", f"{place.rstrip('/')}/{name}{query}")
 
     @property
-    def parent(self) -> Folder:
-        """The folder that this one lies in."""
+    def parent(self) -> Self:
         place, query = _without_query(self.uri)
         return self._at(self.path.rpartition("/")[0], place.rstrip("/").rpartition("/")[0] + query)
 
@@ -254,16 +241,12 @@ class Folder:
     def __str__(self) -> str:
         return self.uri
 
-    def local_path(self) -> Path | None:
-        """The folder as a local path, or None on an object store."""
-        return Path(self._place()) if isinstance(self._disk, LocalDisk) else None
-
-    def local_file(self, name: str) -> Path | None:
-        """A file of the folder as a local path, or None on an object store."""
+    def local_path(self, name: str | None = None) -> Path | None:
+        """The folder, or a file in it, as a local path; None on an object store."""
         path = self._place(name)
         return Path(path) if isinstance(self._disk, LocalDisk) else None
 
-    def create(self) -> Folder:
+    def create(self) -> Self:
         self._disk.create(self._place())
         return self
 
@@ -272,16 +255,10 @@ class Folder:
         kind = self._disk.kind(self._place(name))
         return kind == "folder" if name is None else bool(kind)
 
-    def is_empty(self) -> bool:
-        return not self._disk.entries(self._place())
-
     def files(self) -> list[str]:
         """The names of the files directly in the folder, sorted; temporary ones left out."""
-        return sorted(
-            name
-            for name, kind in self._disk.entries(self._place())
-            if kind == "file" and not name.startswith(TEMPORARY)
-        )
+        entries = self._disk.entries(self._place())
+        return sorted(name for name, kind in entries if kind == "file" and not name.startswith(TEMPORARY))
 
     def folders(self) -> list[str]:
         """The names of the folders directly in this one, sorted."""
@@ -295,20 +272,16 @@ class Folder:
         self._disk.move(self.path, f"{self.path}-before-{number}")
 
     def sweep(self) -> None:
-        """Deletes the unfinished files that a killed process has left, here and in all folders inside.
-
-        An object store shows none.
-        """
+        """Deletes the unfinished files of a killed process, here and in all subfolders; an object store has none."""
         if "://" not in self.uri:
-            for left in Path(self.path).rglob(f"{TEMPORARY}*"):
-                left.unlink(missing_ok=True)
+            for unfinished in Path(self.path).rglob(f"{TEMPORARY}*"):
+                unfinished.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Deletes the folder and all in it."""
+        """Deletes the folder with its content."""
         self._disk.remove(self._place())
 
     def delete(self, name: str) -> None:
-        """Deletes a file."""
         self._disk.delete(self._place(name))
 
     def read_bytes(self, name: str) -> bytes:
@@ -316,15 +289,15 @@ class Folder:
         try:
             return self._disk.read(self._place(name))
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise MissingFile.at(f"{self}/{name}", "it is missing") from error
+            raise errors.MissingFile.at(f"{self}/{name}", "it is missing") from error
         except PermissionError as error:
-            raise UnreadableFile.at(f"{self}/{name}", error.strerror or error) from error
+            raise errors.UnreadableFile.at(f"{self}/{name}", error.strerror or error) from error
         except IsADirectoryError as error:
             raise DamagedFile.at(f"{self}/{name}", error.strerror or error) from error
 
     @contextmanager
     def whole_file(self, name: str) -> Iterator[BinaryIO]:
-        """A stream to what becomes the file `name` when the block ends; nothing changes if the block raises."""
+        """A stream that becomes the file `name` when the block ends; nothing changes if the block raises."""
         self.create()
         if isinstance(self._disk, LocalDisk):
             with whole_file(self._place(name)) as stream:
@@ -340,16 +313,16 @@ class Folder:
             stream.write(content)
 
     def append_line(self, name: str, line: bytes) -> None:
-        """Adds a line to a file, which need not be there; after a kill or a loss of power it is whole, torn, or absent.
+        """Adds a line to a file, which need not exist. After a kill or a loss of power it may be incomplete or absent.
 
-        line: without a line break. An object store has no files that grow: there every line is an object of its own,
-        and all other methods show, read and delete them as one file.
+        line: without a line break. On an object store every line is an object; all other methods list, read and delete
+        them as one file.
         """
         self.create()
         self._disk.append_line(self._place(name), line)
 
     def read_json_lines(self, name: str, kind: Any = Any) -> list[Any]:
-        """What the lines of a file say, torn ones and others than `kind` left out. Raises: as `read_bytes`."""
+        """The values of a file's lines, incomplete ones and others than `kind` left out. Raises: as `read_bytes`."""
         values = []
         for line in self.read_bytes(name).splitlines():
             try:
@@ -358,8 +331,8 @@ class Folder:
                 continue
         return values
 
-    def copy_from(self, source: Folder, names: Iterable[str] | None = None) -> None:
-        """Copies files of another folder; all of them, or those named."""
+    def copy_from(self, source: Self, names: Iterable[str] | None = None) -> None:
+        """Copies files of another folder: all of them, or `names`."""
         for name in source.files() if names is None else names:
             self.write_bytes(name, source.read_bytes(name))
 
@@ -375,12 +348,12 @@ class Folder:
         try:
             return _checked(self.read_bytes(name), kind)
         except ValidationError as error:
-            raise DamagedFile.at(f"{self}/{name}", first_problem(error)) from error
+            raise DamagedFile.at(f"{self}/{name}", errors.first_problem(error)) from error
 
     def write_json(self, name: str, value: Any) -> None:
         self.write_bytes(name, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
-    def read_parquet(self, name: str, *columns: str) -> pd.DataFrame:
+    def read_parquet(self, name: str, *columns: str) -> "pd.DataFrame":
         """A table. Raises: DamagedFile if it is none, or lacks one of the columns; otherwise as `read_bytes`."""
         import pandas as pd
 
@@ -389,11 +362,11 @@ class Folder:
             table = pd.read_parquet(content)
         except Exception as error:  # of Arrow, of pandas, of the JSON in it
             raise DamagedFile.at(f"{self}/{name}", error) from error
-        if lacking := [column for column in columns if column not in table.columns]:
-            raise DamagedFile.at(f"{self}/{name}", f"it lacks {', '.join(lacking)}")
+        if missing := [column for column in columns if column not in table.columns]:
+            raise DamagedFile.at(f"{self}/{name}", f"it lacks {', '.join(missing)}")
         return table
 
-    def write_parquet(self, name: str, table: pd.DataFrame) -> None:
+    def write_parquet(self, name: str, table: "pd.DataFrame") -> None:
         content = io.BytesIO()
         table.to_parquet(content, index=False)
         self.write_bytes(name, content.getvalue())

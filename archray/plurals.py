@@ -1,4 +1,4 @@
-"""Counts in words: `1 trial`, `8 trials`. What every printed count of things goes through: terminal, page and error."""
+"""Counts in words, for the terminal, reports and errors."""
 
 
 def count(number: float, one: str, many: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Things of the user's, and of archray's, by reference: `module:attribute` or `path.py:attribute`."""
+"""Objects of user code and of archray by reference: `module:attribute` or `path.py:attribute`."""
 
 import hashlib
 import importlib
@@ -14,7 +14,7 @@ from typing import Any
 from archray.errors import ArchrayError, InvalidInput, UnknownName, is_out_of_memory
 from archray.files import local_path
 
-# An installed package, the standard library, or the import machinery: an error there came of a line that called it.
+# Installed packages, the standard library and the import machinery: an error there has its cause in the calling line.
 INSTALLED = (*{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}, "<")
 
 
@@ -25,7 +25,7 @@ def is_reference(name: str) -> bool:
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """`"path.py:Attribute"` -> `("path.py", "Attribute")`. Raises: UnknownName if it has no such form."""
+    """`"path.py:Attribute"` -> `("path.py", "Attribute")`. Raises: UnknownName for another form."""
     if not is_reference(reference):
         raise UnknownName(f"expected module:attribute or path.py:attribute, got {reference!r}")
     place, _, attribute = reference.rpartition(":")
@@ -35,8 +35,7 @@ def split_reference(reference: str) -> tuple[str, str]:
 def load_reference(reference: str) -> Any:
     """The object that `module:attribute` or `path.py:attribute` names.
 
-    A file is imported under a name made of its stem and the hash of its text, once per process: two files of
-    the same stem never meet.
+    A file is imported once per process, under a name made of its stem and the hash of its text.
 
     Raises: UnknownName if the module, the file or the attribute does not exist, or the import fails; an ArchrayError
         that the import raises.
@@ -67,9 +66,9 @@ def file_module_name(path: Path) -> str:
 
 
 def worker_reference(reference: str) -> str:
-    """`path.py:attribute` as workers can load it: `module:attribute`, whatever their current folder and files.
+    """`path.py:attribute` as `module:attribute`, which workers, and this process after a load, can load.
 
-    Other names are returned as they are. In this process, too, the result loads once the file has been loaded.
+    Other names are returned unchanged.
     """
     if not is_reference(reference):
         return reference
@@ -104,10 +103,10 @@ def call_reference(
     raises: type[Exception] = InvalidInput,
     **options: Any,
 ) -> Any:
-    """What a function or class of the user's returns. reference: its name in an error.
+    """The result of a user's function or class. reference: its name in an error.
 
-    Raises: `raises`, with the line, for whatever else than an ArchrayError the function raises, and if it calls
-        `sys.exit`. An error of memory that ran out is raised as it is.
+    Raises: `raises`, with the line, for any error but an ArchrayError, and for a call of `sys.exit`. An out-of-memory
+        error is raised unchanged.
     """
     try:
         return function(*arguments, **options)

@@ -1,13 +1,11 @@
-"""Named things: spaces, data sets, proxies, methods. Things of the user's: `references`."""
-
-from __future__ import annotations
+"""Registries of named entries: spaces, data sets, proxies, methods. Custom ones: `references`."""
 
 import difflib
 import importlib
 import importlib.util
 import inspect
 import pkgutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import ModuleType
 from typing import Any, Generic, TypeVar, overload
@@ -20,10 +18,10 @@ Decorated = TypeVar("Decorated")  # keeps its own type, which is a T or a subcla
 
 
 class Registry(Generic[T]):
-    """A mapping from names to things of one kind that refuses duplicates and lists what it has.
+    """A mapping from names to entries of one kind. It rejects duplicates, and its errors list the names.
 
     Args:
-        kind: what is registered, as it reads in an error: `"space"`, `"proxy"`.
+        kind: the word for an entry in an error: `"space"`, `"proxy"`.
     """
 
     def __init__(self, kind: str) -> None:
@@ -50,12 +48,10 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """The entry called `name`. Raises: UnknownName as `check`."""
         self.check(name)
-        if name not in self._entries:
-            self._entries[name] = self._load(name)
         return self._entries[name]
 
     def check(self, name: str) -> None:
-        """Raises: UnknownName for a name it does not hold, with the nearest of the known names, and all of them."""
+        """Raises: UnknownName for a name that is not registered, with the nearest name, and all of them."""
         if name not in self:
             near = difflib.get_close_matches(str(name), self.names(), n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
@@ -64,22 +60,13 @@ class Registry(Generic[T]):
             raise UnknownName(f"there is no {self.kind} {name!r}; {hint}choose one of {', '.join(self.names())}")
 
     def names(self) -> list[str]:
-        return sorted({*self._entries, *self._unloaded})
+        return sorted(self._entries)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (name in self._entries or name in self._unloaded)
+        return isinstance(name, str) and name in self.names()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
-
-    @property
-    def _unloaded(self) -> Collection[str]:
-        """The names of entries that are loaded when they are asked for."""
-        return ()
-
-    def _load(self, name: str) -> T:
-        """The entry of such a name."""
-        raise NotImplementedError
 
     def _reject_duplicate(self, name: str) -> None:
         if name in self:
@@ -87,14 +74,14 @@ class Registry(Generic[T]):
 
 
 class CatalogueRegistry(Registry[T]):
-    """A registry that knows an entry by its name, a summary and where it is, and imports it when it is asked for."""
+    """A registry with the name, the summary and the place of each entry, which `get` imports."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(kind)
         self._places: dict[str, tuple[str, str]] = {}  # name -> its summary, and its place
 
     def declare(self, name: str, summary: str, place: str) -> None:
-        """Adds what lies at `place`, a reference `module:attribute`, and is not imported before it is asked for.
+        """Adds the entry at `place`, a reference `module:attribute`, which `get` imports.
 
         Raises: ValueError if the name is taken.
         """
@@ -102,21 +89,21 @@ class CatalogueRegistry(Registry[T]):
         self._places[name] = summary, place
 
     def summary(self, name: str) -> str:
-        """What was declared of it; empty for one that was registered by hand. Raises: UnknownName as `check`."""
+        """The declared summary; empty for an entry without one. Raises: UnknownName as `check`."""
         self.check(name)
         return self._places[name][0] if name in self._places else ""
 
-    @property
-    def _unloaded(self) -> Collection[str]:
-        return self._places
+    def names(self) -> list[str]:
+        return sorted({*self._entries, *self._places})
 
-    def _load(self, name: str) -> T:
-        entry: T = load_reference(self._places[name][1])
-        return entry
+    def get(self, name: str) -> T:
+        if name in self._places and name not in self._entries:
+            self._entries[name] = load_reference(self._places[name][1])
+        return super().get(name)
 
 
 class LazyModule(ModuleType):
-    """A module that is imported when an attribute of it is first used, for files that register things without torch.
+    """A module that is imported when an attribute of it is first used, for files that register entries without torch.
 
     Use it in the `else` of `if TYPE_CHECKING`, where the module is imported under the same name.
     """
@@ -156,17 +143,17 @@ def takes(function: Callable[..., Any], count: int) -> bool:
 
 
 def import_modules(package: str) -> None:
-    """Imports every module of a package: what registers itself in one of its files is then known."""
+    """Imports every module of a package, so that their entries register themselves."""
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
         importlib.import_module(f"{package}.{module.name}")
 
 
 def lazy_attributes(package: str, **names: tuple[str, ...]) -> Callable[[str], Any]:
-    """A package's `__getattr__`, for names of its modules that are loaded when asked for; none may be a module's."""
+    """A package's `__getattr__`, which imports the module of a name on first use; none may be a module's name."""
 
     def attribute(name: str) -> Any:
-        for module, held in names.items():
-            if name in held:
+        for module, attributes in names.items():
+            if name in attributes:
                 return getattr(importlib.import_module(f"{package}.{module}"), name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 

@@ -1,4 +1,4 @@
-"""The bases of settings: frozen, unknown keys refused; and those whose `name` says which class they are of."""
+"""Base classes of settings: frozen, without unknown keys; and families whose `name` selects the class."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self, get_args
@@ -54,9 +54,9 @@ def _kinds(annotation: Any) -> set[Any]:
 class RegisteredSettings(Settings):
     """The base of a family of settings, for a field `SerializeAsAny[Family]`.
 
-    A family sets `registry` and does without fields of its own. Its members register themselves, and have `name` as
-    their first field. What is validated as the family becomes the member that `name` says, or is refused with the
-    names there are; a name by itself stands for the member's defaults.
+    A family sets `registry` and has no further fields. Its members register themselves, and `name` is their first
+    field. A value validated as the family becomes the member called `name`, or raises an error that lists the names; a
+    name alone stands for the member's defaults.
 
     Attributes:
         name: which member of the family.

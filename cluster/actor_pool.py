@@ -2,8 +2,10 @@
 
 import logging
 import math
+import os
 import threading
 import time
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -12,20 +14,20 @@ from typing import Any
 
 import ray
 from ray import ObjectRef, cloudpickle
-from ray.exceptions import ActorUnschedulableError, RayError, RuntimeEnvSetupError
+from ray.exceptions import ActorUnschedulableError, OutOfMemoryError, RayError, RuntimeEnvSetupError
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
 
-from archray.cluster.map_actor import MapActor, Reply, describe_error
 from archray.errors import InvalidInput, TrialCrashed
 
 # Chunks
 
-ATTEMPTS = 2  # an item that failed so often is left out; a chunk that killed so many actors is split
-CHUNK_SECONDS = 5.0  # how long a chunk should take when its size is ours to choose: what a killed driver loses
+ATTEMPTS = 2  # failures until an item is left out; actors that a chunk kills until it is split
+CHUNK_SECONDS = 5.0  # time of a chunk of automatic size: a killed driver loses as much
 
 
 @dataclass
 class Chunk:
-    """Items (by index) that travel together. `alone`: nothing else may wait in its actor, so that blame is sure."""
+    """Items (by index) that travel together. `alone`: no other chunk waits in its actor, so that the cause is sure."""
 
     indices: list[int]
     deaths: int = 0
@@ -33,11 +35,11 @@ class Chunk:
 
 
 class ChunkQueue:
-    """What is to be done: items that have not been sent yet, and chunks that go again.
+    """The remaining work: items that have not been sent yet, and chunks to repeat.
 
     Args:
-        items: how many there are. num_actors: who work on them; may change.
-        chunk_size: items per chunk; None: as many as take CHUNK_SECONDS, one until it is known how long an item takes.
+        items: their number. num_actors: may change.
+        chunk_size: items per chunk; None: as many as take CHUNK_SECONDS, one until an item's time is measured.
     """
 
     def __init__(self, items: int, num_actors: int, chunk_size: int | None) -> None:
@@ -48,7 +50,7 @@ class ChunkQueue:
         self._seconds_per_item: float | None = None
 
     def __len__(self) -> int:
-        """How many more actors could find work: items not sent, and chunks to be done again."""
+        """The number of actors that could find work: items not sent, and chunks to repeat."""
         return self._items - self._next + len(self._again)
 
     def clear(self) -> None:
@@ -56,7 +58,7 @@ class ChunkQueue:
         self._again.clear()
 
     def take(self, *, beside_another: bool) -> Chunk | None:
-        """The next chunk for an actor, in which another one runs already or not; None if there is none for it."""
+        """The next chunk for an actor; None if there is none. beside_another: whether a chunk runs in it already."""
         for chunk in self._again:
             if not (chunk.alone and beside_another):
                 self._again.remove(chunk)
@@ -75,18 +77,17 @@ class ChunkQueue:
         return max(1, min(even, int(CHUNK_SECONDS / max(self._seconds_per_item, 1e-6))))
 
     def took(self, seconds: float, items: int) -> None:
-        """Learns how long an item takes."""
         self._seconds_per_item = seconds / items
 
     def put_first(self, chunks: Iterable[Chunk]) -> None:
-        """Has chunks that nothing is held against done again, before all else and in their order."""
+        """Repeats chunks without a failure of their own, before all others and in their order."""
         self._again.extendleft(reversed(list(chunks)))
 
     def put_last(self, chunk: Chunk) -> None:
         self._again.append(chunk)
 
     def suspect(self, chunk: Chunk) -> None:
-        """Has a chunk of several items that killed an actor done again, alone; the second time item by item."""
+        """Repeats a chunk of several items that killed an actor: alone; the second time item by item."""
         chunk.deaths, chunk.alone = chunk.deaths + 1, True
         if chunk.deaths < ATTEMPTS:
             self._again.append(chunk)
@@ -94,7 +95,7 @@ class ChunkQueue:
             self._again.extend(Chunk([index], alone=True) for index in chunk.indices)
 
     def failed(self, index: int) -> bool:
-        """Counts a failure of one item; whether it goes again, alone, or is to be left out."""
+        """Counts a failure of one item. Returns whether it is repeated, alone; else it is left out."""
         self._failures[index] += 1
         if self._failures[index] >= ATTEMPTS:
             return False
@@ -102,16 +103,71 @@ class ChunkQueue:
         return True
 
 
+# The actor's side
+
+
+@dataclass
+class Reply:
+    """An actor's answer to a chunk: the values of its first items, and the error that ended it, if any."""
+
+    values: list[Any]
+    error: str | None
+    seconds: float
+
+
+class MapActor:
+    """Constructs the worker and calls it per item; stops at the first exception. title: for Ray's dashboard."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+
+    def __repr__(self) -> str:
+        return self._title
+
+    def setup(self, worker: bytes, kwargs: dict[str, Any]) -> tuple[str, str | None]:
+        """Returns the node's id and, if the worker cannot be constructed, why."""
+        node = ray.get_runtime_context().get_node_id()
+        # Ray sets the variable to the CPUs of this actor; libraries read it at their import, which may have passed.
+        threadpool_limits(int(os.environ.get("OMP_NUM_THREADS", 1)))
+        try:
+            self._worker = cloudpickle.loads(worker)(**kwargs)
+        except Exception as error:
+            return node, describe_error(error)
+        return node, None
+
+    def run(self, items: list[Any]) -> Reply:
+        start = time.perf_counter()
+        values: list[Any] = []
+        failure = None
+        for item in items:
+            try:
+                values.append(self._worker(item))
+            except Exception as error:
+                failure = describe_error(error)
+                break
+        return Reply(values, failure, time.perf_counter() - start)
+
+
+def describe_error(error: BaseException) -> str:
+    """The reason in the first line; then Ray's message, or the traceback."""
+    if isinstance(error, OutOfMemoryError):  # its text is a page of advice on Ray's settings
+        return f"the machine ran out of memory, and Ray ended the worker's process (OutOfMemoryError)\n{error}"
+    if isinstance(error, RayError):
+        return f"the worker's process was lost ({type(error).__name__})\n{error}"
+    reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return f"{reason}\n{''.join(traceback.format_exception(error))}"
+
+
 # Driver
 
 logger = logging.getLogger(__name__)
 
-IN_FLIGHT = 2  # chunks per actor: one runs while the next waits beside it, so that no actor waits for the driver
+IN_FLIGHT = 2  # chunks per actor: one runs while the next one waits, so that no actor waits for the driver
 STARTS = 3  # actors in a row that died while they started before the map gives up
 HOPELESS = 5  # items left out, with none done, before the map gives up: then the worker is wrong, not the items
-RECOUNT = 5.0  # seconds between two looks at how many actors the cluster holds
-TICK = 1.0  # seconds between two looks at `stop` when nothing comes back
-START_SECONDS = 30.0  # that an actor that is no longer needed may take to start, before it is killed anyway
+RECOUNT = 5.0  # seconds between two counts of the actors that the cluster holds
+TICK = 1.0  # seconds between two calls of `stop` while no result arrives
+START_SECONDS = 30.0  # limit for the start of an actor that is no longer needed; then it is killed
 WARN_AFTER = 30.0  # seconds without any actor before a line says what the map is waiting for
 
 
@@ -119,7 +175,7 @@ class WorkerFailed(TrialCrashed):
     """The worker of a map cannot be constructed, or fails on every item.
 
     Args:
-        failure: what failed. error: of `describe_error`; its first line is in the message, the rest is a note.
+        failure: the problem. error: of `describe_error`; its first line is in the message, the rest is a note.
     """
 
     def __init__(self, failure: str, error: str) -> None:
@@ -130,10 +186,9 @@ class WorkerFailed(TrialCrashed):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one item: its value, or the error with which it failed twice and was left out.
+    """The value of one item, or the error with which it failed twice and was left out.
 
-    `index` is the item's place in the sequence given. The first line of `error` is the reason, the rest, if any,
-    the traceback.
+    `index` is the item's place in the sequence. The first line of `error` is the reason, the rest is the traceback.
     """
 
     index: int
@@ -175,12 +230,8 @@ def _kill_once_started(actors: dict[ObjectRef, Any]) -> None:
                 ray.kill(left.pop(ref), no_restart=True)
 
 
-class ActorPool:
-    """Actors that a function is mapped over many items by; `archray.cluster.actor_pool.actor_map` says how.
-
-    Args:
-        num_actors: asked again and again. options: of Ray's, for each actor. The others: see there.
-    """
+class _ActorPool:
+    """The actors of one `actor_map`. options: Ray's, for each actor. The other arguments: see there."""
 
     def __init__(
         self,
@@ -214,7 +265,7 @@ class ActorPool:
         self._left_out = 0
 
     def outcomes(self) -> Generator[list[Outcome], None, None]:
-        """Lists of outcomes as they come; the actors end when this ends or is closed. Raises: WorkerFailed."""
+        """Lists of outcomes as they arrive; the actors end when this ends or is closed. Raises: WorkerFailed."""
         try:
             while self._running or self._queue:
                 if self._stop():
@@ -226,9 +277,8 @@ class ActorPool:
                 for ref in self._wait():
                     if ref in self._starting:
                         self._started(ref)
-                    elif ref in self._running:  # else its actor went in the meantime, and took it along
-                        outcomes = self._returned(ref)
-                        if outcomes:
+                    elif ref in self._running:  # else its actor ended in the meantime
+                        if outcomes := self._returned(ref):
                             yield outcomes
         finally:
             starting, self._starting = self._starting, {}
@@ -242,7 +292,7 @@ class ActorPool:
 
     def _start_actors(self) -> None:
         if time.monotonic() - self._counted > RECOUNT:  # nodes may have joined or left
-            with suppress(InvalidInput):  # none can hold an actor now; the ones to come may
+            with suppress(InvalidInput):  # no node can hold an actor now; a later one may
                 self._num_actors = self._queue.num_actors = self._count()
             self._counted = time.monotonic()
         while len(self._actors) < min(self._num_actors, len(self._queue) + len(self._running)):
@@ -267,7 +317,7 @@ class ActorPool:
             raise WorkerFailed(f"the worker {self._name} cannot be constructed in an actor", error)
 
     def _dismiss(self, actor: _Actor) -> None:
-        """Ends an actor; what was in flight there is forgotten."""
+        """Ends an actor, and forgets its chunks in flight."""
         self._actors.remove(actor)
         for ref in actor.in_flight:
             del self._running[ref]
@@ -301,7 +351,7 @@ class ActorPool:
             )  # fmt: skip
         return ray.wait(refs, num_returns=len(refs), timeout=0)[0] if ready else []
 
-    # What comes back
+    # Results
 
     def _returned(self, ref: ObjectRef) -> list[Outcome]:
         actor = self._running[ref]
@@ -318,7 +368,7 @@ class ActorPool:
         if done:
             self._queue.took(reply.seconds, done)
         if reply.error is not None:
-            if actor in self._actors:  # an exception can leave the device in a state that fails all that follows
+            if actor in self._actors:  # an exception can leave the device in a state in which later items fail
                 self._dismiss(actor)
                 self._queue.put_first(actor.in_flight.values())
             if done + 1 < len(chunk.indices):
@@ -327,7 +377,7 @@ class ActorPool:
         return outcomes
 
     def _lost(self, actor: _Actor, error: str) -> list[Outcome]:
-        """An actor died. The first chunk without a reply is the suspect; the ones behind it had not begun."""
+        """An actor died. The first chunk without a reply is the suspect; later ones had not begun."""
         in_flight = dict(actor.in_flight)
         self._dismiss(actor)
         outcomes: list[Outcome] = []
@@ -357,16 +407,12 @@ class ActorPool:
         return Outcome(index, self._items[index], value, None)
 
     def _failed(self, index: int, error: str) -> list[Outcome]:
-        """Counts a failure of one item: it goes again, alone, or is left out."""
-        if self._queue.failed(index):
+        if self._queue.failed(index):  # it is repeated
             return []
         self._left_out += 1
         if self._left_out >= HOPELESS and not self._done:
             raise WorkerFailed(f"the worker {self._name} failed on every item so far, last with", error)
         return [Outcome(index, self._items[index], None, error)]
-
-
-# Map
 
 
 def actor_map(
@@ -382,35 +428,35 @@ def actor_map(
     title: str = "",
     stop: Callable[[], bool] = lambda: False,
 ) -> Generator[list[Outcome], None, None]:
-    """Calls `worker(**worker_kwargs)(item)` for every item; yields lists of outcomes as they come, in any order.
+    """Calls `worker(**worker_kwargs)(item)` for every item; yields lists of outcomes as they arrive, in any order.
 
     It spreads cheap work that needs state (a batch on a GPU, a supernet's weights) without a Tune trial per item. Ray
     Data's actor pool lacks an outcome per item, an end for an item that kills its worker, blocks by time rather than
     rows, and a stop between blocks.
 
     Every item has exactly one outcome. The worker is constructed once in each actor and called there, item by item.
-    A worker should return what is wrong with an item as a value: an exception, like a death of the process, makes
-    its actor suspect, and an actor that failed is never used again.
+    A worker should return the problem of an item as a value. After an exception, or the death of the process, its
+    actor is never used again.
 
     - An item that raises is tried once more, on another actor, then reported with its error and left out.
-    - The chunk of an actor that died is done again, once; when it kills a second actor it is split into single
-      items, and an item that kills two actors by itself is reported. A node that leaves is held against nobody.
+    - The chunk of an actor that died is repeated once; when it kills a second actor it is split into single items, and
+      an item that kills two actors by itself is reported. The loss of a node does not count.
     - Actors end when the generator ends or is closed.
 
     Args:
         worker: an importable class or function; classes of a script's `__main__` work too.
-        worker_kwargs: may hold object references, for arrays that all actors share.
-        num_actors: actors at most; those that the cluster has no room for wait and hold up nothing. A function is asked
-            every few seconds, so that a node that joins gets work; where it raises InvalidInput the number stays.
-        chunk_size: items per chunk; None measures, and makes a chunk take about `chunks.CHUNK_SECONDS`.
+        worker_kwargs: may contain object references, for arrays that all actors share.
+        num_actors: actors at most; those without resources wait and delay nothing. A function is called every few
+            seconds, so that a new node gets work; if it raises InvalidInput the number stays.
+        chunk_size: items per chunk; None: as many as take about CHUNK_SECONDS.
         num_cpus: CPUs per actor. Ray sets OMP_NUM_THREADS to it (1 for less than 1) unless the variable is set.
         num_gpus: GPUs, or the share of one, per actor.
-        runtime_env: Ray's runtime environment for the actors, on top of the job's.
-        title: what the map is for; the actors are shown by it in Ray's dashboard, `title: Worker 3`.
-        stop: asked between chunks; once it says True no further chunk is sent, and what is in flight is the last.
+        runtime_env: Ray's runtime environment for the actors, added to the job's.
+        title: the purpose of the map, for the names of actors in Ray's dashboard: `title: Worker 3`.
+        stop: called between chunks; once it returns True no further chunk is sent.
 
     Raises: InvalidInput for sizes below 1 or without Ray. While iterating, WorkerFailed if the worker cannot be
-    constructed, at once, or if nothing but failures came.
+    constructed, or if there were only failures.
     """
     if not ray.is_initialized():
         raise InvalidInput("actor_map needs Ray; call it inside `with archray.cluster.connect.connect(...)`")
@@ -420,4 +466,4 @@ def actor_map(
     options: dict[str, Any] = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_restarts": 0, "max_task_retries": 0}
     if runtime_env:
         options["runtime_env"] = dict(runtime_env)
-    return ActorPool(worker, items, dict(worker_kwargs), count, chunk_size, options, title, stop).outcomes()
+    return _ActorPool(worker, items, dict(worker_kwargs), count, chunk_size, options, title, stop).outcomes()

@@ -46,24 +46,15 @@ GET_TOKEN = (
 
 
 class Unreachable(Exception):
-    """Nothing that can be joined answers at an address; the message says what is there, and what to do."""
+    """No cluster that can be joined answers at an address; the message says why, and what to do."""
 
 
-@dataclass(frozen=True)
-class Head:
-    """Where a cluster is joined. `loopback`: its head listens on 127.0.0.1 alone."""
+def find_head(address: str) -> tuple[str, bool]:
+    """The address of the head of a cluster, and whether it listens on 127.0.0.1 alone.
 
-    address: str
-    loopback: bool
+    It accepts the token of this machine, has the same version of Ray, and a node on this machine.
 
-
-def find_head(address: str) -> Head:
-    """The head of a cluster that can be joined: it takes our token, has our version of Ray, and a node on this machine.
-
-    Args:
-        address: `auto` or `host:port`.
-
-    Raises: Unreachable, within seconds.
+    address: `auto` or `host:port`. Raises: Unreachable, within seconds.
     """
     if address == AUTO:
         try:
@@ -82,15 +73,15 @@ def find_head(address: str) -> Head:
         except OSError as error:
             refused = error
             continue
-        head = Head(f"[{candidate}]:{port}" if ":" in candidate else f"{candidate}:{port}", candidate == LOOPBACK)
-        _check_head(head.address)
-        return head
+        found = f"[{candidate}]:{port}" if ":" in candidate else f"{candidate}:{port}"
+        _check_head(found)
+        return found, candidate == LOOPBACK
     raise Unreachable(f"nothing answers there ({refused}); is the cluster up, and its port open?") from refused
 
 
 def _check_head(address: str) -> None:
-    """Raises: Unreachable unless the head of a cluster of this Ray answers there, takes our token, and has us."""
-    if os.environ.get(AUTH_MODE) == "token" and not send_given_token():
+    """Raises: Unreachable unless the head of a cluster answers there, as `find_head` says."""
+    if os.environ.get(AUTH_MODE) == "token" and not send_token():
         raise Unreachable(f"{AUTH_MODE}=token, and there is no token; {GET_TOKEN}")
     try:
         version = _head_version(address)
@@ -100,7 +91,7 @@ def _check_head(address: str) -> None:
                 f"what answers there is not the head of a Ray cluster ({error.code().name}); give the port of its GCS "
                 "server, 6379 unless it was started with another (8265 is the dashboard's, for archray submit)"
             ) from error
-        if not send_given_token():
+        if not send_token():
             raise Unreachable(f"it asks for a token, and none was given; {GET_TOKEN}") from error
         try:
             version = _head_version(address)
@@ -135,16 +126,14 @@ def _node_ids(address: str) -> set[str]:
 
 
 def token_source() -> str:
-    """Where Ray takes its token from: the first of its three places that is there."""
+    """The source of Ray's token: the first of its three places that exists."""
     if os.environ.get(TOKEN):
         return TOKEN
-    if os.environ.get(TOKEN_FILE):
-        return f"{TOKEN_FILE}={os.environ[TOKEN_FILE]}"
-    return "~/.ray/auth_token"
+    return f"{TOKEN_FILE}={os.environ[TOKEN_FILE]}" if os.environ.get(TOKEN_FILE) else "~/.ray/auth_token"
 
 
-def send_given_token() -> bool:
-    """Has Ray send the token that there is on this machine, unless RAY_AUTH_MODE says not to; whether there is one.
+def send_token() -> bool:
+    """Has Ray send the token of this machine, unless RAY_AUTH_MODE says not to; returns whether there is one.
 
     Raises: Unreachable if RAY_AUTH_TOKEN_PATH names no file with a token.
     """
@@ -157,13 +146,13 @@ def send_given_token() -> bool:
         raise Unreachable(f"{token_source()} is no file with a token; {GET_TOKEN}") from error
     if has_token and mode is None:
         os.environ[AUTH_MODE] = "token"
-        Config.initialize("")  # which has the variable read again
+        Config.initialize("")  # it reads the variable again
     return has_token
 
 
-ROOMS = ("platform", "searchers", "trainables", "cluster")
-IMPORT_SECONDS = 120.0  # a worker that unpacks its environment and imports; far more than it takes
-# What Ray says when its raylet is not there: it ends if an agent of its own is not up within 15 s (upstream 65983).
+PACKAGES = ("platform", "searchers", "trainables", "cluster")
+IMPORT_SECONDS = 120.0  # limit for a worker that unpacks its environment and imports
+# Ray's message for a missing raylet, which ends if one of its agents is not up within 15 s (upstream 65983).
 LATE = "timed out during startup"
 USAGE_REPORTS = "RAY_USAGE_STATS_ENABLED"  # Ray's reports to its makers: off unless the user turned them on
 
@@ -174,7 +163,7 @@ class ClusterError(ArchrayError):
 
 @dataclass(frozen=True)
 class Connection:
-    """A Ray that is up. `started`: it is ours, and ends with the connection. `joined`: its nodes are to be checked."""
+    """A running Ray. `started`: archray started it, and ends it. `joined`: its nodes must be checked."""
 
     started: bool
     address: str
@@ -191,13 +180,12 @@ def connect(
 ) -> Iterator[Connection]:
     """Starts or joins Ray for the length of a `with`; shuts down only what it started, leaves what it joined.
 
-    Every worker can then import archray, and each file of `user_files` under the name that
-    `archray.references.load_reference` gives it (see `worker_reference`). A Ray that is initialised already is used
-    as it is, after a check that its workers can do the same.
+    Every worker can then import archray, and each file of `user_files` under the name of `worker_reference`. A Ray that
+    is initialized already is used as it is, after a check that its workers can import the same modules.
 
     Args:
         user_files: single `.py` files; they travel in Ray's runtime environment, content-addressed.
-        announce: called with each line for the user: the dashboard's address, what was joined.
+        announce: called with each line for the user: addresses of the dashboard and the cluster.
         name: of this driver among the jobs of Ray's dashboard.
 
     Raises: InvalidInput as `check_address`; ClusterError if Ray does not come up or a worker lacks a module;
@@ -219,8 +207,8 @@ def connect(
         local = address is None
         warm = local and settings.warm_workers and sys.platform == "linux"
         python = {"py_executable": stack.enter_context(warm_python())} if warm else {}
-        stack.callback(ray.shutdown)  # ends a Ray of ours; from a cluster it only disconnects
-        copies = user_files or not local  # else this process may be killed here and leave nothing
+        stack.callback(ray.shutdown)  # ends a local Ray; disconnects from a cluster
+        copies = user_files or not local  # else a kill of this process leaves no files
         with tempfile.TemporaryDirectory(prefix="archray-") if copies else nullcontext("") as scratch:
             environment = runtime_environment(user_files, Path(scratch), local=local)
             try:
@@ -229,56 +217,51 @@ def connect(
             except SystemExit as error:  # raised by Ray's own handler of SIGTERM, until `watched` sets ours
                 received(signal.SIGTERM)
                 raise KeyboardInterrupt from error
-            except Exception as error:  # what Ray could not do it often says in a plain one
+            except Exception as error:  # Ray often raises a plain one
                 raise ClusterError(f"cannot {doing}: {error}") from error
         stack.enter_context(watched())
-        if address is not None:
+        gcs_address, url = ray.get_runtime_context().gcs_address, None
+        if not local:
             check_modules(modules)
-        connection = Connection(
-            started=address is None,
-            address=ray.get_runtime_context().gcs_address,
-            dashboard_url=f"http://{context.dashboard_url}" if context.dashboard_url else None,
-            joined=address is not None,
-        )
-        if address is not None:
-            announce(f"Joined the Ray cluster at {connection.address}.")
-        if connection.dashboard_url:
-            token = " (token: ray get-auth-token)" if os.environ.get("RAY_AUTH_MODE") == "token" else ""
-            announce(f"Ray dashboard: {connection.dashboard_url}{token}")
-            if tunnel := ssh_tunnel(connection.dashboard_url):
+            announce(f"Joined the Ray cluster at {gcs_address}.")
+        if context.dashboard_url:
+            url = f"http://{context.dashboard_url}"
+            token = " (token: ray get-auth-token)" if os.environ.get(AUTH_MODE) == "token" else ""
+            announce(f"Ray dashboard: {url}{token}")
+            if tunnel := ssh_tunnel(url):
                 announce(f"From your own machine: {tunnel}")
-        yield connection
+        yield Connection(started=local, address=gcs_address, dashboard_url=url, joined=not local)
 
 
 def ssh_tunnel(dashboard_url: str) -> str | None:
-    """The command that brings a dashboard to the machine that this session came from by SSH; None if it did not."""
-    ours = os.environ.get("SSH_CONNECTION", "").split()  # its address and port, ours and our port
-    if len(ours) != 4:
+    """The command that forwards a dashboard to the client of this SSH session; None in another session."""
+    connection = os.environ.get("SSH_CONNECTION", "").split()  # the client's address and port, the server's
+    if len(connection) != 4:
         return None
     place = dashboard_url.partition("://")[2]
     port = place.rpartition(":")[2]
-    elsewhere = "" if ours[3] == "22" else f" -p {ours[3]}"
-    return f"ssh -L {port}:{place}{elsewhere} {getpass.getuser()}@{ours[2]}, then http://127.0.0.1:{port}"
+    option = "" if connection[3] == "22" else f" -p {connection[3]}"
+    return f"ssh -L {port}:{place}{option} {getpass.getuser()}@{connection[2]}, then http://127.0.0.1:{port}"
 
 
 def runtime_environment(user_files: Sequence[Path], scratch: Path, *, local: bool) -> dict[str, Any]:
-    """What workers need to import archray and the user's files.
+    """Ray's runtime environment, from which workers import archray and the user's files.
 
-    A local Ray shares this Python and its site-packages; a checkout that is not installed is put on its path. A
-    cluster gets the package in the layout of a wheel, from a checkout and an installation alike: that leaves the
-    workers' current folder and the `working_dir` of `ray job submit` alone.
+    A local Ray shares this Python and its site-packages, with a checkout on its path. A cluster gets the package in the
+    layout of a wheel, from a checkout and an installation alike: that changes neither the workers' current folder nor
+    the `working_dir` of `ray job submit`.
 
     Args:
-        scratch: an empty folder that lives until Ray is initialised; copies to be uploaded are put there.
+        scratch: an empty folder, for the copies to upload, until Ray is initialized.
     """
     package = Path(archray.__file__).resolve().parent
-    checkout = not (package / "cluster").is_dir()  # there the rooms lie beside the package
+    checkout = not (package / "cluster").is_dir()  # in a checkout the packages are next to this one
     environment: dict[str, Any] = {}
     modules: list[str] = []
     if not local:
         shutil.copytree(package, scratch / "archray", ignore=shutil.ignore_patterns("__pycache__"))
-        for room in ROOMS if checkout else ():
-            source, target = package.parent / room, scratch / "archray" / room
+        for name in PACKAGES if checkout else ():
+            source, target = package.parent / name, scratch / "archray" / name
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         modules.append(str(scratch / "archray"))
     elif checkout:
@@ -294,7 +277,7 @@ def runtime_environment(user_files: Sequence[Path], scratch: Path, *, local: boo
 
 
 def check_modules(names: Sequence[str]) -> None:
-    """Raises: ClusterError if a worker of the Ray that is initialised cannot import one of `names`."""
+    """Raises: ClusterError if a worker of the initialized Ray cannot import one of `names`."""
 
     def failed_imports(names: Sequence[str]) -> list[str]:
         # Pickled by value: a function of this module could not even be loaded where archray is missing.
@@ -326,7 +309,7 @@ def _init(
     announce: Callable[[str], None],
     name: str | None,
 ) -> Any:
-    """Calls `ray.init`, once more for a Ray of ours that was too slow; the context it returns."""
+    """Calls `ray.init`, once more for a local Ray that was too slow; returns its context."""
     options: dict[str, Any] = {
         "runtime_env": runtime_env,
         "log_to_driver": settings.worker_output,
@@ -334,12 +317,12 @@ def _init(
         "job_config": JobConfig(metadata={"job_name": name} if name else {}),
     }
     if address is not None:
-        head = find_head(address)
-        with loopback_only() if head.loopback else nullcontext():
-            return ray.init(address=head.address, **options)
+        head, loopback = find_head(address)
+        with loopback_only() if loopback else nullcontext():
+            return ray.init(address=head, **options)
     start = partial(
         ray.init,
-        address=LOCAL,  # None would join whatever cluster was started last on this machine, another run's perhaps
+        address=LOCAL,  # None would join the cluster that was started last on this machine, perhaps another run's
         num_cpus=settings.num_cpus,
         num_gpus=settings.num_gpus,
         include_dashboard=None if settings.dashboard else False,  # None: where ray[default] is installed

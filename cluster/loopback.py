@@ -20,12 +20,11 @@ LISTENS = "0A"  # the state of a socket in /proc/net/tcp
 @process_wide
 @contextmanager
 def loopback_only() -> Iterator[None]:
-    """What `ray.init` starts or joins inside the block has the address 127.0.0.1, and listens nowhere else.
+    """A Ray that `ray.init` starts or joins inside the block has the address 127.0.0.1, and listens nowhere else.
 
-    `ray.init(_node_ip_address="127.0.0.1")` says the same, but Ray puts the address of the machine in its place and
-    then listens on all interfaces (2.55 to 2.60); what keeps it from that is the switch that it has for macOS and
-    Windows, where it takes loopback for the machine's address. The processes that Ray starts inherit it: a job that is
-    submitted to such a Ray finds it.
+    Ray (2.55 to 2.60) replaces the argument `_node_ip_address="127.0.0.1"` by the address of the machine, and listens
+    on all interfaces, unless its switch for macOS and Windows is set. Ray's processes inherit the switch, so that a
+    submitted job finds this Ray.
     """
     variable = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR
     switch, inherited = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get(variable)
@@ -42,15 +41,13 @@ def loopback_only() -> Iterator[None]:
 
 @contextmanager
 def checked_loopback(announce: Callable[[str], None]) -> Iterator[None]:
-    """As `loopback_only`, and checks at the end of the block that Ray, started in it, obeys.
+    """As `loopback_only`, and checks at the end of the block the Ray that was started in it.
 
-    The check reads the address of Ray's node and, from /proc, the TCP sockets of this process and of its descendants.
-    A socket that was open before the block is none of Ray's.
+    The check reads the address of Ray's node and, from /proc, the TCP sockets that this process and its descendants
+    opened in the block.
 
-    Args:
-        announce: called with a line for the user if the sockets cannot be read.
-
-    Raises: IncompatibleRay if Ray can be reached from other machines. The caller shuts it down.
+    announce: called with a line for the user if the sockets cannot be read.
+    Raises: IncompatibleRay if other machines can reach Ray. The caller shuts it down.
     """
     before = reachable_sockets()
     with loopback_only():
@@ -71,7 +68,7 @@ def checked_loopback(announce: Callable[[str], None]) -> Iterator[None]:
 
 
 def reachable_sockets() -> dict[str, str] | None:
-    """The TCP sockets of this machine that listen beyond loopback, by inode; None where the system does not say."""
+    """The TCP sockets of this machine that listen beyond loopback, by inode; None if the system does not list them."""
     sockets: dict[str, str] = {}
     for family in ("tcp", "tcp6"):
         try:
@@ -82,7 +79,7 @@ def reachable_sockets() -> dict[str, str] | None:
             continue  # a kernel without IPv6
         for fields in map(str.split, lines):
             digits, _, port = fields[1].partition(":")
-            # Four bytes at a time, each four as a number of this machine.
+            # Words of four bytes, in the byte order of this machine.
             words = [int(digits[start : start + 8], 16) for start in range(0, len(digits), 8)]
             address = ip_address(b"".join(word.to_bytes(4, sys.byteorder) for word in words))
             if isinstance(address, IPv6Address):
@@ -93,9 +90,9 @@ def reachable_sockets() -> dict[str, str] | None:
 
 
 def _owners(sockets: dict[str, str]) -> Iterator[str]:
-    """Those of `sockets` that this process or a descendant holds, each with the name of the process."""
+    """The `sockets` of this process and its descendants, with the name of the process."""
     for process in _descendants():
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # the process has ended
             name = (process / "comm").read_text().strip()
             for file in (process / "fd").iterdir():
                 with suppress(OSError):

@@ -1,7 +1,7 @@
-"""What Ray's metrics say of a run: its best score, architectures, trials by state, and seconds.
+"""Ray metrics of a run: its best score, architectures, trials by state, and seconds.
 
-A node's metrics port, which Prometheus reads, serves them as `ray_archray_...`. Their labels are the run, its method
-and the stage, and of trials the state: none that grows with the number of trials.
+A node's metrics port, which Prometheus reads, serves them as `ray_archray_...`. The labels are run, method, stage and
+the state of trials: none grows with the number of trials.
 """
 
 import math
@@ -9,14 +9,12 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Protocol, TypeGuard
 
 from ray import tune
 from ray.util import metrics
 
-GRAFANA = Path(__file__).parent / "grafana" / "archray.json"  # a dashboard of exactly these metrics
-PUBLISH_SECONDS = 2.0  # between two looks at all trials; Ray itself sends what it has every ten seconds
+PUBLISH_SECONDS = 2.0  # between two passes over all trials; Ray sends its metrics every ten seconds
 STATES = ("PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR")  # of a trial, in Tune's words
 EPOCH_BUCKETS = [digit * 10.0**power for power in range(-1, 4) for digit in (1, 2, 5)]  # seconds, 0.1 to 5000
 LABEL_KEYS = ("run", "method", "stage")
@@ -24,32 +22,26 @@ LABEL_KEYS = ("run", "method", "stage")
 
 @dataclass(frozen=True)
 class RunMetric:
-    """A metric of Ray's. kind: gauge, counter or histogram. labels: beside those that all have."""
+    """A Ray metric. kind: gauge, counter or histogram. labels: in addition to LABEL_KEYS.
+
+    Prometheus' name is `ray_NAME`, of a counter with `_total`, of a histogram with `_bucket` and `_count`. Its `_sum`
+    adds the middles of the buckets, not the values (Ray 2.60).
+    """
 
     name: str
     kind: str
     description: str
     labels: tuple[str, ...] = ()
 
-    @property
-    def series(self) -> str:
-        """What Prometheus calls it; of a histogram it is `_bucket` and `_count`.
-
-        Its `_sum` is of the middles of the buckets, not of the values (Ray 2.60).
-        """
-        return f"ray_{self.name}{'_total' * (self.kind == 'counter')}"
-
     def make(self) -> Any:
-        """The metric itself, of this process. Made again it goes on where it was."""
+        """The metric in this process. A second one continues the values of the first."""
         keys = LABEL_KEYS + self.labels
         if self.kind == "histogram":
             return metrics.Histogram(self.name, self.description, boundaries=EPOCH_BUCKETS, tag_keys=keys)
         return {"gauge": metrics.Gauge, "counter": metrics.Counter}[self.kind](self.name, self.description, keys)
 
 
-BEST = RunMetric(
-    "archray_best_score", "gauge", "The best value of a trial that ended, of the metric that it names.", ("metric",)
-)
+BEST = RunMetric("archray_best_score", "gauge", "The best value of a trial that ended.", ("metric",))
 SCORED = RunMetric("archray_architectures_scored", "counter", "Architectures that got a score.")
 TRIALS = RunMetric("archray_trials", "gauge", "Trials by state.", ("state",))
 EPOCH = RunMetric("archray_epoch_seconds", "histogram", "Seconds that an epoch of a trial took, or its step.")
@@ -60,7 +52,7 @@ METRICS = (BEST, SCORED, TRIALS, EPOCH, MEMORY, SEARCHER)
 
 @dataclass(frozen=True)
 class RunLabels:
-    """What a metric is of. run: the name of the run's folder."""
+    """The labels of a metric. run: the name of the run's folder."""
 
     run: str = ""
     method: str = ""
@@ -68,17 +60,17 @@ class RunLabels:
 
     @property
     def title(self) -> str:
-        """`hnas search`: what actors and a map over them are called."""
+        """The name of actors and of a map: `hnas search`."""
         return " ".join(filter(None, [self.run, self.stage]))
 
     def tags(self, **more: str) -> dict[str, str]:
-        """Its labels and `more`, in ASCII: Ray 2.60 encodes no others (`größe` is `gr\\xf6\\xdfe`)."""
+        """The labels and `more`, in ASCII, which Ray 2.60 needs (`größe` is `gr\\xf6\\xdfe`)."""
         tags = {**asdict(self), **more}
         return {key: value.encode("ascii", "backslashreplace").decode() for key, value in tags.items()}
 
 
 class ScoredCount:
-    """Counts the architectures of a stage that is no Tune run."""
+    """Counts the architectures of a stage without a Tune run."""
 
     def __init__(self, labels: RunLabels) -> None:
         self._counter, self._tags = SCORED.make(), labels.tags()
@@ -95,14 +87,14 @@ class Timed(Protocol):
 
 
 class RunMetrics(tune.Callback):
-    """Keeps the metrics of one Tune run. It costs a trial some tens of microseconds.
+    """Updates the metrics of one Tune run, in tens of microseconds per trial.
 
-    Epochs' seconds are the results' `seconds_epoch`, else Tune's of a step; GPU memory is their `gpu_memory_peak`.
-    A trial that ended with a finite metric has scored one architecture, or as many as its result has `scores`.
+    The seconds of an epoch are the result's `seconds_epoch`, else Tune's seconds of a step; GPU memory is its
+    `gpu_memory_peak`. A trial that ended with a finite metric counts as one architecture, or as many as its `scores`.
 
     Args:
         metric, mode: of the search, for the best score.
-        searcher: whose seconds are counted, if it is `Timed`.
+        searcher: counted are the seconds of its decisions.
     """
 
     def __init__(self, labels: RunLabels, metric: str, mode: str, searcher: Timed | None = None) -> None:
@@ -110,7 +102,7 @@ class RunMetrics(tune.Callback):
         self._made: dict[RunMetric, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_made": {}}  # Tune pickles callbacks, and a metric is its process's
+        return {**self.__dict__, "_made": {}}  # Tune pickles callbacks, and a metric belongs to its process
 
     def setup(self, stop: Any = None, num_samples: Any = None, total_num_samples: Any = None, **info: Any) -> None:
         self._made = {metric: metric.make() for metric in METRICS}
@@ -120,7 +112,7 @@ class RunMetrics(tune.Callback):
         self._published = -math.inf
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if self._published == -math.inf:  # trials of before, in a run that goes on
+        if self._published == -math.inf:  # earlier trials of a resumed run
             for trial in trials:
                 if trial.status == "TERMINATED":
                     self._take_score(trial.last_result or {})
@@ -148,7 +140,7 @@ class RunMetrics(tune.Callback):
             self._publish(trials)
 
     def _take_score(self, result: dict[str, Any]) -> bool:
-        """Keeps the best of the trials that ended; whether this one has a score."""
+        """Updates the best score; returns whether this result has one."""
         value = result.get(self.metric)
         if not _is_finite(value):
             return False

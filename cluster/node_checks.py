@@ -1,4 +1,4 @@
-"""What every node of a cluster must have before the first trial: our versions, the run's folder, and the data."""
+"""Checks of every node of a cluster before the first trial: its versions, the run's folder, and the data."""
 
 import importlib.metadata
 import os
@@ -17,18 +17,18 @@ from archray.cluster.connect import ClusterError
 from archray.errors import InvalidInput
 from archray.files import Folder
 
-ANSWER_SECONDS = 120.0  # a node that starts its first worker, unpacks archray and reads a far store; mostly two
+ANSWER_SECONDS = 120.0  # limit for the first worker of a node, which unpacks archray and reads a store; mostly two
 
 
 @dataclass(frozen=True)
 class NodeReport:
-    """What a node, or the driver, says of itself.
+    """The state of a node, or of the driver.
 
     Attributes:
-        node: its address and id; what an error names it by.
+        node: its address and id, for errors.
         versions: of python, ray, torch and archray.
         marker: the content of the marker in the run's folder, or why it cannot be read.
-        places: what is at each path of the data: a description, equal where the same is seen; or why nothing is.
+        places: for each path of the data a description of the content, or why it cannot be read.
     """
 
     node: str
@@ -38,15 +38,13 @@ class NodeReport:
 
 
 def check_nodes(folder: Folder, paths: Sequence[str] = (), announce: Callable[[str], None] = print) -> list[NodeReport]:
-    """Has a small task on every node of the Ray that is initialised report what it is and sees.
-
-    A node that joins later is not checked.
+    """Runs a small task on every node, and compares their reports with the driver's. Later nodes are not checked.
 
     Args:
-        folder: of the run; for the time of the check it holds a file with random content.
+        folder: of the run; during the check it contains a file with random content.
         paths: folders and files of the data.
 
-    Raises: ClusterError for a node with other versions, or that does not answer; InvalidInput for one that does not see
+    Raises: ClusterError for a node with other versions, or without an answer; InvalidInput for a node that does not see
         the run's folder or the data. They name the node.
     """
     nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -55,12 +53,12 @@ def check_nodes(folder: Folder, paths: Sequence[str] = (), announce: Callable[[s
     try:
         ours = look("the driver", str(folder), name, paths)
         task = ray.remote(num_cpus=0, max_retries=0)(look)
-        asked = []
+        calls = []
         for node in nodes:
             title = f"{node['NodeManagerAddress']} (id {node['NodeID'][:8]})"
             options = task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
-            asked.append((node["NodeID"], title, options.remote(title, str(folder), name, list(paths))))
-        reports = [report for node in asked if (report := _answer(*node)) is not None]
+            calls.append((node["NodeID"], title, options.remote(title, str(folder), name, list(paths))))
+        reports = [report for call in calls if (report := _answer(*call)) is not None]
     finally:
         folder.delete(name)
     compare(ours, reports)
@@ -70,47 +68,44 @@ def check_nodes(folder: Folder, paths: Sequence[str] = (), announce: Callable[[s
 
 
 def look(node: str, folder: str, marker: str, paths: Iterable[str]) -> NodeReport:
-    """What is to be seen from where this runs. Never raises: a report says why something cannot be read."""
+    """The report of this node. Never raises: the report says why something cannot be read."""
     try:
-        read = Folder(folder).read_bytes(marker).decode()
+        content = Folder(folder).read_bytes(marker).decode()
     except FileNotFoundError:
-        read = f"there is no {folder}/{marker}"
+        content = f"there is no {folder}/{marker}"
     except Exception as error:  # of a local disk, of pyarrow, of an object store
-        read = f"{type(error).__name__}: {error}"
+        content = f"{type(error).__name__}: {error}"
     versions = {"python": platform.python_version(), "archray": archray.__version__}
     for package in ("ray", "torch"):
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "none"
-    return NodeReport(node, versions, read, {path: _seen(path) for path in paths})
+    return NodeReport(node, versions, content, {path: _description(path) for path in paths})
 
 
 def compare(ours: NodeReport, reports: Iterable[NodeReport]) -> None:
     """Raises: as `check_nodes` if a node differs from the driver in what a search needs."""
-    reports, problems = list(reports), []
+    versions, folders, places = [], [], []
     for report in reports:
+        node = f"node {report.node}"
         for package, version in ours.versions.items():
             if _compared(package, report.versions[package]) != _compared(package, version):
-                problems.append(
-                    f"node {report.node} has {package} {report.versions[package]}, the driver has {version}"
-                )
-    if problems:
-        raise ClusterError(f"{'; '.join(problems)}. Install the same versions on every node")
-    for report in reports:
+                versions.append(f"{node} has {package} {report.versions[package]}, the driver has {version}")
         if report.marker != ours.marker:
-            problems.append(f"node {report.node} does not see the run's folder: {report.marker}")
-    if problems:
+            folders.append(f"{node} does not see the run's folder: {report.marker}")
+        for path, description in ours.places.items():
+            if report.places[path] != description:
+                places.append(f"{node} has {report.places[path]} at {path}, the driver has {description}")
+    if versions:
+        raise ClusterError(f"{'; '.join(versions)}. Install the same versions on every node")
+    if folders:
         raise InvalidInput(
-            f"{'; '.join(problems)}. Mount the same folder at the same path on every node, or choose an object store: "
+            f"{'; '.join(folders)}. Mount the same folder at the same path on every node, or choose an object store: "
             "--out s3://bucket/run"
         )
-    for report in reports:
-        for path, seen in ours.places.items():
-            if report.places[path] != seen:
-                problems.append(f"node {report.node} has {report.places[path]} at {path}, the driver has {seen}")
-    if problems:
-        raise InvalidInput(f"{'; '.join(problems)}. Mount the data at the same path on every node, or copy it there")
+    if places:
+        raise InvalidInput(f"{'; '.join(places)}. Mount the data at the same path on every node, or copy it there")
 
 
 def _compared(package: str, version: str) -> str:
@@ -118,8 +113,8 @@ def _compared(package: str, version: str) -> str:
     return version.rpartition(".")[0] if package == "python" else version.partition("+")[0]
 
 
-def _seen(path: str) -> str:
-    """What is at a path, in words that are equal where the same is seen: an empty mount is not."""
+def _description(path: str) -> str:
+    """The content of a path in words, equal for equal content: not for an empty mount."""
     try:
         if os.path.isdir(path):
             names = sorted(os.listdir(path))
@@ -130,7 +125,7 @@ def _seen(path: str) -> str:
 
 
 def _answer(node_id: str, title: str, reference: Any) -> NodeReport | None:
-    """The report of a node; None if it has left meanwhile. Raises: ClusterError if it is there and does not answer."""
+    """The report of a node; None if it has left. Raises: ClusterError if it is alive and does not answer."""
     try:
         return ray.get(reference, timeout=ANSWER_SECONDS)
     except RayError as error:

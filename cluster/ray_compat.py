@@ -1,4 +1,4 @@
-"""Changes of Ray for the length of a block, in threads that overlap, and the error for a Ray that they do not fit."""
+"""Changes of Ray for the length of a block, safe in several threads, with an error for a Ray that they do not fit."""
 
 import logging
 import threading
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 def process_wide(manager: Callable[[], AbstractContextManager[None]]) -> Callable[[], _GeneratorContextManager[None]]:
     """A context manager for a change that all threads of the process see, such as an environment variable.
 
-    Of blocks that overlap in several threads, the first to start makes the change and the last to end takes it back.
+    If blocks overlap in several threads, the first one makes the change and the last one undoes it.
     """
     lock = threading.Lock()
     users = 0
@@ -85,13 +85,13 @@ _HOOKS: dict[tuple[Any, str], _Hook] = {}
 def replaced(
     owner: Any, name: str, replacement: Callable[[Callable[..., Any]], Callable[..., Any]], *, needed: bool = False
 ) -> Iterator[None]:
-    """Replaces a function of Ray's in the calls that this thread makes inside the block.
+    """Replaces a function of Ray for the calls of this thread inside the block.
 
-    Other threads call Ray's function, or their own replacement. After the last block Ray is as it was.
+    Other threads call Ray's function, or their own replacement. After the last block Ray is as before.
 
     Args:
-        owner: a module or a class of Ray's. name: of its function, or of a class that is called.
-        replacement: makes the function from the one that it replaces.
+        owner: a module or a class of Ray. name: of its function, or of a class that is called.
+        replacement: makes the new function from the present one.
         needed: whether results depend on it. If not, a Ray without that function runs unchanged, with a warning.
 
     Raises: IncompatibleRay if Ray lacks a function that is needed.
@@ -145,10 +145,7 @@ def _filtered_lines() -> Iterator[None]:
 
 @contextmanager
 def hidden_lines(hides: Callable[[str], bool]) -> Iterator[None]:
-    """Keeps off the terminal what Ray prints of its processes, in all threads, if `hides` is true of one of the lines.
-
-    Blocks of different lines may overlap in several threads.
-    """
+    """Hides messages of Ray's processes, in all threads, if `hides` is true of one of their lines. Blocks may overlap."""
     with _filtered_lines():
         _HIDES.append(hides)
         try:

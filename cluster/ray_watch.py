@@ -1,8 +1,8 @@
-"""Ends a driver whose Ray has died, or that received SIGTERM, before Ray's own minute without a sign has passed.
+"""Ends a driver whose Ray has died, or that received SIGTERM, within seconds.
 
-A driver of Ray 2.60 waits for minutes for a raylet that was killed, and a call to a GCS that is gone ends with the
-process after 60 s, where no signal handler runs. So a thread asks both whether they still listen; then the main thread
-gets a KeyboardInterrupt that says why. If it has not ended some seconds later, this module ends the process.
+A driver of Ray 2.60 waits for minutes for a raylet that was killed, and a call to a dead GCS ends the process after
+60 s, without a signal handler. So a thread checks whether both still listen; if not, the main thread gets a
+KeyboardInterrupt with the reason. If it has not ended some seconds later, this module ends the process.
 """
 
 import math
@@ -28,16 +28,13 @@ from archray.cluster.ray_compat import hidden_lines, replaced
 from archray.errors import ArchrayError
 
 INTERVAL_SECONDS = 1.0  # between two attempts to connect
-CONNECT_SECONDS = 4.0  # that one attempt waits: a machine that is gone does not refuse
+CONNECT_SECONDS = 4.0  # limit of one attempt: a dead machine does not answer at all
 ATTEMPTS = 3  # in a row without an answer, before Ray counts as lost: at most 15 s
-END_SECONDS = 10.0  # that a driver without Ray may take to end: no trial can save any more
-SIGTERM_SECONDS = 24.0  # that it may take after SIGTERM: Kubernetes and SLURM kill after 30 s
+END_SECONDS = 10.0  # limit for the end of a driver without Ray: no trial can save any more
+SIGTERM_SECONDS = 24.0  # limit after SIGTERM: Kubernetes and SLURM kill after 30 s
 INTERRUPTED = 130  # the exit code after Ctrl-C
-
 SAVED = "what was finished is saved"
-
-RAYLET_DIED = "Raylet is terminated."  # as Ray's own message begins, and the last lines of the raylet's log
-
+RAYLET_DIED = "Raylet is terminated."  # the start of Ray's message, and the last lines of the raylet's log
 # The first two lines of the message of Ray 2.60's monitor after a signal.
 AUTOSCALER_TERMINATED = "The autoscaler failed with the following error:\nTerminated with signal "
 
@@ -45,7 +42,7 @@ LastWords = Callable[[str], object]
 
 
 class _Driver:
-    """What is known of this process. Signals and Ray's connection are the process's too."""
+    """The state of this process, to which signals and Ray's connection belong."""
 
     def __init__(self) -> None:
         self.loss: str | None = None  # why Ray counts as lost
@@ -53,13 +50,13 @@ class _Driver:
         self.last_words: list[LastWords] = []
         self.addresses: dict[str, tuple[str, int]] = {}  # of Ray's processes that are watched
         self.node: Any = None  # of a Ray that this process started, or is starting: its processes
-        self.agents: list[Any] = []  # of its raylet, as psutil shows them
-        self.blocks = 0  # `interruptible` ones that the main thread is in
+        self.agents: list[Any] = []  # psutil processes of its raylet
+        self.blocks = 0  # number of `interruptible` blocks around the main thread
         self.end: threading.Timer | None = None
         self.ends_at = math.inf  # of the monotonic clock
 
     def end_within(self, seconds: float) -> None:
-        """Ends the process after that time, or earlier if that was asked for before."""
+        """Ends the process after that time, or at an earlier time that was set before."""
         if time.monotonic() + seconds >= self.ends_at:
             return
         if self.end is not None:
@@ -85,7 +82,7 @@ _DRIVER = _Driver()
 
 
 def ray_loss() -> str | None:
-    """Why the Ray of this process counts as lost; None if it is there."""
+    """Why the Ray of this process counts as lost; None if it is alive."""
     return _DRIVER.loss
 
 
@@ -96,15 +93,15 @@ def interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def why_stopped(error: BaseException | None = None) -> str:
-    """Why the block that was left last, or is left now, ended early. error: that it ended with."""
-    # `ray.get` raises a KeyboardInterrupt of its own, so that none can hold the reason.
+    """Why the last block, or the present one, ended early. error: of the block."""
+    # `ray.get` raises its own KeyboardInterrupt, so that the reason cannot be in the exception.
     if _DRIVER.loss is not None and not _DRIVER.terminated:  # a SIGTERM to all processes ends Ray's too
         return f"{_DRIVER.loss}; {SAVED}"
     return str(error or "") or f"stopped{' by SIGTERM' * _DRIVER.terminated}; {SAVED}"
 
 
 def received(number: int) -> None:
-    """Has the process end in time if the signal is SIGTERM."""
+    """Ends the process in time if the signal is SIGTERM."""
     if number == signal.SIGTERM:
         _DRIVER.terminated = True
         _DRIVER.end_within(SIGTERM_SECONDS)
@@ -114,7 +111,7 @@ def received(number: int) -> None:
 def interruptible(last_words: LastWords | None = None) -> Iterator[None]:
     """Handles SIGTERM as Ctrl-C while the block runs on the main thread; off it, does nothing.
 
-    last_words: called with the reason if the process is ended from here, the innermost first.
+    last_words: called with the reason if this module ends the process, the innermost first.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -134,10 +131,9 @@ def interruptible(last_words: LastWords | None = None) -> Iterator[None]:
 
 
 def hidden_raylet_death() -> AbstractContextManager[None]:
-    """Keeps two messages of Ray off the terminal, since archray reports the loss of Ray in one line.
+    """Hides two messages of Ray, since archray reports the loss of Ray in one line.
 
-    Ray prints one when a raylet died, with 20 lines of its log, and one when its autoscaler was terminated, with a
-    traceback.
+    Ray prints 20 lines of log when a raylet died, and a traceback when its autoscaler was terminated.
     """
     return hidden_lines(lambda line: line.startswith((RAYLET_DIED, AUTOSCALER_TERMINATED)))
 
@@ -151,7 +147,7 @@ def watched() -> Iterator[None]:
     _DRIVER.addresses, ended = _addresses(), threading.Event()
     _DRIVER.agents = []
     for raylet in _processes(ray_worker._global_node, RAYLET):
-        with suppress(psutil.Error):  # it has ended already: the watch will see that
+        with suppress(psutil.Error):  # it has ended: the watch will see that
             _DRIVER.agents += psutil.Process(raylet.process.pid).children()
     thread = threading.Thread(target=_watch, args=(ended,), name="archray-ray-watch", daemon=True)
     with interruptible(), hidden_raylet_death(), interrupted_when_lost():
@@ -204,17 +200,14 @@ def watched_start() -> Iterator[None]:
 
 
 def _processes(node: Any, kind: str | None = None) -> list[Any]:
-    """The processes of a node of Ray's that this process started; none of no node, or of one that was joined."""
-    if node is None:
-        return []
-    return [
-        info for name, processes in list(node.all_processes.items()) if kind in (None, name) for info in list(processes)
-    ]
+    """The processes of a Ray node that this process started; none for None, or a node that was joined."""
+    by_kind = [] if node is None else list(node.all_processes.items())
+    return [info for name, processes in by_kind if kind in (None, name) for info in list(processes)]
 
 
 @contextmanager
 def interrupted_when_lost() -> Iterator[None]:
-    """Raises: KeyboardInterrupt for an error in the block if Ray is lost: such errors come before the watch is sure."""
+    """Raises: KeyboardInterrupt for an error in the block if Ray is lost: such errors come before the watch ends."""
     try:
         yield
     except Exception as error:
@@ -236,7 +229,8 @@ def _is_lost() -> bool:
         for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(INTERVAL_SECONDS)
-            if _listens(address):
+            with suppress(OSError):
+                socket.create_connection(address, timeout=CONNECT_SECONDS).close()
                 break
         else:
             _DRIVER.loss = f"Ray is gone: its {name} at {address[0]}:{address[1]} no longer answers"
@@ -245,16 +239,8 @@ def _is_lost() -> bool:
     return False
 
 
-def _listens(address: tuple[str, int]) -> bool:
-    try:
-        socket.create_connection(address, timeout=CONNECT_SECONDS).close()
-    except OSError:
-        return False
-    return True
-
-
 def _addresses() -> dict[str, tuple[str, int]]:
-    """Where the GCS and the raylet of this process listen."""
+    """The addresses of the GCS and the raylet of this process."""
     context = ray.get_runtime_context()
     host, _, port = context.gcs_address.rpartition(":")
     addresses = {"GCS": (host.strip("[]"), int(port))}
@@ -265,20 +251,20 @@ def _addresses() -> dict[str, tuple[str, int]]:
 
 
 def _end_agents() -> None:
-    """Ends what a raylet started: without a GCS its agents wait a minute before they see that the raylet is gone."""
+    """Ends the agents of a raylet: without a GCS they wait a minute until they see that the raylet is gone."""
     for agent in _DRIVER.agents:
         with suppress(psutil.Error):
             agent.kill()
 
 
 def end_now() -> NoReturn:
-    """Ends this process, and a Ray that it started, whatever the main thread waits for."""
+    """Ends this process, and a Ray that it started, even if the main thread waits."""
     for say in _DRIVER.last_words[::-1] or [lambda why: sys.stderr.write(f"{why}\n")]:
         with suppress(Exception):
             say(why_stopped())
     for info in _processes(ray_worker._global_node or _DRIVER.node):
         info.process.kill()
-        info.process.wait()  # Ray's workers end within a second once their raylet is no zombie
+        info.process.wait()  # Ray's workers end within a second after their raylet
     _end_agents()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -14,21 +14,20 @@ from archray.settings import Settings
 
 # Cluster
 
-LOCAL = "local"  # Ray's word for "start a cluster of your own"
+LOCAL = "local"  # Ray's word for "start a new cluster"
 
 
 class ClusterSettings(Settings):
     """Where trials run.
 
     Attributes:
-        address: None starts a Ray of our own on this machine, or joins the one that RAY_ADDRESS names; `"auto"`
-            joins the cluster of this machine, `"ip:port"` another one, `"local"` always starts one.
-        num_cpus: CPUs of the Ray that we start; None counts them.
-        num_gpus: GPUs of the Ray that we start; None counts them.
-        dashboard: whether the Ray that we start serves its dashboard, on loopback.
-        warm_workers: whether workers of the Ray that we start are forked from a process that has imported torch: each
-            is up in a second instead of five. On Linux only.
-        worker_output: whether what workers print appears here. Errors of trials are reported either way.
+        address: None starts a Ray on this machine, or joins the one that RAY_ADDRESS names; `"auto"` joins the cluster
+            of this machine, `"ip:port"` another one, `"local"` always starts one.
+        num_cpus, num_gpus: CPUs and GPUs of a Ray that archray starts; None counts them.
+        dashboard: whether a Ray that archray starts serves its dashboard, on loopback.
+        warm_workers: whether workers of a Ray that archray starts are forked from a process that has imported torch: a
+            worker starts in one second instead of five. On Linux only.
+        worker_output: whether the output of workers appears here. Errors of trials are reported either way.
     """
 
     address: str | None = None
@@ -40,10 +39,7 @@ class ClusterSettings(Settings):
 
 
 def check_address(settings: ClusterSettings) -> str | None:
-    """The address to join, None to start a Ray. Needs no Ray: called before anything starts.
-
-    Raises: InvalidInput for `ray://`, and for sizes given along with an address to join.
-    """
+    """The address to join, None to start a Ray. Raises: InvalidInput for `ray://`, and for sizes of a joined Ray."""
     address = settings.address or os.environ.get("RAY_ADDRESS") or LOCAL
     if address == LOCAL:
         return None
@@ -65,27 +61,27 @@ def check_address(settings: ClusterSettings) -> str | None:
 # Resources of a trial
 
 TOLERANCE = 1e-6  # 1 / 0.1 is not 10 in floating point
-STEPS = 10_000  # Ray counts a GPU in ten-thousandths: a third of a card is 0.3333
-IDLE = 0.05  # of a card; less than this stays idle at shares such as 0.3333 or 0.32, and is not worth a word
-AUTO = "auto"  # of `trials_per_gpu`: as many as the memory of one trial says
+STEPS = 10_000  # Ray counts a GPU in ten-thousandths: a third of a GPU is 0.3333
+IDLE = 0.05  # of a GPU; a smaller idle part, at shares such as 0.3333 or 0.32, is not reported
+AUTO = "auto"  # `trials_per_gpu` follows from the memory of one trial
 RAY_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")  # which `custom` does not name
 
 
 class ResourceSettings(Settings):
-    """What a trial, or an actor of pool scoring, takes.
+    """Resources of a trial, or of an actor of pool scoring.
 
     Attributes:
         cpus_per_trial: CPUs; Ray sets OMP_NUM_THREADS to it (1 for less than 1), so torch uses as many threads.
-        gpus_per_trial: GPUs; below 1 a share of one card. None: one card where the cluster has any, else none.
-        trials_per_gpu: trials that share a card, instead of gpus_per_trial; auto measures the memory of one trial at
-            the beginning of each stage. Without GPUs auto means none.
-        train_workers: workers of each standalone training that ends a search (final, baseline), which divide its
+        gpus_per_trial: GPUs; below 1 a share of one GPU. None: one GPU if the cluster has any, else none.
+        trials_per_gpu: trials that share a GPU, instead of gpus_per_trial; auto measures the memory of one trial at
+            the start of each stage. Without GPUs auto means none.
+        train_workers: workers of each standalone training run that ends a search (final, baseline), which divide its
             batches; each takes cpus_per_trial and gpus_per_trial.
-        custom: further resources of a trial, by the names that the nodes give them, accelerator_type:A100 for example.
-        max_concurrent: trials at the same time; None: what the cluster holds.
-        actors: actors for pool scoring; None: what the cluster holds.
-        autoscales: whether the cluster starts nodes for what waits, from none perhaps: a trial may ask for more than
-            any node has by now, and how many run, and on how many GPUs each, must be said.
+        custom: further resources of a trial, by the names of the nodes' resources, accelerator_type:A100 for example.
+        max_concurrent: trials at the same time; None: as many as fit on the cluster.
+        actors: actors for pool scoring; None: as many as fit on the cluster.
+        autoscales: whether the cluster starts nodes for waiting trials. A trial may then need more than any present
+            node has, and max_concurrent and a number of GPUs are required.
     """
 
     cpus_per_trial: float = Field(default=1, gt=0)
@@ -112,8 +108,8 @@ class ResourceSettings(Settings):
                 raise InvalidInput(f"expected at least {1 / STEPS:g} of a GPU (Ray counts no less), got {value}")
             if trials_per_card(value) == 1:
                 raise InvalidInput(
-                    f"a trial at {value:g} of a GPU has its card to itself, and no other can use the {1 - value:g} "
-                    "that is left; give it 1, or 0.5 for two trials on a card"
+                    f"a trial at {value:g} of a GPU has the GPU to itself, and no other can use the {1 - value:g} "
+                    "that is left; give it 1, or 0.5 for two trials on a GPU"
                 )
         return value
 
@@ -142,7 +138,7 @@ class ResourceSettings(Settings):
     def _one_share_of_gpus(self) -> "ResourceSettings":
         if self.trials_per_gpu is not None and self.gpus_per_trial is not None:
             raise InvalidInput(
-                f"trials_per_gpu={self.trials_per_gpu} and gpus_per_trial={self.gpus_per_trial:g} both say how a card "
+                f"trials_per_gpu={self.trials_per_gpu} and gpus_per_trial={self.gpus_per_trial:g} both say how a GPU "
                 "is shared; give one of them"
             )
         return self
@@ -152,13 +148,13 @@ class ResourceSettings(Settings):
         shared = self.gpus_per_trial is not None or isinstance(self.trials_per_gpu, int)
         if self.autoscales and (self.max_concurrent is None or not shared):
             raise InvalidInput(
-                "with autoscales the nodes that are there say nothing of those to come; give max_concurrent, and "
-                "gpus_per_trial or a number of trials_per_gpu"
+                "autoscaling needs explicit resources; give max_concurrent, and gpus_per_trial or a number of "
+                "trials_per_gpu"
             )
         return self
 
     def gpus(self) -> float:
-        """GPUs per trial on the cluster that is connected; a whole card as long as `auto` is not measured."""
+        """GPUs per trial on the connected cluster; a whole GPU until `auto` is measured."""
         if self.gpus_per_trial is not None:
             return self.gpus_per_trial
         if isinstance(self.trials_per_gpu, int):
@@ -167,31 +163,31 @@ class ResourceSettings(Settings):
 
 
 def trials_per_card(share: float) -> int:
-    """How many trials at `share` of a card, in (0, 1], it holds."""
+    """How many trials at `share` of a GPU, in (0, 1], fit on it."""
     return math.floor(1 / share + TOLERANCE)
 
 
 def card_share(trials: int) -> float:
-    """The largest share of a card that Ray can count of which it holds `trials`."""
+    """The largest share of a GPU, in Ray's steps, at which `trials` fit on it."""
     return math.floor(STEPS / trials) / STEPS
 
 
 def unused_share(share: float) -> str | None:
-    """What to tell of a share in (0, 1) that leaves some of each card idle; None if it is hardly any."""
+    """A message for a share in (0, 1) that leaves a part of each GPU idle; None for a part below IDLE."""
     trials = trials_per_card(share)
     idle = 1 - trials * share
     if idle < IDLE:
         return None
-    return f"{count(trials, 'trial')} on a card leave {idle:g} of it idle; {card_share(trials):g} each would use it all"
+    return f"{count(trials, 'trial')} on a GPU leave {idle:g} of it idle; {card_share(trials):g} each would use it all"
 
 
 def node_resources() -> list[tuple[float, float]]:
-    """CPUs and GPUs of every node alive in the cluster that is connected."""
-    return [(held.get("CPU", 0.0), held.get("GPU", 0.0)) for held in _nodes()]
+    """CPUs and GPUs of every node alive in the connected cluster."""
+    return [(resources.get("CPU", 0.0), resources.get("GPU", 0.0)) for resources in _nodes()]
 
 
 def _nodes() -> list[Mapping[str, float]]:
-    import ray  # not above: the settings are read before a Ray is needed
+    import ray  # 1 s, which settings do without
 
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
@@ -199,43 +195,38 @@ def _nodes() -> list[Mapping[str, float]]:
 def capacity(cpus_per_trial: float, gpus_per_trial: float, nodes: Sequence[tuple[float, float]]) -> int:
     """How many trials fit on nodes of (CPUs, GPUs) at once.
 
-    A trial lies on one node, and a share of a GPU on one card: 8 cards at 0.15 hold 48 trials, not 53.
+    A trial is on one node, and a share of a GPU on one GPU: at 0.15 each, 48 trials fit on 8 GPUs, not 53.
     """
-    fitting = 0
+    trials = 0
     for cpus, gpus in nodes:
         fits = math.floor(cpus / cpus_per_trial + TOLERANCE)
         if 0 < gpus_per_trial < 1:
             fits = min(fits, int(gpus) * trials_per_card(gpus_per_trial))
         elif gpus_per_trial:
             fits = min(fits, math.floor(gpus / gpus_per_trial))
-        fitting += fits
-    return fitting
+        trials += fits
+    return trials
 
 
 def _check_custom(custom: Mapping[str, float]) -> None:
-    """Raises: InvalidInput for a resource that no node has, with the nearest name, or has not enough of."""
+    """Raises: InvalidInput for a resource that no node has, with the nearest name, or not enough."""
     most: dict[str, float] = {}
-    for held in _nodes():
-        for name, amount in held.items():
+    for resources in _nodes():
+        for name, amount in resources.items():
             if name not in RAY_RESOURCES and not name.startswith("node:"):
                 most[name] = max(most.get(name, 0.0), amount)
     for name, amount in custom.items():
         if name not in most:
             close = difflib.get_close_matches(name, most, n=1)
-            names = f"they have {', '.join(sorted(most))}" if most else "they have none beside CPUs and GPUs"
+            names = f"they have {', '.join(sorted(most))}" if most else "they have none except CPUs and GPUs"
             hint = f"did you mean {close[0]!r}?" if close else names
             raise InvalidInput(f"no node of the cluster has the resource {name!r} (resources.custom); {hint}")
         if amount > most[name] + TOLERANCE:
-            raise InvalidInput(
-                f"a trial asks for {amount:g} of {name!r}, and the most that a node has is {most[name]:g}"
-            )
+            raise InvalidInput(f"a trial needs {amount:g} of {name!r}, and the most that a node has is {most[name]:g}")
 
 
-def _holds(settings: ResourceSettings, workers: int = 1) -> int:
-    """How many trials of `workers` each the cluster that is connected holds.
-
-    Raises: InvalidInput if none, with what its nodes have.
-    """
+def _slots(settings: ResourceSettings, workers: int = 1) -> int:
+    """How many trials of `workers` each fit on the connected cluster. Raises: InvalidInput, with the nodes, if none."""
     if settings.autoscales and settings.max_concurrent is not None:
         return settings.max_concurrent
     _check_custom(settings.custom)
@@ -243,23 +234,16 @@ def _holds(settings: ResourceSettings, workers: int = 1) -> int:
     slots = capacity(cpus, gpus, nodes)
     if slots >= workers:
         return slots // workers
-    have = "; ".join(f"{count(cpus, 'CPU')} and {count(gpus, 'GPU')}" for cpus, gpus in nodes)
-    worker = f"{count(cpus, 'CPU')} and {count(gpus, 'GPU')}"
+    worker, *resources = [f"{count(cpus, 'CPU')} and {count(gpus, 'GPU')}" for cpus, gpus in ((cpus, gpus), *nodes)]
     if slots:
         raise InvalidInput(
-            f"a training asks for {count(workers, 'worker')} of {worker} each, and the cluster holds {slots}; its "
-            f"nodes: {have}. Lower train_workers, cpus_per_trial or gpus_per_trial"
+            f"a training run needs {count(workers, 'worker')} of {worker} each, and {slots} fit on the cluster; its "
+            f"nodes: {'; '.join(resources)}. Lower train_workers, cpus_per_trial or gpus_per_trial"
         )
-    lower = [
-        name
-        for name, wanted, most in (
-            ("cpus_per_trial", cpus, max((node[0] for node in nodes), default=0.0)),
-            ("gpus_per_trial", gpus, max((node[1] for node in nodes), default=0.0)),
-        )
-        if wanted > most
-    ]
+    most_cpus, most_gpus = (max((node[place] for node in nodes), default=0.0) for place in (0, 1))
+    lower = ["cpus_per_trial"] * (cpus > most_cpus) + ["gpus_per_trial"] * (gpus > most_gpus)
     raise InvalidInput(
-        f"a trial asks for {worker}, more than any node has; the cluster's nodes: {have}. "
+        f"a trial needs {worker}, more than any node has; the cluster's nodes: {'; '.join(resources)}. "
         f"Lower {' and '.join(lower) or 'cpus_per_trial or gpus_per_trial'}"
     )
 
@@ -267,16 +251,16 @@ def _holds(settings: ResourceSettings, workers: int = 1) -> int:
 def concurrency(settings: ResourceSettings, limit: int | None = None, workers: int = 1) -> int:
     """How many trials run at the same time.
 
-    What the user asked for is taken as it is, even if some of them will wait for resources: a searcher's decisions
-    depend on this number. Otherwise what the cluster holds, at most `limit`. Raises: InvalidInput if it holds none.
+    The user's number stays as it is, even if some trials must wait for resources: a searcher's decisions depend on it.
+    Otherwise as many as fit on the cluster, at most `limit`. Raises: InvalidInput if none fits.
 
-    workers: of a trial, each of which takes what the settings say.
+    workers: of a trial, each with the resources of the settings.
     """
-    holds = _holds(settings, workers)
-    return settings.max_concurrent or (holds if limit is None else min(holds, limit))
+    slots = _slots(settings, workers)
+    return settings.max_concurrent or (slots if limit is None else min(slots, limit))
 
 
 def actor_count(settings: ResourceSettings) -> int:
-    """How many actors score a pool. Raises: InvalidInput if no node can hold one."""
-    holds = _holds(settings)
-    return settings.actors or holds
+    """How many actors score a pool. Raises: InvalidInput if none fits on a node."""
+    slots = _slots(settings)
+    return settings.actors or slots

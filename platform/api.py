@@ -1,7 +1,5 @@
 """The public functions, with the names of the commands: `archray.search(...)`, `archray.resume(...)`, ..."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -15,12 +13,11 @@ from rich.console import Console
 from archray.errors import InvalidInput, RunFolderError, expect
 from archray.files import Folder
 from archray.platform.config import SearchConfig, comment, config_text, merge, nested, validate
-from archray.platform.engine.tune_options import TuneOptions
+from archray.platform.engine.settings import TuneOptions
 from archray.platform.methods import METHODS, STUDIES, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.run.command_time import call_start
 from archray.platform.run.heartbeat import lock
-from archray.platform.run.layout import MANIFEST, RUNS
+from archray.platform.run.layout import MANIFEST, RUNS, call_start
 from archray.platform.run.run import Run, check_same_search, refuse_existing, removed_if_refused
 from archray.platform.run.run_summary import read_manifest
 from archray.platform.run_result import RunResult
@@ -30,9 +27,8 @@ from archray.trainables.proxies import PROXIES
 from archray.trainables.spaces import SPACES, Space
 from archray.trainables.spaces.genotypes import named_architectures
 
-if TYPE_CHECKING:  # what runs a search is imported once there is something to run
+if TYPE_CHECKING:  # 1 s, which `archray list` does without
     from ray import tune
-
 
 WORK = {"method": "archray search", "study": "archray understand"}  # by the kind of a method
 
@@ -45,57 +41,48 @@ def search(
     preset: str | None = None,
     config: str | Path | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
-    run_config: tune.RunConfig | None = None,
-    tune_config: tune.TuneConfig | None = None,
-    callbacks: Sequence[tune.Callback] = (),
+    run_config: "tune.RunConfig | None" = None,
+    tune_config: "tune.TuneConfig | None" = None,
+    callbacks: "Sequence[tune.Callback]" = (),
     time_budget_s: float | None = None,
     or_resume: bool = False,
     trust: bool = False,
     **options: Any,
 ) -> RunResult:
-    """Runs a search from the beginning to a trained architecture and a report.
+    """Runs a search, up to a trained architecture and a report.
 
     Args:
         method: see `archray list methods`.
         space: a registered space, or `module:attribute` / `path.py:attribute`.
         data: a data set by name, or arrays `(x_train, y_train)` or `(x_train, y_train, x_test, y_test)`:
             images (n, C, H, W) or (n, H, W, C), integer labels (n,).
-        preset: `smoke`, `demo` (the default) or `paper`; what follows overrides it.
+        preset: `smoke`, `demo` (the default) or `paper`; later arguments override it.
         config: a file (.toml, .json, .yaml) or a nested dictionary.
         out: the run's folder, a path or a pyarrow URI; a new one under `archray-runs/` by default.
         run_config, tune_config, callbacks, time_budget_s: as in Ray Tune, for the Tune run of the search;
             `callbacks` serve every stage. They are not kept for a resume.
-        or_resume: whether a run of this configuration that `out` holds is continued, as `resume` does. Only where it
-            runs (`cluster`) may be another; a run of another configuration is refused.
+        or_resume: whether to resume a run of this configuration in `out`. Only its `cluster` may differ; a run with
+            another configuration raises an error.
         trust: with or_resume: as in `resume`.
         options: the command's flags (`budget=20`, `epochs=12`, `seed=1`, ...), or any option by its path with
             double underscores (`train__lr=0.05`).
 
-    Raises: ArchrayError for anything that is wrong with these, before Ray starts; RunInterrupted.
+    Raises: ArchrayError for a wrong argument, before Ray starts; RunInterrupted.
     """
     METHODS.check(method)
-    return _search(
-        method,
-        preset=preset,
-        config=config,
-        out=out,
-        tune_options=TuneOptions(run_config, tune_config, callbacks, time_budget_s),
-        or_resume=or_resume,
-        trust=trust,
-        space=space,
-        data=data,
-        **options,
-    )
+    tune_options = TuneOptions(run_config, tune_config, callbacks, time_budget_s)
+    options |= {"preset": preset, "config": config, "out": out, "or_resume": or_resume, "trust": trust}
+    return _search(method, tune_options=tune_options, space=space, data=data, **options)
 
 
 def understand(study: str, **options: Any) -> RunResult:
-    """Runs a study from the beginning to its report: what explains a cell, a supernet or a problem, and finds nothing.
+    """Runs a study of cells, supernets or validation data, up to its report.
 
     Args:
         study: see `archray list studies`.
-        options: as those of `search`.
+        options: as for `search`.
 
-    Returns: the run; what the study concludes is in its `findings`. Raises: as `search`.
+    Returns: the run, with the conclusions in its `findings`. Raises: as `search`.
     """
     STUDIES.check(study)
     names = ("run_config", "tune_config", "callbacks", "time_budget_s")
@@ -115,7 +102,7 @@ def _search(
     trust: bool = False,
     **options: Any,
 ) -> RunResult:
-    """Does a run of a method or study, whose data may be arrays."""
+    """Runs a method or study, whose data may be arrays."""
     data, arrays = options.get("data"), None
     expect("data", data, str, tuple, list, type(None))
     if not isinstance(data, str | None):
@@ -139,13 +126,13 @@ def begin_run(
     """Does the run of a configuration, or with `or_resume` the rest of it. Raises: as `search`.
 
     Args:
-        arrays: the data, where they are no data set by name.
-        command: the command line that the manifest keeps.
+        arrays: the data, instead of a data set by name.
+        command: the command line, for the manifest.
     """
     started = call_start()
     if or_resume:
         if out is None:
-            raise InvalidInput("a search that is to continue what it began needs the folder of the run: give --out")
+            raise InvalidInput("--or-resume needs the folder of the run: give --out")
         if (folder := Folder(out)).exists(MANIFEST):
             read_manifest(folder)
             with lock(folder, WORK[config.kind]):
@@ -162,7 +149,7 @@ def begin_run(
 
 
 def new_place(method: str, out: str | Path | None, *, or_resume: bool = False) -> str:
-    """Where a new run goes, or one that goes on. Raises: RunFolderError if something else is there."""
+    """The folder of a new run, or of one to resume. Raises: RunFolderError if it contains something else."""
     place = out if out is not None else Path(RUNS) / f"{method}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = Folder(place)
     if not (or_resume and folder.exists(MANIFEST)):
@@ -174,17 +161,17 @@ def new_place(method: str, out: str | Path | None, *, or_resume: bool = False) -
 def _refuse_inside_run(folder: Folder) -> None:
     """Raises: InvalidInput for a folder inside that of a run, whose files are archray's."""
     while (folder := folder.parent).path:
-        with suppress(RunFolderError, OSError):  # of a folder that holds no run, or of a bucket that is not listed
+        with suppress(RunFolderError, OSError):  # the folder contains no run, or a bucket cannot be listed
             read_manifest(folder)
             raise InvalidInput(f"expected a folder outside of runs, got one in the run {folder}; choose another --out")
 
 
 def dry_run(config: SearchConfig, *, out: str | Path | None = None, or_resume: bool = False) -> str:
-    """What `begin_run` with these arguments would do, as comments, and the configuration: YAML for `--config`.
+    """The stages of `begin_run` with these arguments, as comments, and the configuration: YAML for `--config`.
 
     It writes nothing. Raises: ArchrayError, as `search` before Ray starts.
     """
-    from archray.platform.methods.recipe import all_stages  # which loads torch and Ray
+    from archray.platform.methods.recipe import all_stages  # torch and Ray
 
     place = new_place(config.method, out, or_resume=or_resume)
     check_config(config)
@@ -206,10 +193,10 @@ def config(
     config: str | Path | Mapping[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """The whole configuration that a search with these arguments would have, as `config` of `archray.search` takes it.
+    """The whole configuration of a search with these arguments, for `config` of `archray.search`.
 
     Args:
-        method, preset, config, options: as of `archray.search`; `space` and `data` are options.
+        method, preset, config, options: as for `archray.search`; `space` and `data` are options.
 
     Raises: InvalidInput, UnknownName.
     """
@@ -221,23 +208,23 @@ def resume(
     *,
     force: bool = False,
     trust: bool = False,
-    run_config: tune.RunConfig | None = None,
-    tune_config: tune.TuneConfig | None = None,
-    callbacks: Sequence[tune.Callback] = (),
+    run_config: "tune.RunConfig | None" = None,
+    tune_config: "tune.TuneConfig | None" = None,
+    callbacks: "Sequence[tune.Callback]" = (),
     time_budget_s: float | None = None,
     **options: Any,
 ) -> RunResult:
-    """Continues a run that was interrupted, or extends one that has ended (`budget=40`).
+    """Resumes a run that was interrupted, or extends one that has ended (`budget=40`).
 
     Args:
-        force: resume also what another version of archray or Ray began.
-        trust: resume also a run that you did not start on this machine. It executes the code that the run keeps and
-            reads Tune's state, pickled objects, which can execute any code: see docs/trust.md. The run is yours then.
+        force: resume even if the archray or Ray version differs.
+        trust: resume even if you did not start the run on this machine. It executes the code in the run and reads
+            Tune's state, pickled objects, which can execute any code: see docs/trust.md. The run is yours then.
         run_config, tune_config, callbacks, time_budget_s: as in `search`.
-        options: what the method allows to change: for HNAS budget, final_epochs, final_seeds, random; for searches
-            with several objectives also final_members.
+        options: new values, as far as the method allows: for HNAS budget, final_epochs, final_seeds, random; for
+            searches with several objectives also final_members.
 
-    Raises: RunFolderError for a folder that holds no run, or another version's; UntrustedCode; InvalidInput.
+    Raises: RunFolderError for a folder without a run, or another version's; UntrustedCode; InvalidInput.
     """
     started = call_start()
     folder = Folder(path)
@@ -245,25 +232,22 @@ def resume(
     with lock(folder, "archray resume"):
         run = open_run(folder, force=force, trust=trust, uses="state")
         method = get_method(run.config.method)
-        given = {name: value for name, value in options.items() if value is not None}
-        unchangeable = [name for name in given if name not in method.extendable]
+        options = {name: value for name, value in options.items() if value is not None}
+        unchangeable = [name for name in options if name not in method.extendable]
         if unchangeable:
             raise InvalidInput(
                 f"a run of {method.name} cannot change {', '.join(unchangeable)} when it is resumed; "
-                f"it can change {', '.join(method.extendable)}. Begin a new run for the rest"
+                f"it can change {', '.join(method.extendable)}. Start a new run for the rest"
             )
-        changes = nested({method.flags[name]: value for name, value in given.items()})
-        values = merge(run.config.model_dump(mode="json"), changes)
-        amended = validate(method.config, values)
+        changes = nested({method.flags[name]: value for name, value in options.items()})
+        amended = validate(method.config, merge(run.config.model_dump(mode="json"), changes))
         amended.check_extends(run.config)
         run.amend(amended)
         return _execute(run, TuneOptions(run_config, tune_config, callbacks, time_budget_s), started)
 
 
 def report(path: str | Path, *, trust: bool = False) -> str:
-    """Rewrites the report of a run, also of one that has not ended; returns its path.
-
-    Its summary, too, unless a process works on the run, which writes it itself.
+    """Rewrites the report of a run, also before its end, and its summary unless a process works on it; gives its path.
 
     Args:
         trust: whether its code may run although you did not start it on this machine.
@@ -272,7 +256,7 @@ def report(path: str | Path, *, trust: bool = False) -> str:
         changed. The report on disk then stays as it is.
     """
     run = open_run(path, trust=trust)
-    from archray.platform.execution import rewrite_report  # which loads torch and Ray
+    from archray.platform.execution import rewrite_report  # torch and Ray
 
     return rewrite_report(run)
 
@@ -288,25 +272,25 @@ def export(
 ) -> list[str]:
     """Writes the trained model as files that load elsewhere; returns their paths.
 
-    Beside the model: `model.json`, which says what it takes and gives, `load_model.py`, and a README.
+    It also writes `model.json`, which describes input and output, `load_model.py`, and a README.
 
     Args:
-        to: an empty or new folder, or one that holds the same export, which is written again. By default `export` in
-            the run, of a member `export-member-K`.
+        to: an empty or new folder, or one with the same export, which is rewritten. By default `export` in the run, of
+            a member `export-member-K`.
         formats: one or several of `onnx`, `torch-export`, `safetensors`, `python` (plain PyTorch source), `state-dict`;
             None: torch-export and state-dict.
         int8: with `onnx`, an int8 graph too, calibrated on the run's training images; `model.json` has its accuracy.
-        member: of a run that ends with a set, the number of a member in `run.pareto`, one that had the final training
+        member: of a run with a Pareto set, the number of a fully trained member in `run.pareto`
             (`archray.resume(path, final_members="all")`); None: the most accurate.
         trust: whether its code may run although you did not start it on this machine; see docs/trust.md.
 
     Raises: UntrustedCode; RunFolderError if the run has no trained model yet, or the folder is not empty; UnknownName
-    for another format; MissingExtra without a format's packages; InvalidInput for a model that a format cannot hold,
-    or a member that there is not.
+    for another format; MissingExtra without a format's packages; InvalidInput for a model that a format cannot
+    represent, or an unknown member.
     """
     expect("formats", formats, str, list, tuple, type(None))
     run = open_run(path, trust=trust)
-    from archray.platform.models.export_model import export_model  # which loads torch
+    from archray.platform.models.export_model import export_model  # torch
 
     folder = Folder(to) if to is not None else run.folder / export_name(member)
     names = [formats] if isinstance(formats, str) else formats
@@ -314,7 +298,7 @@ def export(
 
 
 def export_name(member: int | None = None) -> str:
-    """The folder in a run that is exported to, where no other is named."""
+    """The default folder of an export in a run."""
     return "export" if member is None else f"export-member-{member}"
 
 
@@ -322,7 +306,7 @@ LISTED = ("spaces", "architectures", "datasets", "proxies", "methods", "studies"
 
 
 def list_names(kind: str) -> dict[str, str]:
-    """What is registered of a kind: names and one-line descriptions.
+    """The registered names of a kind, with one-line descriptions.
 
     kind: `spaces`, `architectures` (published ones, by name), `datasets`, `proxies`, `methods` or `studies`.
 
@@ -346,6 +330,6 @@ def _size(space: Space) -> str:
 
 
 def _execute(run: Run[Any], tune_options: TuneOptions, started: float) -> RunResult:
-    from archray.platform.execution import execute  # which loads torch and Ray
+    from archray.platform.execution import execute  # torch and Ray
 
     return execute(run, tune_options, Console(), started)

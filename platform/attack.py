@@ -19,7 +19,6 @@ from archray.platform.methods.ensembles.attack import AttackQuestion, attack_run
 from archray.platform.methods.ensembles.tables import ATTACK, ENDED, QUESTION
 from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import command
-from archray.platform.run.run import Run
 
 
 def attack(
@@ -33,45 +32,43 @@ def attack(
     out: str | os.PathLike[str] | None = None,
     trust: bool = False,
 ) -> pd.DataFrame:
-    """Attacks each member of a run's ensemble in turn, and lets the whole ensemble predict what came of it.
+    """Attacks each member of a run's ensemble in turn, and predicts the adversarial images with the whole ensemble.
 
-    Called again it goes on where it was interrupted, without arguments with the question it was asked. Rounds that
-    were done are not done again, whatever else is asked. It writes into the run's folder `attack/`, and the run's
-    report anew. Of several repeats all are attacked.
+    A second call resumes an interrupted one; without arguments it has the same arguments. Finished rounds are not
+    repeated. It writes `attack/` in the run's folder, and rewrites the report. All repeats are attacked.
 
     Args:
         path: the folder of a run that has ended with an ensemble, a path or a pyarrow URI.
         attacks: one or several of `fgsm`, `pgd`, `cw`, `autoattack`; None: all.
-        epsilon: the largest change of a pixel in 0..1, of the attacks that are bounded by it; None: 8/255.
-        images: how many of the test images; None: 1,000, or all of fewer.
+        epsilon: the largest change of a pixel in 0..1, for bounded attacks; None: 8/255.
+        images: number of test images; None: up to 1,000.
         seed: of the choice of images, of random starts and of noise; None: the run's.
         settings: of single attacks, nested as `AttackSettings`: `{"pgd": {"iterations": 20}}`.
         out: another folder for the tables; the report then stays as it is.
         trust: whether its code may run although you did not start it on this machine; see docs/trust.md.
 
-    Returns: a row an attack (and `repeat`, of several): `attack`, `rounds`, `images`, and mean and deviation over
+    Returns: a row per attack (and `repeat`, if several): `attack`, `rounds`, `images`, and mean and deviation over
     rounds of the accuracies of the attacked member and of the ensemble, see docs/attack.md.
     Raises: UntrustedCode; RunFolderError for a run that has not ended; InvalidInput for a run without an ensemble of
-    two members or more, epsilon not between 0 and 1, images that there are not, or data without pixels; UnknownName;
+    two members or more, epsilon not between 0 and 1, too many images, or data without pixels; UnknownName;
     MissingExtra, all before anything starts; RunInterrupted.
     """
     run = open_run(path, trust=trust, uses="cluster")
     place = run.folder / ATTACK if out is None else Folder(out)
     targets = {target.folder.name: target for target in run.repeats} or {"": run}
-    folders = {name: _folder(target, name, place, own=out is None) for name, target in targets.items()}
+    if out is None:
+        folders = {name: target.folder / ATTACK for name, target in targets.items()}
+    else:
+        folders = {name: place / name if name else place for name in targets}
     question = _question(attacks, epsilon, images, seed, settings, list(folders.values()))
     questions = {name: check_attack(target, question) for name, target in targets.items()}
     console = Console()
     tables = []
+    options: dict[str, Any] = {"user_files": run.user_files, "name": f"attack {run_name(run.folder)}"}
     try:
         with (
             lock(run.folder if out is None else place, "archray attack"),
-            connect(
-                run.config.cluster,
-                user_files=run.user_files,
-                announce=console.print,
-                name=f"attack {run_name(run.folder)}",
-            ),
+            connect(run.config.cluster, announce=console.print, **options),
         ):
             for number, (name, target) in enumerate(targets.items()):
                 table = attack_run(target, questions[name], folders[name], console)
@@ -84,13 +81,6 @@ def attack(
     return pd.concat(tables, ignore_index=True)
 
 
-def _folder(run: Run[Any], name: str, place: Folder, *, own: bool) -> Folder:
-    """Where the rounds of a run go, one repeat of several perhaps. own: in its own folder."""
-    if own:
-        return run.folder / ATTACK
-    return place / name if name else place
-
-
 def _question(
     attacks: str | Sequence[str] | None,
     epsilon: float | None,
@@ -99,8 +89,8 @@ def _question(
     settings: Mapping[str, Any] | None,
     folders: Sequence[Folder],
 ) -> AttackQuestion:
-    """What is asked; if nothing is said and a folder holds what was begun and has not ended, that."""
-    unfinished = next(filter(_begun, folders), None)
+    """The question of these arguments; without arguments that of an unfinished attack, if a folder contains one."""
+    unfinished = next((f for f in folders if f.exists(QUESTION) and not f.exists(ENDED)), None)
     if unfinished is not None and (attacks, epsilon, images, seed, settings) == (None,) * 5:
         return AttackQuestion.model_validate(unfinished.read_json(QUESTION))
     if epsilon is not None and not 0 < epsilon < 1:
@@ -113,7 +103,3 @@ def _question(
     options = merge(dict(settings or {}), {} if epsilon is None else {"epsilon": epsilon})
     values = {"attacks": names, "images": images, "seed": seed, "settings": options}
     return validate(AttackQuestion, {key: value for key, value in values.items() if value is not None})
-
-
-def _begun(folder: Folder) -> bool:
-    return folder.exists(QUESTION) and not folder.exists(ENDED)

@@ -1,4 +1,4 @@
-"""The `archray` command. Every command calls `archray`'s function of that name; `submit` sends one as a job."""
+"""The `archray` command. Every command calls the function of its name in `archray`; `submit` sends one as a job."""
 
 import io
 import os
@@ -14,14 +14,13 @@ import archray
 from archray.disks import is_full
 from archray.errors import ArchrayError, DiskFull, RunInterrupted, TrialCrashed
 from archray.files import local_path
-from archray.platform.commands.attack import attack
 from archray.platform.commands.bench import bench_app
-from archray.platform.commands.predict import export, predict
+from archray.platform.commands.models import attack, export, predict
 from archray.platform.commands.proxies import proxies
 from archray.platform.commands.runs import CRASHED, INTERRUPTED, compare, list_, report, resume, runs, show, watch
 from archray.platform.commands.search import GROUPS, method_app
 from archray.platform.commands.submit import submit
-from archray.platform.run.command_time import command
+from archray.platform.run.layout import timed_command
 
 BAD_INPUT = 2
 CONTEXT = {"help_option_names": ["-h", "--help"]}
@@ -43,7 +42,7 @@ def _options(
 
 
 class _Commands(TyperGroup):
-    """The commands in the order of a first day."""
+    """The commands in the order of their first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         order = ["search", *(function.__name__.rstrip("_") for function in COMMANDS), "bench", "understand"]
@@ -51,10 +50,7 @@ class _Commands(TyperGroup):
 
 
 def application(arguments: Sequence[str]) -> typer.Typer:
-    """The command for these arguments: its `search` has the options of the method that they name.
-
-    Raises: UnknownName for a search by an unknown method.
-    """
+    """The command for these arguments: `search` has the options of its method. Raises: UnknownName for another one."""
     app = typer.Typer(
         name="archray",
         cls=_Commands,
@@ -74,8 +70,8 @@ def application(arguments: Sequence[str]) -> typer.Typer:
 
 
 def main() -> None:
-    """Runs the command. Exit codes: 2 for bad input, 1 where trials crashed or a disk is full, 130 after Ctrl-C."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # as stderr has it: a terminal may lack a letter
+    """Runs the command. Exit codes: 2 for bad input, 1 if trials crashed or a disk is full, 130 after Ctrl-C."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # as for stderr: a terminal may lack a letter
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
@@ -85,7 +81,7 @@ def main() -> None:
     except OSError as error:
         if not is_full(error) and not isinstance(error, BrokenPipeError):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which Python flushes once more as it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at its end
         if is_full(error):
             reason = f"archray: expected room for the output, got: {error.strerror}; free space, or write it elsewhere"
             Console(stderr=True, highlight=False).print(reason, markup=False, soft_wrap=True)
@@ -95,8 +91,8 @@ def main() -> None:
 def _run() -> None:
     error_console = Console(stderr=True, highlight=False)
     try:
-        local_path(".")  # whose error a deleted current folder is
-        with command():
+        local_path(".")  # raises an error if the current folder was deleted
+        with timed_command():
             application(sys.argv[1:])()
     except RunInterrupted as error:
         error_console.print(str(error), markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The configuration of a run: the options all methods share, layers of options, flags, the meaning of each key."""
+"""The configuration of a run: options of all methods, layers of options, flags, descriptions of keys."""
 
 import difflib
 import inspect
@@ -30,19 +30,19 @@ _SECTION = re.compile(r"^(?:Fields|Attributes|Args):$")
 
 
 class SearchConfig(Settings):
-    """What every method is told. A method's own configuration adds to it and repeats nothing.
+    """The options of every method. A method's own configuration adds to it.
 
     Fields:
         method: the recipe, by its registered name.
-        space: a registered space, a reference to one of the user's, or table:FILE.
-        data: what the architectures are trained on.
+        space: a registered space, a reference to a custom one, or table:FILE.
+        data: the data set of the training runs.
         seed: the root of every random choice of the run.
         repeats: whole runs, in folders `repeat-00`, ...; repeat r has the root seed `seed + r`.
-        resources: what one trial takes, and how many run at the same time.
+        resources: of a trial, and how many run at the same time.
         cluster: the Ray to run on.
     """
 
-    kind: ClassVar[str] = "method"  # what `method` names
+    kind: ClassVar[str] = "method"  # or "study"
     method: str
     space: str = "nasbench201"
     data: DataSettings = DataSettings()
@@ -54,54 +54,54 @@ class SearchConfig(Settings):
     @field_validator("space")
     @classmethod
     def _absolute(cls, space: str) -> str:
-        """A run may be resumed from another folder, and workers have theirs."""
+        """Absolute, since a run may be resumed from another folder, and workers have their own."""
         return absolute_name(space)
 
     def references(self) -> dict[str, str]:
-        """What may name a file of the user's, by its role: the run keeps a copy of it."""
+        """Options that may name a user's file, by their role: the run keeps a copy of it."""
         return {"space": self.space, "data": self.data.name}
 
     @property
     def begins_without_data(self) -> bool:
-        """Whether its first stages open no data set; those stages say so themselves."""
+        """Whether its first stages open no data set; these stages have `without_data`."""
         return False
 
     def check(self) -> None:
-        """What the types do not say; called before Ray starts. Raises: ArchrayError."""
+        """Checks beyond the types, before Ray starts. Raises: ArchrayError."""
 
     def check_extends(self, before: "SearchConfig") -> None:
-        """Whether a run with the configuration `before` can go on with this one. Raises: InvalidInput."""
+        """Raises: InvalidInput unless a run with the configuration `before` can resume with this one."""
 
 
 # Layers of options
 
 
 def merge(*layers: Mapping[str, Any], families: Collection[str] = (), prefix: str = "") -> dict[str, Any]:
-    """Nested dictionaries laid over each other: a later layer wins, key by key.
+    """Nested dictionaries merged key by key: a later layer overrides an earlier one.
 
-    A name laid over the settings of what it names (`"adam"` over `{"name": "adam", "lr": 0.1}`) leaves them.
+    A name alone (`"adam"`) leaves earlier settings of that name (`{"name": "adam", "lr": 0.1}`) as they are.
 
     Args:
-        families: the paths of settings that are told apart by their `name`: those of another name are replaced whole.
+        families: the paths of settings with a `name`: settings of another name are replaced as a whole.
         prefix: of the paths of these layers.
     """
     merged: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
-            below, path = merged.get(key), f"{prefix}{key}"  # a key of YAML may be a number
-            if isinstance(below, dict) and isinstance(value, str) and below.get("name") == value:
+            base, path = merged.get(key), f"{prefix}{key}"  # a key of YAML may be a number
+            if isinstance(base, dict) and isinstance(value, str) and base.get("name") == value:
                 continue
-            if not isinstance(below, dict) or not isinstance(value, Mapping):
+            if not isinstance(base, dict) or not isinstance(value, Mapping):
                 merged[key] = value
-            elif path in families and value.get("name", below.get("name")) != below.get("name"):
+            elif path in families and value.get("name", base.get("name")) != base.get("name"):
                 merged[key] = dict(value)
             else:
-                merged[key] = merge(below, value, families=families, prefix=f"{path}.")
+                merged[key] = merge(base, value, families=families, prefix=f"{path}.")
     return merged
 
 
 def family_paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """The paths of the fields that hold settings told apart by their `name`: `supernet.relaxation`."""
+    """The paths of the fields with settings that have a `name`: `supernet.relaxation`."""
     for name, field in model.model_fields.items():
         for kind in field_kinds(field.annotation):
             if is_family(kind):
@@ -135,8 +135,8 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def read_config_file(place: str | Path) -> dict[str, Any]:
     """A configuration file (`.toml`, `.json`, `.yaml`) as a dictionary. Raises: InvalidInput."""
-    folder, path = local_path(place).is_dir(), Path(place)
-    if folder:
+    path = Path(place)
+    if local_path(place).is_dir():
         raise InvalidInput(f"expected a configuration file, got the folder {path}; name the file in it")
     if not path.is_file():
         raise InvalidInput(f"there is no configuration file {path}; check the path given to --config")
@@ -161,18 +161,18 @@ def read_config_file(place: str | Path) -> dict[str, Any]:
 
 
 def _distinct(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """Raises: ValueError if a key comes twice, of which JSON and YAML would take the last."""
+    """Raises: ValueError if a key comes twice: JSON and YAML would take the last one."""
     keys = [key for key, _ in pairs]
-    if twice := [key for key in keys if keys.count(key) > 1]:
-        raise ValueError(f"the key {twice[0]!r} comes more than once; remove all but one")
+    if repeated := [key for key in keys if keys.count(key) > 1]:
+        raise ValueError(f"the key {repeated[0]!r} comes more than once; remove all but one")
     return dict(pairs)
 
 
 class _Distinct(yaml.SafeLoader):
-    """YAML, without mappings in which a key comes twice."""
+    """YAML that rejects mappings with a repeated key."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]  # a merged key is to be replaced
+        keys = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]  # a merged key may be overridden
         _distinct([(self.construct_object(key, deep=True), None) for key in keys if isinstance(key, yaml.ScalarNode)])
         return super().construct_mapping(node, deep)
 
@@ -190,7 +190,7 @@ def parse_assignment(text: str) -> dict[str, Any]:
 
 
 def validate(model: type[Model], values: Mapping[str, Any]) -> Model:
-    """`values` as a configuration. Raises: InvalidInput that names every wrong key and what would be right."""
+    """`values` as a configuration. Raises: InvalidInput, with every wrong key and its expected value."""
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
@@ -204,15 +204,15 @@ def _explain(problem: Mapping[str, Any], paths: list[str]) -> str:
     path = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         level, _, last = path.rpartition(".")
-        here = [k for k in paths if k.rpartition(".")[0] == level]
-        close = difflib.get_close_matches(path, paths, n=1) or difflib.get_close_matches(last, here, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(here)}"
+        options = [option for option in paths if option.rpartition(".")[0] == level]
+        close = difflib.get_close_matches(path, paths, n=1) or difflib.get_close_matches(last, options, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(options)}"
         return f"there is no option {path!r}; {hint}"
     return f"{path}: {problem_words(problem['msg'])}, got {_shortened(problem['input'])}"
 
 
 def _shortened(value: Any) -> str:
-    """The value as Python writes it, of a long one the beginning."""
+    """The value as Python writes it, cut after SHOWN characters."""
     try:
         text = repr(value)
     except ValueError:  # Python writes no integer of more than 4300 digits
@@ -231,12 +231,12 @@ def _paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def is_family(kind: Any) -> bool:
-    """Whether a field of this type holds settings whose `name` says which class they are of."""
+    """Whether a field of this type has settings whose `name` selects their class."""
     return isinstance(kind, type) and issubclass(kind, RegisteredSettings)
 
 
 def field_kinds(annotation: Any) -> list[Any]:
-    """The types and literal values that a field may have, None left out."""
+    """The types and literal values of a field, without None."""
     origin = get_origin(annotation)
     if origin is Literal:
         return list(get_args(annotation))
@@ -248,17 +248,17 @@ def field_kinds(annotation: Any) -> list[Any]:
 
 
 def description_of(model: type[BaseModel], field: str) -> str:
-    """What a model's docstring, or that of a model it derives from, says of a field; empty if none does."""
+    """The description of a field in the docstring of a model, or of a base class; empty without one."""
     for base in model.__mro__:
         entries = field_entries(base.__doc__ or "")
         if field in entries:
             text = entries[field]
-            return text if text[1:2] in ",." else text[:1].upper() + text[1:]  # `n, members` is a symbol
+            return text if text[1:2] in ",." else text[:1].upper() + text[1:]  # `n, members` starts with a symbol
     return ""
 
 
 def meaning_of(model: type[BaseModel], field: str) -> str:
-    """What a model's docstring says of a field, and the values it may have, where they can be listed."""
+    """The description of a field, and its values if they can be listed."""
     kinds = field_kinds(model.model_fields[field].annotation)
     choices = [kind for kind in kinds if not isinstance(kind, type)]
     choices += [name for kind in kinds if is_family(kind) for name in kind.registry.names()]
@@ -287,9 +287,9 @@ def field_entries(docstring: str) -> dict[str, str]:
 
 
 def flag_at(config: type[BaseModel], path: str) -> tuple[Any, str] | None:
-    """The type and the meaning of the flag for the field at a path of a configuration; None if it has no such field.
+    """Type and description of the flag for the field at a path of a configuration; None without such a field.
 
-    The type is int, float, str or list[str]: how the command line reads a value. The configuration checks it.
+    The type is int, float, str or list[str]: the command line reads a value as such, and the configuration checks it.
     """
     *outer, last = path.split(".")
     model: Any = config
@@ -306,10 +306,7 @@ def flag_at(config: type[BaseModel], path: str) -> tuple[Any, str] | None:
 
 
 def value_at(config: Mapping[str, Any], path: str) -> Any:
-    """The value at a path of a nested dictionary, of settings their name, of a list `a, b`.
-
-    Raises: KeyError if there is none.
-    """
+    """The value at a path of a nested dictionary; for settings their name, for a list `a, b`. Raises: KeyError."""
     value: Any = config
     for key in path.split("."):
         value = value[key]
@@ -318,11 +315,8 @@ def value_at(config: Mapping[str, Any], path: str) -> Any:
     return value.get("name") if isinstance(value, Mapping) else value
 
 
-# A configuration as text
-
-
 def config_text(settings: BaseModel) -> str:
-    """A configuration as YAML: every key, with what it means and what it may be above it."""
+    """A configuration as YAML: every key, below a comment with its description and values."""
     return "\n".join(_lines(settings, "")).lstrip("\n") + "\n"
 
 
@@ -339,17 +333,13 @@ def _lines(settings: BaseModel, indent: str) -> Iterator[str]:
             yield f"{indent}{name}:"
             yield from _lines(value, f"{indent}  ")
         else:
-            yield f"{indent}{name}: {_scalar(values[name])}"
+            text = yaml.safe_dump(values[name], default_flow_style=True, width=float("inf"), allow_unicode=True)
+            yield f"{indent}{name}: " + text.removesuffix("...\n").strip()
 
 
 def comment(text: str, indent: str = "") -> list[str]:
-    """A text as comments of at most WIDTH characters a line; nothing of an empty one."""
+    """A text as comments of at most WIDTH characters per line; empty for an empty text."""
     start = f"{indent}# "
     return textwrap.wrap(
         text, WIDTH, initial_indent=start, subsequent_indent=start, break_long_words=False, break_on_hyphens=False
     )
-
-
-def _scalar(value: Any) -> str:
-    text: str = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), allow_unicode=True)
-    return text.removesuffix("...\n").strip()

@@ -6,11 +6,9 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from archray.cluster.connect import connect
-from archray.cluster.node_checks import check_nodes
-from archray.platform.engine.run_record import recorded, run_name, write_summary
-from archray.platform.engine.stage import Context, run_stages
-from archray.platform.engine.tune_options import TuneOptions
+from archray.platform.engine.run_record import recorded, write_summary
+from archray.platform.engine.settings import TuneOptions
+from archray.platform.engine.stage import Context, connected, run_stages
 from archray.platform.methods.recipe import all_stages, describe, recipe_of, write_report
 from archray.platform.quantities import QUANTITIES
 from archray.platform.run.heartbeat import is_locked_elsewhere, lock
@@ -21,22 +19,12 @@ from archray.platform.run_result import RunResult, over_repeats
 
 
 def execute(run: Run[Any], tune_options: TuneOptions, console: Console, started: float | None = None) -> RunResult:
-    """Does what is left of a run.
+    """Does the rest of a run.
 
     started: when the work on the run started, as of `RunRecord`; None for a repeat, whose work starts here.
     """
     if run.config.repeats > 1:
-        with (
-            recorded(run.folder, _titles(run), partial(describe, run), started),
-            connect(
-                run.config.cluster,
-                user_files=run.user_files,
-                announce=console.print,
-                name=f"{run.config.method} {run_name(run.folder)}",
-            ) as connection,
-        ):
-            if connection.joined:
-                check_nodes(run.folder, run.data.paths, announce=console.print)
+        with recorded(run.folder, _titles(run), partial(describe, run), started), connected(run, console):
             return _run_repeats(run, tune_options, console)
     context = Context(run, console, tune_options, started=started)
     run_stages(all_stages(recipe_of(run)), context, partial(describe, run))
@@ -44,9 +32,9 @@ def execute(run: Run[Any], tune_options: TuneOptions, console: Console, started:
 
 
 def _run_repeats(run: Run[Any], tune_options: TuneOptions, console: Console) -> RunResult:
-    """Does every repeat, or what is left of it, and sums them up in the run's own folder.
+    """Does the rest of every repeat, and sums them up in the run's own folder.
 
-    Repeat r is the run with the seed `seed + r`; it could be started alone with the same result.
+    Repeat r is the run with the seed `seed + r`; started alone it has the same result.
     """
     results = []
     for number in range(run.config.repeats):
@@ -62,10 +50,7 @@ def _run_repeats(run: Run[Any], tune_options: TuneOptions, console: Console) -> 
             results.append(execute(repeat, tune_options, console))
     trials = [repeat.folder.read_parquet(TRIALS).assign(repeat_seed=repeat.config.seed) for repeat in run.repeats]
     run.folder.write_parquet(TRIALS, pd.concat(trials, ignore_index=True))
-    run.folder.write_json(
-        FOUND,
-        {**describe(run)["result"], "repeats": repeat_rows(run)},
-    )
+    run.folder.write_json(FOUND, {**describe(run)["result"], "repeats": repeat_rows(run)})
     write_report(run)
     progress = recipe_of(run).progress
     if progress is not None:
@@ -74,7 +59,7 @@ def _run_repeats(run: Run[Any], tune_options: TuneOptions, console: Console) -> 
 
 
 def repeat_rows(run: Run[Any]) -> list[dict[str, Any]]:
-    """One row a repeat: its seed, what it found, and how good that is, by the keys of `quantities`."""
+    """One row per repeat: its seed, its result, and the measures, by the keys of `quantities`."""
     keys = ("architecture", "members", *QUANTITIES)
     return [
         {"repeat": number, "seed": repeat.config.seed, **{key: result[key] for key in keys if key in result}}
@@ -96,6 +81,6 @@ def rewrite_report(run: Run[Any]) -> str:
 
 
 def _titles(run: Run[Any]) -> dict[str, str]:
-    """The stages of a run by name; none of one of several repeats."""
+    """The titles of a run's stages by name; empty for a run of several repeats."""
     stages = all_stages(recipe_of(run)) if run.config.repeats == 1 else ()
     return {stage.name: stage.title for stage in stages}

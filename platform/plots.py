@@ -19,7 +19,7 @@ from archray.platform.run.run import Run
 from archray.platform.run_result import RunResult
 
 Place: TypeAlias = str | os.PathLike[str] | RunResult | Run[Any]
-_MODULES = ("figures", "report", "run_sections", "side_by_side", "page")  # that draw
+_MODULES = ("figures", "report", "run_sections", "side_by_side", "page")  # with figures
 _TAKES = {
     "run": "run: its folder, an `archray.RunResult`, or a `Run`",
     "summaries": "runs: folders, `archray.RunResult`s, or `Run`s",
@@ -51,13 +51,13 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
 
     {_TAKES[of]}.
 
-    Raises: NothingToDraw if it has not the data that the figure shows; RunFolderError if a folder holds no run.
+    Raises: NothingToDraw without the data of the figure; RunFolderError if a folder contains no run.
     """
     return figure
 
 
 def methods_of(name: str) -> list[str]:
-    """The methods and studies whose runs a figure draws; none for a figure of every run."""
+    """The methods and studies whose runs have a figure; empty for a figure of every run."""
     family = FIGURES[name][1].__module__.rpartition(".")[0]
     if family in (report.__name__, methods.__name__):
         return []

@@ -1,8 +1,8 @@
-"""What a run's model, or an exported one, makes of images: files, folders, arrays or tensors."""
+"""Predictions for images (files, folders, arrays or tensors) by the model of a run or of an export."""
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,11 +25,11 @@ from archray.trainables.data.image_folder import SUFFIXES
 from archray.trainables.data.image_form import ImageForm
 
 BATCH = 256  # images at once
-INT8 = "int8"  # of an export, beside its formats
+INT8 = "int8"  # of an export, in addition to its formats
 
 
 class Card(BaseModel):
-    """What `model.json` of an export says beside what describes its model."""
+    """`model.json` of an export, without the description of its model."""
 
     kind: str
     input: Any
@@ -56,18 +56,18 @@ def predict(
     Args:
         path: the folder of a run, or of an export, a path or a pyarrow URI.
         images: files and folders of files, one or a list; or images, (n, C, H, W) or (n, H, W, C), an array or a
-            tensor, as the data set's were before it normalised them: 8-bit, or floats (0..1, as a rule). Channels and
-            size are made those of the data set.
+            tensor, as before the data set's normalization: 8-bit, or floats (usually 0..1). They are converted to the
+            channels and the size of the data set.
         top: rows per image: its most probable classes.
-        normalised: of arrays: whether they are normalised already, as what `run.model()` takes.
-        export_format: of an export that has several; also `int8`. None: the first.
-        member: of a run that ends with a set, the number of a member in `run.pareto`; None: the most accurate.
+        normalised: whether arrays are normalized already, as the inputs of `run.model()`.
+        export_format: of an export with several formats; also `int8`. None: the first.
+        member: of a run with a Pareto set, the number of a member in `run.pareto`; None: the most accurate.
         trust: whether its code may run although you did not make it on this machine; see docs/trust.md.
 
-    Returns: a row an image and rank: `image` (its path, or its number), `rank` from 1, `class` (its name, or its number
-    as text), `label` (its number), and `probability`; of a feature map `decision_value`, which is none.
-    Raises: UntrustedCode; RunFolderError for a folder that holds no model (yet); InvalidInput for what is no image,
-    other channels, a member that there is not, and for a model of texts; MissingExtra.
+    Returns: a row per image and rank: `image` (its path, or its number), `rank` from 1, `class` (its name, or its
+    number as text), `label` (its number), and `probability`; of a feature map `decision_value` instead.
+    Raises: UntrustedCode; RunFolderError for a folder without a trained model; InvalidInput for inputs that are no
+    images, other channels, an unknown member, and for a model of texts; MissingExtra.
     """
     folder = Folder(path)
     if folder.exists(CARD):
@@ -94,7 +94,7 @@ def _exported(folder: Folder, name: str | None, scratch: Path, trust: bool) -> t
     if card["input"] is None:
         raise _of_texts(folder)
     for file in folder.files():
-        folder.local_file(file)  # raises where a link leads out of the folder
+        folder.local_path(file)  # raises an error for a link out of the folder
     choices = [*card["formats"], *([INT8] if INT8 in card else [])]
     name = choices[0] if name is None else name
     if name not in choices:
@@ -150,19 +150,18 @@ def _table(model: Predict, card: dict[str, Any], images: Any, top: int, normalis
 
 
 def _files(images: Any) -> list[Path]:
-    """The files that are meant, of folders all images in them, sorted; none if `images` are no paths."""
+    """The image files, sorted in each folder; empty if `images` are no paths."""
     if isinstance(images, str | os.PathLike):
         images = [images]
     if not (isinstance(images, Sequence) and images and all(isinstance(image, str | os.PathLike) for image in images)):
         return []
-    return [file for image in images for file in _files_of(Path(image).expanduser())]
-
-
-def _files_of(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
-        yield path
-        return
-    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
-    if not files:
-        raise InvalidInput(f"there is no image ({', '.join(sorted(SUFFIXES))}) in {path}; give another folder")
-    yield from files
+    files: list[Path] = []
+    for path in (Path(image).expanduser() for image in images):
+        if not path.is_dir():
+            files.append(path)
+            continue
+        inside = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+        if not inside:
+            raise InvalidInput(f"there is no image ({', '.join(sorted(SUFFIXES))}) in {path}; give another folder")
+        files += inside
+    return files

@@ -1,6 +1,4 @@
-"""`archray proxies`: a table of scored architectures outside a run, continued where it was left."""
-
-from __future__ import annotations
+"""`archray proxies`: a table of scored architectures without a run; it can be resumed."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +9,7 @@ from archray.cluster.settings import ClusterSettings, ResourceSettings, check_ad
 from archray.errors import ArchrayError, DiskFull, InvalidInput, RunFolderError, RunInterrupted, TrialCrashed, expect
 from archray.files import Folder, new_file, write_file
 from archray.platform.config import validate
-from archray.platform.engine.pool_settings import PoolSettings, candidates
+from archray.platform.engine.settings import PoolSettings, candidates
 from archray.platform.methods.configure import check_data_of_space
 from archray.platform.methods.method import serves_networks
 from archray.platform.run.heartbeat import lock
@@ -27,7 +25,7 @@ from archray.trainables.spaces.table_space import absolute_name
 if TYPE_CHECKING:
     import pandas as pd
 
-OPTIONS = "options.json"  # of the scoring whose beginning lies in the folder
+OPTIONS = "options.json"  # of an unfinished scoring
 
 
 def proxies(
@@ -43,27 +41,24 @@ def proxies(
     resources: ResourceSettings | None = None,
     cluster: ClusterSettings | None = None,
     console: Console | None = None,
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """Scores architectures of a space without training them, into one Parquet table.
 
-    What is finished lies in `<out>.parts` until all is; called again with the same arguments after an interruption, it
-    scores only what is left.
+    Finished rows are in `<out>.parts` until the end; a second call with the same arguments after an interruption scores
+    only the remaining architectures.
 
     Args:
-        settings: which metrics, the user's own among them by reference, and how they are computed.
-        size: how many canonical forms, drawn uniformly; all of them by default.
+        settings: the metrics, custom ones by reference, and how they are computed.
+        size: number of canonical forms, drawn uniformly; by default all of them.
         chunk: architectures an actor gets at a time; by default as many as take seconds.
 
-    Raises: RunFolderError if `out` exists, or its parts are of another scoring; ArchrayError for anything wrong, before
-    Ray starts; TrialCrashed if no architecture has a value, once the table is written.
+    Raises: RunFolderError if `out` exists, or its parts are of another scoring; ArchrayError for a wrong argument,
+    before Ray starts; TrialCrashed if no architecture has a value, once the table is written.
     """
-    for name, value, type_ in (
-        ("data_settings", data_settings, DataSettings),
-        ("settings", settings, ProxySettings),
-        ("resources", resources, ResourceSettings),
-        ("cluster", cluster, ClusterSettings),
-    ):
-        expect(name, value, type_, type(None))
+    expect("data_settings", data_settings, DataSettings, type(None))
+    expect("settings", settings, ProxySettings, type(None))
+    expect("resources", resources, ResourceSettings, type(None))
+    expect("cluster", cluster, ClusterSettings, type(None))
     expect("seed", seed, int)
     if seed < 0:
         raise InvalidInput(f"seed: expected 0 or more, got {seed}")
@@ -83,7 +78,7 @@ def proxies(
     architectures = candidates(space, pool.size, seed)
     places = [split_reference(name)[0] for name in (space, dataset.name, *scoring.metrics) if is_reference(name)]
     user_files = [Path(place) for place in places if place.endswith(".py")]
-    # from here on as workers load them; what a user's file is called then depends on what is in it
+    # The names for workers: for a user's file they depend on its content.
     space = worker_reference(space)
     dataset = dataset.model_copy(update={"name": worker_reference(dataset.name)})
     scoring = scoring.model_copy(update={"metrics": tuple(map(worker_reference, scoring.metrics))})
@@ -98,14 +93,14 @@ def proxies(
     with lock(parts, "archray proxies"):
         if (parts / SHARDS).exists() and digest(parts.read_json(OPTIONS)) != digest(options):
             raise RunFolderError(
-                f"{parts} holds the beginning of another scoring (see its {OPTIONS}); "
-                "give the same options to continue it, or choose another --out"
+                f"{parts} contains another unfinished scoring (see its {OPTIONS}); "
+                "give the same options to resume it, or choose another --out"
             )
         parts.write_json(OPTIONS, options)
-        # Ray and torch, once all that can be wrong before is checked
+        # Ray and torch, after all checks of arguments
         from archray.cluster.connect import connect
         from archray.cluster.ray_watch import why_stopped
-        from archray.platform.engine.damaged_storage import stops_when_full
+        from archray.platform.engine.failed_trials import stops_when_full
         from archray.platform.engine.pool_scoring import POOL, score_pool
 
         try:

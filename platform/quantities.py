@@ -1,7 +1,7 @@
-"""Every quantity of a run, defined once: its key, its label and unit, of which split and weights; numbers in words.
+"""Every quantity of a run, defined once: its key, label and unit, its split and weights; numbers in words.
 
 Terminal, report, JSON and tables take keys and labels from here. Accuracies are fractions in files, and percent with
-two decimals where they are shown; there is no error beside them. A spread is the standard deviation (n - 1), with n.
+two decimals elsewhere; there are no error rates. A spread is the standard deviation (n - 1), with n.
 """
 
 import math
@@ -19,9 +19,9 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number as it is shown: `label` in words, values times `factor` in `unit`, with `digits` decimals.
+    """The format of a number: `label` in words, values times `factor` in `unit`, with `digits` decimals.
 
-    meaning: what it is, in a sentence; of those in QUANTITIES.
+    meaning: its definition, in a sentence; for the quantities in QUANTITIES.
     """
 
     label: str
@@ -55,7 +55,7 @@ class Quantity:
         return MISSING if math.isnan(number) else signed(f"{number * self.factor:,.{self.digits}f}")
 
     def spread(self, values: "Iterable[float] | Spread | None") -> str:
-        """`mean ± standard deviation unit`; the mean alone of one value. NaN are left out."""
+        """`mean ± standard deviation unit`; for one value the mean alone. NaN are left out."""
         spread = values if isinstance(values, Spread) else Spread.of(() if values is None else values)
         if spread is None:
             return MISSING
@@ -67,11 +67,11 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Spread:
-    """The values of one quantity in brief.
+    """Mean and deviation of the finite values of one quantity.
 
     Attributes:
-        mean: of the finite ones. deviation: their standard deviation (n - 1); None of one value.
-        number: n. each: what one of them is, as `final training`, `repeat`; empty where that goes without saying.
+        mean: of the values. deviation: their standard deviation (n - 1); None for one value.
+        number: n. each: the word for a value, as `final training`, `repeat`; may be empty.
     """
 
     mean: float
@@ -81,7 +81,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[object], each: str = "value") -> "Spread | None":
-        """Of the finite ones; None where there is none."""
+        """The spread of the finite values; None without one."""
         finite = [number for number in map(as_float, values) if not math.isnan(number)]
         if not finite:
             return None
@@ -90,21 +90,21 @@ class Spread:
 
     @classmethod
     def read(cls, document: Mapping[str, Any], key: str) -> "Spread | None":
-        """What `entries` wrote under `key`; None where that is not there."""
+        """The spread that `entries` wrote under `key`; None without one."""
         if document.get(key) is None:
             return None
         deviation, number = document.get(f"{key}_std"), document.get(f"{key}_n", 1)
         return cls(float(document[key]), deviation, int(number), str(document.get(f"{key}_each", "value")))
 
     def entries(self, key: str) -> dict[str, Any]:
-        """For JSON: `KEY` the mean, `KEY_std`, `KEY_n`, `KEY_each`; the mean alone where `each` is empty."""
+        """For JSON: `KEY` the mean, `KEY_std`, `KEY_n`, `KEY_each`; the mean alone if `each` is empty."""
         if not self.each:
             return {key: self.mean}
         return {key: self.mean, f"{key}_std": self.deviation, f"{key}_n": self.number, f"{key}_each": self.each}
 
     @property
     def words(self) -> str:
-        """What the numbers are: `1 final training`, `mean and standard deviation of 3 final trainings`."""
+        """The numbers in words: `1 final training`, `mean and standard deviation of 3 final trainings`."""
         over = count(self.number, self.each)
         return over if self.deviation is None else f"mean and standard deviation of {over}"
 
@@ -124,7 +124,6 @@ def _accuracy(label: str, meaning: str) -> Quantity:
 
 _ATTACKS = {"fgsm": "FGSM", "pgd": "PGD", "cw": "CW", "autoattack": "AutoAttack"}
 QUANTITIES: Mapping[str, Quantity] = {
-    # On the test split.
     "test_accuracy": _accuracy(
         "test accuracy", "On the test split, of the final training; of an ensemble, of its averaged predictions."
     ),
@@ -240,24 +239,15 @@ QUANTITIES: Mapping[str, Quantity] = {
         "Of the run by the clock, from the start of its command to the end; of a resumed run, of all its commands.",
     ),
 }
-# What of a stage's weights a `validation_accuracy` or `validation_loss` of its trials says.
-_OF_STAGE = {
-    "selection": "selection",
-    "final": "final training",
-    "members": "final training",
-    "baseline": "final training",
-}
+# The weights of `validation_accuracy` and `validation_loss` in trials of a stage.
+_OF_STAGE = {"selection": "selection"} | dict.fromkeys(("final", "members", "baseline"), "final training")
 UNDER_ATTACK = tuple(f"{name}_defence_accuracy" for name in _ATTACKS)  # of an ensemble that was attacked
-# By which of them a run chose what it found: the first that is known.
-HEADLINE = "headline"  # in a run's JSON: the key of its headline, the less flattering where there are two
-DECIDING = ("selection_accuracy", "validation_accuracy", "shared_accuracy")
+HEADLINE = "headline"  # in a run's JSON: the key of its headline, the lower one of two
+DECIDING = ("selection_accuracy", "validation_accuracy", "shared_accuracy")  # a run chose its result by the first one
 
 
 def quantity_of(key: str, stage: str = "search") -> Quantity:
-    """The quantity of a key; of one that is no quantity of ours, a user's metric, its words.
-
-    stage: whose trials it is of.
-    """
+    """The quantity of a key; for another key, a user's metric, its words. stage: of the trials."""
     quantity = QUANTITIES.get(key)
     if quantity is None:
         words = key.replace("_", " ")
@@ -267,13 +257,10 @@ def quantity_of(key: str, stage: str = "search") -> Quantity:
     return quantity
 
 
-def deciding_accuracy(found: Mapping[str, Any]) -> tuple[str, float] | None:
-    """Key and value of the validation accuracy by which was chosen what an `architecture.json` says; None without."""
-    values = ((key, as_float(found.get(key))) for key in DECIDING)
-    return next(((key, value) for key, value in values if not math.isnan(value)), None)
-
-
-# Numbers in words
+def deciding_value(result: Mapping[str, Any]) -> float:
+    """The validation accuracy by which a result was chosen, the first of DECIDING; minus infinity without one."""
+    values = [as_float(result.get(key)) for key in DECIDING]
+    return next((value for value in values if not math.isnan(value)), -math.inf)
 
 
 def as_float(value: object) -> float:

@@ -1,8 +1,5 @@
-"""What a search returns, and `archray.load` opens: what was found, how good it is, its trials, Tune's own results."""
+"""The result of a search, which `archray.load` opens: architecture, accuracies, trials, Tune's own results."""
 
-from __future__ import annotations
-
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
-from archray.platform.quantities import DECIDING, deciding_accuracy
+from archray.platform.quantities import DECIDING, deciding_value
 from archray.platform.run.layout import TRIALS, command
 from archray.platform.run.run_summary import RunSummary, front_of
 
@@ -24,19 +21,19 @@ if TYPE_CHECKING:  # a result is read without them
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run that has ended. `archray.show` tells of one that has not.
+    """A run that has ended. `archray.show` shows one that has not.
 
     Attributes:
         path: its folder.
-        architecture: what was found, as the space's string; None for an ensemble.
-        members: the architectures of the ensemble that was found.
-        findings: of a study, what it concludes, a sentence each.
-        test_accuracy: the mean over the final trainings; of repeats, over them. A fraction, as all accuracies.
+        architecture: the result, as the space's string; None for an ensemble.
+        members: the architectures of the ensemble.
+        findings: the conclusions of a study, a sentence each.
+        test_accuracy: the mean over the final training runs; of repeats, over them. A fraction, as all accuracies.
         validation_accuracy: of weights that the search trained for this architecture alone; None without them.
         selection_accuracy: on validation data, in the selection; None without one.
         shared_accuracy: on validation data, with shared weights; None without them.
         grids: the `ResultGrid` of every stage that ran Tune in this process: `search`, `final`, `baseline`.
-        repeats: the results of the repeats, of which this is the best on validation.
+        repeats: the results of the repeats; this one is the best on validation.
         trust: whether the run's code may run although this user did not start it on this machine.
     """
 
@@ -48,32 +45,28 @@ class RunResult:
     shared_accuracy: float | None = None
     members: Sequence[str] = ()
     findings: Sequence[str] = ()
-    grids: Mapping[str, tune.ResultGrid] = field(default_factory=dict, repr=False)
-    repeats: Sequence[RunResult] = field(default=(), repr=False)
+    grids: "Mapping[str, tune.ResultGrid]" = field(default_factory=dict, repr=False)
+    repeats: "Sequence[RunResult]" = field(default=(), repr=False)
     trust: bool = field(default=False, repr=False, compare=False)
 
     @classmethod
-    def of(cls, summary: RunSummary, grids: Mapping[str, Any] | None = None, *, trust: bool = False) -> RunResult:
+    def of(cls, summary: RunSummary, grids: Mapping[str, Any] | None = None, *, trust: bool = False) -> "RunResult":
         """The result of a run that has ended. Raises: RunFolderError if it has not."""
         path = summary.path
         if summary.state == "running":
-            raise RunFolderError(f"{path} has not ended; see how far it is with: {command('watch', path)}")
+            raise RunFolderError(f"{path} has not ended; see its progress with: {command('watch', path)}")
         if summary.state != "done":
             raise RunFolderError(
                 f"{path} has not ended ({summary.reason}); see its results with: {command('show', path)}; "
                 f"continue it with: {command('resume', path)}"
             )
         if summary.repeats:
-            repeats = tuple(cls.of(repeat, trust=trust) for repeat in summary.repeats)
-            return over_repeats(path, repeats, summary.result)
+            return over_repeats(path, [cls.of(repeat, trust=trust) for repeat in summary.repeats], summary.result)
         result = summary.result
+        keys = ("architecture", "test_accuracy", "validation_accuracy", "selection_accuracy", "shared_accuracy")
         return cls(
             path,
-            result.get("architecture"),
-            result.get("test_accuracy"),
-            validation_accuracy=result.get("validation_accuracy"),
-            selection_accuracy=result.get("selection_accuracy"),
-            shared_accuracy=result.get("shared_accuracy"),
+            **{key: result.get(key) for key in keys},
             members=tuple(result.get("members", ())),
             findings=tuple(summary.findings),
             grids=grids or {},
@@ -82,12 +75,12 @@ class RunResult:
 
     @property
     def summary(self) -> RunSummary:
-        """All that `archray.show` prints: method, space, data, stages and their seconds, the trials of the search."""
+        """The content of `archray.show`: method, space, data, stages and their seconds, the trials of the search."""
         return RunSummary.read(self.path)
 
     @property
-    def result_grid(self) -> tune.ResultGrid:
-        """Tune's results of the search. Raises: InvalidInput if the search stage had ended before."""
+    def result_grid(self) -> "tune.ResultGrid":
+        """Tune's results of the search. Raises: InvalidInput if the search stage ended in an earlier process."""
         if "search" not in self.grids:
             raise InvalidInput(
                 f"the search of {self.path} ended in an earlier process; its trials are in `.trials`, and in "
@@ -96,31 +89,31 @@ class RunResult:
         return self.grids["search"]
 
     @property
-    def trials(self) -> pd.DataFrame:
+    def trials(self) -> "pd.DataFrame":
         """All trials of all stages."""
         return Folder(self.path).read_parquet(TRIALS)
 
     @property
-    def pareto(self) -> pd.DataFrame:
-        """What no other training of a search with several objectives betters, the most accurate first.
+    def pareto(self) -> "pd.DataFrame":
+        """The non-dominated architectures of a search with several objectives, the most accurate first.
 
-        A row a member: member (its number, from 1), architecture, number (of the training, from 1), the objectives,
-        hypervolume_contribution, further costs; of those that had the final training test_accuracy, its deviation,
-        parameters, multiply_adds, and where the model lies; of a table, its result.
+        A row per member: member (its number, from 1), architecture, number (of the training run, from 1), the
+        objectives, hypervolume_contribution, further costs; after a final training run test_accuracy, its deviation,
+        parameters, multiply_adds, and the folder of the model; with a table, its result.
         Raises: InvalidInput if the search had one objective, or several repeats.
         """
         if self.repeats:
-            raise InvalidInput(f"{self.path} has repeats, each with a set of its own: `.repeats[0].pareto`")
+            raise InvalidInput(f"{self.path} has repeats with a set each: `.repeats[0].pareto`")
         if (front := front_of(Folder(self.path))).empty:
             raise InvalidInput(f"{self.path} searched for one objective; search by nsga2 or pareto-pool for a set")
         return front
 
-    def model(self, member: int | None = None) -> torch.nn.Module | Classifier:
+    def model(self, member: int | None = None) -> "torch.nn.Module | Classifier":
         """The trained network or ensemble, on the CPU, in evaluation mode; of a feature map, its classifier.
 
-        member: one of `pareto` that had the final training, by its number; None: the most accurate.
+        member: a fully trained member of `pareto`, by its number; None: the most accurate.
         Raises: InvalidInput if there is no such member; RunFolderError if it was not trained; UntrustedCode if the run
-        keeps code, this user did not start it on this machine, and `load` got no `trust=True`.
+        contains code, this user did not start it on this machine, and `load` got no `trust=True`.
         """
         # torch, which no other part of a result needs
         from archray.platform.methods import open_run
@@ -130,8 +123,8 @@ class RunResult:
 
     def predict(
         self, images: Any, *, top: int = 1, normalised: bool = False, member: int | None = None
-    ) -> pd.DataFrame:
-        """The classes of images by the model: a row an image and rank, as `archray.predict`.
+    ) -> "pd.DataFrame":
+        """The classes of images by the model: a row per image and rank, as `archray.predict`.
 
         images: files and folders; or arrays or tensors as the data set's were before it normalised them.
         member: as of `model`.
@@ -142,26 +135,21 @@ class RunResult:
 
 
 def over_repeats(path: str, repeats: Sequence[RunResult], document: Mapping[str, Any]) -> RunResult:
-    """The repeat that is best on validation, with the test accuracy of all. ended: what their run's JSON says."""
-
-    def worth(result: RunResult) -> float:
-        deciding = deciding_accuracy({key: getattr(result, key) for key in DECIDING})
-        return -math.inf if deciding is None else deciding[1]
-
-    test_accuracy = document.get("test_accuracy")
-    return replace(max(repeats, key=worth), path=path, test_accuracy=test_accuracy, repeats=tuple(repeats))
+    """The repeat that is best on validation, with the test accuracy of all. document: their run's JSON."""
+    best = max(repeats, key=lambda result: deciding_value({key: getattr(result, key) for key in DECIDING}))
+    return replace(best, path=path, test_accuracy=document.get("test_accuracy"), repeats=tuple(repeats))
 
 
 def load(path: str | os.PathLike[str], *, trust: bool = False) -> RunResult:
-    """The result of a run that has ended, from its folder, in any process: what `search` returned.
+    """The result of a run that has ended, from its folder, in any process: as `search` returned it.
 
     Args:
         path: the run's folder, a path or a pyarrow URI.
         trust: whether `model()` and `predict()` may run the run's code although you did not start it on this machine;
             see docs/trust.md. `load` itself runs none.
 
-    Its `grids` are empty: Tune's own results are those of the process that ran the search.
+    Its `grids` are empty: Tune's own results exist only in the process that ran the search.
 
-    Raises: RunFolderError for a folder that holds no run, or one that has not ended.
+    Raises: RunFolderError for a folder without a run, or for one that has not ended.
     """
     return RunResult.of(RunSummary.read(path), trust=trust)

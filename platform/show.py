@@ -8,33 +8,24 @@ from rich.console import Console
 
 from archray.errors import RunFolderError, printable
 from archray.files import Folder
-from archray.platform.quantities import (
-    DECIDING,
-    HEADLINE,
-    MISSING,
-    QUANTITIES,
-    Spread,
-    duration,
-    quantity_of,
-    whole_number,
-)
+from archray.platform.quantities import DECIDING, HEADLINE, QUANTITIES, Spread, duration, quantity_of, whole_number
 from archray.platform.run.layout import MANIFEST, REPORT, RUNS, command
 from archray.platform.run.run_summary import Listing, RunSummary
 from archray.plurals import count
 
 SHOWN_ROWS = 30  # of a listing; `archray show --json` has the others
-TEXT = ("run", "method", "space", "data", "state", "outcome")  # columns that are set left
+TEXT = ("run", "method", "space", "data", "state", "outcome")  # left-aligned columns
 TESTED = ("test_accuracy", "search_test_accuracy", "random_test_accuracy")  # of each repeat
 LAST = ("architecture", "failure")  # columns of any length
 
 
 def show(path: str | os.PathLike[str]) -> RunSummary:
-    """Prints what a run found, how good it is, what was tried and how far it is; returns all of it.
+    """Prints the result of a run, its accuracies, its trials and its state; returns the summary.
 
     Args:
-        path: the run's folder, a path or a pyarrow URI; of a run that has ended or not.
+        path: the run's folder, a path or a pyarrow URI, during the run or after its end.
 
-    Raises: RunFolderError for a folder that holds no run.
+    Raises: RunFolderError for a folder without a run.
     """
     summary = RunSummary.read(path)
     print_summary(summary, Console())
@@ -42,15 +33,13 @@ def show(path: str | os.PathLike[str]) -> RunSummary:
 
 
 def runs(folder: str | os.PathLike[str] = RUNS) -> list[RunSummary]:
-    """The runs in a folder, the newest first; those in its folders are not looked for.
-
-    A damaged run is left out, and stderr says which file is damaged and what to do.
+    """The runs directly in a folder, the newest first. stderr names the damaged file of a run that is left out.
 
     Raises: RunFolderError if there is no such folder.
     """
     place = Folder(folder)
     if not place.exists() or ((local := place.local_path()) is not None and not local.is_dir()):
-        raise RunFolderError(f"there is no folder {place}; name the one in which runs lie")
+        raise RunFolderError(f"there is no folder {place}; name the folder of runs")
     summaries, errors = [], Console(stderr=True, highlight=False)
     for name in place.folders():
         try:
@@ -67,36 +56,38 @@ def written(key: str, value: Any) -> str:
         return "*" if value else ""
     if key in QUANTITIES:
         return QUANTITIES[key].show(value)
-    if value is None:
-        return MISSING
-    return f"{value:g}" if isinstance(value, float) else whole_number(value) if isinstance(value, int) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return whole_number(value) if value is None or isinstance(value, int) else str(value)
 
 
 def print_summary(summary: RunSummary, console: Console) -> None:
-    """All of a run in the terminal."""
     print_text("\n".join(lines_of(summary)), console)
 
 
 def print_text(text: str, console: Console) -> None:
-    """Lines of text as they are, however long."""
+    """Prints lines of text of any length without markup."""
     console.print(printable(text), soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows of text as lines: the first column to the left, the others to the right."""
+def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> Iterator[str]:
+    """Rows of text as lines: the first `left` columns aligned to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *cells in rows:
-        right = (f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))
-        yield "  ".join([f"{first:<{widths[0]}}", *right]).rstrip()
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        texts = [f"{cell:{'<' if place < left else '>'}{width}}" for place, (cell, width) in enumerate(cells)]
+        yield "  ".join(texts).rstrip()
 
 
 def lines_of(summary: RunSummary) -> Iterator[str]:
     head = [
         ("run", f"{summary.method} on {summary.space}, {summary.data}, seed {summary.seed}"),
         ("state", state_words(summary)),
-        *(_measures(summary) if summary.repeats else _found(summary)),
+        *(_measures(summary) if summary.repeats else _result(summary)),
     ]
-    tail = [*_stages(summary), _next(summary)]
+    states = [duration(stage.seconds) if stage.seconds is not None else stage.state for stage in summary.stages]
+    stages = [f"{stage.name} {state}" for stage, state in zip(summary.stages, states, strict=True)]
+    tail = [*([("stages", ", ".join(stages))] if stages else []), _next(summary)]
     width = max(len(label) for label, _ in (*head, *tail)) + 2
     yield from (f"{label:<{width}}{text}" for label, text in head)
     repeats = [Listing.of("repeats", _repeat_rows(summary))] if summary.repeats else []
@@ -115,7 +106,7 @@ def _next(summary: RunSummary) -> tuple[str, str]:
 
 
 def state_words(summary: RunSummary) -> str:
-    """`done, 2 min 05 s`; or what is known of why it is not."""
+    """`done, 2 min 05 s`; or the reason why it is not."""
     reason = f": {summary.reason}" if summary.reason else ""
     if summary.state == "done":
         return f"done, {duration(summary.seconds)}{reason}"
@@ -124,7 +115,7 @@ def state_words(summary: RunSummary) -> str:
     return f"{summary.state}, in {summary.stage.name}" if summary.stage else summary.state
 
 
-def _found(summary: RunSummary) -> Iterator[tuple[str, str]]:
+def _result(summary: RunSummary) -> Iterator[tuple[str, str]]:
     names = summary.architectures or summary.findings
     yield from zip(("found", *[""] * len(names)), names or ["nothing yet"], strict=False)
     if names:
@@ -132,7 +123,7 @@ def _found(summary: RunSummary) -> Iterator[tuple[str, str]]:
 
 
 def _measures(summary: RunSummary) -> Iterator[tuple[str, str]]:
-    """How good what was found is, the headline first; of repeats, what is measured over all of them."""
+    """The measures of the result, the headline first; of repeats, the measures over all of them."""
     result = summary.result
     for key in sorted(QUANTITIES, key=lambda key: key != result.get(HEADLINE)):
         spread = Spread.read(result, key)
@@ -154,17 +145,8 @@ def _repeat_rows(summary: RunSummary) -> list[dict[str, Any]]:
     ]
 
 
-def _stages(summary: RunSummary) -> Iterator[tuple[str, str]]:
-    texts = [
-        f"{stage.name} {stage.state}" if stage.seconds is None else f"{stage.name} {duration(stage.seconds)}"
-        for stage in summary.stages
-    ]
-    if texts:
-        yield "stages", ", ".join(texts)
-
-
 def table_lines(listing: Listing, *, all_rows: bool = False) -> Iterator[str]:
-    """The rows in columns as wide as they need, what has any length last."""
+    """The rows in aligned columns, texts of any length last."""
     rows = listing.rows if all_rows else listing.rows[:SHOWN_ROWS]
     keys = [key for key in (rows[0] if rows else ()) if key not in LAST and not _is_list(rows, key)]
     keys = [key for key in keys if any(row.get(key) not in (None, False, "") for row in rows)]
@@ -182,7 +164,7 @@ def table_lines(listing: Listing, *, all_rows: bool = False) -> Iterator[str]:
 
 
 def run_lines(summaries: Sequence[RunSummary], folder: str) -> Iterator[str]:
-    """A line for each run; its result is its headline, the mean over its repeats."""
+    """A line per run; its result is its headline, the mean over its repeats."""
     if not summaries:
         yield f"no runs in {folder}"
         return
@@ -203,7 +185,7 @@ def run_lines(summaries: Sequence[RunSummary], folder: str) -> Iterator[str]:
 
 
 def _headline(summary: RunSummary) -> dict[str, float | None]:
-    """The test accuracy that is the headline, in the column of its key; of repeats, the mean of those that have one."""
+    """The headline, in the column of its key; of repeats, the mean of the present values."""
     runs = summary.repeats or [summary]
     headlines = [run.result.get(HEADLINE) for run in (summary, *runs)]
     headline = next(filter(None, headlines), TESTED[0])
@@ -216,7 +198,5 @@ def _is_list(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
 
 
 def _end(row: Mapping[str, Any]) -> str:
-    failure = row.get("failure")
-    return "  ".join(
-        [*([str(row["architecture"])] if row.get("architecture") else []), *([f"failed: {failure}"] if failure else [])]
-    )
+    failure = f"failed: {row['failure']}" if row.get("failure") else ""
+    return "  ".join(filter(None, [str(row.get("architecture") or ""), failure]))

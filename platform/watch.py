@@ -1,4 +1,4 @@
-"""`archray.watch`: a run that is on, from any process or machine that reads its folder. It writes nothing."""
+"""`archray.watch`: a running run, from any process or machine that reads its folder. It writes nothing."""
 
 import os
 import time
@@ -24,27 +24,27 @@ MARKS = {
 }
 LEVELS = "▁▂▃▄▅▆▇█"
 WIDTH = 40  # of a curve, in characters
-RUNNING_ROWS = 8  # trials under way that are shown
+RUNNING_ROWS = 8  # of the running trials
 
 
 def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = False) -> RunSummary:
-    """Shows how far a run is, until it ends: stage, trials, the best so far, curves, the time left of the stage.
+    """Shows the progress of a run until it ends: stage, trials, the best so far, curves, the time left of the stage.
 
-    In a terminal the screen is drawn anew; elsewhere a line is printed whenever something has changed. A run that has
-    ended is printed as `archray.show` does. Ctrl-C ends the watching, not the run.
+    In a terminal it redraws the screen; elsewhere it prints a line after each change. A run that has ended is printed
+    as by `archray.show`. Ctrl-C ends the display, not the run.
 
     Args:
         path: the run's folder, a path or a pyarrow URI.
-        interval: seconds between two looks.
-        once: look once.
+        interval: seconds between two updates.
+        once: show one update.
 
-    Returns: the run as it was when last looked at. Raises: RunFolderError for a folder that holds no run; InvalidInput.
+    Returns: the last state of the run. Raises: RunFolderError for a folder without a run; InvalidInput.
     """
     expect("interval", interval, int, float)
     if not interval > 0:
         raise InvalidInput(f"interval: expected a number of seconds above 0, got {interval}")
     console, place = Console(), Folder(path)
-    summary, progress = _look(place)
+    summary, progress = _read(place)
     if once or summary.state != "running":
         if summary.state == "running":
             print_text("\n".join(screen(summary, progress)), console)
@@ -56,7 +56,7 @@ def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = F
             while summary.state == "running":
                 live.update(_text(summary, progress), refresh=True)
                 time.sleep(interval)
-                summary, progress = _look(place)
+                summary, progress = _read(place)
     else:
         printed = ""
         while summary.state == "running":
@@ -65,12 +65,12 @@ def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = F
                 print_text(line, console)
                 printed = line
             time.sleep(interval)
-            summary, progress = _look(place)
+            summary, progress = _read(place)
     print_summary(summary, console)
     return summary
 
 
-def _look(place: Folder) -> tuple[RunSummary, StageProgress | None]:
+def _read(place: Folder) -> tuple[RunSummary, StageProgress | None]:
     summary = RunSummary.read(place)
     return summary, progress_of(summary) if summary.state == "running" else None
 
@@ -80,18 +80,18 @@ def _text(summary: RunSummary, progress: StageProgress | None) -> Text:
 
 
 def current(summary: RunSummary) -> RunSummary:
-    """The run itself, or the repeat that began last."""
+    """The run itself, or the repeat that started last."""
     return summary.repeats[-1] if summary.repeats else summary
 
 
 def progress_of(summary: RunSummary) -> StageProgress | None:
-    """How far the stage is that is on, or in which the run stopped."""
+    """The progress of the running stage, or of the one in which the run stopped."""
     stage = summary.stage
     return None if stage is None else stage_progress(Folder(current(summary).path) / stage.name)
 
 
 def screen(summary: RunSummary, progress: StageProgress | None) -> Iterator[str]:
-    """All of it, for a terminal."""
+    """The lines of the display in a terminal."""
     yield f"{summary.method} on {summary.space}, {summary.data}, seed {summary.seed}: {state_words(summary)}"
     if summary.repeats:
         yield f"repeat {len(summary.repeats)} of {summary.asked_repeats}"
@@ -118,8 +118,7 @@ def _stage_words(stage: StageSummary, progress: StageProgress | None) -> str:
         return stage.title
     words = f"{whole_number(progress.done)} of {count(progress.total, progress.unit)}"
     words += f", {whole_number(progress.failed)} failed" if progress.failed else ""
-    left = progress.seconds_left
-    return words + (f", about {duration(left)} left" if left else "")
+    return words + (f", about {duration(progress.seconds_left)} left" if progress.seconds_left else "")
 
 
 def _trials(progress: StageProgress, stage: str) -> Iterator[str]:
@@ -134,13 +133,13 @@ def _trials(progress: StageProgress, stage: str) -> Iterator[str]:
         so_far = [better(values[: number + 1]) for number in range(len(values))]
         yield f"trials   {sparkline(values)}  {label}, as they ended"
         yield f"so far   {sparkline(so_far, values)}  the best of them"
-    under_way = [trial for trial in progress.trials if trial.status == "running"]
-    for trial in under_way[:RUNNING_ROWS]:
+    running = [trial for trial in progress.trials if trial.status == "running"]
+    for trial in running[:RUNNING_ROWS]:
         epochs = f"epoch {trial.epoch} of {trial.epochs}" if trial.epochs else f"epoch {trial.epoch}"
         value = f"  {quantity_of(progress.metric, stage).show(trial.value)}" if trial.value is not None else ""
         yield f"on       {epochs}  {sparkline(trial.values)}{value}  {_about(trial)}"
-    if len(under_way) > RUNNING_ROWS:
-        yield f"         and {count(len(under_way) - RUNNING_ROWS, 'trial')} more"
+    if len(running) > RUNNING_ROWS:
+        yield f"         and {count(len(running) - RUNNING_ROWS, 'trial')} more"
 
 
 def _best(progress: StageProgress, stage: str) -> str | None:
@@ -152,7 +151,7 @@ def _best(progress: StageProgress, stage: str) -> str | None:
 
 
 def _about(trial: TrialProgress) -> str:
-    """What a trial is about: what was asked for, or the seed and what it has found."""
+    """A trial in a few words: its round or architecture, or its seed and the architecture of its last result."""
     config = trial.config
     if "round" in config:
         return f"round {config['round']}"
@@ -163,9 +162,9 @@ def _about(trial: TrialProgress) -> str:
 
 
 def sparkline(values: Sequence[float | None], scale: Sequence[float | None] = ()) -> str:
-    """The values as a curve of one line: its last WIDTH points, a blank where there is none.
+    """The values as a curve in one line: its last WIDTH points, a blank for a missing one.
 
-    scale: values whose least and largest are the lowest and highest mark; the values themselves by default.
+    scale: values from whose smallest to whose largest the marks reach; by default the values themselves.
     """
     finite = [value for value in (scale or values)[-WIDTH:] if value is not None]
     if not finite:

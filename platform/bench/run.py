@@ -213,7 +213,7 @@ def _answer(folder: Folder, missing: Sequence[Share], cluster: ClusterSettings, 
     from archray.cluster.actor_pool import actor_map
     from archray.cluster.connect import connect
     from archray.platform.bench.worker import BenchWorker
-    from archray.platform.engine.damaged_storage import stops_when_full
+    from archray.platform.engine.failed_trials import stops_when_full
     from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
 
     left = Counter(share.entrant.label for share in missing)

@@ -9,7 +9,7 @@ from archray.plurals import count
 
 
 def proxy_names(text: str) -> list[str]:
-    """The metrics of `--proxies`: names or references between commas; `all` among them is every one of archray's."""
+    """The metrics of `--proxies`: names or references, separated by commas; `all` stands for archray's metrics."""
     from archray.trainables.proxies import PROXIES  # as in `proxies`
 
     names = [name.strip() for name in text.split(",")]
@@ -26,7 +26,7 @@ def proxies(
         str,
         typer.Option(help="A data set ('archray list datasets'), folder:PATH, arrays:PATH.npz, or path.py:function."),
     ] = "digits",
-    data_dir: Annotated[str | None, typer.Option(help="Where the published files of the data set lie.")] = None,
+    data_dir: Annotated[str | None, typer.Option(help="The folder of the data set's published files.")] = None,
     out: Annotated[str, typer.Option(help="The Parquet table to write; it must not exist.")] = "pool.parquet",
     size: Annotated[int | None, typer.Option(help="Canonical forms to score, drawn uniformly. Default: all.")] = None,
     chunk: Annotated[
@@ -39,7 +39,7 @@ def proxies(
         ),
     ] = "grad_norm,snip,ntk_trace,kappa",
     seed: Annotated[int, typer.Option(help="Root of every random choice.")] = 0,
-    batch_size: Annotated[int | None, typer.Option(help="Images in the batch that all are scored on.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images in the batch for all scores.")] = None,
     channels: Annotated[int | None, typer.Option(help="Channels of the first stage, C.")] = None,
     cells: Annotated[int | None, typer.Option(help="Cells per stage of the network, N.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Height and width to resize the images to.")] = None,
@@ -51,7 +51,7 @@ def proxies(
         typer.Option("--set", metavar="KEY=VALUE", help="Any option of the scoring, e.g. network.init=he."),
     ] = None,
 ) -> None:
-    """Score architectures of a space without training them. Interrupted, the same command continues."""
+    """Score architectures of a space without training them. After an interruption the same command resumes."""
     # 0.1 s, which `archray --help` does without
     from archray.cluster.settings import ClusterSettings
     from archray.platform.config import merge, nested, parse_assignment, validate

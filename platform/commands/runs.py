@@ -1,4 +1,4 @@
-"""The commands around runs that exist: resume, show, runs, watch, report, compare; and `archray list`."""
+"""The commands of existing runs: resume, show, runs, watch, report, compare; and `archray list`."""
 
 import json
 from typing import Annotated, Any
@@ -21,36 +21,31 @@ RunFolder = Annotated[str, typer.Argument(metavar="DIR", help="The folder of a r
 
 def resume(
     run: RunFolder,
-    budget: Annotated[int | None, typer.Option(help="Trainings in the search; ensembles that are sampled.")] = None,
+    budget: Annotated[int | None, typer.Option(help="Training runs of the search; sampled ensembles.")] = None,
     final_epochs: Annotated[int | None, typer.Option(help="Epochs of the final training.")] = None,
-    final_seeds: Annotated[int | None, typer.Option(help="Final trainings, each from its own random numbers.")] = None,
+    final_seeds: Annotated[int | None, typer.Option(help="Final training runs, each with its own seed.")] = None,
     final_members: Annotated[
-        str | None, typer.Option(metavar="N|all", help="Members of the set that have the final training.")
+        str | None, typer.Option(metavar="N|all", help="Members of the set with a final training run.")
     ] = None,
     random: Annotated[int | None, typer.Option(help="Number of random architectures trained for comparison.")] = None,
     correlation: Annotated[int | None, typer.Option(help="Feature maps of the correlation of halving.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also if another version of archray or Ray made it.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Resume even if the archray or Ray version differs.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Continue a run that was interrupted, or extend one that has ended (--budget 40).
+    """Resume a run that was interrupted, or extend one that has ended (--budget 40).
 
     Resuming reads state that Tune pickled, which may execute code: a run that you did not start on this machine needs
     --trust.
     """
-    options: dict[str, Any] = {
-        "budget": budget,
-        "final_epochs": final_epochs,
-        "final_seeds": final_seeds,
-        "random": random,
-    }
-    options |= {"final_members": final_members, "correlation": correlation}
+    options: dict[str, Any] = {"budget": budget, "final_epochs": final_epochs, "final_seeds": final_seeds}
+    options |= {"random": random, "final_members": final_members, "correlation": correlation}
     archray.show(archray.resume(run, force=force, trust=trust, **options).path)
 
 
 def show(
     run: RunFolder, as_json: Annotated[bool, typer.Option("--json", help="As JSON, with all rows.")] = False
 ) -> None:
-    """Print what a run found, how good it is, what was tried, and how far it is."""
+    """Print the result of a run, its accuracies, its trials, and its state."""
     from archray.platform.run.run_summary import RunSummary  # 0.03 s, which `archray --help` does without
 
     if as_json:
@@ -60,7 +55,7 @@ def show(
 
 
 def runs(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where runs lie.")] = RUNS,
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder of runs.")] = RUNS,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List the runs in a folder, the newest first: method, space, data, state, result, seconds."""
@@ -74,12 +69,12 @@ def runs(
 
 def watch(
     run: RunFolder,
-    interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between two updates.", min=0.1)] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Show one update.")] = False,
 ) -> None:
-    """Show how far a run is, until it ends: stage, trials, the best so far, curves, time left.
+    """Show the progress of a run until it ends: stage, trials, the best so far, curves, time left.
 
-    From any terminal or machine that reads its folder; it writes nothing. Exits with 1 if the run ends undone.
+    It runs on any machine that reads the folder, and writes nothing. Exits with 1 if the run does not finish.
     """
     try:
         state = archray.watch(run, interval=interval, once=once).state
@@ -104,17 +99,15 @@ def compare(
     ],
     out: Annotated[str | None, typer.Option(help="An HTML file to write, with the figures.")] = None,
 ) -> None:
-    """Compare runs on the same data: accuracies, parameters, multiply-adds, trainings, seconds.
+    """Compare runs on the same data: accuracies, parameters, multiply-adds, training runs, seconds.
 
-    Searches for a feature map are compared at equal solver calls and at equal seconds, too.
+    Searches for a feature map are also compared at equal solver calls and at equal seconds.
     """
     archray.compare(runs, out=out)
 
 
 def list_(
-    kind: Annotated[
-        str, typer.Argument(metavar="spaces|architectures|datasets|proxies|methods|studies", help="Which.")
-    ],
+    kind: Annotated[str, typer.Argument(metavar="spaces|architectures|datasets|proxies|methods|studies", help="Kind.")],
 ) -> None:
     """List spaces, architectures, data sets, proxies, methods or studies."""
     table = Table(box=None, show_header=False, pad_edge=False)

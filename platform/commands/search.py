@@ -1,4 +1,4 @@
-"""`archray search METHOD`, `understand STUDY`, `config NAME`: a command for each method, with its own options."""
+"""`archray search METHOD`, `understand STUDY`, `config NAME`: a command per method, with its own options."""
 
 import inspect
 import itertools
@@ -23,21 +23,14 @@ UNDERSTAND = (
 )
 CONFIG = "Print the whole configuration of a search, with the meaning of each key, as YAML that --config takes."
 PRESET = (
-    "smoke (seconds), demo (minutes on two cores, the default), paper. Other options override it; the defaults shown "
-    "here are those of the preset, and of the space, that are named."
+    "smoke (seconds), demo (minutes on two cores, the default), paper. Other options override it; the defaults in this "
+    "help are of this preset and space."
 )
-# The panel of the help that an option stands in, by the first part of its path.
-PANELS = {
-    "network": "Network",
-    "resources": "Cluster",
-    "cluster": "Cluster",
-    "final": "Final training",
-    "final_seeds": "Final training",
-    "final_members": "Final training",
-    "baseline": "Final training",
-}
-WORDS = "words"  # of a command: those after the method's name, see `Method.words`
-# What every method takes that is no field of its configuration: its name here, its type and option.
+# The help panel of an option, by the first part of its path.
+PANELS = {"network": "Network", "resources": "Cluster", "cluster": "Cluster"}
+PANELS |= dict.fromkeys(("final", "final_seeds", "final_members", "baseline"), "Final training")
+WORDS = "words"  # of a command, after the method's name, see `Method.words`
+# Options of every method that are no field of its configuration.
 COMMON: dict[str, Any] = {
     "preset": Annotated[str | None, typer.Option(help=PRESET)],
     "config": Annotated[Path | None, typer.Option(help="A file as 'archray config METHOD' prints, or .toml, .json.")],
@@ -51,32 +44,32 @@ OF_SEARCH: dict[str, Any] = {
         str | None, typer.Option(help="Folder of the run, new; a path or s3://... Default: archray-runs/METHOD-TIME.")
     ],
     "time_budget_s": Annotated[
-        float | None, typer.Option(help="Seconds after which the search stage ends with what it has. Default: no end.")
+        float | None, typer.Option(help="Seconds after which the search stage ends early. Default: no limit.")
     ],
     "or_resume": Annotated[
         bool,
-        typer.Option("--or-resume", help="Continue the run in --out if this search began one there, else begin it."),
+        typer.Option("--or-resume", help="Resume the run in --out if this search started it, else start it."),
     ],
     "trust": Annotated[bool, typer.Option("--trust", help=f"With --or-resume. {TRUST_HELP}")],
     "dry_run": Annotated[
-        bool, typer.Option("--dry-run", help="Print what it would do, and its configuration; write and start nothing.")
+        bool, typer.Option("--dry-run", help="Print the stages and the configuration; write and start nothing.")
     ],
 }
 
 
 def method_app(command: str, arguments: Sequence[str] | None) -> typer.Typer:
-    """The command of the method that the arguments name, or else one for each method, of which there is only help.
+    """The command of the method in the arguments; without a method a command for each one, for the help.
 
     Args:
         command: one of GROUPS.
-        arguments: those after it; None for another command, of which this is only a neighbour.
+        arguments: after it; None if the command line has another command.
 
-    Raises: UnknownName for an unknown method, with the nearest of the known ones.
+    Raises: UnknownName for an unknown method, with the nearest name.
     """
     text, panels, call, further = GROUPS[command]
     metavar = f"{'METHOD' if 'Methods' in panels else 'STUDY'} [OPTIONS]"
     app = typer.Typer(help=text, no_args_is_help=True, subcommand_metavar=metavar)
-    app.callback()(lambda: None)  # so that one command alone is a command of a group
+    app.callback()(lambda: None)  # so that a single command is a command of a group
     if arguments is None:
         return app
     from archray.platform.methods import METHODS, STUDIES
@@ -100,8 +93,8 @@ def _command(
     """A function with the options of a method in its signature, which typer reads.
 
     Args:
-        call: what it calls: with the configuration, and the options that `further` adds to those of the method.
-        arguments: of the command line, for the defaults that the help shows.
+        call: receives the configuration, and the options of `further`, which are added to the method's.
+        arguments: of the command line, for the defaults in the help.
     """
     from archray.platform.config import flag_at, value_at
     from archray.platform.methods import get_method
@@ -111,7 +104,7 @@ def _command(
     try:
         space, preset = option_value("--space", arguments), option_value("--preset", arguments)
         defaults = make_config(name, preset, None, {"space": space}).model_dump(mode="json")
-    except InvalidInput:  # an unknown preset or space, which the command itself refuses
+    except InvalidInput:  # an unknown preset or space, for which the command itself raises an error
         defaults = {}
     paths = {**{path: path for path in ("space", "seed", "repeats")}, **COMMON_FLAGS, **method.flags}
     kinds: dict[str, Any] = {}
@@ -135,22 +128,16 @@ def _command(
         others = {key: values.pop(key) for key in further}
         call(make_config(name, preset, config, values, assignments or ()), **others)
 
-    parameters = [
-        inspect.Parameter(
-            key,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=False if get_args(kind)[0] is bool else None,
-            annotation=kind,
-        )
-        for key, kind in kinds.items()
-    ]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    defaults = {key: False if get_args(kind)[0] is bool else None for key, kind in kinds.items()}
+    parameters = [inspect.Parameter(key, keyword, default=defaults[key], annotation=kinds[key]) for key in kinds]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # which typer reads
     command.__annotations__ = kinds
     return command
 
 
 def option_value(option: str, words: Sequence[str]) -> str | None:
-    """What a command line gives for an option: `--preset smoke`, or `--preset=smoke`."""
+    """The value of an option on a command line: `--preset smoke`, or `--preset=smoke`."""
     split = [part for word in words for part in (word.split("=", 1) if word.startswith(f"{option}=") else [word])]
     return next((value for word, value in itertools.pairwise(split) if word == option), None)
 
@@ -159,7 +146,7 @@ def _search(
     config: Any, *, out: str | None, time_budget_s: float | None, or_resume: bool, trust: bool, dry_run: bool
 ) -> None:
     from archray.platform import api
-    from archray.platform.engine.tune_options import TuneOptions
+    from archray.platform.engine.settings import TuneOptions
 
     if dry_run:
         typer.echo(api.dry_run(config, out=out, or_resume=or_resume), nl=False)
@@ -184,7 +171,7 @@ def _config(config: Any) -> None:
     typer.echo("\n".join([*title, config_text(config)]), nl=False)
 
 
-# The commands that take a method's name: the help, its panels with methods to name, what is called, further options.
+# The commands with a method's name: help, panels of methods, function, further options.
 GROUPS: dict[str, tuple[str, list[str], Callable[..., None], dict[str, Any]]] = {
     "search": (SEARCH, ["Methods"], _search, OF_SEARCH),
     "understand": (UNDERSTAND, ["Studies"], _search, OF_SEARCH),

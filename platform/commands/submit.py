@@ -1,4 +1,4 @@
-"""`archray submit`: a command of archray's as a job on a Ray cluster, from any machine that reaches its dashboard."""
+"""`archray submit`: an `archray` command as a job on a Ray cluster, from any machine that reaches its dashboard."""
 
 import os
 import shlex
@@ -17,8 +17,8 @@ from archray.platform.run.layout import RUNS
 from archray.platform.run.layout import command as command_text
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
-SENT = (".py", ".toml", ".json", ".yaml", ".yml", ".csv", ".gz", ".parquet", ".npz")  # files of a person, not data sets
-PLACES = ("--out", "--data-dir")  # options whose folders the cluster must see
+SENT = (".py", ".toml", ".json", ".yaml", ".yml", ".csv", ".gz", ".parquet", ".npz")  # a user's files, not data sets
+PLACES = ("--out", "--data-dir")  # options with folders that the cluster must see
 
 
 def submit(
@@ -30,29 +30,29 @@ def submit(
         typer.Option(help=f"The dashboard of the cluster. Default: RAY_API_SERVER_ADDRESS, or {DEFAULT_ADDRESS}."),
     ] = None,
     working_dir: Annotated[
-        Path | None, typer.Option(help="A folder that is sent too; the command runs in its copy.", exists=True)
+        Path | None, typer.Option(help="A folder to send too; the command runs in its copy.", exists=True)
     ] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Continue a run: the same as -- resume RUN; options after --.")
+        str | None, typer.Option(metavar="RUN", help="Resume a run: the same as -- resume RUN; options after --.")
     ] = None,
-    attach: Annotated[str | None, typer.Option(metavar="JOB", help="Follow a job that was sent before.")] = None,
+    attach: Annotated[str | None, typer.Option(metavar="JOB", help="Follow an earlier job.")] = None,
     stop: Annotated[str | None, typer.Option(metavar="JOB", help="End a job; its run can be resumed.")] = None,
 ) -> None:
     """Send a command to a Ray cluster as a job, and follow it: archray submit -- search hnas --out /shared/runs/1
 
-    archray itself is sent along, and so are your own files that the command names (--space own_space.py:MySpace,
-    --config FILE). --out and --data-dir are places that every node sees: a shared folder, or s3://...
+    The job includes archray itself, and your own files in the command (--space own_space.py:MySpace, --config FILE).
+    --out and --data-dir are places that every node sees: a shared folder, or s3://...
 
     Ctrl-C leaves the job running. The exit code is the job's.
     """
     if sum(map(bool, (command and not resume, resume, attach, stop))) != 1:
         raise InvalidInput("expected one of '-- COMMAND ...', --resume RUN, --attach JOB and --stop JOB")
-    from archray.cluster.jobs import job_client, stop_job, submit_job  # which loads Ray
+    from archray.cluster.jobs import job_client, stop_job, submit_job  # Ray
 
     address = (address or os.environ.get("RAY_API_SERVER_ADDRESS") or DEFAULT_ADDRESS).rstrip("/")
     if stop:
-        was_on = stop_job(job_client(address), stop)
-        typer.echo(f"Job {stop} {'is being stopped' if was_on else 'had ended'}.")
+        was_running = stop_job(job_client(address), stop)
+        typer.echo(f"Job {stop} {'is being stopped' if was_running else 'had ended'}.")
         return
     if attach:
         raise typer.Exit(_follow(address, attach))
@@ -63,20 +63,20 @@ def submit(
     typer.echo(f"Ray dashboard: {address}/#/jobs/{job}")
     if words[0] == "search" and (run := option_value("--out", words)) and not option_value("--out", command or []):
         typer.echo(
-            f"The run lies in {run}, in the home of the user that Ray runs as on the head: all nodes must share it. "
-            "Say where with --out."
+            f"The run is in {run}, in the home folder of Ray's user on the head: all nodes must share it. "
+            "Name another place with --out."
         )
     if run := resume or option_value("--out", words):
-        typer.echo(f"Should the job or its node die: {command_text('submit', '--address', address, '--resume', run)}")
+        typer.echo(f"If the job or its node dies: {command_text('submit', '--address', address, '--resume', run)}")
     raise typer.Exit(_follow(address, job))
 
 
 def job_command(words: Sequence[str]) -> tuple[list[str], Mapping[str, Path]]:
-    """A command as it runs in a job, and the user's files that it names, by their places in the job's folder.
+    """The words of a command in a job, and the user's files in it, by their places in the job's folder.
 
-    A search without `--out` gets one: the job's own folder is deleted when it has ended.
+    A search without `--out` gets one: the job's own folder is deleted at its end.
 
-    Raises: InvalidInput for a place that only this machine knows.
+    Raises: InvalidInput for a place that only this machine sees.
     """
     words, files = list(words), dict[str, Path]()
     if words[:1] == ["submit"]:
@@ -92,7 +92,7 @@ def job_command(words: Sequence[str]) -> tuple[list[str], Mapping[str, Path]]:
 
 
 def job_name(words: Sequence[str]) -> str:
-    """What the job of a command is called in Ray's dashboard: `hnas digits-1`, as the run itself; `resume digits-1`."""
+    """The name of a job in Ray's dashboard: `hnas digits-1`, as the run itself; `resume digits-1`."""
     if words[0] == "search" and len(words) > 1 and (run := option_value("--out", words)):
         return f"{words[1]} {_last_part(run)}"
     return f"resume {_last_part(words[1])}" if words[0] == "resume" and len(words) > 1 else words[0]
@@ -111,7 +111,7 @@ def _check_place(option: str, place: str | None) -> None:
 
 
 def _sent(word: str, files: dict[str, Path]) -> str:
-    """A word of a command as it is in the job, and its files into `files`: `--space=own.py:A`, `table:rows.csv`."""
+    """A word of a command in the job, such as `--space=own.py:A`, `table:rows.csv`. Adds its files to `files`."""
     before, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     parts = []
     for part in value.split(","):
@@ -127,12 +127,11 @@ def _sent(word: str, files: dict[str, Path]) -> str:
 
 
 def _follow(address: str, job: str) -> int:
-    """Prints what a job prints until it ends, or Ctrl-C; the exit code."""
-    from archray.cluster.jobs import follow_job, job_client  # which loads Ray
+    """Prints the output of a job until it ends, or Ctrl-C; returns the exit code."""
+    from archray.cluster.jobs import follow_job, job_client  # Ray
 
-    typer.echo(
-        f"Ctrl-C leaves the job running. To end it: {command_text('submit', '--address', address, '--stop', job)}"
-    )
+    stop = command_text("submit", "--address", address, "--stop", job)
+    typer.echo(f"Ctrl-C leaves the job running. To end it: {stop}")
 
     def write(text: str) -> None:
         sys.stdout.write(text)
@@ -142,7 +141,7 @@ def _follow(address: str, job: str) -> int:
         code = follow_job(job_client(address), job, write)
     except KeyboardInterrupt:
         again = command_text("submit", "--address", address, "--attach", job)
-        typer.echo(f"\nDetached; the job goes on. Follow it again: {again}")
+        typer.echo(f"\nDetached; the job continues. Follow it again: {again}")
         return INTERRUPTED
     typer.echo(f"Job {job} ended with exit code {code}.")
     return code

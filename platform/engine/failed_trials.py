@@ -1,11 +1,12 @@
-"""Trials that ended in an error: the row of each, and of one whose process died the stack that it left.
+"""Trials that ended in an error, with the stacks of processes that died; full disks and damaged checkpoints.
 
-Tune reads a trial's configuration from its last result. One that failed before its first has none, or that of the
-trial whose actor it was about to take over; so its configuration is written down as it fails. And compiled code (torch,
-oneDNN, an extension of the user's) can abort the whole process. Ray has a long message then and no cause: the cause is
-in the log of the worker, whose end is kept beside.
+Tune reads a trial's configuration from its last result. A trial that failed before its first result has none, or that
+of the trial whose actor it reuses; so its configuration is written when it fails. Compiled code (torch, oneDNN, a
+user's extension) can abort the whole process. Ray then has a long message without a cause: the cause is in the log of
+the worker, whose end is kept.
 """
 
+import errno
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,28 +16,22 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import ray
-from ray import tune
-from ray.exceptions import (
-    LocalRayletDiedError,
-    NodeDiedError,
-    ObjectLostError,
-    OutOfMemoryError,
-    RayActorError,
-    WorkerCrashedError,
-)
+from ray import exceptions, tune
 from ray.tune import Result
 from ray.tune.experiment import Trial
 
 from archray.cluster.ray_compat import hidden_lines, process_wide, replaced
-from archray.disks import is_full
-from archray.errors import TrialCrashed
+from archray.disks import FULL_TEXTS, is_full
+from archray.errors import DiskFull, TrialCrashed
 from archray.files import Folder
 from archray.platform.engine.result_log import experiment_folder
 from archray.platform.run.layout import FAILED
 from archray.plurals import count
 
-STACK_BYTES = 2**18  # of a worker's log, from its end; a stack is of a few kilobytes
-PROCESS_DIED = "worker process has died"  # in Ray's message, of a process and not of a node
+logger = logging.getLogger(__name__)
+
+STACK_BYTES = 2**18  # of a worker's log, from its end; a stack has a few kilobytes
+PROCESS_DIED = "worker process has died"  # in Ray's message for a process, not for a node
 RAYLET_NOTICES = ("A worker died or was killed while executing a task", "killed due to the node running low on memory")
 KILLED = "killed"  # the process died, of a signal if its stack names one
 NODE_LOST = "lost with its node"
@@ -52,20 +47,15 @@ class FailedTrial:
     trial_id: str
     folder: str  # its name in the folder of the Tune run
     config: dict[str, Any]  # without `settings`
-    reported: bool  # whether it had reported a result; if not, what Tune holds as its last one is another trial's
+    reported: bool  # whether it had reported a result; if not, Tune's last result is another trial's
     error: str  # the last one, in a line
-    processes: Sequence[int] = ()  # the numbers of those that died of it, one for each time; 0 if unknown
-    cause: str | None = None  # what ended the last of them: a signal, as its stack says, NODE_LOST or MEMORY_SHORT
-    stack: str | None = None  # where the stacks lie, if there is one
-
-    @property
-    def outside(self) -> bool:
-        """Whether the last thing that it failed of came from outside: a process or a node that was lost."""
-        return bool(self.processes)
+    processes: Sequence[int] = ()  # ids of its processes, or of their node, that died last; 0 if unknown
+    cause: str | None = None  # of the last death: a signal in the stack, NODE_LOST or MEMORY_SHORT
+    stack: str | None = None  # the file with the stacks, if there is one
 
     @property
     def sentence(self) -> str:
-        """What the trial failed of."""
+        """The reason of the failure."""
         if not self.processes:
             return self.error
         return f"the process of the trial {_death(self.cause, len(self.processes))}{_left(self)}"
@@ -82,15 +72,12 @@ def _death(cause: str | None, times: int, was: str = "was") -> str:
 def _left(trial: FailedTrial, whose: str = "") -> str:
     if trial.cause in (NODE_LOST, MEMORY_SHORT):
         return ""
-    return (
-        f"; no native stack{whose} was left"
-        if trial.stack is None
-        else f"; the native stack{whose} is in {trial.stack}"
-    )
+    place = "was left" if trial.stack is None else f"is in {trial.stack}"
+    return f"; {'no' if trial.stack is None else 'the'} native stack{whose} {place}"
 
 
 class FailureLog(tune.Callback):
-    """Writes down every failure of a trial. Holds no state and no path: Tune pickles callbacks, and a run may move."""
+    """Writes every failure of a trial. Has no state and no path: Tune pickles callbacks, and a run may move."""
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         folder = experiment_folder(trial) / FAILED
@@ -99,22 +86,21 @@ class FailureLog(tune.Callback):
         processes, cause, stack = before.get("processes", []), before.get("cause"), before.get("stack")
         error = last_error(trial)
         death = _death_of(error)
-        if death is not None:
-            number = int(found[1]) if (found := re.search(r"\bpid[:=] ?(\d+)", str(error))) else 0
-            if not number or number not in processes:  # a dead actor that was to be reused fails twice of one death
-                processes.append(number)
-                cause, stack = (
-                    _keep_stack(folder, f"{trial.trial_id}.txt", str(error), number)
-                    if death == KILLED
-                    else (death, None)
-                )
-        else:
+        if death is None:
             processes = []
-        lines = str(error or "").strip().splitlines()  # the last one names the error: before it comes the traceback
+        else:
+            pid = re.search(r"\bpid[:=] ?(\d+)", str(error))
+            number = int(pid[1]) if pid else 0
+            if not number or number not in processes:  # the death of a reused actor is reported twice
+                processes.append(number)
+                cause, stack = death, None
+                if death == KILLED:
+                    cause, stack = _keep_stack(folder, f"{trial.trial_id}.txt", str(error), number)
+        lines = str(error or "").strip().splitlines()  # the last one names the error, after the traceback
         failed = FailedTrial(
             trial_id=trial.trial_id,
             folder=trial.relative_logdir,
-            config=own_keys(trial.config),
+            config=searched_keys(trial.config),
             reported=bool(set(trial.run_metadata.last_result) - {"trial_id"}),
             error=lines[-1].strip() if lines else "see its error.txt",
             processes=processes,
@@ -126,37 +112,34 @@ class FailureLog(tune.Callback):
     on_trial_recover = on_trial_error
 
 
-def own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+def searched_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a trial's configuration that its searcher, or the plan, set."""
     return {key: value for key, value in config.items() if key != "settings"}
 
 
 def last_error(trial: Any) -> BaseException | None:
-    """The error that a trial failed of last, in this process and inside `quiet_deaths`."""
+    """The last error of a trial, in this process and inside `quiet_deaths`."""
     error: BaseException | None = getattr(trial.temporary_state, ERROR, None)
     return error
 
 
 def _death_of(error: object) -> str | None:
-    """What happened to the process of a trial, if the error says that it is gone; None for what failed inside it."""
-    if isinstance(error, OutOfMemoryError):
+    """The reason why the process of a trial died, by the error; None for an error inside a live process."""
+    if isinstance(error, exceptions.OutOfMemoryError):
         return MEMORY_SHORT
-    if isinstance(error, NodeDiedError | LocalRayletDiedError | ObjectLostError):
+    if isinstance(error, exceptions.NodeDiedError | exceptions.LocalRayletDiedError | exceptions.ObjectLostError):
         return NODE_LOST
-    if isinstance(error, WorkerCrashedError):
+    if isinstance(error, exceptions.WorkerCrashedError):
         return KILLED
-    if isinstance(error, RayActorError) and not error.actor_init_failed:
+    if isinstance(error, exceptions.RayActorError) and not error.actor_init_failed:
         return KILLED if PROCESS_DIED in str(error) else NODE_LOST
     return None
 
 
-# The worker's log
-
-
 def _keep_stack(folder: Folder, name: str, message: str, process: int) -> tuple[str | None, str | None]:
-    """Adds the stack that a process left to the file; the signal it died of, and where the stack is to be found."""
+    """Adds a process's stack from the worker's log to the file; returns its signal, and the place of the stack."""
     node = re.search(r"\bip: (\S+)", message)
-    # Where the node of that address keeps the logs of its workers, by its own path.
+    # The folder with the logs of that node's workers.
     sockets = [n["ObjectStoreSocketName"] for n in ray.nodes() if node and n["NodeManagerAddress"] == node[1]]
     logs = Path(sockets[0]).parent.parent / "logs" if sockets else None
     log = next(iter(sorted(logs.glob(f"worker-*-{process}.err"))), None) if logs else None
@@ -171,11 +154,8 @@ def _keep_stack(folder: Folder, name: str, message: str, process: int) -> tuple[
     return begin["signal"] or begin["name"], f"{folder}/{name}"
 
 
-# What is read back
-
-
 def failed_trial(result: Result) -> FailedTrial | None:
-    """What was written down of a trial that ended in an error; None of one that did not."""
+    """The record of a trial that ended in an error; None for another trial."""
     if result.error is None:
         return None
     place = PurePosixPath(result.path)
@@ -184,14 +164,14 @@ def failed_trial(result: Result) -> FailedTrial | None:
 
 
 def failed_trials(folder: Folder) -> Mapping[str, FailedTrial]:
-    """Of a Tune run in `folder` the trials that failed, by id; some of them may have succeeded since."""
-    kept = folder / FAILED
-    names = [name for name in kept.files() if name.endswith(".json")]
-    return {name.removesuffix(".json"): FailedTrial(**kept.read_json(name)) for name in names}
+    """The trials of a Tune run in `folder` that failed, by id; some of them may have succeeded later."""
+    records = folder / FAILED
+    names = [name for name in records.files() if name.endswith(".json")]
+    return {name.removesuffix(".json"): FailedTrial(**records.read_json(name)) for name in names}
 
 
 def check_crashes(folder: Folder, statuses: Sequence[str], resume: str) -> None:
-    """Raises: TrialCrashed if all trials of the Tune run in `folder` ended in an error, and processes died of it.
+    """Raises: TrialCrashed if all trials of the Tune run in `folder` ended in an error, and processes died.
 
     statuses: of its trials. resume: the command that continues the run.
     """
@@ -211,33 +191,68 @@ def check_crashes(folder: Folder, statuses: Sequence[str], resume: str) -> None:
     elif shown.cause == MEMORY_SHORT:
         advice = "Try fewer trials at a time, or a smaller network"
     elif shown.cause is None:
-        advice = (
-            "Most often the machine ran out of memory (see dmesg): try fewer trials at a time, or a smaller network"
-        )
+        advice = "Usually the machine ran out of memory (see dmesg): try fewer trials at a time, or a smaller network"
     else:
         advice = (
-            "Compiled code does that (torch, oneDNN, an extension of your own): try other kernels, with "
+            "The cause is in compiled code (torch, oneDNN, a custom extension): try other kernels, with "
             "ONEDNN_MAX_CPU_ISA=AVX in the environment, or another version of torch"
         )
     raise TrialCrashed(f"{what}. {advice}. Then begin these trials anew: {resume}")
 
 
 def crashed_trials(folder: Folder, statuses: Sequence[str]) -> list[FailedTrial]:
-    """The trials whose processes died, if no trial of the Tune run ended well; else none."""
+    """The trials whose processes died, if all trials of the Tune run failed; else none."""
     if not statuses or set(statuses) != {"ERROR"}:
         return []
     return [trial for trial in failed_trials(folder).values() if trial.processes]
 
 
-# The terminal
+@contextmanager
+def stops_when_full(folder: Folder) -> Iterator[None]:
+    """Raises: DiskFull for an error in the block of a full disk. folder: of the run."""
+    try:
+        yield
+    except Exception as error:
+        if not is_full(error):
+            raise
+        message = f"the disk (or the quota) of {folder} is full; what was finished is saved. Free space there"
+        raise DiskFull(message) from error
+
+
+class CheckpointTrouble(tune.Callback):
+    """Ends the Tune run when a trial cannot save on a full disk, where a retry would fail too.
+
+    A trial whose last checkpoint cannot be read resumes from the one before, or starts anew. Tune calls this only if
+    `TUNE_RESTORE_RETRY_NUM` is set. Has no state and no path.
+    """
+
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        error = last_error(trial)
+        if is_full(error):
+            raise error or OSError(errno.ENOSPC, FULL_TEXTS[0])
+        if trial.temporary_state.num_restore_failures and not isinstance(error, exceptions.RayActorError):
+            _drop_last_checkpoint(trial)
+
+    on_trial_error = on_trial_recover
+
+
+def _drop_last_checkpoint(trial: Any) -> None:
+    manager = trial.run_metadata.checkpoint_manager
+    damaged = manager.latest_checkpoint_result
+    if damaged is None:
+        return
+    manager._checkpoint_results = [result for result in manager._checkpoint_results if result is not damaged]
+    manager._latest_checkpoint_result = (manager._checkpoint_results or [None])[-1]
+    trial.run_metadata.invalidate_cache()
+    start = "the one before" if manager.latest_checkpoint_result else "its beginning"
+    logger.warning("%s: the checkpoint %s cannot be read; it resumes from %s", trial, damaged.checkpoint.path, start)
 
 
 @contextmanager
 def quiet_deaths() -> Iterator[None]:
-    """Keeps off the terminal what Tune and Ray print when a process died or a disk is full: archray says it itself.
+    """Hides the messages of Tune and Ray for a dead process or a full disk, which archray reports itself.
 
-    Tune's traceback of another error is printed once. Keeps the error of each failure for `last_error`: Tune pickles
-    some kinds only.
+    Tune's traceback of another error is printed once. Keeps each error for `last_error`: Tune pickles only some types.
     """
     keeps = replaced(Trial, "handle_error", _keeping_error, needed=True)
     with keeps, _quiet_loggers(), hidden_lines(lambda line: any(notice in line for notice in RAYLET_NOTICES)):
@@ -270,7 +285,7 @@ def _quiet_loggers() -> Iterator[None]:
 
 
 class _WorthPrinting(logging.Filter):
-    """Lets through what Tune logs, a traceback once for each error: Tune prints it again for every trial and try."""
+    """Passes Tune's messages, with a traceback once per error: Tune prints it again for every trial and attempt."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -279,7 +294,7 @@ class _WorthPrinting(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if record.msg == "Trials did not complete: %s" and isinstance(record.args, tuple):
             trials: Any = record.args[0]
-            return not all(trial.status == "ERROR" for trial in trials)  # each has had its line
+            return not all(trial.status == "ERROR" for trial in trials)  # each had its line
         error = record.exc_info[1] if record.exc_info else None
         if error is None:
             return True
@@ -287,6 +302,6 @@ class _WorthPrinting(logging.Filter):
         if last_line in self._errors or _death_of(error) is not None or is_full(error):
             return False
         self._errors.add(last_line)
-        if record.msg == LOST_CHECKPOINT:  # the trial goes on from the one before; the line is enough
+        if record.msg == LOST_CHECKPOINT:  # the trial resumes from the one before; the line is enough
             record.msg, record.exc_info = f"{LOST_CHECKPOINT}: {last_line.replace('%', '%%')}", None
         return True

@@ -1,7 +1,7 @@
-"""Ctrl-C: the first ends a stage when what is under way is saved, or after some seconds; the second at once.
+"""Ctrl-C: the first ends a stage when running work is saved, or after some seconds; the second at once.
 
-In a Tune run that is the next checkpoint of every trial; Tune's own handler drops what trials did since their last one.
-What ends at once continues from what was saved, as after a kill.
+In a Tune run that is the next checkpoint of every trial; Tune's own handler drops the work since their last one.
+A stage that ends at once resumes from the saved state, as after a kill.
 """
 
 import os
@@ -17,14 +17,14 @@ from rich.console import Console
 
 from archray.cluster.ray_watch import interrupt, ray_loss, received
 
-PATIENCE_SECONDS = 10.0  # that the first waits: Kubernetes and SLURM kill what has not ended 30 s after a SIGTERM
+PATIENCE_SECONDS = 10.0  # after the first: Kubernetes and SLURM kill a process 30 s after a SIGTERM
 
 
 class Interrupt(threading.local):
-    """Whether the person asked to stop the run of this thread; the signal reaches the main thread alone.
+    """Whether the user asked to stop the run of this thread; the signal reaches the main thread alone.
 
     Attributes:
-        requested: Ctrl-C was pressed. stopping: the Tune run is ending, and what still comes in is not kept.
+        requested: Ctrl-C was pressed. stopping: the Tune run is ending, and later results are not kept.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ INTERRUPT = Interrupt()
 
 
 class StopAtCheckpoint(tune.Callback):
-    """Tells `INTERRUPT` of every checkpoint. Holds no state: Tune pickles callbacks and restores the pickle."""
+    """Reports every checkpoint to `INTERRUPT`. Has no state: Tune pickles callbacks and restores the pickle."""
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
@@ -74,14 +74,13 @@ class StopAtCheckpoint(tune.Callback):
 def stop_gracefully(console: Console, when: str) -> Iterator[Interrupt]:
     """Handles Ctrl-C (and SIGTERM) as the module says while the block runs; does nothing off the main thread.
 
-    when: what the first Ctrl-C waits for, as it is told. Raises: KeyboardInterrupt where it ends at once.
+    when: the end of the message after the first Ctrl-C. Raises: KeyboardInterrupt if it ends at once.
     """
     INTERRUPT.reset()
     if threading.current_thread() is not threading.main_thread():
         yield INTERRUPT
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
     second = threading.Timer(PATIENCE_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
     second.daemon = True
 

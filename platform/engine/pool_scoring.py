@@ -41,21 +41,17 @@ def score_pool(
     """Scores the candidates, distinct canonical strings, without training, into the table POOL of `folder`.
 
     Its rows are in the order of the candidates: `architecture`, a column per metric, `failure` (why values are NaN;
-    null if none is), `seconds`, `parameters`. See `score_in_shards`, which says what it raises.
+    else null), `seconds`, `parameters`. Raises: as `score_in_shards`.
 
     Args:
         scorer: the worker: `scorer(space=, data=, proxy=, device=)(architecture)` is a row.
     """
+    data_options, proxy_options = data.model_dump(mode="json"), proxy.model_dump(mode="json")
     table = score_in_shards(
         folder,
         candidates,
         worker=scorer,
-        worker_kwargs={
-            "space": space,
-            "data": data.model_dump(mode="json"),
-            "proxy": proxy.model_dump(mode="json"),
-            "device": device_of(resources),
-        },
+        worker_kwargs={"space": space, "data": data_options, "proxy": proxy_options, "device": device_of(resources)},
         types=column_types(proxy),
         resources=resources,
         console=console,
@@ -86,29 +82,29 @@ def score_in_shards(
 ) -> pd.DataFrame:
     """Scores the architectures with actors; returns a row for each, in their order: `architecture` and `types`.
 
-    Every chunk that comes back is a file in `shards/` at once; called again, only what no shard holds is scored. An
+    Every chunk is written to a file in `shards/` at once; a second call scores only the remaining architectures. An
     architecture on which the worker failed twice is a row too, with no values and the error as its `failure`.
 
     Args:
         architectures: distinct strings.
-        worker: called as `worker(**worker_kwargs)` in every actor; what that makes gets an architecture and returns its
-            row, or, if there are groups, gets a list of architectures and returns a list of rows. Their key is what
-            was asked for, whatever a row calls its architecture.
+        worker: `worker(**worker_kwargs)` in every actor makes a function of an architecture that returns its row, or,
+            with groups, of a list of architectures that returns a list of rows. The architecture in a row is replaced
+            by the requested one.
         types: the pandas type of every column; `failure` (why values are missing) is one of them.
         chunk: items an actor gets at a time; None: as many as take about five seconds.
         group: architectures of an item; None: an item is one architecture.
         labels: of the metric that counts the architectures, and in the names of the actors; None: the folder's name.
-        unit: what a person reads in the place of "architecture", if the strings are something else.
+        unit: the word for an architecture in messages.
 
-    Raises: InvalidInput if no node can hold an actor; WorkerFailed if the worker cannot be made at all;
-    RunInterrupted after Ctrl-C, when the chunks that were in flight are saved.
+    Raises: InvalidInput if no actor fits on a node; WorkerFailed if the worker cannot be constructed;
+    RunInterrupted after Ctrl-C, when the chunks in flight are saved.
     """
     shards = folder / SHARDS
     rows = _read_shards(shards, types)
     rows = rows[rows["architecture"].isin(set(architectures))]
-    known = set(rows["architecture"])
+    scored = set(rows["architecture"])
     labels = labels or RunLabels(stage=folder.name)
-    missing = [architecture for architecture in architectures if architecture not in known]
+    missing = [architecture for architecture in architectures if architecture not in scored]
     items: Sequence[Any] = missing
     if group is not None:
         items = [missing[start : start + group] for start in range(0, len(missing), group)]
@@ -124,7 +120,7 @@ def score_in_shards(
         stop=lambda: INTERRUPT.requested,
     )
     counted = ScoredCount(labels)
-    progress = ScoringProgress(console, len(architectures), done=len(known), failed=count_failures(rows), unit=unit)
+    progress = ScoringProgress(console, len(architectures), done=len(scored), failed=count_failures(rows), unit=unit)
     numbers = [int(name.removeprefix("part-").removesuffix(".parquet")) for name in shards.files()]
     began = time.time()
     folder.write_json(SCORING, {"began": began, **progress.state})
@@ -138,19 +134,19 @@ def score_in_shards(
             folder.write_json(SCORING, {"began": began, **progress.state})
     rows = _read_shards(shards, types).drop_duplicates("architecture").set_index("architecture")
     if len(rows) < len(architectures):
-        of = count(len(architectures), unit)
-        raise RunInterrupted(f"stopped with {len(rows)} of {of} scored; they are saved")
+        total = count(len(architectures), unit)
+        raise RunInterrupted(f"stopped with {len(rows)} of {total} scored; they are saved")
     return rows.loc[list(architectures)].reset_index()
 
 
 def column_types(proxy: ProxySettings) -> dict[str, str]:
-    """The types of what a `PoolScorer` says of an architecture, by column."""
+    """The types of a `PoolScorer`'s columns."""
     metrics = dict.fromkeys(proxy.columns, "float64")
     return metrics | {"failure": "string", "seconds": "float64", "parameters": "Int64"}
 
 
 def device_of(resources: ResourceSettings) -> str:
-    """What a worker is told: without a GPU of its own it still sees those of the machine."""
+    """The device of a worker: without a GPU of its own it still sees the machine's GPUs."""
     return "auto" if resources.gpus() else "cpu"
 
 
@@ -168,14 +164,14 @@ def _read_shards(shards: Folder, types: Mapping[str, str]) -> pd.DataFrame:
 def _rows(outcome: Outcome) -> list[dict[str, Any]]:
     """The rows of an item: of one architecture, or of a group."""
     one = isinstance(outcome.item, str)
-    asked = [outcome.item] if one else outcome.item
+    architectures = [outcome.item] if one else outcome.item
     if outcome.error is not None:
-        told = [{"failure": outcome.error.splitlines()[0]}] * len(asked)
+        rows = [{"failure": outcome.error.splitlines()[0]}] * len(architectures)
     else:
-        told = [outcome.value] if one else outcome.value
-    return [{**row, "architecture": architecture} for row, architecture in zip(told, asked, strict=True)]
+        rows = [outcome.value] if one else outcome.value
+    return [{**row, "architecture": name} for row, name in zip(rows, architectures, strict=True)]
 
 
 def _table(rows: Sequence[dict[str, Any]], types: Mapping[str, str]) -> pd.DataFrame:
-    """Rows with the same columns and types in every shard, whatever is missing in it."""
+    """Rows with the same columns and types in every shard."""
     return pd.DataFrame(rows, columns=["architecture", *types]).astype(dict(types))

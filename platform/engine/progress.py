@@ -1,4 +1,4 @@
-"""What the terminal shows of a Tune run and of the scoring of a pool: a bar, and lines of what has ended."""
+"""Progress of a Tune run and of the scoring of a pool in the terminal: a bar, and lines."""
 
 import math
 import time
@@ -30,10 +30,10 @@ def _bar(console: Console, *columns: ProgressColumn) -> Progress:
 
 
 class TrialProgress(tune.Callback):
-    """The trials of one stage: a bar with the best so far, and a line for each that ended. Comes after `FailureLog`.
+    """The trials of one stage: a bar with the best so far, and a line per ended trial. Comes after `FailureLog`.
 
-    The display is made in `setup`: Tune pickles callbacks. name: the stage. total: trainings at most; before: of these,
-    done before this Tune run.
+    The display is made in `setup`: Tune pickles callbacks. name: the stage. total: training runs at most; before: of
+    these, done before this Tune run.
     """
 
     def __init__(self, name: str, total: int, before: int, metric: str, mode: str) -> None:
@@ -54,7 +54,7 @@ class TrialProgress(tune.Callback):
         self._progress.start()
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if not self._started and not self._ended:  # of a run that goes on, what has ended before
+        if not self._started and not self._ended:  # trials of a resumed run that ended before
             self._ended = {trial.trial_id for trial in trials if trial.status in ("TERMINATED", "ERROR")}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -100,11 +100,11 @@ class TrialProgress(tune.Callback):
 
 
 def _tried(trial: Any) -> str:
-    """What a trial is about, in a few words: the architecture that was asked for, or the seed and what it has found."""
+    """A trial in a few words: its architecture, or its seed and the architecture of its last result."""
     config = trial.config
     if "candidates" in config:
-        left = len(config["candidates"])
-        return f"round {config['round']}, " + ("alone" if left == 1 else count(left, "candidate"))
+        number = len(config["candidates"])
+        return f"round {config['round']}, " + ("alone" if number == 1 else count(number, "candidate"))
     if "architecture" in config:
         return str(config["architecture"])
     found = (trial.last_result or {}).get("architecture")
@@ -113,19 +113,19 @@ def _tried(trial: Any) -> str:
 
 
 class ScoringProgress:
-    """Counts architectures scored; use it as a context. A bar with rate and time left in a terminal, else lines.
+    """Counts scored architectures; use it as a context. A bar with rate and remaining time in a terminal, else lines.
 
     Args:
         total: architectures of the pool.
         done, failed: of these, scored (and with a failure) by an earlier, interrupted run.
-        unit: what they are called.
+        unit: the word for an architecture.
     """
 
     def __init__(
         self, console: Console, total: int, *, done: int = 0, failed: int = 0, unit: str = "architecture"
     ) -> None:
         self._console, self._total, self._done, self._failed, self._unit = console, total, done, failed, unit
-        self._first: tuple[float, int] | None = None  # when this run's first chunk came, and how many were done then
+        self._first: tuple[float, int] | None = None  # time of this run's first chunk, and the number done then
         self._rate: float | None = None
         self._last_line = time.monotonic()
         self._bar = _bar(console)
@@ -142,7 +142,7 @@ class ScoringProgress:
 
     @property
     def state(self) -> dict[str, Any]:
-        """How far it is: `done`, `failed`, `total` architectures, and `rate`, of this run by the second; None yet."""
+        """`done`, `failed`, `total` architectures, and `rate` of this run per second, or None."""
         return {"done": self._done, "failed": self._failed, "total": self._total, "rate": self._rate}
 
     def advance(self, scored: int, *, failed: int = 0) -> None:
@@ -151,20 +151,17 @@ class ScoringProgress:
         self._failed += failed
         now = time.monotonic()
         state = ""
-        if self._first is None:  # actors start, import and load their data before it: no part of the rate
+        if self._first is None:  # the start of actors is not part of the rate
             self._first = (now, self._done)
         elif now > self._first[0]:
             self._rate = (self._done - self._first[1]) / (now - self._first[0])
-            state = f"{self._rate:.3g}/s, {_duration((self._total - self._done) / self._rate)} left"
+            minutes, seconds = divmod(round((self._total - self._done) / self._rate), 60)
+            hours, minutes = divmod(minutes, 60)
+            clock = f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+            state = f"{self._rate:.3g}/s, {clock} left"
         if self._failed:
             state += f"{', ' * bool(state)}{self._failed} with a failed metric"
         self._bar.update(self._task, completed=self._done, state=state)
         if not self._console.is_terminal and (now - self._last_line >= LINE_SECONDS or self._done == self._total):
             self._last_line = now
             self._console.print(f"    scored {self._done}/{self._total}  {state}")
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,6 +1,6 @@
 """Restore the state of a Tune run: new paths if its folder was moved, journal and searcher replayed.
 
-Tune's state holds the path of the run in the storage of trials and of their generator, in configurations (data, a
+Tune's state contains the path of the run in the storage of trials and of their generator, in configurations (data, a
 pool, warm-start weights) and in the pickled searcher.
 """
 
@@ -22,28 +22,29 @@ from archray.platform.engine.failed_trials import failed_trials
 from archray.platform.engine.result_log import STATE_FILES, experiment_folder
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.run.layout import REPEAT, RESULTS, SNAPSHOT
-from archray.platform.run.tune_snapshot import Event, is_experiment_state, laid_over, read_kept
+from archray.platform.run.tune_snapshot import Event, is_experiment_state, read_kept, updated
 from archray.plurals import count
 from archray.searchers.base import ArchraySearcher
 from archray.searchers.drive_searcher import replay
 from archray.searchers.ledger import TuneTrial
 
-OURS = ("ray.tune", "ray.train", "ray.air", "archray")  # modules of the objects that are looked into
-PICKLED = "CLOUDPICKLE_FALLBACK"  # the `_type` of what Tune's JSON holds as a pickle, in hexadecimal
+MODULES = ("ray.tune", "ray.train", "ray.air", "archray")  # of the objects whose attributes may be paths
+PICKLED = "CLOUDPICKLE_FALLBACK"  # the `_type` of a pickle in Tune's JSON, in hexadecimal
+TUNER = "tuner.pkl"  # the arguments of a Tuner, from which Tune restores it
 
 
 def relocate(
     files: Mapping[str, bytes], events: Sequence[Event], folder: Folder
 ) -> tuple[dict[str, bytes], list[Event]]:
-    """State files and journal of the Tune run that is now in `folder`; as they are, where it was there before.
+    """State files and journal with the paths of the Tune run's present `folder`. Only paths inside the run change.
 
-    files: by name, pickles and JSON, one with the trials among them. Only what lies in the run is said to have moved.
+    files: by name, pickles and JSON, with the state of the trials.
     """
     place = next((_place_of(state) for name, state in files.items() if is_experiment_state(name)), None)
     if place is None or place == folder.path:
         return dict(files), list(events)
     old, new = _run_of(place), _run_of(folder.path)
-    # In a path of its own, after a URI's scheme, or after a word such as `arrays:`; not in the middle of another path.
+    # At the start of a path, after a URI's scheme, or after a word such as `arrays:`; not inside of another path.
     pattern = re.compile(rf"((?<=://)|(?<![\w./-])){re.escape(old)}(?=/|$)")
 
     def new_path(text: str) -> str:
@@ -54,7 +55,7 @@ def relocate(
 
 
 def _place_of(state: bytes) -> str | None:
-    """Where the trials were stored, by Tune's state of them."""
+    """The place of the trials in Tune's state."""
     for saved, _ in json.loads(state)["trial_data"]:
         storage = cloudpickle.loads(bytes.fromhex(json.loads(saved)["storage"]["value"]))
         return str(storage.experiment_fs_path)
@@ -62,7 +63,7 @@ def _place_of(state: bytes) -> str | None:
 
 
 def _run_of(path: str) -> str:
-    """The folder of the run in which a Tune run lies, in that of a stage; of a repeat that of all repeats."""
+    """The folder of the run around a Tune run's; for a repeat that of all repeats."""
     run = path.rsplit("/", 2)[0]
     parent, _, name = run.rpartition("/")
     return parent if name.startswith(REPEAT) else run
@@ -80,7 +81,7 @@ def _relocate_file(state: bytes, new_path: Callable[[str], str]) -> bytes:
 
 
 def _relocate_trial(saved: Sequence[str], new_path: Callable[[str], str]) -> list[str]:
-    """The parts of a trial's state, each JSON in itself."""
+    """The parts of a trial's state, each a JSON document."""
     return [json.dumps(_relocate(json.loads(part), new_path, {})) for part in saved]
 
 
@@ -95,7 +96,7 @@ def _relocate(value: Any, new_path: Callable[[str], str], seen: dict[int, tuple[
         return seen[id(value)][1]
     if isinstance(value, tuple) and type(value) is tuple:
         entries = tuple(_relocate(entry, new_path, seen) for entry in value)
-        seen[id(value)] = value, entries  # with the old one, lest another object gets its id
+        seen[id(value)] = value, entries  # with the old one, so that no other object gets its id
         return entries
     seen[id(value)] = value, value
     if isinstance(value, dict):
@@ -103,22 +104,16 @@ def _relocate(value: Any, new_path: Callable[[str], str], seen: dict[int, tuple[
             value[key] = _relocate(entry, new_path, seen)
     elif isinstance(value, list):
         value[:] = [_relocate(entry, new_path, seen) for entry in value]
-    elif not isinstance(value, type) and type(value).__module__.startswith(OURS) and hasattr(value, "__dict__"):
+    elif not isinstance(value, type) and type(value).__module__.startswith(MODULES) and hasattr(value, "__dict__"):
         for name, entry in list(vars(value).items()):
             vars(value)[name] = _relocate(entry, new_path, seen)
     return value
 
 
-# Replay of the journal: Tune's state files and the searcher receive every event after the snapshot.
-
-
-TUNER = "tuner.pkl"  # how Tune restores a Tuner: what it was made of
-
-
 def brought_up(states: Mapping[str, bytes], events: Sequence[Event], plan: TrialPlan) -> dict[str, bytes]:
-    """The state files as they were after the last of `events`.
+    """The state files after the last of `events`, which Tune's files and the searcher receive.
 
-    Raises: SearcherStateError if the searcher's state is of a search with other settings; what the searcher raises.
+    Raises: SearcherStateError if the searcher's state has other settings; errors of the searcher.
     """
     now = dict(states)
     if not events:
@@ -126,9 +121,9 @@ def brought_up(states: Mapping[str, bytes], events: Sequence[Event], plan: Trial
     trials = [TuneTrial.read(*saved) for _, *saved in events]
     for name, state in states.items():
         if is_experiment_state(name):
-            known = {json.loads(saved)["trial_id"] for saved, _ in json.loads(state)["trial_data"]}
-            now[name] = laid_over(state, events)
-    suggested = list(dict.fromkeys(trial.trial_id for trial in trials if trial.trial_id not in known))
+            before = {json.loads(saved)["trial_id"] for saved, _ in json.loads(state)["trial_data"]}
+            now[name] = updated(state, events)
+    suggested = list(dict.fromkeys(trial.trial_id for trial in trials if trial.trial_id not in before))
     for name, state in states.items():
         if name.startswith("searcher-state-") and plan.searcher is not None:
             now[name] = _searcher_state(plan.searcher(), state, trials)
@@ -153,15 +148,15 @@ def _searcher_state(searcher: ArchraySearcher, state: bytes, trials: Sequence[Tu
 
 
 def _grid_state(name: str, state: bytes, trials: Sequence[TuneTrial], suggested: Sequence[str]) -> bytes:
-    """Of the trials that a plan's keys say, without a searcher. suggested: the ids of those after the snapshot."""
+    """The state of Tune's generator, without a searcher. suggested: ids of the trials after the snapshot."""
     grid: Any = BasicVariantGenerator()
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / name).write_bytes(state)
         grid.restore_from_dir(scratch)
-        told: set[str] = set()
+        remaining = set(suggested)
         for trial in trials:
-            if trial.trial_id in suggested and trial.trial_id not in told:
-                told.add(trial.trial_id)
+            if trial.trial_id in remaining:
+                remaining.remove(trial.trial_id)
                 grid.next_trial()
             if trial.ended:
                 grid.on_trial_complete(trial.trial_id)
@@ -171,12 +166,12 @@ def _grid_state(name: str, state: bytes, trials: Sequence[TuneTrial], suggested:
 
 
 def _reopened(states: Mapping[str, bytes], folder: Folder, *, errors: bool) -> dict[str, bytes]:
-    """The state files with every trial that has not ended free to fail as often as a new one.
+    """The state files, in which every trial that has not ended may fail as often as a new one.
 
-    errors: whether those that a process or a node that was lost has ended are open again, from their last checkpoint. A
-    searcher may have suggested others upon their ends, which stay.
+    errors: whether trials that ended with a lost process or node are open again, from their last checkpoint. A searcher
+    may have made suggestions after their end, which therefore stays.
     """
-    outside = {trial_id for trial_id, failed in failed_trials(folder).items() if failed.outside}
+    outside = {trial_id for trial_id, failed in failed_trials(folder).items() if failed.processes}
     now = dict(states)
     for name in filter(is_experiment_state, states):
         whole = json.loads(states[name])
@@ -196,9 +191,9 @@ def _reopened(states: Mapping[str, bytes], folder: Folder, *, errors: bool) -> d
 
 
 def restore_state(folder: Folder, plan: TrialPlan) -> bool:
-    """Puts the state that was kept in the place of Tune's own copies; whether there is a state to restore.
+    """Replaces Tune's own copies by the kept state; returns whether there is a state to restore.
 
-    Without one nothing has been trained, and the run begins: Tune saves its state before the first result, and
+    Without one nothing has been trained, and the run starts: Tune saves its state before the first result, and
     `KeepSnapshot` stops a run in which it does not.
 
     folder: of a Tune experiment; it may have been moved.
@@ -206,33 +201,27 @@ def restore_state(folder: Folder, plan: TrialPlan) -> bool:
     """
     states, events = read_kept(folder)
     if not folder.exists(TUNER) or not any(map(is_experiment_state, states)):
-        if ended := (folder / RESULTS).files():
+        if results := (folder / RESULTS).files():
             missing = TUNER if any(map(is_experiment_state, states)) else f"experiment_state-*.json in {SNAPSHOT}"
-            raise IncompatibleRay(
-                tested_versions(
-                    f"Expected {missing} beside the results of {count(len(ended), 'trial')} in {folder}, got none. "
-                    f"These trials are not trained again unasked; to do so, delete {folder} and resume"
-                )
-            )
+            problem = f"Expected {missing} with the results of {count(len(results), 'trial')} in {folder}, got none. "
+            advice = f"archray does not train these trials again; to do so, delete {folder} and resume"
+            raise IncompatibleRay(tested_versions(problem + advice))
         return False
     states, events = relocate({**states, TUNER: folder.read_bytes(TUNER)}, events, folder)
     kept = _reopened(brought_up(states, events, plan), folder, errors=plan.searcher is None)
     for name in folder.files():
         if name.startswith(STATE_FILES) and name not in kept:
-            folder.delete(name)  # of a later session of Tune's, which it would take for the newest
+            folder.delete(name)  # of a later session of Tune, which would be the newest
     for name, state in kept.items():
         folder.write_bytes(name, state)
     return True
 
 
-# Ray Tune's ASHA (Li et al. 2020) on a resumed run. Tune saves no state of a scheduler.
-
-
 class ResumedASHA(AsyncHyperBandScheduler):
-    """An `AsyncHyperBandScheduler` that is told again what the trials of a run that goes on had reported.
+    """Ray Tune's ASHA (Li et al. 2020) that receives again the results of a resumed run: Tune saves no scheduler.
 
-    Of a trial that was running the results up to the one it continues from: it reports the others once more. One that
-    was to end, and was not seen to, ends with its next result.
+    Of a running trial it receives the results up to its checkpoint: the trial reports later ones again. A trial that
+    should have ended, ends with its next result.
     """
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
@@ -248,7 +237,7 @@ class ResumedASHA(AsyncHyperBandScheduler):
 
 
 class _Over:
-    """The bracket of a trial that is to end."""
+    """The bracket of a trial that must end."""
 
     def on_result(self, trial: Any, cur_iter: int, cur_rew: float | None) -> str:
         return str(TrialScheduler.STOP)

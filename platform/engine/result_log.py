@@ -1,9 +1,9 @@
-"""What a Tune run must not lose however its driver ends: every reported result, and Tune's own state, whole.
+"""Records that survive any end of the driver of a Tune run: every reported result, and Tune's own state.
 
 Tune copies its files to the run's folder in the background and in place: a kill left a result file empty, and after a
-graceful stop the last state was missing there. A restored trial begins its `result.json` anew.
-These callbacks write through `Folder`: whole files, or a line at the end of one. They hold no path: Tune pickles
-callbacks, and a run may be moved. What they write for a trial does not grow with the number of trials.
+graceful stop the last state was missing there. A restored trial starts its `result.json` anew. These callbacks write
+through `Folder`: whole files, or a line at the end of one. They have no path: Tune pickles callbacks, and a run may be
+moved. The size of a trial's files does not grow with the number of trials.
 """
 
 import json
@@ -23,25 +23,19 @@ from archray.errors import IncompatibleRay, tested_versions
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT
 from archray.platform.engine.tune_memory import packed_states, release
+from archray.platform.run import tune_snapshot
 from archray.platform.run.layout import PLAN, RESULTS, STARTED
 from archray.platform.run.run_summary import plain
-from archray.platform.run.tune_snapshot import (
-    Event,
-    append_events,
-    experiment_state,
-    is_experiment_state,
-    write_snapshot,
-)
 from archray.plurals import count
 
-SHORT = 64  # entries of a list that is kept; the scores of a round of halving may be ten thousand
+SHORT = 64  # entries of the longest list to keep; a round of halving may have ten thousand scores
 STATE_FILES = ("experiment_state-", "search_gen_state-", "searcher-state-", "basic-variant-state-")
 
 
 class ResultLog(tune.Callback):
-    """Writes every result of every trial as it is reported; a trial that repeats an epoch after a restore, twice.
+    """Writes the configuration of every trial as it starts, and every result as it is reported.
 
-    And of every trial, as it starts, what it is about: results do not say.
+    A trial that repeats an epoch after a restore has two results of it.
     """
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -53,7 +47,7 @@ class ResultLog(tune.Callback):
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         if INTERRUPT.stopping:
-            return  # Tune's last snapshot does not hold it: the epoch will be trained again
+            return  # Tune's last snapshot does not contain it: the epoch will be trained again
         kept = {name: value for name, value in result.items() if _is_kept(value)}
         line = json.dumps(kept, default=str).encode()
         (experiment_folder(trial) / RESULTS).append_line(f"{trial.trial_id}.jsonl", line)
@@ -66,22 +60,22 @@ def _is_kept(value: Any) -> bool:
 class KeepSnapshot(tune.Callback):
     """Keeps a snapshot of Tune's state files whenever Tune has written them, and at the end; between two, a journal.
 
-    Tune writes them at intervals that grow with what it takes (a twentieth of the time at most). Into the journal goes,
+    Tune writes them at intervals that grow with their cost (a twentieth of the time at most). The journal receives,
     after every step, the state of each trial that was suggested, saved or ended in it.
     """
 
     def __init__(self) -> None:
         self._journal: str | None = None
-        self._changed: dict[str, Any] = {}  # the trials in which something happened, by id
-        self._known: set[str] = set()  # the ids of the trials that the journal or the snapshot has
-        self._written = False  # whether Tune has written its state since it was kept
+        self._changed: dict[str, Any] = {}  # the trials with an event, by id
+        self._recorded: set[str] = set()  # ids of the trials in the journal or the snapshot
+        self._written = False  # whether Tune has written its state since the last snapshot
         self._reported = False  # whether a trial has reported
 
     def __getstate__(self) -> dict[str, Any]:
         return KeepSnapshot().__dict__
 
     def get_state(self) -> None:
-        """Tune asks as it writes its state, in its own staging folder, after the trials' and the searcher's."""
+        """Tune calls this as it writes its state, in its own staging folder, after the trials' and the searcher's."""
         self._written = True
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
@@ -99,14 +93,14 @@ class KeepSnapshot(tune.Callback):
     on_trial_error = on_trial_complete
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Keeps what the step before came to.
+        """Keeps the events of the step before.
 
-        Tune saves its state in its first step, in which no trial can have reported: results without a kept state are
-        proof that Ray has changed. A resume relies on it, see `restore_state`.
+        Tune saves its state in its first step, in which no trial can have reported: results without a state prove that
+        Ray has changed. A resume relies on it, see `restore_state`.
 
-        Raises: IncompatibleRay if Tune does not save its state, or starts a run again that it was to restore.
+        Raises: IncompatibleRay if Tune does not save its state, or restarts a run instead of restoring it.
         """
-        # What was suggested comes first: so it was in the step, and later suggestions may rest on what ended in it.
+        # Suggestions come first, as in the step: later suggestions may depend on trials that ended in it.
         suggested = {trial.trial_id: trial for trial in self._suggested(trials)}
         changed = {**suggested, **self._changed}.values()
         if self._written and trials:
@@ -116,17 +110,18 @@ class KeepSnapshot(tune.Callback):
                 tested_versions("Expected Ray Tune to save its state before the first result, got none saved")
             )
         elif changed and self._journal is not None:
-            append_events(experiment_folder(trials[0]), self._journal, [_event(trial) for trial in changed])
-        self._known |= suggested.keys()
+            events = [[trial.trial_id, *trial.get_json_state()] for trial in changed]
+            tune_snapshot.append_events(experiment_folder(trials[0]), self._journal, events)
+        self._recorded |= suggested.keys()
         self._changed, self._written = {}, False
 
     def _suggested(self, trials: list[Any]) -> list[Any]:
-        """The trials that are new. They stand at the end, among those that Tune tries again: it moves these there."""
+        """The new trials. They are at the end of the list, where Tune also moves trials that it tries again."""
         new: list[Any] = []
         for trial in reversed(trials):
-            if len(self._known) + len(new) == len(trials):
+            if len(self._recorded) + len(new) == len(trials):
                 break
-            if trial.trial_id not in self._known:
+            if trial.trial_id not in self._recorded:
                 new.append(trial)
         return new[::-1]
 
@@ -135,49 +130,35 @@ class KeepSnapshot(tune.Callback):
             self._keep(trials)
 
     def _keep(self, trials: list[Any]) -> str:
-        if self._journal is None:  # what is kept is of an earlier process, if there is any
-            _check_restored(trials)
-        return _copy_state(trials)
+        """Keeps Tune's state files; returns the name of the journal that follows.
 
-
-def _check_restored(trials: list[Any]) -> None:
-    """Raises: IncompatibleRay if the trials that were kept are not among those of Tune, which then starts again."""
-    folder = experiment_folder(trials[0])
-    lost = set(trial_ids(folder)) - {trial.trial_id for trial in trials}
-    if lost:
-        raise IncompatibleRay(
-            tested_versions(
-                f"Expected Ray Tune to restore {count(len(lost), 'more trial')} of {folder}, got a run that begins anew"
-            )
-        )
-
-
-def _event(trial: Any) -> Event:
-    return [trial.trial_id, *trial.get_json_state()]
-
-
-def _copy_state(trials: list[Any]) -> str:
-    """Keeps Tune's state files; the name of the journal that follows. trials: of the experiment.
-
-    Raises: IncompatibleRay if the state of the trials is not among them.
-    """
-    staged = Path(trials[0].storage.experiment_driver_staging_path)
-    files = [file for file in staged.iterdir() if file.is_file()]
-    states = {file.name: file for file in files if file.name.startswith(STATE_FILES)}
-    if not any(map(is_experiment_state, states)):
-        names = ", ".join(sorted(file.name for file in files)) or "no files"
-        raise IncompatibleRay(tested_versions(f"Expected Ray Tune to save experiment_state-*.json, got {names}"))
-    return write_snapshot(experiment_folder(trials[0]), states)
+        Raises: IncompatibleRay if the state of the trials is not among them, or trials of an earlier process are
+            missing: then Tune restarts the run.
+        """
+        folder = experiment_folder(trials[0])
+        if self._journal is None:  # the state in the folder is of an earlier process, if there is one
+            lost = set(trial_ids(folder)) - {trial.trial_id for trial in trials}
+            if lost:
+                missing = count(len(lost), "more trial")
+                problem = f"Expected Ray Tune to restore {missing} of {folder}, got a run that starts anew"
+                raise IncompatibleRay(tested_versions(problem))
+        staged = Path(trials[0].storage.experiment_driver_staging_path)
+        files = [file for file in staged.iterdir() if file.is_file()]
+        states = {file.name: file for file in files if file.name.startswith(STATE_FILES)}
+        if not any(map(tune_snapshot.is_experiment_state, states)):
+            names = ", ".join(sorted(file.name for file in files)) or "no files"
+            raise IncompatibleRay(tested_versions(f"Expected Ray Tune to save experiment_state-*.json, got {names}"))
+        return tune_snapshot.write_snapshot(folder, states)
 
 
 @contextmanager
-def own_state() -> Iterator[None]:
-    """Leaves to these callbacks what Tune would do beside, while the block runs.
+def reduced_saves() -> Iterator[None]:
+    """Switches off Tune's own saves that these callbacks replace, while the block runs.
 
-    It writes its whole state at intervals alone. Else it does, at any interval, whenever a trial has saved as many
-    checkpoints as it keeps, lest a state names one that is deleted: the journal has every checkpoint as it is saved.
-    And it does not look for its own files of results, see `with_frames`; of trials that have ended it keeps less, see
-    `ended_trials`.
+    Tune then writes its whole state at intervals only. Else it also does so whenever a trial has saved as many
+    checkpoints as it keeps, so that no state names a deleted one: the journal has every checkpoint as it is saved.
+    Tune does not look for its own files of results, see `with_frames`, and keeps less of ended trials, see
+    `tune_memory.release`.
     """
     with (
         replaced(_ExperimentCheckpointManager, "on_trial_checkpoint", lambda forced: lambda manager, trial: None),
@@ -188,9 +169,9 @@ def own_state() -> Iterator[None]:
 
 
 def write_plan(folder: Folder, **plan: Any) -> None:
-    """What who watches the Tune run in `folder` must know: when it begins, how many trials an earlier process ended.
+    """Writes the start of the Tune run in `folder` and the number of its ended trials, for `archray watch`.
 
-    plan: of its `TrialPlan`, what there is to count and to compare.
+    plan: the counts, the metric and the mode of its `TrialPlan`.
     """
     done_before = sum(status in ("TERMINATED", "ERROR") for status in trial_statuses(folder))
     folder.write_json(PLAN, {"began": time.time(), "done_before": done_before, **plan})
@@ -198,23 +179,18 @@ def write_plan(folder: Folder, **plan: Any) -> None:
 
 def trial_statuses(folder: Folder) -> list[str]:
     """The status of every trial in Tune's last state. folder: of a Tune experiment."""
-    return [trial["status"] for trial in _kept_trials(folder)]
+    return [trial["status"] for trial in tune_snapshot.kept_trials(folder)]
 
 
 def trial_ids(folder: Folder) -> list[str]:
     """The id of every trial in Tune's last state. folder: of a Tune experiment."""
-    return [trial["trial_id"] for trial in _kept_trials(folder)]
-
-
-def _kept_trials(folder: Folder) -> list[dict[str, Any]]:
-    state = experiment_state(folder)
-    return [] if state is None else [json.loads(trial) for trial, _ in json.loads(state)["trial_data"]]
+    return [trial["trial_id"] for trial in tune_snapshot.kept_trials(folder)]
 
 
 def read_results(folder: Folder) -> pd.DataFrame:
-    """A row a trial and epoch, in order. A later report of an epoch replaces an earlier one.
+    """A row per trial and epoch, in order. A later report of an epoch replaces an earlier one.
 
-    A trial that was restored after its last epoch reports that again, under one more `training_iteration`.
+    A trial that was restored after its last epoch reports it again, with the next `training_iteration`.
     """
     results = folder / RESULTS
     rows = [row for name in results.files() for row in results.read_json_lines(name)]
@@ -226,7 +202,7 @@ def read_results(folder: Folder) -> pd.DataFrame:
 
 
 def with_frames(results: ResultGrid, folder: Folder) -> ResultGrid:
-    """What `fit()` returned, with `metrics_dataframe` of each result: read where it is asked for, for it is large."""
+    """The result of `fit()`, with `metrics_dataframe` of each trial, which is large and read on access."""
     analysis: Any = results._experiment_analysis
     analysis._trial_dataframes = _Frames(folder)
     return results

@@ -1,6 +1,4 @@
-"""Costs of a run's networks, and the space, pool or list that its constraints leave."""
-
-from __future__ import annotations
+"""Costs of a run's networks, and the space and the pool under its constraints."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +12,7 @@ from ray.exceptions import RayError
 
 from archray.errors import ArchrayError, InvalidInput
 from archray.platform.config import SearchConfig
-from archray.platform.engine.pool_settings import ENUMERABLE
+from archray.platform.engine.settings import ENUMERABLE
 from archray.plurals import count
 from archray.seeds import named_rng
 from archray.trainables.costs import LatencySettings, NetworkCosts, Violation
@@ -25,17 +23,15 @@ from archray.trainables.spaces import ConstrainedSpace, Space, get_space
 from archray.trainables.spaces.constrained_space import Constraint, parse_constraints, violation
 from archray.trainables.spaces.table_space import PREFIX
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # which imports this module
     from archray.platform.engine.stage import Context
-
-# Latency on a device of the cluster, measured by an actor on a node that the user names by Ray's resources.
 
 
 class DeviceMeter:
-    """A `LatencyMeter` in an actor that holds all that its node has of the resources that name it.
+    """A `LatencyMeter` in an actor on a device of the cluster, a node that the user names by Ray's resources.
 
-    So no other actor of that name runs on it: networks are timed one at a time, of this run and of others. It takes no
-    CPU of Ray's, since a device may have declared none; trials keep away from a node that has declared none.
+    The actor takes all of these resources of its node, so that no other run's meter is there at the same time. It takes
+    no CPU of Ray, since a device may have declared none; trials do not run on a node without CPUs.
 
     Args:
         resources: `{"raspberry": 1}`; the least that the node must have. arguments: of the `LatencyMeter`.
@@ -44,19 +40,19 @@ class DeviceMeter:
     """
 
     def __init__(self, resources: Mapping[str, float], arguments: Sequence[Any]) -> None:
-        held = whole_resources(resources)
-        meter = ray.remote(LatencyMeter).options(num_cpus=0, resources=held, max_restarts=2, max_task_retries=2)
+        amounts = whole_resources(resources)
+        meter = ray.remote(LatencyMeter).options(num_cpus=0, resources=amounts, max_restarts=2, max_task_retries=2)
         self._actor: Any = meter.remote(*arguments)
 
     def whole(self, architecture: str) -> Pair:
-        median, iqr = self._asked(self._actor.whole.remote(architecture))
+        median, iqr = self._answer(self._actor.whole.remote(architecture))
         return float(median), float(iqr)
 
     def operations(self, architecture: str, timed: list[str]) -> tuple[list[str], dict[str, Pair]]:
-        keys, new = self._asked(self._actor.operations.remote(architecture, timed))
+        keys, new = self._answer(self._actor.operations.remote(architecture, timed))
         return keys, new
 
-    def _asked(self, answer: Any) -> Any:
+    def _answer(self, answer: Any) -> Any:
         try:
             return ray.get(answer)
         except RayError as error:
@@ -64,7 +60,7 @@ class DeviceMeter:
 
 
 def whole_resources(resources: Mapping[str, float]) -> dict[str, float]:
-    """All that one node has of the resources that are named: the first by its id, of those that have enough.
+    """The amounts of these resources on a node: the first one, by its id, that has enough.
 
     Raises: InvalidInput without Ray, for a resource of Ray's own, or if no node has them.
     """
@@ -77,39 +73,32 @@ def whole_resources(resources: Mapping[str, float]) -> dict[str, float]:
         raise InvalidInput("a latency on a device needs Ray, and a search on a table runs without; leave --cost-on out")
     nodes = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: node["NodeID"])
     for node in nodes:
-        has = node["Resources"]
-        if all(has.get(name, 0.0) >= amount for name, amount in resources.items()):
-            return {name: float(has[name]) for name in resources}
-    known = sorted({name for node in nodes for name in node["Resources"] if ":" not in name})
+        amounts = node["Resources"]
+        if all(amounts.get(name, 0.0) >= amount for name, amount in resources.items()):
+            return {name: float(amounts[name]) for name in resources}
+    names = sorted({name for node in nodes for name in node["Resources"] if ":" not in name})
     raise InvalidInput(
-        f"no node has the resources {json.dumps(dict(resources))}; the cluster has {', '.join(known)}: start Ray on "
+        f"no node has the resources {json.dumps(dict(resources))}; the cluster has {', '.join(names)}: start Ray on "
         f"the device with --resources '{json.dumps(dict(resources))}'"
     )
 
 
-COSTS = "costs"  # the folder of a run in which is kept what is measured, and what its images are
+COSTS = "costs"  # the folder of a run with the measured latencies, and the form of its images
 IMAGES, LATENCY = "images.json", "latency.json"
 
 
-def run_costs(context: Context[Any]) -> NetworkCosts:
-    """The costs that a run looks at, one object for all stages, so that each is computed once."""
+def run_costs(context: "Context[Any]") -> NetworkCosts:
+    """The costs of a run, one object for all stages, so that each cost is computed once."""
     if context.costs is None:
         config, run = context.config, context.run
         names = tuple(run.resolved(f"cost-{name.rpartition(':')[2]}", name) for name in config.cost_names)
-        costs = NetworkCosts(
-            run.space,
-            names,
-            network=config.network,
-            table=cost_table(config.costs),
-            settings=config.costs,
-            **_images(context),
-        )
-        folder = context.run.folder / COSTS
-        written = folder.read_json(LATENCY) if folder.exists(LATENCY) else {}
+        options: dict[str, Any] = {"network": config.network, "settings": config.costs, **_images(context)}
+        costs = NetworkCosts(run.space, names, table=cost_table(config.costs), **options)
+        folder = run.folder / COSTS
         costs.latencies = Latencies(
             partial(_times, costs, config.costs.latency),
             config.costs.model,
-            written,
+            folder.read_json(LATENCY) if folder.exists(LATENCY) else {},
             lambda record: folder.write_json(LATENCY, record),
             candidates=partial(calibration_candidates, costs.space),
             announce=context.say,
@@ -119,43 +108,48 @@ def run_costs(context: Context[Any]) -> NetworkCosts:
 
 
 def _times(costs: NetworkCosts, settings: LatencySettings) -> Times:
-    """The meter of the networks: in this process, or in an actor on the device that the settings name."""
-    arguments = costs.meter_arguments
-    return LatencyMeter(*arguments) if settings.resources is None else DeviceMeter(settings.resources, arguments)
+    """The meter of the networks: in this process, or in an actor on the device of the settings."""
+    return (
+        LatencyMeter(*costs.meter_arguments)
+        if settings.resources is None
+        else DeviceMeter(settings.resources, costs.meter_arguments)
+    )
 
 
 def check_device(config: SearchConfig) -> None:
-    """Raises: InvalidInput if no node of the Ray that is connected has the device that the costs are timed on."""
+    """Raises: InvalidInput if no node of the connected Ray has the device on which latency is measured."""
     costs = getattr(config, "costs", None)
     if costs is not None and costs.latency.resources is not None:
         whole_resources(costs.latency.resources)
 
 
-def has_costs(context: Context[Any]) -> bool:
-    """Whether the run looks at any costs."""
+def has_costs(context: "Context[Any]") -> bool:
+    """Whether the run has costs."""
     return bool(getattr(context.config, "cost_names", ()))
 
 
-def constraints_of(context: Context[Any]) -> tuple[Constraint, ...]:
-    """Those of the run, whose costs of the user's are the run's own copies."""
-    texts = getattr(context.config, "constraints", ())
-    return tuple(
-        Constraint(context.run.resolved(f"cost-{each.column}", each.cost), each.relation, each.bound)
-        for each in parse_constraints(texts)
-    )
+def constraints_of(context: "Context[Any]") -> tuple[Constraint, ...]:
+    """The constraints of the run. A user's cost is the run's own copy."""
+    constraints = parse_constraints(getattr(context.config, "constraints", ()))
+    costs = [context.run.resolved(f"cost-{constraint.column}", constraint.cost) for constraint in constraints]
+    return tuple(Constraint(cost, c.relation, c.bound) for cost, c in zip(costs, constraints, strict=True))
 
 
-def searched_space(context: Context[Any]) -> str | Space:
-    """What the run searches: its space, or, under constraints, what they leave of it."""
+def _words(constraints: Sequence[Constraint]) -> str:
+    return " and ".join(f"{constraint.column} {constraint.relation} {constraint.bound:g}" for constraint in constraints)
+
+
+def searched_space(context: "Context[Any]") -> str | Space:
+    """The space of the run, or the part of it that meets the constraints."""
     constraints = constraints_of(context)
     if not constraints:
         return context.run.space
-    told = " and ".join(f"{each.column} {each.relation} {each.bound:g}" for each in constraints)
-    return ConstrainedSpace(get_space(context.run.space), Violation(constraints, run_costs(context)), told)
+    violation_of = Violation(constraints, run_costs(context))
+    return ConstrainedSpace(get_space(context.run.space), violation_of, _words(constraints))
 
 
-def check_constraints(context: Context[Any]) -> None:
-    """Raises: InvalidInput, which says how near the nearest comes, if nothing is found that meets the constraints."""
+def check_constraints(context: "Context[Any]") -> None:
+    """Raises: InvalidInput, with the nearest architecture, if none is found that meets the constraints."""
     space = searched_space(context)
     if not isinstance(space, ConstrainedSpace):
         return
@@ -174,11 +168,11 @@ def describe(space: ConstrainedSpace, architecture: str) -> str:
     return space.violation.describe(architecture)
 
 
-def feasible_candidates(context: Context[Any], size: int | None, seed: int) -> list[str] | None:
+def feasible_candidates(context: "Context[Any]", size: int | None, seed: int) -> list[str] | None:
     """A pool of distinct canonical forms that meet the constraints, as strings; None without constraints.
 
-    All of them, or `size` drawn from the seed: in a space of up to a million uniformly, in a larger one as it is
-    sampled. Raises: InvalidInput if there are none, or fewer than `size` in a large space.
+    All of them, or `size` drawn from the seed: in a space of up to ENUMERABLE architectures uniformly, in a larger one
+    as it is sampled. Raises: InvalidInput if there are none, or without a size in a large space.
     """
     space = searched_space(context)
     if not isinstance(space, ConstrainedSpace):
@@ -202,15 +196,15 @@ def feasible_candidates(context: Context[Any], size: int | None, seed: int) -> l
                 if len(drawn) == size:
                     break
         if not drawn:
-            check_constraints(context)  # which says how near the nearest comes
+            check_constraints(context)  # raises an error with the nearest one
     context.say(f"{count(len(drawn), 'architecture')} that meet {space.description}, of {wanted} asked for")
     return list(drawn)
 
 
-def with_costs(context: Context[Any], table: pd.DataFrame, *, fill: bool = False) -> pd.DataFrame:
-    """A table with a column `architecture`, and the run's costs as columns of their own where it lacks them.
+def with_costs(context: "Context[Any]", table: pd.DataFrame, *, fill: bool = False) -> pd.DataFrame:
+    """A table with a column `architecture`, and the run's costs in columns that it lacks.
 
-    fill: also in rows that lack what others have, as the new trials of a search that was extended.
+    fill: also in rows without a value that others have, as the new trials of an extended search.
     """
     if not has_costs(context) or table.empty or "architecture" not in table:
         return table
@@ -222,42 +216,40 @@ def with_costs(context: Context[Any], table: pd.DataFrame, *, fill: bool = False
     if not columns or not named.any():
         return table.assign(**{name: empty[name] for name in columns if name not in table})
     frame = costs.frame(table["architecture"][named].unique()).set_index("architecture")
-    known = {name: pd.to_numeric(table[name]) if name in table else empty[name] for name in columns}
-    return table.assign(**{name: known[name].fillna(table["architecture"].map(frame[name])) for name in columns})
+    present = {name: pd.to_numeric(table[name]) if name in table else empty[name] for name in columns}
+    return table.assign(**{name: present[name].fillna(table["architecture"].map(frame[name])) for name in columns})
 
 
-def feasible_rows(context: Context[Any], table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a pool that meet the constraints, by its own columns where it has them.
+def feasible_rows(context: "Context[Any]", table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a pool that meet the constraints, by its columns.
 
-    Raises: InvalidInput, which says how near the nearest comes, if there are none.
+    Raises: InvalidInput, with the nearest architecture, if there are none.
     """
     constraints = constraints_of(context)
     if not constraints:
         return table
-    columns = list(dict.fromkeys(each.column for each in constraints))
+    columns = list(dict.fromkeys(constraint.column for constraint in constraints))
     rows = [dict(zip(columns, row, strict=True)) for row in table[columns].astype("float64").itertuples(index=False)]
     violations = np.array([violation(constraints, row) for row in rows])
-    left = table[violations == 0.0].reset_index(drop=True)
-    told = " and ".join(f"{each.column} {each.relation} {each.bound:g}" for each in constraints)
-    if left.empty:
+    feasible, words = table[violations == 0.0].reset_index(drop=True), _words(constraints)
+    if feasible.empty:
         best = int(np.argmin(violations))
         near = ", ".join(f"{column} {rows[best][column]:.5g}" for column in columns)
         raise InvalidInput(
-            f"nothing meets {told}: of {count(len(table), 'architecture')} in the pool the nearest, "
+            f"nothing meets {words}: of {count(len(table), 'architecture')} in the pool the nearest, "
             f"{table['architecture'][best]}, has {near} ({100 * violations[best]:.4g} % beyond); loosen the constraint"
         )
-    context.say(f"{count(len(left), 'architecture')} of {len(table)} meet {told}")
-    return left
+    context.say(f"{count(len(feasible), 'architecture')} of {len(table)} meet {words}")
+    return feasible
 
 
-def _images(context: Context[Any]) -> dict[str, int]:
-    """What networks are built for. Read once, and kept: opening a data set takes time."""
-    if context.config.space.startswith(PREFIX):  # a table is its own data; its networks are those of CIFAR-10
+def _images(context: "Context[Any]") -> dict[str, int]:
+    """Channels, size and classes of the images. Read once, and kept, since to open a data set takes time."""
+    if context.config.space.startswith(PREFIX):  # a table without data has networks for CIFAR-10
         return {"in_channels": 3, "image_size": 32, "num_classes": 10}
     folder = context.run.folder / COSTS
     if not folder.exists(IMAGES):
         data = load_images(context.run.data)
-        facts = {"in_channels": data.in_channels, "image_size": data.image_size, "num_classes": data.num_classes}
-        folder.write_json(IMAGES, facts)
-    facts_read: dict[str, int] = folder.read_json(IMAGES)
-    return facts_read
+        sizes = {"in_channels": data.in_channels, "image_size": data.image_size, "num_classes": data.num_classes}
+        folder.write_json(IMAGES, sizes)
+    return dict(folder.read_json(IMAGES))

@@ -1,4 +1,4 @@
-"""What a run's folder says of it while it is on and afterwards: `summary.json`, written as stages begin and end."""
+"""The summary of a run, `summary.json`, written as stages start and end."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,23 +11,22 @@ from archray.errors import DamagedFile, RunInterrupted
 from archray.files import Folder
 from archray.platform.run.documents import Done
 from archray.platform.run.heartbeat import is_taken_over, lock
-from archray.platform.run.layout import DONE, MANIFEST, REPEAT, SUMMARY
-from archray.platform.run.manifest import now
+from archray.platform.run.layout import DONE, MANIFEST, REPEAT, SUMMARY, now
 from archray.platform.run.run_summary import StageSummary, State, plain, worked_seconds
 
-Describe = Callable[[], Mapping[str, Any]]  # `result` and `listings` of a `RunSummary`, of what is there by now
+Describe = Callable[[], Mapping[str, Any]]  # the present `result` and `listings` of a `RunSummary`
 
 
 class RunRecord:
     """The summary of one run.
 
     Args:
-        stages: name -> title, in order; none of a run of several repeats.
-        started: seconds since the epoch, when this process started its work on the run; None if it does none. Its
-            stages then write again what is damaged, which counts as absent until then.
+        stages: name -> title, in order; empty for a run of several repeats.
+        started: seconds since the epoch, when this process started its work on the run; None if it does none. If it
+            works, damaged files count as absent, since stages rewrite them.
 
     Attributes:
-        reason: why it stopped, where more is known than the error that ends it says.
+        reason: why it stopped, if the error at the end does not say it.
     """
 
     reason: str | None = None
@@ -36,7 +35,7 @@ class RunRecord:
         self, folder: Folder, stages: Mapping[str, str], describe: Describe, started: float | None = None
     ) -> None:
         self._folder, self._describe, self._started = folder, describe, started
-        self._on = started is not None
+        self._active = started is not None
         self._seconds = worked_seconds(folder)  # of earlier processes
         self._stages = {name: self._as_left(name, title) for name, title in stages.items()}
         self.describe()
@@ -48,13 +47,13 @@ class RunRecord:
         try:
             done = folder.read_json(DONE, Done)
         except DamagedFile:
-            if self._on:
+            if self._active:
                 return stage
             raise
         return replace(stage, state="done", finished=done["finished"], seconds=done["seconds"])
 
     def began(self, name: str) -> None:
-        """A stage has begun, and those after it wait: they read what it writes."""
+        """A stage has started, and later ones wait: they read its files."""
         names = list(self._stages)
         for later in names[names.index(name) :]:
             self._stages[later] = StageSummary(later, self._stages[later].title)
@@ -62,11 +61,10 @@ class RunRecord:
         self.write("running")
 
     def was_done(self, name: str) -> None:
-        """A stage has ended before, and holds."""
+        """A stage ended earlier, and is valid."""
         self._stages[name] = self._as_left(name, self._stages[name].title)
 
     def ended(self, name: str) -> None:
-        """A stage has ended."""
         began = self._stages[name].began
         self.was_done(name)
         self._stages[name] = replace(self._stages[name], began=began)
@@ -74,17 +72,17 @@ class RunRecord:
         self.write("running")
 
     def describe(self) -> None:
-        """Takes up what there is by now."""
+        """Updates the result and the listings."""
         try:
             self._description = dict(self._describe())
         except DamagedFile:
-            if not self._on:
+            if not self._active:
                 raise
             self._description = {"result": {}, "listings": []}
 
     def finish(self) -> None:
         """All stages are done. Raises: DamagedFile if a file that none of them rewrites is damaged."""
-        self._on = False
+        self._active = False
         self.describe()
         self.write("done")
 
@@ -100,7 +98,7 @@ class RunRecord:
 def recorded(
     folder: Folder, stages: Mapping[str, str], describe: Describe, started: float | None = None
 ) -> Iterator[RunRecord]:
-    """The record of a run that is on while the block runs, and ends as the block does. started: now if it is None."""
+    """The record of a run that is active while the block runs, and ends with it. started: now if it is None."""
     with lock(folder, "archray"), ExitStack() as stack:
         record = RunRecord(folder, stages, describe, time.time() if started is None else started)
         stack.enter_context(interruptible(lambda why: record.write("interrupted", record.reason or why)))
@@ -108,8 +106,8 @@ def recorded(
         try:
             yield record
         except (KeyboardInterrupt, RunInterrupted) as error:
-            reason = record.reason or why_stopped(error.__cause__ or error)  # the cause: what stopped a repeat of it
-            with suppress(OSError):  # a disk that is full may have ended it
+            reason = record.reason or why_stopped(error.__cause__ or error)  # the cause is the error of a repeat
+            with suppress(OSError):  # a full disk may have ended it
                 if not is_taken_over(folder):
                     record.write("interrupted", reason)
             raise
@@ -121,22 +119,22 @@ def recorded(
 
 
 def whole_run(folder: Folder) -> Folder:
-    """The folder to resume: of a repeat, that of all repeats."""
+    """The folder to resume: for a repeat, that of all repeats."""
     parent = folder.parent
     return parent if folder.name.startswith(REPEAT) and parent.exists(MANIFEST) else folder
 
 
 def run_name(folder: Folder) -> str:
-    """What a run is called in Ray's dashboard and metrics: `hnas`; a repeat of it `hnas/repeat-00`."""
+    """The name of a run in Ray's dashboard and metrics: `hnas`; of a repeat `hnas/repeat-00`."""
     whole = whole_run(folder)
     return whole.name if whole is folder else f"{whole.name}/{folder.name}"
 
 
 def write_summary(folder: Folder, stages: Mapping[str, str], describe: Describe, *, ended: bool) -> None:
-    """Rewrites the summary of a run that this process has locked. ended: whether it is done, where none says."""
+    """Rewrites the summary of a run that this process has locked. ended: whether it is done, without a summary."""
     try:
         before = folder.read_json(SUMMARY)
-    except DamagedFile:  # it is rewritten
+    except DamagedFile:
         before = {}
     state, reason = before.get("state", "done" if ended else "interrupted"), before.get("reason")
     if state == "running":

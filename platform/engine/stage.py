@@ -1,10 +1,10 @@
-"""Stages: what a method is made of, done one after another, each reading what the one before wrote."""
+"""Stages, the steps of a method, which run one after another; each reads the files of earlier ones."""
 
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
@@ -21,13 +21,13 @@ from archray.cluster.settings import concurrency
 from archray.errors import DamagedFile, DiskFull, RunInterrupted, printable
 from archray.files import Folder
 from archray.platform.config import SearchConfig
-from archray.platform.engine.damaged_storage import stops_when_full
+from archray.platform.engine.failed_trials import stops_when_full
 from archray.platform.engine.run_costs import check_constraints, check_device
 from archray.platform.engine.run_record import Describe, recorded, run_name, whole_run
-from archray.platform.engine.tune_options import TuneOptions
+from archray.platform.engine.settings import TuneOptions
 from archray.platform.run.documents import Done
-from archray.platform.run.layout import DONE, command
-from archray.platform.run.manifest import digest, now
+from archray.platform.run.layout import DONE, command, now
+from archray.platform.run.manifest import digest
 from archray.platform.run.run import ConfigT, Run
 from archray.seeds import stage_seed
 from archray.trainables.costs import NetworkCosts
@@ -39,16 +39,26 @@ from archray.trainables.spaces import get_space
 ReadsT = TypeVar("ReadsT", bound=SearchConfig, contravariant=True)  # a stage that reads less serves more methods
 
 
+@contextmanager
+def connected(run: Run[Any], console: Console) -> Iterator[None]:
+    """Connects to Ray for the work on a run, and checks the nodes of a cluster that it joins."""
+    name = f"{run.config.method} {run_name(run.folder)}"
+    with connect(run.config.cluster, user_files=run.user_files, announce=console.print, name=name) as connection:
+        if connection.joined:
+            check_nodes(run.folder, run.data.paths, announce=console.print)
+        yield
+
+
 @dataclass
 class Context(Generic[ConfigT]):
-    """What a stage is given: the run, where to talk to the person, and what the caller told Tune."""
+    """The arguments of a stage: the run, the terminal, and the caller's options for Tune."""
 
     run: Run[ConfigT]
     console: Console
     tune_options: TuneOptions = field(default_factory=TuneOptions)
     grids: dict[str, tune.ResultGrid] = field(default_factory=dict)  # of every stage that ran Tune in this process
     costs: NetworkCosts | None = None  # see `run_costs`
-    started: float | None = None  # when the work on the run started, see `RunRecord`; None: with its stages
+    started: float | None = None  # start of the work on the run, see `RunRecord`; None: with its stages
 
     @property
     def config(self) -> ConfigT:
@@ -62,7 +72,7 @@ class Context(Generic[ConfigT]):
         return stage_seed(self.config.seed, stage)
 
     def labels(self, stage: str) -> RunLabels:
-        """By which Ray's metrics, and the names of trials and actors, tell a stage of this run from others."""
+        """The labels of Ray's metrics, and of the names of trials and actors."""
         return RunLabels(run_name(self.run.folder), self.config.method, stage)
 
     def say(self, text: str) -> None:
@@ -74,18 +84,18 @@ class Context(Generic[ConfigT]):
 class Stage(ABC, Generic[ReadsT]):
     """One step of a method.
 
-    What it depends on makes its inputs, JSON-able: space, data and seed, the configuration values it reads, and what
-    else it says. It is done when it has ended with the inputs it would have now, and its files are as it left them.
+    Its inputs are JSON-able: space, data and seed, the configuration values it reads, and values of other stages. It is
+    done when it has ended with its present inputs, and its files are unchanged.
     """
 
     name: str  # its folder in the run
-    title: str  # what it does, for the terminal
-    reads: Sequence[str] = ()  # paths of the configuration, `train.epochs`; properties of it too
-    depends: Callable[[Context[ReadsT]], Mapping[str, Any]] = lambda context: {}  # what it reads of other stages
+    title: str  # its work, for the terminal
+    reads: Sequence[str] = ()  # paths of the configuration, `train.epochs`, and properties of it
+    depends: Callable[[Context[ReadsT]], Mapping[str, Any]] = lambda context: {}  # inputs from other stages
     needs_ray: bool = True
     without_data: Callable[[ReadsT], bool] = lambda config: False  # whether it opens no data set
-    amount: Callable[[ReadsT], str] = lambda config: ""  # how much it does, as far as the configuration says it
-    of_run: Callable[[Run[Any]], Mapping[str, str]] = lambda run: {}  # checksums of what it writes beside its folder
+    amount: Callable[[ReadsT], str] = lambda config: ""  # of its work, as far as the configuration says it
+    of_run: Callable[[Run[Any]], Mapping[str, str]] = lambda run: {}  # checksums of its files outside of its folder
 
     def inputs(self, context: Context[ReadsT]) -> dict[str, Any]:
         config, run = context.config, context.run
@@ -95,7 +105,6 @@ class Stage(ABC, Generic[ReadsT]):
         return {**common, **values, **self.depends(context)}
 
     def requires_ray(self, context: Context[ReadsT]) -> bool:
-        """Whether this run of it needs Ray."""
         return self.needs_ray
 
     @abstractmethod
@@ -138,17 +147,17 @@ def file_digests(*names: str) -> Callable[[Context[Any]], dict[str, str]]:
 
 
 def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], describe: Describe) -> None:
-    """Does every stage that is not done, in order; connects to Ray when the first one needs it.
+    """Runs every stage that is not done, in order; connects to Ray when the first one needs it.
 
-    describe: what the run's `summary.json` says of what is there by now.
+    describe: the present results, for the run's `summary.json`.
 
-    Raises: RunInterrupted, naming the stage and the command that continues.
+    Raises: RunInterrupted, with the stage and the command that resumes.
     """
     console, run = context.console, context.run
     with ExitStack() as stack:
         titles = {stage.name: stage.title for stage in stages}
         record = stack.enter_context(recorded(run.folder, titles, describe, context.started))
-        connected = checked = False
+        is_connected = checked = False
 
         def stopped(why: str) -> str:
             record.reason = f"{label}: {why}"
@@ -166,21 +175,12 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
                 record.began(stage.name)
                 if number == 1 and not context.folder(stage.name).exists():  # a resume leaves failures to the trials
                     _check_networks(context)
-                if stage.requires_ray(context) and not connected:
-                    connection = stack.enter_context(
-                        connect(
-                            run.config.cluster,
-                            user_files=run.user_files,
-                            announce=console.print,
-                            name=f"{run.config.method} {run_name(run.folder)}",
-                        )
-                    )
-                    if connection.joined:
-                        check_nodes(run.folder, run.data.paths, announce=console.print)
-                    resources = run.config.resources
+                if stage.requires_ray(context) and not is_connected:
+                    stack.enter_context(connected(run, console))
                     check_device(run.config)
-                    concurrency(resources, workers=resources.train_workers)  # a later stage would say so after hours
-                    connected = True
+                    resources = run.config.resources
+                    concurrency(resources, workers=resources.train_workers)  # a later stage would fail after hours
+                    is_connected = True
                 if not checked:
                     check_constraints(context)
                     checked = True
@@ -206,14 +206,12 @@ def _execute(stage: Stage[ReadsT], context: Context[ReadsT]) -> None:
     started = time.monotonic()
     stage.execute(context, folder)
     seconds = time.monotonic() - started
-    folder.write_json(
-        DONE,
-        {
-            "inputs": digest(stage.inputs(context)),
-            "outputs": {name: folder.sha256(name) for name in folder.files() if name != DONE},
-            "of_run": stage.of_run(context.run),
-            "finished": now(),
-            "seconds": round(seconds, 1),
-        },
-    )
+    done = {
+        "inputs": digest(stage.inputs(context)),
+        "outputs": {name: folder.sha256(name) for name in folder.files() if name != DONE},
+        "of_run": stage.of_run(context.run),
+        "finished": now(),
+        "seconds": round(seconds, 1),
+    }
+    folder.write_json(DONE, done)
     context.console.print(f"[dim]    {seconds:.0f} s[/dim]")

@@ -1,40 +1,44 @@
-"""The planned trials of one Tune run, their names, and the arguments that Tune receives."""
+"""The planned trials of one Tune run, their names, the arguments that Tune receives, and trials that share a GPU."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
+import ray
 from ray import tune
 from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from ray.tune.schedulers import TrialScheduler
+from ray.tune.search import Searcher
+from ray.tune.search.variant_generator import generate_variants
 
 from archray.cluster.metrics import RunLabels, RunMetrics
-from archray.cluster.settings import ResourceSettings
+from archray.cluster.settings import AUTO, ResourceSettings
+from archray.errors import InvalidInput
 from archray.files import Folder
-from archray.platform.engine.damaged_storage import CheckpointTrouble
-from archray.platform.engine.failed_trials import FailureLog
+from archray.platform.engine.failed_trials import CheckpointTrouble, FailureLog
 from archray.platform.engine.interrupt import StopAtCheckpoint
 from archray.platform.engine.progress import TrialProgress
 from archray.platform.engine.result_log import KeepSnapshot, ResultLog, experiment_folder
-from archray.platform.engine.tune_options import TuneOptions
+from archray.platform.engine.settings import TuneOptions
+from archray.platform.engine.stage import Context
 from archray.searchers.base import ArchraySearcher
-
-# Trial names, such as `hnas-search-003-seed-12`, which trackers and Ray's dashboard show.
+from archray.trainables.tune.trial import MemoryProbe
 
 
 @dataclass(frozen=True)
 class TrialName:
-    """Makes the name of a trial. Tune asks once, and keeps the answer with the trial.
+    """Makes the name of a trial, such as `hnas-search-003-seed-12`, which trackers and Ray's dashboard show.
 
-    Tune asks before it evaluates functions in a configuration (`tune.sample_from`). The name leaves out their keys,
-    for which the configuration holds placeholders; the trial's number is unique without them.
+    Tune calls it once per trial, before it evaluates functions in a configuration (`tune.sample_from`). The name leaves
+    out their keys, whose values are placeholders then; the trial's number is unique without them.
 
     Args:
         stage: that the trial belongs to.
         first: the number of the first trial.
         run: that the stage belongs to; a slash in it becomes a dash.
-        searched: whether a searcher suggests the trials: Tune counts those from 1, and a grid's from 0.
+        searched: whether a searcher suggests the trials: Tune counts these from 1, and a grid's from 0.
     """
 
     stage: str
@@ -43,58 +47,54 @@ class TrialName:
     run: str = ""
 
     def __call__(self, trial: Any) -> str:
-        counted = re.match(r"\d+", trial.experiment_tag)
-        assert counted is not None  # what Tune calls a trial begins with its number
-        words = [
-            *filter(None, [self.run.replace("/", "-")]),
-            self.stage,
-            f"{self.first + int(counted[0]) - self.searched:03d}",
-        ]
+        number = re.match(r"\d+", trial.experiment_tag)
+        assert number is not None  # Tune's tag starts with it
+        words = [self.run.replace("/", "-"), self.stage, f"{self.first + int(number[0]) - self.searched:03d}"]
         keys = ("round", "replica") if "round" in trial.config else ("seed",)
         values = {key: trial.config[key] for key in keys if isinstance(trial.config.get(key), int)}
         words += [str(word) for pair in values.items() for word in pair]
-        return "-".join(words)
+        return "-".join(filter(None, words))
 
 
 @dataclass(frozen=True)
 class TrialFolder(TrialName):
-    """Makes the name of a trial's folder: another one where a trial that a kill has lost has left its own."""
+    """Makes the name of a trial's folder: a new one if a trial that a kill has lost has left that folder."""
 
     def __call__(self, trial: Any) -> str:
         name, run = super().__call__(trial), experiment_folder(trial)
-        attempts = (name if attempt == 1 else f"{name}-again-{attempt}" for attempt in range(1, 10**6))
-        return next(unused for unused in attempts if not (run / unused).exists())
+        names = (name if attempt == 1 else f"{name}-again-{attempt}" for attempt in range(1, 10**6))
+        return next(unused for unused in names if not (run / unused).exists())
 
 
-MAX_FAILURES = 2  # a lost worker or node is tried again this often; NaN and bad architectures are results
+MAX_FAILURES = 2  # retries after a lost worker or node; NaN and bad architectures are results
 KEPT_CHECKPOINTS = 2  # with one, a kill can leave a snapshot that names a checkpoint already deleted
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialPlan:
-    """The trials of one Tune run. Resources are the run's."""
+    """The trials of one Tune run. The run's configuration has their resources."""
 
     trainable: type[tune.Trainable]
-    settings: dict[str, Any]  # what goes under the config key `settings` of every trial
+    settings: dict[str, Any]  # the value of the config key `settings` of every trial
     metric: str
     mode: str
-    total: int  # how many trainings there are: at most with a searcher, exactly without
-    before: int = 0  # of these, done before this Tune run: the searcher knows their results
-    searcher: Callable[[], ArchraySearcher] | None = None  # makes a fresh one; None where `keys` say all
-    keys: dict[str, Any] = field(default_factory=dict)  # of every trial's configuration, `tune.grid_search` among them
-    scheduler: Callable[[], TrialScheduler] | None = None  # makes a fresh one
-    workers: int = 1  # of each training; each takes what the resources say of a trial
-    at_most: int | None = None  # trials at the same time, where the resources hold more
-    fixed: bool = False  # their number is kept with the stage when it begins: suggestions depend on it
-    # Whether there is a number at all: a trial that a scheduler has paused counts as one in flight, so a limit could
-    # keep the others from starting.
+    total: int  # number of training runs: at most with a searcher, exactly without
+    before: int = 0  # of these, done before this Tune run: the searcher has their results
+    searcher: Callable[[], ArchraySearcher] | None = None  # makes a new one; None if `keys` are complete
+    keys: dict[str, Any] = field(default_factory=dict)  # of every trial's configuration, with `tune.grid_search`
+    scheduler: Callable[[], TrialScheduler] | None = None  # makes a new one
+    workers: int = 1  # of each training run; each takes the resources of a trial
+    at_most: int | None = None  # trials at the same time, if the resources suffice for more
+    fixed: bool = False  # the stage keeps this number from its start: suggestions depend on it
+    # Whether the number is limited: a trial that a scheduler has paused counts as running, so that a limit could keep
+    # others from starting.
     limited: bool = True
-    # Whether trials go on after an interruption: Tune saves no scheduler's state, and with one they are begun anew.
+    # Whether trials continue after an interruption: Tune saves no scheduler's state, and with one they start anew.
     resumes: bool = True
 
 
 def trial_resources(plan: TrialPlan, resources: ResourceSettings) -> dict[str, float] | tune.PlacementGroupFactory:
-    """What a trial takes. One of several workers has a bundle for each, after an empty one for itself."""
+    """The resources of a trial. With several workers, a bundle for each after an empty one for the trial itself."""
     cpus, gpus = resources.cpus_per_trial, resources.gpus()
     if plan.workers == 1:
         return {"cpu": cpus, "gpu": gpus, **resources.custom}
@@ -102,45 +102,40 @@ def trial_resources(plan: TrialPlan, resources: ResourceSettings) -> dict[str, f
 
 
 def tune_config_of(plan: TrialPlan, options: TuneOptions, labels: RunLabels, at_a_time: int | None) -> TuneConfig:
-    """The caller's `TuneConfig`, with what the plan says in it. at_a_time: trials, where the caller names no number."""
-    given = options.tune_config or TuneConfig(reuse_actors=True)
-    words: dict[str, Any] = {
-        "stage": labels.stage,
-        "first": plan.before + 1,
-        "searched": plan.searcher is not None,
-    }
+    """The caller's `TuneConfig`, completed by the plan. at_a_time: trials, unless the caller names a number."""
+    config = options.tune_config or TuneConfig(reuse_actors=True)
+    words: dict[str, Any] = {"stage": labels.stage, "first": plan.before + 1, "searched": plan.searcher is not None}
     return replace(
-        given,
+        config,
         metric=plan.metric,
         mode=plan.mode,
         search_alg=plan.searcher() if plan.searcher else None,
-        scheduler=plan.scheduler() if plan.scheduler else given.scheduler,
+        scheduler=plan.scheduler() if plan.scheduler else config.scheduler,
         num_samples=-1 if plan.searcher else 1,
-        max_concurrent_trials=given.max_concurrent_trials or at_a_time,
-        trial_name_creator=given.trial_name_creator or TrialName(**words, run=labels.run),
-        trial_dirname_creator=given.trial_dirname_creator or TrialFolder(**words),
-        time_budget_s=options.time_budget_s or given.time_budget_s,
+        max_concurrent_trials=config.max_concurrent_trials or at_a_time,
+        trial_name_creator=config.trial_name_creator or TrialName(**words, run=labels.run),
+        trial_dirname_creator=config.trial_dirname_creator or TrialFolder(**words),
+        time_budget_s=options.time_budget_s or config.time_budget_s,
     )
 
 
 def run_config_of(folder: Folder, plan: TrialPlan, options: TuneOptions, labels: RunLabels, searcher: Any) -> RunConfig:
-    """The caller's `RunConfig`, for a Tune run in `folder`, with the callbacks that keep what a resume needs.
+    """The caller's `RunConfig`, for a Tune run in `folder`, with the callbacks that save the state for a resume.
 
     searcher: of the Tune run, for its seconds; None if it has none.
     """
-    given = options.run_config or RunConfig(verbose=0)
-    # Tune's own default is none, which a caller who says nothing of failures does not mean.
-    no_word = given.failure_config == FailureConfig()
+    config = options.run_config or RunConfig(verbose=0)
+    default = config.failure_config == FailureConfig()  # no retries, which the caller did not choose
     return replace(
-        given,
+        config,
         name=folder.name,
         storage_path=folder.parent.uri,
-        failure_config=FailureConfig(max_failures=MAX_FAILURES) if no_word else given.failure_config,
+        failure_config=FailureConfig(max_failures=MAX_FAILURES) if default else config.failure_config,
         checkpoint_config=CheckpointConfig(
             checkpoint_frequency=1, num_to_keep=KEPT_CHECKPOINTS, checkpoint_at_end=True
         ),
         callbacks=[
-            *(given.callbacks or []),
+            *(config.callbacks or []),
             *options.callbacks,
             KeepSnapshot(),
             ResultLog(),
@@ -151,3 +146,86 @@ def run_config_of(folder: Folder, plan: TrialPlan, options: TuneOptions, labels:
             TrialProgress(labels.stage, plan.total, plan.before, plan.metric, plan.mode),
         ],
     )
+
+
+# Trials that share a GPU where `trials_per_gpu` is auto: measured as a stage starts, and kept with it.
+
+TRIALS_PER_GPU = "trials_per_gpu.json"
+GB = 10**9
+CONTEXT_BYTES = GB // 2  # of a GPU, for a CUDA process in addition to torch's allocator
+MARGIN = 0.1  # of a GPU, for memory that a few batches do not show: fragments, another architecture's activations
+AT_MOST = 16  # trials on a GPU: more would wait for its arithmetic, and each takes a process and its main memory
+CANDIDATES = 4  # trials to measure: the plan's first ones; the largest value counts
+
+
+def trials_that_fit(taken: int, card: int) -> int:
+    """How many trials fit on a GPU, 1 to `AT_MOST`. taken: torch's bytes for one trial. card: the GPU's bytes."""
+    return max(1, min(AT_MOST, int((1 - MARGIN) * card / (taken + CONTEXT_BYTES))))
+
+
+def with_shared_cards(
+    folder: Folder, plan: TrialPlan, context: Context[Any], resources: ResourceSettings
+) -> ResourceSettings:
+    """The resources with a number in the place of `auto`.
+
+    The stage keeps the number for a resumed run: concurrency depends on it, and so the suggestions do.
+    Raises: InvalidInput if Ray has GPUs that torch does not see.
+    """
+    if resources.trials_per_gpu != AUTO:
+        return resources
+    if resources.gpus() == 0:
+        context.say("the cluster has no GPU for trials to share: they run on CPUs")
+        return resources
+    if plan.workers > 1:
+        context.say("workers of one training run do not share a GPU: each has its own")
+        return resources.model_copy(update={"trials_per_gpu": 1})
+    stage = folder.parent
+    if not stage.exists(TRIALS_PER_GPU):
+        stage.write_json(TRIALS_PER_GPU, _measured(plan, resources))
+    measurement = stage.read_json(TRIALS_PER_GPU)
+    context.say(sharing_words(measurement))
+    return resources.model_copy(update={"trials_per_gpu": int(measurement["trials_per_gpu"])})
+
+
+def sharing_words(measurement: Mapping[str, Any]) -> str:
+    """`a trial takes 3.1 GB of 24: 6 at a time on a GPU`."""
+    number = measurement["trials_per_gpu"]
+    if measurement["taken"] is None:
+        return f"the memory of a trial is unknown, it failed: {measurement['failure']}; {number} at a time on a GPU"
+    taken, card = measurement["taken"] / GB, measurement["card"] / GB
+    return f"a trial takes {taken:.1f} GB of {card:.0f}: {number} at a time on a GPU"
+
+
+def _measured(plan: TrialPlan, resources: ResourceSettings) -> dict[str, Any]:
+    """The content of TRIALS_PER_GPU. Raises: InvalidInput if torch sees no GPU."""
+    needs: dict[str, Any] = {"num_cpus": resources.cpus_per_trial, "num_gpus": 1, "resources": resources.custom}
+    probe: Any = ray.remote(MemoryProbe).options(**needs).remote()
+    try:
+        measured: dict[str, Any] = ray.get(probe.measure.remote(plan.trainable, plan.settings, first_configs(plan)))
+    finally:
+        ray.kill(probe)
+    card, taken = measured["card"], measured["taken"]
+    if card is None:
+        raise InvalidInput(
+            "trials_per_gpu=auto measures a trial on a CUDA device, and torch sees none in a worker that Ray gave a "
+            "GPU; give a number, --trials-per-gpu 2, or see why torch.cuda.is_available() is false there"
+        )
+    number = 1 if taken is None else trials_that_fit(taken, card)
+    failure = next(iter(measured["failures"]), None) if taken is None else None
+    return {"trials_per_gpu": number, "taken": taken, "card": card, "failure": failure}
+
+
+def first_configs(plan: TrialPlan, at_most: int = CANDIDATES) -> Sequence[dict[str, Any]]:
+    """The configurations, without `settings`, of a plan's first trials before any has a result."""
+    if plan.searcher is None:
+        return [dict(spec["config"]) for _, spec in islice(generate_variants({"config": plan.keys}), at_most)]
+    searcher: Any = plan.searcher()  # a new one, whose state is not kept
+    searcher.set_search_properties(plan.metric, plan.mode, {})
+    searcher.set_max_concurrency(at_most)
+    configs: list[dict[str, Any]] = []
+    for number in range(at_most):
+        config = searcher.suggest(f"probe-{number}")
+        if config is None or config == Searcher.FINISHED:
+            break
+        configs.append({**plan.keys, **config})
+    return configs

@@ -1,14 +1,14 @@
 """Memory of finished trials and idle actors.
 
-Tune holds every trial until the driver ends. Here a finished trial keeps its results and what a resume reads. Private
-attributes of Tune are used here and in `result_log`, as Ray 2.60 has them; a `ResultGrid` returns the same values.
+Tune keeps every trial until the driver ends. Here a finished trial keeps its results and the state for a resume. This
+module and `result_log` use private attributes of Tune, as Ray 2.60 has them; a `ResultGrid` returns the same values.
 """
 
 import ctypes
 import sys
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -23,17 +23,16 @@ from ray.util import debug
 from archray.cluster.ray_compat import replaced
 
 TUNES_NUMBERS = {"done", "iterations_since_restore", "pid", "time_since_restore", "time_this_iter_s", "timestamp"}
-RESOURCES: dict[Any, Any] = {}  # of trials that have ended: one for all that are equal
-BETWEEN = "\0"  # the two parts of a state, of which JSON holds none
+RESOURCES: dict[Any, Any] = {}  # of ended trials, one for all equal ones
+BETWEEN = "\0"  # separates the two parts of a state: JSON does not contain it
 
 
 def release(trial: Any, first: Any) -> None:
-    """Lets go of what Tune would hold of a trial that has ended. first: of the same Tune run.
+    """Releases memory that Tune would keep for an ended trial. first: a trial of the same Tune run.
 
-    The last ten values of every number that it reported, unless it failed; statistics of Tune's own numbers and of its
-    configuration (of the others `ResultGrid.get_best_result` asks); what its actor said of itself before the first
-    result; and copies of what is the same in all trials, or in a trial's last result and in those that came with its
-    checkpoints.
+    These are the last ten values of every number that it reported, unless it failed; statistics of Tune's own numbers
+    and of its configuration (`ResultGrid.get_best_result` uses the others); its actor's facts from before the first
+    result; copies of equal values in all trials, and in a trial's last result and the results of its checkpoints.
     """
     progress = trial.run_metadata
     if trial.status != Trial.ERROR:  # one that failed may be trained again, and Tune adds to these values then
@@ -60,13 +59,13 @@ def release(trial: Any, first: Any) -> None:
 
 
 def _interned(entries: Mapping[str, Any], like: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """A dict as it is, with strings that it shares with others of its kind. like: whose values it takes if equal."""
-    kept = {}
+    """An equal dict with interned strings, and the values of `like` where they are equal."""
+    interned = {}
     for name, value in entries.items():
         if name in like and _are_equal(value, like[name]):
             value = like[name]
-        kept[sys.intern(name)] = sys.intern(value) if type(value) is str else value
-    return kept
+        interned[sys.intern(name)] = sys.intern(value) if type(value) is str else value
+    return interned
 
 
 def _are_equal(one: Any, other: Any) -> bool:
@@ -77,16 +76,16 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 
 def _share(owner: Any, first: Any, *names: str) -> None:
-    """Takes the attributes that are equal to those of `first` from there."""
+    """Replaces attributes that are equal to those of `first` by these."""
     for name in names:
         if _are_equal(getattr(owner, name), getattr(first, name)):
             setattr(owner, name, getattr(first, name))
 
 
 class PackedState(list[bytes]):
-    """A trial's state, the two parts in which Tune saves it, compressed. It iterates over the parts, as JSON has them.
+    """A trial's state, the two parts in which Tune saves it, compressed. It iterates over the parts, as for JSON.
 
-    alike: the state of another trial; states of a Tune run differ in little.
+    alike: the state of another trial, as a dictionary for the compression.
     """
 
     __slots__ = ("alike",)
@@ -103,9 +102,9 @@ class PackedState(list[bytes]):
 
 @contextmanager
 def packed_states() -> Iterator[None]:
-    """Has Tune keep the states of ended trials, which it writes whenever it writes its own, compressed.
+    """Compresses the states of ended trials, which Tune writes with its own state.
 
-    Among them those of trials whose process died: Tune itself saves no end of these.
+    This includes trials whose process died: Tune itself does not save their end.
     """
     with replaced(TuneController, "_get_trial_checkpoints", _packing, needed=True):
         yield
@@ -126,7 +125,7 @@ def _packing(plain_states: Callable[..., Any]) -> Callable[..., Any]:
             kept[trial.trial_id] = PackedState(kept[trial.trial_id], alike)
             trial.invalidate_json_state()
             trial.run_metadata.invalidate_cache()
-        # Tune notes a line for each object of which it would tell once that it is no JSON, and tells it to no one.
+        # Tune records a line for each object that is no JSON, to report it once.
         debug._logged -= {line for line in debug._logged if line.startswith("tune_func_encode:")}
         return kept
 
@@ -134,20 +133,17 @@ def _packing(plain_states: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def return_memory() -> None:
-    """Gives back to the system what the C library holds free: of the states that were read and written, some."""
+    """Returns free memory of the C library to the system, after states were read and written."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
     if trim is not None:
         trim(0)
 
 
-# Idle actors: as many as run at the same time are kept, and none whose process is gone.
-
-
-PATIENCE = 10.0  # seconds for an actor that has nothing to do to say that it is there
+PATIENCE = 10.0  # seconds for an answer of an idle actor
 
 
 class IdleActors(_ObjectCache):
-    """Tune's cache of actors without a trial, which keeps up to `most` while trials may come."""
+    """Tune's cache of actors without a trial, which keeps up to `most` of them."""
 
     def __init__(self, most: int) -> None:
         super().__init__(may_keep_one=True)
@@ -167,11 +163,11 @@ class IdleActors(_ObjectCache):
 
 @contextmanager
 def idle_actors(most: int | None) -> Iterator[None]:
-    """Has the Tune runs inside the block keep so many, None: as Tune does; and reuse no actor that is gone."""
+    """Makes Tune runs inside the block keep up to `most` idle actors (None: as Tune does), and reuse no dead one."""
 
-    def of_the_living(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def live_only(plain: Callable[..., Any]) -> Callable[..., Any]:
         def reuse(controller: Any, trial: Any) -> bool:
-            _let_go_of_the_dead(controller, trial.placement_group_factory)
+            _remove_dead(controller, trial.placement_group_factory)
             return bool(plain(controller, trial))
 
         return reuse
@@ -179,29 +175,21 @@ def idle_actors(most: int | None) -> Iterator[None]:
     def cache(plain: Callable[..., Any]) -> Callable[..., Any]:
         return plain if most is None else lambda may_keep_one=True: IdleActors(most)
 
-    with (
-        replaced(TuneController, "_maybe_reuse_cached_actor", of_the_living),
-        replaced(tune_controller, "_ObjectCache", cache),
-    ):
+    reuses = replaced(TuneController, "_maybe_reuse_cached_actor", live_only)
+    with reuses, replaced(tune_controller, "_ObjectCache", cache):
         yield
 
 
-def _let_go_of_the_dead(controller: Any, key: Any) -> None:
+def _remove_dead(controller: Any, key: Any) -> None:
     """Ends the idle actors of a kind that do not answer, until the next one does."""
     cache, started = controller._actor_cache, controller._actor_manager._live_actors_to_ray_actors_resources
     while cache.has_cached_object(key):
         tracked = cache._cached_objects[key][0]
-        if tracked in started and _answers(started[tracked][0]):
-            return
+        if tracked in started:
+            with suppress(RayError, TimeoutError):
+                ray.get(started[tracked][0].__ray_ready__.remote(), timeout=PATIENCE)
+                return
         cache.pop_cached_object(key)
         tracked.set_on_stop(None)
         tracked.set_on_error(None)
         controller._remove_actor(tracked_actor=tracked)
-
-
-def _answers(actor: Any) -> bool:
-    try:
-        ray.get(actor.__ray_ready__.remote(), timeout=PATIENCE)
-    except (RayError, TimeoutError):
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""A stage that is one Tune run: begun, or restored where it was left, and read back."""
+"""A stage that is one Tune run: started or restored, and read back."""
 
 import os
 import tempfile
@@ -16,28 +16,18 @@ from archray.cluster.ray_compat import process_wide
 from archray.cluster.settings import ResourceSettings, concurrency, unused_share
 from archray.errors import DamagedFile, IncompatibleRay, RunInterrupted, tested_versions
 from archray.files import Folder
-from archray.platform.engine.card_sharing import with_shared_cards
+from archray.platform.engine import trial_plan, trial_tables
 from archray.platform.engine.failed_trials import check_crashes, crashed_trials, quiet_deaths
 from archray.platform.engine.interrupt import stop_gracefully
-from archray.platform.engine.rerun import (
-    Rerun,
-    larger_share,
-    rerun_curves,
-    rerun_plan,
-    rerun_trials,
-    reruns_of,
-    short_of_memory,
-    tell,
-)
 from archray.platform.engine.restore import TUNER, restore_state
-from archray.platform.engine.result_log import own_state, trial_statuses, with_frames, write_plan
+from archray.platform.engine.result_log import reduced_saves, trial_statuses, with_frames, write_plan
 from archray.platform.engine.run_costs import has_costs, with_costs
 from archray.platform.engine.run_record import whole_run
+from archray.platform.engine.settings import TuneOptions
 from archray.platform.engine.stage import Context, ReadsT, Stage
-from archray.platform.engine.trial_plan import TrialPlan, run_config_of, trial_resources, tune_config_of
-from archray.platform.engine.trial_tables import failure_reasons, trial_id_of
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.trial_tables import Rerun, trial_id_of
 from archray.platform.engine.tune_memory import idle_actors, return_memory
-from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.run.layout import CURVES, TRIALS, command
 from archray.platform.run.manifest import digest
 from archray.platform.run.tune_snapshot import read_snapshot
@@ -46,8 +36,8 @@ from archray.searchers.base import ArchraySearcher
 
 CONCURRENCY = "concurrency.json"
 TUNE_ENVIRONMENT = {
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # `ResultLog` writes results; files of TensorBoard's for who asks
-    "TUNE_RESTORE_RETRY_NUM": "2",  # as many checkpoints as are kept: see `CheckpointTrouble`
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # `ResultLog` writes the results
+    "TUNE_RESTORE_RETRY_NUM": "2",  # the number of checkpoints: see `CheckpointTrouble`
     "RAY_AIR_NEW_OUTPUT": "0",  # the old engine is silent at verbose=0
 }
 
@@ -63,49 +53,47 @@ class TuneRun:
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """A row a trial, in the order of suggestion."""
-        return rerun_trials(self._first, self.reruns)
+        """A row per trial, in the order of suggestion."""
+        return trial_tables.rerun_trials(self._first, self.reruns)
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        return rerun_curves(self.folder, self._first, self.reruns)
+        return trial_tables.rerun_curves(self.folder, self._first, self.reruns)
 
     @property
     def ended(self) -> list[Result]:
-        """The last result of each trial, of one that was run again that of its last run."""
-        return [
-            self.reruns[of].result if (of := trial_id_of(result)) in self.reruns else result for result in self._first
-        ]
+        """The last result of each trial, reruns included."""
+        return trial_tables.last_results(self._first, self.reruns)
 
     @cached_property
     def _first(self) -> list[Result]:
         """In the order of suggestion: Tune restores trials with the newest first, and those of a grid in any order."""
-        ended = [self.results[number] for number in range(len(self.results))]  # a `ResultGrid` iterates by index only
+        results = [self.results[number] for number in range(len(self.results))]  # a `ResultGrid` iterates by index
         if self.plan.searcher is None:
-            return sorted(ended, key=trial_id_of)  # they are numbered
+            return sorted(results, key=trial_id_of)  # they are numbered
         places = {record.trial_id: place for place, record in enumerate(self.searcher().records())}
-        return sorted(ended, key=lambda result: places.get(trial_id_of(result), len(places)))
+        return sorted(results, key=lambda result: places.get(trial_id_of(result), len(places)))
 
     @property
     def failures(self) -> str:
-        """The distinct reasons for which trials failed, in one line."""
-        return failure_reasons(self.trials)
+        """The distinct reasons of failures, in one line."""
+        return trial_tables.failure_reasons(self.trials)
 
     def checkpoint(self, result: Result) -> Checkpoint | None:
-        """The last checkpoint of a trial; None of one that failed."""
+        """The last checkpoint of a trial; None if it failed."""
         failed = result.error is not None or (result.metrics or {}).get("failure") is not None
         return None if failed else result.checkpoint
 
     def searcher(self) -> Any:
-        """The searcher with the state it ended with, and the results of trials that were run again since."""
-        assert self.plan.searcher is not None  # whoever asks has planned one
+        """The searcher in its last state, with the results of reruns."""
+        assert self.plan.searcher is not None  # callers have planned one
         searcher = self.plan.searcher()
         with tempfile.TemporaryDirectory() as scratch:
             for name, state in read_snapshot(self.folder).items():
                 Folder(scratch).write_bytes(name, state)
             searcher.restore_from_dir(scratch)
         if isinstance(searcher, ArchraySearcher):
-            tell(searcher.ledger, self.reruns, self.plan.metric)
+            trial_tables.tell(searcher.ledger, self.reruns, self.plan.metric)
         return_memory()
         return searcher
 
@@ -113,8 +101,7 @@ class TuneRun:
         """Writes the tables of trials and curves into the folder of a stage.
 
         say: shows a line to the user.
-        keep_earlier: the rows of other trials that the files hold stay, for a search that was extended. A damaged file
-            is written anew without them.
+        keep_earlier: keeps the rows of other trials in the files, for an extended search, unless a file is damaged.
         """
         for name, table in ((TRIALS, self.trials), (CURVES, self.curves)):
             if keep_earlier and folder.exists(name):
@@ -132,14 +119,14 @@ class TuneRun:
 class TuneStage(Stage[ReadsT]):
     """Runs the trials of a plan in `tune-DIGEST`, named by the stage's inputs, and writes their tables.
 
-    `plan` is given the folder of the Tune run. It is None where there is nothing to train, once it has said why and has
-    written what `finish` would have: the stage's own files, of what the trials have shown.
+    `plan` receives the folder of the Tune run. It returns None if there is nothing to train, after a line that says why
+    and the files that `finish` would write from the results.
     """
 
     plan: Callable[[Context[ReadsT], Folder], TrialPlan | None]
     finish: Callable[[Context[ReadsT], Folder, TuneRun], None] = lambda context, folder, run: None
-    search: bool = False  # whether this is the Tune run that the caller's options are for
-    extends: bool = False  # whether the rows of the trials before stay in the tables when the search is extended
+    search: bool = False  # whether the caller's options are for this Tune run
+    extends: bool = False  # whether an extended search keeps the rows of earlier trials in the tables
 
     def execute(self, context: Context[ReadsT], folder: Folder) -> None:
         tuned = folder / f"tune-{digest(self.inputs(context))}"
@@ -157,38 +144,38 @@ class TuneStage(Stage[ReadsT]):
 @process_wide
 @contextmanager
 def tune_environment() -> Iterator[None]:
-    """Sets what Tune reads of TUNE_ENVIRONMENT, unless the user has; after it a Tuner of the user's is as before."""
-    ours = {name: value for name, value in TUNE_ENVIRONMENT.items() if name not in os.environ}
-    os.environ.update(ours)
+    """Sets the variables of TUNE_ENVIRONMENT inside the block, unless the user has set them."""
+    variables = {name: value for name, value in TUNE_ENVIRONMENT.items() if name not in os.environ}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        for name in ours:
+        for name in variables:
             os.environ.pop(name, None)
 
 
 @tune_environment()
 def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search: bool = False) -> TuneRun:
-    """Runs the trials of a plan in `folder`, or what is left of them if it was begun before.
+    """Runs the trials of a plan in `folder`, or continues them.
 
-    Those that ran out of the memory of their share of a GPU are then run again, see `rerun`.
-    Of what the caller told Tune, stages other than the `search` take only the callbacks.
-    Raises: RunInterrupted if it ended before its trials did; TrialCrashed if all failed, and processes died of it.
+    Trials that ran out of their share of a GPU's memory then run again, see `trial_tables`. Stages other than the
+    `search` use only the callbacks of the caller's options.
+    Raises: RunInterrupted if it ended before its trials did; TrialCrashed if all failed, and processes died.
     """
-    told = context.tune_options
-    resources = with_shared_cards(folder, plan, context, context.config.resources)
-    results = _tuned(folder, plan, context, resources, told if search else TuneOptions(callbacks=told.callbacks))
+    options = context.tune_options
+    resources = trial_plan.with_shared_cards(folder, plan, context, context.config.resources)
+    options_of_stage = options if search else TuneOptions(callbacks=options.callbacks)
+    results = _tuned(folder, plan, context, resources, options_of_stage)
     check_crashes(folder, trial_statuses(folder), command("resume", whole_run(context.run.folder)))
     run, share = TuneRun(folder, plan, results), resources.gpus()
-    while 0 < share < 1 and (short := short_of_memory(run.ended)):
-        share = larger_share(share)
+    rerun_options = TuneOptions(options.run_config, None, options.callbacks)
+    while 0 < share < 1 and (short := trial_tables.short_of_memory(run.ended)):
+        share = trial_tables.larger_share(share)
         context.say(f"{count(len(short), 'trial')} ran out of memory: again, at {count(share, 'GPU')} each")
         again = folder.parent / f"{folder.name}-again-{share:g}"
         more = resources.model_copy(update={"gpus_per_trial": share, "trials_per_gpu": None})
-        results = _tuned(
-            again, rerun_plan(plan, short), context, more, TuneOptions(told.run_config, None, told.callbacks)
-        )
-        run = replace(run, reruns={**run.reruns, **reruns_of(results, again, share)})
+        results = _tuned(again, trial_tables.rerun_plan(plan, short), context, more, rerun_options)
+        run = replace(run, reruns={**run.reruns, **trial_tables.reruns_of(results, again, share)})
     return_memory()
     return run
 
@@ -196,37 +183,40 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
 def _tuned(
     folder: Folder, plan: TrialPlan, context: Context[Any], resources: ResourceSettings, options: TuneOptions
 ) -> ResultGrid:
-    """What `run_trials` does, once. options: what the caller told this Tuner."""
+    """One Tune run of `run_trials`. options: the caller's for this Tuner."""
     cpus, gpus = resources.cpus_per_trial, resources.gpus()
     at_a_time = _at_a_time(folder, plan, resources)
-    several = "as many trials" if at_a_time is None else count(at_a_time, "trial")
-    each = f"{count(cpus, 'CPU')} and {count(gpus, 'GPU')} each"
+    trials = "as many trials at a time as fit" if at_a_time is None else f"{count(at_a_time, 'trial')} at a time"
+    share = f"{count(cpus, 'CPU')} and {count(gpus, 'GPU')} each"
     if plan.workers > 1:
-        each = f"{count(plan.workers, 'worker')} in each, of {each}"
-    context.say(f"{several} at a time{' as fit' * (at_a_time is None)}, {each}")
+        share = f"{count(plan.workers, 'worker')} in each, of {share}"
+    context.say(f"{trials}, {share}")
     if 0 < gpus < 1 and (idle := unused_share(gpus)) is not None:
         context.say(idle)
     if not plan.resumes and folder.exists():
         folder.set_aside()
-        context.say("the trials begin anew: Tune does not save what their scheduler had decided")
-    if plan.searcher is not None and crashed_trials(
-        folder, trial_statuses(folder)
-    ):  # else `restore_state` reopens them
+        context.say("the trials start anew: Tune does not save the decisions of their scheduler")
+    if plan.searcher is not None and crashed_trials(folder, trial_statuses(folder)):  # else `restore_state` opens them
         folder.set_aside()
-        context.say("the trials begin anew: their processes had crashed")
-    trainable = tune.with_resources(plan.trainable, trial_resources(plan, resources))
+        context.say("the trials start anew: their processes had crashed")
+    trainable = tune.with_resources(plan.trainable, trial_plan.trial_resources(plan, resources))
     # Ray's dashboard shows the class of an actor, and Tune's wrapper has a name of its own.
     trainable.__name__ = trainable.__qualname__ = plan.trainable.__name__
     param_space = {"settings": plan.settings, **plan.keys}
     waits = "every running trial has saved its next checkpoint"
-    with stop_gracefully(context.console, waits) as interrupt, quiet_deaths(), own_state(), idle_actors(at_a_time):
+    with (
+        stop_gracefully(context.console, waits) as interrupt,
+        quiet_deaths(),
+        reduced_saves(),
+        idle_actors(at_a_time),
+    ):
         write_plan(folder, metric=plan.metric, mode=plan.mode, total=plan.total, before=plan.before)
-        if restore_state(folder, plan):  # without a whole state `Tuner.restore` would begin anew, and say nothing
+        if restore_state(folder, plan):  # without a whole state `Tuner.restore` would start anew, without a message
             tuner = Tuner.restore(folder.uri, trainable=trainable, param_space=param_space)
         else:
             labels = context.labels(folder.parent.name)
-            tune_config = tune_config_of(plan, options, labels, at_a_time)
-            run_config = run_config_of(folder, plan, options, labels, tune_config.search_alg)
+            tune_config = trial_plan.tune_config_of(plan, options, labels, at_a_time)
+            run_config = trial_plan.run_config_of(folder, plan, options, labels, tune_config.search_alg)
             tuner = Tuner(trainable, param_space=param_space, tune_config=tune_config, run_config=run_config)
             if not folder.exists(TUNER):  # without it nothing could be resumed
                 raise IncompatibleRay(tested_versions(f"Expected Ray Tune to write {TUNER} in {folder}, got none"))
@@ -237,7 +227,7 @@ def _tuned(
 
 
 def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> int | None:
-    """Trials at the same time; None: as many as find their resources free."""
+    """Trials at the same time; None: as many as have free resources."""
     if not plan.limited:
         return None
     if not plan.fixed:
@@ -249,14 +239,14 @@ def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> 
 
 
 def _check_ended(folder: Folder, plan: TrialPlan, results: ResultGrid, interrupted: bool) -> None:
-    """That `fit()` returned proves nothing: it also returns after an interrupt."""
+    """Checks that all trials ended: `fit()` returns after an interrupt too. Raises: as `run_trials`."""
     statuses = trial_statuses(folder)
     if len(results) > len(statuses) and not interrupted:
-        kept = f"{len(statuses)} of {count(len(results), 'trial')}"
-        raise IncompatibleRay(tested_versions(f"Expected the state of every trial in {folder}, got {kept}"))
-    # What a scheduler stops while it is paused, Tune goes on to save as PAUSED (seen in 2.60).
-    ended_as = ("TERMINATED", "ERROR") if plan.scheduler is None else ("TERMINATED", "ERROR", "PAUSED")
-    running = [status for status in statuses if status not in ended_as]
+        number = f"{len(statuses)} of {count(len(results), 'trial')}"
+        raise IncompatibleRay(tested_versions(f"Expected the state of every trial in {folder}, got {number}"))
+    # Tune saves a trial that a scheduler stops while it is paused as PAUSED (seen in 2.60).
+    ends = ("TERMINATED", "ERROR") if plan.scheduler is None else ("TERMINATED", "ERROR", "PAUSED")
+    running = [status for status in statuses if status not in ends]
     expected = plan.total if plan.searcher is None else 1
     if interrupted or running or len(results) < expected:
         ended = plan.before + len(statuses) - len(running)

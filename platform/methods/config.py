@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from archray.errors import InvalidInput, InvalidPool
 from archray.platform.config import SearchConfig
-from archray.platform.engine.pool_settings import PoolSettings, candidates
+from archray.platform.engine.settings import PoolSettings, candidates
 from archray.platform.methods.method import Values
 from archray.plurals import count
 from archray.references import is_reference

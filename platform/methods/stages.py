@@ -13,8 +13,8 @@ from ray.tune import Checkpoint, Result
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import POOL, score_pool
-from archray.platform.engine.pool_settings import candidates
 from archray.platform.engine.run_costs import feasible_candidates, feasible_rows, has_costs, searched_space, with_costs
+from archray.platform.engine.settings import candidates
 from archray.platform.engine.stage import Context, WorkStage
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage

@@ -1,4 +1,4 @@
-"""What the JSON files of a run hold, as `Folder.read_json` checks them: a run may be damaged, or a stranger's."""
+"""Models of a run's JSON files, with which `Folder.read_json` checks them: a run may be damaged, or another user's."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -25,7 +25,7 @@ Moment = Annotated[str, AfterValidator(_with_zone)]  # ISO 8601
 
 
 def _measures(document: dict[str, Any]) -> dict[str, Any]:
-    """Checks the numbers by the keys of `quantities`, and what `Spread.entries` writes of them."""
+    """Checks the numbers with keys of `quantities`, and the entries of `Spread.entries`."""
     for key in QUANTITIES.keys() & document.keys():
         for name, kinds in ((key, (int, float)), (f"{key}_std", (int, float)), (f"{key}_n", (int,))):
             value = document.get(name)
@@ -67,7 +67,7 @@ class Data(BaseModel):
 
 
 class Config(BaseModel):
-    """What a summary needs of a configuration; the method's own class checks the rest."""
+    """The part of a configuration that a summary needs; the method's own class checks the rest."""
 
     method: str
     space: str
@@ -77,7 +77,7 @@ class Config(BaseModel):
 
 
 class Reference(BaseModel):
-    """A file of the user's that the run has a copy of."""
+    """A user's file of which the run has a copy."""
 
     reference: str
     file: str

@@ -1,4 +1,4 @@
-"""One writer at a time: the lock of a folder, which its holder renews, so that others see whether it still works."""
+"""One writer at a time: the lock of a folder, which its holder renews, so that others see whether it is alive."""
 
 import os
 import signal
@@ -20,19 +20,19 @@ from rich.console import Console
 from archray.errors import DamagedFile, RunFolderError, RunInterrupted, UnreadableFile, printable
 from archray.files import Folder
 from archray.platform.run.documents import Beat
-from archray.platform.run.layout import HEARTBEAT
+from archray.platform.run.layout import HEARTBEAT, now
 
 SECONDS = 10.0  # between two beats
-SILENT = 6 * SECONDS  # after so long without one a process counts as gone; clocks of machines may differ by seconds
+SILENT = 6 * SECONDS  # without a beat, until a process counts as gone; clocks of machines may differ by seconds
 CLAIM = f"{HEARTBEAT}.claim-"  # and a token: the file of a process that is about to take the lock
 
 
 @dataclass
 class _Lock:
-    """A lock that this process holds.
+    """A lock of this process.
 
     Attributes:
-        before: the last beat of a process that is gone and held it before.
+        before: the last beat of an earlier holder that is gone.
         taker: the process that has taken it over, if one has.
     """
 
@@ -51,13 +51,13 @@ class _Lock:
                     self.taker = holder
                     os.kill(os.getpid(), signal.SIGINT)
                     return
-                self.folder.write_json(HEARTBEAT, {**self.beat, "at": _now()})
-            except OSError:  # a store that does not answer now must not end a search; the next beat may pass
+                self.folder.write_json(HEARTBEAT, {**self.beat, "at": now()})
+            except OSError:  # a store without an answer must not end a search; the next beat may succeed
                 continue
 
 
-_held: ContextVar[Mapping[str, _Lock]] = ContextVar("held", default=MappingProxyType({}))  # by path
-_tokens: set[str] = set()  # of all locks that this process holds
+_LOCKS: ContextVar[Mapping[str, _Lock]] = ContextVar("locks", default=MappingProxyType({}))  # by path
+_tokens: set[str] = set()  # of all locks of this process
 
 
 @contextmanager
@@ -65,51 +65,51 @@ def lock(folder: Folder, work: str) -> Iterator[None]:
     """Makes this process the only writer of a folder while the block runs. A block inside may lock it again.
 
     `heartbeat.json` names the holder, and is deleted at the end. A lock whose holder is gone is taken over with a
-    message: on the same machine its process is looked up, elsewhere its last beat must be a minute old. Whether a
-    holder on another machine still beats is waited for. A folder that this made and nothing was written to is removed.
+    message: on the same machine the process must have ended, elsewhere its last beat must be a minute old, for which
+    this waits. A folder that this created is removed if it stays empty.
 
     Args:
         folder: of a run, or another one that commands write to; it need not exist.
-        work: the command, for the message of others.
+        work: the command, for messages of other processes.
 
     Raises: RunFolderError, which names the holder, if another process works there; RunInterrupted at the end if
         another one has taken over, for example because this machine slept.
     """
-    if folder.path in _held.get():
+    if folder.path in _LOCKS.get():
         yield
         return
-    made = not folder.exists()
-    held = _Lock(folder, *_acquire(folder, work))
-    outer = _held.set({**_held.get(), folder.path: held})
-    thread = threading.Thread(target=held.renew, name="archray-heartbeat", daemon=True)
+    created = not folder.exists()
+    own = _Lock(folder, *_acquire(folder, work))
+    outer = _LOCKS.set({**_LOCKS.get(), folder.path: own})
+    thread = threading.Thread(target=own.renew, name="archray-heartbeat", daemon=True)
     thread.start()
     try:
         yield
     except (KeyboardInterrupt, RunInterrupted) as error:
-        if held.taker is None:
+        if own.taker is None:
             raise
-        raise RunInterrupted(f"stopped: {_who(held.taker)} has taken over {folder}") from error
+        raise RunInterrupted(f"stopped: {_who(own.taker)} has taken over {folder}") from error
     finally:
-        held.ended.set()
+        own.ended.set()
         thread.join()
-        _held.reset(outer)
-        with suppress(OSError):  # a store that does not answer: the lock is stale as soon as this process has ended
-            if held.taker is None and folder.exists(HEARTBEAT):
+        _LOCKS.reset(outer)
+        with suppress(OSError):  # a store without an answer: the lock is stale as soon as this process has ended
+            if own.taker is None and folder.exists(HEARTBEAT):
                 folder.delete(HEARTBEAT)
-            if made and (local := folder.local_path()) is not None:
+            if created and (local := folder.local_path()) is not None:
                 local.rmdir()  # which fails unless it is empty
-        _tokens.discard(held.beat["token"])
+        _tokens.discard(own.beat["token"])
 
 
 def is_taken_over(folder: Folder) -> bool:
     """Whether another process has taken over a folder that this one locked: nothing more may be written there."""
-    held = _held.get().get(folder.path)
-    return held is not None and held.taker is not None
+    own = _LOCKS.get().get(folder.path)
+    return own is not None and own.taker is not None
 
 
 def is_locked_elsewhere(folder: Folder) -> bool:
     """Whether another process works on the folder."""
-    return folder.path not in _held.get() and no_sign_of_life(folder) is None
+    return folder.path not in _LOCKS.get() and no_sign_of_life(folder) is None
 
 
 def holds_nothing(folder: Folder) -> bool:
@@ -124,18 +124,18 @@ def no_sign_of_life(folder: Folder) -> str | None:
 
 
 def _acquire(folder: Folder, work: str) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
-    """Takes the lock; the beat that was written, and the last one of a holder that is gone.
+    """Takes the lock. Returns this process's beat, and the last one of a holder that is gone.
 
     1. Write a claim.
     2. While there are other claims: the least one waits until the others have withdrawn.
     3. If nobody holds the lock, write the beat; then delete the claim.
 
-    Of two processes the one that saw no other claim first had written its beat before the other, whose claim came
-    later, could see none. So this needs no store that writes on a condition: pyarrow offers none. It needs one that
-    lists what was written, as disks, S3, GCS and Azure do.
+    The process that sees no other claim first has written its beat before a second one, whose claim is later, can see
+    none. So the store need not write on a condition, which pyarrow does not offer; it must list written files, as
+    disks, S3, GCS and Azure do.
     """
     _await_holder(folder)
-    beat = {"at": _now(), "since": _now(), **_identity(), "work": work, "token": uuid.uuid4().hex}
+    beat = {"at": now(), "since": now(), **_identity(), "work": work, "token": uuid.uuid4().hex}
     claim = f"{CLAIM}{beat['token']}"
     _tokens.add(beat["token"])
     try:
@@ -153,12 +153,12 @@ def _acquire(folder: Folder, work: str) -> tuple[dict[str, Any], Mapping[str, An
         with suppress(OSError):
             folder.delete(claim)
     if stale is not None:
-        _say(f"Taking over {folder} from {_who(stale)}: {_gone(stale) or 'it has ended'}.")
+        _print(f"Taking over {folder} from {_who(stale)}: {_gone(stale) or 'it has ended'}.")
     return beat, stale
 
 
 def _await_holder(folder: Folder) -> Mapping[str, Any] | None:
-    """The holder that is gone, whose lock is left; None if there is none. Waits for a sign of one elsewhere.
+    """The last beat of a holder that is gone; None if there is no lock. Waits for a beat of one on another machine.
 
     Raises: RunFolderError if the holder is alive.
     """
@@ -167,7 +167,7 @@ def _await_holder(folder: Folder) -> Mapping[str, Any] | None:
         if beat["at"] != (first or beat)["at"] or _is_here(beat):
             raise _in_use(folder, beat)
         if beat is first:
-            _say(f"Waiting up to {SILENT:.0f} s to see whether {_who(beat)} still works on {folder}.")
+            _print(f"Waiting up to {SILENT:.0f} s to see whether {_who(beat)} still works on {folder}.")
         time.sleep(1.0)
         beat = _read(folder, HEARTBEAT)
     return beat
@@ -216,12 +216,12 @@ def _gone(beat: Mapping[str, Any]) -> str | None:
 
 
 def alive_until(folder: Folder, at: datetime) -> datetime | None:
-    """When the process that worked on the folder at a time was last alive: now if it is; None if nothing says it."""
-    held = _held.get().get(folder.path)
-    beat = _read(folder, HEARTBEAT) if held is None else held.before
-    if held is not None and at > datetime.fromisoformat(held.beat["since"]):
+    """When the process that worked on the folder at a time was last alive; None if unknown."""
+    own = _LOCKS.get().get(folder.path)
+    beat = _read(folder, HEARTBEAT) if own is None else own.before
+    if own is not None and at > datetime.fromisoformat(own.beat["since"]):
         return datetime.now(UTC)
-    if held is None and beat is not None and _gone(beat) is None:
+    if own is None and beat is not None and _gone(beat) is None:
         return datetime.now(UTC)
     return None if beat is None else datetime.fromisoformat(beat["at"]).astimezone(UTC)
 
@@ -236,25 +236,25 @@ def _read(folder: Folder, name: str) -> dict[str, Any] | None:
     """A beat; None if there is none, or a damaged one. Raises: UnreadableFile."""
     try:
         return dict(folder.read_json(name, Beat))
-    except UnreadableFile:  # it may be of a process that is alive
+    except UnreadableFile:  # its process may be alive
         raise
     except DamagedFile:
         return None
 
 
 def _identity() -> dict[str, Any]:
-    """Of this process. `processes`: the boot and the container in which its number is the process's own."""
+    """The identity of this process. `processes`: the boot and the container, in which a process number is unique."""
     boot, container = "", ""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        container = os.readlink("/proc/self/ns/pid")  # containers of one name count their processes apart
+        container = os.readlink("/proc/self/ns/pid")  # containers of one host name have separate process numbers
     pid = os.getpid()
     processes = f"{boot} {container}".strip()
     return {"host": socket.gethostname(), "processes": processes, "pid": pid, "started": start_of(pid)}
 
 
 def start_of(process: int) -> str | None:
-    """When a process started, as the system counts it; empty where it does not tell; None if it has ended."""
+    """The start of a process in the system's unit; empty if unknown; None if it has ended."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -268,9 +268,5 @@ def start_of(process: int) -> str | None:
     return None if state in "ZX" else fields[18]
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     Console(stderr=True, highlight=False).print(printable(text), markup=False, soft_wrap=True)

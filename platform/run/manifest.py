@@ -1,4 +1,4 @@
-"""What a run was made with: versions, hardware, the commit of archray."""
+"""The origin of a run: versions, hardware, the commit of archray, checksums of the data."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,23 +21,22 @@ PACKAGES = ("ray", "torch", "torchvision", "numpy", "scipy", "scikit-learn", "sc
 RESUME_NEEDS_SAME = ("archray", "ray")  # Tune's state is pickled objects of these two
 
 
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def origin() -> dict[str, Any]:
+    """Versions, hardware and commit, for a manifest."""
+    return {"versions": _versions(), "hardware": _hardware(), "git_commit": _git_commit()}
 
 
-def versions() -> dict[str, str]:
+def _versions() -> dict[str, str]:
     """The versions of Python, archray and the packages whose numbers can change a result."""
-    found = {"python": platform.python_version(), "archray": archray.__version__}
+    versions = {"python": platform.python_version(), "archray": archray.__version__}
     for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:  # a fork under another name; the import that needs it will speak up
-            continue
-    return found
+        with suppress(PackageNotFoundError):  # a fork under another name; the import that needs it raises an error
+            versions[package] = version(package)
+    return versions
 
 
-def hardware() -> dict[str, Any]:
-    """The driver's machine. `memory_gib` is None where the system does not tell."""
+def _hardware() -> dict[str, Any]:
+    """The driver's machine. `memory_gib` is None if unknown."""
     import torch
 
     try:
@@ -53,8 +52,8 @@ def hardware() -> dict[str, Any]:
     }
 
 
-def git_commit() -> str | None:
-    """The commit of the checkout archray runs from, `-dirty` if files were changed; None outside a checkout."""
+def _git_commit() -> str | None:
+    """The commit of the checkout, `-dirty` if files were changed; None outside of a checkout."""
     root = Path(archray.__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return None
@@ -65,11 +64,13 @@ def git_commit() -> str | None:
         return None
 
 
-NO_CHECKSUMS: Mapping[str, None] = {"data_checksum": None, "test_labels_checksum": None}  # of data not yet opened
+def data_checksums(settings: DataSettings | None) -> dict[str, str | None]:
+    """Checksums of the data and of their test labels; None for data that are not opened yet.
 
-
-def data_checksums(settings: DataSettings) -> dict[str, str | None]:
-    """Of the data, and of the labels of their test part. A table that is looked up is its own data, without labels."""
+    A table of evaluations is its own data, without labels.
+    """
+    if settings is None:
+        return {"data_checksum": None, "test_labels_checksum": None}
     import numpy as np
 
     table = get_space(settings.name) if settings.name.startswith(PREFIX) else None
@@ -81,14 +82,13 @@ def data_checksums(settings: DataSettings) -> dict[str, str | None]:
 
 
 def check_versions(manifest: dict[str, Any], place: str, force: bool) -> None:
-    """Refuses to resume what another archray or Ray began. Raises: RunFolderError unless `force`."""
-    now, then = versions(), manifest["versions"]
-    differing = [
-        f"{name} {then.get(name)} (now {now[name]})" for name in RESUME_NEEDS_SAME if then.get(name) != now[name]
-    ]
-    if differing and not force:
+    """Raises: RunFolderError if another version of archray or Ray started the run, unless `force`."""
+    new, old = _versions(), manifest["versions"]
+    names = [name for name in RESUME_NEEDS_SAME if old.get(name) != new[name]]
+    differences = [f"{name} {old.get(name)} (now {new[name]})" for name in names]
+    if differences and not force:
         raise RunFolderError(
-            f"{place} was made with {' and '.join(differing)}; resuming reads Tune's pickled state, which other "
+            f"{place} was made with {' and '.join(differences)}; resuming reads Tune's pickled state, which other "
             "versions may misread. Install the versions of its manifest.json, or pass --force"
         )
 

@@ -1,9 +1,6 @@
-"""The run folder: everything that a run wrote, and from which it resumes."""
-
-from __future__ import annotations
+"""The run folder: all files that a run wrote, and from which it resumes."""
 
 import hashlib
-import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pydantic import ValidationError
 
@@ -19,19 +16,11 @@ from archray.cluster.settings import LOCAL
 from archray.errors import ArchrayError, RunFolderError, RunInterrupted, TrialCrashed, UnknownName, first_problem
 from archray.files import Folder, plain_name
 from archray.platform.config import SearchConfig, flat
-from archray.platform.quantities import deciding_accuracy
+from archray.platform.quantities import deciding_value
 from archray.platform.run.documents import Done, Result
 from archray.platform.run.heartbeat import holds_nothing
-from archray.platform.run.layout import ARRAYS, CODE, DONE, FOUND, HEARTBEAT, MANIFEST, REPEAT, command
-from archray.platform.run.manifest import (
-    NO_CHECKSUMS,
-    check_versions,
-    data_checksums,
-    git_commit,
-    hardware,
-    now,
-    versions,
-)
+from archray.platform.run.layout import ARRAYS, CODE, DONE, FOUND, HEARTBEAT, MANIFEST, REPEAT, command, now
+from archray.platform.run.manifest import check_versions, data_checksums, origin
 from archray.platform.run.run_summary import read_manifest, worked_seconds, written_result
 from archray.platform.run.trust import SIGNATURE, Uses, is_own, refuse_code, signature, signed_part
 from archray.references import is_reference, load_reference, split_reference, worker_reference
@@ -39,7 +28,7 @@ from archray.trainables.data import DataSettings, save_arrays
 from archray.trainables.data.load import is_own_data
 from archray.trainables.spaces import is_own_space
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported where used: `archray list` needs no pandas
     import pandas as pd
 
 ConfigT = TypeVar("ConfigT", bound=SearchConfig, covariant=True)
@@ -47,39 +36,39 @@ ConfigT = TypeVar("ConfigT", bound=SearchConfig, covariant=True)
 
 @dataclass
 class Run(Generic[ConfigT]):
-    """One run: its folder, its manifest, its configuration, and the tables and documents that its stages wrote.
+    """One run: its folder, its manifest, its configuration, and the tables and documents of its stages.
 
     `manifest.json` is written last when a run is created: a folder without one is no run. A run of several repeats
-    has no stages of its own but a run in `repeat-00`, `repeat-01`, ... for each.
+    has no stages, but a run in `repeat-00`, `repeat-01`, ... for each.
     """
 
     folder: Folder
     manifest: dict[str, Any]
     config: ConfigT
-    trust: bool = True  # whether this process made it, or the user said so; otherwise its signature decides
+    trust: bool = True  # whether this process created it, or the user trusts it; otherwise its signature decides
 
     @classmethod
     def create(
         cls,
         place: str,
-        config: ConfigT,  # type: ignore[misc]  # covariant: a run is read far more than it is made
+        config: ConfigT,  # type: ignore[misc]  # covariant: a run is read far more often than created
         *,
         arrays: Sequence[Any] | None = None,
         command: str | None = None,
         again: bool = False,
-    ) -> Run[ConfigT]:
-        """Makes the folder of a new run. arrays: the user's, see `save_arrays`.
+    ) -> Self:
+        """Creates the folder of a new run. arrays: the user's, see `save_arrays`.
 
-        again: whether the folder may hold what a process left that was killed while it made a run there.
+        again: whether the folder may contain files of a process that was killed while it created a run there.
 
-        Raises: RunFolderError if there is something (else) in the folder already.
+        Raises: RunFolderError if the folder contains (other) files.
         """
         folder = Folder(place)
         refuse_existing(folder, again=again)
         references = {}
         for role, reference in config.references().items():
             file, attribute = split_reference(reference) if is_reference(reference) else ("", "")
-            if file.endswith(".py"):  # of an installed module the connection says which node lacks it
+            if file.endswith(".py"):  # for an installed module the connection reports a node that lacks it
                 name, content = Path(file).name, Path(file).read_bytes()
                 (folder / CODE / role).write_bytes(name, content)
                 sha256 = hashlib.sha256(content).hexdigest()
@@ -91,10 +80,8 @@ class Run(Generic[ConfigT]):
         run = cls(folder, {"references": references, "arrays": arrays is not None}, config)
         run.manifest |= {
             "config": config.model_dump(mode="json"),
-            "versions": versions(),
-            "hardware": hardware(),
-            "git_commit": git_commit(),
-            **(dict(NO_CHECKSUMS) if config.begins_without_data else data_checksums(run.data)),
+            **origin(),
+            **data_checksums(None if config.begins_without_data else run.data),
             "command": command,
             "created": now(),
             "amended": [],
@@ -111,21 +98,20 @@ class Run(Generic[ConfigT]):
         force: bool = False,
         trust: bool = False,
         uses: Uses = "code",
-    ) -> Run[ConfigT]:
+    ) -> Self:
         """The run in a folder.
 
         Args:
             config_of: name of a method -> the class of its configuration.
             trust: whether its code may run although this user did not start it on this machine.
-            uses: what of it is used; of a run whose `state` is, versions are checked, and files deleted that a killed
-                driver left unfinished.
+            uses: how it is used; for `state`, versions are checked, and unfinished files of a killed driver deleted.
 
-        Raises: RunFolderError if the folder holds no run, or other versions made it; UntrustedCode.
+        Raises: RunFolderError if the folder contains no run, or another version's; UntrustedCode.
         """
         folder = place if isinstance(place, Folder) else Folder(place)
         manifest = read_manifest(folder)
-        for role, kept in manifest["references"].items():
-            plain_name(role), plain_name(kept["file"])
+        for role, reference in manifest["references"].items():
+            plain_name(role), plain_name(reference["file"])
         try:
             values = manifest["config"]
             config = config_of(values["method"]).model_validate(values, context={"of_run": True})
@@ -145,21 +131,21 @@ class Run(Generic[ConfigT]):
                 run.sign()
         return run
 
-    # Whose it is
+    # Trust
 
     @property
     def trusted(self) -> bool:
-        """Whether its code may run: this user started it on this machine, or said so."""
+        """Whether its code may run: this user started it on this machine, or trusts it."""
         return self.trust or is_own(self._signed_part(), self.manifest.get(SIGNATURE))
 
     def actions(self, uses: Uses) -> list[str]:
-        """What a command that uses so much of the run would do, beyond reading files of data."""
+        """The actions of a command with this use, beyond reading files of data."""
         if uses == "tables":
             return []
-        kept = self.manifest["references"]
-        actions = [f"execute {self.folder / CODE / role / each['file']}" for role, each in kept.items()]
-        named = {role: name for role, name in self.config.references().items() if role not in kept}
-        actions += [f"import {split_reference(name)[0]}" for role, name in named.items() if is_own_code(role, name)]
+        copies = self.manifest["references"]
+        actions = [f"execute {self.folder / CODE / role / reference['file']}" for role, reference in copies.items()]
+        names = {role: name for role, name in self.config.references().items() if role not in copies}
+        actions += [f"import {split_reference(name)[0]}" for role, name in names.items() if is_own_code(role, name)]
         if uses != "code" and (address := self.config.cluster.address) not in (None, LOCAL):
             actions.append(f"connect to the Ray cluster {address}")
         if uses == "state":
@@ -167,20 +153,21 @@ class Run(Generic[ConfigT]):
         return list(dict.fromkeys(actions))
 
     def sign(self) -> None:
-        """Writes the manifest, signed as a run of this user's."""
+        """Writes the manifest with this user's signature."""
         self.manifest[SIGNATURE] = signature(self._signed_part())
         self.folder.write_json(MANIFEST, self.manifest)
 
     def _signed_part(self) -> dict[str, Any]:
-        kept = self.manifest["references"]
-        described = {name: self.manifest[name] for name in ("config", "created", "references")}
-        files = {role: self.folder / CODE / role for role in kept}
-        return signed_part(described, {role: files[role].sha256(each["file"]) for role, each in kept.items()})
+        copies = {role: reference["file"] for role, reference in self.manifest["references"].items()}
+        description = {name: self.manifest[name] for name in ("config", "created", "references")}
+        return signed_part(
+            description, {role: (self.folder / CODE / role).sha256(file) for role, file in copies.items()}
+        )
 
-    def copy_to(self, folder: Folder, config: SearchConfig) -> Run[Any]:
+    def copy_to(self, folder: Folder, config: SearchConfig) -> "Run[Any]":
         """A run in another folder with this one's copies of the user's files and arrays, and another configuration."""
-        for role, kept in self.manifest["references"].items():
-            (folder / CODE / role).copy_from(self.folder / CODE / role, [kept["file"]])
+        for role, reference in self.manifest["references"].items():
+            (folder / CODE / role).copy_from(self.folder / CODE / role, [reference["file"]])
         if self.manifest["arrays"]:
             folder.copy_from(self.folder, [ARRAYS])
         manifest = {**self.manifest, "config": config.model_dump(mode="json"), "amended": []}
@@ -189,7 +176,7 @@ class Run(Generic[ConfigT]):
         return run
 
     def data_checksum(self) -> str | None:
-        """The manifest's; where the run began without data they are read now, for the manifest, too."""
+        """The checksum in the manifest, to which it is added if the run began without data."""
         if self.config.begins_without_data and self.manifest["data_checksum"] is None:
             self.manifest |= data_checksums(self.data)
             self.folder.write_json(MANIFEST, self.manifest)
@@ -197,34 +184,34 @@ class Run(Generic[ConfigT]):
         return checksum
 
     def amend(self, config: SearchConfig) -> None:
-        """Changes the configuration of a run that exists; the manifest keeps the one it replaces."""
+        """Changes the configuration of an existing run; the manifest keeps the old one."""
         if config == self.config:
             return
         self.manifest["amended"].append({"at": now(), "replaced": self.manifest["config"]})
         self.manifest["config"] = config.model_dump(mode="json")
         self.config = config  # type: ignore[assignment]  # of the same class: the method does not change
-        self.sign()  # of a run that is resumed, and so trusted
+        self.sign()  # a resumed run is trusted
 
-    # What its stages wrote
+    # Files of its stages
 
-    def table(self, stage: str, name: str) -> pd.DataFrame:
-        """A Parquet table of a stage; empty where it has not been written. Raises: DamagedFile."""
+    def table(self, stage: str, name: str) -> "pd.DataFrame":
+        """A Parquet table of a stage; empty before it is written. Raises: DamagedFile."""
         import pandas as pd
 
         return (self.folder / stage).read_parquet(name) if self._is_written(stage, name) else pd.DataFrame()
 
     def document(self, stage: str, name: str = FOUND) -> dict[str, Any] | None:
-        """A JSON file of a stage; None where it has not been written. Raises: DamagedFile."""
+        """A JSON file of a stage; None before it is written. Raises: DamagedFile."""
         kind = Result if name == FOUND else dict[str, Any]
         return (self.folder / stage).read_json(name, kind) if self._is_written(stage, name) else None
 
     def _is_written(self, stage: str, name: str) -> bool:
-        """Whether a file of a stage is there, or should be: reading it then says that it is missing."""
+        """Whether a file of a stage exists, or should: reading it then raises MissingFile."""
         folder = self.folder / stage
         return folder.exists(name) or (folder.exists(DONE) and name in folder.read_json(DONE, Done)["outputs"])
 
-    def pooled(self, stage: str, name: str) -> pd.DataFrame:
-        """A table of a stage with those of all repeats under each other, and a column `repeat`, from 0."""
+    def pooled(self, stage: str, name: str) -> "pd.DataFrame":
+        """A table of a stage, concatenated over all repeats, with a column `repeat`, from 0."""
         import pandas as pd
 
         runs = self.repeats or [self]
@@ -232,45 +219,38 @@ class Run(Generic[ConfigT]):
 
     @property
     def found(self) -> dict[str, Any] | None:
-        """What the search found, or what was selected of it: `architecture` or `members`, `value`; None before."""
+        """The result of the selection or of the search: `architecture` or `members`, `value`; None before."""
         stages = ("selection", "pareto", "search")
         document = next(filter(None, map(self.document, stages)), None)
         return None if document is None else _by_its_key(document)
 
     @property
     def architecture(self) -> str | None:
-        """The one architecture that was found; None before, and of an ensemble."""
+        """The architecture of the result; None before, and for an ensemble."""
         return (self.found or {}).get("architecture")
 
     @property
     def ended(self) -> dict[str, Any]:
-        """What the run's own `architecture.json`, or `findings.json`, says; nothing of one that has not ended."""
+        """The run's own `architecture.json` or `findings.json`; empty before its end."""
         return _by_its_key(written_result(self.folder) or {})
 
     @property
-    def repeats(self) -> list[Run[ConfigT]]:
-        """The repeats that have begun; none of a run of one."""
-        names = [name for name in self.folder.folders() if name.startswith(REPEAT)]
-        return [
-            Run.open(self.folder / name, lambda _: type(self.config), trust=self.trust, uses="tables") for name in names
-        ]
+    def repeats(self) -> "list[Run[ConfigT]]":
+        """The repeats that have started; empty for a single run."""
+        config, folders = type(self.config), [self.folder / n for n in self.folder.folders() if n.startswith(REPEAT)]
+        return [Run.open(folder, lambda _: config, trust=self.trust, uses="tables") for folder in folders]
 
     @property
-    def best(self) -> Run[ConfigT]:
-        """The repeat with the best value, whose figures a report shows; a run of one itself."""
-
-        def worth(run: Run[Any]) -> float:
-            deciding = deciding_accuracy(run.ended)
-            return -math.inf if deciding is None else deciding[1]
-
-        return max(self.repeats, key=worth, default=self)
+    def best(self) -> "Run[ConfigT]":
+        """The repeat with the best value, whose figures a report shows; a single run itself."""
+        return max(self.repeats, key=lambda run: deciding_value(run.ended), default=self)
 
     @property
     def seconds(self) -> float:
         """How long processes worked on the run, start-up included, up to now if one still does."""
         return worked_seconds(self.folder)
 
-    # What the user gave
+    # The user's code and data
 
     @cached_property
     def space(self) -> str:
@@ -279,9 +259,9 @@ class Run(Generic[ConfigT]):
 
     @cached_property
     def data(self) -> DataSettings:
-        """The data settings as they hold here: the run's own arrays, and the user's file, in the run's folder."""
-        own = f"arrays:{self._local_copy(self.folder, ARRAYS)}" if self.manifest["arrays"] else None
-        return self.config.data.model_copy(update={"name": own or self.resolved("data", self.config.data.name)})
+        """The data settings with the run's own copies of the user's arrays or file."""
+        arrays = f"arrays:{self._local_copy(self.folder, ARRAYS)}" if self.manifest["arrays"] else None
+        return self.config.data.model_copy(update={"name": arrays or self.resolved("data", self.config.data.name)})
 
     def resolved(self, role: str, name: str) -> str:
         """A name of the configuration as it resolves here and in workers: the run's own copy of a user's file.
@@ -303,19 +283,19 @@ class Run(Generic[ConfigT]):
 
     @cached_property
     def user_files(self) -> list[Path]:
-        """Local copies of the files of the user's that the run kept: they travel to the workers."""
+        """Local copies of the user's files in the run: they travel to the workers."""
         references = self.manifest["references"].items()
         if references and not self.trusted:
             raise refuse_code(self.folder, "run", self.actions("code"))
-        return [self._local_copy(self.folder / CODE / role, kept["file"]) for role, kept in references]
+        return [self._local_copy(self.folder / CODE / role, reference["file"]) for role, reference in references]
 
     @cached_property
     def _scratch(self) -> Path:
         return Path(tempfile.mkdtemp(prefix="archray-"))
 
     def _local_copy(self, folder: Folder, name: str) -> Path:
-        """The file itself in a local run; a copy of it where the run lies on an object store."""
-        local = folder.local_file(name)
+        """The file itself in a local run; a local copy if the run is on an object store."""
+        local = folder.local_path(name)
         if local is None:
             local = self._scratch / folder.name / name
             local.parent.mkdir(exist_ok=True)
@@ -324,12 +304,12 @@ class Run(Generic[ConfigT]):
 
 
 def _by_its_key(document: dict[str, Any]) -> dict[str, Any]:
-    """What was found, its `value` also under the key of the quantity that it is, the document's `metric`."""
+    """A result, with its `value` also under the key of its quantity, `metric`."""
     return {**document, document["metric"]: document["value"]} if "metric" in document else document
 
 
 def is_own_code(role: str, name: str) -> bool:
-    """Whether the name that a configuration has for a role is a reference to code that is not archray's."""
+    """Whether the name of a role in a configuration is a reference to code other than archray's."""
     if role == "space":
         return is_own_space(name)
     if role == "data":
@@ -338,9 +318,9 @@ def is_own_code(role: str, name: str) -> bool:
 
 
 def refuse_existing(folder: Folder, option: str = "--out", *, again: bool = False) -> None:
-    """Raises: RunFolderError if the folder holds anything. option: what named it.
+    """Raises: RunFolderError unless the folder is empty. option: of the command, for the message.
 
-    again: what `Run.create` writes before the manifest may be there.
+    again: whether it may contain files that `Run.create` writes before the manifest.
     """
     if folder.exists(MANIFEST):
         raise RunFolderError(
@@ -348,8 +328,8 @@ def refuse_existing(folder: Folder, option: str = "--out", *, again: bool = Fals
         )
     if (local := folder.local_path()) is not None and local.is_file():
         raise RunFolderError(f"{folder} is a file; choose another {option}")
-    left = {*folder.files(), *folder.folders()}
-    if again and all(name in (CODE, ARRAYS) or name.startswith(HEARTBEAT) for name in left):
+    names = {*folder.files(), *folder.folders()}
+    if again and all(name in (CODE, ARRAYS) or name.startswith(HEARTBEAT) for name in names):
         return
     if not holds_nothing(folder):
         raise RunFolderError(f"{folder} exists and is not empty; choose another {option}")
@@ -357,9 +337,9 @@ def refuse_existing(folder: Folder, option: str = "--out", *, again: bool = Fals
 
 @contextmanager
 def removed_if_refused(folder: Folder) -> Iterator[None]:
-    """Empties the folder of a new run if it is refused in the block before there is work that `resume` could continue.
+    """Empties the folder of a new run after an error in the block before there is work that `resume` could continue.
 
-    So the corrected command finds the folder as this one did.
+    So the corrected command finds the same folder.
     """
     try:
         yield
@@ -376,31 +356,22 @@ def removed_if_refused(folder: Folder) -> Iterator[None]:
 
 
 def _has_work(run: Folder) -> bool:
-    """Whether a stage is done, or has folders: those of trials, of rows that arrived, of what was set aside."""
+    """Whether a stage is done, or has folders: of trials, of scored rows, of an earlier attempt."""
     folders = [run / name for name in run.folders() if name != CODE]
-    return any(_has_work(each) if each.exists(MANIFEST) else each.exists(DONE) or each.folders() for each in folders)
-
-
-# Comparison of an existing run with the search that a command requests.
+    return any(_has_work(part) if part.exists(MANIFEST) else part.exists(DONE) or part.folders() for part in folders)
 
 
 def check_same_search(run: Run[Any], config: SearchConfig) -> None:
-    """That the run was begun with `config`, wherever either runs, and that the user's files are as they were.
-
-    Raises: RunFolderError, with what differs.
-    """
-    own, asked = (flat(each.model_dump(mode="json", exclude={"cluster"})) for each in (run.config, config))
-    differing = [
-        f"{key} is {own.get(key)!r}, not {asked.get(key)!r}"
-        for key in sorted(own.keys() | asked.keys())
-        if own.get(key) != asked.get(key)
-    ]
-    for kept in run.manifest["references"].values():
-        file = Path(split_reference(kept["reference"])[0])
-        if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() != kept["sha256"]:
-            differing.append(f"{file} is as it was when it began, which has changed since")
-    if differing:
+    """Raises: RunFolderError, with the differences, unless the run has `config` (on any cluster) and the same files."""
+    old, new = (flat(values.model_dump(mode="json", exclude={"cluster"})) for values in (run.config, config))
+    keys = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+    differences = [f"{key} is {old.get(key)!r}, not {new.get(key)!r}" for key in keys]
+    for reference in run.manifest["references"].values():
+        file = Path(split_reference(reference["reference"])[0])
+        if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() != reference["sha256"]:
+            differences.append(f"{file} is as it was when it began, which has changed since")
+    if differences:
         raise RunFolderError(
-            f"{run.folder} holds another search: there {'; '.join(differing)}. Choose another --out, or "
+            f"{run.folder} holds another search: there {'; '.join(differences)}. Choose another --out, or "
             f"continue that search with: {command('resume', run.folder)}"
         )

@@ -1,16 +1,14 @@
-"""A run in brief, from a few JSON files of its folder: `show`, `load`, `runs` and `watch` read it.
+"""The summary of a run, from a few JSON files of its folder: `show`, `load`, `runs` and `watch` read it.
 
 The engine writes `summary.json` whenever a stage starts or finishes. Reading it imports neither pandas nor Ray.
 """
-
-from __future__ import annotations
 
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -23,20 +21,17 @@ from archray.platform.run.layout import DONE, FINDINGS, FOUND, MANIFEST, MEMBERS
 if TYPE_CHECKING:
     import pandas as pd
 
-# Rows for the terminal and `summary.json`: the trials of the search, best first.
-
-
 KEPT_ROWS = 1000  # of a listing; a search with shared weights scores any number of architectures
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Rows with the same keys, in the order in which they are shown.
+    """Rows for the terminal and `summary.json`, such as the trials of the search, best first.
 
     Attributes:
         title: what they are, and how they are sorted.
-        rows: the first of them. A key is a quantity's, or `architecture`, `failure`, ...; None where there is no value.
-        count: how many there are in all.
+        rows: the first ones. A key is a quantity's, or `architecture`, `failure`, ...; None without a value.
+        count: the number of all rows.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -46,19 +41,19 @@ class Listing:
     count: int
 
     @classmethod
-    def of(cls, title: str, rows: Sequence[Mapping[str, Any]]) -> Listing:
+    def of(cls, title: str, rows: Sequence[Mapping[str, Any]]) -> Self:
         return cls(title, [plain(dict(row)) for row in rows[:KEPT_ROWS]], len(rows))
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: numbers of NumPy as Python's, and null for what is missing or not finite."""
+    """A value for JSON: numbers of NumPy as Python's, and None for missing or not finite ones."""
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
     if value is None or isinstance(value, str | bool | int):
         return value
-    if hasattr(value, "tolist"):  # of NumPy, whose scalars are no Python numbers
+    if hasattr(value, "tolist"):  # NumPy
         return plain(value.tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
@@ -75,10 +70,10 @@ class StageSummary:
 
     Attributes:
         name: its folder.
-        title: what it does.
-        state: `stopped` where the run is interrupted or failed in it.
+        title: its work.
+        state: `stopped` if the run was interrupted or failed in it.
         began, finished: ISO 8601, in UTC.
-        seconds: that its last process took; None before it has ended.
+        seconds: of its last process; None before its end.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -111,16 +106,16 @@ class RunSummary:
         path: its folder.
         method, space, data, seed: of its configuration.
         created: ISO 8601, in UTC.
-        command: what began it, if that was a command.
+        command: that started it, if it was a command.
         state: `running` while its process lives, `done`, `interrupted` (Ctrl-C, or its process is gone), or `failed`.
         reason: why it is not done, or what is missing in the folder.
         seconds: from the start of the command to its end, start-up included; of a resumed run, of all its commands.
-        stages: in order; none of a run of several repeats, which have their own.
-        result: what was found, and its measures, as in `architecture.json`; of several repeats, of the best. Of a
-            study its `findings`.
-        listings: tables of what the search tried, best first.
-        repeats: the repeats that have begun; none of a run of one.
-        asked_repeats: how many there are to be; 1 of a run of one.
+        stages: in order; empty for a run of several repeats, which have their own.
+        result: the result and its measures, as in `architecture.json`; of several repeats, the best. Of a study its
+            `findings`.
+        listings: tables of the search's trials, best first.
+        repeats: the repeats that have started; empty for a single run.
+        asked_repeats: the number of repeats; 1 for a single run.
     """
 
     path: str
@@ -136,31 +131,27 @@ class RunSummary:
     stages: Sequence[StageSummary]
     result: Mapping[str, Any]
     listings: Sequence[Listing]
-    repeats: Sequence[RunSummary]
+    repeats: "Sequence[RunSummary]"
     asked_repeats: int
 
     @classmethod
-    def read(cls, place: str | os.PathLike[str] | Folder) -> RunSummary:
-        """Of a run without its `summary.json` what other files tell; its `reason` then says so.
+    def read(cls, place: str | os.PathLike[str] | Folder) -> "RunSummary":
+        """The summary of the run in a folder. Without `summary.json` other files are read, and `reason` says so.
 
-        Raises: RunFolderError for a folder that holds no run.
+        Raises: RunFolderError for a folder without a run.
         """
         folder = place if isinstance(place, Folder) else Folder(place)
         manifest = read_manifest(folder)
-        written, config = _summary_of(folder) or _pieced(folder), manifest["config"]
-        state, reason = written["state"], written["reason"]
+        document, config = _document(folder) or _substitute(folder), manifest["config"]
+        state, reason = document["state"], document["reason"]
         if state == "running" and (reason := no_sign_of_life(folder)):
             state = "interrupted"
-        stages = [StageSummary(**stage) for stage in written["stages"]]
-        if state == "done" and (missing := _missing(folder, [each.name for each in stages if each.state == "done"])):
+        stages = [StageSummary(**stage) for stage in document["stages"]]
+        if state == "done" and (missing := _missing(folder, [stage.name for stage in stages if stage.state == "done"])):
             reason = f"{missing}; make it again with: {command('resume', folder)}"
         if state != "running":
             stages = [replace(stage, state="stopped") if stage.state == "running" else stage for stage in stages]
-        repeats = [
-            cls.read(folder / name)
-            for name in folder.folders()
-            if name.startswith(REPEAT) and (folder / name).exists(MANIFEST)
-        ]
+        folders = [folder / name for name in folder.folders() if name.startswith(REPEAT)]
         return cls(
             path=str(folder),
             method=config["method"],
@@ -173,45 +164,45 @@ class RunSummary:
             reason=reason,
             seconds=worked_seconds(folder),
             stages=stages,
-            result=written["result"],
-            listings=[Listing(**listing) for listing in written["listings"]],
-            repeats=repeats,
+            result=document["result"],
+            listings=[Listing(**listing) for listing in document["listings"]],
+            repeats=[cls.read(repeat) for repeat in folders if repeat.exists(MANIFEST)],
             asked_repeats=config["repeats"],
         )
 
     @property
     def stage(self) -> StageSummary | None:
-        """The stage that is on, or that the run stopped in; of several repeats, that of the last one that began."""
+        """The running stage, or the one in which the run stopped; of several repeats, the last one's."""
         if self.repeats:
             return self.repeats[-1].stage
         return next((stage for stage in self.stages if stage.state in ("running", "stopped")), None)
 
     @property
     def architectures(self) -> Sequence[str]:
-        """What was found: one architecture, or the members of an ensemble; none before."""
-        one = self.result.get("architecture")
-        return self.result.get("members") or ([] if one is None else [one])
+        """The result: one architecture, or the members of an ensemble; empty before."""
+        architecture = self.result.get("architecture")
+        return self.result.get("members") or ([] if architecture is None else [architecture])
 
     @property
     def findings(self) -> Sequence[str]:
-        """Of a study: what it concludes, a sentence each; none of a search, and before."""
+        """The conclusions of a study, a sentence each; empty for a search, and before."""
         return self.result.get("findings", [])
 
     def to_dict(self) -> dict[str, Any]:
-        """As `archray show --json` prints it."""
+        """The content of `archray show --json`."""
         return asdict(self)
 
 
-def _summary_of(folder: Folder) -> dict[str, Any] | None:
-    """What `summary.json` says; None if it is missing or damaged: `archray report` rewrites it."""
+def _document(folder: Folder) -> dict[str, Any] | None:
+    """The content of `summary.json`; None if it is missing or damaged: `archray report` rewrites it."""
     try:
         return dict(folder.read_json(SUMMARY, Summary))
     except DamagedFile:
         return None
 
 
-def _pieced(folder: Folder) -> dict[str, Any]:
-    """What `summary.json` would say, without what only the method knows."""
+def _substitute(folder: Folder) -> dict[str, Any]:
+    """A substitute for `summary.json`, without the method's listings."""
     stages = [
         asdict(StageSummary(name, name, "done", None, done["finished"], done["seconds"]))
         for name in folder.folders()
@@ -228,7 +219,7 @@ def _pieced(folder: Folder) -> dict[str, Any]:
 
 
 def _missing(folder: Folder, stages: Sequence[str]) -> str | None:
-    """The first file of these stages, which are done, that is missing or damaged; None if all are there."""
+    """The first file of these stages, which are done, that is missing or damaged; None without one."""
     if not folder.folders():
         return "the folder of every stage is missing"
     for name in stages:
@@ -237,19 +228,19 @@ def _missing(folder: Folder, stages: Sequence[str]) -> str | None:
             done = stage.read_json(DONE, Done)
         except DamagedFile as error:
             return f"{name}/{DONE} is {'missing' if isinstance(error, FileNotFoundError) else 'damaged'}"
-        left = set(done["outputs"]).difference(stage.files())
-        for file in (*(f"{name}/{each}" for each in left), *done.get("of_run", ())):
+        missing = set(done["outputs"]).difference(stage.files())
+        for file in (*(f"{name}/{output}" for output in missing), *done.get("of_run", ())):
             if not folder.exists(file):
                 return f"{file} is missing"
     return None
 
 
 def check_stages(folder: Folder, stages: Iterable[str]) -> None:
-    """Compares the documents and tables of the stages that are done with the checksums in their `done.json`.
+    """Compares the documents and tables of finished stages with the checksums in their `done.json`.
 
     Raises: DamagedFile for the first file that differs or is missing.
     """
-    summary = _summary_of(folder) or {"stages": []}
+    summary = _document(folder) or {"stages": []}
     recorded = {stage["name"] for stage in summary["stages"] if stage["state"] == "done"}
     for name in stages:
         if name not in recorded and not (folder / name).exists(DONE):
@@ -265,24 +256,24 @@ def check_stages(folder: Folder, stages: Iterable[str]) -> None:
 def worked_seconds(folder: Folder) -> float:
     """How long processes worked on a run, up to now if one still does.
 
-    A killed process counts up to its last heartbeat. Of a run without the time in its `summary.json`, whose process
-    an earlier version ended, the seconds of the stages that are done.
+    A killed process counts up to its last heartbeat. For a `summary.json` of an earlier version, without the time, the
+    seconds of finished stages.
     """
-    written = _summary_of(folder)
-    if written is None or "seconds" not in written:
+    summary = _document(folder)
+    if summary is None or "seconds" not in summary:
         parts = [folder / name for name in folder.folders()]
-        own = sum(part.read_json(DONE, Done)["seconds"] for part in parts if part.exists(DONE))
-        return float(own) + sum(worked_seconds(part) for part in parts if part.name.startswith(REPEAT))
-    seconds = float(written["seconds"])
-    if written["state"] == "running":
-        wrote = datetime.fromisoformat(written["written"])
-        at = alive_until(folder, wrote)
-        seconds += max((at - wrote).total_seconds(), 0.0) if at else 0.0
+        of_stages = sum(part.read_json(DONE, Done)["seconds"] for part in parts if part.exists(DONE))
+        return float(of_stages) + sum(worked_seconds(part) for part in parts if part.name.startswith(REPEAT))
+    seconds = float(summary["seconds"])
+    if summary["state"] == "running":
+        written = datetime.fromisoformat(summary["written"])
+        alive = alive_until(folder, written)
+        seconds += max((alive - written).total_seconds(), 0.0) if alive else 0.0
     return seconds
 
 
 def written_result(folder: Folder) -> dict[str, Any] | None:
-    """What the last stage of a search or of a study wrote of its result; None before."""
+    """The result in the run's own folder, of a search or of a study; None before its end."""
     name = next((name for name in (FOUND, FINDINGS) if folder.exists(name)), None)
     return None if name is None else dict(folder.read_json(name, Result))
 
@@ -301,16 +292,10 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
         ) from error
 
 
-# The Pareto set of a search with several objectives: its numbered members, and the fully trained ones.
+def front_of(run: Folder) -> "pd.DataFrame":
+    """The Pareto set: a row per member, the most accurate first, numbered from 1 in `member`; empty before its end.
 
-
-_INNER = "settings"  # what a member was trained with, in brief: for the stage that trains more of them
-
-
-def front_of(run: Folder) -> pd.DataFrame:
-    """A row a member, the most accurate first, numbered from 1 in `member`; empty where the set is not written.
-
-    What was trained in full has its test accuracy, or what the table says, and where its model lies, in the run.
+    Fully trained members have their test accuracy, or the value of a table, and the folder of the model in the run.
     """
     import pandas as pd
 
@@ -321,5 +306,5 @@ def front_of(run: Folder) -> pd.DataFrame:
     if not (run / "members").exists(MEMBERS):
         return front
     trained = (run / "members").read_parquet(MEMBERS)
-    further = [column for column in trained if column not in front and column != _INNER]
+    further = [column for column in trained if column not in front and column != "settings"]  # a digest, for a resume
     return front.merge(trained[["number", *further]], on="number", how="left", validate="one_to_one")

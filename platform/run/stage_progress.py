@@ -1,12 +1,11 @@
-"""What a stage that is on has done so far, from the files that grow in its folder; read-only, without pandas or Ray.
+"""Progress of a running stage, from the files that grow in its folder; read-only, without pandas or Ray.
 
-Of a Tune run `plan.json`, a file in `started/` and `results/` a trial, and Tune's last state; of a scoring
-`scoring.json`. Times are those of the run's machines, whose clock need not be the reader's.
+Of a Tune run it reads `plan.json`, a file in `started/` and `results/` per trial, and Tune's last state; of a scoring
+`scoring.json`. Times are by the clocks of the run's machines, which may differ from the reader's.
 """
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,11 +16,11 @@ from archray.files import Folder
 from archray.platform.quantities import as_float
 from archray.platform.run.documents import Line, Plan, Scoring, Started
 from archray.platform.run.layout import PLAN, RESULTS, SCORING, STARTED
-from archray.platform.run.tune_snapshot import experiment_state
+from archray.platform.run.tune_snapshot import kept_trials
 
 Status = Literal["running", "ended", "failed"]
-_BEGUN: Mapping[str, type[BaseModel]] = {SCORING: Scoring, PLAN: Plan}  # the files that say that something began
-_STATUSES: Mapping[str, Status] = {"TERMINATED": "ended", "ERROR": "failed"}  # Tune's; the others have not ended
+_STARTS: Mapping[str, type[BaseModel]] = {SCORING: Scoring, PLAN: Plan}  # written at the start of the work
+_STATUSES: Mapping[str, Status] = {"TERMINATED": "ended", "ERROR": "failed"}  # Tune's; with others it still runs
 
 
 @dataclass(frozen=True)
@@ -29,9 +28,10 @@ class TrialProgress:
     """A trial that has started.
 
     Attributes:
-        config: what its searcher, or the plan, set. found: the architecture of its last result.
+        config: without `settings`. found: the architecture of its last result.
         started: seconds since the epoch.
-        values: the stage's metric after each epoch; None where it has no value. epoch, epochs: done, and in all.
+        values: the stage's metric after each epoch; None for an epoch without a value.
+        epoch, epochs: done, and in all.
         last: seconds since the epoch, of its last result; None before.
     """
 
@@ -47,7 +47,7 @@ class TrialProgress:
 
     @property
     def done(self) -> float:
-        """The share of its work that is done."""
+        """The finished share of its work."""
         return 1.0 if self.status != "running" else self.epoch / self.epochs if self.epochs else 0.0
 
     @property
@@ -58,14 +58,14 @@ class TrialProgress:
 
 @dataclass(frozen=True)
 class StageProgress:
-    """How far a stage is.
+    """Progress of a stage.
 
     Attributes:
-        unit: what is counted, `trial` or `architecture`.
-        done, failed: how many have ended, and how many of these without a value. total: at most.
-        metric, mode: of the trials; None of a scoring.
+        unit: of the counts, `trial` or `architecture`.
+        done, failed: units that have ended, and the ones of these without a value. total: at most.
+        metric, mode: of the trials; None for a scoring.
         trials: in the order in which they started.
-        seconds_left: at the rate until now; None while there is none.
+        seconds_left: at the rate until now; None without a rate.
     """
 
     unit: str
@@ -80,8 +80,8 @@ class StageProgress:
     @property
     def ended(self) -> Sequence[TrialProgress]:
         """The trials that ended with a value, in the order in which they ended."""
-        known = [trial for trial in self.trials if trial.status == "ended" and trial.value is not None]
-        return sorted(known, key=lambda trial: trial.last or trial.started)
+        trials = [trial for trial in self.trials if trial.status == "ended" and trial.value is not None]
+        return sorted(trials, key=lambda trial: trial.last or trial.started)
 
     @property
     def best(self) -> TrialProgress | None:
@@ -91,26 +91,24 @@ class StageProgress:
 
 
 def stage_progress(stage: Folder) -> StageProgress | None:
-    """Of what began last in a stage's folder; None of a stage that neither scores nor trains, or not yet."""
-    begun: list[tuple[float, Folder, str, dict[str, Any]]] = []
+    """The progress of the latest work in a stage's folder; None if it has neither scored nor trained yet."""
+    starts: list[tuple[float, Folder, str, dict[str, Any]]] = []
     for folder in (stage, *(stage / name for name in stage.folders())):
-        for name, kind in _BEGUN.items():
-            if (written := _read(folder, name, kind)) is not None:
-                begun.append((float(written["began"]), folder, name, written))
-    if not begun:
+        for name, kind in _STARTS.items():
+            if (start := _read(folder, name, kind)) is not None:
+                starts.append((float(start["began"]), folder, name, start))
+    if not starts:
         return None
-    _, folder, name, written = max(begun, key=lambda each: each[0])
-    return _scoring(written) if name == SCORING else _tune_run(folder, written)
-
-
-def _scoring(written: Mapping[str, Any]) -> StageProgress:
-    done, total, rate = written["done"], written["total"], written["rate"]
+    _, folder, name, start = max(starts, key=lambda entry: entry[0])
+    if name == PLAN:
+        return _tune_run(folder, start)
+    done, total, rate = start["done"], start["total"], start["rate"]
     left = (total - done) / rate if rate else None
-    return StageProgress("architecture", done, written["failed"], total, seconds_left=left)
+    return StageProgress("architecture", done, start["failed"], total, seconds_left=left)
 
 
 def _tune_run(folder: Folder, plan: Mapping[str, Any]) -> StageProgress:
-    statuses = dict(_statuses(folder))
+    statuses = {trial["trial_id"]: trial["status"] for trial in kept_trials(folder)}
     started = [_read(folder / STARTED, name, Started) for name in (folder / STARTED).files()]
     trials = sorted(
         (_trial(folder, trial, plan["metric"], statuses) for trial in started if trial is not None),
@@ -150,16 +148,8 @@ def _trial(folder: Folder, started: Mapping[str, Any], metric: str, statuses: Ma
     )
 
 
-def _statuses(folder: Folder) -> Iterator[tuple[str, str]]:
-    """Trial and status, of Tune's last state."""
-    state = experiment_state(folder)
-    for stub, _ in json.loads(state)["trial_data"] if state else ():
-        trial = json.loads(stub)
-        yield trial["trial_id"], trial["status"]
-
-
 def _lines(folder: Folder, name: str) -> list[dict[str, Any]]:
-    """The lines of a file of JSON lines; one that is half written is no line yet."""
+    """The complete lines of a file of JSON lines."""
     try:
         return folder.read_json_lines(name, Line)
     except FileNotFoundError:
@@ -167,7 +157,7 @@ def _lines(folder: Folder, name: str) -> list[dict[str, Any]]:
 
 
 def _read(folder: Folder, name: str, kind: type[BaseModel]) -> dict[str, Any] | None:
-    """A JSON file; None where there is none, or none whole: the run goes on while it is read."""
+    """A JSON file; None without a whole one: the run may be writing it."""
     try:
         return dict(folder.read_json(name, kind))
     except DamagedFile:

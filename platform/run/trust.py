@@ -1,7 +1,7 @@
-"""Whose run or export a folder is: archray signs its own with a key outside of them, and runs no code of others.
+"""Trust: archray signs its runs and exports with a key outside of them, and runs no code of other folders.
 
-The signature is an HMAC-SHA256 of what the folder may execute. It stays valid where the folder is moved or renamed, and
-a stranger cannot make it without the key, which only this user can read.
+The signature is an HMAC-SHA256 of the code that the folder may execute. It stays valid if the folder is moved or
+renamed, and only the user can create it: nobody else can read the key.
 """
 
 import hashlib
@@ -17,25 +17,24 @@ from typing import Any, Literal
 from archray.errors import UntrustedCode
 from archray.files import Folder
 
-# What a command does with a run beyond reading its tables: it executes the user's code that the run keeps (and connects
-# to its cluster, or unpickles the state of its Tune runs).
+# The use of a run: a command reads its tables, executes the user's code in it, connects to its cluster, or unpickles
+# the state of its Tune runs.
 Uses = Literal["tables", "code", "cluster", "state"]
-SIGNATURE = "signature"  # the key of it in manifest.json, and in the model.json of an export
+SIGNATURE = "signature"  # its key in manifest.json, and in the model.json of an export
 TRUST_HELP = "Also if you did not make it on this machine: its code may run (docs/trust.md)."
-KEY_BYTES = 32  # as many as the digest has: RFC 2104, section 3
+KEY_BYTES = 32  # the size of the digest: RFC 2104, section 3
 
 
 def key_file() -> Path:
     """The file with this user's key: `archray/key` in XDG_STATE_HOME, by default `~/.local/state`."""
-    named = os.environ.get("XDG_STATE_HOME", "")
-    state = Path(named) if os.path.isabs(named) else Path(os.path.expanduser("~/.local/state"))
-    return state / "archray" / "key"
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return Path(state if os.path.isabs(state) else os.path.expanduser("~/.local/state")) / "archray" / "key"
 
 
 def signature_of(content: Any, *, new_key: bool = False) -> str:
     """The signature of JSON-able content by this user's key.
 
-    new_key: whether a key is made if there is none. Raises: OSError if there is no key that only this user can read.
+    new_key: whether to create a key if there is none. Raises: OSError without a key that only this user can read.
     """
     file = key_file()
     if new_key:
@@ -48,7 +47,7 @@ def signature_of(content: Any, *, new_key: bool = False) -> str:
 
 
 def _make_key(file: Path) -> None:
-    """Makes the key unless there is one; of several processes that do so at once, one makes it."""
+    """Creates the key unless there is one; if several processes try at once, only one succeeds."""
     if file.exists():
         return
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -58,7 +57,7 @@ def _make_key(file: Path) -> None:
             stream.write(secrets.token_bytes(KEY_BYTES))
             stream.flush()
             os.fsync(stream.fileno())
-        os.link(temporary, file)  # unlike a rename it replaces no key that another process has made
+        os.link(temporary, file)  # unlike a rename it replaces no key of another process
     except FileExistsError:
         pass
     finally:
@@ -66,7 +65,7 @@ def _make_key(file: Path) -> None:
 
 
 def signature(content: Any) -> str | None:
-    """The signature that a new run or export gets; None where no key can be kept."""
+    """The signature of a new run or export; None if no key can be stored."""
     try:
         return signature_of(content, new_key=True)
     except OSError:
@@ -81,13 +80,14 @@ def is_own(content: Any, signed: Any) -> bool:
         return False
 
 
-def signed_part(described: Mapping[str, Any], code: Mapping[str, str]) -> dict[str, Any]:
-    """What of a manifest, or of an export's `model.json`, the signature is of. code: SHA-256 of its files of code."""
-    return {"code": dict(code), "described": {name: value for name, value in described.items() if name != SIGNATURE}}
+def signed_part(description: Mapping[str, Any], code: Mapping[str, str]) -> dict[str, Any]:
+    """The signed part of a manifest, or of an export's `model.json`. code: SHA-256 of its files of code."""
+    described = {name: value for name, value in description.items() if name != SIGNATURE}
+    return {"code": dict(code), "described": described}
 
 
 def refuse_code(folder: Folder, kind: str, actions: Sequence[str]) -> UntrustedCode:
-    """The error of a folder that is not this user's own. kind: `run` or `export`. actions: what would be done."""
+    """The error for a folder of another user. kind: `run` or `export`. actions: of the command."""
     try:
         signature_of("")
         why = f"You did not make this {kind} on this machine, or its code or description was changed since"

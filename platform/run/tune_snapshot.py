@@ -1,9 +1,9 @@
-"""Tune's state: a snapshot of its files, whole in one, and a journal of what became of the trials after it.
+"""Tune's state: a snapshot of its files in one file, and a journal of the trials' events after it.
 
-Of two files a kill would leave one new and one old. Seen: a limiter of the moment before a trial had ended, with the
-trials of the moment after, waited for ever. So a snapshot names its journal, which begins empty: the journal of another
-snapshot is none of its own. A line of the journal is a step of Tune's, with the states of the trials in which something
-happened; the searcher's state follows from them, see `state_replay`.
+With several files a kill would leave new ones and old ones. Seen: a limiter from before the end of a trial, with the
+trials from after it, waited forever. So a snapshot names its journal, which starts empty, and another snapshot's
+journal does not count. A line of the journal is a step of Tune, with the states of the trials that had an event; the
+searcher's state follows from them, see `restore`.
 """
 
 import io
@@ -12,6 +12,7 @@ import time
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from archray.errors import DamagedFile
 from archray.files import Folder, plain_name
@@ -21,9 +22,9 @@ Event = Sequence[str]  # a trial's id, and its state in the two parts in which T
 
 
 def write_snapshot(folder: Folder, states: Mapping[str, bytes | Path]) -> str:
-    """Keeps state files, by their names, in the place of what was kept; the name of the journal that follows.
+    """Replaces the snapshot by these state files; returns the name of the journal that follows.
 
-    folder: of a Tune run. states: the content of each, or a file that has it, which is not taken into memory.
+    folder: of a Tune run. states: by name their content, or a file with it, which is not loaded into memory.
     """
     journal = f"{JOURNAL}{time.time_ns()}.jsonl"
     with folder.whole_file(SNAPSHOT) as stream, zipfile.ZipFile(stream, "w") as archive:
@@ -40,25 +41,25 @@ def write_snapshot(folder: Folder, states: Mapping[str, bytes | Path]) -> str:
 
 
 def append_events(folder: Folder, journal: str, events: Sequence[Event]) -> None:
-    """Adds what happened in a step of Tune's, in its order."""
+    """Adds the events of one step of Tune, in order."""
     folder.append_line(journal, json.dumps(events).encode())
 
 
 def read_snapshot(folder: Folder) -> dict[str, bytes]:
-    """The state files that were kept, by their names in order; none if none were. folder: of a Tune run."""
+    """The state files of the snapshot, by their names in order; empty without one. folder: of a Tune run."""
     archive = _snapshot(folder)
     return {} if archive is None else _states(archive)
 
 
 def read_kept(folder: Folder) -> tuple[dict[str, bytes], list[Event]]:
-    """The state files that were kept, and what happened afterwards, in its order. folder: of a Tune run."""
+    """The state files of the snapshot, and the later events in order. folder: of a Tune run."""
     while (archive := _snapshot(folder)) is not None:
         try:
             lines = folder.read_json_lines(archive.comment.decode())
         except FileNotFoundError:
             lines = []
         now = _snapshot(folder)
-        if now is not None and now.comment == archive.comment:  # else the run, which goes on, has begun another journal
+        if now is not None and now.comment == archive.comment:  # else the active run has started another journal
             return _states(archive), [event for line in lines for event in line]
     return {}, []
 
@@ -78,19 +79,25 @@ def _states(archive: zipfile.ZipFile) -> dict[str, bytes]:
 
 
 def is_experiment_state(name: str) -> bool:
-    """Whether a state file is the one with the trials."""
+    """Whether a state file is the one of the trials."""
     return name.startswith("experiment_state-")
 
 
 def experiment_state(folder: Folder) -> bytes | None:
-    """The last kept state of the trials, as Tune's JSON; None if there is none. folder: of a Tune run."""
+    """The last state of the trials, as Tune's JSON; None if there is none. folder: of a Tune run."""
     states, events = read_kept(folder)
     experiments = [state for name, state in states.items() if is_experiment_state(name)]
-    return laid_over(experiments[-1], events) if experiments else None
+    return updated(experiments[-1], events) if experiments else None
 
 
-def laid_over(state: bytes, events: Iterable[Event]) -> bytes:
-    """Tune's state of the trials, with those that `events` speak of as these say."""
+def kept_trials(folder: Folder) -> list[dict[str, Any]]:
+    """The trials in Tune's last state, with `trial_id` and `status`. folder: of a Tune run."""
+    state = experiment_state(folder)
+    return [] if state is None else [json.loads(trial) for trial, _ in json.loads(state)["trial_data"]]
+
+
+def updated(state: bytes, events: Iterable[Event]) -> bytes:
+    """Tune's state of the trials, updated by `events`."""
     newest = {trial_id: saved for trial_id, *saved in events}
     if not newest:
         return state

@@ -204,9 +204,9 @@ def test_a_folder_copies_files_of_another(tmp_path: Path) -> None:
 
 def test_a_folders_existence(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "new")
-    assert not folder.exists() and folder.is_empty() and folder.files() == [] == folder.folders()
+    assert not folder.exists() and folder.files() == [] == folder.folders()
     folder.write_bytes("a", b"")
-    assert folder.exists() and folder.exists("a") and not folder.exists("b") and not folder.is_empty()
+    assert folder.exists() and folder.exists("a") and not folder.exists("b")
     folder.remove()
     assert not folder.exists()
 

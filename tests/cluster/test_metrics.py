@@ -14,11 +14,16 @@ import pytest
 from archray_test_metrics import value, wait_for
 from ray import tune
 
-from archray.cluster.metrics import GRAFANA, LABEL_KEYS, METRICS, RunLabels, RunMetrics, ScoredCount
+from archray.cluster.metrics import LABEL_KEYS, METRICS, RunLabels, RunMetric, RunMetrics, ScoredCount
 from archray.searchers import RandomSearch
 from archray.searchers.base import Stopwatch
 
 HISTOGRAM = ("bucket", "count")  # the series of a histogram
+
+
+def series(metric: RunMetric) -> str:
+    """The metric's name in Prometheus; of a histogram without `_bucket` and `_count`."""
+    return f"ray_{metric.name}{'_total' * (metric.kind == 'counter')}"
 
 
 class OwnAgain(RandomSearch):
@@ -102,8 +107,8 @@ def test_a_block_inside_another_is_timed_once() -> None:
 
 
 @pytest.fixture(scope="module")
-def dashboard() -> dict[str, Any]:
-    return json.loads(GRAFANA.read_text(encoding="utf-8"))
+def dashboard(repository: Path) -> dict[str, Any]:
+    return json.loads((repository / "cluster/grafana/archray.json").read_text(encoding="utf-8"))
 
 
 def expressions(dashboard: dict[str, Any]) -> list[str]:
@@ -112,8 +117,8 @@ def expressions(dashboard: dict[str, Any]) -> list[str]:
 
 def test_grafana_shows_every_metric_and_no_other(dashboard: dict[str, Any]) -> None:
     shown = {name for text in expressions(dashboard) for name in re.findall(r"\bray_\w+", text)}
-    parts = {f"{metric.series}_{part}" for metric in METRICS if metric.kind == "histogram" for part in HISTOGRAM}
-    plain = {metric.series for metric in METRICS if metric.kind != "histogram"}
+    parts = {f"{series(metric)}_{part}" for metric in METRICS if metric.kind == "histogram" for part in HISTOGRAM}
+    plain = {series(metric) for metric in METRICS if metric.kind != "histogram"}
     assert shown == parts | plain
     variables = {variable["name"]: variable for variable in dashboard["templating"]["list"]}
     for label in ("run", "method"):
@@ -122,13 +127,13 @@ def test_grafana_shows_every_metric_and_no_other(dashboard: dict[str, Any]) -> N
 
 
 def test_grafana_asks_for_labels_that_the_metrics_have(dashboard: dict[str, Any]) -> None:
-    by_series = {metric.series: metric for metric in METRICS}
+    by_series = {series(metric): metric for metric in METRICS}
     for text in expressions(dashboard):
         assert text.count("(") == text.count(")") and text.count("{") == text.count("}") > 0
-        [series] = {
+        [name_of_series] = {
             name for name in by_series if f"{name}{{" in text or any(f"{name}_{part}{{" in text for part in HISTOGRAM)
         }
-        labels = {*LABEL_KEYS, *by_series[series].labels, "le"}
+        labels = {*LABEL_KEYS, *by_series[name_of_series].labels, "le"}
         grouped = re.findall(r"by \(([^)]*)\)", text)
         assert grouped and {label for group in grouped for label in group.split(", ")} <= labels
         selections = re.findall(r"\{([^}]*)\}", text)

@@ -48,7 +48,7 @@ def test_settings_that_ray_cannot_place_are_refused(wrong: dict[str, float]) -> 
     [
         (
             {"gpus_per_trial": 0.6},
-            "at 0.6 of a GPU has its card to itself, and no other can use the 0.4 .* 0.5 for two",
+            "at 0.6 of a GPU has the GPU to itself, and no other can use the 0.4 .* 0.5 for two",
         ),
         ({"gpus_per_trial": 0.00001}, "at least 0.0001 of a GPU"),
         ({"gpus_per_trial": 0.5, "trials_per_gpu": 2}, "trials_per_gpu=2 and gpus_per_trial=0.5 both say"),
@@ -73,8 +73,8 @@ def test_the_share_of_so_many_trials_holds_exactly_as_many() -> None:
         assert unused_share(card_share(trials)) is None
 
 
-def test_what_is_told_of_a_share_that_leaves_some_of_a_card() -> None:
-    assert unused_share(0.3) == "3 trials on a card leave 0.1 of it idle; 0.3333 each would use it all"
+def test_the_message_for_a_share_that_leaves_a_part_of_a_gpu_idle() -> None:
+    assert unused_share(0.3) == "3 trials on a GPU leave 0.1 of it idle; 0.3333 each would use it all"
     assert unused_share(0.33) is None
 
 
@@ -109,7 +109,7 @@ def test_a_cluster_that_grows_is_believed() -> None:
 
 @pytest.mark.usefixtures("ray_session")
 def test_more_workers_than_the_cluster_holds_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="3 workers of 1 CPU and 0 GPUs each, and the cluster holds 2"):
+    with pytest.raises(InvalidInput, match="3 workers of 1 CPU and 0 GPUs each, and 2 fit on the cluster"):
         concurrency(ResourceSettings(), workers=3)
 
 

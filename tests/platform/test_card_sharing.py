@@ -7,15 +7,15 @@ from archray_test_models import a_run
 from archray_test_runs import as_arguments
 from ray import tune
 
-from archray.platform.engine.card_sharing import (
+from archray.platform.engine.trial_plan import (
     AT_MOST,
     GB,
     TRIALS_PER_GPU,
+    TrialPlan,
     first_configs,
-    sharing_told,
+    sharing_words,
     trials_that_fit,
 )
-from archray.platform.engine.trial_plan import TrialPlan
 from archray.searchers import RandomSearch
 from archray.trainables.devices import limit_memory, memory_share
 from archray.trainables.tune.standalone_trainable import StandaloneSettings, StandaloneTrainable
@@ -41,10 +41,10 @@ def test_as_many_trials_as_fit_with_a_margin(taken: float, card: float, trials: 
 
 
 def test_what_is_told_of_a_measurement() -> None:
-    assert sharing_told(MEASURED) == "a trial takes 3.1 GB of 24: 6 at a time on a card"
+    assert sharing_words(MEASURED) == "a trial takes 3.1 GB of 24: 6 at a time on a GPU"
     failed = {"trials_per_gpu": 1, "taken": None, "card": 24_000_000_000, "failure": "the training loss is nan"}
-    assert sharing_told(failed) == (
-        "the memory of a trial is unknown, it failed: the training loss is nan; 1 at a time on a card"
+    assert sharing_words(failed) == (
+        "the memory of a trial is unknown, it failed: the training loss is nan; 1 at a time on a GPU"
     )
 
 
@@ -126,5 +126,5 @@ def test_a_pretended_gpu_is_told_of_in_a_sentence_and_a_number_that_is_kept_is_t
         (run.folder / stage).write_json(TRIALS_PER_GPU, MEASURED)
     finish("resume", "run", cwd=tmp_path)
     log = (tmp_path / "log.txt").read_text()
-    assert log.count("a trial takes 3.1 GB of 24: 6 at a time on a card") == 2
+    assert log.count("a trial takes 3.1 GB of 24: 6 at a time on a GPU") == 2
     assert log.count("1 CPU and 0.1666 GPUs each") == 2

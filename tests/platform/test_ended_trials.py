@@ -13,7 +13,7 @@ from ray import tune
 from ray.tune.utils.serialization import TuneFunctionEncoder
 
 from archray.files import Folder
-from archray.platform.engine.result_log import KeepSnapshot, ResultLog, own_state, with_frames
+from archray.platform.engine.result_log import KeepSnapshot, ResultLog, reduced_saves, with_frames
 from archray.platform.engine.tune_memory import PackedState
 from archray.platform.run.tune_snapshot import experiment_state
 from archray.searchers.ledger import TuneTrial
@@ -71,7 +71,7 @@ def shown(results: tune.ResultGrid) -> list[Any]:
 @pytest.mark.usefixtures("ray_session")
 def test_results_are_the_same_and_hold_less(tmp_path: Path) -> None:
     plain = fit(tmp_path / "plain")
-    with own_state():
+    with reduced_saves():
         results = fit(tmp_path / "kept", ResultLog(), KeepSnapshot())
         results = with_frames(results, Folder(str(tmp_path / "kept")))
     assert shown(results) == shown(plain)

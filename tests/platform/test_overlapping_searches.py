@@ -24,7 +24,7 @@ from archray.cluster.ray_compat import hidden_lines, replaced
 from archray.errors import IncompatibleRay
 from archray.platform.engine.failed_trials import quiet_deaths
 from archray.platform.engine.interrupt import INTERRUPT
-from archray.platform.engine.result_log import own_state
+from archray.platform.engine.result_log import reduced_saves
 from archray.platform.engine.tune_memory import IdleActors, idle_actors
 from archray.platform.engine.tuning import TUNE_ENVIRONMENT, tune_environment
 
@@ -68,8 +68,8 @@ class Block:
 
 @pytest.mark.parametrize(
     "change",
-    [loopback_only, quiet_deaths, own_state, tune_environment, lambda: idle_actors(2)],
-    ids=["loopback_only", "quiet_deaths", "own_state", "tune_environment", "idle_actors"],
+    [loopback_only, quiet_deaths, reduced_saves, tune_environment, lambda: idle_actors(2)],
+    ids=["loopback_only", "quiet_deaths", "reduced_saves", "tune_environment", "idle_actors"],
 )
 @pytest.mark.parametrize("first_to_end", [0, 1])
 def test_ray_is_as_before_when_both_have_ended(

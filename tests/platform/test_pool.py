@@ -23,8 +23,8 @@ from archray.cluster.settings import ResourceSettings
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import score_pool
-from archray.platform.engine.pool_settings import candidates
 from archray.platform.engine.progress import ScoringProgress
+from archray.platform.engine.settings import candidates
 from archray.trainables.data import DataSettings
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.proxies import ProxySettings

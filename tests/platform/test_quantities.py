@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import math
+
 import pytest
 from archray_test_ensemble_report import ensemble_run, repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run
@@ -23,7 +25,7 @@ from archray.platform.quantities import (
     QUANTITIES,
     Quantity,
     Spread,
-    deciding_accuracy,
+    deciding_value,
     points_between,
     quantity_of,
 )
@@ -145,5 +147,5 @@ def test_a_difference_that_rounds_to_zero_is_none(gap: float, words: str) -> Non
 
 def test_what_decided_is_the_last_that_was_trained() -> None:
     found = {"shared_accuracy": 0.9, "selection_accuracy": 0.5, "value": 0.5}
-    assert deciding_accuracy(found) == ("selection_accuracy", 0.5)
-    assert deciding_accuracy({"shared_loss": 0.1}) is None
+    assert deciding_value(found) == 0.5
+    assert deciding_value({"shared_loss": 0.1}) == -math.inf

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from archray_test_command import finish, kill_when, start
 
-from archray.platform.engine.rerun import larger_share, tell
+from archray.platform.engine.trial_tables import larger_share, tell
 from archray.searchers.ledger import Ledger
 
 

@@ -93,8 +93,8 @@ def test_a_command_counts_from_the_start_of_its_process(folder: Folder) -> None:
         "import sys, time; time.sleep(1)\n"
         "from archray.files import Folder\n"
         "from archray.platform.engine.run_record import recorded\n"
-        "from archray.platform.run.command_time import call_start, command\n"
-        "with command(): started = call_start()\n"
+        "from archray.platform.run.layout import call_start, timed_command\n"
+        "with timed_command(): started = call_start()\n"
         "assert call_start() > started + 1\n"
         "with recorded(Folder(sys.argv[1]), {}, lambda: {'result': {}, 'listings': []}, started): pass"
     )

@@ -20,8 +20,8 @@ from archray.platform.engine.pool_scoring import device_of
 from archray.platform.methods.ensembles.tables import ENDED, PARTS, QUESTION, round_of, write_tables
 from archray.platform.models.model_files import DESCRIPTION, trained
 from archray.platform.quantities import quantity_of
-from archray.platform.run.layout import command
-from archray.platform.run.manifest import digest, now
+from archray.platform.run.layout import command, now
+from archray.platform.run.manifest import digest
 from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.settings import Settings

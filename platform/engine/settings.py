@@ -1,0 +1,111 @@
+"""Which architectures are scored without training (Shu 2022, Alg. 7.1, line 1), and a caller's options for Ray Tune."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from archray.errors import InvalidInput, expect
+from archray.files import local_path
+from archray.plurals import count
+from archray.settings import Settings
+from archray.trainables.spaces import Space, get_space
+
+if TYPE_CHECKING:  # a caller with options has imported it
+    from ray import tune
+
+ENUMERABLE = 10**6  # a space up to this size is enumerated, so that a pool is drawn uniformly from canonical forms
+DRAWS_PER_ROW = 100  # in a larger space: draws per architecture before the space counts as exhausted
+
+
+class PoolSettings(Settings):
+    """Which architectures are scored.
+
+    Attributes:
+        size: rows; None: every canonical form of the space.
+        chunk: architectures an actor gets at a time; None: as many as take about five seconds. A killed run loses
+            the chunks that were in flight.
+        table: a table of `archray proxies`, used instead of new scores.
+    """
+
+    size: int | None = Field(default=None, ge=1)
+    chunk: int | None = Field(default=None, ge=1)
+    table: str | None = None
+
+    @field_validator("table")
+    @classmethod
+    def _absolute(cls, table: str | None) -> str | None:
+        """A run may be resumed from another folder."""
+        return None if table is None else str(local_path(table))
+
+
+def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:
+    """Distinct canonical forms, as strings: all of a space, or `size` of them drawn from the seed.
+
+    Up to ENUMERABLE architectures the draw is uniform over canonical forms; in a larger space over architectures.
+
+    Raises: InvalidInput if the space has fewer forms than `size`, or is too large to score whole.
+    """
+    space = get_space(space)
+    if size is not None and size > space.size:
+        raise InvalidInput(f"{space.name} has {count(int(space.size), 'architecture')}; a pool of {size} is too large")
+    rng = np.random.default_rng(seed)
+    if space.size > ENUMERABLE:
+        if size is None:
+            message = f"{space.name} has {space.size:.3g} architectures, too many to score all; give a pool size"
+            raise InvalidInput(message)
+        drawn: dict[tuple[str, ...], None] = {}
+        for _ in range(DRAWS_PER_ROW * size):
+            drawn[space.canonical(space.sample(rng))] = None
+            if len(drawn) == size:
+                return [space.encode(form) for form in drawn]
+        raise InvalidInput(
+            f"{count(DRAWS_PER_ROW * size, 'draw')} from {space.name} gave "
+            f"{count(len(drawn), 'different architecture')} of {size}"
+        )
+    forms = list(dict.fromkeys(space.canonical(architecture) for architecture in space.enumerate()))
+    if size is not None:
+        if size > len(forms):
+            number = count(len(forms), "different architecture")
+            raise InvalidInput(f"{space.name} has {number}; a pool of {size} is too large")
+        forms = [forms[i] for i in rng.choice(len(forms), size, replace=False)]
+    return [space.encode(form) for form in forms]
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """`run_config`, `tune_config`, `callbacks` and `time_budget_s` of a search.
+
+    Raises: InvalidInput for a field that archray sets itself.
+    """
+
+    run_config: "tune.RunConfig | None" = None
+    tune_config: "tune.TuneConfig | None" = None
+    callbacks: "Sequence[tune.Callback]" = ()
+    time_budget_s: float | None = None
+
+    def __post_init__(self) -> None:
+        expect("callbacks", self.callbacks, list, tuple)
+        if self.callbacks:
+            from ray.tune import Callback  # slow to import, and loaded already if there is a callback
+
+            for callback in self.callbacks:
+                expect("callbacks", callback, Callback)
+        expect("time_budget_s", self.time_budget_s, int, float, type(None))
+        if self.time_budget_s is not None and not 0 < self.time_budget_s < math.inf:
+            raise InvalidInput(f"time_budget_s: expected a number of seconds above 0, got {self.time_budget_s}")
+        for config, fields in (
+            (self.run_config, ("name", "storage_path", "storage_filesystem")),
+            (self.tune_config, ("metric", "mode", "search_alg", "num_samples")),
+        ):
+            if config is not None and not hasattr(config, fields[0]):
+                raise InvalidInput(f"expected a RunConfig and a TuneConfig of Ray Tune, got {config!r}")
+            names = [name for name in fields if config and getattr(config, name) != getattr(type(config)(), name)]
+            if names:
+                raise InvalidInput(
+                    f"{type(config).__name__}({', '.join(names)}=...) is set by archray itself; leave it out, "
+                    "and use the arguments of archray.search instead"
+                )
