@@ -16,23 +16,12 @@ from archray.platform.methods.plain.config import ZeroCostConfig
 from archray.platform.methods.report import list_trials, network_headline, network_sections, pool_bounds_section
 from archray.platform.methods.searchers import codes_of, signed
 from archray.platform.quantities import Quantity, Spread, quantity_of, significant
-from archray.platform.report import figures
+from archray.platform.report import figures, section
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
 from archray.platform.report.figures import FOUND, TRIAL, NothingToDraw, figure, figure_section
 from archray.platform.report.page import Card, Headline, MakeSection
 from archray.platform.report.run_sections import Measured, Tables, accuracy_cards, headline_cards, measured_networks
-from archray.platform.report.section import (
-    Column,
-    Section,
-    ShortNames,
-    captioned,
-    failures,
-    numbers,
-    numeric,
-    paragraphs,
-    short_names,
-    table,
-)
+from archray.platform.report.section import Column, Section, failures, numbers, numeric, paragraphs, table
 from archray.platform.report.statistics import spearman
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS
@@ -104,10 +93,10 @@ class Trials:
         return int(self.order[0]) if self.values.notna().any() else None
 
 
-def names_of(run: Run[Any]) -> ShortNames:
+def names_of(run: Run[Any]) -> section.ShortNames:
     """The names of what was found, and of what the best repeat trained, by value; last what has none."""
     trials = Trials.of(run.best)
-    return short_names(run, () if trials.table.empty else trials.table["architecture"][trials.order])
+    return section.short_names(run, () if trials.table.empty else trials.table["architecture"][trials.order])
 
 
 _TABLES: Tables = {
@@ -305,7 +294,7 @@ def trust_section(run: Run[Any]) -> Section | None:
     ]
     content = table(columns, rows, label="the weight of each metric after the trainings")
     caption = _text("trust", trainings=int(trials.values.notna().sum()), before=f"{trust['before'][0]:.2f}")
-    return Section("trust", "What the metrics were worth", captioned(content, caption))
+    return Section("trust", "What the metrics were worth", section.captioned(content, caption))
 
 
 def rungs_section(run: Run[Any]) -> Section | None:
@@ -326,7 +315,7 @@ def rungs_section(run: Run[Any]) -> Section | None:
     headings = numeric("Epoch", "Reached it", "Ended there", "Best", "Median")
     content = table(headings, rows, label="Where trainings ended")
     caption = _text("rungs", axis=trials.quantity.axis)
-    return Section("rungs", "Where trainings ended", captioned(content, caption))
+    return Section("rungs", "Where trainings ended", section.captioned(content, caption))
 
 
 def trials_section(run: Run[Any]) -> Section | None:
