@@ -12,7 +12,7 @@ import numpy as np
 
 from archray.errors import ArchrayError, InvalidInput
 from archray.platform.methods import METHODS, get_method
-from archray.platform.methods.search_problem import SearchProblem
+from archray.platform.methods.method import SearchProblem
 from archray.trainables.proxies import low_is_good
 from archray.trainables.tabular import Table
 from archray.trainables.tabular.table_file import is_size

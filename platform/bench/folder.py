@@ -12,7 +12,7 @@ import archray
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
 from archray.platform.bench.entrants import Entrant, is_drawn
-from archray.platform.methods.search_problem import SearchProblem
+from archray.platform.methods.method import SearchProblem
 from archray.platform.run.heartbeat import holds_nothing
 from archray.trainables.spaces.table_space import CANONICAL
 from archray.trainables.tabular import OBJECTIVE, Table, read_table

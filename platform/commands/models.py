@@ -13,7 +13,7 @@ import archray
 from archray.errors import InvalidInput, printable
 from archray.platform.commands.runs import RunFolder, Trust
 from archray.platform.quantities import Spread, quantity_of
-from archray.trainables.adversarial.registry import ATTACKS
+from archray.trainables.adversarial.attacks import ATTACKS
 
 ATTACK_KEYS = ("benign_member", "attack", "transfer", "benign", "defence", "noise")  # of quantities `KEY_accuracy`
 FORMATS_HELP = "onnx, torch-export, safetensors, python or state-dict; may be given several times."

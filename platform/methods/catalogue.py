@@ -35,11 +35,6 @@ _declare(
         "bohb": "BOHB's model suggests, asynchronous successive halving ends trainings early (Falkner et al. 2018)",
         "zero-cost": "The best of a pool by one training-free metric, trained",
         "zero-cost-evolution": "Evolution that begins with the best of a pool by one metric (Abdelfattah et al. 2021)",
-    },
-)
-_declare(
-    "several_metrics.config",
-    {
         "rank-surrogate": "A pool by several metrics at once, each weighed by the trainings: none of them can fool it",
         "robot": "RoBoT: learns weights of several metrics (He 2024)",
     },

@@ -205,14 +205,16 @@ SCORINGS: Mapping[str, Values] = {
 
 
 def space_defaults(config: type[SearchConfig], space: str) -> dict[str, Any]:
-    """The options that a space's networks need in a method's configuration, as far as it has such fields.
+    """The options that a space's networks need, over the defaults of the fields of a configuration that take them.
 
     space: a registered name or a reference.
     """
     options, fields = get_space(space).defaults, config.model_fields
     values: dict[str, Any] = {}
     if "training" in options:
-        values = {name: dict(options["training"]) for name, it in fields.items() if it.annotation is TrainingSettings}
+        for name, field in fields.items():
+            if field.annotation is TrainingSettings:
+                values[name] = field.default.model_dump(exclude_unset=True) | options["training"]
     search = fields.get("search")
     if "proxy" in options and search is not None and "proxy" in getattr(search.annotation, "model_fields", {}):
         values["search"] = {"proxy": options["proxy"]}

@@ -1,18 +1,12 @@
-"""What is known of a method, or a study, before it is run: configuration, presets, flags, the spaces it serves."""
-
-from __future__ import annotations
+"""A method or a study before it is run: configuration, presets, flags, the spaces it serves, how a bench runs it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from archray.platform.config import SearchConfig
 from archray.references import load_reference
 from archray.trainables.spaces import SPACES, Space, TableSpace
-
-if TYPE_CHECKING:
-    from archray.platform.methods.recipe import Recipe
-    from archray.platform.methods.search_problem import MakeSearcher
 
 Values = Mapping[str, Any]  # options, as a nested dictionary
 
@@ -40,6 +34,37 @@ def network_spaces() -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SearchProblem:
+    """A table as the searchers of a bench see it: architectures, metrics and costs, and no value.
+
+    Attributes:
+        space: the space of its rows, `get_space("table:PATH")`, for a searcher over a space.
+        pool: for a searcher over a pool, the path of a Parquet table with `architecture` and a column per metric and
+            cost; a row per architecture (of isomorphic spellings the first), in the table's order.
+        metrics: the columns of `pool` that are training-free metrics; the more the better. costs: those that are costs.
+        encoding: of its architectures; see `archray.trainables.spaces.encodings`.
+        costs_of: architecture -> the costs that a run looks at, by column; None: the pool has them.
+        objective, mode: the key of a trial's result that a search is judged by, and its direction: Tune's metric and
+            mode.
+    """
+
+    space: Space
+    pool: str
+    metrics: tuple[str, ...]
+    costs: tuple[str, ...]
+    encoding: str
+    objective: str
+    mode: Literal["max", "min"]
+    costs_of: Callable[[str], Mapping[str, float]] | None = None
+
+
+# make(problem, budget, seed, options): a new searcher of Tune's. budget: trainings. options: from the command line,
+# `hnas:proxy=snip,penalty=absolute`; an unknown option raises TypeError or InvalidInput. `proxy` is the column that a
+# method with `Method.by_proxy` goes by.
+MakeSearcher = Callable[[SearchProblem, int, int, Mapping[str, Any]], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Method:
     """A method as the command line and the check of a configuration need it; importing one loads no Ray and no torch.
 
@@ -52,8 +77,7 @@ class Method:
         flags: where the command line's short flags go in the configuration: `{"budget": "search.budget"}`.
         extendable: the flags that `resume` may change on a finished run.
         serves: None if the method can search the space, else why not.
-        searcher_at: where the function is that makes its searcher for a table, `module:function`, see
-            `archray.platform.methods.search_problem.MakeSearcher`; None: `archray bench` cannot run it.
+        searcher_at: where the `MakeSearcher` for a table is, `module:function`; None: `archray bench` cannot run it.
         streams: whether it serves images that stay in their files (`imagefolder-stream`): it trains networks alone.
         by_proxy: whether that searcher goes by one training-free metric, its option `proxy`.
         beside: rows that stand beside its own in every bench: their name after the method's -> further options.
@@ -74,15 +98,13 @@ class Method:
     streams: bool = False
     beside: Mapping[str, Values] = field(default_factory=dict)
     words: str | None = None
-    stands_for: Callable[[Values], Values] = lambda given: {}
+    stands_for: Callable[[Values], Values] = lambda options: {}
 
     @property
-    def recipe(self) -> Recipe[Any]:
-        """What it does."""
-        recipe: Recipe[Any] = load_reference(self.recipe_at)
-        return recipe
+    def recipe(self) -> Any:
+        """Its `Recipe`, with what that imports."""
+        return load_reference(self.recipe_at)
 
     @property
     def make_searcher(self) -> MakeSearcher | None:
-        """What makes its searcher for a table."""
         return None if self.searcher_at is None else load_reference(self.searcher_at)

@@ -13,43 +13,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from archray.platform.engine.pool_scoring import POOL
-from archray.platform.quantities import MISSING, quantity_of, signed
+from archray.platform.methods.hnas.config import KAPPA
+from archray.platform.quantities import MISSING, quantity_of
+from archray.platform.report import figures, run_sections, section
 from archray.platform.report.cell import cell_section
 from archray.platform.report.cost_sections import cost_sections
-from archray.platform.report.figures import (
-    FOUND,
-    INK,
-    MUTED,
-    RANDOM,
-    NothingToDraw,
-    figure,
-    figure_section,
-    set_height,
-    tell_points,
-)
+from archray.platform.report.figures import FOUND, INK, MUTED, RANDOM, NothingToDraw, figure, figure_section
 from archray.platform.report.page import Card, Headline, MakeSection, network_size
-from archray.platform.report.run_sections import (
-    Tables,
-    accuracy_cards,
-    accuracy_lead,
-    comparison_section,
-    failed,
-    failures_section,
-    manifest_section,
-    repeats_section,
-)
-from archray.platform.report.section import (
-    Column,
-    NamesOf,
-    Section,
-    failures,
-    names_section,
-    numbers,
-    numeric,
-    paragraphs,
-    table,
-)
-from archray.platform.report.statistics import MIN_POINTS, Agreement, rank_agreement
+from archray.platform.report.section import Column, Section, failures, numbers, numeric, paragraphs, table
+from archray.platform.report.statistics import CORRELATION, MIN_POINTS, Agreement, rank_agreement
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
@@ -65,7 +37,7 @@ _text = texts_of(__package__)
 
 def network_headline(
     run: Run[Any],
-    tables: Tables,
+    tables: run_sections.Tables,
     facts: Mapping[str, object],
     *,
     cards: Sequence[Card] | None = None,
@@ -80,17 +52,19 @@ def network_headline(
         lead: default: what the search chose, and its test accuracy.
     """
     best = run.best
-    more = {"Network": network_size(best.table("final", TRIALS)), "Failures": failed(run, tables)}
+    more = {"Network": network_size(best.table("final", TRIALS)), "Failures": run_sections.failed(run, tables)}
     return Headline(
         thing="architecture",
-        lead=accuracy_lead(run) if lead is None else lead,
+        lead=run_sections.accuracy_lead(run) if lead is None else lead,
         names=() if best.architecture is None else (best.architecture,),
-        cards=accuracy_cards(run) if cards is None else cards,
+        cards=run_sections.accuracy_cards(run) if cards is None else cards,
         facts={**facts, **more},
     )
 
 
-def network_sections(*sections: MakeSection, tables: Tables, names_of: NamesOf, order: str) -> tuple[MakeSection, ...]:
+def network_sections(
+    *sections: MakeSection, tables: run_sections.Tables, names_of: section.NamesOf, order: str
+) -> tuple[MakeSection, ...]:
     """The sections of a report, with those of the family in the middle.
 
     Args:
@@ -99,13 +73,13 @@ def network_sections(*sections: MakeSection, tables: Tables, names_of: NamesOf, 
     """
     return (
         cell_section,
-        comparison_section,
-        repeats_section,
+        run_sections.comparison_section,
+        run_sections.repeats_section,
         *sections,
         *cost_sections(names_of),
-        names_section(names_of, "architectures", order),
-        failures_section(tables),
-        manifest_section,
+        section.names_section(names_of, "architectures", order),
+        run_sections.failures_section(tables),
+        run_sections.manifest_section,
     )
 
 
@@ -139,7 +113,6 @@ def list_trials(
 
 # How well the bounds of Corollaries 7.1 and 7.2 order what a run trained, of a pool that was scored without training.
 
-KAPPA = "kappa"
 METRICS = ("ntk_trace", "grad_norm", "snip", "grasp")  # of section 7.2.2, which the bounds are about
 CHANCES = 200  # orders drawn at random, to know what a fit finds in none
 _VALUES = ("test_accuracy", "result", "validation_accuracy", "objective")  # of a trained one: the first that is known
@@ -277,7 +250,7 @@ def pool_bounds_section(run: Run[Any]) -> Section:
         "Do the bounds order what was trained?",
         pool_bounds(run),
         description=f"Kendall's tau of {count(len(judgement.promises), 'promise')} with the errors; the highest is "
-        f"{_number(judgement.errors[best].tau)}, of {judgement.promises[best].name}.",
+        f"{CORRELATION.bare(judgement.errors[best].tau)}, of {judgement.promises[best].name}.",
         caption=_text("pool_bounds_caption", error=error, number=len(judgement.rows)),
         below=paragraphs(_words(judgement)) + _table(judgement),
     )
@@ -291,7 +264,7 @@ def pool_bounds(run: Run[Any], canvas: Figure) -> None:
     """
     judgement = _judgement(run)
     places = np.arange(len(judgement.promises))[::-1]
-    set_height(canvas, 70 + 24 * len(places))
+    figures.set_height(canvas, 70 + 24 * len(places))
     axes = canvas.subplots()
     axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
     for place, promise, agreement in zip(places, judgement.promises, judgement.errors, strict=True):
@@ -301,7 +274,7 @@ def pool_bounds(run: Run[Any], canvas: Figure) -> None:
         axes.scatter([agreement.tau], [place], s=36, color=colour, zorder=3)
     taus = [agreement.tau for agreement in judgement.errors]
     texts = [f"{p.name}: τ {_tau(a)}" for p, a in zip(judgement.promises, judgement.errors, strict=True)]
-    tell_points(axes, taus, places, texts)
+    figures.tell_points(axes, taus, places, texts)
     axes.set_yticks(places, [promise.name for promise in judgement.promises])
     axes.set_xlim(-1, 1)
     axes.set_xticks([-1, -0.5, 0, 0.5, 1])
@@ -327,7 +300,7 @@ def _words(judgement: Judgement) -> Iterator[str]:
     fitted = [(p.chance, a.rho) for p, a in pairs if p.group == "fitted"]
     if fitted:
         low, high = (extreme(chance for chance, _ in fitted) for extreme in (min, max))
-        chance = _number(low) + ("" if low == high else f" to {_number(high)}")
+        chance = CORRELATION.bare(low) + ("" if low == high else f" to {CORRELATION.bare(high)}")
         better = sum(rho > chance for chance, rho in fitted)
         yield _text("pool_bounds_fitted", chance=chance, better=better, number=len(fitted))
 
@@ -354,20 +327,16 @@ def _table(judgement: Judgement) -> str:
     ]
     rows = []
     for promise, error, gap in zip(judgement.promises, judgement.errors, judgement.gaps, strict=True):
-        row = [promise.name + ("*" if promise.group == "fitted" else ""), error.n, _number(error.tau)]
-        row += [_between(error.tau_interval), _number(error.rho), _between(error.rho_interval)]
-        rows.append(row + ([_number(gap.tau), _between(gap.tau_interval)] if with_gap else []))
+        row = [promise.name + ("*" if promise.group == "fitted" else ""), error.n, CORRELATION.bare(error.tau)]
+        row += [_between(error.tau_interval), CORRELATION.bare(error.rho), _between(error.rho_interval)]
+        rows.append(row + ([CORRELATION.bare(gap.tau), _between(gap.tau_interval)] if with_gap else []))
     notes = _text("pool_bounds_notes", gap_of=quantity_of(judgement.value).label if with_gap else None)
     return table(columns, rows, label="Agreement of each promise with the errors") + paragraphs([notes])
 
 
-def _number(value: float) -> str:
-    return MISSING if math.isnan(value) else signed(f"{value:.2f}")
-
-
 def _between(interval: tuple[float, float]) -> str:
-    return MISSING if math.isnan(interval[0]) else f"{_number(interval[0])} to {_number(interval[1])}"
+    return MISSING if math.isnan(interval[0]) else f"{CORRELATION.bare(interval[0])} to {CORRELATION.bare(interval[1])}"
 
 
 def _tau(agreement: Agreement) -> str:
-    return f"{_number(agreement.tau)} ({_between(agreement.tau_interval)})"
+    return f"{CORRELATION.bare(agreement.tau)} ({_between(agreement.tau_interval)})"

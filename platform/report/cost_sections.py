@@ -7,21 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from archray.platform.quantities import MISSING, Quantity, quantity_of, significant
+from archray.platform.quantities import MISSING, quantity_of, significant
+from archray.platform.report import section
 from archray.platform.report.page import MakeSection
-from archray.platform.report.section import (
-    Column,
-    NamesOf,
-    Section,
-    ShortNames,
-    captioned,
-    folded,
-    found_strings,
-    numbers,
-    numeric,
-    paragraphs,
-    table,
-)
+from archray.platform.report.section import PERCENT, Column, Section, numbers, numeric, paragraphs, table
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
@@ -42,20 +31,19 @@ _STAGES = {
 _VALUES = ("validation_accuracy", "objective")  # of a training of the search
 _OPEN = 24  # rows; more are folded
 _DIGITS = 4  # significant ones of a cost
-_SHARE = Quantity("share", "%", 100.0, 1)
 
 
-def cost_sections(names_of: NamesOf) -> tuple[MakeSection, ...]:
+def cost_sections(names_of: section.NamesOf) -> tuple[MakeSection, ...]:
     """The costs with their bounds, and the look-up of latencies. Nothing of a run that looks at no costs."""
 
-    def costs(run: Run[Any]) -> Section | None:
-        seen = _Costs.of(run.best)
-        return None if seen is None else seen.section(names_of(run))
+    def networks(run: Run[Any]) -> Section | None:
+        costs = _Costs.of(run.best)
+        return None if costs is None else costs.written(names_of(run))
 
     def look_up(run: Run[Any]) -> Section | None:
         return _look_up(run.best, names_of(run))
 
-    return costs, look_up
+    return networks, look_up
 
 
 @dataclass(frozen=True)
@@ -79,10 +67,10 @@ class _Costs:
     @classmethod
     def of(cls, run: Run[Any]) -> "_Costs | None":
         """None of a run that looks at no costs, or has trained nothing that has them yet."""
-        asked = list(dict.fromkeys(map(cost_column, getattr(run.config, "cost_names", ()))))
-        tables = {stage: run.table(stage, TRIALS) for stage in _STAGES} if asked else {}
+        names = list(dict.fromkeys(map(cost_column, getattr(run.config, "cost_names", ()))))
+        tables = {stage: run.table(stage, TRIALS) for stage in _STAGES} if names else {}
         rows = [
-            trials[["architecture"]].assign(stage=stage, **{name: numbers(trials, name) for name in (*asked, *_VALUES)})
+            trials[["architecture"]].assign(stage=stage, **{name: numbers(trials, name) for name in (*names, *_VALUES)})
             for stage, trials in tables.items()
             if "architecture" in trials
         ]
@@ -90,25 +78,25 @@ class _Costs:
             return None
         every = pd.concat(rows, ignore_index=True).dropna(subset=["architecture"])
         networks, random = every.drop_duplicates("architecture"), every[every["stage"] == "baseline"]
-        columns = [name for name in asked if networks[name].notna().any()]
+        columns = [name for name in names if networks[name].notna().any()]
         in_search = networks[networks["stage"] == "search"]
         key = next((name for name in _VALUES if in_search[name].notna().any()), None)
         texts = getattr(run.config, "constraints", ())
         bounds = [(text, bound) for text in texts for bound in parse_constraints([text]) if bound.column in columns]
         if not columns:
             return None
-        return cls(networks, columns, key, bounds, found_strings(run), random[columns].mean())
+        return cls(networks, columns, key, bounds, section.found_strings(run), random[columns].mean())
 
     def broken(self, row: Mapping[Any, Any]) -> list[str]:
         """The bounds that a network does not meet."""
         return [text for text, bound in self.constraints if violation([bound], row) > 0]
 
-    def section(self, names: ShortNames) -> Section:
+    def written(self, names: section.ShortNames) -> Section:
         broken = sum(bool(self.broken(row)) for row in self.networks.to_dict("records"))
         text = _text("costs", networks=len(self.networks), bounds=bool(self.constraints), broken=broken)
         networks = self._networks(names)
         if len(self.networks) > _OPEN:
-            networks = folded(f"All {count(len(self.networks), 'network')}", networks)
+            networks = section.folded(f"All {count(len(self.networks), 'network')}", networks)
         return Section("costs", "What the networks cost", paragraphs([text]) + self._summary() + networks)
 
     def _summary(self) -> str:
@@ -125,7 +113,7 @@ class _Costs:
         columns += numeric("Least to most", "Random, mean")
         return table(columns, rows, label="What was found costs, and the bounds", sortable=False)
 
-    def _networks(self, names: ShortNames) -> str:
+    def _networks(self, names: section.ShortNames) -> str:
         """A row a network, what was found first, the others in the order in which they were trained."""
         value = None if self.key is None else quantity_of(self.key)
         columns = [Column("Architecture", "name"), Column("Trained for")]
@@ -137,7 +125,8 @@ class _Costs:
             searched = row["stage"] == "search"
             cells = [value.bare(row[self.key] if searched else None)] if value else []
             cells += [significant(row[column], _DIGITS) for column in self.columns]
-            cells += [_met(self.broken(row))] if self.constraints else []
+            if self.constraints:
+                cells.append(f"not {', '.join(broken)}" if (broken := self.broken(row)) else "met")
             rows.append((names.of(row["architecture"]), _STAGES[row["stage"]], *cells))
         return table(columns, rows, label="The networks and their costs", marked=0 if not first.all() else None)
 
@@ -148,17 +137,13 @@ def _heading(column: str) -> str:
     return f"{column} ({unit})" if unit and not column.endswith(f"_{unit}") else column
 
 
-def _met(broken: Sequence[str]) -> str:
-    return f"not {', '.join(broken)}" if broken else "met"
-
-
 def _range(values: pd.Series) -> str:
     """The least and the largest; one where all are equal."""
     ends = [significant(value, _DIGITS) for value in (values.min(), values.max())]
     return " to ".join(dict.fromkeys(ends))
 
 
-def _look_up(run: Run[Any], names: ShortNames) -> Section | None:
+def _look_up(run: Run[Any], names: section.ShortNames) -> Section | None:
     """The line from sums over operations to latencies, and how far it misses networks. Nothing without one."""
     folder = run.folder / "costs"
     record = folder.read_json("latency.json") if folder.exists("latency.json") else {}
@@ -168,11 +153,11 @@ def _look_up(run: Run[Any], names: ShortNames) -> Section | None:
     line = Line(fitted["overhead"], fitted["factor"])
     missed = left_out_errors(sums, whole) if len(whole) > 2 else [math.nan] * len(whole)
     rows = [
-        (names.of(name), *map(significant, (total, line(total), time)), _SHARE.show(error))
+        (names.of(name), *map(significant, (total, line(total), time)), PERCENT.show(error))
         for name, total, time, error in zip(fitted["networks"], sums, whole, missed, strict=True)
     ]
     columns = [Column("Architecture", "name"), *numeric("Sum (ms)", "Looked up (ms)", "Whole (ms)", "Missed by")]
-    error = None if fitted["error"] is None else _SHARE.show(fitted["error"])
+    error = None if fitted["error"] is None else PERCENT.show(fitted["error"])
     text = _text("latencies", line=line, networks=len(rows), error=error)
     body = table(columns, rows, label="The networks that the look-up is fitted to")
-    return Section("look-up", "Latencies by look-up", captioned(body, text))
+    return Section("look-up", "Latencies by look-up", section.captioned(body, text))

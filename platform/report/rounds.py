@@ -9,19 +9,8 @@ import numpy as np
 import pandas as pd
 
 from archray.platform.quantities import significant, whole_number
-from archray.platform.report.section import (
-    Column,
-    NamesOf,
-    Section,
-    ShortNames,
-    failures,
-    flags,
-    folded,
-    numbers,
-    numeric,
-    paragraphs,
-    table,
-)
+from archray.platform.report import section
+from archray.platform.report.section import Column, NamesOf, Section, ShortNames, flags, numbers, numeric, table
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import ROUNDS
 from archray.platform.run.run import Run
@@ -50,10 +39,10 @@ class Halving:
         if shown.empty or not repeats:
             return None
         names = self.names_of(run)
-        body = paragraphs(self._sentences(repeats, mode)) + self._table({0: shown}, mode, names)
+        body = section.paragraphs(self._sentences(repeats, mode)) + self._table({0: shown}, mode, names)
         body += self._last_candidates(shown, mode, names)
         if len(repeats) > 1:
-            body += folded("Rounds of all repeats", self._table(repeats, mode, names))
+            body += section.folded("Rounds of all repeats", self._table(repeats, mode, names))
         return Section("rounds", "Round by round", body)
 
     def _sentences(self, repeats: dict[int, pd.DataFrame], mode: str) -> Iterator[str]:
@@ -63,7 +52,7 @@ class Halving:
         everything = pd.concat(repeats.values(), ignore_index=True)
         lost = eliminated(everything)
         if lost.any():
-            reasons = failures(everything)[lost].dropna().unique().tolist()
+            reasons = section.failures(everything)[lost].dropna().unique().tolist()
             why = f" ({'; '.join(reasons[:3])}{'; …' if len(reasons) > 3 else ''})" if reasons else ""
             yield (
                 f"{count(int(lost.sum()), 'score')} {'is' if lost.sum() == 1 else 'are'} not a number{why}: such a "
@@ -87,32 +76,23 @@ class Halving:
         headings = [self.budget, *(name.capitalize() for name in shown[1:])]
         columns = numeric(*(["Repeat"] if len(repeats) > 1 else []), "Round", *headings)
         columns += [*numeric("Best score", "Median"), Column("Leader", "name")]
-        rows = [
-            (
-                *([repeat] if len(repeats) > 1 else []),
-                row["round"],
-                *(whole_number(row[name]) for name in shown),
-                significant(row["best"], 4),
-                significant(row["median"], 4),
-                names.of(row["leader"]),
-            )
-            for repeat, row in rounds
-        ]
+        rows = []
+        for repeat, row in rounds:
+            numbered = [*([repeat] if len(repeats) > 1 else []), row["round"], *(whole_number(row[n]) for n in shown)]
+            scores = [significant(row[name], 4) for name in ("best", "median")]
+            rows.append((*numbered, *scores, names.of(row["leader"])))
         return table(columns, rows, label="The rounds of successive halving")
 
     def _last_candidates(self, rounds: pd.DataFrame, mode: str, names: ShortNames) -> str:
         """The scores, round by round, of the candidates that lasted longest, the winner first; folded."""
         scores = last_scores(rounds, mode)
         columns = [Column(self.candidate, "name"), *numeric(*(f"Round {number}" for number in scores.columns))]
-        rows = [
-            (
-                names.of(candidate),
-                *("" if math.isnan(value) else significant(value, 3) for value in scores.loc[candidate]),
-            )
-            for candidate in scores.index
-        ]
+        rows = []
+        for candidate, values in zip(scores.index, scores.to_numpy(), strict=True):
+            cells = ["" if math.isnan(value) else significant(value, 3) for value in values]
+            rows.append((names.of(candidate), *cells))
         scored = table(columns, rows, label="Scores of the last candidates")
-        return folded(f"Scores of the {count(len(rows), 'candidate')} that lasted longest", scored)
+        return section.folded(f"Scores of the {count(len(rows), 'candidate')} that lasted longest", scored)
 
 
 def last_scores(rounds: pd.DataFrame, mode: str) -> pd.DataFrame:

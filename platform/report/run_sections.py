@@ -8,28 +8,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from archray.platform.quantities import Spread, points_between, quantity_of
-from archray.platform.report.figures import (
-    FOUND,
-    INK,
-    RANDOM,
-    SURFACE,
-    NothingToDraw,
-    figure,
-    figure_section,
-    tell_points,
-)
+from archray.platform.report import figures, section
+from archray.platform.report.figures import FOUND, INK, RANDOM, SURFACE, NothingToDraw, figure, figure_section
 from archray.platform.report.page import Card, MakeSection, network_size
-from archray.platform.report.section import (
-    Column,
-    Section,
-    escape,
-    failures,
-    finite_values,
-    numbers,
-    numeric,
-    short_names,
-    table,
-)
+from archray.platform.report.section import Column, Section, escape, failures, numbers, numeric, table
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import CURVES, RERUN_GPUS, TRIALS
 from archray.platform.run.run import Run
@@ -43,7 +25,7 @@ _LOOKS = {"random_test_accuracy": "random"}  # of a card; the headline's is `fou
 
 def tested(run: Run[Any], stage: str) -> np.ndarray:
     """The test accuracies that the trainings of a stage reached, (n,), in [0, 1]."""
-    return finite_values(numbers(run.table(stage, TRIALS), "test_accuracy"))
+    return section.finite_values(numbers(run.table(stage, TRIALS), "test_accuracy"))
 
 
 def measured_networks(run: Run[Any]) -> Measured:
@@ -133,7 +115,7 @@ def test_accuracies(run: Run[Any], canvas: Figure) -> None:
         lift = _dodge(shown, (high - low) * _POINT / _AXES)
         points: dict[str, Any] = {"color": colour, "edgecolor": SURFACE, "linewidth": 0.8, "alpha": 0.9, "zorder": 3}
         axes.scatter(shown, row + lift * 0.11, s=_POINT**2 * 0.8, marker=marker, **points)
-        tell_points(axes, shown, row + lift * 0.11, [f"{label}\n{TEST.label} {value:.2f} %" for value in shown])
+        figures.tell_points(axes, shown, row + lift * 0.11, [f"{label}\n{TEST.label} {value:.2f} %" for value in shown])
         axes.plot([mean] * 2, [row - 0.27, row + 0.27], color=INK, linewidth=1.6, zorder=4)
         place = (mean - low) / (high - low)
         axes.annotate(
@@ -206,7 +188,7 @@ def repeats_section(run: Run[Any]) -> Section | None:
     repeats = run.repeats
     if len(repeats) < 2:
         return None
-    names, architectures = short_names(run), [repeat.architecture for repeat in repeats]
+    names, architectures = section.short_names(run), [repeat.architecture for repeat in repeats]
     accuracies = [(tested(repeat, "final"), tested(repeat, "baseline")) for repeat in repeats]
     columns = [Column("Architecture", "name"), Column(TEST.heading, "number", "descending")]
     columns += numeric(quantity_of("random_test_accuracy").heading, "No.", "Seed")

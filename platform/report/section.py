@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from archray.platform.quantities import MISSING, as_float
+from archray.platform.quantities import MISSING, Quantity, as_float
 from archray.platform.run.run import Run
 from archray.plurals import count
-from archray.trainables.spaces.feature_map import FeatureMapSpace, spelling
-from archray.trainables.spaces.space import Space
 
+PERCENT = Quantity("share", "%", 100.0, 1)
 _SHORT = 16  # characters of what stands in the place of a name, and needs no more width
 _NAME = 30  # characters of code in a table that are one name, of an option say
 _LONG = 160  # characters of code in a table that get more of a narrow screen's width
@@ -35,7 +34,8 @@ class Column:
     """A column of a table.
 
     Args:
-        kind: whether it holds `text`, `code`, right-aligned `number`s, short `name`s, or the `anchor`s these link to.
+        kind: whether it holds `text`, `code`, right-aligned `number`s, `share`s, which tint their cells, short `name`s,
+            or the `anchor`s these link to.
         order: `ascending` or `descending`, of the column that the rows are sorted by.
     """
 
@@ -128,10 +128,15 @@ def table(
 
 def _heading(column: Column) -> str:
     order = f' aria-sort="{column.order}"' if column.order else ""
-    return f'<th scope="col" class="{column.kind}"{order}>{breakable_words(column.heading)}</th>'
+    look = "number" if column.kind == "share" else column.kind
+    return f'<th scope="col" class="{look}"{order}>{breakable_words(column.heading)}</th>'
 
 
 def _cell(column: Column, value: object) -> str:
+    if column.kind == "share":
+        share = as_float(value)
+        tint = f' style="--share:{min(share, 1.0):.3f}"' if share > 0 else ""
+        return f'<td class="number share"{tint}>{PERCENT.bare(share) if share > 0 else MISSING}</td>'
     if column.kind == "anchor":
         return f'<td class="anchor" id="{escape(value)}">{escape(value)}</td>'
     if column.kind == "name" and (isinstance(value, (Named, tuple)) or len(str(value)) <= _SHORT):
@@ -239,38 +244,3 @@ def names_section(names_of: NamesOf, things: str, order: str) -> Callable[[Run[A
         return Section(ANCHOR, f"The {things} by name", paragraphs([text]) + defined)
 
     return make
-
-
-@dataclass(frozen=True)
-class Decided:
-    """One decision of the found architecture: its name, what was chosen, and what there was to choose from."""
-
-    name: str
-    choice: str
-    choices: tuple[str, ...]
-    bounds: tuple[float, float] | None = None  # of a constant, which has no `choices`: the range it was drawn from
-
-
-def decided(space: Space, architecture: str) -> tuple[Decided, ...]:
-    """The decisions of `architecture`, a string of `space`; a feature map's constant is the last of them.
-
-    A constant that makes no difference to this map is `unused`. Raises: InvalidArchitecture.
-    """
-    chosen = space.decode(architecture)
-    decisions = [Decided(d.name, c, d.choices) for d, c in zip(space.decisions, chosen, strict=False)]
-    if isinstance(space, FeatureMapSpace):
-        low, high = space.constant.low, space.constant.high
-        used = len({space.canonical((*chosen[:-1], spelling(end))) for end in (low, high)}) > 1
-        value, bounds = (chosen[-1], (low, high)) if used else ("unused", None)
-        decisions.append(Decided(space.constant.name, value, (), bounds))
-    return tuple(decisions)
-
-
-def decision_table(decisions: Sequence[Decided]) -> str:
-    """Each decision with its choice and the choices it was not."""
-    columns = (Column("Decision", "code"), Column("Chosen", "code"), Column("Instead of", "code"))
-    rows = []
-    for d in decisions:
-        others = ", ".join(choice for choice in d.choices if choice != d.choice) or "nothing else"
-        rows.append((d.name, d.choice, "any value from {:g} to {:g}".format(*d.bounds) if d.bounds else others))
-    return table(columns, rows, label="The decisions of the found architecture")

@@ -9,16 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from archray.platform.quantities import DECIDING, MISSING, UNDER_ATTACK, Spread, quantity_of
-from archray.platform.report.figures import (
-    FOUND,
-    SURFACE,
-    TRIAL,
-    NothingToDraw,
-    drawing,
-    figure,
-    set_height,
-    tell_points,
-)
+from archray.platform.report import figures
+from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, figure
 from archray.platform.report.page import without_folder
 from archray.platform.report.section import Column, Section, captioned, paragraphs, table
 from archray.platform.report.texts import texts_of
@@ -96,7 +88,7 @@ def runs_compared(runs: Compared, canvas: Figure) -> None:
     shown = [(name, spreads) for name, spreads in shown if "test_accuracy" in spreads]
     if not shown:
         raise NothingToDraw("none of the runs has a test accuracy; resume those that have not ended")
-    set_height(canvas, 90 + _ROW * max(len(shown), 4))
+    figures.set_height(canvas, 90 + _ROW * max(len(shown), 4))
     left, right = canvas.subplots(1, 2, width_ratios=(1, 1))
     best = max(spreads["test_accuracy"].mean for _, spreads in shown)
     reach: list[float] = []  # of the bars
@@ -109,8 +101,8 @@ def runs_compared(runs: Compared, canvas: Figure) -> None:
         left.errorbar(mean, place, xerr=deviation, elinewidth=1.4, **look)
         right.errorbar(cost.mean, mean, xerr=cost.deviation or 0.0, yerr=deviation, elinewidth=1.0, **look)
         text = f"{name}\n{TEST.label} {TEST.spread(spread)}\n{quantity_of('seconds').told(cost.mean)}"
-        tell_points(left, [mean], [place], [text])
-        tell_points(right, [cost.mean], [mean], [text])
+        figures.tell_points(left, [mean], [place], [text])
+        figures.tell_points(right, [cost.mean], [mean], [text])
         reach += [mean - deviation, mean + deviation]
         numbered.setdefault((cost.mean, mean), []).append(str(place + 1))
     for point, numbers in numbered.items():
@@ -171,7 +163,7 @@ def side_by_side_sections(runs: Compared, differences: Mapping[str, Sequence[obj
     try:
         shown = ", ".join(f"{name} {TEST.spread(spread)}" for (name, _), spread in zip(runs, accuracies, strict=True))
         canvas = runs_compared(runs)
-        content = drawing("runs-compared", canvas, description=f"Test accuracy of each run: {shown}.")
+        content = figures.drawing("runs-compared", canvas, description=f"Test accuracy of each run: {shown}.")
         body = captioned(content, _text("runs_compared")) + body
     except NothingToDraw:
         pass

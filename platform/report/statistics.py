@@ -12,9 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import kendalltau, spearmanr
 
+from archray.platform.quantities import Quantity
+
 MIN_POINTS = 3  # of a correlation: two points always agree or disagree
 MIN_POINTS_OF_INTERVAL = 5  # the standard error of tau has n - 4 below the root
 Z = 1.959963985  # of a 95 % interval
+CORRELATION = Quantity("rank correlation", digits=2)
 
 HOLDS, FAILS = "holds", "does not hold"  # verdicts on a claim; a study adds its word for an undecided one
 

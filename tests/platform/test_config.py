@@ -100,3 +100,9 @@ def test_what_a_space_needs_lies_under_presets_files_and_options():
     assert config.search.proxy == "parameters"
     config = make_config("zero-cost", "demo", None, {})
     assert (config.train.grad_clip, config.search.proxy) == (None, "synflow")
+
+
+def test_options_of_a_space_leave_the_other_defaults_of_a_method():
+    config = make_config("nes-rs", "paper", None, {"space": "vit"})
+    assert (config.train.epochs, config.train.grad_clip) == (50, 1.0)
+    assert (config.final.epochs, config.final.grad_clip) == (200, 1.0)

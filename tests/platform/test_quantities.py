@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from functools import partial
@@ -10,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import math
-
 import pytest
 from archray_test_ensemble_report import ensemble_run, repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run

@@ -21,10 +21,10 @@ from archray.platform.methods import open_run
 from archray.platform.methods.hnas.report import SECTIONS, choice_section, headline, trials_section
 from archray.platform.methods.hnas.tables import best_trial
 from archray.platform.report import figures
-from archray.platform.report.cell import cell_section
+from archray.platform.report.cell import Decided, cell_section, decision_table
 from archray.platform.report.page import Headline, render, without_folder
 from archray.platform.report.run_sections import comparison_section, manifest_section, repeats_section
-from archray.platform.report.section import Decided, Section, decision_table, failures
+from archray.platform.report.section import Section, failures
 from archray.platform.run.run import Run
 
 VOID = {"meta", "link", "br", "wbr", "img", "hr", "path", "use"}

@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archray.platform.report.cell import cell_edges, draw_cell, genotype_edges, is_graph, node_count
-from archray.platform.report.section import Decided, decided
+from archray.platform.report.cell import Decided, cell_edges, decided, draw_cell, genotype_edges, is_graph, node_count
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.genotypes import GenotypeSpace
 

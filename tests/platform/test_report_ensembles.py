@@ -34,12 +34,7 @@ from archray.platform.methods.ensembles.figures import (
     posterior_section,
     swept_delta,
 )
-from archray.platform.methods.ensembles.report import (
-    SAMPLED_SECTIONS,
-    diversity_section,
-    ensemble_diversity,
-    headline_of_sampled,
-)
+from archray.platform.methods.ensembles.report import SECTIONS, diversity_section, ensemble_diversity, headline
 from archray.platform.methods.ensembles.tables import (
     chosen_ensemble,
     estimates,
@@ -47,9 +42,9 @@ from archray.platform.methods.ensembles.tables import (
     names_of,
     sampled_ensembles,
 )
+from archray.platform.report.cell import Decided, decided
 from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.page import header
-from archray.platform.report.section import Decided, decided
 from archray.platform.run.run import Run
 from archray.searchers.nesbs.posterior import Posterior
 
@@ -80,7 +75,7 @@ def repeated(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
 
 def test_nothing_found_and_one_member_and_untrained(new_run: NewRun) -> None:
     def lead(run: Run[Any]) -> str:
-        return words(header(run, headline_of_sampled(run)))
+        return words(header(run, headline(run)))
 
     nothing = new_run({}, {FOUND: None, MEASURES: None, ("", "architecture.json"): None})
     assert "The run found no ensemble" in lead(nothing)
@@ -100,7 +95,7 @@ def test_everything_is_escaped(new_run: NewRun) -> None:
         ),
         ("posterior", "curves.parquet"): posterior_curves().assign(decision=HOSTILE),
     }
-    shown = [part for part in SAMPLED_SECTIONS if part not in (member_cells_section, delta_effect_section)]
+    shown = [part for part in SECTIONS if part not in (member_cells_section, delta_effect_section)]
     text = rendered(new_run(hostile, ensemble_documents((HOSTILE, HOSTILE + "2"))), shown)
     assert "<script>alert" not in text and "&lt;script&gt;" in text
 

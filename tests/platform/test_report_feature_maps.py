@@ -35,11 +35,10 @@ from archray.platform.methods.feature_maps.tables import (
     reaches,
     seconds_compared,
 )
-from archray.platform.report.cell import cell_section
+from archray.platform.report.cell import cell_section, decided, decision_table
 from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.page import render, write_page
 from archray.platform.report.rounds import rounds_of
-from archray.platform.report.section import decided, decision_table
 from archray.platform.report.statistics import spearman
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space

@@ -15,9 +15,9 @@ from archray_test_runs import method_parameters
 from archray.errors import InvalidInput
 from archray.platform.methods import METHODS, get_method
 from archray.platform.methods.configure import check_config, make_config
+from archray.platform.methods.method import SearchProblem
 from archray.platform.methods.plain.config import PlainConfig
 from archray.platform.methods.plain.report import Trials, best_of_repeats, rungs_section
-from archray.platform.methods.search_problem import SearchProblem
 from archray.trainables.spaces import get_space
 
 

@@ -14,8 +14,8 @@ from archray_test_report import cells, write_run
 from archray.errors import InvalidPool
 from archray.platform.methods import get_method
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.search_problem import SearchProblem
-from archray.platform.methods.several_metrics.report import metric_trust
+from archray.platform.methods.method import SearchProblem
+from archray.platform.methods.plain.report import metric_trust
 from archray.searchers import RankSurrogateSearch, RoBoTSearch
 from archray.trainables.spaces import get_space
 

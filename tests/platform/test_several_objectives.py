@@ -14,7 +14,7 @@ import archray
 from archray.errors import InvalidInput, UnknownName
 from archray.platform.methods import get_method
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.search_problem import SearchProblem
+from archray.platform.methods.method import SearchProblem
 from archray.searchers.pareto.front import non_dominated
 from archray.trainables.spaces import get_space
 

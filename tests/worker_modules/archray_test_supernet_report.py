@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from archray_test_report import cells, write_repeats, write_run
 
-from archray.platform.methods.nasi.tables import METRICS
+from archray.platform.methods.nasi.figures import METRICS
 from archray.platform.run.run import Run
 
 SEEDS = (2968811710, 3677149159, 745650761, 2884920346, 1503136570)

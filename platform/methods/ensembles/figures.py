@@ -11,56 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.special import entr
 
-from archray.platform.methods.ensembles.tables import (
-    MEMBERS,
-    METRICS,
-    POSTERIOR,
-    POSTERIOR_LEARNT,
-    SEARCH,
-    chosen_ensemble,
-    elbo_doubt,
-    estimates,
-    found_members,
-    known_metrics,
-    names_of,
-    sampled_ensembles,
-    sampled_texts,
-)
+from archray.platform.methods.ensembles import tables
 from archray.platform.quantities import MISSING, Quantity, quantity_of, signed, significant, whole_number
-from archray.platform.report.cell import cell_drawing, cell_edges, cell_legend, is_graph, node_count
-from archray.platform.report.figures import (
-    FOUND,
-    INK,
-    MUTED,
-    SURFACE,
-    TRIAL,
-    NothingToDraw,
-    draw_spread,
-    drawing,
-    few_ticks,
-    figure,
-    figure_section,
-    spread_words,
-    tell_line,
-    tell_points,
-)
-from archray.platform.report.section import (
-    Column,
-    Decided,
-    Section,
-    ShortNames,
-    breakable_words,
-    captioned,
-    decided,
-    escape,
-    folded,
-    linked,
-    numbers,
-    numeric,
-    paragraphs,
-    table,
-)
-from archray.platform.report.statistics import MIN_POINTS
+from archray.platform.report import cell, figures, section
+from archray.platform.report.figures import FOUND, INK, MUTED, SURFACE, TRIAL, NothingToDraw, figure, figure_section
+from archray.platform.report.section import Column, Section, folded, numbers, numeric, paragraphs, table
+from archray.platform.report.statistics import CORRELATION, MIN_POINTS
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
@@ -84,22 +40,47 @@ def posterior_training(run: Run[Any], canvas: Figure) -> None:
     if not shown:
         raise NothingToDraw("this run has no posterior that was trained by itself; see its method's stages")
     for axes, name in zip(np.ravel(canvas.subplots(1, len(shown))), shown, strict=True):
-        _draw_posterior_panel(axes, curves, name)
+        if name == "entropy" and "decision" in curves:
+            for decision, rows in curves.groupby("decision", sort=False):
+                axes.plot(rows["epoch"], rows[name], color=TRIAL, linewidth=1, alpha=0.55)
+                last = f"{decision}\nentropy {significant(rows[name].iloc[-1])} nats at the end"
+                figures.tell_line(axes, rows["epoch"].tolist(), rows[name].tolist(), last)
+        mean = curves.groupby("epoch")[name].mean().dropna()
+        marker = "o" if len(mean) == 1 else None
+        axes.plot(mean.index, mean, color=FOUND, linewidth=2.2, marker=marker, markersize=4, zorder=3)
+        end = f"{_TITLES[name]}, {significant(mean.iloc[-1])} nats in epoch {mean.index[-1]:g}"
+        figures.tell_line(axes, mean.index.tolist(), mean.tolist(), end)
+        if name == "entropy":
+            axes.set_ylim(bottom=0)
+        if name == "kl":
+            axes.axhline(0, color=MUTED, linewidth=0.8, zorder=1)
+        figures.few_ticks(axes, 4, integer=True)
+        axes.set_title(_TITLES[name])
+        axes.set(xlabel="epoch", ylabel="nats")
 
 
 def posterior_section(run: Run[Any]) -> Section | None:
     """The curves of its training, and a table of probabilities. Nothing without either."""
-    curves, learnt = _curves(run), run.best.document(POSTERIOR_LEARNT, POSTERIOR)
+    curves, probabilities = _curves(run), run.best.document(tables.POSTERIOR_LEARNT, tables.POSTERIOR)
     body = ""
     if shown := _shown(curves):
+        ends = curves[curves["epoch"] == curves["epoch"].max()][shown].mean()
+        scales = numbers(curves, "scale").dropna()
+        caption = _text(
+            "posterior",
+            shown=shown,
+            ends={_TITLES[name]: ends[name] for name in shown if math.isfinite(ends[name])},
+            scale=scales.iloc[-1] if len(scales) else 1,
+        )
         description = f"Training of the posterior over {count(int(curves['epoch'].nunique()), 'epoch')}."
-        content = drawing("posterior", posterior_training(run), description=description)
-        body += captioned(content, _posterior_caption(curves, shown))
-        body += paragraphs(filter(None, [elbo_doubt(curves.groupby("epoch")["elbo"].mean())]))
-    if learnt is not None:
-        groups = grouped_decisions(Posterior(learnt, run.best.space))
-        tables = "".join(_heat_table(choices, rows) for choices, rows in groups.items())
-        body += paragraphs([_posterior_sentence(groups)]) + tables if groups else ""
+        body += section.captioned(
+            figures.drawing("posterior", posterior_training(run), description=description), caption
+        )
+        doubt = tables.elbo_doubt(curves.groupby("epoch")["elbo"].mean())
+        body += paragraphs([doubt] if doubt else [])
+    if probabilities is not None and (groups := grouped_decisions(Posterior(probabilities, run.best.space))):
+        body += paragraphs([_posterior_sentence(groups)])
+        body += "".join(_heat_table(choices, rows) for choices, rows in groups.items())
     return Section("posterior", "The posterior over architectures", body) if body else None
 
 
@@ -114,44 +95,13 @@ def grouped_decisions(posterior: Posterior) -> Probabilities:
 
 def _curves(run: Run[Any]) -> pd.DataFrame:
     """The curves as floats, by epoch; empty without one."""
-    frame = run.best.table(POSTERIOR_LEARNT, CURVES)
+    frame = run.best.table(tables.POSTERIOR_LEARNT, CURVES)
     curves = frame.assign(**{name: numbers(frame, name) for name in ("epoch", *_TITLES)})
     return curves[curves["epoch"].notna()].sort_values("epoch", kind="stable")
 
 
 def _shown(curves: pd.DataFrame) -> list[str]:
     return [name for name in _TITLES if curves[name].notna().any()]
-
-
-def _draw_posterior_panel(axes: Axes, curves: pd.DataFrame, name: str) -> None:
-    by_epoch = curves.groupby("epoch")[name].mean().dropna()
-    if name == "entropy" and "decision" in curves:
-        for _, rows in curves.groupby("decision", sort=False):
-            axes.plot(rows["epoch"], rows[name], color=TRIAL, linewidth=1, alpha=0.55)
-            last = f"{rows['decision'].iloc[-1]}\nentropy {significant(rows[name].iloc[-1])} nats at the end"
-            tell_line(axes, rows["epoch"].tolist(), rows[name].tolist(), last)
-    marker = "o" if len(by_epoch) == 1 else None
-    axes.plot(by_epoch.index, by_epoch, color=FOUND, linewidth=2.2, marker=marker, markersize=4, zorder=3)
-    end = f"{_TITLES[name]}, {significant(by_epoch.iloc[-1])} nats in epoch {by_epoch.index[-1]:g}"
-    tell_line(axes, by_epoch.index.tolist(), by_epoch.tolist(), end)
-    if name == "entropy":
-        axes.set_ylim(bottom=0)
-    if name == "kl":
-        axes.axhline(0, color=MUTED, linewidth=0.8, zorder=1)
-    few_ticks(axes, 4, integer=True)
-    axes.set_title(_TITLES[name])
-    axes.set(xlabel="epoch", ylabel="nats")
-
-
-def _posterior_caption(curves: pd.DataFrame, shown: list[str]) -> str:
-    ends = curves[curves["epoch"] == curves["epoch"].max()][shown].mean()
-    scales = numbers(curves, "scale").dropna()
-    return _text(
-        "posterior",
-        shown=shown,
-        ends={_TITLES[name]: ends[name] for name in shown if math.isfinite(ends[name])},
-        scale=scales.iloc[-1] if len(scales) else 1,
-    )
 
 
 def _posterior_sentence(groups: Probabilities) -> str:
@@ -169,25 +119,9 @@ def _posterior_sentence(groups: Probabilities) -> str:
 
 def _heat_table(choices: Sequence[str], rows: Mapping[str, np.ndarray]) -> str:
     """A row per decision and a column per choice, each cell tinted by its probability."""
-    percent = Quantity("probability", "%", 100.0, 1)
-    head = "".join(
-        f'<th scope="col" class="{look}">{breakable_words(name)}</th>'
-        for look, name in (("code", "Decision"), *(("number", choice) for choice in choices))
-    )
-    body = []
-    for decision, row in rows.items():
-        cells = "".join(
-            f'<td class="number" style="--share:{min(max(value, 0.0), 1.0):.3f}">{percent.bare(value)}</td>'
-            if value > 0
-            else f'<td class="number">{MISSING}</td>'
-            for value in row
-        )
-        body.append(f'<tr><td class="code">{breakable_words(decision)}</td>{cells}</tr>')
+    columns = [Column("Decision", "code"), *(Column(choice, "share") for choice in choices)]
     label = f"Probabilities of {count(len(rows), 'decision')} between {', '.join(choices)}"
-    return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'
-        f'<table class="heat"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
-    )
+    return table(columns, [(decision, *row) for decision, row in rows.items()], label=label, sortable=False)
 
 
 _BEST = 10  # ensembles in the table that is not folded
@@ -197,26 +131,61 @@ _DOTS = 300  # with more ensembles than this, only the lines are drawn
 @figure(height=270)
 def ensembles_best_so_far(run: Run[Any], canvas: Figure) -> None:
     """The best validation loss and accuracy so far of the sampled ensembles, by evaluations."""
-    sampled = sampled_ensembles(run)
+    sampled = tables.sampled_ensembles(run)
     if sampled.empty:
         raise NothingToDraw("this run has evaluated no ensemble with a finite loss")
-    shown, chosen = known_metrics(sampled), chosen_ensemble(run, sampled)
-    for axes, metric in zip(np.ravel(canvas.subplots(1, len(shown))), shown, strict=True):
-        _draw_ensembles_panel(axes, sampled, metric, chosen, names_of(run))
+    metrics, chosen = tables.known_metrics(sampled), tables.chosen_ensemble(run, sampled)
+    several, many = sampled["repeat"].nunique() > 1, len(sampled) > _DOTS
+    shown = sampled.loc[[] if chosen is None else [chosen]] if several else sampled
+    texts = tables.sampled_texts(shown, tables.names_of(run))
+    for axes, metric in zip(np.ravel(canvas.subplots(1, len(metrics))), metrics, strict=True):
+        quantity = quantity_of(metric)
+        mean, deviation = (quantity.factor * part for part in best_so_far(sampled, metric))
+        x, values = np.arange(1, mean.size + 1), sampled[metric] * quantity.factor
+        axes.step(x, mean, where="post", color=FOUND, linewidth=2, zorder=3)
+        axes.plot(x[-1:], mean[-1:], "o", color=FOUND, markersize=4, zorder=3)
+        if several:
+            figures.draw_spread(axes, x, quantity.factor * best_of_each(sampled, metric), deviation, FOUND, -math.inf)
+        elif not many:
+            axes.scatter(sampled["evaluations"], values, s=14, color=FOUND, alpha=0.7, linewidth=0)
+        if not many:
+            figures.tell_points(axes, shown["evaluations"], values[shown.index], texts)
+        _draw_ring(axes, sampled, "evaluations", metric, chosen)
+        figures.few_ticks(axes, 5, integer=True)
+        axes.set(xlabel="ensembles evaluated", ylabel=quantity.axis)
 
 
 def ensembles_section(run: Run[Any]) -> Section:
     """The best so far, and the tables of ensembles and members."""
-    canvas, sampled = ensembles_best_so_far(run), sampled_ensembles(run)
-    chosen, rank = chosen_ensemble(run, sampled), known_metrics(sampled)[0]
-    end = quantity_of(rank).show(best_so_far(sampled, rank)[0][-1])
-    description = f"Best {quantity_of(rank).label} so far against evaluations; at the end {end}."
-    content = drawing("ensembles", canvas, description=description)
+    canvas, sampled, names = ensembles_best_so_far(run), tables.sampled_ensembles(run), tables.names_of(run)
+    chosen, (rank, *others) = tables.chosen_ensemble(run, sampled), tables.known_metrics(sampled)
     members = {member for row in sampled["members"] for member in row}
-    failed = int(sampled["failure"].notna().sum())
+    repeats, failed = int(sampled["repeat"].nunique()), int(sampled["failure"].notna().sum())
+    caption = _text(
+        "best_so_far",
+        loss=quantity_of(rank).label,
+        with_accuracy=bool(others),
+        repeats=repeats,
+        spread=figures.spread_words(repeats, "standard deviation"),
+        dots=repeats == 1 and len(sampled) <= _DOTS,
+        ring=chosen is not None,
+    )
+    best = sampled.sort_values(rank, kind="stable").head(_BEST)
+    body = _ensemble_table(best, names, chosen, f"The best {count(len(best), 'ensemble')}", by_value=True)
+    if len(sampled) > len(best):
+        whole = _ensemble_table(sampled, names, chosen, "All ensembles", by_value=False)
+        body += folded(f"All {count(len(sampled), 'ensemble')}, as they were sampled", whole)
+    end = quantity_of(rank).show(best_so_far(sampled, rank)[0][-1])
     text = _text("ensembles", ensembles=len(sampled), architectures=len(members), failed=failed)
-    body = paragraphs([text]) + captioned(content, _ensembles_caption(sampled, chosen))
-    return Section("ensembles", "The ensembles that were sampled", body + _tables(run, sampled, chosen))
+    return figure_section(
+        "ensembles",
+        "The ensembles that were sampled",
+        canvas,
+        description=f"Best {quantity_of(rank).label} so far against evaluations; at the end {end}.",
+        caption=caption,
+        above=paragraphs([text]),
+        below=body,
+    )
 
 
 def best_so_far(sampled: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray]:
@@ -231,7 +200,7 @@ def best_so_far(sampled: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndar
 
 def best_of_each(sampled: pd.DataFrame, metric: str) -> np.ndarray:
     """The metric of the ensemble that ranks best until each evaluation, of each repeat: (repeats, evaluations)."""
-    rank = known_metrics(sampled)[0]
+    rank = tables.known_metrics(sampled)[0]
     repeats = [rows for _, rows in sampled.groupby("repeat", sort=False)]
     values = np.full((len(repeats), int(sampled["evaluations"].max())), math.nan)  # (repeats, evaluations)
     for repeat, rows in enumerate(repeats):
@@ -244,66 +213,20 @@ def best_of_each(sampled: pd.DataFrame, metric: str) -> np.ndarray:
     return values
 
 
-def _draw_ensembles_panel(
-    axes: Axes, sampled: pd.DataFrame, metric: str, chosen: int | None, names: ShortNames
-) -> None:
-    quantity = quantity_of(metric)
-    mean, deviation = (quantity.factor * part for part in best_so_far(sampled, metric))
-    x = np.arange(1, mean.size + 1)
-    axes.step(x, mean, where="post", color=FOUND, linewidth=2, zorder=3)
-    axes.plot(x[-1:], mean[-1:], "o", color=FOUND, markersize=4, zorder=3)
-    if sampled["repeat"].nunique() > 1:
-        draw_spread(axes, x, quantity.factor * best_of_each(sampled, metric), deviation, FOUND, -math.inf)
-    elif len(sampled) <= _DOTS:
-        axes.scatter(
-            sampled["evaluations"], sampled[metric] * quantity.factor, s=14, color=FOUND, alpha=0.7, linewidth=0
-        )
-    if len(sampled) <= _DOTS:
-        shown = sampled if sampled["repeat"].nunique() == 1 else sampled.loc[[] if chosen is None else [chosen]]
-        tell_points(axes, shown["evaluations"], shown[metric] * quantity.factor, sampled_texts(shown, names))
-    _draw_ring(axes, sampled, "evaluations", metric, chosen)
-    few_ticks(axes, 5, integer=True)
-    axes.set(xlabel="ensembles evaluated", ylabel=quantity.axis)
-
-
 def _draw_ring(axes: Axes, rows: pd.DataFrame, x: str, metric: str, chosen: int | None) -> None:
     """Around the ensemble that was chosen."""
     if chosen is not None:
-        place = (rows[x][chosen], rows[metric][chosen] * quantity_of(metric).factor)
-        axes.plot(
-            *place, "o", markersize=9, markerfacecolor=SURFACE, markeredgecolor=INK, markeredgewidth=1.8, zorder=4
-        )
+        at, look = rows[x][chosen], {"markerfacecolor": SURFACE, "markeredgecolor": INK, "markeredgewidth": 1.8}
+        axes.plot(at, rows[metric][chosen] * quantity_of(metric).factor, "o", markersize=9, zorder=4, **look)
 
 
-def _ensembles_caption(sampled: pd.DataFrame, chosen: int | None) -> str:
-    loss, *others = known_metrics(sampled)
-    repeats = int(sampled["repeat"].nunique())
-    return _text(
-        "best_so_far",
-        loss=quantity_of(loss).label,
-        with_accuracy=bool(others),
-        repeats=repeats,
-        spread=spread_words(repeats, "standard deviation"),
-        dots=repeats == 1 and len(sampled) <= _DOTS,
-        ring=chosen is not None,
-    )
-
-
-def _tables(run: Run[Any], sampled: pd.DataFrame, chosen: int | None) -> str:
-    names = names_of(run)
-    best = sampled.sort_values(known_metrics(sampled)[0], kind="stable").head(_BEST)
-    body = _ensemble_table(best, names, chosen, f"The best {count(len(best), 'ensemble')}", by_value=True)
-    if len(sampled) > len(best):
-        whole = _ensemble_table(sampled, names, chosen, "All ensembles", by_value=False)
-        body += folded(f"All {count(len(sampled), 'ensemble')}, as they were sampled", whole)
-    return body
-
-
-def _ensemble_table(rows: pd.DataFrame, names: ShortNames, chosen: int | None, label: str, by_value: bool) -> str:
+def _ensemble_table(
+    rows: pd.DataFrame, names: section.ShortNames, chosen: int | None, label: str, by_value: bool
+) -> str:
     cells = pd.DataFrame(
         {
             "Members": [names.all_of(row) or MISSING for row in rows["members"]],
-            **{quantity_of(name).heading: rows[name].map(quantity_of(name).bare) for name in METRICS},
+            **{quantity_of(name).heading: rows[name].map(quantity_of(name).bare) for name in tables.METRICS},
             "δ": rows["delta"].map(lambda delta: MISSING if math.isnan(delta) else signed(f"{delta:.3g}")),
             "No.": rows["evaluations"].map(whole_number),
             "Repeat": rows["repeat"],
@@ -313,11 +236,11 @@ def _ensemble_table(rows: pd.DataFrame, names: ShortNames, chosen: int | None, l
         }
     )
     optional = {"δ": "delta", "Temperature": "temperature", "Failure": "failure"}
-    optional |= {quantity_of(name).heading: name for name in METRICS}
+    optional |= {quantity_of(name).heading: name for name in tables.METRICS}
     unknown = [heading for heading, name in optional.items() if rows[name].isna().all()]
     cells = cells.drop(columns=unknown if rows["repeat"].nunique() > 1 else ["Repeat", *unknown])
     kinds = {"Members": "name", "Sampler": "text", "Failure": "text"}
-    ranks = quantity_of(known_metrics(rows)[0]).heading if by_value else None
+    ranks = quantity_of(tables.known_metrics(rows)[0]).heading if by_value else None
     columns = [
         Column(heading, kinds.get(heading, "number"), "ascending" if heading == ranks else None)
         for heading in map(str, cells)
@@ -330,14 +253,16 @@ def _ensemble_table(rows: pd.DataFrame, names: ShortNames, chosen: int | None, l
 def ensembles_by_delta(run: Run[Any], canvas: Figure) -> None:
     """The validation loss and accuracy of the sampled ensembles against the delta they were sampled at."""
     rows, means, best = swept_delta(run)
-    shown, chosen = known_metrics(rows), chosen_ensemble(run, rows)
-    for axes, metric in zip(np.ravel(canvas.subplots(1, len(shown))), shown, strict=True):
+    metrics, chosen = tables.known_metrics(rows), tables.chosen_ensemble(run, rows)
+    texts = tables.sampled_texts(rows, tables.names_of(run))
+    for axes, metric in zip(np.ravel(canvas.subplots(1, len(metrics))), metrics, strict=True):
         quantity = quantity_of(metric)
+        values = rows[metric] * quantity.factor
         axes.plot(means.index, means[metric] * quantity.factor, color=FOUND, linewidth=1.8)
-        axes.scatter(rows["delta"], rows[metric] * quantity.factor, s=18, color=FOUND, alpha=0.7, linewidth=0, zorder=3)
+        axes.scatter(rows["delta"], values, s=18, color=FOUND, alpha=0.7, linewidth=0, zorder=3)
         axes.axvline(best, color=FOUND, linestyle=(0, (1, 3)), linewidth=1.2, zorder=1)
-        tell_points(axes, rows["delta"], rows[metric] * quantity.factor, sampled_texts(rows, names_of(run)))
-        few_ticks(axes, 5)
+        figures.tell_points(axes, rows["delta"], values, texts)
+        figures.few_ticks(axes, 5)
         axes.set(xlabel="δ", ylabel=quantity.axis)
         _draw_ring(axes, rows, "delta", metric, chosen)
 
@@ -350,9 +275,9 @@ def ensemble_delta_section(run: Run[Any]) -> Section:
         "delta",
         line=len(rows) > len(means),
         temperature=significant(temperature, 2) if math.isfinite(temperature) and temperature != 1 else "",
-        ring=chosen_ensemble(run, rows) is not None,
+        ring=tables.chosen_ensemble(run, rows) is not None,
     )
-    quantities = {name: quantity_of(name) for name in known_metrics(rows)}
+    quantities = {name: quantity_of(name) for name in tables.known_metrics(rows)}
     columns = numeric("Ensembles", "Deltas", "Best δ", *(quantity.heading for quantity in quantities.values()))
     values = [quantity.bare(means[name][best]) for name, quantity in quantities.items()]
     row = (whole_number(len(rows)), whole_number(len(means)), signed(f"{best:.3g}"), *values)
@@ -371,13 +296,13 @@ def swept_delta(run: Run[Any]) -> tuple[pd.DataFrame, pd.DataFrame, float]:
 
     Raises: NothingToDraw for fewer than two deltas.
     """
-    rows = sampled_ensembles(run)
+    rows = tables.sampled_ensembles(run)
     if len(rows):
-        rank = known_metrics(rows)[0]
+        rank = tables.known_metrics(rows)[0]
         rows = rows[rows["delta"].notna() & rows[rank].notna()]
     if rows.empty or rows["delta"].nunique() < 2:
         raise NothingToDraw("this run sampled ensembles at fewer than two deltas; choose --delta grid or bo")
-    means = rows.groupby("delta")[list(METRICS)].mean()
+    means = rows.groupby("delta")[list(tables.METRICS)].mean()
     return rows, means, float(means.index[int(means[rank].to_numpy().argmin())])
 
 
@@ -387,37 +312,35 @@ _MEASURES = {
     "shared_accuracy": quantity_of("shared_accuracy"),
 }
 _AGREE = ("shared_accuracy", "test_accuracy")
-_RHO = Quantity("rank correlation", "", 1.0, 2)
 _SHARE = Quantity("share", "%", 100.0, 0)
 
 
 def member_cells_section(run: Run[Any]) -> Section | None:
     """A cell per member, or the table of decisions alone. Nothing for fewer than two members."""
-    space, strings = get_space(run.best.space), found_members(run.best)
-    members, names = [decided(space, member) for member in strings], names_of(run).all_of(strings)
+    space, strings = get_space(run.best.space), tables.found_members(run.best)
+    members, names = [cell.decided(space, member) for member in strings], tables.names_of(run).all_of(strings)
     if len(members) < 2:
         return None
     same = common_decisions(members)
     text = _text("members", members=len(members), same=same, decisions=len(members[0]))
     whole = _table(members, names)
-    if not all(map(is_graph, members)):
+    if not all(map(cell.is_graph, members)):
         return Section("members", "The members", paragraphs([text]) + whole)
-    cells, nodes = [cell_edges(decisions) for decisions in members[:_DRAWN]], node_count(members[0])
-    drawings = "".join(
-        f"<h3>{escape(f'Member {number}')}, {linked(names[number - 1])}</h3>{cell_drawing(edges, nodes)}"
-        for number, edges in enumerate(cells, 1)
-    )
-    drawings += cell_legend(cells, nodes)
+    cells, nodes = [cell.cell_edges(decisions) for decisions in members[:_DRAWN]], cell.node_count(members[0])
+    drawings = ""
+    for number, (name, edges) in enumerate(zip(names, cells, strict=False), 1):
+        drawings += f"<h3>Member {number}, {section.linked(name)}</h3>{cell.cell_drawing(edges, nodes)}"
     caption = _text("cells", sentence=text, members=len(members), drawn=_DRAWN)
-    return Section("members", "The members", captioned(drawings, caption) + folded("The members as a table", whole))
+    content = section.captioned(drawings + cell.cell_legend(cells, nodes), caption)
+    return Section("members", "The members", content + folded("The members as a table", whole))
 
 
-def common_decisions(members: Sequence[Sequence[Decided]]) -> int:
+def common_decisions(members: Sequence[Sequence[cell.Decided]]) -> int:
     """How many decisions are the same in all members."""
     return sum(len({decision.choice for decision in row}) == 1 for row in zip(*members, strict=True))
 
 
-def _table(members: Sequence[Sequence[Decided]], names: Sequence[object]) -> str:
+def _table(members: Sequence[Sequence[cell.Decided]], names: Sequence[object]) -> str:
     columns = (Column("Decision", "code"), *(Column(f"{number}: {name}") for number, name in enumerate(names, 1)))
     rows = [(row[0].name, *(decision.choice for decision in row)) for row in zip(*members, strict=True)]
     same = frozenset(place for place, row in enumerate(rows) if len(set(row[1:])) == 1)
@@ -427,8 +350,8 @@ def _table(members: Sequence[Sequence[Decided]], names: Sequence[object]) -> str
 @figure(height=250)
 def ensembles_delta_effect(run: Run[Any], canvas: Figure) -> None:
     """How far the members of each sampled ensemble differ, and how good they are alone, against delta."""
-    members, names = member_measures(run), names_of(run)
-    chosen = chosen_ensemble(run, members)
+    members, names = member_measures(run), tables.names_of(run)
+    chosen = tables.chosen_ensemble(run, members)
     for axes, (name, quantity) in zip(canvas.subplots(1, len(_MEASURES)), _MEASURES.items(), strict=True):
         x, y = members["delta"], members[name] * quantity.factor
         means = y.groupby(x).mean()
@@ -436,9 +359,9 @@ def ensembles_delta_effect(run: Run[Any], canvas: Figure) -> None:
         axes.scatter(x, y, s=26, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, zorder=3)
         if chosen is not None:
             axes.scatter(x[chosen], y[chosen], s=70, color=FOUND, edgecolor=SURFACE, zorder=4)
-        few_ticks(axes, 5)
+        figures.few_ticks(axes, 5)
         axes.margins(0.08)
-        tell_points(axes, x, y, sampled_texts(members, names))
+        figures.tell_points(axes, x, y, tables.sampled_texts(members, names))
         axes.set_title(quantity.label)
         axes.set(xlabel="δ", ylabel=quantity.unit)
 
@@ -451,7 +374,7 @@ def delta_effect_section(run: Run[Any]) -> Section:
         "What delta does",
         ensembles_delta_effect(run),
         description=f"Difference and accuracy of the members of {count(len(members), 'ensemble')} against delta.",
-        caption=_text("delta_effect", blue=chosen_ensemble(run, members) is not None),
+        caption=_text("delta_effect", blue=tables.chosen_ensemble(run, members) is not None),
     )
 
 
@@ -460,41 +383,42 @@ def member_measures(run: Run[Any]) -> pd.DataFrame:
 
     Raises: NothingToDraw if there is none of two members or more.
     """
-    sampled = sampled_ensembles(run)
+    sampled = tables.sampled_ensembles(run)
     if len(sampled):
         sampled = sampled[sampled["delta"].notna() & (sampled["members"].map(len) > 1)]
     if sampled.empty:
         raise NothingToDraw("this run sampled no ensemble at a delta; choose --sampler svgd-rd")
     space = get_space(run.best.space)
-    alone = run.pooled(SEARCH, MEMBERS)
+    alone = run.pooled(tables.SEARCH, tables.MEMBERS)
     accuracies = dict(zip(alone["architecture"], alone["shared_accuracy"], strict=True)) if len(alone) else {}
 
     def difference(members: tuple[str, ...]) -> float:
         pairs = itertools.combinations([space.decode(member) for member in members], 2)
         return float(np.mean([[a != b for a, b in zip(*pair, strict=True)] for pair in pairs]))
 
-    return sampled.assign(
-        difference=sampled["members"].map(difference),
-        shared_accuracy=sampled["members"].map(
-            lambda members: float(np.mean([accuracies.get(member, np.nan) for member in members]))
-        ),
-    )
+    def accuracy(members: tuple[str, ...]) -> float:
+        return float(np.mean([accuracies.get(member, np.nan) for member in members]))
+
+    members = sampled["members"]
+    return sampled.assign(difference=members.map(difference), shared_accuracy=members.map(accuracy))
 
 
 @figure(height=320)
 def estimated_against_true(run: Run[Any], canvas: Figure) -> None:
     """The validation accuracy of each member with shared weights, against its test accuracy trained from scratch."""
-    axes, names = canvas.subplots(), names_of(run)
+    axes, names = canvas.subplots(), tables.names_of(run)
     members, measures = member_agreement(run.best)
     x, y = (members[quantity] * quantity_of(quantity).factor for quantity in _AGREE)
     axes.scatter(x, y, s=30, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, alpha=0.8, clip_on=False, zorder=2)
-    chosen = members["name"].isin(found_members(run.best))
+    chosen = members["name"].isin(tables.found_members(run.best))
     axes.scatter(x[chosen], y[chosen], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, clip_on=False, zorder=3)
     rows = zip(names.all_of(members["name"]), x, y, strict=True)
-    tell_points(axes, x, y, [f"{name}\nshared weights {one:.2f} %, trained {other:.2f} %" for name, one, other in rows])
-    few_ticks(axes, 4)
+    figures.tell_points(
+        axes, x, y, [f"{name}\nshared weights {one:.2f} %, trained {other:.2f} %" for name, one, other in rows]
+    )
+    figures.few_ticks(axes, 4)
     axes.margins(0.08)
-    axes.set_title(f"{count(len(x), 'member')}, ρ = {_RHO.bare(measures['spearman'])}")
+    axes.set_title(f"{count(len(x), 'member')}, ρ = {CORRELATION.bare(measures['spearman'])}")
     axes.set(**{f"{side}label": quantity_of(key).axis for side, key in zip("xy", _AGREE, strict=True)})
 
 
@@ -503,13 +427,14 @@ def estimated_true_section(run: Run[Any]) -> Section:
     members, measures = member_agreement(run.best)
     columns = numeric("Members", "Spearman", "Pearson", "Agreement-30% (%)", "By chance (%)")
     shares = (_SHARE.bare(measures[name]) for name in ("agreement", "chance"))
-    row = (whole_number(len(members)), *(_RHO.bare(measures[name]) for name in ("spearman", "pearson")), *shares)
+    row = (whole_number(len(members)), *(CORRELATION.bare(measures[name]) for name in ("spearman", "pearson")), *shares)
+    rho = CORRELATION.bare(measures["spearman"])
     return figure_section(
         "estimated-true",
         "Do shared weights tell good ensembles from bad ones?",
         estimated_against_true(run),
-        description=f"Members, with shared weights and trained: Spearman's rho {_RHO.bare(measures['spearman'])}.",
-        caption=_text("estimates", lost=len(estimates(run.best)) - len(members)),
+        description=f"Members, with shared weights and trained: Spearman's rho {rho}.",
+        caption=_text("estimates", lost=len(tables.estimates(run.best)) - len(members)),
         below=table(columns, [row], label="Agreement of accuracies with shared weights and trained")
         + paragraphs([_text("agreement")]),
     )
@@ -517,9 +442,18 @@ def estimated_true_section(run: Run[Any]) -> Section:
 
 def member_agreement(run: Run[Any]) -> tuple[pd.DataFrame, dict[str, float | int]]:
     """The rows of `estimates` with both, and their `agreement`. Raises: NothingToDraw for fewer than three."""
-    rows = estimates(run).dropna()
+    rows = tables.estimates(run).dropna()
     if len(rows) < MIN_POINTS:
         raise NothingToDraw(
             f"this run has fewer than {MIN_POINTS} members with accuracies by shared weights and by training"
         )
     return rows, agreement(rows[_AGREE[0]], rows[_AGREE[1]])
+
+
+SAMPLING_SECTIONS = (
+    posterior_section,
+    delta_effect_section,
+    ensembles_section,
+    ensemble_delta_section,
+    estimated_true_section,
+)

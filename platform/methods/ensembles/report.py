@@ -9,75 +9,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.methods.ensembles.figures import (
-    delta_effect_section,
-    ensemble_delta_section,
-    ensembles_section,
-    estimated_true_section,
-    member_cells_section,
-    posterior_section,
-)
-from archray.platform.methods.ensembles.tables import (
-    ATTACKED,
-    BENIGN,
-    CONTROL,
-    DEFENDED,
-    ENSEMBLE,
-    METRICS,
-    OF_EACH,
-    OF_ENSEMBLE,
-    SEARCH,
-    SUPERNET,
-    TRANSFERRED,
-    attack_question,
-    attacked_rounds,
-    calibration_doubt,
-    found_members,
-    measured_attacks,
-    names_of,
-    over_rounds,
-    sampled_ensembles,
-    trained_models,
-)
+from archray.platform.methods.ensembles import tables
+from archray.platform.methods.ensembles.figures import SAMPLING_SECTIONS, member_cells_section
 from archray.platform.methods.report import list_trials
 from archray.platform.quantities import Spread, points_between, quantity_of, whole_number
+from archray.platform.report import figures, run_sections, section
 from archray.platform.report.cost_sections import cost_sections
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, OWN_SCHEDULE, TrainingCurves, Trainings
-from archray.platform.report.figures import (
-    BAND,
-    FOUND,
-    GREEN,
-    RANDOM,
-    SURFACE,
-    TRIAL,
-    NothingToDraw,
-    few_ticks,
-    figure,
-    figure_section,
-    set_height,
-    tell_points,
-)
+from archray.platform.report.figures import FOUND, GREEN, RANDOM, SURFACE, TRIAL, NothingToDraw, figure, figure_section
 from archray.platform.report.page import Headline, MakeSection, network_size
-from archray.platform.report.run_sections import (
-    Measured,
-    Tables,
-    failed,
-    failures_section,
-    headline_cards,
-    manifest_section,
-    measured_networks,
-    over_repeats,
-)
-from archray.platform.report.section import (
-    Column,
-    Section,
-    ShortNames,
-    names_section,
-    numbers,
-    numeric,
-    paragraphs,
-    table,
-)
+from archray.platform.report.section import Column, Section, numbers, numeric, paragraphs, table
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS, command
 from archray.platform.run.run import Run
@@ -86,37 +27,30 @@ from archray.plurals import count
 from archray.trainables.adversarial.attacks import ATTACKS
 
 _text = texts_of(__package__)
-_BARS = {ATTACKED: RANDOM, TRANSFERRED: TRIAL, DEFENDED: FOUND, CONTROL: GREEN}
-_COLUMNS = (*BENIGN, ATTACKED, TRANSFERRED, DEFENDED, "noise_member_accuracy", CONTROL)
+_BARS = {tables.ATTACKED: RANDOM, tables.TRANSFERRED: TRIAL, tables.DEFENDED: FOUND, tables.CONTROL: GREEN}
 
 
 @figure(height=300)
 def ensemble_defence(run: Run[Any], canvas: Figure) -> None:
     """Accuracy under each attack: of the attacked member, of the others alone, of the ensemble, and under noise."""
     rounds = _attacked(run)
-    attacks = over_rounds(rounds)
+    attacks = tables.over_rounds(rounds)
     axes = canvas.subplots()
     width = 0.8 / len(_BARS)
-    places = np.arange(len(attacks))
+    places, titles = np.arange(len(attacks)), [ATTACKS.get(name).title for name in attacks["attack"]]
     for number, (key, colour) in enumerate(_BARS.items()):
         quantity = quantity_of(key)
         x = places + (number - (len(_BARS) - 1) / 2) * width
         means, deviations = (attacks[column] * quantity.factor for column in (key, f"{key}_std"))
         axes.bar(x, means, 0.9 * width, color=colour, label=quantity.label, zorder=2)
         axes.errorbar(x, means, deviations.fillna(0), fmt="none", ecolor=TRIAL, elinewidth=1, capsize=2, zorder=3)
-        titles = [ATTACKS.get(name).title for name in attacks["attack"]]
-        spreads = [quantity.spread(rounds[rounds["attack"] == name][key]) for name in attacks["attack"]]
-        tell_points(axes, x, means, [f"{a}\n{quantity.label} {s}" for a, s in zip(titles, spreads, strict=True)])
+        spreads = (quantity.spread(rounds[rounds["attack"] == name][key]) for name in attacks["attack"])
+        texts = [f"{title}\n{quantity.label} {spread}" for title, spread in zip(titles, spreads, strict=True)]
+        figures.tell_points(axes, x, means, texts)
     benign = quantity_of("benign_accuracy")
-    axes.axhline(
-        float(rounds["benign_accuracy"].mean()) * benign.factor,
-        color=FOUND,
-        linewidth=1,
-        linestyle=(0, (4, 3)),
-        label=benign.label,
-        zorder=1,
-    )
-    axes.set_xticks(places, [ATTACKS.get(name).title for name in attacks["attack"]])
+    mean, dashes = float(rounds["benign_accuracy"].mean()) * benign.factor, (0, (4, 3))
+    axes.axhline(mean, color=FOUND, linewidth=1, linestyle=dashes, label=benign.label, zorder=1)
+    axes.set_xticks(places, titles)
     axes.set_ylim(0, 100)
     axes.set_ylabel("accuracy (%)")
     axes.grid(False, axis="x")
@@ -126,61 +60,54 @@ def ensemble_defence(run: Run[Any], canvas: Figure) -> None:
 def attack_section(run: Run[Any]) -> Section:
     """The figure, and the table: a row an attack, means and standard deviations over rounds."""
     rounds = _attacked(run)
-    attacks = over_rounds(rounds)
-    accuracies = ", ".join(
-        f"{ATTACKS.get(name).title} {quantity_of(DEFENDED).show(value)}"
-        for name, value in zip(attacks["attack"], attacks[DEFENDED], strict=True)
-    )
-    question = attack_question(run.best.folder) or {}
+    accuracies, rows = [], []
+    for name, group in rounds.groupby("attack", sort=False):
+        title = ATTACKS.get(str(name)).title
+        accuracies.append(f"{title} {quantity_of(tables.DEFENDED).show(group[tables.DEFENDED].mean())}")
+        cells = [quantity_of(key).spread(Spread.of(group[key])).removesuffix(" %") for key in tables.ACCURACIES]
+        rows.append((title, *cells, f"{group['linf'].max():.4f}", f"{group['l2'].mean():.3f}"))
+    columns = [Column("Attack"), *numeric(*(quantity_of(key).heading for key in tables.ACCURACIES), "L∞", "L2")]
+    question = tables.attack_question(run.best.folder) or {}
     return figure_section(
         "attack",
         "Under attack",
         ensemble_defence(run),
-        description=f"Accuracy of the ensemble under attack: {accuracies}.",
+        description=f"Accuracy of the ensemble under attack: {', '.join(accuracies)}.",
         caption=_text(
             "attack",
             rounds=rounds["member"].nunique(),
             images=int(rounds["images"].iloc[0]),
             epsilon=question["settings"]["epsilon"],
         ),
-        below=_attack_table(rounds),
+        below=table(columns, rows, label="Accuracy under attack"),
     )
 
 
 def _attacked(run: Run[Any]) -> pd.DataFrame:
-    rounds = attacked_rounds(run.best)
+    rounds = tables.attacked_rounds(run.best)
     if rounds.empty:
         raise NothingToDraw(f"this run was not attacked; {command('attack', run.folder)}")
     return rounds
 
 
-def _attack_table(rounds: pd.DataFrame) -> str:
-    columns = [Column("Attack"), *numeric(*(quantity_of(key).heading for key in _COLUMNS), "L∞", "L2")]
-    rows = []
-    for name, group in rounds.groupby("attack", sort=False):
-        cells = [quantity_of(key).spread(Spread.of(group[key])).removesuffix(" %") for key in _COLUMNS]
-        rows.append((ATTACKS.get(str(name)).title, *cells, f"{group['linf'].max():.4f}", f"{group['l2'].mean():.3f}"))
-    return table(columns, rows, label="Accuracy under attack")
-
-
 TEST, MEMBERS, _PPD = map(quantity_of, ("test_accuracy", "members_test_accuracy", "ppd"))
-_QUANTITIES = {key: quantity_of(key) for key in (*OF_EACH, *OF_ENSEMBLE)}
-_OF_REPEATS = {key: quantity_of(key) for key in (*OF_ENSEMBLE, *OF_EACH)}
+_QUANTITIES = {key: quantity_of(key) for key in (*tables.OF_EACH, *tables.OF_ENSEMBLE)}
+_OF_REPEATS = {key: quantity_of(key) for key in (*tables.OF_ENSEMBLE, *tables.OF_EACH)}
 _MOST = 24  # models that are drawn; the table has all
 
 
 @figure(height=200)
 def ensemble_test_accuracies(run: Run[Any], canvas: Figure) -> None:
     """The test accuracy of the found ensemble and of each of its members alone."""
-    rows, names = _drawn(tested_models(run.best)), names_of(run)
-    set_height(canvas, 70 + 24 * len(rows))
+    rows, names = _drawn(tested_models(run.best)), tables.names_of(run)
+    figures.set_height(canvas, 70 + 24 * len(rows))
     axes = canvas.subplots()
     for place, row in enumerate(rows.to_dict("records")):
         value, whole = row["test_accuracy"] * TEST.factor, row["kind"] == "ensemble"
         colour, size = (FOUND, 80) if whole else (TRIAL, 50)
         axes.scatter(value, place, s=size, color=colour, edgecolor=SURFACE, linewidth=0.8, zorder=3)
         model = row["name"] if whole else f"{row['name']}, {names.of(row['architecture'])}"
-        tell_points(axes, [value], [place], [f"{model}\n{TEST.label} {TEST.show(row['test_accuracy'])}"])
+        figures.tell_points(axes, [value], [place], [f"{model}\n{TEST.label} {TEST.show(row['test_accuracy'])}"])
         if whole:
             axes.axvline(value, color=colour, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     axes.set_yticks(range(len(rows)), rows["name"].tolist())
@@ -195,22 +122,30 @@ def ensemble_test_accuracies(run: Run[Any], canvas: Figure) -> None:
 
 def ensemble_result_section(run: Run[Any]) -> Section:
     """A row per model, the ensemble first, and the table."""
-    canvas, models, names = ensemble_test_accuracies(run), tested_models(run.best), names_of(run)
+    canvas, models = ensemble_test_accuracies(run), tested_models(run.best)
     drawn = _drawn(models)
     accuracies = ", ".join(f"{row['name']} {TEST.show(row['test_accuracy'])}" for row in drawn.to_dict("records"))
+    accuracy, members = models["test_accuracy"].iloc[0], models["test_accuracy"].iloc[1:].dropna()
+    compared = math.isfinite(accuracy) and len(members)
+    doubt = tables.calibration_doubt(models["ece"])
     return figure_section(
         "ensemble",
         "The ensemble and its members",
         canvas,
         description=f"Test accuracy: {accuracies}.",
-        caption=_caption(models, drawn),
-        below=paragraphs(filter(None, [calibration_doubt(models["ece"])])) + _model_table(models, names),
+        caption=_text(
+            "result",
+            best_gap=points_between(accuracy - members.max()) if compared else "",
+            mean_gap=points_between(accuracy - members.mean()) if compared else "",
+            drawn=len(drawn) if len(drawn) < int(models["test_accuracy"].notna().sum()) else 0,
+        ),
+        below=paragraphs([doubt] if doubt else []) + _model_table(models, tables.names_of(run)),
     )
 
 
 def tested_models(run: Run[Any]) -> pd.DataFrame:
     """The rows of `trained_models` with their measures as floats. Raises: NothingToDraw without a test accuracy."""
-    models = trained_models(run)
+    models = tables.trained_models(run)
     models = models.assign(**{name: numbers(models, name) for name in _QUANTITIES})
     if not models["test_accuracy"].notna().any():
         raise NothingToDraw("the ensemble of this run has not been trained; resume it")
@@ -221,28 +156,13 @@ def _drawn(models: pd.DataFrame) -> pd.DataFrame:
     return models[models["test_accuracy"].notna()].head(_MOST)
 
 
-def _caption(models: pd.DataFrame, drawn: pd.DataFrame) -> str:
-    accuracy, members = models["test_accuracy"].iloc[0], models["test_accuracy"].iloc[1:].dropna()
-    compared = math.isfinite(accuracy) and len(members)
-    return _text(
-        "result",
-        best_gap=points_between(accuracy - members.max()) if compared else "",
-        mean_gap=points_between(accuracy - members.mean()) if compared else "",
-        drawn=len(drawn) if len(drawn) < int(models["test_accuracy"].notna().sum()) else 0,
-    )
-
-
-def _model_table(models: pd.DataFrame, names: ShortNames) -> str:
+def _model_table(models: pd.DataFrame, names: section.ShortNames) -> str:
     shown = {name: quantity for name, quantity in _QUANTITIES.items() if models[name].notna().any()}
     columns = [Column("Model"), Column("Architecture", "name"), *numeric(*(q.heading for q in shown.values()))]
-    rows = [
-        (
-            row["name"],
-            names.of(row["architecture"]),
-            *(quantity.bare(row[name]) for name, quantity in shown.items()),
-        )
-        for row in models.to_dict("records")
-    ]
+    rows = []
+    for row in models.to_dict("records"):
+        cells = [quantity.bare(row[name]) for name, quantity in shown.items()]
+        rows.append((row["name"], names.of(row["architecture"]), *cells))
     return table(columns, rows, label="The ensemble and its members", marked=0)
 
 
@@ -255,14 +175,14 @@ def ensemble_diversity(run: Run[Any], canvas: Figure) -> None:
     axes = canvas.subplots()
     x, y = ensembles["ppd"] * _PPD.factor, ensembles["members_test_accuracy"] * MEMBERS.factor
     axes.scatter(x, y, s=36, color=FOUND, alpha=0.6, linewidth=0)
-    if len(ensembles) >= BAND:
+    if len(ensembles) >= figures.BAND:
         axes.errorbar(x.mean(), y.mean(), y.std(), x.std(), color=FOUND, linewidth=1.2, zorder=2)
     rows = zip(ensembles.index, ensembles["members_test_accuracy"], ensembles["ppd"], strict=True)
     texts = (f"repeat {repeat}\nmembers {MEMBERS.show(mean)}\nPPD {_PPD.show(ppd)}" for repeat, mean, ppd in rows)
-    tell_points(axes, x, y, texts)
+    figures.tell_points(axes, x, y, texts)
     axes.scatter(x.mean(), y.mean(), s=90, color=FOUND, edgecolor=SURFACE, zorder=3)
     axes.margins(0.15)
-    few_ticks(axes, 5)
+    figures.few_ticks(axes, 5)
     axes.set(xlabel=f"predictive disagreement, {_PPD.axis}", ylabel=MEMBERS.axis)
 
 
@@ -277,14 +197,14 @@ def diversity_section(run: Run[Any]) -> Section:
         title,
         ensemble_diversity(run),
         description=f"Mean accuracy of a member against disagreement, of {count(len(ensembles), 'ensemble')}.",
-        caption=_text("diversity", bars=len(ensembles) >= BAND),
+        caption=_text("diversity", bars=len(ensembles) >= figures.BAND),
         below=rows,
     )
 
 
 def _measured(run: Run[Any]) -> pd.DataFrame:
     """The trained ensembles of two members or more, a row per repeat. Raises: NothingToDraw if there is none."""
-    trained = [models for models in map(trained_models, run.repeats or [run]) if len(models)]
+    trained = [models for models in map(tables.trained_models, run.repeats or [run]) if len(models)]
     ensembles = pd.DataFrame([{**models.iloc[0], "members": len(models) - 1} for models in trained])
     ensembles = ensembles.assign(**{name: numbers(ensembles, name) for name in _OF_REPEATS})
     ensembles = ensembles[ensembles["ppd"].notna()]
@@ -306,49 +226,40 @@ def _diversity_table(run: Run[Any], ensembles: pd.DataFrame) -> str:
     return table([Column("Method"), *numeric(*headings)], [row], label="Members and diversity")
 
 
-_TABLES: Tables = {
+_TABLES: run_sections.Tables = {
     "training the pool": ("pool", TRIALS),
-    "evaluating ensembles": (SEARCH, TRIALS),
+    "evaluating ensembles": (tables.SEARCH, TRIALS),
     "final training": ("final", TRIALS),
     "random architectures": ("baseline", TRIALS),
 }
 
-HEADLINES = ("test_accuracy",)
-MEASURES = ("test_nll", "ece", "ppd")  # of the ensemble
 
-
-def measured(run: Run[Any]) -> Measured:
+def measured(run: Run[Any]) -> run_sections.Measured:
     """The test accuracy of the ensemble and of its members alone, and its other measures; random architectures."""
-    models = trained_models(run)
-    spreads = {**measured_networks(run), **measured_attacks(run)}
+    models = tables.trained_models(run)
+    spreads = {**run_sections.measured_networks(run), **tables.measured_attacks(run)}
     if models.empty:
         return spreads
     members = models["test_accuracy"].iloc[1:]
-    of_ensemble = {key: Spread.of(models[key].iloc[:1], "") for key in MEASURES}
+    of_ensemble = {key: Spread.of(models[key].iloc[:1], "") for key in ("test_nll", "ece", "ppd")}
     of_ensemble["test_accuracy"] = Spread.of(models["test_accuracy"].iloc[:1], models["kind"].iloc[0])
     of_ensemble["members_test_accuracy"] = Spread.of(members if len(members) > 1 else (), "member")
     return spreads | {key: spread for key, spread in of_ensemble.items() if spread}
 
 
-def headline_of_sampled(run: Run[Any]) -> Headline:
-    """As `headline_of_pooled`, and how many ensembles were sampled."""
-    sampled = sampled_ensembles(run)
-    return _headline(run, {"Search": count(len(sampled), "ensemble") if len(sampled) else None})
-
-
-def headline_of_pooled(run: Run[Any]) -> Headline:
-    """The test accuracy of the ensemble beside those of its members; of repeats, of the best."""
-    return _headline(run, {})
-
-
-def _headline(run: Run[Any], facts: dict[str, str | None]) -> Headline:
-    best = run.best
-    members, models = found_members(best), trained_models(best)
+def headline(run: Run[Any]) -> Headline:
+    """The test accuracy of the ensemble beside those of its members, and how many ensembles were sampled."""
+    best, sampled = run.best, tables.sampled_ensembles(run)
+    members, models = tables.found_members(best), tables.trained_models(best)
     thing = "architecture" if len(members) == 1 else "ensemble"
-    facts = {**facts, "Network": network_size(best.table("final", TRIALS)), "Failures": failed(run, _TABLES)}
+    facts = {
+        "Search": count(len(sampled), "ensemble") if len(sampled) else None,
+        "Network": network_size(best.table("final", TRIALS)),
+        "Failures": run_sections.failed(run, _TABLES),
+    }
     if not members:
         return Headline(thing, "The run found no ensemble; the failures below say why.", facts=facts)
-    spreads = over_repeats(run, measured)
+    spreads = run_sections.over_repeats(run, measured)
     if models.empty or "test_accuracy" not in spreads:
         return Headline(thing, _text("untrained", members=len(members)), members, facts=facts)
     accuracy, alone = float(models["test_accuracy"].iloc[0]), models["test_accuracy"].iloc[1:].astype(float)
@@ -361,20 +272,20 @@ def _headline(run: Run[Any], facts: dict[str, str | None]) -> Headline:
         gap=points_between(gap) if len(alone) > 1 and math.isfinite(gap) else "",
     )
     shown = {key: spread for key, spread in spreads.items() if key.endswith("test_accuracy")}
-    return Headline(thing, lead, members, headline_cards(shown, HEADLINES), facts)
+    return Headline(thing, lead, members, run_sections.headline_cards(shown, ["test_accuracy"]), facts)
 
 
 _CURVES = TrainingCurves(
     stages=(
         Trainings(
-            SUPERNET, "supernet", "of supernets", word="of the supernet", in_full=False, accuracy="mixture_accuracy"
+            "supernet", "supernet", "of supernets", "of the supernet", in_full=False, accuracy="mixture_accuracy"
         ),
         Trainings("pool", "pool", "of the pool", in_full=False),
         Trainings("final", "final", "of the ensemble's members in full", colour=FOUND),
         BASELINE,
     ),
     of_both=OWN_SCHEDULE,
-    names_of=names_of,
+    names_of=tables.names_of,
 )
 
 
@@ -388,61 +299,40 @@ def curves_section(run: Run[Any]) -> Section:
     return _CURVES.section(run, ensemble_training_curves(run))
 
 
-_TRAINED: tuple[MakeSection, ...] = (
+SECTIONS: Sequence[MakeSection] = (
     ensemble_result_section,
     attack_section,
     member_cells_section,
     diversity_section,
-)
-_NAMES = names_section(names_of, "architectures", "in the order of their accuracy alone, where it is known")
-_ENDING: tuple[MakeSection, ...] = (
+    *SAMPLING_SECTIONS,  # nothing of a pool
     curves_section,
-    *cost_sections(names_of),
-    _NAMES,
-    failures_section(_TABLES),
-    manifest_section,
+    *cost_sections(tables.names_of),
+    section.names_section(tables.names_of, "architectures", "in the order of their accuracy alone, where it is known"),
+    run_sections.failures_section(_TABLES),
+    run_sections.manifest_section,
 )
-SAMPLED_SECTIONS: Sequence[MakeSection] = (
-    *_TRAINED,
-    posterior_section,
-    delta_effect_section,
-    ensembles_section,
-    ensemble_delta_section,
-    estimated_true_section,
-    *_ENDING,
-)
-POOLED_SECTIONS: Sequence[MakeSection] = (*_TRAINED, *_ENDING)
 
 
-def _list_members(run: Run[Any]) -> list[Listing]:
-    """The members of the trained ensemble; nothing before it is trained, and of one."""
-    members = (run.document("final", ENSEMBLE) or {"members": ()})["members"]
-    if len(members) < 2:
-        return []
-    rows = [{"test_accuracy": m["test_accuracy"], "architecture": m.get("architecture")} for m in members]
-    return [Listing.of("members of the ensemble, each alone", rows)]
-
-
-def list_sampled(run: Run[Any]) -> Sequence[Listing]:
-    """The members of the trained ensemble, and the ensembles that were sampled, best first."""
-    trials, loss = run.table(SEARCH, TRIALS), METRICS[0]
-    if loss not in trials:
-        return _list_members(run)
+def listings(run: Run[Any]) -> Sequence[Listing]:
+    """The members of the trained ensemble, and the ensembles that were sampled or the pool, best first."""
+    listings = []
+    members = (run.document("final", tables.ENSEMBLE) or {"members": ()})["members"]
+    if len(members) > 1:
+        rows = [{"test_accuracy": m["test_accuracy"], "architecture": m.get("architecture")} for m in members]
+        listings.append(Listing.of("members of the ensemble, each alone", rows))
+    trials = run.table(tables.SEARCH, TRIALS)
+    if "shared_loss" not in trials:
+        chosen = tables.found_members(run)
+        return [*listings, *list_trials(run.table("pool", TRIALS), "the pool", "validation_accuracy", chosen)]
     rows = [
         {
-            "shared_loss": row[loss],
+            "shared_loss": row["shared_loss"],
             "shared_accuracy": row["shared_accuracy"],
             "delta": row["delta"],
             "members": list(row["members"]),
             "failure": row["failure"],
         }
-        for row in trials.sort_values(loss).to_dict("records")
+        for row in trials.sort_values("shared_loss").to_dict("records")
     ]
-    members = count(run.config.member_count, "member")
-    return [*_list_members(run), Listing.of(f"ensembles sampled, of {members} each, best first", rows)]
-
-
-def list_pooled(run: Run[Any]) -> Sequence[Listing]:
-    """The members of the trained ensemble, and the pool, best first."""
-    chosen = (run.found or {"members": ()})["members"]
-    return [*_list_members(run), *list_trials(run.table("pool", TRIALS), "the pool", "validation_accuracy", chosen)]
+    size = count(run.config.member_count, "member")
+    return [*listings, Listing.of(f"ensembles sampled, of {size} each, best first", rows)]

@@ -27,24 +27,10 @@ from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import failure_reasons
 from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods.ensembles import pool
 from archray.platform.methods.ensembles.config import NESBSConfig, SamplingOptions
 from archray.platform.methods.ensembles.final import DROP_PATH_STAGE, FINAL_ENSEMBLE_STAGE, SNAPSHOT_STAGE
-from archray.platform.methods.ensembles.pool import (
-    DRAWN_POOL_STAGE,
-    EVOLVED_POOL_STAGE,
-    MEMBER_SELECTION_STAGE,
-    ONE_ARCHITECTURE_STAGE,
-    SMALL_POOL_STAGE,
-)
-from archray.platform.methods.ensembles.report import (
-    POOLED_SECTIONS,
-    SAMPLED_SECTIONS,
-    headline_of_pooled,
-    headline_of_sampled,
-    list_pooled,
-    list_sampled,
-    measured,
-)
+from archray.platform.methods.ensembles.report import SECTIONS, headline, listings, measured
 from archray.platform.methods.ensembles.tables import MEMBERS, POSTERIOR, POSTERIOR_LEARNT, SEARCH, SUPERNET
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.stages import BASELINE_STAGE, trainings
@@ -292,20 +278,14 @@ SAMPLING_STAGE = WorkStage[NESBSConfig](
 )
 
 
-_sampled = partial(
-    Recipe[Any], measured=measured, headline=headline_of_sampled, sections=SAMPLED_SECTIONS, listings=list_sampled
-)
-_pooled = partial(
-    Recipe[Any], measured=measured, headline=headline_of_pooled, sections=POOLED_SECTIONS, listings=list_pooled
-)
-_ENDING = (SAMPLING_STAGE, FINAL_ENSEMBLE_STAGE, BASELINE_STAGE)
-_CHOSEN = (SMALL_POOL_STAGE, ONE_ARCHITECTURE_STAGE)
-_SELECTED = (MEMBER_SELECTION_STAGE, FINAL_ENSEMBLE_STAGE, BASELINE_STAGE)
+_recipe = partial(Recipe[Any], measured=measured, headline=headline, sections=SECTIONS, listings=listings)
+_ENSEMBLE = (FINAL_ENSEMBLE_STAGE, BASELINE_STAGE)
+_ONE_ARCHITECTURE = (pool.SMALL_POOL_STAGE, pool.ONE_ARCHITECTURE_STAGE)
 
-NESBS = _sampled(stages=(SUPERNET_STAGE, POSTERIOR_STAGE, *_ENDING))
-URS = _sampled(stages=(SUPERNET_STAGE, *_ENDING))
-DEEP_ENSEMBLE = _pooled(stages=(*_CHOSEN, FINAL_ENSEMBLE_STAGE, BASELINE_STAGE))
-SNAPSHOT = _pooled(stages=(*_CHOSEN, SNAPSHOT_STAGE, BASELINE_STAGE))
-MC_DROPPATH = _pooled(stages=(*_CHOSEN, DROP_PATH_STAGE, BASELINE_STAGE))
-NES_RS = _pooled(stages=(DRAWN_POOL_STAGE, *_SELECTED))
-NES_RE = _pooled(stages=(EVOLVED_POOL_STAGE, *_SELECTED))
+NESBS = _recipe(stages=(SUPERNET_STAGE, POSTERIOR_STAGE, SAMPLING_STAGE, *_ENSEMBLE))
+URS = _recipe(stages=(SUPERNET_STAGE, SAMPLING_STAGE, *_ENSEMBLE))
+DEEP_ENSEMBLE = _recipe(stages=(*_ONE_ARCHITECTURE, *_ENSEMBLE))
+SNAPSHOT = _recipe(stages=(*_ONE_ARCHITECTURE, SNAPSHOT_STAGE, BASELINE_STAGE))
+MC_DROPPATH = _recipe(stages=(*_ONE_ARCHITECTURE, DROP_PATH_STAGE, BASELINE_STAGE))
+NES_RS = _recipe(stages=(pool.DRAWN_POOL_STAGE, pool.MEMBER_SELECTION_STAGE, *_ENSEMBLE))
+NES_RE = _recipe(stages=(pool.EVOLVED_POOL_STAGE, pool.MEMBER_SELECTION_STAGE, *_ENSEMBLE))

@@ -177,14 +177,11 @@ IMAGES = "images.parquet"  # a row a round and image
 ROUNDS = "attack_rounds.parquet"  # a row a round
 ATTACKS = "attacks.parquet"  # a row an attack
 ENDED = "ended.json"  # once all rounds are there, written last
-ATTACKED, TRANSFERRED, DEFENDED, CONTROL = (
-    "attack_accuracy",
-    "transfer_accuracy",
-    "defence_accuracy",
-    "noise_accuracy",
-)
+ATTACKED, TRANSFERRED = "attack_accuracy", "transfer_accuracy"
+DEFENDED, CONTROL = "defence_accuracy", "noise_accuracy"
 BENIGN = ("benign_member_accuracy", "benign_accuracy")
-MEASURES = (*BENIGN, ATTACKED, TRANSFERRED, DEFENDED, "noise_member_accuracy", CONTROL, "linf", "l2", "seconds")
+ACCURACIES = (*BENIGN, ATTACKED, TRANSFERRED, DEFENDED, "noise_member_accuracy", CONTROL)
+MEASURES = (*ACCURACIES, "linf", "l2", "seconds")
 
 
 def round_of(images: pd.DataFrame) -> dict[str, float]:

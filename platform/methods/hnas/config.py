@@ -124,7 +124,7 @@ HNAS = Method(
         "random": "baseline",
     },
     extendable=("budget", "final_epochs", "final_seeds", "random"),
-    searcher_at="archray.platform.methods.hnas.searcher:hnas_search",
+    searcher_at="archray.platform.methods.searchers:hnas",
     by_proxy=True,
     beside={"random points": {"points": "uniform"}},  # note H7: they may find as much
 )

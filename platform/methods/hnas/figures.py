@@ -16,36 +16,11 @@ from matplotlib.colors import FuncNorm, Normalize, to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from archray.platform.methods.hnas.tables import (
-    ASKED,
-    ODDS,
-    VALUE,
-    Objective,
-    PenaltyScale,
-    Plane,
-    asked_points,
-    best_trial,
-    in_percent,
-    names_of,
-    objective_of,
-    plane,
-    rank,
-    row_of,
-    usable_pool,
-    values_by_architecture,
-)
+from archray.platform.methods.hnas import tables
+from archray.platform.methods.hnas.tables import ASKED, ODDS, VALUE, names_of
 from archray.platform.quantities import as_float, significant
-from archray.platform.report.figures import (
-    FOUND,
-    INK,
-    MUTED,
-    SURFACE,
-    NothingToDraw,
-    figure,
-    figure_section,
-    logarithmic,
-    tell_points,
-)
+from archray.platform.report import figures
+from archray.platform.report.figures import FOUND, INK, MUTED, SURFACE, NothingToDraw, figure, figure_section
 from archray.platform.report.section import Section, ShortNames, numbers
 from archray.platform.report.texts import texts_of
 from archray.platform.run.run import Run
@@ -89,7 +64,7 @@ def mark_shares(axis: Axis) -> None:
     odds = [share / (1 - share) for share in _TICKS]
     axis.set_major_locator(FixedLocator([value for value in odds if low <= value * 1.001 and value <= high * 1.001]))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{in_percent(value)} %"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{tables.in_percent(value)} %"))
 
 
 # The path of the Bayesian optimiser over (mu, nu). Shu 2022, Alg. 7.1.
@@ -107,7 +82,16 @@ def draw_path(axes: Axes, path: pd.DataFrame, best: int | None, norm: Normalize 
     x, y = np.sqrt(trained["nu"].to_numpy()), trained["odds"].to_numpy()
     axes.plot(x, y, color=SURFACE, linewidth=3.2, alpha=0.65, zorder=3, clip_on=False)
     axes.plot(x, y, color=INK, linewidth=1.0, alpha=0.75, zorder=3, clip_on=False)
-    tell_points(axes, np.sqrt(path["nu"]), path["odds"], [_words(row, names) for row in path.to_dict("records")])
+    texts = []
+    for row in path.to_dict("records"):
+        what = "known already, not trained again" if row["repeat"] else f"training {row['number']:.0f}"
+        what += ", failed" if row["failed"] else ""
+        share, mu, nu = tables.in_percent(row["odds"]), significant(row["mu"]), significant(row["nu"])
+        texts.append(
+            f"{names.of(row['architecture'])}: {what}\n{VALUE.label} {VALUE.show(row['value'])}\n"
+            f"μ = {mu}, {share} % of the objective; ν = {nu}"
+        )
+    figures.tell_points(axes, np.sqrt(path["nu"]), path["odds"], texts)
     places = axes.transAxes.inverted().transform(axes.transData.transform(np.column_stack([x, y])))  # (n, 2) shares
     marks: dict[int, list[int]] = {}  # the trainings of each, by the first of them
     for i in range(len(trained)):
@@ -116,14 +100,6 @@ def draw_path(axes: Axes, path: pd.DataFrame, best: int | None, norm: Normalize 
     for first, group in marks.items():
         rows = trained.iloc[group]
         _draw_mark(axes, (x[first], y[first]), rows, best in rows.index, norm)
-
-
-def _words(row: dict[Any, Any], names: ShortNames) -> str:
-    """What a point of the path says of itself."""
-    what = "known already, not trained again" if row["repeat"] else f"training {row['number']:.0f}"
-    what += ", failed" if row["failed"] else ""
-    where = f"μ = {significant(row['mu'])}, {in_percent(row['odds'])} % of the objective; ν = {significant(row['nu'])}"
-    return f"{names.of(row['architecture'])}: {what}\n{VALUE.label} {VALUE.show(row['value'])}\n{where}"
 
 
 def _draw_mark(axes: Axes, at: tuple[float, float], rows: pd.DataFrame, best: bool, norm: Normalize | None) -> None:
@@ -190,7 +166,7 @@ _SCALE = 5  # pixels of the image per point of the plane: borders stay thin
 @dataclass(frozen=True)
 class _Landscape:
     pool: Pool
-    objective: Objective
+    objective: tables.Objective
     path: pd.DataFrame  # a row per question, see `asked_points`
     best: int | None  # the label of the best one
     values: dict[str, float]  # of each architecture that was trained
@@ -199,21 +175,23 @@ class _Landscape:
     @classmethod
     def of(cls, run: Run[Any]) -> "_Landscape":
         names, run = names_of(run), run.best
-        asked, objective, pool = run.table(*ASKED), objective_of(run), usable_pool(run)
-        path = asked_points(asked)
+        asked, objective, pool = run.table(*ASKED), tables.objective_of(run), tables.usable_pool(run)
+        path = tables.asked_points(asked)
         if objective is None or pool is None or path.empty:
             raise NothingToDraw(
                 f"{run.folder} has no question about (mu, nu) with a pool to answer it; resume it if its search has "
                 "not ended"
             )
-        odds = PenaltyScale(pool, objective).all_odds(path["mu"].to_numpy(), path["nu"].to_numpy())
-        return cls(pool, objective, path.assign(odds=odds), best_trial(asked), values_by_architecture(asked), names)
+        scale = tables.PenaltyScale(pool, objective)
+        path = path.assign(odds=[scale.odds(*pair) for pair in zip(path["mu"], path["nu"], strict=True)])
+        best, values = tables.best_trial(asked), tables.values_by_architecture(asked)
+        return cls(pool, objective, path, best, values, names)
 
     @cached_property
-    def plane(self) -> Plane:
+    def plane(self) -> tables.Plane:
         """It holds all points of the path."""
         odds = self.path["odds"]
-        return plane(self.pool, self.objective, (min(ODDS[0], odds.min()), max(ODDS[1], odds.max())))
+        return tables.plane(self.pool, self.objective, (min(ODDS[0], odds.min()), max(ODDS[1], odds.max())))
 
 
 @figure(height=430)
@@ -226,7 +204,7 @@ def hnas_landscape(run: Run[Any], canvas: Figure) -> None:
     draw_path(axes, landscape.path, landscape.best, norm, landscape.names)
     mark_shares(axes.yaxis)
     if axes.get_xscale() == "log":
-        logarithmic(axes.xaxis)
+        figures.logarithmic(axes.xaxis)
     axes.set_xlabel("√ν: where the objective wants M to be (M over the pool's largest)")
     axes.set_ylabel("μ: its term's share of the objective")
     if norm is not None:
@@ -246,7 +224,7 @@ def landscape_section(run: Run[Any]) -> Section:
     )
 
 
-def draw_plane(axes: Axes, ground: Plane, pool: Pool, values: dict[str, float], norm: Normalize | None) -> None:
+def draw_plane(axes: Axes, ground: tables.Plane, pool: Pool, values: dict[str, float], norm: Normalize | None) -> None:
     """A region per selected architecture: coloured by its value if it was trained, grey if not."""
     colours = colormaps[VALUES]
     image = np.empty((*ground.selected.shape, 4))
@@ -291,7 +269,7 @@ def _landscape_caption(landscape: _Landscape) -> str:
         and {
             "number": int(best["number"]),
             "name": landscape.names.of(best["architecture"]),
-            "share": in_percent(as_float(best["odds"])),
+            "share": tables.in_percent(as_float(best["odds"])),
             "root_nu": significant(np.sqrt(best["nu"])),
         },
         elsewhere=_elsewhere(path[~path["repeat"]], ground, pool),
@@ -299,7 +277,7 @@ def _landscape_caption(landscape: _Landscape) -> str:
     )
 
 
-def _elsewhere(path: pd.DataFrame, ground: Plane, pool: Pool) -> int:
+def _elsewhere(path: pd.DataFrame, ground: tables.Plane, pool: Pool) -> int:
     """How many trials trained another architecture than the plane has at their point."""
     column = np.abs(ground.root_nu[:, None] - np.sqrt(path["nu"].to_numpy())).argmin(0)
     row = np.abs(np.log(ground.odds)[:, None] - np.log(path["odds"].to_numpy())).argmin(0)
@@ -323,15 +301,15 @@ def hnas_pool(run: Run[Any], canvas: Figure) -> None:
     of all (M, kappa) with its objective.
     """
     names, run = names_of(run), run.best
-    pool, values = _pool(run), values_by_architecture(run.table(*ASKED))
+    pool, values = _pool(run), tables.values_by_architecture(run.table(*ASKED))
     axes = canvas.subplots()
     draw_cloud(axes, pool)
     axes.set_xlabel(f"M: {run.config.proxy}, over the pool's largest")
     axes.set_ylabel("κ, condition number")
-    winner = row_of(pool, run.architecture)
+    winner = tables.row_of(pool, run.architecture)
     if winner is not None and (level := _level(run, pool)) is not None:
         draw_level(axes, pool, winner, *level)
-    rows = {row: value for name, value in values.items() if (row := row_of(pool, name)) is not None}
+    rows = {row: value for name, value in values.items() if (row := tables.row_of(pool, name)) is not None}
     if rows:
         at = np.array(list(rows))
         scale = quantile_scale(values)
@@ -352,7 +330,7 @@ def hnas_pool(run: Run[Any], canvas: Figure) -> None:
             f"M = {significant(pool.metric[row])}, κ = {significant(pool.kappa[row])}"
             for row, value in rows.items()
         ]
-        tell_points(axes, pool.metric[at], pool.kappa[at], texts)
+        figures.tell_points(axes, pool.metric[at], pool.kappa[at], texts)
     if winner is not None:
         x, y = pool.metric[winner], pool.kappa[winner]
         axes.scatter(x, y, s=240, facecolor="none", edgecolor=SURFACE, linewidth=5, zorder=4)
@@ -362,7 +340,7 @@ def hnas_pool(run: Run[Any], canvas: Figure) -> None:
 def pool_section(run: Run[Any]) -> Section:
     """The scatter, or nothing where the pool cannot be ranked."""
     names, run = names_of(run), run.best
-    pool, trained = _pool(run), len(values_by_architecture(run.table(*ASKED)))
+    pool, trained = _pool(run), len(tables.values_by_architecture(run.table(*ASKED)))
     return figure_section(
         "pool",
         "The pool",
@@ -373,7 +351,7 @@ def pool_section(run: Run[Any]) -> Section:
 
 
 def _pool(run: Run[Any]) -> Pool:
-    pool = usable_pool(run)
+    pool = tables.usable_pool(run)
     if pool is None:
         raise NothingToDraw(
             f"{run.folder} has no pool of architectures with a finite {run.config.proxy} and kappa; resume it "
@@ -395,16 +373,16 @@ def draw_cloud(axes: Axes, pool: Pool) -> None:
         rasterized=True,
     )
     axes.set_yscale("log")
-    logarithmic(axes.yaxis)
+    figures.logarithmic(axes.yaxis)
     if pool.metric.max() > _SKEWED * np.median(pool.metric):
         axes.set_xscale("log")
-        logarithmic(axes.xaxis)
+        figures.logarithmic(axes.xaxis)
 
 
-def draw_level(axes: Axes, pool: Pool, winner: int, mu: float, nu: float, how: Objective) -> None:
+def draw_level(axes: Axes, pool: Pool, winner: int, mu: float, nu: float, how: tables.Objective) -> None:
     """The line of all (M, kappa) whose objective is the winner's; what lies below it is better."""
     limits = axes.get_xlim(), axes.get_ylim()
-    value = float(rank(pool, mu, nu, how)[winner])
+    value = float(tables.rank(pool, mu, nu, how)[winner])
     low, high = limits[0]
     m = np.geomspace(low, high, 400) if axes.get_xscale() == "log" else np.linspace(1e-3, high, 400)
     kappa = (m + how.epsilon) * (value - mu * distance(m, nu, how.penalty))  # the objective, solved for kappa
@@ -412,10 +390,10 @@ def draw_level(axes: Axes, pool: Pool, winner: int, mu: float, nu: float, how: O
     axes.set(xlim=limits[0], ylim=limits[1])
 
 
-def _level(run: Run[Any], pool: Pool) -> tuple[float, float, Objective] | None:
+def _level(run: Run[Any], pool: Pool) -> tuple[float, float, tables.Objective] | None:
     """The (mu, nu) of the best trial, and the objective; None if that did not find what was found."""
-    asked, objective = run.table(*ASKED), objective_of(run)
-    best = best_trial(asked)
+    asked, objective = run.table(*ASKED), tables.objective_of(run)
+    best = tables.best_trial(asked)
     if best is None or objective is None or "architecture" not in asked:
         return None
     mu, nu = float(numbers(asked, "mu")[best]), float(numbers(asked, "nu")[best])
@@ -424,13 +402,13 @@ def _level(run: Run[Any], pool: Pool) -> tuple[float, float, Objective] | None:
 
 
 def _pool_caption(run: Run[Any], pool: Pool, trained: int, names: ShortNames) -> str:
-    winner, level = row_of(pool, run.architecture), _level(run, pool)
+    winner, level = tables.row_of(pool, run.architecture), _level(run, pool)
     line = None
     if winner is not None and level is not None:
-        values = rank(pool, *level)
+        values = tables.rank(pool, *level)
         mu, nu, objective = level
         line = {
-            "share": in_percent(PenaltyScale(pool, objective).odds(mu, nu)),
+            "share": tables.in_percent(tables.PenaltyScale(pool, objective).odds(mu, nu)),
             "root_nu": significant(math.sqrt(nu)),
             "below": int((values < values[winner]).sum()),
         }

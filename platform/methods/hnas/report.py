@@ -1,48 +1,23 @@
 """The report of HNAS: headline, why the architecture was chosen, the table of trials. Shu 2022, ch. 7, Eq. 7.7."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from archray.platform.methods.hnas import tables
 from archray.platform.methods.hnas.figures import landscape_section, pool_section
-from archray.platform.methods.hnas.tables import (
-    ASKED,
-    POOL,
-    VALUE,
-    Objective,
-    PenaltyScale,
-    best_trial,
-    in_percent,
-    names_of,
-    objective_of,
-    rank,
-    row_of,
-    trial_numbers,
-    usable_pool,
-    values_by_architecture,
-)
+from archray.platform.methods.hnas.tables import ASKED, POOL, VALUE, names_of
 from archray.platform.methods.report import list_trials, network_headline, network_sections, pool_bounds_section
 from archray.platform.quantities import MISSING, as_float, significant
+from archray.platform.report import section
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
 from archray.platform.report.figures import figure
 from archray.platform.report.page import Card, Headline
 from archray.platform.report.run_sections import Tables, accuracy_cards
-from archray.platform.report.section import (
-    Column,
-    Section,
-    ShortNames,
-    failures,
-    flags,
-    folded,
-    numbers,
-    numeric,
-    paragraphs,
-    table,
-)
+from archray.platform.report.section import Column, Section, failures, flags, numbers, numeric, paragraphs, table
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
@@ -63,68 +38,63 @@ _CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both=OWN_SCHEDULE, names_
 def trials_section(run: Run[Any]) -> Section | None:
     """The trainings, the best first, and folded below them every question of the optimiser. Nothing without trials."""
     names, run = names_of(run), run.best
-    frame, pool, objective = run.table(*ASKED), usable_pool(run), objective_of(run)
+    frame, pool, objective = run.table(*ASKED), tables.usable_pool(run), tables.objective_of(run)
     if frame.empty:
         return None
-    scale = None if pool is None or objective is None else PenaltyScale(pool, objective)
-    trials = _Trials(frame, names, scale)
+    with_point = any(numbers(frame, name).notna().any() for name in ("mu", "nu"))
+    scale = None
+    if with_point and pool is not None and objective is not None:
+        scale = tables.PenaltyScale(pool, objective)
     again = flags(frame, "repeat")
-    everything = folded("All questions, as they were asked", trials.table(again | ~again, by_value=False))
     text = _text(
         "trials",
         trainings=int((~again).sum()),
         questions=len(frame),
         repeats=int(again.sum()),
-        with_share=trials.with_share,
+        with_share=scale is not None,
     )
-    content = paragraphs([text]) + trials.table(~again) + (everything if again.any() else "")
+    content = paragraphs([text]) + _trial_table(frame, ~again, names, scale)
+    if again.any():
+        everything = _trial_table(frame, again | ~again, names, scale, by_value=False)
+        content += section.folded("All questions, as they were asked", everything)
     return Section("trials", "Trials of the search", content)
 
 
-@dataclass(frozen=True)
-class _Trials:
-    frame: pd.DataFrame  # as the search has asked
-    names: ShortNames
-    scale: PenaltyScale | None
-
-    @property
-    def with_point(self) -> bool:
-        return any(numbers(self.frame, name).notna().any() for name in ("mu", "nu"))
-
-    @property
-    def with_share(self) -> bool:
-        return self.with_point and self.scale is not None
-
-    def table(self, shown: pd.Series, *, by_value: bool = True) -> str:
-        """The rows that are `shown`: architecture, value, number, point asked for, what became of it."""
-        frame = self.frame
-        columns = [Column("Architecture", "name"), Column(VALUE.heading, "number", "descending" if by_value else None)]
-        columns += [*numeric("No.", *(["Penalty's share (%)"] if self.with_share else []))]
-        columns += [*numeric(*(["μ", "ν"] if self.with_point else [])), Column("Note")]
-        again, reasons, order = flags(frame, "repeat"), failures(frame), trial_numbers(frame)
-        names = frame["architecture"] if "architecture" in frame else pd.Series(MISSING, index=frame.index)
-        mu, nu, values = numbers(frame, "mu"), numbers(frame, "nu"), numbers(frame, "value")
-        best, rows = best_trial(frame), []
-        places = [i for i in range(len(frame)) if shown[i]]
-        if by_value:
-            worth = values.where(reasons.isna()).fillna(-np.inf)
-            places.sort(key=lambda i: -worth[i])
-        for i in places:
-            number = MISSING if again[i] else "given" if pd.isna(order[i]) else int(order[i])
-            row: list[object] = [self.names.of(names[i]), VALUE.bare(values[i]), number]
-            if self.with_share and self.scale is not None:
-                row.append(in_percent(self.scale.odds(mu[i], nu[i])))
-            if self.with_point:
-                row += [significant(mu[i]), significant(nu[i])]
-            note = reasons[i] or ("known already" if again[i] else "best" if i == best else "")
-            rows.append((*row, note))
-        return table(
-            columns,
-            rows,
-            label="The trials of the search",
-            marked=places.index(best) if best in places else None,
-            faint=frozenset(place for place, i in enumerate(places) if again[i]),
-        )
+def _trial_table(
+    frame: pd.DataFrame,
+    shown: pd.Series,
+    names: section.ShortNames,
+    scale: tables.PenaltyScale | None,
+    *,
+    by_value: bool = True,
+) -> str:
+    """The questions that are `shown`: architecture, value, number, point asked for, what became of it."""
+    mu, nu, values = (numbers(frame, name) for name in ("mu", "nu", "value"))
+    with_point = mu.notna().any() or nu.notna().any()
+    columns = [Column("Architecture", "name"), Column(VALUE.heading, "number", "descending" if by_value else None)]
+    columns += numeric("No.", *(["Penalty's share (%)"] if scale else []), *(["μ", "ν"] if with_point else []))
+    again, reasons, order = flags(frame, "repeat"), failures(frame), tables.trial_numbers(frame)
+    architectures = frame["architecture"] if "architecture" in frame else pd.Series(MISSING, index=frame.index)
+    best, rows = tables.best_trial(frame), []
+    places = [i for i in range(len(frame)) if shown[i]]
+    if by_value:
+        worth = values.where(reasons.isna()).fillna(-np.inf)
+        places.sort(key=lambda i: -worth[i])
+    for i in places:
+        number = MISSING if again[i] else "given" if pd.isna(order[i]) else int(order[i])
+        row: list[object] = [names.of(architectures[i]), VALUE.bare(values[i]), number]
+        if scale is not None:
+            row.append(tables.in_percent(scale.odds(mu[i], nu[i])))
+        if with_point:
+            row += [significant(mu[i]), significant(nu[i])]
+        rows.append((*row, reasons[i] or ("known already" if again[i] else "best" if i == best else "")))
+    return table(
+        [*columns, Column("Note")],
+        rows,
+        label="The trials of the search",
+        marked=places.index(best) if best in places else None,
+        faint=frozenset(place for place, i in enumerate(places) if again[i]),
+    )
 
 
 @figure(height=CURVES_HEIGHT)
@@ -141,33 +111,28 @@ def curves_section(run: Run[Any]) -> Section:
 def choice_section(run: Run[Any]) -> Section | None:
     """How HNAS came to its choice. Nothing for a run that found nothing."""
     names, run = names_of(run), run.best
-    asked, objective = run.table(*ASKED), objective_of(run)
-    best, values = best_trial(asked), values_by_architecture(asked)
+    asked, objective, pool = run.table(*ASKED), tables.objective_of(run), tables.usable_pool(run)
+    best, values = tables.best_trial(asked), sorted(tables.values_by_architecture(asked).values(), reverse=True)
     if run.found is None or best is None or objective is None or not values:
         return None
-    pool = usable_pool(run)
-    sentences, body = [_choice(asked, names.of(run.architecture), sorted(values.values(), reverse=True))], ""
-    if pool is not None and (row := row_of(pool, run.architecture)) is not None:
-        sentences.insert(0, _text("scoring", size=len(pool), metric=run.config.proxy))
-        body = _ranks(pool, objective, row, asked.iloc[best])
-    return Section("choice", "Why this one", paragraphs(sentences) + body)
-
-
-def _choice(asked: pd.DataFrame, name: object, values: list[float]) -> str:
-    """values: the best first."""
-    return _text(
+    text = _text(
         "choice",
         trained=len(values),
-        name=name,
+        name=names.of(run.architecture),
         label=VALUE.label,
         best=VALUE.show(values[0]),
         second=VALUE.show(values[1]) if len(values) > 1 else None,
         median=VALUE.show(float(np.median(values))),
         failures=int(failures(asked).notna().sum()),
     )
+    if pool is None or (row := tables.row_of(pool, run.architecture)) is None:
+        return Section("choice", "Why this one", paragraphs([text]))
+    scoring = _text("scoring", size=len(pool), metric=run.config.proxy)
+    body = paragraphs([scoring, text]) + _ranks(pool, objective, row, asked.iloc[best])
+    return Section("choice", "Why this one", body)
 
 
-def _ranks(pool: Pool, objective: Objective, row: int, best: pd.Series) -> str:
+def _ranks(pool: Pool, objective: tables.Objective, row: int, best: pd.Series) -> str:
     rows: list[tuple[str, str, str, str]] = []
 
     def add(name: str, values: np.ndarray, low_is_good: bool) -> None:
@@ -179,8 +144,8 @@ def _ranks(pool: Pool, objective: Objective, row: int, best: pd.Series) -> str:
     add("κ/M", pool.kappa / (pool.metric + objective.epsilon), low_is_good=True)
     mu, nu = as_float(best.get("mu")), as_float(best.get("nu"))
     if mu > 0 and nu >= 0:
-        values = rank(pool, mu, nu, objective)
-        share = in_percent(PenaltyScale(pool, objective).odds(mu, nu))
+        values = tables.rank(pool, mu, nu, objective)
+        share = tables.in_percent(tables.PenaltyScale(pool, objective).odds(mu, nu))
         add(f"objective, its penalty's share {share} %, √ν = {significant(np.sqrt(nu))}", values, low_is_good=True)
     columns = (Column("Score"), *numeric("this one", "pool's median", "rank"))
     return table(columns, rows, label="The scores of the found architecture in the pool")
@@ -202,7 +167,7 @@ SECTIONS = network_sections(
 def headline(run: Run[Any]) -> Headline:
     """The test accuracies, and how much was scored and trained for them."""
     pool, asked = run.best.table(*POOL), run.best.table(*ASKED)
-    cards, best = accuracy_cards(run), best_trial(asked)
+    cards, best = accuracy_cards(run), tables.best_trial(asked)
     if best is not None:
         cards.append(Card("trial", VALUE.show(numbers(asked, "value")[best]), f"best search trial, {VALUE.label}"))
     trainings = int((~flags(asked, "repeat")).sum())

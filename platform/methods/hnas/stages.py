@@ -6,18 +6,10 @@ from archray.platform.engine.pool_scoring import POOL
 from archray.platform.engine.stage import Context, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods import stages
 from archray.platform.methods.hnas.config import HNASConfig
 from archray.platform.methods.hnas.report import SECTIONS, headline, listings
 from archray.platform.methods.recipe import Recipe
-from archray.platform.methods.stages import (
-    ACCURACY,
-    BASELINE_STAGE,
-    FINAL_STAGE,
-    POOL_STAGE,
-    search_plan,
-    trainings,
-    write_state,
-)
 from archray.platform.quantities import quantity_of
 from archray.platform.report.run_sections import measured_networks
 from archray.platform.run.layout import FOUND
@@ -34,12 +26,12 @@ def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
     def searcher() -> HNASSearch:
         return HNASSearch(pool, seed=context.seed("search"), **options)
 
-    return search_plan(context, tuned, searcher, at_most=MAX_CONCURRENT, fixed=True)
+    return stages.search_plan(context, tuned, searcher, at_most=MAX_CONCURRENT, fixed=True)
 
 
 def _write_found(context: Context[HNASConfig], folder: Folder, run: TuneRun) -> None:
     searcher: HNASSearch = run.searcher()
-    write_state(folder, run)
+    stages.write_state(folder, run)
     objective = {
         "proxy": searcher.proxy,
         "scale": searcher.pool.factor,
@@ -55,13 +47,13 @@ def _write_found(context: Context[HNASConfig], folder: Folder, run: TuneRun) -> 
     best = searcher.best()
     if best is None:
         raise ArchrayError(f"none of {count(len(run.trials), 'trial')} has a value: {run.failures}")
-    folder.write_json(FOUND, {**best, "metric": ACCURACY})
-    context.say(f"found {best['architecture']}  ({quantity_of(ACCURACY).told(best['value'])})")
+    folder.write_json(FOUND, {**best, "metric": stages.ACCURACY})
+    context.say(f"found {best['architecture']}  ({quantity_of(stages.ACCURACY).told(best['value'])})")
 
 
 RECIPE = Recipe[HNASConfig](
     stages=(
-        POOL_STAGE,
+        stages.POOL_STAGE,
         TuneStage(
             name="search",
             title="train what the objective selects, and learn (mu, nu)",
@@ -71,10 +63,10 @@ RECIPE = Recipe[HNASConfig](
             finish=_write_found,
             search=True,
             extends=True,
-            amount=lambda config: trainings(config.search.budget, config.train),
+            amount=lambda config: stages.trainings(config.search.budget, config.train),
         ),
-        FINAL_STAGE,
-        BASELINE_STAGE,
+        stages.FINAL_STAGE,
+        stages.BASELINE_STAGE,
     ),
     measured=measured_networks,
     headline=headline,

@@ -120,9 +120,6 @@ class PenaltyScale:
         """NaN without a mu and a nu."""
         return mu / self.unit(nu) if mu > 0 and nu >= 0 else math.nan
 
-    def all_odds(self, mu: NDArray[np.float64], nu: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.array([self.odds(*pair) for pair in zip(mu, nu, strict=True)])
-
 
 def in_percent(odds: float) -> str:
     """The share of the odds, in percent without its sign: `83`, `0.4`, `99.7`; a dash of NaN."""

@@ -12,17 +12,7 @@ from archray.errors import InvalidArchitecture, InvalidInput
 from archray.platform.config import merge
 from archray.platform.methods.config import TrainedSearchConfig
 from archray.platform.methods.method import Method, Values
-from archray.platform.methods.supernets.config import (
-    CLASSES,
-    FLAGS,
-    IMAGE_CHANNELS,
-    PRESETS,
-    SelectionSettings,
-    check_network,
-    check_selection,
-    defaults_of,
-    serves,
-)
+from archray.platform.methods.supernets import config as supernets
 from archray.trainables.spaces import Space, get_space
 from archray.trainables.spaces.table_space import PREFIX, absolute_name, canonical_string
 from archray.trainables.tabular import open_table
@@ -53,7 +43,7 @@ class NASIConfig(TrainedSearchConfig):
     agreement: int = Field(0, ge=0)
     agreement_table: str | None = None
     agreement_rows: int = Field(100, ge=3)
-    selection: SelectionSettings = SelectionSettings()
+    selection: supernets.SelectionSettings = supernets.SelectionSettings()
 
     @field_validator("agreement_table")
     @classmethod
@@ -73,7 +63,7 @@ class NASIConfig(TrainedSearchConfig):
     def check(self) -> None:
         """Builds both networks without memory: what does not go together is refused before Ray starts."""
         super().check()
-        check_selection(self.search_seeds, self.selection, self.final)
+        supernets.check_selection(self.search_seeds, self.selection, self.final)
         if self.agreement in (1, 2):
             raise InvalidInput(
                 f"expected an agreement of 3 architectures or more, or 0 for none, got {self.agreement}: two points "
@@ -82,7 +72,7 @@ class NASIConfig(TrainedSearchConfig):
         if self.agreement_table is not None:
             TableValues.read(self.agreement_table, get_space(self.space))
         check_nasi(self.space, self.nasi)
-        check_network(self.space, self.network)
+        supernets.check_network(self.space, self.network)
 
 
 def settings_of(run: Run[NASIConfig], **more: Any) -> dict[str, Any]:
@@ -96,17 +86,17 @@ def check_nasi(space: str, options: NASIOptions) -> None:
     import torch  # not above: a configuration is read, and most that is wrong with it found, without
 
     with torch.device("meta"):
-        options.build(space, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
+        options.build(space, in_channels=supernets.IMAGE_CHANNELS, num_classes=supernets.CLASSES, seed=None)
 
 
 def _defaults(space: str) -> Values:
-    values = defaults_of(space)
+    values = supernets.defaults_of(space)
     network = values.pop("supernet", {}).get("network", {})
     return merge(values, {"nasi": {"network": network}}, get_space(space).defaults.get("nasi", {}))
 
 
 def _preset(name: str, **nasi: object) -> Values:
-    values = {key: value for key, value in PRESETS[name].items() if key != "supernet"}
+    values = {key: value for key, value in supernets.PRESETS[name].items() if key != "supernet"}
     return merge(values, {"nasi": nasi})
 
 
@@ -130,7 +120,7 @@ NASI = Method(
         "paper": {**_preset("paper"), "search_seeds": 5},
     },
     flags={
-        **{name: path for name, path in FLAGS.items() if not path.startswith("supernet.")},
+        **{name: path for name, path in supernets.FLAGS.items() if not path.startswith("supernet.")},
         "search_channels": "nasi.network.channels",
         "search_cells": "nasi.network.cells",
         "steps": "nasi.steps",
@@ -145,7 +135,7 @@ NASI = Method(
         "agreement_rows": "agreement_rows",
     },
     extendable=("final_epochs", "final_seeds", "random"),
-    serves=serves,
+    serves=supernets.serves,
 )
 
 

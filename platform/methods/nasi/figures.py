@@ -1,10 +1,10 @@
-"""Figures and sections of NASI: metrics against a table's accuracies, agreement of trace norms, other constants.
+"""Tables, figures and sections of NASI: accuracies of a table, agreement of trace norms, other constants.
 
 Shu 2022, sections 6.4 and 6.6, Figures 6.3 to 6.6, Tables 6.5 and 6.7.
 """
 
+import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,27 +12,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from archray.platform.methods.nasi.tables import AGREEMENT, IN_TABLE, METRICS, TABLE, searches
-from archray.platform.methods.supernets.tables import names_of
-from archray.platform.quantities import MISSING, signed, significant
-from archray.platform.report.figures import (
-    FOUND,
-    GREEN,
-    INDIGO,
-    INK,
-    MUTED,
-    PINK,
-    TRIAL,
-    NothingToDraw,
-    figure,
-    figure_section,
-    logarithmic,
-    panels,
-    plain,
-    tell_points,
-)
+from archray.platform.methods.supernets.tables import FOUND_CELLS, names_of
+from archray.platform.quantities import significant
+from archray.platform.report import figures
+from archray.platform.report.figures import FOUND, GREEN, INK, MUTED, TRIAL, NothingToDraw, figure, figure_section
 from archray.platform.report.section import Column, Section, failures, flags, numbers, numeric, paragraphs, table
-from archray.platform.report.statistics import MIN_POINTS, finite_pairs, kendall, pearson, spearman
+from archray.platform.report.statistics import CORRELATION, MIN_POINTS, finite_pairs, kendall, pearson, spearman
 from archray.platform.report.texts import texts_of
 from archray.platform.run.run import Run
 from archray.plurals import count
@@ -42,6 +27,58 @@ from archray.trainables.spaces import get_space
 from archray.trainables.spaces.table_space import canonical_string
 
 _text = texts_of(__package__)
+
+AGREEMENT = "agreement.parquet"  # of the stage of that name, a row per architecture; see `NASIAgreementTrainable`
+IN_TABLE = "table.parquet"  # of the stage `table`, a row per architecture that a user's table has
+TABLE = "table.json"  # of the same stage: what that table is
+METRICS = ("ntk_trace_batch", "snip", "grasp", "synflow", "naswot")  # of Table 6.5, NASI's first
+REWARD = "found_reward"  # by which the found architectures of several seeds are compared
+
+
+@dataclass(frozen=True)
+class NASISearchRow:
+    """What one search seed did, in numbers.
+
+    Attributes:
+        seed, architecture, nu, trace, reward: of what it found; nu is that of its last step.
+        traces, nus: (T,), of the samples, in the order of the steps.
+        constants: a row per pair of constants that was tried on the same gradients: `nu` (the first step's), `mu`,
+            `architecture`, `trace`, `parameters`.
+    """
+
+    seed: int
+    architecture: str
+    nu: float
+    trace: float
+    reward: float
+    traces: np.ndarray
+    nus: np.ndarray
+    constants: pd.DataFrame
+
+
+def searches(run: Run[Any]) -> list[NASISearchRow]:
+    """The searches that ended without a failure, the best first, as they are compared."""
+    cells = run.table("search", FOUND_CELLS)
+    if REWARD not in cells:  # empty, or of another method
+        return []
+    cells = cells[failures(cells).isna()].sort_values(REWARD, ascending=False, kind="stable")
+    rows = []
+    for row in cells.to_dict("records"):
+        samples = json.loads(row["samples"])
+        rows.append(
+            NASISearchRow(
+                int(row["seed"]),
+                row["architecture"],
+                float(row["nu"]),
+                float(row["found_trace"]),
+                float(row[REWARD]),
+                np.array(samples["trace"]),
+                np.array(samples["nu"]),
+                pd.DataFrame(json.loads(row["constants"])),
+            )
+        )
+    return rows
+
 
 # Metrics and the accuracies of a table. Shu 2022, Figure 6.3, Table 6.5.
 
@@ -143,12 +180,14 @@ def nasi_against_accuracy(run: Run[Any], canvas: Figure) -> None:
         axes.errorbar(middles, means, deviations / 2, color=INK, linewidth=1.5, capsize=3, label="means of bins")
     axes.axvline(scores.nu, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="nu")
     axes.axhline(scores.best, color=GREEN, linewidth=1.2, label="best of the table")
-    selection = scores.rows[scores.rows["architecture"].isin(list(_selection(run)))]
+    space = get_space(run.space)
+    selections = [canonical_string(space, row.architecture) for row in searches(run)]
+    selection = scores.rows[scores.rows["architecture"].isin(selections)]
     if not selection.empty:  # else the table has none of them
         axes.scatter(selection[METRICS[0]], selection["result"], s=60, color=FOUND, zorder=4, label="found")
     if (scores.rows[METRICS[0]].dropna() > 0).all():
         axes.set_xscale("log")
-        plain(axes.xaxis)
+        figures.plain(axes.xaxis)
     axes.set_xlabel("trace norm")
     axes.set_ylabel(scores.column)
     for rows in (sample, selection):
@@ -156,7 +195,7 @@ def nasi_against_accuracy(run: Run[Any], canvas: Figure) -> None:
             f"{names.of(row['architecture'])}\n{scores.column} {row['result']:.4g}\ntrace norm {row[METRICS[0]]:.4g}"
             for row in rows.to_dict("records")
         )
-        tell_points(axes, rows[METRICS[0]], rows["result"], texts)
+        figures.tell_points(axes, rows[METRICS[0]], rows["result"], texts)
     canvas.legend(loc="outside upper left", ncols=3)
 
 
@@ -166,20 +205,10 @@ def binned(traces: np.ndarray, results: np.ndarray) -> tuple[np.ndarray, np.ndar
     traces, results: (n,). Empty where there are too few for two bins.
     """
     number = min(BINS, len(traces) // PER_BIN)
-    if number < 2:
-        return np.empty(0), np.empty(0), np.empty(0)
-    bins = np.array_split(np.argsort(traces, kind="stable"), number)
-    return (
-        np.array([traces[rows].mean() for rows in bins]),
-        np.array([results[rows].mean() for rows in bins]),
-        np.array([results[rows].std(ddof=1) for rows in bins]),
-    )
-
-
-def _selection(run: Run[Any]) -> Iterator[str]:
-    """The canonical forms of what the search seeds found."""
-    space = get_space(run.space)
-    return (canonical_string(space, row.architecture) for row in searches(run))
+    bins = np.array_split(np.argsort(traces, kind="stable"), number) if number > 1 else []
+    means = [(traces[rows].mean(), results[rows].mean(), results[rows].std(ddof=1)) for rows in bins]
+    middles, heights, deviations = np.array(means).reshape(-1, 3).T
+    return middles, heights, deviations
 
 
 def accuracies_section(run: Run[Any]) -> Section | None:
@@ -190,7 +219,12 @@ def accuracies_section(run: Run[Any]) -> Section | None:
     sample, mu = scores.drawn, run.config.nasi.mu
     columns = [Column("Metric"), Column("Architectures"), *numeric("n", "Spearman", "Kendall", "Pearson")]
     rows = [
-        (row.metric, row.of, row.number, *(_digits(value) for value in (row.spearman, row.kendall, row.pearson)))
+        (
+            row.metric,
+            row.of,
+            row.number,
+            *(CORRELATION.bare(value) for value in (row.spearman, row.kendall, row.pearson)),
+        )
         for row in correlations(scores, mu)
     ]
     text = _text(
@@ -209,10 +243,6 @@ def accuracies_section(run: Run[Any]) -> Section | None:
         caption=_text("accuracies_caption", subject=subject, nu=scores.nu),
         below=paragraphs([text]) + table(columns, rows, label=f"Correlation of metrics with {scores.column}"),
     )
-
-
-def _digits(value: float) -> str:
-    return MISSING if np.isnan(value) else signed(f"{value:.2f}")
 
 
 # Approximations of the trace norm beside the exact one, random labels and inputs beside the data's. Figure 6.1.
@@ -265,13 +295,13 @@ def nasi_agreement(run: Run[Any], canvas: Figure) -> None:
         raise NothingToDraw("the run compares no trace norms; set its option agreement")
     batches = [pair.other for pair in pairs if pair.other.startswith("batch_")]
     pairs = [pair for pair in pairs if pair.other not in batches[:-1]]  # of the mini-batches the largest
-    for axes, pair in zip(panels(canvas, len(pairs), 2, row=_ROW), pairs, strict=True):
+    for axes, pair in zip(figures.panels(canvas, len(pairs), 2, row=_ROW), pairs, strict=True):
         x, y = pair.rows[pair.reference], pair.rows[pair.other]
         axes.scatter(x, y, s=18, color=FOUND, linewidths=0)
         axes.set_title(f"{pair.words}, ρ = {pair.pearson:.2f}")
         axes.set_xlabel("exact trace norm" if pair.reference == "exact" else "labels and inputs of the data")
         texts = (f"{pair.words}\n{b:.4g} where the other is {a:.4g}" for a, b in zip(x, y, strict=True))
-        tell_points(axes, x, y, texts)
+        figures.tell_points(axes, x, y, texts)
 
 
 def agreement_section(run: Run[Any]) -> Section | None:
@@ -281,15 +311,10 @@ def agreement_section(run: Run[Any]) -> Section | None:
         return None
     subject = f"Trace norms of {count(len(pairs[0].rows), 'random architecture')} at the same initial weights"
     columns = [Column("Trace norm"), Column("Against"), *numeric("Pearson", "Spearman")]
-    rows = [
-        (
-            pair.words,
-            pair.reference,
-            f"{pair.pearson:.2f}",
-            f"{spearman(pair.rows[pair.other], pair.rows[pair.reference]):.2f}",
-        )
-        for pair in pairs
-    ]
+    rows = []
+    for pair in pairs:
+        rho = spearman(pair.rows[pair.other], pair.rows[pair.reference])
+        rows.append((pair.words, pair.reference, f"{pair.pearson:.2f}", f"{rho:.2f}"))
     return figure_section(
         "agreement",
         "Do the approximations agree?",
@@ -303,7 +328,7 @@ def agreement_section(run: Run[Any]) -> Section | None:
 # Other nu and mu on the same gradients: the architectures that they select. Shu 2022, Figures 6.4 and 6.6.
 
 _CONSTANTS_ROW = 190  # height of a panel
-_LINES = (MUTED, FOUND, PINK, INDIGO, INK)  # of the values of mu
+_LINES = (MUTED, FOUND, figures.PINK, figures.INDIGO, INK)  # of the values of mu
 RESULT = "result"
 
 
@@ -340,7 +365,7 @@ def nasi_constants(run: Run[Any], canvas: Figure) -> None:
     measures = _measures(selections, scores)
     if not measures:
         raise NothingToDraw("no search of the run has ended; what other constants select is known then")
-    rows = panels(canvas, len(measures), 1, row=_CONSTANTS_ROW, sharex=True)
+    rows = figures.panels(canvas, len(measures), 1, row=_CONSTANTS_ROW, sharex=True)
     for axes, (column, label) in zip(rows, measures.items(), strict=True):
         for number, (mu, line) in enumerate(selections.groupby("mu")):
             line = line.sort_values("nu")
@@ -350,10 +375,10 @@ def nasi_constants(run: Run[Any], canvas: Figure) -> None:
                 f"nu {significant(nu)}, {name}\n{label} {significant(value)}"
                 for nu, value in zip(line["nu"], line[column], strict=True)
             ]
-            tell_points(axes, line["nu"], line[column], texts)
+            figures.tell_points(axes, line["nu"], line[column], texts)
         axes.set_ylabel(label)
     rows[0].set_xscale("log")
-    logarithmic(rows[-1].xaxis)
+    figures.logarithmic(rows[-1].xaxis)
     rows[-1].set_xlabel("nu, of the first step")
     handles, labels = rows[0].get_legend_handles_labels()
     canvas.legend(handles, labels, loc="outside upper left", ncols=len(labels))
@@ -397,3 +422,6 @@ def _grid(selections: pd.DataFrame, column: str, label: str) -> str:
         rows.append((significant(mu), *words))
     columns = [Column(f"{label}: mu \\ nu"), *numeric(*map(significant, nus))]
     return table(columns, rows, label=f"{label} of what other constants select", sortable=False)
+
+
+COMPARISONS = (constants_section, agreement_section, accuracies_section)

@@ -6,23 +6,14 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from archray.platform.methods.nasi.figures import accuracies_section, agreement_section, constants_section
-from archray.platform.methods.nasi.tables import IN_TABLE, REWARD, searches
+from archray.platform.methods.nasi.figures import COMPARISONS, IN_TABLE, REWARD, searches
 from archray.platform.methods.report import network_headline, network_sections
 from archray.platform.methods.supernets.figures import selection_section
 from archray.platform.methods.supernets.tables import FOUND_CELLS, SELECTED, names_of, outcomes_of
 from archray.platform.quantities import quantity_of, significant
+from archray.platform.report import figures
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, TrainingCurves, Trainings
-from archray.platform.report.figures import (
-    FOUND,
-    INK,
-    MUTED,
-    RANDOM,
-    NothingToDraw,
-    figure,
-    figure_section,
-    tell_points,
-)
+from archray.platform.report.figures import FOUND, INK, MUTED, RANDOM, NothingToDraw, figure, figure_section
 from archray.platform.report.page import Headline
 from archray.platform.report.run_sections import Tables
 from archray.platform.report.section import Column, Section, numeric, paragraphs, table
@@ -44,9 +35,7 @@ _TABLES: Tables = {
     "final training": ("final", TRIALS),
     "random architectures": ("baseline", TRIALS),
 }
-_CURVES = TrainingCurves(
-    stages=(Trainings("selection", "selection", "in the selection"), FINAL, BASELINE), names_of=names_of
-)
+_CURVES = TrainingCurves((Trainings("selection", "selection", "in the selection"), FINAL, BASELINE), names_of=names_of)
 
 
 def headline(run: Run[Any]) -> Headline:
@@ -69,16 +58,10 @@ def found_section(run: Run[Any]) -> Section | None:
     columns = [Column("Architecture", "name"), Column("Reward", "number", "descending"), *numeric("Trace norm", "nu")]
     columns += [Column(f"{cell} width × depth") for cell in CELLS] if shapes else []
     columns += [Column("Outcome"), Column("Seed", "number")]
-    cells = [
-        (
-            names.of(row.architecture),
-            *map(significant, (row.reward, row.trace, row.nu)),
-            *(shapes[number] if shapes else []),
-            outcome,
-            str(row.seed),
-        )
-        for number, (row, outcome) in enumerate(zip(rows, _outcomes(run), strict=True))
-    ]
+    cells = []
+    for number, (row, outcome) in enumerate(zip(rows, _outcomes(run), strict=True)):
+        measures = [*map(significant, (row.reward, row.trace, row.nu)), *(shapes[number] if shapes else [])]
+        cells.append((names.of(row.architecture), *measures, outcome, str(row.seed)))
     text = _text("searches_text", mu=run.config.nasi.mu, with_shapes=bool(shapes))
     marked = next((place for place, row in enumerate(rows) if row.architecture == run.architecture), None)
     content = table(columns, cells, label="What each search seed found", marked=marked)
@@ -119,21 +102,19 @@ def nasi_samples(run: Run[Any], canvas: Figure) -> None:
     axes.set_xlabel("step")
     axes.set_ylabel("trace norm")
     texts = (f"step {step}: {significant(trace)}" for step, trace in zip(steps, best.traces, strict=True))
-    tell_points(axes, steps, best.traces, texts)
+    figures.tell_points(axes, steps, best.traces, texts)
     canvas.legend(loc="outside upper left", ncols=4)
 
 
-def samples_section(run: Run[Any]) -> Section | None:
-    """The samples' trace norms by step. Nothing before the search."""
-    rows = searches(run.best)
-    if not rows:
-        return None
-    above = 100 * float((rows[0].traces > rows[0].nus).mean())
-    subject = f"The trace norms of {count(len(rows[0].traces), 'sampled architecture')}"
+def samples_section(run: Run[Any]) -> Section:
+    """The samples' trace norms by step."""
+    canvas, best = nasi_samples(run), searches(run.best)[0]
+    above = 100 * float((best.traces > best.nus).mean())
+    subject = f"The trace norms of {count(len(best.traces), 'sampled architecture')}"
     return figure_section(
         "samples",
         "What was sampled",
-        nasi_samples(run),
+        canvas,
         description=f"{subject} by step, and nu.",
         caption=f"{subject} of the best seed, by step; {above:.0f} % of them are above nu, where the penalty works.",
     )
@@ -146,16 +127,13 @@ def nasi_training_curves(run: Run[Any], canvas: Figure) -> None:
 
 
 def curves_section(run: Run[Any]) -> Section:
-    """The training curves. The section is empty-handed before the first training has ended."""
     return _CURVES.section(run, nasi_training_curves(run))
 
 
 SECTIONS = network_sections(
     found_section,
     samples_section,
-    constants_section,
-    agreement_section,
-    accuracies_section,
+    *COMPARISONS,
     selection_section,
     curves_section,
     tables=_TABLES,

@@ -19,8 +19,8 @@ from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import reasons
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.nasi.config import NASIConfig, TableValues, settings_of
+from archray.platform.methods.nasi.figures import AGREEMENT, IN_TABLE, METRICS, REWARD, TABLE
 from archray.platform.methods.nasi.report import SECTIONS, headline, listings
-from archray.platform.methods.nasi.tables import AGREEMENT, IN_TABLE, METRICS, REWARD, TABLE
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.stages import BASELINE_STAGE, FINAL_STAGE
 from archray.platform.methods.supernets.stages import SELECTION_STAGE, bounds_of, measured_bounds, write_found
@@ -31,13 +31,7 @@ from archray.seeds import first_seeds
 from archray.trainables.proxies import ProxySettings
 from archray.trainables.spaces import Space, get_space
 from archray.trainables.spaces.table_space import canonical_string
-from archray.trainables.tune.nasi_trainable import (
-    NASIAgreementSettings,
-    NASIAgreementTrainable,
-    NASIScorer,
-    NASITrainable,
-    trace_columns,
-)
+from archray.trainables.tune import nasi_trainable
 
 
 def _score(context: Context[NASIConfig], folder: Folder) -> None:
@@ -59,7 +53,7 @@ def _score(context: Context[NASIConfig], folder: Folder) -> None:
     scores = score_in_shards(
         folder,
         list(dict.fromkeys([*sample, *(name for name in selections if name in table.values)])),
-        worker=NASIScorer,
+        worker=nasi_trainable.NASIScorer,
         worker_kwargs={
             "nasi": settings_of(run),
             "space": run.space,
@@ -124,7 +118,7 @@ def _searches(context: Context[NASIConfig], tuned: Folder) -> TrialPlan:
         shape = (costs.in_channels, costs.image_size, costs.num_classes)
         bounds = {"bounds": bounds_of(context), "bounded_images": shape}
     return TrialPlan(
-        trainable=NASITrainable,
+        trainable=nasi_trainable.NASITrainable,
         settings=settings_of(context.run, **bounds),
         metric="reward",
         mode="max",
@@ -144,8 +138,8 @@ def _write_found(context: Context[NASIConfig], folder: Folder, run: TuneRun) -> 
     write_found(context, folder, cells, REWARD)
 
 
-def _agreement_settings(context: Context[NASIConfig]) -> NASIAgreementSettings:
-    return NASIAgreementSettings(**settings_of(context.run), architectures=context.config.agreement)
+def _agreement_settings(context: Context[NASIConfig]) -> nasi_trainable.NASIAgreementSettings:
+    return nasi_trainable.NASIAgreementSettings(**settings_of(context.run), architectures=context.config.agreement)
 
 
 def _comparison(context: Context[NASIConfig], tuned: Folder) -> TrialPlan | None:
@@ -154,7 +148,7 @@ def _comparison(context: Context[NASIConfig], tuned: Folder) -> TrialPlan | None
         tuned.parent.write_parquet(AGREEMENT, pd.DataFrame())
         return None
     return TrialPlan(
-        trainable=NASIAgreementTrainable,
+        trainable=nasi_trainable.NASIAgreementTrainable,
         settings=_agreement_settings(context).model_dump(mode="json"),
         metric="batch",
         mode="max",
@@ -164,7 +158,7 @@ def _comparison(context: Context[NASIConfig], tuned: Folder) -> TrialPlan | None
 
 
 def _write_agreement(context: Context[NASIConfig], folder: Folder, run: TuneRun) -> None:
-    columns = ["seed", *trace_columns(_agreement_settings(context)), "failure"]
+    columns = ["seed", *nasi_trainable.trace_columns(_agreement_settings(context)), "failure"]
     folder.write_parquet(AGREEMENT, run.curves.reindex(columns=columns))
 
 

@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from archray.errors import InvalidInput
-from archray.platform.methods.method import Values
-from archray.platform.methods.plain.config import (
-    EXTENDABLE,
-    POOL_PRESETS,
-    PlainConfig,
-    PlainOptions,
-    check_population,
-    plain_method,
-    serves,
-)
-from archray.platform.methods.several_metrics.config import RankSurrogateConfig, SeveralMetricsOptions
+from archray.platform.methods.plain import config as plain
 from archray.settings import REPEATED
 from archray.trainables.costs import cost_column
 from archray.trainables.costs.settings import texts_of
@@ -29,10 +19,9 @@ if TYPE_CHECKING:
     from archray.searchers.pareto.front import Objective
 
 ACCURACY = "validation_accuracy"  # of a training; of a table its objective
-_AT = "archray.platform.methods.pareto"
 
 
-class SeveralObjectivesConfig(PlainConfig):
+class SeveralObjectivesConfig(plain.PlainConfig):
     """The configuration of a search that ends with a set.
 
     Fields:
@@ -91,7 +80,7 @@ class SeveralObjectivesConfig(PlainConfig):
         return super().searcher_options | {"further": [f"-{column}" for column in self.cost_columns]}
 
 
-class NSGA2Options(PlainOptions):
+class NSGA2Options(plain.PlainOptions):
     """Options of `NSGA2Search`.
 
     Fields:
@@ -112,14 +101,14 @@ class NSGA2Config(SeveralObjectivesConfig):
 
     def check(self) -> None:
         super().check()
-        check_population(self.search.population, self.search.budget)
+        plain.check_population(self.search.population, self.search.budget)
 
 
-class ParetoPoolConfig(SeveralObjectivesConfig, RankSurrogateConfig):
+class ParetoPoolConfig(SeveralObjectivesConfig, plain.RankSurrogateConfig):
     """The configuration of the search over a pool whose costs are known before anything is trained."""
 
     method: Literal["pareto-pool"] = "pareto-pool"  # type: ignore[assignment]  # the field's own value
-    search: SeveralMetricsOptions = SeveralMetricsOptions()
+    search: plain.SeveralMetricsOptions = plain.SeveralMetricsOptions()
 
     @property
     def cost_names(self) -> tuple[str, ...]:
@@ -139,29 +128,15 @@ class ParetoPoolConfig(SeveralObjectivesConfig, RankSurrogateConfig):
 
 
 _FLAGS: Mapping[str, str] = {"objectives": "objectives", "final_members": "final_members"}
-_PRESETS: Mapping[str, Values] = {
-    "smoke": {"search": {"budget": 4, "population": 2}},
-    "demo": {"search": {"population": 6}},
-}
-_method = partial(plain_method, serves=serves, extendable=(*EXTENDABLE, "final_members"))
+_method = partial(plain.plain_method, family="pareto.report", extendable=(*plain.EXTENDABLE, "final_members"))
 NSGA2 = _method(
     "nsga2",
     NSGA2Config,
-    recipe_at=f"{_AT}.report:NSGA2",
-    searcher_at=f"{_AT}.searchers:nsga2",
-    presets=_PRESETS,
+    searcher="nsga2",
+    presets={
+        "smoke": {"search": {"budget": 4, "population": 2}},
+        "demo": {"search": {"population": 6}},
+    },
     flags={**_FLAGS, "population": "search.population"},
 )
-PARETO_POOL = _method(
-    "pareto-pool",
-    ParetoPoolConfig,
-    recipe_at=f"{_AT}.report:PARETO_POOL",
-    searcher_at=f"{_AT}.searchers:pareto_pool",
-    presets=POOL_PRESETS,
-    flags={
-        **_FLAGS,
-        "proxies": "search.proxies",
-        "pool": "pool.table",
-        "pool_size": "pool.size",
-    },
-)
+PARETO_POOL = _method("pareto-pool", ParetoPoolConfig, searcher="pareto_pool", flags={**_FLAGS, **plain.PROXIES_FLAGS})

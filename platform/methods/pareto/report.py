@@ -10,24 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from archray.platform.engine.stage import Stage
-from archray.platform.methods.pareto import searchers
+from archray.platform.methods import searchers
+from archray.platform.methods.method import MakeSearcher
 from archray.platform.methods.pareto.stages import MEMBERS_STAGE, PARETO_STAGE, ObjectiveTable, objective_table
-from archray.platform.methods.plain.report import best_so_far_section, names_of
+from archray.platform.methods.plain.report import names_of
 from archray.platform.methods.plain.stages import plain_recipe
 from archray.platform.methods.recipe import Recipe
-from archray.platform.methods.search_problem import MakeSearcher
 from archray.platform.quantities import Spread, quantity_of, significant
-from archray.platform.report.figures import (
-    FOUND,
-    SURFACE,
-    TRIAL,
-    NothingToDraw,
-    drawing,
-    few_ticks,
-    figure,
-    figure_section,
-    tell_points,
-)
+from archray.platform.report import figures
+from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, figure, figure_section
 from archray.platform.report.section import Column, Section, captioned, numeric, table
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import PARETO
@@ -76,8 +67,8 @@ def pareto_front(run: Run[Any], canvas: Figure) -> None:
             f"{text}\n{quantity.bare(value / quantity.factor)}, {column} {significant(cost)}"
             for text, value, cost in zip(texts, values, costs, strict=True)
         ]
-        tell_points(axes, costs, values, labels)
-        few_ticks(axes, 6)
+        figures.tell_points(axes, costs, values, labels)
+        figures.few_ticks(axes, 6)
         axes.margins(x=0.05 + 0.03 * len(objectives.costs))  # room for a number at the left
         axes.set(xlabel=column)
     columns[0].set(ylabel=quantity.axis)
@@ -102,7 +93,7 @@ def pareto_hypervolume(run: Run[Any], canvas: Figure) -> None:
     objectives = _objectives(run.best)
     axes = canvas.subplots()
     axes.step(objectives.table["number"], objectives.hypervolumes(), where="post", color=FOUND, linewidth=2)
-    few_ticks(axes, 8, integer=True)
+    figures.few_ticks(axes, 8, integer=True)
     axes.set(xlabel="trainings", ylabel="share of the last hypervolume")
 
 
@@ -138,7 +129,7 @@ def set_section(run: Run[Any]) -> Section | None:
         members=", ".join(map(str, np.flatnonzero(full) + 1)) or "none",
         complete=bool(full.all()),
     )
-    content = drawing("front", pareto_front(run), description=described) + front_table
+    content = figures.drawing("front", pareto_front(run), description=described) + front_table
     return Section("pareto", "The set", captioned(content, f"{described} {explanation}"))
 
 
@@ -149,7 +140,7 @@ def _tested(row: Mapping[Any, Any], result: str) -> str:
     return quantity.bare(row[result]) if pd.isna(deviation) else quantity.spread(spread).removesuffix(" %")
 
 
-def set_listings(run: Run[Any]) -> Sequence[Listing]:
+def _set_listings(run: Run[Any]) -> Sequence[Listing]:
     """The members of the set, numbered, in the terminal. Nothing before the set is written."""
     front = front_of(run.folder)
     if front.empty:
@@ -173,22 +164,14 @@ def hypervolume_section(run: Run[Any]) -> Section | None:
     )
 
 
-_AFTER: Mapping[str, Sequence[Stage[Any]]] = {"search": [PARETO_STAGE], "final": [MEMBERS_STAGE]}
-
-
 def _recipe(make: MakeSearcher, title: str, pool: bool = False) -> Recipe[Any]:
     """A plain search, the set it ends with, of which some members are trained in the end, and a report of it."""
-    recipe = plain_recipe(make, title=title, pool=pool)
-    stages = []
+    recipe = plain_recipe(make, title=title, pool=pool, sections=[set_section, hypervolume_section])
+    stages: list[Stage[Any]] = []
     for stage in recipe.stages:
-        stages += [stage, *_AFTER.get(stage.name, ())]
-    place = recipe.sections.index(best_so_far_section)
-    return replace(
-        recipe,
-        stages=stages,
-        sections=(*recipe.sections[:place], set_section, hypervolume_section, *recipe.sections[place:]),
-        listings=lambda run: (*set_listings(run), *recipe.listings(run)),
-    )
+        after = {"search": PARETO_STAGE, "final": MEMBERS_STAGE}.get(stage.name)
+        stages += [stage] if after is None else [stage, after]
+    return replace(recipe, stages=stages, listings=lambda run: (*_set_listings(run), *recipe.listings(run)))
 
 
 NSGA2 = _recipe(searchers.nsga2, "train children of those that no other betters")

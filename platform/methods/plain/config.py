@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from archray.errors import InvalidInput
 from archray.platform.config import SearchConfig, merge
@@ -349,10 +349,84 @@ class WarmStartConfig(ZeroCostConfig):
         check_population(self.search.population, self.search.budget)
 
 
-# An entry for each plain search, with its presets and flags. A new one needs a recipe in `stages`, too.
+METRICS = ("grad_norm", "snip", "synflow", "naswot", "jacov", "l2_norm", "parameters", "multiply_adds")
 
-_AT = "archray.platform.methods.plain"
-_OWN: Mapping[str, Values] = {
+
+class SeveralMetricsOptions(PlainOptions):
+    """Options of a search over several metrics.
+
+    Fields:
+        proxies: what it looks at: metrics by name (`archray list proxies`) or path.py:function; of a pool that was
+            scored elsewhere, its columns, with a `-` before one of which less promises more. Of a table: all of its
+            metrics and costs, unless they are named.
+    """
+
+    budget: int = Field(20, ge=1)
+    proxies: tuple[str, ...] = METRICS
+
+    @field_validator("proxies", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        """`snip,synflow`, as the command line has it, too."""
+        return tuple(name.strip() for name in value.split(",")) if isinstance(value, str) else value
+
+    @field_validator("proxies")
+    @classmethod
+    def _distinct(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(proxies)) != len(proxies):
+            raise InvalidInput(f"expected distinct metrics, got {', '.join(proxies)}")
+        return proxies
+
+
+class RankSurrogateConfig(PlainConfig, PooledConfig):
+    """The configuration of a search by the ranks of several metrics and the architectures' own codes.
+
+    Fields:
+        search: options of the searcher.
+    """
+
+    method: Literal["rank-surrogate"] = "rank-surrogate"
+    search: SeveralMetricsOptions = SeveralMetricsOptions()
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        return tuple(name.removeprefix("-") for name in self.search.proxies)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the pool that the search looks at, with `-` before those of which less promises more."""
+        return tuple(
+            f"-{column_of(bare)}" if bare != name or self.low_is_good(bare) else column_of(bare)
+            for name, bare in zip(self.search.proxies, self.needed, strict=True)
+        )
+
+    def check_table(self, table: Table) -> None:
+        super().check_table(table)
+        held = {**table.metrics, **table.costs}
+        missing = [name for name in self.needed if name not in held]
+        if not held or (missing and not self._unnamed):
+            told = f"has no metric {', '.join(map(repr, missing))}; choose from" if held else "has no metric:"
+            raise InvalidInput(f"{table.location} {told} {', '.join(held) or 'import it with --proxies or --costs'}")
+
+    @property
+    def _unnamed(self) -> bool:
+        return self.on_table and self.search.proxies == METRICS
+
+    @property
+    def searcher_options(self) -> dict[str, Any]:
+        """Of a table, where none are named, all of its metrics and costs are looked at."""
+        return {} if self._unnamed else {"proxies": self.columns}
+
+
+class RoBoTConfig(RankSurrogateConfig):
+    """The configuration of RoBoT, which weighs several metrics."""
+
+    method: Literal["robot"] = "robot"  # type: ignore[assignment]  # the field's own value
+
+
+# A `Method` for each plain search, with its presets and flags. A new one needs a recipe in `stages`, too.
+
+_PRESETS: Mapping[str, Values] = {
     "smoke": {
         "search": {"budget": 3},
         "train": {"epochs": 1, "batch_size": 64},
@@ -362,25 +436,15 @@ _OWN: Mapping[str, Values] = {
     "demo": {"search": {"budget": 16}},
     "paper": {"search": {"budget": 100}},
 }
-PRESETS = {preset: merge(values, _OWN[preset]) for preset, values in TRAININGS.items()}
 _POOL_SIZES: Mapping[str, int] = {"smoke": 6, "demo": 300, "paper": 1000}
-# Of those that look at a pool first.
-POOL_PRESETS = {preset: merge(values, {"pool": {"size": _POOL_SIZES[preset]}}) for preset, values in SCORINGS.items()}
-FLAGS: Mapping[str, str] = {
+_FLAGS: Mapping[str, str] = {
     "budget": "search.budget",
     "epochs": "train.epochs",
     "final_epochs": "final.epochs",
     "final_seeds": "final_seeds",
     "random": "baseline",
 }
-POOL_FLAGS: Mapping[str, str] = {
-    "proxy": "search.proxy",
-    "mu": "search.mu",
-    "nu": "search.nu",
-    "pool": "pool.table",
-    "pool_size": "pool.size",
-}
-SIZES: Mapping[str, str] = {"population": "search.population", "sample_size": "search.sample_size"}
+POOL_FLAGS: Mapping[str, str] = {"pool": "pool.table", "pool_size": "pool.size"}
 EXTENDABLE = ("budget", "final_epochs", "final_seeds", "random")
 
 
@@ -393,7 +457,8 @@ def plain_method(
     name: str,
     config: type[PlainConfig],
     *,
-    recipe_at: str,
+    family: str = "plain.stages",
+    searcher: str | None = None,
     presets: Mapping[str, Values] | None = None,
     flags: Mapping[str, str] | None = None,
     extendable: tuple[str, ...] = EXTENDABLE,
@@ -402,58 +467,49 @@ def plain_method(
     """A plain search.
 
     Args:
-        recipe_at: where its `plain_recipe` is.
-        presets, flags: over those of all plain searches.
-        fields: further ones of `Method`, `searcher_at` above all.
+        family: the module of its `plain_recipe`, which has the method's name: `RANDOM`.
+        searcher: the name of its function in `methods.searchers`; None: `archray bench` cannot run it.
+        presets, flags: over those of all plain searches, and of searches over a pool.
+        fields: further ones of `Method`.
     """
+    layers = {}
+    for preset, values in TRAININGS.items():
+        layers[preset] = merge(values, _PRESETS[preset])
+        if issubclass(config, PooledConfig):
+            layers[preset] = merge(layers[preset], SCORINGS[preset], {"pool": {"size": _POOL_SIZES[preset]}})
     return Method(
         name=name,
         config=config,
-        recipe_at=recipe_at,
-        presets={preset: merge(values, (presets or {}).get(preset, {})) for preset, values in PRESETS.items()},
-        flags={**FLAGS, **(flags or {})},
+        recipe_at=f"archray.platform.methods.{family}:{name.upper().replace('-', '_')}",
+        presets={preset: merge(values, (presets or {}).get(preset, {})) for preset, values in layers.items()},
+        flags={**_FLAGS, **(flags or {})},
         extendable=extendable,
+        serves=serves,
+        searcher_at=None if searcher is None else f"archray.platform.methods.searchers:{searcher}",
         streams=True,
         **fields,
     )
-
-
-def _own(name: str, config: type[PlainConfig], of_pool: bool = False, **fields: Any) -> Method:
-    """One of archray's own, whose recipe is called as the method is."""
-    fields["serves"] = serves
-    more = fields.pop("presets", {})
-    presets = {
-        preset: merge(values if of_pool else {}, more.get(preset, {})) for preset, values in POOL_PRESETS.items()
-    }
-    flags = {**(POOL_FLAGS if of_pool else {}), **fields.pop("flags", {})}
-    called = name.replace("-", "_")
-    return plain_method(
-        name, config, recipe_at=f"{_AT}.stages:{called.upper()}", presets=presets, flags=flags, **fields
-    )
-
-
-def _searcher(function: str) -> str:
-    return f"{_AT}.searchers:{function}"
 
 
 _EVOLVES: Mapping[str, Values] = {
     "smoke": {"search": {"budget": 4, "population": 2, "sample_size": 2}},
     "demo": {"search": {"population": 6}},
 }
+_SIZES: Mapping[str, str] = {"population": "search.population", "sample_size": "search.sample_size"}
 
-RANDOM = _own("random", RandomConfig, searcher_at=_searcher("random_search"))
-EVOLUTION = _own("evolution", EvolutionConfig, searcher_at=_searcher("evolution"), presets=_EVOLVES, flags=SIZES)
-LOCAL_SEARCH = _own(
+RANDOM = plain_method("random", RandomConfig, searcher="random_search")
+EVOLUTION = plain_method("evolution", EvolutionConfig, searcher="evolution", presets=_EVOLVES, flags=_SIZES)
+LOCAL_SEARCH = plain_method(
     "local-search",
     LocalSearchConfig,
-    searcher_at=_searcher("local_search"),
+    searcher="local_search",
     presets={"smoke": {"search": {"initial": 2}}, "demo": {"search": {"initial": 4}}},
     flags={"initial": "search.initial"},
 )
-REINFORCE = _own(
+REINFORCE = plain_method(
     "reinforce",
     ReinforceConfig,
-    searcher_at=_searcher("reinforce"),
+    searcher="reinforce",
     # few trainings: at the paper's rate of 0.01 a policy of some dozen steps would still be uniform
     presets={"demo": {"search": {"learning_rate": 0.1}}},
     flags={"learning_rate": "search.learning_rate", "entropy": "search.entropy"},
@@ -467,8 +523,8 @@ _HALVES: Mapping[str, Values] = {
 _RUNGS: Mapping[str, str] = {"grace_period": "rungs.grace_period", "reduction_factor": "rungs.reduction_factor"}
 _ENDED = ("final_epochs", "final_seeds", "random")  # Tune's scheduler knows nothing of a search before
 
-ASHA = _own("asha", AshaConfig, presets=_HALVES, flags=_RUNGS, extendable=_ENDED)
-BOHB = _own(
+ASHA = plain_method("asha", AshaConfig, presets=_HALVES, flags=_RUNGS, extendable=_ENDED)
+BOHB = plain_method(
     "bohb",
     BOHBConfig,
     presets={  # eta 3, with which Falkner et al. 2018 ran it
@@ -478,13 +534,16 @@ BOHB = _own(
     flags={**_RUNGS, "random_fraction": "search.random_fraction"},
     extendable=_ENDED,
 )
-ZERO_COST = _own("zero-cost", ZeroCostConfig, of_pool=True, searcher_at=_searcher("zero_cost"), by_proxy=True)
-ZERO_COST_EVOLUTION = _own(
+_ONE_METRIC = {"proxy": "search.proxy", "mu": "search.mu", "nu": "search.nu", **POOL_FLAGS}
+ZERO_COST = plain_method("zero-cost", ZeroCostConfig, searcher="zero_cost", by_proxy=True, flags=_ONE_METRIC)
+ZERO_COST_EVOLUTION = plain_method(
     "zero-cost-evolution",
     WarmStartConfig,
-    of_pool=True,
-    searcher_at=_searcher("zero_cost_evolution"),
+    searcher="zero_cost_evolution",
     by_proxy=True,
     presets=_EVOLVES,
-    flags=SIZES,
+    flags={**_ONE_METRIC, **_SIZES},
 )
+PROXIES_FLAGS: Mapping[str, str] = {"proxies": "search.proxies", **POOL_FLAGS}
+RANK_SURROGATE = plain_method("rank-surrogate", RankSurrogateConfig, searcher="rank_surrogate", flags=PROXIES_FLAGS)
+ROBOT = plain_method("robot", RoBoTConfig, searcher="robot", flags=PROXIES_FLAGS)

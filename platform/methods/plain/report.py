@@ -8,43 +8,32 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from scipy.stats import rankdata
 
 from archray.errors import DamagedFile
 from archray.platform.engine.pool_scoring import POOL
 from archray.platform.methods.plain.config import ZeroCostConfig
 from archray.platform.methods.report import list_trials, network_headline, network_sections, pool_bounds_section
+from archray.platform.methods.searchers import codes_of, signed
 from archray.platform.quantities import Quantity, Spread, quantity_of, significant
+from archray.platform.report import figures, section
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
-from archray.platform.report.figures import (
-    FOUND,
-    TRIAL,
-    NothingToDraw,
-    draw_spread,
-    few_ticks,
-    figure,
-    figure_section,
-    spread_words,
-    tell_points,
-)
-from archray.platform.report.page import Card, Headline
+from archray.platform.report.figures import FOUND, TRIAL, NothingToDraw, figure, figure_section
+from archray.platform.report.page import Card, Headline, MakeSection
 from archray.platform.report.run_sections import Measured, Tables, accuracy_cards, headline_cards, measured_networks
-from archray.platform.report.section import (
-    Column,
-    Section,
-    ShortNames,
-    captioned,
-    failures,
-    numbers,
-    numeric,
-    paragraphs,
-    short_names,
-    table,
-)
+from archray.platform.report.section import Column, Section, failures, numbers, numeric, paragraphs, table
+from archray.platform.report.statistics import spearman
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
 from archray.plurals import count
+from archray.searchers.pool_file import PoolFile
+from archray.searchers.rank_surrogate.search import load_metric_pool
+from archray.searchers.rank_surrogate.surrogate import RankSurrogate, metric_scores
+from archray.trainables.spaces import get_space
+from archray.trainables.spaces.encodings import TOKENS
+from archray.trainables.spaces.table_space import TableSpace
 from archray.trainables.tabular import OBJECTIVE
 
 _text = texts_of(__package__)
@@ -104,10 +93,10 @@ class Trials:
         return int(self.order[0]) if self.values.notna().any() else None
 
 
-def names_of(run: Run[Any]) -> ShortNames:
+def names_of(run: Run[Any]) -> section.ShortNames:
     """The names of what was found, and of what the best repeat trained, by value; last what has none."""
     trials = Trials.of(run.best)
-    return short_names(run, () if trials.table.empty else trials.table["architecture"][trials.order])
+    return section.short_names(run, () if trials.table.empty else trials.table["architecture"][trials.order])
 
 
 _TABLES: Tables = {
@@ -133,17 +122,19 @@ def plain_best_so_far(run: Run[Any], canvas: Figure) -> None:
     x = np.arange(1, curves.shape[1] + 1)
     mean = curves.mean(axis=0) * quantity.factor
     if len(curves) > 1:
-        draw_spread(axes, x, curves * quantity.factor, curves.std(axis=0, ddof=1) * quantity.factor, FOUND, -np.inf)
+        figures.draw_spread(
+            axes, x, curves * quantity.factor, curves.std(axis=0, ddof=1) * quantity.factor, FOUND, -np.inf
+        )
     else:
         axes.scatter(number, values, s=8 if len(values) > _MANY else 22, color=TRIAL, alpha=0.75, linewidth=0)
         texts = [
             f"{place}: {names.of(name)}\n{quantity.told(value / quantity.factor)}"
             for place, name, value in zip(number, trials.table["architecture"], values, strict=True)
         ]
-        tell_points(axes, number, values, texts)
+        figures.tell_points(axes, number, values, texts)
     axes.step(x, mean, where="post", color=FOUND, linewidth=2, zorder=3)
     axes.plot(x[-1:], mean[-1:], "o", color=FOUND, markersize=4, zorder=3)
-    few_ticks(axes, 8, integer=True)
+    figures.few_ticks(axes, 8, integer=True)
     axes.set(xlabel="trainings", ylabel=quantity.axis)
 
 
@@ -175,7 +166,7 @@ def best_so_far_section(run: Run[Any]) -> Section:
         caption=_text(
             "progress",
             repeats=repeats,
-            spread=spread_words(repeats, "standard deviation"),
+            spread=figures.spread_words(repeats, "standard deviation"),
             best=1 + (trials.best or 0),
             trainings=length,
         ),
@@ -252,6 +243,60 @@ def _constraint(run: Run[Any]) -> list[str]:
     return [text]
 
 
+def metric_trust(run: Run[Any]) -> pd.DataFrame:
+    """A row per metric of a search over several, the most trusted first: metric, before, weight, correlation, rank.
+
+    before, weight: of its normal score in what the surrogate of `rank-surrogate` expects, before and after the
+    trainings; RoBoT's own weights are of another scale, and this is its surrogate, too. correlation: Spearman's,
+    with the values of the trainings; NaN where there are under three. rank: of what was found, in the pool by this
+    metric, from 1.
+    """
+    table, trials = run.best.table("pool", POOL), Trials.of(run.best)
+    proxies = run.config.searcher_options.get("proxies")
+    proxies = proxies or [signed(column) for column in table.columns if column != "architecture"]
+    names = [name for name in proxies if table[name.removeprefix("-")].nunique() > 1]
+    space = get_space(run.space)
+    encoding = codes_of(space, space.encoding if isinstance(space, TableSpace) else TOKENS)
+    pool = load_metric_pool(PoolFile.of((run.best.folder / "pool" / POOL).uri), names, encoding)
+    place = {name: row for row, name in enumerate(pool.architectures)}
+    finite = trials.values.notna()
+    rows = [place[name] for name in trials.table["architecture"][finite]]
+    losses = trials.losses[finite].tolist()
+    surrogate = RankSurrogate(metric_scores(pool.columns), pool.codes)
+    best = rows[int(np.argmin(losses))]
+    frame = pd.DataFrame({"metric": names, "before": surrogate.metric_weights([], [])})
+    frame["weight"] = surrogate.metric_weights(rows, losses)
+    frame["correlation"] = [spearman(column[rows], -np.array(losses)) for column in pool.columns.T]
+    frame["rank"] = [
+        int(rankdata(-np.nan_to_num(column, nan=-np.inf), method="min")[best]) for column in pool.columns.T
+    ]
+    return frame.sort_values("weight", ascending=False, kind="stable", ignore_index=True)
+
+
+def trust_section(run: Run[Any]) -> Section | None:
+    """The table of `metric_trust`. Nothing before the first training has a value."""
+    trials = Trials.of(run.best)
+    if trials.table.empty or trials.best is None:
+        return None
+    trust, size = metric_trust(run), len(run.best.table("pool", POOL))
+    columns = [
+        Column("metric", "name"),
+        *numeric("weight", "Spearman with the trainings", f"rank of what was found, of {size}"),
+    ]
+    rows = [
+        (
+            row["metric"],
+            f"{row['weight']:.2f}",
+            "" if np.isnan(rho := row["correlation"]) else f"{rho:.2f}",
+            row["rank"],
+        )
+        for row in trust.to_dict("records")
+    ]
+    content = table(columns, rows, label="the weight of each metric after the trainings")
+    caption = _text("trust", trainings=int(trials.values.notna().sum()), before=f"{trust['before'][0]:.2f}")
+    return Section("trust", "What the metrics were worth", section.captioned(content, caption))
+
+
 def rungs_section(run: Run[Any]) -> Section | None:
     """How many trainings ended after which epoch, and how good they were. Nothing where all were equally long."""
     trials = Trials.of(run.best)
@@ -270,7 +315,7 @@ def rungs_section(run: Run[Any]) -> Section | None:
     headings = numeric("Epoch", "Reached it", "Ended there", "Best", "Median")
     content = table(headings, rows, label="Where trainings ended")
     caption = _text("rungs", axis=trials.quantity.axis)
-    return Section("rungs", "Where trainings ended", captioned(content, caption))
+    return Section("rungs", "Where trainings ended", section.captioned(content, caption))
 
 
 def trials_section(run: Run[Any]) -> Section | None:
@@ -302,17 +347,20 @@ def trials_section(run: Run[Any]) -> Section | None:
     return Section("trials", "Trials of the search", paragraphs([text]) + body)
 
 
-SECTIONS = network_sections(
-    choice_section,
-    best_so_far_section,
-    pool_bounds_section,
-    curves_section,
-    rungs_section,
-    trials_section,
-    tables=_TABLES,
-    names_of=names_of,
-    order="in the order of the value they were trained to",
-)
+def plain_sections(*sections: MakeSection) -> tuple[MakeSection, ...]:
+    """The sections of a report, with those of a family before the best so far."""
+    return network_sections(
+        choice_section,
+        *sections,
+        best_so_far_section,
+        pool_bounds_section,
+        curves_section,
+        rungs_section,
+        trials_section,
+        tables=_TABLES,
+        names_of=names_of,
+        order="in the order of the value they were trained to",
+    )
 
 
 def measured_plain(run: Run[Any]) -> Measured:

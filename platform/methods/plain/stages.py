@@ -1,11 +1,12 @@
-"""Recipes of the plain searches: trainings that one searcher asks for, and the training of the best in full.
+"""Recipes of the plain searches: stages.trainings that one searcher asks for, and the training of the best in full.
 
-On a table its answers replace the trainings. Ray is not needed then: the searcher is driven in this process, in
+On a table its answers replace the stages.trainings. Ray is not needed then: the searcher is driven in this process, in
 seconds, and a run that was stopped starts the search again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -19,22 +20,13 @@ from archray.platform.engine.run_costs import feasible_rows, has_costs, run_cost
 from archray.platform.engine.stage import Context, Stage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods import searchers, stages
 from archray.platform.methods.config import PooledConfig
-from archray.platform.methods.plain import searchers
+from archray.platform.methods.method import MakeSearcher, SearchProblem
+from archray.platform.methods.plain import report
 from archray.platform.methods.plain.config import AshaConfig, PlainConfig
-from archray.platform.methods.plain.report import HEADLINES, SECTIONS, Trials, headline, listings, measured_plain
 from archray.platform.methods.recipe import Recipe
-from archray.platform.methods.search_problem import MakeSearcher, SearchProblem
-from archray.platform.methods.stages import (
-    ACCURACY,
-    BASELINE_STAGE,
-    FINAL_STAGE,
-    POOL_STAGE,
-    search_plan,
-    trainings,
-    write_state,
-)
-from archray.platform.quantities import quantity_of
+from archray.platform.report.page import MakeSection
 from archray.platform.run.layout import FOUND, TRIALS
 from archray.plurals import count
 from archray.searchers import RandomSearch, drive
@@ -46,12 +38,15 @@ from archray.trainables.tabular import OBJECTIVE, Table
 RESULT = "result"  # what the table says in the end
 
 
+LookUp = Callable[[Context[Any], Folder, Table], None]
+
+
 @dataclass(frozen=True, kw_only=True)
 class OrLookUp(Stage[PlainConfig]):
-    """A stage that trains or scores, and what it does where the space is a table."""
+    """A stage that trains or scores, and what it does where the space is a table; see `or_look_up`."""
 
     stage: Stage[Any]
-    look_up: Callable[[Context[Any], Folder, Table], None]
+    look_up: LookUp
 
     def inputs(self, context: Context[PlainConfig]) -> dict[str, Any]:
         return self.stage.inputs(context)
@@ -66,18 +61,13 @@ class OrLookUp(Stage[PlainConfig]):
             self.stage.execute(context, folder)
 
 
-def or_look_up(
-    stage: Stage[Any], look_up: Callable[[Context[Any], Folder, Table], None], amount: Callable[[Any], str]
-) -> OrLookUp:
+def or_look_up(stage: Stage[Any], look_up: LookUp, amount: Callable[[Any], str]) -> OrLookUp:
     """look_up: what it does on a table. amount: how much that is, as of any stage."""
 
-    return OrLookUp(
-        name=stage.name,
-        title=stage.title,
-        stage=stage,
-        look_up=look_up,
-        amount=lambda config: (amount if config.on_table else stage.amount)(config),
-    )
+    def either(config: Any) -> str:
+        return amount(config) if config.on_table else stage.amount(config)
+
+    return OrLookUp(name=stage.name, title=stage.title, stage=stage, look_up=look_up, amount=either)
 
 
 def looked_up(number: int) -> str:
@@ -101,34 +91,43 @@ def pool_of_table(context: Context[Any], folder: Folder, table: Table) -> None:
 
 
 def search_of_table(
+    context: Context[Any],
+    folder: Folder,
+    table: Table,
+    *,
     make: MakeSearcher,
-    problem: Callable[[Context[Any]], SearchProblem],
-    scheduler: Callable[[Any], TrialScheduler] | None = None,
-) -> Any:
+    scheduler: Callable[[Any], TrialScheduler] | None,
+) -> None:
     """The search by one searcher, driven. The whole of an extended one: the look-ups of before cost nothing.
 
     scheduler: of a search that stops trainings early; the table then answers epoch by epoch.
     """
+    config: PlainConfig = context.config
+    problem = replace(problem_of(context), objective=OBJECTIVE, mode=table.mode)
+    searcher = make(problem, config.search.budget, context.seed("search"), config.searcher_options)
+    oracle = table.oracle()
+    frame = drive(
+        searcher,
+        oracle if scheduler is None else oracle.by_epoch,
+        config.resources.max_concurrent or 1,
+        OBJECTIVE,
+        table.mode,
+        scheduler=None if scheduler is None else scheduler(config),
+    ).drop(columns="value")
+    folder.write_parquet(TRIALS, with_costs(context, frame))
+    trials = report.Trials(frame, table.mode)
+    if trials.best is None:
+        raise ArchrayError(f"none of {count(len(frame), 'look-up')} has a value: {frame['failure'].iloc[0]}")
+    _write_best(context, folder, trials, {"mode": table.mode})
 
-    def look_up(context: Context[Any], folder: Folder, table: Table) -> None:
-        config: PlainConfig = context.config
-        of_table = replace(problem(context), objective=OBJECTIVE, mode=table.mode)
-        searcher = make(of_table, config.search.budget, context.seed("search"), config.searcher_options)
-        at_a_time = config.resources.max_concurrent or 1
-        oracle = table.oracle()
-        evaluate = oracle if scheduler is None else oracle.by_epoch
-        ending = None if scheduler is None else scheduler(config)
-        frame = drive(searcher, evaluate, at_a_time, OBJECTIVE, table.mode, scheduler=ending).drop(columns="value")
-        folder.write_parquet(TRIALS, with_costs(context, frame))
-        trials = Trials(frame, table.mode)
-        if (best := trials.best) is None:
-            raise ArchrayError(f"none of {count(len(frame), 'look-up')} has a value: {frame['failure'].iloc[0]}")
-        name, value = frame["architecture"][best], float(trials.values[best])
-        document = {"architecture": name, "value": value, "number": best + 1, "metric": OBJECTIVE, "mode": table.mode}
-        folder.write_json(FOUND, document)
-        context.say(f"found {name}  ({quantity_of(OBJECTIVE).told(value)})")
 
-    return look_up
+def _write_best(context: Context[Any], folder: Folder, trials: report.Trials, more: Mapping[str, Any]) -> None:
+    """Writes the best of the trials, of which one has a value."""
+    assert trials.best is not None
+    name, value = trials.table["architecture"][trials.best], float(trials.values[trials.best])
+    document = {"architecture": name, "value": value, "number": trials.best + 1, "metric": trials.key}
+    folder.write_json(FOUND, {**document, **more})
+    context.say(f"found {name}  ({trials.quantity.told(value)})")
 
 
 def final_of_table(context: Context[Any], folder: Folder, table: Table) -> None:
@@ -158,9 +157,6 @@ def results_of_table(table: Table, architectures: Any) -> pd.DataFrame:
     return pd.DataFrame(values | {"failure": None})
 
 
-COSTS = ("parameters",)  # columns of a pool that was scored
-
-
 def plain_recipe(
     make: MakeSearcher,
     *,
@@ -168,6 +164,7 @@ def plain_recipe(
     pool: bool = False,
     scheduler: Callable[[Any], TrialScheduler] | None = None,
     reads: tuple[str, ...] = (),
+    sections: Sequence[MakeSection] = (),
 ) -> Recipe[Any]:
     """What one searcher's search does.
 
@@ -177,6 +174,7 @@ def plain_recipe(
         pool: whether it chooses from a pool, which a stage before scores; its configuration is a `PooledConfig`.
         scheduler: configuration -> the scheduler that ends trainings early; a run that goes on begins with a fresh one.
         reads: what of the configuration the scheduler depends on.
+        sections: of its report, as of `plain_sections`.
     """
 
     def plan(context: Context[Any], tuned: Folder) -> TrialPlan:
@@ -186,7 +184,7 @@ def plain_recipe(
         def searcher() -> Any:
             return make(problem, config.search.budget, context.seed("search"), config.searcher_options)
 
-        return search_plan(
+        return stages.search_plan(
             context,
             tuned,
             searcher,
@@ -203,22 +201,25 @@ def plain_recipe(
         finish=_write_found,
         search=True,
         extends=True,
-        amount=lambda config: trainings(config.search.budget, config.train),
+        amount=lambda config: stages.trainings(config.search.budget, config.train),
     )
+    scored = or_look_up(stages.POOL_STAGE, pool_of_table, lambda config: "the metrics of the table")
     return Recipe(
         stages=(
-            *([or_look_up(POOL_STAGE, pool_of_table, lambda config: "the metrics of the table")] if pool else ()),
+            *([scored] if pool else []),
             or_look_up(
-                trained, search_of_table(make, problem_of, scheduler), lambda config: looked_up(config.search.budget)
+                trained,
+                partial(search_of_table, make=make, scheduler=scheduler),
+                lambda config: looked_up(config.search.budget),
             ),
-            or_look_up(FINAL_STAGE, final_of_table, lambda config: looked_up(1)),
-            or_look_up(BASELINE_STAGE, baseline_of_table, lambda config: looked_up(config.baseline)),
+            or_look_up(stages.FINAL_STAGE, final_of_table, lambda config: looked_up(1)),
+            or_look_up(stages.BASELINE_STAGE, baseline_of_table, lambda config: looked_up(config.baseline)),
         ),
-        measured=measured_plain,
-        headlines=HEADLINES,
-        headline=headline,
-        sections=SECTIONS,
-        listings=listings,
+        measured=report.measured_plain,
+        headlines=report.HEADLINES,
+        headline=report.headline,
+        sections=report.plain_sections(*sections),
+        listings=report.listings,
     )
 
 
@@ -232,32 +233,26 @@ def problem_of(context: Context[Any]) -> SearchProblem:
         metrics, costs = tuple(table.metrics), tuple(table.costs)
     elif isinstance(config, PooledConfig):
         scored = config.needed if config.pool.table is not None else config.scored.metrics
-        metrics, costs = tuple(map(column_of, scored)), (*COSTS, *_further(config.cost_names))
+        metrics = tuple(map(column_of, scored))
+        costs = tuple(dict.fromkeys(["parameters", *map(cost_column, config.cost_names)]))  # the pool has the first
     return SearchProblem(
         space=get_space(searched_space(context)),
         pool=(context.folder("pool") / POOL).uri,
         metrics=metrics,
         costs=costs,
         encoding=space.encoding if isinstance(space, TableSpace) else "tokens",
-        objective=ACCURACY,
+        objective=stages.ACCURACY,
         mode="max",
         costs_of=run_costs(context) if has_costs(context) else None,
     )
 
 
-def _further(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(column for column in map(cost_column, names) if column not in COSTS)
-
-
 def _write_found(context: Context[PlainConfig], folder: Folder, run: TuneRun) -> None:
-    write_state(folder, run)
-    trials: pd.DataFrame = folder.read_parquet(TRIALS)  # those of a smaller budget too
-    best = Trials(trials).best
-    if best is None:
-        raise ArchrayError(f"none of {count(len(trials), 'trial')} has a value: {run.failures}")
-    name, value = trials["architecture"][best], float(trials[ACCURACY][best])
-    folder.write_json(FOUND, {"architecture": name, "value": value, "number": best + 1, "metric": ACCURACY})
-    context.say(f"found {name}  ({quantity_of(ACCURACY).told(value)})")
+    stages.write_state(folder, run)
+    trials = report.Trials(folder.read_parquet(TRIALS))  # those of a smaller budget too
+    if trials.best is None:
+        raise ArchrayError(f"none of {count(len(trials.table), 'trial')} has a value: {run.failures}")
+    _write_best(context, folder, trials, {})
 
 
 def _rungs(config: AshaConfig) -> ResumedASHA:
@@ -288,4 +283,16 @@ BOHB = plain_recipe(
 ZERO_COST = plain_recipe(searchers.zero_cost, title="train the best by the metric", pool=True)
 ZERO_COST_EVOLUTION = plain_recipe(
     searchers.zero_cost_evolution, title="train the best by the metric, then mutations of good young ones", pool=True
+)
+RANK_SURROGATE = plain_recipe(
+    searchers.rank_surrogate,
+    title="train what several metrics and the trainings so far promise",
+    pool=True,
+    sections=[report.trust_section],
+)
+ROBOT = plain_recipe(
+    searchers.robot,
+    title="train the best by weighted metrics, and learn the weights",
+    pool=True,
+    sections=[report.trust_section],
 )

@@ -1,1 +1,0 @@
-"""Searches over a pool with several metrics: rank-surrogate and RoBoT."""
