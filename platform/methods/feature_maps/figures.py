@@ -12,27 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from archray.platform.methods.feature_maps import tables
 from archray.platform.methods.feature_maps.stages import CORRELATION
-from archray.platform.methods.feature_maps.tables import (
-    DELTA,
-    TEST,
-    AccuracyCurve,
-    By,
-    accuracy_at,
-    accuracy_curve,
-    excess_errors,
-    found_repeat,
-    gap_bound,
-    kernel_rate,
-    names_of,
-    progress_of,
-    selection_gaps,
-    shares_solves,
-    validation_rate,
-    weights_rate,
-    with_deviation,
-)
 from archray.platform.quantities import Quantity, points_between, quantity_of, significant, whole_number
+from archray.platform.report import figures
 from archray.platform.report.figures import (
     FOUND,
     GREEN,
@@ -42,15 +25,7 @@ from archray.platform.report.figures import (
     SURFACE,
     TRIAL,
     NothingToDraw,
-    draw_spread,
-    few_ticks,
-    figure,
     figure_section,
-    plain,
-    set_height,
-    spread_words,
-    tell_line,
-    tell_points,
 )
 from archray.platform.report.section import Column, Section, flags, folded, numbers, numeric, paragraphs, table
 from archray.platform.report.statistics import spearman
@@ -73,7 +48,7 @@ class Line:
     """A curve as it is drawn: its name in the legend, its colour and dashes (None for a whole line)."""
 
     label: str
-    curve: AccuracyCurve
+    curve: tables.AccuracyCurve
     colour: str = FOUND
     dashes: tuple[float, ...] | None = None
 
@@ -89,24 +64,24 @@ def seconds_section(run: Run[Any]) -> Section:
     return _accuracy_section(run, "seconds", "Test accuracy over time", halving_accuracy_by_seconds(run), "seconds")
 
 
-@figure(height=310)
+@figures.figure(height=310)
 def halving_accuracy_by_calls(run: Run[Any], canvas: Figure) -> None:
     """Test accuracy of a feature map search's best so far over its solver calls. Khodak et al. 2020, Figure 2."""
     _draw(run, canvas, "calls")
 
 
-@figure(height=310)
+@figures.figure(height=310)
 def halving_accuracy_by_seconds(run: Run[Any], canvas: Figure) -> None:
     """Test accuracy of a feature map search's best so far over seconds of its calls. Khodak et al. 2020, Figure 3."""
     _draw(run, canvas, "seconds")
 
 
-def _draw(run: Run[Any], canvas: Figure, by: By) -> None:
+def _draw(run: Run[Any], canvas: Figure, by: tables.By) -> None:
     curve, axes = _curve(run, by), canvas.subplots()
     missing = draw_accuracies(axes, [Line("", curve)], by)
     axes.annotate(
-        TEST.show(curve.mean[-1]),
-        (curve.x[-1], TEST.factor * (1 - curve.mean[-1] if missing else curve.mean[-1])),
+        tables.TEST.show(curve.mean[-1]),
+        (curve.x[-1], tables.TEST.factor * (1 - curve.mean[-1] if missing else curve.mean[-1])),
         xytext=(-2, 11),
         textcoords="offset points",
         ha="right",
@@ -115,22 +90,26 @@ def _draw(run: Run[Any], canvas: Figure, by: By) -> None:
     )
 
 
-def _curve(run: Run[Any], by: By) -> AccuracyCurve:
+def _curve(run: Run[Any], by: tables.By) -> tables.AccuracyCurve:
     """Raises: NothingToDraw without a known test accuracy, or without seconds."""
-    curve = accuracy_curve(progress_of(run), by)
+    curve = tables.accuracy_curve(tables.progress_of(run), by)
     if curve is None:
         raise NothingToDraw(f"no test accuracy over {by} is known of the run; it needs a search for a feature map")
     return curve
 
 
-def _accuracy_section(run: Run[Any], anchor: str, title: str, canvas: Figure, by: By, below: str = "") -> Section:
+def _accuracy_section(
+    run: Run[Any], anchor: str, title: str, canvas: Figure, by: tables.By, below: str = ""
+) -> Section:
     curve, over = _curve(run, by), "solver calls" if by == "calls" else "seconds"
-    description = f"Test accuracy over {over}, from {TEST.show(curve.mean[0])} to {TEST.show(curve.mean[-1])}."
-    caption = _progress_caption(progress_of(run), by)
+    description = (
+        f"Test accuracy over {over}, from {tables.TEST.show(curve.mean[0])} to {tables.TEST.show(curve.mean[-1])}."
+    )
+    caption = _progress_caption(tables.progress_of(run), by)
     return figure_section(anchor, title, canvas, description=description, caption=caption, below=below)
 
 
-def draw_accuracies(axes: Axes, lines: Sequence[Line], by: By) -> bool:
+def draw_accuracies(axes: Axes, lines: Sequence[Line], by: tables.By) -> bool:
     """Step curves with their bands of one standard deviation, or two repeats as points, each ending in a dot.
 
     Where 1 - accuracy falls by a large factor, that is drawn, on a logarithmic axis, which says so.
@@ -140,9 +119,9 @@ def draw_accuracies(axes: Axes, lines: Sequence[Line], by: By) -> bool:
     missing = _is_skewed(lines)
     for line in lines:
         curve, look = line.curve, (0, line.dashes) if line.dashes else "solid"
-        mean, curves = (TEST.factor * (1 - part if missing else part) for part in (curve.mean, curve.each))
-        floor = _FLOOR * TEST.factor if missing else -math.inf
-        draw_spread(axes, curve.x, curves, TEST.factor * curve.deviation, line.colour, floor)
+        mean, curves = (tables.TEST.factor * (1 - part if missing else part) for part in (curve.mean, curve.each))
+        floor = _FLOOR * tables.TEST.factor if missing else -math.inf
+        figures.draw_spread(axes, curve.x, curves, tables.TEST.factor * curve.deviation, line.colour, floor)
         axes.plot(
             curve.x, mean, drawstyle="steps-post", color=line.colour, linewidth=2.0, linestyle=look, label=line.label
         )
@@ -153,7 +132,7 @@ def draw_accuracies(axes: Axes, lines: Sequence[Line], by: By) -> bool:
         _tell(axes, line, mean, by)
     _scale(axes, lines, by, logarithmic=missing)
     axes.set_xlabel(_AXES[by])
-    axes.set_ylabel(f"1 − {TEST.axis}" if missing else TEST.axis)
+    axes.set_ylabel(f"1 − {tables.TEST.axis}" if missing else tables.TEST.axis)
     return missing
 
 
@@ -162,44 +141,44 @@ def _is_skewed(lines: Sequence[Line]) -> bool:
     return bool(missing.min() > 0 and missing.max() > _SKEWED * missing.min())
 
 
-def _tell(axes: Axes, line: Line, drawn: np.ndarray, by: By) -> None:
+def _tell(axes: Axes, line: Line, drawn: np.ndarray, by: tables.By) -> None:
     """The accuracy at each step; of many steps, at the end. drawn: where each is on the axis."""
     x, name = line.curve.x, f"{line.label}\n" if line.label else ""
     words = [count(int(at), "solver call") if by == "calls" else f"{significant(at)} s" for at in x]
-    shown = [f"{TEST.label} {TEST.show(mean)}" for mean in line.curve.mean]
+    shown = [f"{tables.TEST.label} {tables.TEST.show(mean)}" for mean in line.curve.mean]
     texts = [f"{name}{mean} after {word}" for mean, word in zip(shown, words, strict=True)]
-    tell_line(axes, x.tolist(), drawn.tolist(), texts[-1])
+    figures.tell_line(axes, x.tolist(), drawn.tolist(), texts[-1])
     if len(texts) <= _TOLD:
-        tell_points(axes, x, drawn, texts)
+        figures.tell_points(axes, x, drawn, texts)
 
 
-def _scale(axes: Axes, lines: Sequence[Line], by: By, *, logarithmic: bool) -> None:
+def _scale(axes: Axes, lines: Sequence[Line], by: tables.By, *, logarithmic: bool) -> None:
     starts, ends = [line.curve.x[0] for line in lines], [line.curve.x[-1] for line in lines]
     if logarithmic:
         axes.set_yscale("log")
-        plain(axes.yaxis)
+        figures.plain(axes.yaxis)
     else:
         axes.yaxis.set_major_locator(MaxNLocator(6))
     if len(lines) > 1 and min(starts) > 0 and max(ends) > _LONG * min(starts):
         axes.set_xscale("log")
-        plain(axes.xaxis)
+        figures.plain(axes.xaxis)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=by == "calls"))
 
 
-def _progress_caption(progress: pd.DataFrame, by: By) -> str:
-    mean, deviation, repeats = accuracy_at(progress)
+def _progress_caption(progress: pd.DataFrame, by: tables.By) -> str:
+    mean, deviation, repeats = tables.accuracy_at(progress)
     dimension = numbers(progress, "dimension")
     return _text(
         "accuracy",
         by=by,
-        oracle=shares_solves(progress),
+        oracle=tables.shares_solves(progress),
         features=int(dimension.max()) if dimension.notna().any() else 0,
         sizes=dimension.nunique(),
         repeats=repeats,
-        spread=spread_words(repeats, "standard deviation"),
+        spread=figures.spread_words(repeats, "standard deviation"),
         final=flags(progress, "final").any(),
-        end=with_deviation(mean, deviation),
+        end=tables.with_deviation(mean, deviation),
         unknown=int(numbers(progress, "search_test_accuracy").isna().sum()),
         calls=len(progress),
     )
@@ -207,19 +186,19 @@ def _progress_caption(progress: pd.DataFrame, by: By) -> str:
 
 def _calls(run: Run[Any]) -> str:
     """The solver calls of the repeat that found the map above, folded."""
-    progress = progress_of(run)
-    repeat, frame = found_repeat(run, progress)
+    progress = tables.progress_of(run)
+    repeat, frame = tables.found_repeat(run, progress)
     headings = {"calls": "Call", "dimension": "Dimension", "candidates": "Maps left"}
     counted = [name for name in headings if numbers(frame, name).notna().any()]
-    names = names_of(run)
+    names = tables.names_of(run)
     columns = numeric(*(headings[name] for name in counted))
-    columns += [Column("Best so far", "name"), *numeric(TEST.heading, "Score", "Seconds")]
+    columns += [Column("Best so far", "name"), *numeric(tables.TEST.heading, "Score", "Seconds")]
     score, accuracy, seconds = (numbers(frame, name) for name in ("score", "search_test_accuracy", "seconds"))
     rows = [
         (
             *(whole_number(numbers(frame, name)[i]) for name in counted),
             names.of(frame["architecture"][i]),
-            TEST.bare(accuracy[i]),
+            tables.TEST.bare(accuracy[i]),
             significant(score[i], 4),
             significant(seconds[i]),
         )
@@ -275,7 +254,7 @@ def correlation_section(run: Run[Any]) -> Section:
     )
 
 
-@figure(height=_PANEL[1])
+@figures.figure(height=_PANEL[1])
 def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
     """Shared-weights accuracy against standalone accuracy of the same feature maps, a panel per dimension and bases.
 
@@ -289,7 +268,7 @@ def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
         places += [panel for panel in panels if panel.bases == kind]
         places += [None] * (-len(places) % columns)
     rows = len(places) // columns
-    set_height(canvas, 30 + _PANEL[columns] * rows)
+    figures.set_height(canvas, 30 + _PANEL[columns] * rows)
     grid = canvas.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     low, high = _range(panels)
     for axes, panel in zip(grid.flat, places, strict=True):
@@ -298,7 +277,7 @@ def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
             continue
         _draw_panel(axes, panel, best, several=len(kinds) > 1)
         axes.set(xlim=(low, high), ylim=(low, high))
-        few_ticks(axes, 5)
+        figures.few_ticks(axes, 5)
         axes.tick_params(labelbottom=True)
     canvas.supxlabel(_SHARED.axis, fontsize=12)
     canvas.supylabel(_ALONE.axis, fontsize=12)
@@ -329,7 +308,7 @@ def _draw_panel(axes: Axes, panel: Panel, best: str | None, several: bool) -> No
     axes.scatter(x, y, s=26, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, alpha=0.8, zorder=2, clip_on=False)
     shown = zip(panel.rows["architecture"], x, y, strict=True)
     texts = [f"{name}\nshared weights {one:.2f} %, standalone {other:.2f} %" for name, one, other in shown]
-    tell_points(axes, x, y, texts)
+    figures.tell_points(axes, x, y, texts)
     blue = panel.rows["architecture"] == best
     axes.scatter(x[blue], y[blue], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, zorder=3, clip_on=False)
     where = f", {panel.bases}" if several else ""
@@ -379,12 +358,12 @@ def generalisation_section(run: Run[Any]) -> Section:
         halving_generalisation(run),
         description=f"Test minus validation error, at most {_ERROR.show(errors['gap'].max())}, and the bounds on it, "
         f"from {_ERROR.show(errors['alone'].min())} on.",
-        caption=_text("generalisation", delta=DELTA, shared=gaps["shared"].any()),
+        caption=_text("generalisation", delta=tables.DELTA, shared=gaps["shared"].any()),
         below=below + _rates(errors),
     )
 
 
-@figure(height=330)
+@figures.figure(height=330)
 def halving_generalisation(run: Run[Any], canvas: Figure) -> None:
     """Test minus validation error of what each round of a feature map search selects, beside the bounds of Theorem 3.1.
 
@@ -406,7 +385,7 @@ def halving_generalisation(run: Run[Any], canvas: Figure) -> None:
         f"round {row['round']}, {count(row['candidates'], 'candidate')}: test − validation {_ERROR.show(row['gap'])}"
         for row in gaps.to_dict("records")
     ]
-    tell_points(axes, x, measured, texts)
+    figures.tell_points(axes, x, measured, texts)
     axes.axhline(0, color=INK, linewidth=0.8, zorder=1)
     sizes = [gaps["candidates"][x == place].iloc[0] for place in places.values()]
     ends = ["\nwinner" if not shared else "" for _, shared in places]
@@ -419,7 +398,7 @@ def halving_generalisation(run: Run[Any], canvas: Figure) -> None:
 
 def _gaps(run: Run[Any]) -> pd.DataFrame:
     """Raises: NothingToDraw without test and validation losses of what was selected."""
-    gaps = selection_gaps(run)
+    gaps = tables.selection_gaps(run)
     if gaps.empty:
         raise NothingToDraw("the search has no test and validation errors of its leaders; run it with this version")
     return gaps
@@ -446,8 +425,13 @@ def _gap_sentences(run: Run[Any], gaps: pd.DataFrame) -> Iterator[str]:
         vacuous=errors[errors["bound"] >= 1]["round"].nunique(),
     )
     points = errors["test_points"].max()
-    yield _text("risk", points=int(points), distance=_ERROR.show(gap_bound(1.0, points, np.log(2)) / 2), delta=DELTA)
-    excess = excess_errors(run)
+    yield _text(
+        "risk",
+        points=int(points),
+        distance=_ERROR.show(tables.gap_bound(1.0, points, np.log(2)) / 2),
+        delta=tables.DELTA,
+    )
+    excess = tables.excess_errors(run)
     if len(excess) and len(winner):
         solved, candidates = int(excess["known"].max()), int(excess["of"].max())
         yield _text(
@@ -491,12 +475,16 @@ def _rates(errors: pd.DataFrame) -> str:
         return ""
     row = winner.mean(numeric_only=True)
     size = int(winner["candidates"].iloc[0])
-    selecting = validation_rate(row["points"], size)
+    selecting = tables.validation_rate(row["points"], size)
     rows = [
-        ("3.1 (Lipschitz loss)", "√((‖w‖² + 1)/|T| log 1/δ)", weights_rate(row["weight_norm"], row["train_points"])),
-        ("3.2 (random Fourier features, square loss)", "log²(1/δ)/√|T|", kernel_rate(row["train_points"])),
+        (
+            "3.1 (Lipschitz loss)",
+            "√((‖w‖² + 1)/|T| log 1/δ)",
+            tables.weights_rate(row["weight_norm"], row["train_points"]),
+        ),
+        ("3.2 (random Fourier features, square loss)", "log²(1/δ)/√|T|", tables.kernel_rate(row["train_points"])),
         ("both", "√(1/|V| log((|C| + 1)/δ))", selecting),
-        ("both, of one candidate", "√(1/|V| log(2/δ))", validation_rate(row["points"], 1)),
+        ("both, of one candidate", "√(1/|V| log(2/δ))", tables.validation_rate(row["points"], 1)),
     ]
     columns = [Column("Corollary"), Column("Term"), *numeric("Value")]
     text = _text("rates", norm=row["weight_norm"], points=row["train_points"])

@@ -246,14 +246,14 @@ class RandomSearchWSConfig(SupernetSearchConfig):
                 f"{self.supernet.relaxation.name}. Leave supernet.relaxation out, or choose another method"
             )
         super().check()
-        from archray.platform.methods.supernets.shared_scoring import draw_architectures  # which imports torch
+        from archray.platform.methods.supernets.random_paths import draw_architectures  # which imports torch
 
         draw_architectures(self.space, self.supernet, self.samples, self.seed)
 
 
 RS_WS = supernet_method(
     "rs-ws",
-    "archray.platform.methods.supernets.rs_ws:RECIPE",
+    "archray.platform.methods.supernets.random_paths:RS_WS_RECIPE",
     RANDOM_PATHS,
     config=RandomSearchWSConfig,
     presets={"smoke": {"samples": 16}, "demo": {"samples": 200}},
@@ -289,14 +289,14 @@ class SupernetHalvingConfig(SupernetSearchConfig):
 
     def check(self) -> None:
         super().check()
-        from archray.platform.methods.supernets.shared_scoring import draw_architectures  # which imports torch
+        from archray.platform.methods.supernets.random_paths import draw_architectures  # which imports torch
 
         draw_architectures(self.space, self.supernet, self.candidates, self.seed)
 
 
 SUPERNET_HALVING = supernet_method(
     "supernet-halving",
-    "archray.platform.methods.supernets.halving:RECIPE",
+    "archray.platform.methods.supernets.random_paths:HALVING_RECIPE",
     RANDOM_PATHS,
     {"search_seeds": 1},
     config=SupernetHalvingConfig,
