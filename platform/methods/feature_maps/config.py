@@ -98,7 +98,7 @@ class RandomMapsConfig(FeatureMapConfig):
 RANDOM_MAPS = maps_method(
     name="random-maps",
     config=RandomMapsConfig,
-    recipe_at="archray.platform.methods.feature_maps.recipes:RANDOM_MAPS_RECIPE",
+    recipe_at="archray.platform.methods.feature_maps.stages:RANDOM_MAPS_RECIPE",
     presets={
         "smoke": {"candidates": 3, "dimension": 64},
         "demo": {"candidates": 32},
@@ -172,14 +172,14 @@ class HyperbandConfig(RungsConfig):
 SUCCESSIVE_HALVING = maps_method(
     name="successive-halving",
     config=SuccessiveHalvingConfig,
-    recipe_at="archray.platform.methods.feature_maps.recipes:SUCCESSIVE_HALVING",
+    recipe_at="archray.platform.methods.feature_maps.stages:SUCCESSIVE_HALVING",
     presets={"smoke": {"candidates": 4, "dimension": 64, "rungs": 2}, "demo": {}, "paper": PAPER},
     flags={**FLAGS, "candidates": "candidates"},
 )
 HYPERBAND = maps_method(
     name="hyperband",
     config=HyperbandConfig,
-    recipe_at="archray.platform.methods.feature_maps.recipes:HYPERBAND",
+    recipe_at="archray.platform.methods.feature_maps.stages:HYPERBAND",
     presets={"smoke": {"eta": 2, "rungs": 2, "dimension": 64}, "demo": {}, "paper": PAPER},
     flags=FLAGS,
 )
@@ -235,7 +235,7 @@ class FastHalvingConfig(HalvingConfig):
 
 _halving = partial(
     maps_method,
-    recipe_at="archray.platform.methods.feature_maps.recipes:HALVING_RECIPE",
+    recipe_at="archray.platform.methods.feature_maps.stages:HALVING_RECIPE",
     presets={
         "smoke": {"candidates": 8, "dimension": 64},
         "demo": {"candidates": 256, "correlation": {"maps": 32}},

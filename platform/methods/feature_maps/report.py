@@ -8,19 +8,14 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from archray.platform.methods.feature_maps import tables
-from archray.platform.methods.feature_maps.figures import (
-    Line,
-    correlation_section,
-    draw_accuracies,
-    generalisation_section,
-    seconds_section,
-    solver_calls_section,
-)
+from archray.platform.methods.feature_maps import figures, tables
+from archray.platform.methods.feature_maps.figures import Line
+from archray.platform.methods.feature_maps.tables import TEST, By, Progress
 from archray.platform.quantities import MISSING, Spread, duration, quantity_of, significant, whole_number
-from archray.platform.report import figures, run_sections
+from archray.platform.report import figures as drawing
+from archray.platform.report import run_sections
 from archray.platform.report.cell import cell_section
-from archray.platform.report.figures import FOUND, GREEN, INDIGO, PINK, RANDOM, TRIAL, NothingToDraw, figure_section
+from archray.platform.report.figures import FOUND, GREEN, INDIGO, PINK, RANDOM, TRIAL, NothingToDraw, figure
 from archray.platform.report.page import Card, Headline, MakeSection
 from archray.platform.report.rounds import Halving
 from archray.platform.report.section import Column, Section, flags, names_section, numbers, numeric, paragraphs, table
@@ -42,7 +37,7 @@ _LOOKS: tuple[Look, ...] = (
 )
 
 
-def equal_cost_sections(runs: Sequence[tables.Progress]) -> list[Section]:
+def equal_cost_sections(runs: Sequence[Progress]) -> list[Section]:
     """Test accuracies at equal cost, and Figures 2 and 3 with a line per run; see `equal_cost`.
 
     Raises: InvalidInput without runs, or with a label twice.
@@ -51,7 +46,7 @@ def equal_cost_sections(runs: Sequence[tables.Progress]) -> list[Section]:
     return [_table(runs, comparison), *_curves(runs)]
 
 
-def _table(runs: Sequence[tables.Progress], comparison: pd.DataFrame) -> Section:
+def _table(runs: Sequence[Progress], comparison: pd.DataFrame) -> Section:
     shown = tables.written(comparison)
     columns = [Column(""), *numeric(*shown.index)]
     rows = [(str(name)[:1].upper() + str(name)[1:], *cells) for name, cells in shown.to_dict("list").items()]
@@ -59,8 +54,8 @@ def _table(runs: Sequence[tables.Progress], comparison: pd.DataFrame) -> Section
     return Section("equal-cost", "Test accuracy at equal cost", body + paragraphs(_fairness(runs, comparison)))
 
 
-def _fairness(runs: Sequence[tables.Progress], comparison: pd.DataFrame) -> Iterator[str]:
-    """What the table's numbers are, and which of them may be held against each other: note W6."""
+def _fairness(runs: Sequence[Progress], comparison: pd.DataFrame) -> Iterator[str]:
+    """What the numbers of the table are, and which of them are comparable: note W6."""
     yield _text("equal_cost")
     yield _text("equal_seconds")
     smaller = [label for label, progress in runs if len(progress) and not tables.comparable_by_calls(progress)]
@@ -69,43 +64,43 @@ def _fairness(runs: Sequence[tables.Progress], comparison: pd.DataFrame) -> Iter
     if accuracy is None:
         return
     calls = next(tables.total(progress, "calls") for _, progress in runs if tables.is_random_search(progress))
-    others = [
-        label
+    by_label = comparison[tables.REACHED, "solver calls"].astype(float)
+    needed = {
+        label: None if math.isnan(by_label[label]) else by_label[label]
         for label, progress in runs
         if tables.comparable_by_calls(progress) and not tables.is_random_search(progress)
-    ]
-    needed = comparison[tables.REACHED, "solver calls"].astype(float)
-    if others:
-        needed_by_label = {label: None if math.isnan(needed[label]) else needed[label] for label in others}
-        yield _text("reached", accuracy=tables.TEST.show(accuracy), calls=calls, needed=needed_by_label)
+    }
+    if needed:
+        yield _text("reached", accuracy=TEST.show(accuracy), calls=calls, needed=needed)
 
 
-@figures.figure(height=400, of="progress")
-def accuracies_compared_by_calls(runs: Sequence[tables.Progress], canvas: Figure) -> None:
+@figure(height=400, of="progress")
+def accuracies_compared_by_calls(runs: Sequence[Progress], canvas: Figure) -> None:
     """Test accuracy over solver calls, a line for each run that compares there. Khodak et al. 2020, Figure 2."""
-    _draw(_lines(runs, "calls"), canvas, "calls")
+    _draw(runs, canvas, "calls")
 
 
-@figures.figure(height=400, of="progress")
-def accuracies_compared_by_seconds(runs: Sequence[tables.Progress], canvas: Figure) -> None:
+@figure(height=400, of="progress")
+def accuracies_compared_by_seconds(runs: Sequence[Progress], canvas: Figure) -> None:
     """Test accuracy over seconds, a line for each run. Khodak et al. 2020, Figure 3."""
-    _draw(_lines(runs, "seconds"), canvas, "seconds")
+    _draw(runs, canvas, "seconds")
 
 
-_FIGURES: tuple[tuple[tables.By, str, Callable[[Sequence[tables.Progress]], Figure]], ...] = (
+_FIGURES: tuple[tuple[By, str, Callable[[Sequence[Progress]], Figure]], ...] = (
     ("calls", "Over solver calls", accuracies_compared_by_calls),
     ("seconds", "Over time", accuracies_compared_by_seconds),
 )
 
 
-def _draw(lines: Sequence[Line], canvas: Figure, by: tables.By) -> None:
+def _draw(runs: Sequence[Progress], canvas: Figure, by: By) -> None:
+    lines = _lines(runs, by)
     if not lines:
         raise NothingToDraw(f"none of the runs has a test accuracy over {by}; compare searches for feature maps")
-    draw_accuracies(canvas.subplots(), lines, by)
+    figures.draw_accuracies(canvas.subplots(), lines, by)
     canvas.legend(loc="outside upper left", ncols=2, handlelength=3.2)
 
 
-def _lines(runs: Sequence[tables.Progress], by: tables.By) -> list[Line]:
+def _lines(runs: Sequence[Progress], by: By) -> list[Line]:
     """The curves over solver calls, of the runs that compare there, or over seconds, of all."""
     lines = []
     for (label, progress), look in zip(runs, looks_of(runs), strict=True):
@@ -115,8 +110,8 @@ def _lines(runs: Sequence[tables.Progress], by: tables.By) -> list[Line]:
     return lines
 
 
-def looks_of(runs: Sequence[tables.Progress]) -> list[Look]:
-    """How each run is drawn, in their order: random search as on every page, a second run of it as any other."""
+def looks_of(runs: Sequence[Progress]) -> list[Look]:
+    """The look of each run, in order: random search as on every page, a second run of it as any other."""
     looks, free = [], cycle(_LOOKS)
     for _, progress in runs:
         random = tables.is_random_search(progress) and (RANDOM, None) not in looks
@@ -124,27 +119,20 @@ def looks_of(runs: Sequence[tables.Progress]) -> list[Look]:
     return looks
 
 
-def _curves(runs: Sequence[tables.Progress]) -> Iterator[Section]:
+def _curves(runs: Sequence[Progress]) -> Iterator[Section]:
     """The curves over solver calls and over seconds, where there are any."""
     for by, title, compared in _FIGURES:
         lines = _lines(runs, by)
-        if lines:
-            ends = ", ".join(f"{line.label} {tables.TEST.show(line.curve.mean[-1])}" for line in lines)
-            repeats = {line.curve.repeats for line in lines}
-            yield figure_section(
-                f"over-{by}",
-                title,
-                compared(runs),
-                description=f"Test accuracy over {by}, at the end: {ends}.",
-                caption=_text(
-                    "compared",
-                    by=by,
-                    fewest=min(repeats),
-                    most=max(repeats),
-                    two_as_points=2 in repeats and max(repeats) > 2,
-                    spread=figures.spread_words(max(repeats), "standard deviation"),
-                ),
-            )
+        if not lines:
+            continue
+        ends = ", ".join(f"{line.label} {TEST.show(line.curve.mean[-1])}" for line in lines)
+        repeats = {line.curve.repeats for line in lines}
+        fewest, most = min(repeats), max(repeats)
+        spread = drawing.spread_words(most, "standard deviation")
+        points = 2 in repeats and most > 2
+        caption = _text("compared", by=by, fewest=fewest, most=most, two_as_points=points, spread=spread)
+        description = f"Test accuracy over {by}, at the end: {ends}."
+        yield drawing.figure_section(f"over-{by}", title, compared(runs), description=description, caption=caption)
 
 
 _TABLES: run_sections.Tables = {"rounds of halving": ("search", ROUNDS), "final training": ("final", TRIALS)}
@@ -153,7 +141,7 @@ _LINES = 20  # solver calls that are printed one by one
 
 
 def _lead(run: Run[Any], progress: pd.DataFrame) -> str:
-    """What was found, in a sentence or two; plain text. `progress` has a row."""
+    """The map that was found, in a sentence or two; plain text. `progress` has a row."""
     repeat, rows = tables.found_repeat(run, progress)
     calls, seconds = numbers(rows, "calls").max(), numbers(rows, "seconds").max()
     accuracy, dimension = numbers(rows, "search_test_accuracy").iloc[-1], numbers(rows, "dimension")
@@ -167,24 +155,10 @@ def _lead(run: Run[Any], progress: pd.DataFrame) -> str:
         calls=int(calls) if math.isfinite(calls) else len(rows),
         seconds=duration(seconds) if math.isfinite(seconds) else "",
         features=int(dimension.iloc[-1]) if one_size else 0,
-        accuracy=f"{tables.TEST.label} of {tables.TEST.show(accuracy)}" if math.isfinite(accuracy) else "",
+        accuracy=f"{TEST.label} of {TEST.show(accuracy)}" if math.isfinite(accuracy) else "",
         solves=accuracies.size,
-        accuracies=tables.TEST.spread(accuracies),
+        accuracies=TEST.spread(accuracies),
     )
-
-
-def _cards(run: Run[Any], progress: pd.DataFrame) -> list[Card]:
-    """The test accuracies, the lower one first, solver calls and seconds. `progress` has a row."""
-    last = tables.last_rows(progress)
-    calls, seconds = numbers(last, "calls").mean(), numbers(last, "seconds").mean()
-    costs = (
-        Card("trial", significant(calls, 3 if calls % 1 else 1), "solver calls"),
-        Card("trial", duration(seconds), "in these calls"),
-    )
-    return [
-        *run_sections.headline_cards(run_sections.over_repeats(run, measured_maps), HEADLINES),
-        *(c for c in costs if c.value != MISSING),
-    ]
 
 
 def measured_maps(run: Run[Any]) -> run_sections.Measured:
@@ -197,49 +171,37 @@ def measured_maps(run: Run[Any]) -> run_sections.Measured:
     return {key: spread for key, spread in tests.items() if spread}
 
 
-def _facts(progress: pd.DataFrame) -> dict[str, str | None]:
-    """What else is known of the run's solves. `progress` has a row."""
-    dimension = numbers(progress, "dimension")
-    low, high = dimension.min(), dimension.max()
-    span = whole_number(high) if low == high else f"{whole_number(low)} to {whole_number(high)}"
-    repeats = len(tables.by_repeat(progress))
-    return {
-        "Feature dimension": span if dimension.notna().any() else None,
-        "Solver calls": count(len(progress), "call") + (f" in {count(repeats, 'repeat')}" if repeats > 1 else ""),
-    }
-
-
 def map_repeats_section(run: Run[Any]) -> Section | None:
-    """A row per repeat: what it chose, at what cost. Nothing for fewer than two."""
+    """A row per repeat with its map and costs. Nothing for fewer than two."""
     progress = tables.progress_of(run)
     last = tables.last_rows(progress)
     if len(last) < 2:
         return None
     names = tables.names_of(run)
-    columns = [Column("Feature map", "name"), Column(tables.TEST.heading, "number", "descending")]
+    columns = [Column("Feature map", "name"), Column(TEST.heading, "number", "descending")]
     again = {number: run_sections.tested(repeat, "final") for number, repeat in enumerate(run.repeats)}
     in_full = any(accuracies.size for accuracies in again.values())
     columns += numeric(*([quantity_of("test_accuracy").heading] if in_full else []), "No.", "Solver calls", "Seconds")
     calls, seconds, accuracies = (numbers(last, name) for name in ("calls", "seconds", "search_test_accuracy"))
     order = accuracies.sort_values(ascending=False, kind="stable").index.tolist()
+    maps = {i: tables.map_in(last, i) for i in order}
     rows = [
         (
-            "nothing found" if tables.map_in(last, i) is None else names.of(tables.map_in(last, i)),
-            tables.TEST.bare(accuracies[i]),
-            *([tables.TEST.spread(again.get(int(last["repeat"][i]), ())).removesuffix(" %")] if in_full else []),
+            "nothing found" if maps[i] is None else names.of(maps[i]),
+            TEST.bare(accuracies[i]),
+            *([TEST.spread(again.get(int(last["repeat"][i]), ())).removesuffix(" %")] if in_full else []),
             last["repeat"][i],
             whole_number(calls[i]),
             significant(seconds[i]),
         )
         for i in order
     ]
-    maps = {name for i in last.index if (name := tables.map_in(last, i)) is not None}
     mean, deviation, number = tables.accuracy_at(progress)
     text = _text(
         "repeats",
         repeats=len(last),
-        maps=len(maps),
-        label=tables.TEST.label,
+        maps=len({name for name in maps.values() if name is not None}),
+        label=TEST.label,
         accuracy=tables.with_deviation(mean, deviation),
         number=number,
         in_full=in_full,
@@ -256,11 +218,11 @@ rounds_section = Halving(
 SECTIONS: tuple[MakeSection, ...] = (
     cell_section,
     map_repeats_section,
-    correlation_section,
-    solver_calls_section,
-    seconds_section,
+    figures.correlation_section,
+    figures.solver_calls_section,
+    figures.seconds_section,
     rounds_section,
-    generalisation_section,
+    figures.generalisation_section,
     names_section(tables.names_of, "feature maps", "as the searches came to hold them for the best, the best first"),
     run_sections.failures_section(_TABLES),
     run_sections.manifest_section,
@@ -268,16 +230,33 @@ SECTIONS: tuple[MakeSection, ...] = (
 
 
 def headline(run: Run[Any]) -> Headline:
-    """Test accuracies, solver calls and seconds; of repeats, their means, and what the best of them found."""
+    """Test accuracies, the lower one first, solver calls and seconds; of repeats, their means, and the best map."""
     architecture, progress = run.best.architecture, tables.progress_of(run)
-    nothing = "The run found no feature map; the failures below say why."
+    lead = "The run found no feature map; the failures below say why."
+    cards: list[Card] = []
+    facts: dict[str, object] = {}
+    if len(progress):
+        lead = lead if architecture is None else _lead(run, progress)
+        last, repeats = tables.last_rows(progress), len(tables.by_repeat(progress))
+        calls, seconds = numbers(last, "calls").mean(), numbers(last, "seconds").mean()
+        costs = (
+            Card("trial", significant(calls, 3 if calls % 1 else 1), "solver calls"),
+            Card("trial", duration(seconds), "in these calls"),
+        )
+        cards = run_sections.headline_cards(run_sections.over_repeats(run, measured_maps), HEADLINES)
+        cards += [card for card in costs if card.value != MISSING]
+        dimension = numbers(progress, "dimension")
+        span = " to ".join(dict.fromkeys(whole_number(end) for end in (dimension.min(), dimension.max())))
+        facts["Feature dimension"] = span if dimension.notna().any() else None
+        of_repeats = f" in {count(repeats, 'repeat')}" if repeats > 1 else ""
+        facts["Solver calls"] = f"{count(len(progress), 'call')}{of_repeats}"
     return Headline(
         thing="feature map",
-        lead=nothing if progress.empty or architecture is None else _lead(run, progress),
+        lead=lead,
         names=() if architecture is None else (architecture,),
         letter=tables.LETTER,
-        cards=() if progress.empty else _cards(run, progress),
-        facts={**({} if progress.empty else _facts(progress)), "Failures": run_sections.failed(run, _TABLES)},
+        cards=cards,
+        facts={**facts, "Failures": run_sections.failed(run, _TABLES)},
     )
 
 

@@ -24,6 +24,9 @@ By = Literal["calls", "seconds"]
 
 TEST = quantity_of("search_test_accuracy")
 
+# A row per `bases` (`shared` or `independent`), `dimension` and `architecture`: the validation accuracies with shared
+# weights, `shared_accuracy`, and solved for alone, `standalone_accuracy`; fractions.
+CORRELATION = "correlation.parquet"
 LETTER = "F"  # of the short names of feature maps
 _POINTS = 400  # of a curve: steps finer than this are not seen
 

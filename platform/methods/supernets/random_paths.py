@@ -10,6 +10,7 @@ from the weights of the round before, and scores the candidates with it.
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -187,17 +188,15 @@ RS_WS_RECIPE = supernet_recipe(
 def _halving_trials(context: Context[SupernetHalvingConfig], tuned: Folder) -> TrialPlan:
     config, seed = context.config, context.seed("candidates")
     candidates = draw_architectures(searched_space(context), config.supernet, config.candidates, seed)
-
-    def searcher() -> WeightSharingHalving:
-        return WeightSharingHalving(
-            candidates,
-            replicas=config.replicas,
-            keep=config.keep,
-            budget=config.supernet.training.epochs,
-            growth=config.growth,
-            seed=context.seed("search"),
-        )
-
+    searcher = partial(
+        WeightSharingHalving,
+        candidates,
+        replicas=config.replicas,
+        keep=config.keep,
+        budget=config.supernet.training.epochs,
+        growth=config.growth,
+        seed=context.seed("search"),
+    )
     return TrialPlan(
         trainable=SupernetTrainable,
         settings=supernet_settings(context, score=config.score, weights_dir=(tuned / "weights").uri),
