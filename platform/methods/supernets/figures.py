@@ -18,17 +18,7 @@ from archray.platform.methods.supernets import tables
 from archray.platform.methods.supernets.tables import Supernet
 from archray.platform.quantities import as_float, points_between, quantity_of, significant, whole_number
 from archray.platform.report import figures, section
-from archray.platform.report.figures import (
-    DASHED,
-    FOUND,
-    INDIGO,
-    MUTED,
-    SURFACE,
-    TRIAL,
-    NothingToDraw,
-    figure,
-    figure_section,
-)
+from archray.platform.report.figures import DASHED, FOUND, INDIGO, MUTED, SURFACE, TRIAL, NothingToDraw, figure
 from archray.platform.report.section import Section, numbers
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import CURVES
@@ -94,7 +84,7 @@ def entropies_section(run: Run[Any]) -> Section:
     low, high = f"{min(ends):.2f}", f"{max(ends):.2f}"
     end = low if low == high else f"{low} to {high}"
     number = count(len(nets), "search seed")
-    return figure_section(
+    return figures.figure_section(
         "entropies",
         "Has the mixture decided?",
         supernet_entropies(run),
@@ -165,7 +155,7 @@ def discretisation_section(run: Run[Any]) -> Section:
     nets = discretised_supernets(run)
     ends = [at_the_end(net) for net in nets]
     drops = section.finite_values(mixture - discrete for mixture, discrete in ends)
-    return figure_section(
+    return figures.figure_section(
         "discretisation",
         "What does discretisation lose?",
         supernet_discretisation(run),
@@ -243,7 +233,7 @@ def selection_section(run: Run[Any]) -> Section | None:
     above, below = section.paragraphs([above]), _selection_table(selection, run.architecture, cut, names)
     if not lines:
         return Section("selection", "Selection", above + below)
-    return figure_section(
+    return figures.figure_section(
         "selection",
         "Selection",
         selection_curves(run),
@@ -368,7 +358,7 @@ def shared_scores_section(run: Run[Any]) -> Section:
     scored = scored_supernets(run)
     shown = _drawn(scored)
     size = sum(supernet.accuracies.size for supernet in shown)
-    return figure_section(
+    return figures.figure_section(
         "shared-scores",
         "Scores with shared weights",
         supernet_shared_scores(run),
