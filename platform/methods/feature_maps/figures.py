@@ -116,8 +116,8 @@ def draw_accuracies(axes: Axes, lines: Sequence[Line], by: By) -> bool:
     floor = _FLOOR * TEST.factor if missing else -math.inf
     for line in lines:
         curve, look = line.curve, (0, line.dashes) if line.dashes else "solid"
-        mean, curves = (TEST.factor * (1 - part if missing else part) for part in (curve.mean, curve.each))
-        figures.draw_spread(axes, curve.x, curves, TEST.factor * curve.deviation, line.colour, floor)
+        mean, repeats = (TEST.factor * (1 - part if missing else part) for part in (curve.mean, curve.curves))
+        figures.draw_spread(axes, curve.x, repeats, TEST.factor * curve.deviation, line.colour, floor)
         axes.plot(
             curve.x, mean, drawstyle="steps-post", color=line.colour, linewidth=2.0, linestyle=look, label=line.label
         )

@@ -13,7 +13,7 @@ from archray.platform.config import flat, merge
 from archray.platform.methods.config import TINY, TrainedSearchConfig
 from archray.platform.methods.method import Method, Values, network_spaces, serves_networks
 from archray.platform.methods.plain.config import check_population
-from archray.platform.methods.supernets.config import SelectionSettings, check_network, check_selection
+from archray.platform.methods.supernets.config import SMALL, SelectionSettings, check_network, check_selection
 from archray.platform.run.layout import DONE
 from archray.platform.run.run_summary import read_manifest
 from archray.settings import Settings
@@ -185,7 +185,7 @@ PRESETS: Mapping[str, Values] = {
         "baseline": 1,
     },
     "demo": {
-        "network": {"channels": 8, "cells": 1},
+        "network": SMALL,
         "sandwich": {"epochs": 30},
         "search": {"budget": 100, "population": 25},
         "candidates": 3,
