@@ -26,7 +26,7 @@ import torch
 from data_spread import SPACE, Lines, data_settings, printed, scores, settings_of, trained
 from shared_weights_nasbench201 import correlation, halving, random_search
 
-from archray.platform.methods.supernets.shared_scoring import draw_architectures
+from archray.platform.methods.supernets.random_paths import draw_architectures
 from archray.trainables.tune.settings import SupernetOptions
 
 SUPERNET: dict[str, Any] = {

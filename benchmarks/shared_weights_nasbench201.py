@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from archray.platform.methods.supernets.shared_scoring import draw_architectures
+from archray.platform.methods.supernets.random_paths import draw_architectures
 from archray.searchers import WeightSharingHalving, drive
 from archray.trainables.checkpoint import read_weights
 from archray.trainables.tune.scorers import SupernetScorer, arrays_of

@@ -81,6 +81,7 @@ GREEN = "#009e73"
 PINK = "#c4659a"
 INDIGO = "#4a4fb0"
 SERIES = (FOUND, RANDOM, GREEN, PINK, INDIGO, TRIAL, INK)  # of several alike, in this order
+DASHED: dict[str, Any] = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}  # a line to compare with
 VARIABLES = {
     INK: "--ink",
     MUTED: "--muted",

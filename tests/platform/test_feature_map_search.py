@@ -13,7 +13,7 @@ import archray
 from archray.errors import RunFolderError
 from archray.files import Folder
 from archray.platform.methods import get_method, open_run
-from archray.platform.methods.feature_maps.recipes import best_so_far, halving_progress
+from archray.platform.methods.feature_maps.stages import best_so_far, halving_progress
 
 METHODS = ("halving", "fast-halving", "random-maps", "successive-halving", "hyperband")
 TINY = {"preset": "smoke", "data": "digits", "data__limit": 200, "seed": 1, **ONE_AT_A_TIME}

@@ -37,8 +37,8 @@ from archray.platform.methods.supernets.figures import (
     supernet_entropies,
     uniform_entropy,
 )
-from archray.platform.methods.supernets.report import SECTIONS, headline, listings
-from archray.platform.methods.supernets.tables import found_cells_section, names_of, supernets
+from archray.platform.methods.supernets.report import SECTIONS, found_cells_section, headline, listings
+from archray.platform.methods.supernets.tables import names_of, supernets
 from archray.platform.report.cell import cell_section
 from archray.platform.report.section import Section
 from archray.platform.run.run import Run

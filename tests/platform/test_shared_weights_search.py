@@ -17,8 +17,7 @@ import archray
 from archray.cluster.settings import ResourceSettings
 from archray.errors import InvalidInput
 from archray.files import Folder
-from archray.platform.methods.supernets.rs_ws import best_of
-from archray.platform.methods.supernets.shared_scoring import draw_architectures, score_with_shared_weights
+from archray.platform.methods.supernets.random_paths import best_of, draw_architectures, score_with_shared_weights
 from archray.trainables.spaces import get_space
 from archray.trainables.tune.scorers import SupernetScorer, arrays_of
 from archray.trainables.tune.settings import SupernetOptions

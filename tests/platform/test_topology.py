@@ -22,18 +22,17 @@ from archray import plots
 from archray.errors import ArchrayError, InvalidInput, RunInterrupted
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.understanding.topology.config import CellPlaneSettings
-from archray.platform.methods.understanding.topology.report import (
-    FAILS,
-    HOLDS,
+from archray.platform.methods.understanding.topology.stages import MEASURES, measures_of
+from archray.platform.methods.understanding.topology.tables import (
     UNDECIDED,
+    VARIANTS,
     claims,
     negative,
     no_gain,
     positive,
     spearman_within,
 )
-from archray.platform.methods.understanding.topology.stages import MEASURES, measures_of
-from archray.platform.methods.understanding.topology.tables import VARIANTS
+from archray.platform.report.statistics import FAILS, HOLDS
 from archray.trainables.checkpoint import write_weights
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import get_space

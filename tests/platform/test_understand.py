@@ -25,7 +25,7 @@ import pandas as pd
 from archray.platform.engine.stage import WorkStage
 from archray.platform.methods.method import Method
 from archray.platform.methods.recipe import Recipe
-from archray.platform.methods.understanding.study_config import StudyConfig
+from archray.platform.methods.understanding import StudyConfig
 from archray.platform.report.page import Headline
 from archray.platform.report.section import Section
 from archray.platform.run.run_summary import Listing

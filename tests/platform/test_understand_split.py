@@ -19,7 +19,8 @@ import archray
 from archray import plots
 from archray.errors import ArchrayError, InvalidInput
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.understanding.split.tables import FAILS, HOLDS, OPEN, below, points, rows_of, shown
+from archray.platform.methods.understanding.split.tables import OPEN, below, points, rows_of, shown
+from archray.platform.report.statistics import FAILS, HOLDS
 from archray.trainables.validation_split.measures import Interval
 
 FIGURES = ("split_losses", "split_gradients", "split_points_needed", "split_spectral", "split_rank_one")

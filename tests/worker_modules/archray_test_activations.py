@@ -10,11 +10,12 @@ from archray_test_report import write_run
 from rich.console import Console
 
 from archray.platform.engine.stage import Context
-from archray.platform.methods.understanding.activations.stages import TEACHERS, teacher_pairs
+from archray.platform.methods.understanding.activations.stages import teacher_pairs
 from archray.platform.methods.understanding.activations.tables import (
     ACTIVATION_ROWS,
     AGREEMENTS,
     PAIRS,
+    TEACHERS,
     agreement_rows,
     rows_of_activations,
     rows_of_pairs,

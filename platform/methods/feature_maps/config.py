@@ -25,10 +25,10 @@ FLAGS: Mapping[str, str] = {"dimension": "dimension", "loss": "solve.loss", "fin
 
 
 class FeatureMapConfig(FinalConfig):
-    """The configuration of a method that selects a feature map. A final solve has bases of its own.
+    """The configuration of a method that selects a feature map. Each final solve draws new bases.
 
     Fields:
-        solve: the regularised problem that is solved, and how its solution is scored.
+        solve: the regularised problem, and how its solution is scored.
         dimension: features of a full solve. None: 2,000 for images and 65,536 for text (the paper has 100,000 for
             CIFAR-10 and 16,777,216 for IMDb).
     """
@@ -47,8 +47,8 @@ class FeatureMapConfig(FinalConfig):
 
     @field_validator("dimension")
     @classmethod
-    def _of_own_space(cls, dimension: int | None, info: ValidationInfo) -> int | None:
-        """Of a user's own space it is written down: to know it, a run's configuration needs none of the run's code."""
+    def _of_custom_space(cls, dimension: int | None, info: ValidationInfo) -> int | None:
+        """Writes down the dimension of a custom space: a run's configuration is read without the code of the run."""
         space = info.data.get("space", "")
         if dimension is None and is_own_space(space) and not info.context:
             return DIMENSIONS[get_space(space).data_kind]
@@ -88,7 +88,7 @@ class RandomMapsConfig(FeatureMapConfig):
     """The configuration of random search.
 
     Fields:
-        candidates: how many feature maps are drawn, and solved for.
+        candidates: number of feature maps that are drawn and solved for.
     """
 
     method: Literal["random-maps"] = "random-maps"
@@ -98,7 +98,7 @@ class RandomMapsConfig(FeatureMapConfig):
 RANDOM_MAPS = maps_method(
     name="random-maps",
     config=RandomMapsConfig,
-    recipe_at="archray.platform.methods.feature_maps.recipes:RANDOM_MAPS_RECIPE",
+    recipe_at="archray.platform.methods.feature_maps.stages:RANDOM_MAPS_RECIPE",
     presets={
         "smoke": {"candidates": 3, "dimension": 64},
         "demo": {"candidates": 32},
@@ -112,8 +112,8 @@ class RungsConfig(FeatureMapConfig):
     """The configuration of a search that solves at few features first.
 
     Fields:
-        eta: how many times more features a rung has than the one below, and one in how many maps goes on.
-        rungs: how many dimensions there are; the largest is `dimension`, the smallest `dimension / eta^(rungs - 1)`.
+        eta: factor of the features from rung to rung; one in `eta` maps is promoted.
+        rungs: number of dimensions; the largest is `dimension`, the smallest `dimension / eta^(rungs - 1)`.
     """
 
     eta: int = Field(4, ge=2)
@@ -141,7 +141,7 @@ class SuccessiveHalvingConfig(RungsConfig):
     """The configuration of successive halving.
 
     Fields:
-        candidates: how many feature maps begin on the lowest rung.
+        candidates: number of feature maps that start on the lowest rung.
     """
 
     method: Literal["successive-halving"] = "successive-halving"
@@ -149,7 +149,7 @@ class SuccessiveHalvingConfig(RungsConfig):
 
 
 class HyperbandConfig(RungsConfig):
-    """The configuration of Hyperband. How many feature maps there are follows from eta and rungs."""
+    """The configuration of Hyperband. The number of feature maps follows from eta and rungs."""
 
     method: Literal["hyperband"] = "hyperband"
 
@@ -161,9 +161,9 @@ class HyperbandConfig(RungsConfig):
 
     @property
     def first_rungs(self) -> list[int]:
-        """The rung on which each map begins, in the order in which `HyperBandScheduler` fills its brackets.
+        """The first rung of each map, in the order in which `HyperBandScheduler` fills its brackets.
 
-        Bracket s begins s rungs below the full dimension with ceil(rungs / (s + 1) eta^s) maps (Li et al. 2018).
+        Bracket s starts s rungs below the full dimension with ceil(rungs / (s + 1) eta^s) maps (Li et al. 2018).
         """
         sizes = [math.ceil(self.rungs / (s + 1) * self.eta**s) for s in range(self.rungs)]
         return [self.rungs - 1 - s for s, size in enumerate(sizes) for _ in range(size)]
@@ -172,14 +172,14 @@ class HyperbandConfig(RungsConfig):
 SUCCESSIVE_HALVING = maps_method(
     name="successive-halving",
     config=SuccessiveHalvingConfig,
-    recipe_at="archray.platform.methods.feature_maps.recipes:SUCCESSIVE_HALVING",
+    recipe_at="archray.platform.methods.feature_maps.stages:SUCCESSIVE_HALVING",
     presets={"smoke": {"candidates": 4, "dimension": 64, "rungs": 2}, "demo": {}, "paper": PAPER},
     flags={**FLAGS, "candidates": "candidates"},
 )
 HYPERBAND = maps_method(
     name="hyperband",
     config=HyperbandConfig,
-    recipe_at="archray.platform.methods.feature_maps.recipes:HYPERBAND",
+    recipe_at="archray.platform.methods.feature_maps.stages:HYPERBAND",
     presets={"smoke": {"eta": 2, "rungs": 2, "dimension": 64}, "demo": {}, "paper": PAPER},
     flags=FLAGS,
 )
@@ -189,9 +189,9 @@ class CorrelationOptions(Settings):
     """Figure 1 of the paper: shared-weights accuracy against standalone accuracy of the first candidates.
 
     Fields:
-        maps: how many candidates (the paper: 32); 0 leaves the stage out.
-        dimensions: features of the solves; none: a quarter, a half and all of the search's dimension.
-        bases: a shared solve for each of these.
+        maps: number of candidates (the paper: 32); 0 leaves the stage out.
+        dimensions: features of the solves (default: a quarter, a half and all of the search's dimension).
+        bases: kinds of bases; each has a shared solve.
     """
 
     maps: int = Field(0, ge=0)
@@ -213,10 +213,10 @@ class HalvingConfig(CorrelatedConfig):
     """The configuration of halving; see `WeightSharingHalving`.
 
     Fields:
-        candidates: how many feature maps the search chooses from, drawn from the space by the seed.
+        candidates: number of feature maps that the search chooses from, drawn from the space by the seed.
         replicas: shared solves of a round, each with its own assignment and bases; their scores are averaged.
         keep: the share of the candidates that a round keeps.
-        growth: how much larger the dimension is in each round than in the one before; 1 is Algorithm 1.
+        growth: factor of the dimension from round to round; 1 is Algorithm 1.
     """
 
     method: Literal["halving", "fast-halving"] = "halving"
@@ -235,7 +235,7 @@ class FastHalvingConfig(HalvingConfig):
 
 _halving = partial(
     maps_method,
-    recipe_at="archray.platform.methods.feature_maps.recipes:HALVING_RECIPE",
+    recipe_at="archray.platform.methods.feature_maps.stages:HALVING_RECIPE",
     presets={
         "smoke": {"candidates": 8, "dimension": 64},
         "demo": {"candidates": 256, "correlation": {"maps": 32}},

@@ -12,46 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.methods.feature_maps.stages import CORRELATION
-from archray.platform.methods.feature_maps.tables import (
-    DELTA,
-    TEST,
-    AccuracyCurve,
-    By,
-    accuracy_at,
-    accuracy_curve,
-    excess_errors,
-    found_repeat,
-    gap_bound,
-    kernel_rate,
-    names_of,
-    progress_of,
-    selection_gaps,
-    shares_solves,
-    validation_rate,
-    weights_rate,
-    with_deviation,
-)
+from archray.platform.methods.feature_maps import tables
+from archray.platform.methods.feature_maps.tables import TEST, By
 from archray.platform.quantities import Quantity, points_between, quantity_of, significant, whole_number
-from archray.platform.report.figures import (
-    FOUND,
-    GREEN,
-    INK,
-    MUTED,
-    RANDOM,
-    SURFACE,
-    TRIAL,
-    NothingToDraw,
-    draw_spread,
-    few_ticks,
-    figure,
-    figure_section,
-    plain,
-    set_height,
-    spread_words,
-    tell_line,
-    tell_points,
-)
+from archray.platform.report import figures
+from archray.platform.report.figures import FOUND, GREEN, INK, MUTED, RANDOM, SURFACE, TRIAL, NothingToDraw, figure
 from archray.platform.report.section import Column, Section, flags, folded, numbers, numeric, paragraphs, table
 from archray.platform.report.statistics import spearman
 from archray.platform.report.texts import texts_of
@@ -61,8 +26,7 @@ from archray.plurals import count
 
 _text = texts_of(__package__)
 _AXES = {"calls": "solver calls", "seconds": "seconds of featurising, solving and scoring"}
-
-_TOLD = 40  # steps of a curve that are told one by one
+_STEPS = 40  # a curve with at most so many steps has a text for each
 _SKEWED = 8  # where 1 - accuracy falls by more than this factor, it is drawn instead, on a logarithmic axis
 _LONG = 50  # and where the longest of several runs is more than this many times the least x shown, so has x
 _FLOOR = 1e-5  # the least that a logarithmic axis shows: a band may reach below zero
@@ -73,20 +37,43 @@ class Line:
     """A curve as it is drawn: its name in the legend, its colour and dashes (None for a whole line)."""
 
     label: str
-    curve: AccuracyCurve
+    curve: tables.AccuracyCurve
     colour: str = FOUND
     dashes: tuple[float, ...] | None = None
 
 
 def solver_calls_section(run: Run[Any]) -> Section:
     """Figure 2, and folded below it the solver calls of one repeat."""
-    title, canvas = "Test accuracy over solver calls", halving_accuracy_by_calls(run)
-    return _accuracy_section(run, "solver-calls", title, canvas, "calls", below=_calls(run))
+    canvas, title = halving_accuracy_by_calls(run), "Test accuracy over solver calls"
+    return _accuracy_section(run, "calls", "solver-calls", title, canvas, _calls(run))
 
 
 def seconds_section(run: Run[Any]) -> Section:
     """Figure 3."""
-    return _accuracy_section(run, "seconds", "Test accuracy over time", halving_accuracy_by_seconds(run), "seconds")
+    canvas, title = halving_accuracy_by_seconds(run), "Test accuracy over time"
+    return _accuracy_section(run, "seconds", "seconds", title, canvas)
+
+
+def _accuracy_section(run: Run[Any], by: By, anchor: str, title: str, canvas: Figure, below: str = "") -> Section:
+    curve, progress = _curve(run, by), tables.progress_of(run)
+    over, start, end = ("solver calls" if by == "calls" else by), TEST.show(curve.mean[0]), TEST.show(curve.mean[-1])
+    mean, deviation, repeats = tables.accuracy_at(progress)
+    dimension = numbers(progress, "dimension")
+    caption = _text(
+        "accuracy",
+        by=by,
+        oracle=tables.shares_solves(progress),
+        features=int(dimension.max()) if dimension.notna().any() else 0,
+        sizes=dimension.nunique(),
+        repeats=repeats,
+        spread=figures.spread_words(repeats, "standard deviation"),
+        final=flags(progress, "final").any(),
+        end=tables.with_deviation(mean, deviation),
+        unknown=int(numbers(progress, "search_test_accuracy").isna().sum()),
+        calls=len(progress),
+    )
+    description = f"Test accuracy over {over}, from {start} to {end}."
+    return figures.figure_section(anchor, title, canvas, description=description, caption=caption, below=below)
 
 
 @figure(height=310)
@@ -104,30 +91,17 @@ def halving_accuracy_by_seconds(run: Run[Any], canvas: Figure) -> None:
 def _draw(run: Run[Any], canvas: Figure, by: By) -> None:
     curve, axes = _curve(run, by), canvas.subplots()
     missing = draw_accuracies(axes, [Line("", curve)], by)
-    axes.annotate(
-        TEST.show(curve.mean[-1]),
-        (curve.x[-1], TEST.factor * (1 - curve.mean[-1] if missing else curve.mean[-1])),
-        xytext=(-2, 11),
-        textcoords="offset points",
-        ha="right",
-        fontsize=11,
-        color=INK,
-    )
+    end = curve.x[-1], TEST.factor * (1 - curve.mean[-1] if missing else curve.mean[-1])
+    look: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "fontsize": 11, "color": INK}
+    axes.annotate(TEST.show(curve.mean[-1]), end, xytext=(-2, 11), **look)
 
 
-def _curve(run: Run[Any], by: By) -> AccuracyCurve:
+def _curve(run: Run[Any], by: By) -> tables.AccuracyCurve:
     """Raises: NothingToDraw without a known test accuracy, or without seconds."""
-    curve = accuracy_curve(progress_of(run), by)
+    curve = tables.accuracy_curve(tables.progress_of(run), by)
     if curve is None:
         raise NothingToDraw(f"no test accuracy over {by} is known of the run; it needs a search for a feature map")
     return curve
-
-
-def _accuracy_section(run: Run[Any], anchor: str, title: str, canvas: Figure, by: By, below: str = "") -> Section:
-    curve, over = _curve(run, by), "solver calls" if by == "calls" else "seconds"
-    description = f"Test accuracy over {over}, from {TEST.show(curve.mean[0])} to {TEST.show(curve.mean[-1])}."
-    caption = _progress_caption(progress_of(run), by)
-    return figure_section(anchor, title, canvas, description=description, caption=caption, below=below)
 
 
 def draw_accuracies(axes: Axes, lines: Sequence[Line], by: By) -> bool:
@@ -137,19 +111,18 @@ def draw_accuracies(axes: Axes, lines: Sequence[Line], by: By) -> bool:
 
     Returns: whether 1 - accuracy is drawn.
     """
-    missing = _is_skewed(lines)
+    gaps = 1 - np.concatenate([line.curve.mean for line in lines])
+    missing = bool(gaps.min() > 0 and gaps.max() > _SKEWED * gaps.min())
+    floor = _FLOOR * TEST.factor if missing else -math.inf
     for line in lines:
         curve, look = line.curve, (0, line.dashes) if line.dashes else "solid"
-        mean, curves = (TEST.factor * (1 - part if missing else part) for part in (curve.mean, curve.each))
-        floor = _FLOOR * TEST.factor if missing else -math.inf
-        draw_spread(axes, curve.x, curves, TEST.factor * curve.deviation, line.colour, floor)
+        mean, repeats = (TEST.factor * (1 - part if missing else part) for part in (curve.mean, curve.curves))
+        figures.draw_spread(axes, curve.x, repeats, TEST.factor * curve.deviation, line.colour, floor)
         axes.plot(
             curve.x, mean, drawstyle="steps-post", color=line.colour, linewidth=2.0, linestyle=look, label=line.label
         )
-        axes.plot(
-            curve.x[-1:], mean[-1:], "o", color=line.colour, markersize=8, markeredgecolor=SURFACE, zorder=4,
-            clip_on=False,
-        )  # fmt: skip
+        end: dict[str, Any] = {"marker": "o", "markersize": 8, "markeredgecolor": SURFACE, "linestyle": "none"}
+        axes.plot(curve.x[-1:], mean[-1:], color=line.colour, zorder=4, clip_on=False, **end)
         _tell(axes, line, mean, by)
     _scale(axes, lines, by, logarithmic=missing)
     axes.set_xlabel(_AXES[by])
@@ -157,61 +130,38 @@ def draw_accuracies(axes: Axes, lines: Sequence[Line], by: By) -> bool:
     return missing
 
 
-def _is_skewed(lines: Sequence[Line]) -> bool:
-    missing = 1 - np.concatenate([line.curve.mean for line in lines])
-    return bool(missing.min() > 0 and missing.max() > _SKEWED * missing.min())
-
-
 def _tell(axes: Axes, line: Line, drawn: np.ndarray, by: By) -> None:
-    """The accuracy at each step; of many steps, at the end. drawn: where each is on the axis."""
+    """Texts: the accuracy at each step; with many steps, at the end. drawn: (k,) heights on the axis."""
     x, name = line.curve.x, f"{line.label}\n" if line.label else ""
     words = [count(int(at), "solver call") if by == "calls" else f"{significant(at)} s" for at in x]
     shown = [f"{TEST.label} {TEST.show(mean)}" for mean in line.curve.mean]
     texts = [f"{name}{mean} after {word}" for mean, word in zip(shown, words, strict=True)]
-    tell_line(axes, x.tolist(), drawn.tolist(), texts[-1])
-    if len(texts) <= _TOLD:
-        tell_points(axes, x, drawn, texts)
+    figures.tell_line(axes, x.tolist(), drawn.tolist(), texts[-1])
+    if len(texts) <= _STEPS:
+        figures.tell_points(axes, x, drawn, texts)
 
 
 def _scale(axes: Axes, lines: Sequence[Line], by: By, *, logarithmic: bool) -> None:
     starts, ends = [line.curve.x[0] for line in lines], [line.curve.x[-1] for line in lines]
     if logarithmic:
         axes.set_yscale("log")
-        plain(axes.yaxis)
+        figures.plain(axes.yaxis)
     else:
         axes.yaxis.set_major_locator(MaxNLocator(6))
     if len(lines) > 1 and min(starts) > 0 and max(ends) > _LONG * min(starts):
         axes.set_xscale("log")
-        plain(axes.xaxis)
+        figures.plain(axes.xaxis)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=by == "calls"))
 
 
-def _progress_caption(progress: pd.DataFrame, by: By) -> str:
-    mean, deviation, repeats = accuracy_at(progress)
-    dimension = numbers(progress, "dimension")
-    return _text(
-        "accuracy",
-        by=by,
-        oracle=shares_solves(progress),
-        features=int(dimension.max()) if dimension.notna().any() else 0,
-        sizes=dimension.nunique(),
-        repeats=repeats,
-        spread=spread_words(repeats, "standard deviation"),
-        final=flags(progress, "final").any(),
-        end=with_deviation(mean, deviation),
-        unknown=int(numbers(progress, "search_test_accuracy").isna().sum()),
-        calls=len(progress),
-    )
-
-
 def _calls(run: Run[Any]) -> str:
     """The solver calls of the repeat that found the map above, folded."""
-    progress = progress_of(run)
-    repeat, frame = found_repeat(run, progress)
+    progress = tables.progress_of(run)
+    repeat, frame = tables.found_repeat(run, progress)
     headings = {"calls": "Call", "dimension": "Dimension", "candidates": "Maps left"}
     counted = [name for name in headings if numbers(frame, name).notna().any()]
-    names = names_of(run)
+    names = tables.names_of(run)
     columns = numeric(*(headings[name] for name in counted))
     columns += [Column("Best so far", "name"), *numeric(TEST.heading, "Score", "Seconds")]
     score, accuracy, seconds = (numbers(frame, name) for name in ("score", "search_test_accuracy", "seconds"))
@@ -225,15 +175,10 @@ def _calls(run: Run[Any]) -> str:
         )
         for i in frame.index
     ]
-    final = flags(frame, "final")
-    calls = table(
-        columns,
-        rows,
-        label="The solver calls and the best feature map after each",
-        marked=int(np.flatnonzero(final)[-1]) if final.any() else None,
-    )
+    final = np.flatnonzero(flags(frame, "final"))
+    label, marked = "The solver calls and the best feature map after each", int(final[-1]) if final.size else None
     summary = f"Solver calls of repeat {repeat}" if progress["repeat"].nunique() > 1 else "Solver calls"
-    return folded(summary, calls)
+    return folded(summary, table(columns, rows, label=label, marked=marked))
 
 
 _SIDES = ("shared_accuracy", "standalone_accuracy")
@@ -249,13 +194,13 @@ class Panel:
     bases: str  # `shared` or `independent`
     dimension: int
     rows: pd.DataFrame  # `architecture`, `shared_accuracy`, `standalone_accuracy` of the maps in all repeats; finite
-    rho: pd.Series  # Spearman's rho of each repeat; NaN of one with fewer than three maps or with equal values only
-    maps: int  # of a repeat; the most of any where they differ
+    rho: pd.Series  # Spearman's rho of each repeat; NaN with fewer than three maps, or with equal values only
+    maps: int  # the largest number of maps in a repeat
 
 
 def correlation_section(run: Run[Any]) -> Section:
     """A panel per dimension and kind of bases, and the table of their rho."""
-    correlation = run.pooled("correlation", CORRELATION)
+    correlation = run.pooled("correlation", tables.CORRELATION)
     panels = correlation_panels(correlation)
     described = ", ".join(f"{_RHO.bare(p.rho.mean())} at {p.dimension} with {p.bases} bases" for p in panels)
     caption = _text(
@@ -265,7 +210,7 @@ def correlation_section(run: Run[Any]) -> Section:
         independent=any(panel.bases == "independent" for panel in panels),
         lost=len(correlation) - sum(len(panel.rows) for panel in panels),
     )
-    return figure_section(
+    return figures.figure_section(
         "correlation",
         "Do shared weights tell good maps from bad ones?",
         shared_against_standalone(run),
@@ -279,9 +224,9 @@ def correlation_section(run: Run[Any]) -> Section:
 def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
     """Shared-weights accuracy against standalone accuracy of the same feature maps, a panel per dimension and bases.
 
-    The panels of each kind of bases begin a row of their own; all have the same axes. Khodak et al. 2020, Figure 1.
+    The panels of each kind of bases start a new row; all have the same axes. Khodak et al. 2020, Figure 1.
     """
-    panels, best = correlation_panels(run.pooled("correlation", CORRELATION)), run.best.architecture
+    panels, best = correlation_panels(run.pooled("correlation", tables.CORRELATION)), run.best.architecture
     kinds = Counter(panel.bases for panel in panels)
     columns = min(2, max(kinds.values()))
     places: list[Panel | None] = []
@@ -289,16 +234,18 @@ def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
         places += [panel for panel in panels if panel.bases == kind]
         places += [None] * (-len(places) % columns)
     rows = len(places) // columns
-    set_height(canvas, 30 + _PANEL[columns] * rows)
+    figures.set_height(canvas, 30 + _PANEL[columns] * rows)
     grid = canvas.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    low, high = _range(panels)
+    values = _SHARED.factor * np.concatenate([panel.rows[list(_SIDES)].to_numpy().ravel() for panel in panels])
+    low, high = float(values.min()), float(values.max())
+    margin = max(0.04 * (high - low), 0.5)
     for axes, panel in zip(grid.flat, places, strict=True):
         if panel is None:
             axes.set_visible(False)
             continue
         _draw_panel(axes, panel, best, several=len(kinds) > 1)
-        axes.set(xlim=(low, high), ylim=(low, high))
-        few_ticks(axes, 5)
+        axes.set(xlim=(low - margin, high + margin), ylim=(low - margin, high + margin))
+        figures.few_ticks(axes, 5)
         axes.tick_params(labelbottom=True)
     canvas.supxlabel(_SHARED.axis, fontsize=12)
     canvas.supylabel(_ALONE.axis, fontsize=12)
@@ -329,20 +276,12 @@ def _draw_panel(axes: Axes, panel: Panel, best: str | None, several: bool) -> No
     axes.scatter(x, y, s=26, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, alpha=0.8, zorder=2, clip_on=False)
     shown = zip(panel.rows["architecture"], x, y, strict=True)
     texts = [f"{name}\nshared weights {one:.2f} %, standalone {other:.2f} %" for name, one, other in shown]
-    tell_points(axes, x, y, texts)
+    figures.tell_points(axes, x, y, texts)
     blue = panel.rows["architecture"] == best
     axes.scatter(x[blue], y[blue], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, zorder=3, clip_on=False)
     where = f", {panel.bases}" if several else ""
     rho = _RHO.bare(panel.rho.mean())
     axes.set_title(f"{whole_number(panel.dimension)} features{where}\nρ = {rho}, {count(panel.maps, 'map')}")
-
-
-def _range(panels: Sequence[Panel]) -> tuple[float, float]:
-    """The limits of every axis in percent: all accuracies, and a little more."""
-    values = np.concatenate([panel.rows[list(_SIDES)].to_numpy().ravel() for panel in panels])
-    low, high = float(values.min()) * _SHARED.factor, float(values.max()) * _SHARED.factor
-    margin = max(0.04 * (high - low), 0.5)
-    return low - margin, high + margin
 
 
 def _table(panels: Sequence[Panel]) -> str:
@@ -362,7 +301,7 @@ _LINES = (
     ("bound", FOUND, "solid", "log |C| of the round"),
     ("reused", GREEN, (0, (6, 2)), "the same points in every round"),
     ("alone", MUTED, (0, (2, 2)), "no selection, |C| = 1"),
-)  # of the figure: column, colour, dashes, what it is a bound for
+)  # of the figure: column, colour, dashes, the bound in words
 
 
 def generalisation_section(run: Run[Any]) -> Section:
@@ -373,20 +312,20 @@ def generalisation_section(run: Run[Any]) -> Section:
     clipped = gaps[gaps["loss"] == "clipped"]
     summary = f"The same of the solver's own loss, clipped: between 0 and {significant(clipped['B'].max())}"
     below += folded(summary, _rounds_table(clipped, _LOSS)) if len(clipped) else ""
-    return figure_section(
+    return figures.figure_section(
         "generalisation",
         "What selection can cost, and did",
         halving_generalisation(run),
         description=f"Test minus validation error, at most {_ERROR.show(errors['gap'].max())}, and the bounds on it, "
         f"from {_ERROR.show(errors['alone'].min())} on.",
-        caption=_text("generalisation", delta=DELTA, shared=gaps["shared"].any()),
+        caption=_text("generalisation", delta=tables.DELTA, shared=gaps["shared"].any()),
         below=below + _rates(errors),
     )
 
 
 @figure(height=330)
 def halving_generalisation(run: Run[Any], canvas: Figure) -> None:
-    """Test minus validation error of what each round of a feature map search selects, beside the bounds of Theorem 3.1.
+    """Test minus validation error of what each round of a feature map search selects, and the bounds of Theorem 3.1.
 
     Khodak et al. 2020.
     """
@@ -406,7 +345,7 @@ def halving_generalisation(run: Run[Any], canvas: Figure) -> None:
         f"round {row['round']}, {count(row['candidates'], 'candidate')}: test − validation {_ERROR.show(row['gap'])}"
         for row in gaps.to_dict("records")
     ]
-    tell_points(axes, x, measured, texts)
+    figures.tell_points(axes, x, measured, texts)
     axes.axhline(0, color=INK, linewidth=0.8, zorder=1)
     sizes = [gaps["candidates"][x == place].iloc[0] for place in places.values()]
     ends = ["\nwinner" if not shared else "" for _, shared in places]
@@ -419,7 +358,7 @@ def halving_generalisation(run: Run[Any], canvas: Figure) -> None:
 
 def _gaps(run: Run[Any]) -> pd.DataFrame:
     """Raises: NothingToDraw without test and validation losses of what was selected."""
-    gaps = selection_gaps(run)
+    gaps = tables.selection_gaps(run)
     if gaps.empty:
         raise NothingToDraw("the search has no test and validation errors of its leaders; run it with this version")
     return gaps
@@ -430,24 +369,19 @@ def _gap_sentences(run: Run[Any], gaps: pd.DataFrame) -> Iterator[str]:
     errors = gaps[gaps["loss"] == "error"]
     winner = errors[errors["winner"]]
     means = winner.mean(numeric_only=True)
-    yield _text(
-        "gaps",
-        gaps=len(errors),
-        broken=int((errors["gap"] > errors["reused"]).sum()),
-        winner={
-            **{key: _ERROR.show(means[key]) for key in ("gap", "bound", "alone", "hoeffding")},
-            "vacuous": means["bound"] >= 1,
-            "promise": _ERROR.bare((winner["validation"] + winner["bound"]).mean()),
-            "test": _ERROR.bare(means["test"]),
-            "selecting": _ERROR.show(means["bound"] - means["alone"]),
-        }
-        if len(winner)
-        else None,
-        vacuous=errors[errors["bound"] >= 1]["round"].nunique(),
-    )
-    points = errors["test_points"].max()
-    yield _text("risk", points=int(points), distance=_ERROR.show(gap_bound(1.0, points, np.log(2)) / 2), delta=DELTA)
-    excess = excess_errors(run)
+    of_winner = {
+        **{key: _ERROR.show(means[key]) for key in ("gap", "bound", "alone", "hoeffding")},
+        "vacuous": means["bound"] >= 1,
+        "promise": _ERROR.bare((winner["validation"] + winner["bound"]).mean()),
+        "test": _ERROR.bare(means["test"]),
+        "selecting": _ERROR.show(means["bound"] - means["alone"]),
+    }
+    broken, vacuous = int((errors["gap"] > errors["reused"]).sum()), errors[errors["bound"] >= 1]["round"].nunique()
+    yield _text("gaps", gaps=len(errors), broken=broken, winner=of_winner if len(winner) else None, vacuous=vacuous)
+    points = int(errors["test_points"].max())
+    distance = _ERROR.show(tables.gap_bound(1.0, points, np.log(2)) / 2)
+    yield _text("risk", points=points, distance=distance, delta=tables.DELTA)
+    excess = tables.excess_errors(run)
     if len(excess) and len(winner):
         solved, candidates = int(excess["known"].max()), int(excess["of"].max())
         yield _text(
@@ -456,13 +390,9 @@ def _gap_sentences(run: Run[Any], gaps: pd.DataFrame) -> Iterator[str]:
             solved=solved,
             bound=_ERROR.show(means["selection"]),
             candidates=candidates if solved < candidates and run.table("search", ROUNDS).size else 0,
-            proved=_selects_as_proved(run, winner),
+            # whether the 0-1 loss of standalone solves decided
+            proved=run.config.solve.score == "accuracy" and not (winner["round"] > 1).any(),
         )
-
-
-def _selects_as_proved(run: Run[Any], winner: pd.DataFrame) -> bool:
-    """Whether the 0-1 loss of standalone solves decided."""
-    return run.config.solve.score == "accuracy" and not (winner["round"] > 1).any()
 
 
 def _rounds_table(gaps: pd.DataFrame, quantity: Quantity) -> str:
@@ -489,16 +419,15 @@ def _rates(errors: pd.DataFrame) -> str:
     winner = errors[errors["winner"]]
     if winner.empty:
         return ""
-    row = winner.mean(numeric_only=True)
-    size = int(winner["candidates"].iloc[0])
-    selecting = validation_rate(row["points"], size)
+    row, size = winner.mean(numeric_only=True), int(winner["candidates"].iloc[0])
+    norm, trained, points = row["weight_norm"], row["train_points"], row["points"]
     rows = [
-        ("3.1 (Lipschitz loss)", "√((‖w‖² + 1)/|T| log 1/δ)", weights_rate(row["weight_norm"], row["train_points"])),
-        ("3.2 (random Fourier features, square loss)", "log²(1/δ)/√|T|", kernel_rate(row["train_points"])),
-        ("both", "√(1/|V| log((|C| + 1)/δ))", selecting),
-        ("both, of one candidate", "√(1/|V| log(2/δ))", validation_rate(row["points"], 1)),
+        ("3.1 (Lipschitz loss)", "√((‖w‖² + 1)/|T| log 1/δ)", tables.weights_rate(norm, trained)),
+        ("3.2 (random Fourier features, square loss)", "log²(1/δ)/√|T|", tables.kernel_rate(trained)),
+        ("both", "√(1/|V| log((|C| + 1)/δ))", tables.validation_rate(points, size)),
+        ("both, of one candidate", "√(1/|V| log(2/δ))", tables.validation_rate(points, 1)),
     ]
     columns = [Column("Corollary"), Column("Term"), *numeric("Value")]
-    text = _text("rates", norm=row["weight_norm"], points=row["train_points"])
+    text = _text("rates", norm=norm, points=trained)
     shown = [(name, term, significant(value)) for name, term, value in rows]
     return folded("Rates of the corollaries", paragraphs([text]) + table(columns, shown, label="Rates", sortable=False))

@@ -8,63 +8,16 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from archray.platform.methods.feature_maps.figures import (
-    Line,
-    correlation_section,
-    draw_accuracies,
-    generalisation_section,
-    seconds_section,
-    solver_calls_section,
-)
-from archray.platform.methods.feature_maps.tables import (
-    LETTER,
-    REACHED,
-    TEST,
-    By,
-    Progress,
-    accuracy_at,
-    accuracy_curve,
-    by_repeat,
-    comparable_by_calls,
-    comparison_table,
-    found_repeat,
-    growing,
-    is_random_search,
-    last_rows,
-    map_in,
-    names_of,
-    progress_of,
-    reference_accuracy,
-    total,
-    with_deviation,
-    written,
-)
+from archray.platform.methods.feature_maps import figures, tables
+from archray.platform.methods.feature_maps.figures import Line
+from archray.platform.methods.feature_maps.tables import TEST, By, Progress
 from archray.platform.quantities import MISSING, Spread, duration, quantity_of, significant, whole_number
+from archray.platform.report import figures as drawing
+from archray.platform.report import run_sections
 from archray.platform.report.cell import cell_section
-from archray.platform.report.figures import (
-    FOUND,
-    GREEN,
-    INDIGO,
-    PINK,
-    RANDOM,
-    TRIAL,
-    NothingToDraw,
-    figure,
-    figure_section,
-    spread_words,
-)
+from archray.platform.report.figures import FOUND, GREEN, INDIGO, PINK, RANDOM, TRIAL, NothingToDraw, figure
 from archray.platform.report.page import Card, Headline, MakeSection
 from archray.platform.report.rounds import Halving
-from archray.platform.report.run_sections import (
-    Measured,
-    Tables,
-    failed,
-    failures_section,
-    headline_cards,
-    manifest_section,
-    over_repeats,
-    tested,
-)
 from archray.platform.report.section import Column, Section, flags, names_section, numbers, numeric, paragraphs, table
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import ROUNDS, TRIALS
@@ -89,12 +42,12 @@ def equal_cost_sections(runs: Sequence[Progress]) -> list[Section]:
 
     Raises: InvalidInput without runs, or with a label twice.
     """
-    comparison = comparison_table(runs)
+    comparison = tables.comparison_table(runs)
     return [_table(runs, comparison), *_curves(runs)]
 
 
 def _table(runs: Sequence[Progress], comparison: pd.DataFrame) -> Section:
-    shown = written(comparison)
+    shown = tables.written(comparison)
     columns = [Column(""), *numeric(*shown.index)]
     rows = [(str(name)[:1].upper() + str(name)[1:], *cells) for name, cells in shown.to_dict("list").items()]
     body = table(columns, rows, label="Test accuracy of each run at equal cost")
@@ -102,32 +55,35 @@ def _table(runs: Sequence[Progress], comparison: pd.DataFrame) -> Section:
 
 
 def _fairness(runs: Sequence[Progress], comparison: pd.DataFrame) -> Iterator[str]:
-    """What the table's numbers are, and which of them may be held against each other: note W6."""
+    """What the numbers of the table are, and which of them are comparable: note W6."""
     yield _text("equal_cost")
     yield _text("equal_seconds")
-    smaller = [label for label, progress in runs if len(progress) and not comparable_by_calls(progress)]
-    yield _text("equal_calls", growing=[label for label, progress in runs if growing(progress)], smaller=smaller)
-    accuracy = reference_accuracy(runs)
+    smaller = [label for label, progress in runs if len(progress) and not tables.comparable_by_calls(progress)]
+    yield _text("equal_calls", growing=[label for label, progress in runs if tables.growing(progress)], smaller=smaller)
+    accuracy = tables.reference_accuracy(runs)
     if accuracy is None:
         return
-    calls = next(total(progress, "calls") for _, progress in runs if is_random_search(progress))
-    others = [label for label, progress in runs if comparable_by_calls(progress) and not is_random_search(progress)]
-    needed = comparison[REACHED, "solver calls"].astype(float)
-    if others:
-        needed_by_label = {label: None if math.isnan(needed[label]) else needed[label] for label in others}
-        yield _text("reached", accuracy=TEST.show(accuracy), calls=calls, needed=needed_by_label)
+    calls = next(tables.total(progress, "calls") for _, progress in runs if tables.is_random_search(progress))
+    by_label = comparison[tables.REACHED, "solver calls"].astype(float)
+    needed = {
+        label: None if math.isnan(by_label[label]) else by_label[label]
+        for label, progress in runs
+        if tables.comparable_by_calls(progress) and not tables.is_random_search(progress)
+    }
+    if needed:
+        yield _text("reached", accuracy=TEST.show(accuracy), calls=calls, needed=needed)
 
 
 @figure(height=400, of="progress")
 def accuracies_compared_by_calls(runs: Sequence[Progress], canvas: Figure) -> None:
     """Test accuracy over solver calls, a line for each run that compares there. Khodak et al. 2020, Figure 2."""
-    _draw(_lines(runs, "calls"), canvas, "calls")
+    _draw(runs, canvas, "calls")
 
 
 @figure(height=400, of="progress")
 def accuracies_compared_by_seconds(runs: Sequence[Progress], canvas: Figure) -> None:
     """Test accuracy over seconds, a line for each run. Khodak et al. 2020, Figure 3."""
-    _draw(_lines(runs, "seconds"), canvas, "seconds")
+    _draw(runs, canvas, "seconds")
 
 
 _FIGURES: tuple[tuple[By, str, Callable[[Sequence[Progress]], Figure]], ...] = (
@@ -136,10 +92,11 @@ _FIGURES: tuple[tuple[By, str, Callable[[Sequence[Progress]], Figure]], ...] = (
 )
 
 
-def _draw(lines: Sequence[Line], canvas: Figure, by: By) -> None:
+def _draw(runs: Sequence[Progress], canvas: Figure, by: By) -> None:
+    lines = _lines(runs, by)
     if not lines:
         raise NothingToDraw(f"none of the runs has a test accuracy over {by}; compare searches for feature maps")
-    draw_accuracies(canvas.subplots(), lines, by)
+    figures.draw_accuracies(canvas.subplots(), lines, by)
     canvas.legend(loc="outside upper left", ncols=2, handlelength=3.2)
 
 
@@ -147,17 +104,17 @@ def _lines(runs: Sequence[Progress], by: By) -> list[Line]:
     """The curves over solver calls, of the runs that compare there, or over seconds, of all."""
     lines = []
     for (label, progress), look in zip(runs, looks_of(runs), strict=True):
-        if by == "seconds" or comparable_by_calls(progress):
-            curve = accuracy_curve(progress, by)
+        if by == "seconds" or tables.comparable_by_calls(progress):
+            curve = tables.accuracy_curve(progress, by)
             lines += [Line(label, curve, *look)] if curve is not None else []
     return lines
 
 
 def looks_of(runs: Sequence[Progress]) -> list[Look]:
-    """How each run is drawn, in their order: random search as on every page, a second run of it as any other."""
+    """The look of each run, in order: random search as on every page, a second run of it as any other."""
     looks, free = [], cycle(_LOOKS)
     for _, progress in runs:
-        random = is_random_search(progress) and (RANDOM, None) not in looks
+        random = tables.is_random_search(progress) and (RANDOM, None) not in looks
         looks.append((RANDOM, None) if random else next(free))
     return looks
 
@@ -166,41 +123,34 @@ def _curves(runs: Sequence[Progress]) -> Iterator[Section]:
     """The curves over solver calls and over seconds, where there are any."""
     for by, title, compared in _FIGURES:
         lines = _lines(runs, by)
-        if lines:
-            ends = ", ".join(f"{line.label} {TEST.show(line.curve.mean[-1])}" for line in lines)
-            repeats = {line.curve.repeats for line in lines}
-            yield figure_section(
-                f"over-{by}",
-                title,
-                compared(runs),
-                description=f"Test accuracy over {by}, at the end: {ends}.",
-                caption=_text(
-                    "compared",
-                    by=by,
-                    fewest=min(repeats),
-                    most=max(repeats),
-                    two_as_points=2 in repeats and max(repeats) > 2,
-                    spread=spread_words(max(repeats), "standard deviation"),
-                ),
-            )
+        if not lines:
+            continue
+        ends = ", ".join(f"{line.label} {TEST.show(line.curve.mean[-1])}" for line in lines)
+        repeats = {line.curve.repeats for line in lines}
+        fewest, most = min(repeats), max(repeats)
+        spread = drawing.spread_words(most, "standard deviation")
+        points = 2 in repeats and most > 2
+        caption = _text("compared", by=by, fewest=fewest, most=most, two_as_points=points, spread=spread)
+        description = f"Test accuracy over {by}, at the end: {ends}."
+        yield drawing.figure_section(f"over-{by}", title, compared(runs), description=description, caption=caption)
 
 
-_TABLES: Tables = {"rounds of halving": ("search", ROUNDS), "final training": ("final", TRIALS)}
+_TABLES: run_sections.Tables = {"rounds of halving": ("search", ROUNDS), "final training": ("final", TRIALS)}
 HEADLINES = ("test_accuracy", "search_test_accuracy")  # the lower of the two is the headline
 _LINES = 20  # solver calls that are printed one by one
 
 
 def _lead(run: Run[Any], progress: pd.DataFrame) -> str:
-    """What was found, in a sentence or two; plain text. `progress` has a row."""
-    repeat, rows = found_repeat(run, progress)
+    """The map that was found, in a sentence or two; plain text. `progress` has a row."""
+    repeat, rows = tables.found_repeat(run, progress)
     calls, seconds = numbers(rows, "calls").max(), numbers(rows, "seconds").max()
     accuracy, dimension = numbers(rows, "search_test_accuracy").iloc[-1], numbers(rows, "dimension")
     # Of solves of several sizes, the size of the last one is only known where it is the final one.
     one_size = (flags(rows, "final").any() or dimension.nunique() == 1) and dimension.notna().all()
-    accuracies = tested(run.best, "final")
+    accuracies = run_sections.tested(run.best, "final")
     return _text(
         "lead",
-        repeats=len(by_repeat(progress)),
+        repeats=len(tables.by_repeat(progress)),
         repeat=repeat,
         calls=int(calls) if math.isfinite(calls) else len(rows),
         seconds=duration(seconds) if math.isfinite(seconds) else "",
@@ -211,55 +161,33 @@ def _lead(run: Run[Any], progress: pd.DataFrame) -> str:
     )
 
 
-def _cards(run: Run[Any], progress: pd.DataFrame) -> list[Card]:
-    """The test accuracies, the lower one first, solver calls and seconds. `progress` has a row."""
-    last = last_rows(progress)
-    calls, seconds = numbers(last, "calls").mean(), numbers(last, "seconds").mean()
-    costs = (
-        Card("trial", significant(calls, 3 if calls % 1 else 1), "solver calls"),
-        Card("trial", duration(seconds), "in these calls"),
-    )
-    return [*headline_cards(over_repeats(run, measured_maps), HEADLINES), *(c for c in costs if c.value != MISSING)]
-
-
-def measured_maps(run: Run[Any]) -> Measured:
+def measured_maps(run: Run[Any]) -> run_sections.Measured:
     """Of one search: the test accuracies of its final solves, and of the search's own last one."""
-    tests = {"test_accuracy": Spread.of(tested(run, "final"), "final solve")}
-    progress = progress_of(run)
+    tests = {"test_accuracy": Spread.of(run_sections.tested(run, "final"), "final solve")}
+    progress = tables.progress_of(run)
     if len(progress):
-        last = numbers(last_rows(progress), "search_test_accuracy")
+        last = numbers(tables.last_rows(progress), "search_test_accuracy")
         tests["search_test_accuracy"] = Spread.of(last, "search")
     return {key: spread for key, spread in tests.items() if spread}
 
 
-def _facts(progress: pd.DataFrame) -> dict[str, str | None]:
-    """What else is known of the run's solves. `progress` has a row."""
-    dimension = numbers(progress, "dimension")
-    low, high = dimension.min(), dimension.max()
-    span = whole_number(high) if low == high else f"{whole_number(low)} to {whole_number(high)}"
-    repeats = len(by_repeat(progress))
-    return {
-        "Feature dimension": span if dimension.notna().any() else None,
-        "Solver calls": count(len(progress), "call") + (f" in {count(repeats, 'repeat')}" if repeats > 1 else ""),
-    }
-
-
 def map_repeats_section(run: Run[Any]) -> Section | None:
-    """A row per repeat: what it chose, at what cost. Nothing for fewer than two."""
-    progress = progress_of(run)
-    last = last_rows(progress)
+    """A row per repeat with its map and costs. Nothing for fewer than two."""
+    progress = tables.progress_of(run)
+    last = tables.last_rows(progress)
     if len(last) < 2:
         return None
-    names = names_of(run)
+    names = tables.names_of(run)
     columns = [Column("Feature map", "name"), Column(TEST.heading, "number", "descending")]
-    again = {number: tested(repeat, "final") for number, repeat in enumerate(run.repeats)}
+    again = {number: run_sections.tested(repeat, "final") for number, repeat in enumerate(run.repeats)}
     in_full = any(accuracies.size for accuracies in again.values())
     columns += numeric(*([quantity_of("test_accuracy").heading] if in_full else []), "No.", "Solver calls", "Seconds")
     calls, seconds, accuracies = (numbers(last, name) for name in ("calls", "seconds", "search_test_accuracy"))
     order = accuracies.sort_values(ascending=False, kind="stable").index.tolist()
+    maps = {i: tables.map_in(last, i) for i in order}
     rows = [
         (
-            "nothing found" if map_in(last, i) is None else names.of(map_in(last, i)),
+            "nothing found" if maps[i] is None else names.of(maps[i]),
             TEST.bare(accuracies[i]),
             *([TEST.spread(again.get(int(last["repeat"][i]), ())).removesuffix(" %")] if in_full else []),
             last["repeat"][i],
@@ -268,57 +196,73 @@ def map_repeats_section(run: Run[Any]) -> Section | None:
         )
         for i in order
     ]
-    maps = {name for i in last.index if (name := map_in(last, i)) is not None}
-    mean, deviation, number = accuracy_at(progress)
+    mean, deviation, number = tables.accuracy_at(progress)
     text = _text(
         "repeats",
         repeats=len(last),
-        maps=len(maps),
+        maps=len({name for name in maps.values() if name is not None}),
         label=TEST.label,
-        accuracy=with_deviation(mean, deviation),
+        accuracy=tables.with_deviation(mean, deviation),
         number=number,
         in_full=in_full,
     )
-    shown, _ = found_repeat(run, progress)
+    shown, _ = tables.found_repeat(run, progress)
     marked = next((place for place, i in enumerate(order) if last["repeat"][i] == shown), None)
     body = paragraphs([text]) + table(columns, rows, label="The repeats of the search", marked=marked)
     return Section("repeats", "Repeats", body)
 
 
 rounds_section = Halving(
-    "Feature map", "solve", "Features", names_of, ending="The last solve is of the winner alone."
+    "Feature map", "solve", "Features", tables.names_of, ending="The last solve is of the winner alone."
 ).section
 SECTIONS: tuple[MakeSection, ...] = (
     cell_section,
     map_repeats_section,
-    correlation_section,
-    solver_calls_section,
-    seconds_section,
+    figures.correlation_section,
+    figures.solver_calls_section,
+    figures.seconds_section,
     rounds_section,
-    generalisation_section,
-    names_section(names_of, "feature maps", "as the searches came to hold them for the best, the best first"),
-    failures_section(_TABLES),
-    manifest_section,
+    figures.generalisation_section,
+    names_section(tables.names_of, "feature maps", "as the searches came to hold them for the best, the best first"),
+    run_sections.failures_section(_TABLES),
+    run_sections.manifest_section,
 )
 
 
 def headline(run: Run[Any]) -> Headline:
-    """Test accuracies, solver calls and seconds; of repeats, their means, and what the best of them found."""
-    architecture, progress = run.best.architecture, progress_of(run)
-    nothing = "The run found no feature map; the failures below say why."
+    """Test accuracies, the lower one first, solver calls and seconds; of repeats, their means, and the best map."""
+    architecture, progress = run.best.architecture, tables.progress_of(run)
+    lead = "The run found no feature map; the failures below say why."
+    cards: list[Card] = []
+    facts: dict[str, object] = {}
+    if len(progress):
+        lead = lead if architecture is None else _lead(run, progress)
+        last, repeats = tables.last_rows(progress), len(tables.by_repeat(progress))
+        calls, seconds = numbers(last, "calls").mean(), numbers(last, "seconds").mean()
+        costs = (
+            Card("trial", significant(calls, 3 if calls % 1 else 1), "solver calls"),
+            Card("trial", duration(seconds), "in these calls"),
+        )
+        cards = run_sections.headline_cards(run_sections.over_repeats(run, measured_maps), HEADLINES)
+        cards += [card for card in costs if card.value != MISSING]
+        dimension = numbers(progress, "dimension")
+        span = " to ".join(dict.fromkeys(whole_number(end) for end in (dimension.min(), dimension.max())))
+        facts["Feature dimension"] = span if dimension.notna().any() else None
+        of_repeats = f" in {count(repeats, 'repeat')}" if repeats > 1 else ""
+        facts["Solver calls"] = f"{count(len(progress), 'call')}{of_repeats}"
     return Headline(
         thing="feature map",
-        lead=nothing if progress.empty or architecture is None else _lead(run, progress),
+        lead=lead,
         names=() if architecture is None else (architecture,),
-        letter=LETTER,
-        cards=() if progress.empty else _cards(run, progress),
-        facts={**({} if progress.empty else _facts(progress)), "Failures": failed(run, _TABLES)},
+        letter=tables.LETTER,
+        cards=cards,
+        facts={**facts, "Failures": run_sections.failed(run, _TABLES)},
     )
 
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
     """The solver calls of the search: one row each, or one for each that was better than those before."""
-    progress = progress_of(run)
+    progress = tables.progress_of(run)
     if progress.empty:
         return ()
     better = progress[progress["architecture"] != progress["architecture"].shift()]

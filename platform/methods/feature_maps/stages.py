@@ -1,28 +1,38 @@
-"""Stages of a search for a feature map: candidates, solves as trials, the map found, oracle solves, correlation.
+"""Stages and recipes of searches for a feature map. Khodak et al. 2020, Algorithm 1, Figures 1 to 3, appendix B.1.
 
-Khodak et al. 2020, Figure 1. Oracle solves give what the best map of every round would reach; they count neither as
-solver calls nor as seconds (note W6).
+Random search and halving with shared weights; Ray Tune's successive halving and Hyperband with the feature dimension as
+resource. Then a final solve, oracle solves and the correlation. Oracle solves give the accuracy of the best map of each
+round; they count neither as solver calls nor as seconds (note W6).
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from ray import tune
+from ray.tune.schedulers import AsyncHyperBandScheduler, HyperBandScheduler
 
-from archray.errors import InvalidInput
+from archray.errors import ArchrayError, InvalidInput
 from archray.files import Folder
-from archray.platform.engine.stage import Context, WorkStage, file_digests
+from archray.platform.engine.stage import Context, Stage, WorkStage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage, run_trials
+from archray.platform.methods.feature_maps import config as configs
+from archray.platform.methods.feature_maps import report
 from archray.platform.methods.feature_maps.config import CorrelatedConfig, FeatureMapConfig
+from archray.platform.methods.feature_maps.tables import CORRELATION, progress_of
+from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.stages import ACCURACY, final_stage
 from archray.platform.models.model_files import write_classifier
 from archray.platform.quantities import quantity_of
-from archray.platform.run.layout import FOUND, PROGRESS
+from archray.platform.run.layout import FOUND, PROGRESS, ROUNDS
 from archray.platform.run.manifest import digest
 from archray.plurals import count
+from archray.searchers import RandomSearch, WeightSharingHalving
+from archray.seeds import trial_seed
 from archray.trainables.data import load_data
 from archray.trainables.feature_maps.solve_settings import Bases
 from archray.trainables.tune.feature_map_trainable import FeatureMapSettings, FeatureMapTrainable, feature_map_space
@@ -68,23 +78,16 @@ def solves(number: int, config: FeatureMapConfig) -> str:
 
 
 def solve_settings(context: Context[FeatureMapConfig], **changes: Any) -> dict[str, Any]:
-    """What every `FeatureMapTrainable` of the run is told. `changes`: of the fields of `FeatureMapSettings`."""
+    """The settings of the run's `FeatureMapTrainable`s. changes: fields of `FeatureMapSettings` over them."""
     run, config = context.run, context.config
-    given: dict[str, Any] = {"solve": config.solve, "dimension": config.full_dimension, **changes}
-    return FeatureMapSettings(space=run.space, data=run.data, **given).model_dump(mode="json")
+    fields: dict[str, Any] = {"solve": config.solve, "dimension": config.full_dimension, **changes}
+    return FeatureMapSettings(space=run.space, data=run.data, **fields).model_dump(mode="json")
 
 
 def solve_plan(context: Context[FeatureMapConfig], *, settings: dict[str, Any] | None = None, **plan: Any) -> TrialPlan:
     """A plan of solves. settings: of `solve_settings`. plan: further fields of `TrialPlan`."""
-    return TrialPlan(
-        **{
-            "trainable": FeatureMapTrainable,
-            "settings": settings or solve_settings(context),
-            "metric": "score",
-            "mode": context.config.mode,
-            **plan,
-        }
-    )
+    plan = {"settings": settings or solve_settings(context), "mode": context.config.mode, **plan}
+    return TrialPlan(trainable=FeatureMapTrainable, metric="score", **plan)
 
 
 def write_found_map(
@@ -93,11 +96,6 @@ def write_found_map(
     """Writes what was found, with its validation accuracy, and says so."""
     folder.write_json(FOUND, {"architecture": architecture, "value": value, "metric": ACCURACY})
     context.say(f"found {architecture}  ({quantity_of(ACCURACY).told(value)}, {count(calls, 'solver call')})")
-
-
-CORRELATION = "correlation.parquet"
-"""A row per `bases` (`shared` or `independent`), `dimension` and `architecture`: the validation accuracy with shared
-weights, `shared_accuracy`, and solved for on its own, `standalone_accuracy`; fractions."""
 
 
 FINAL_SOLVE_STAGE = final_stage(
@@ -123,8 +121,8 @@ def _oracle_trials(context: Context[FeatureMapConfig], tuned: Folder) -> TrialPl
 def _write_oracle(context: Context[FeatureMapConfig], folder: Folder, run: TuneRun) -> None:
     progress = context.run.table("search", PROGRESS)
     accuracies = run.trials.set_index("architecture")["test_accuracy"]
-    known = progress["search_test_accuracy"]
-    progress["search_test_accuracy"] = known.fillna(progress["architecture"].map(accuracies))
+    of_oracle = progress["architecture"].map(accuracies)
+    progress["search_test_accuracy"] = progress["search_test_accuracy"].fillna(of_oracle)
     folder.write_parquet(PROGRESS, progress)
 
 
@@ -181,13 +179,8 @@ def _shared_accuracies(
     for result in run.ended:
         metrics = result.metrics or {}
         scores = metrics.get("scores") or [math.nan] * len(maps)
-        columns = {
-            "architecture": maps,
-            "dimension": metrics.get("dimension"),
-            "bases": bases,
-            "shared_accuracy": scores,
-        }
-        tables.append(pd.DataFrame(columns))
+        columns = {"architecture": maps, "dimension": metrics.get("dimension"), "bases": bases}
+        tables.append(pd.DataFrame({**columns, "shared_accuracy": scores}))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -201,4 +194,218 @@ CORRELATION_STAGE = WorkStage[CorrelatedConfig](
     reads=(*READS, "correlation"),
     work=_correlate,
     amount=lambda config: count(config.correlation.maps, "feature map") if config.correlation.maps else "none",
+)
+
+
+# The searches and their recipes.
+
+
+def drawn_maps(context: Context[Any], **plan: Any) -> TrialPlan:
+    """A solve for each candidate of the configuration, in a random order. plan: as of `solve_plan`."""
+    candidates, seed = sample_candidates(context, context.config.candidates), context.seed("search")
+    budget = len(candidates)
+    searcher = partial(RandomSearch, candidates, budget=budget, seed=seed)
+    return solve_plan(context, total=budget, searcher=searcher, **plan)
+
+
+def write_best_solve(context: Context[FeatureMapConfig], folder: Folder, run: TuneRun) -> None:
+    """Writes the progress and the best map. Raises: ArchrayError if no solve has a score."""
+    progress = best_so_far(run.curves, context.config.mode)
+    folder.write_parquet(PROGRESS, progress)
+    best = progress.iloc[-1] if len(progress) else None
+    if best is None or best["architecture"] is None:
+        raise ArchrayError(f"none of {count(len(run.trials), 'solve')} has a score: {run.failures}")
+    write_found_map(context, folder, best["architecture"], float(best[ACCURACY]), calls=len(progress))
+
+
+def best_so_far(solves: pd.DataFrame, mode: str) -> pd.DataFrame:
+    """A row per solve in the order they ended: the best score until then, and its test accuracy.
+
+    Args:
+        solves: a row per step of every trial; its `seconds` are of the trial so far.
+        mode: whether the best score is the least (`min`) or the largest.
+
+    Returns: `calls` (so far), `seconds` (so far), `architecture` (the best so far), `dimension` (of this solve),
+        `candidates` (1), `score`, `validation_accuracy` and `search_test_accuracy` of the best, `final` (False).
+    """
+    solves = solves.sort_values(["trial_id", "training_iteration"])
+    steps = solves.groupby("trial_id")["seconds"].diff().fillna(solves["seconds"])  # of each step alone
+    solves = solves.assign(step_seconds=steps).sort_values(["timestamp", "trial_id"], kind="stable")
+    rows: list[dict[str, Any]] = []
+    best: dict[Any, Any] = {"architecture": None}
+    sign = 1 if mode == "min" else -1
+    least, seconds = math.inf, 0.0
+    for calls, solve in enumerate(solves.to_dict("records"), start=1):
+        seconds += solve["step_seconds"]
+        if sign * solve["score"] < least:  # never of a NaN
+            best, least = solve, sign * solve["score"]
+        rows.append(
+            {
+                "calls": calls,
+                "seconds": seconds,
+                "architecture": best["architecture"],
+                "dimension": int(solve["dimension"]),
+                "candidates": 1,
+                "score": best.get("score", math.nan),
+                "validation_accuracy": best.get("validation_accuracy", math.nan),
+                "search_test_accuracy": best.get("test_accuracy", math.nan),
+                "final": False,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def maps_recipe(
+    *more: Stage[Any],
+    title: str,
+    reads: tuple[str, ...],
+    plan: Callable[[Context[Any], Folder], TrialPlan],
+    amount: Callable[[Any], str],
+    finish: Callable[[Context[Any], Folder, TuneRun], None] = write_best_solve,
+) -> Recipe[Any]:
+    """A recipe of a search for a feature map. title to finish: of the first stage. more: stages after the final one."""
+    reads = (*READS, *reads)
+    search = TuneStage[Any](
+        name="search", title=title, reads=reads, plan=plan, finish=finish, search=True, amount=amount
+    )
+    return Recipe(
+        stages=(search, FINAL_SOLVE_STAGE, *more),
+        measured=report.measured_maps,
+        headlines=report.HEADLINES,
+        headline=report.headline,
+        sections=report.SECTIONS,
+        listings=report.listings,
+        progress=progress_of,
+    )
+
+
+RANDOM_MAPS_RECIPE = maps_recipe(
+    title="solve for every candidate",
+    reads=("candidates",),
+    plan=lambda context, tuned: drawn_maps(context),
+    amount=lambda config: solves(config.candidates, config),
+)
+
+
+def _weight_sharing_trials(context: Context[configs.HalvingConfig], tuned: Folder) -> TrialPlan:
+    config = context.config
+    searcher = partial(
+        WeightSharingHalving,
+        sample_candidates(context, config.candidates),
+        replicas=config.replicas,
+        keep=config.keep,
+        budget=config.full_dimension,
+        growth=config.growth,
+        seed=context.seed("search"),
+    )
+    return solve_plan(context, total=searcher().expected_trials, searcher=searcher, at_most=config.replicas)
+
+
+def _write_winner(context: Context[configs.HalvingConfig], folder: Folder, run: TuneRun) -> None:
+    trials, ended = run.trials, run.searcher()
+    rounds = ended.rounds()
+    progress = halving_progress(trials, rounds, context.config.mode)
+    folder.write_parquet(ROUNDS, rounds)
+    folder.write_parquet(PROGRESS, progress)
+    best = ended.best()
+    value = trials.loc[trials["candidates"].map(len) == 1, ACCURACY].dropna()  # of the solve for the winner alone
+    if best is None or value.empty:
+        raise ArchrayError(f"halving found no feature map: {ended.failure or run.failures}")
+    write_found_map(context, folder, best["candidate"], float(value.iloc[0]), calls=int(progress["calls"].max()))
+
+
+def halving_progress(trials: pd.DataFrame, rounds: pd.DataFrame, mode: str) -> pd.DataFrame:
+    """A row per round and one for the final solve, with the columns of `best_so_far`.
+
+    Replicas of a round count as one call each, and their seconds add up.
+
+    trials: a row each. rounds: see `WeightSharingHalving.rounds`. mode: is the best score the least (`min`)?
+    """
+    rows = []
+    calls, seconds = 0, 0.0
+    for number, solved in trials.groupby("round", sort=True):
+        calls += len(solved)
+        seconds += float(solved["seconds"].sum())
+        scored = rounds[(rounds["round"] == number) & rounds["score"].notna()]
+        best = None if scored.empty else scored.loc[getattr(scored["score"], f"idx{mode}")()]
+        left = len(solved["candidates"].iloc[0])
+        rows.append(
+            {
+                "calls": calls,
+                "seconds": seconds,
+                "architecture": None if best is None else best["candidate"],
+                "dimension": int(solved["dimension"].iloc[0]),
+                "candidates": left,
+                "score": math.nan if best is None else float(best["score"]),
+                "search_test_accuracy": float(solved["test_accuracy"].iloc[0]),  # NaN of a shared solve
+                "final": left == 1,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+HALVING_RECIPE = maps_recipe(
+    ORACLE_STAGE,
+    CORRELATION_STAGE,
+    title="solve with shared weights, and halve",
+    reads=("candidates", "replicas", "keep", "growth"),
+    plan=_weight_sharing_trials,
+    finish=_write_winner,
+    amount=lambda config: (
+        count(config.candidates, "candidate") + ", of which a round leaves a share of "
+        f"{config.keep:g}; {count(config.replicas, 'solve')} a round"
+    ),
+)
+
+
+RESOURCE = "resource"  # a solve's dimension in units of the smallest rung's, rounded down
+
+
+def _halving_trials(context: Context[configs.SuccessiveHalvingConfig], tuned: Folder) -> TrialPlan:
+    config = context.config
+    return drawn_maps(
+        context,
+        settings=solve_settings(context, rungs=config.dimensions),
+        scheduler=lambda: AsyncHyperBandScheduler(
+            time_attr=RESOURCE, max_t=config.max_resource, grace_period=1, reduction_factor=config.eta, brackets=1
+        ),
+        resumes=False,
+    )
+
+
+def _hyperband_trials(context: Context[configs.HyperbandConfig], tuned: Folder) -> TrialPlan:
+    config = context.config
+    candidates = sample_candidates(context, len(config.first_rungs))
+    root = context.seed("search")
+    begins = dict(zip(candidates, config.first_rungs, strict=True))
+    seeds = {candidate: trial_seed(root, number) for number, candidate in enumerate(candidates, start=1)}
+    return solve_plan(
+        context,
+        total=len(candidates),
+        settings=solve_settings(context, rungs=config.dimensions),
+        keys={
+            "architecture": tune.grid_search(candidates),
+            "first_rung": tune.sample_from(lambda spec: begins[spec["config"]["architecture"]]),
+            "seed": tune.sample_from(lambda spec: seeds[spec["config"]["architecture"]]),
+        },
+        limited=False,
+        scheduler=lambda: HyperBandScheduler(
+            time_attr=RESOURCE, max_t=config.max_resource, reduction_factor=config.eta
+        ),
+        resumes=False,
+    )
+
+
+_TITLE = "solve at few features first"
+SUCCESSIVE_HALVING = maps_recipe(
+    title=_TITLE,
+    reads=("candidates", "eta", "rungs"),
+    plan=_halving_trials,
+    amount=lambda config: count(config.candidates, "candidate"),
+)
+HYPERBAND = maps_recipe(
+    title=_TITLE,
+    reads=("eta", "rungs"),
+    plan=_hyperband_trials,
+    amount=lambda config: count(len(config.first_rungs), "candidate"),
 )

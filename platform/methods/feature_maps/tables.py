@@ -1,7 +1,7 @@
 """Tables of a feature map search: accuracy over cost, comparison at equal cost (note W6), bounds of Theorem 3.1.
 
-Khodak et al. 2020. A run of a comparison is a label and its `progress_of`, which also says what its solver calls are.
-The caller sees to it that runs are of one space, one data set and one machine.
+Khodak et al. 2020. A run of a comparison is a label and its `progress_of`, which also describes its solver calls. The
+caller makes sure that runs are of one space, one data set and one machine.
 """
 
 import math
@@ -24,6 +24,9 @@ By = Literal["calls", "seconds"]
 
 TEST = quantity_of("search_test_accuracy")
 
+# A row per `bases` (`shared` or `independent`), `dimension` and `architecture`: the validation accuracies with shared
+# weights, `shared_accuracy`, and solved for alone, `standalone_accuracy`; fractions.
+CORRELATION = "correlation.parquet"
 LETTER = "F"  # of the short names of feature maps
 _POINTS = 400  # of a curve: steps finer than this are not seen
 
@@ -45,7 +48,7 @@ def progress_of(run: Run[Any]) -> pd.DataFrame:
 
 
 def names_of(run: Run[Any]) -> ShortNames:
-    """The names of the maps found, of those that some search held for the best, by accuracy, and of those in rounds."""
+    """Short names: the maps found, those that were the best so far in a search, by accuracy, and those in rounds."""
     progress = progress_of(run)
     best = numbers(progress, "search_test_accuracy").sort_values(ascending=False, kind="stable").index
     held = progress["architecture"].reindex(best) if "architecture" in progress else ()
@@ -56,14 +59,14 @@ def names_of(run: Run[Any]) -> ShortNames:
 class AccuracyCurve:
     """The mean over repeats as a step curve: from each `x` on to the next, `mean` holds."""
 
-    x: np.ndarray  # (k,) ascending calls or seconds, from where every repeat has one to where the last has ended
+    x: np.ndarray  # (k,) ascending calls or seconds, from the last repeat's start to the last repeat's end
     mean: np.ndarray  # (k,) fractions
     deviation: np.ndarray  # (k,); NaN for a single repeat
-    each: np.ndarray  # (repeats, k) the curves that the mean is over
+    curves: np.ndarray  # (repeats, k) the curves that the mean is over
 
     @property
     def repeats(self) -> int:
-        return len(self.each)
+        return len(self.curves)
 
 
 def by_repeat(progress: pd.DataFrame) -> list[tuple[object, pd.DataFrame]]:
@@ -80,9 +83,9 @@ def last_rows(progress: pd.DataFrame) -> pd.DataFrame:
 
 
 def found_repeat(run: Run[Any], progress: pd.DataFrame) -> tuple[object, pd.DataFrame]:
-    """The first repeat that ended with the found feature map, else the first one: its number and its rows.
+    """The number and the rows, indexed from 0, of the first repeat that ended with the found map, else of the first.
 
-    The index of the rows counts from 0. `progress`, the run's `progress_of`, has a row.
+    progress: the run's `progress_of`, with a row or more.
     """
     repeats = [(repeat, rows.reset_index(drop=True)) for repeat, rows in by_repeat(progress)]
     architecture = run.best.architecture
@@ -108,7 +111,7 @@ def total(progress: pd.DataFrame, by: By) -> float:
 def accuracies_at(progress: pd.DataFrame, by: By, x: np.ndarray) -> np.ndarray:
     """The test accuracy of each repeat at each `x`, (repeats, len(x)) fractions; NaN before a repeat's first.
 
-    A row without one leaves the one before it standing. A repeat that has ended keeps its last one.
+    A row without an accuracy keeps the one before it. A repeat that has ended keeps its last one.
     """
     rows = []
     for _, frame in by_repeat(progress):
@@ -123,7 +126,7 @@ def accuracies_at(progress: pd.DataFrame, by: By, x: np.ndarray) -> np.ndarray:
 def accuracy_at(progress: pd.DataFrame, by: By = "calls", x: float = math.inf) -> tuple[float, float, int]:
     """Mean and standard deviation over repeats of the test accuracy after `x` solver calls, or seconds.
 
-    By default at the end of each repeat. Only repeats that have one by then count.
+    By default at the end of each repeat. Repeats without an accuracy by then do not count.
 
     Returns: mean (a fraction; NaN without a repeat), standard deviation (NaN with fewer than two), number of repeats.
     """
@@ -190,6 +193,7 @@ def _mean(accuracies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 Progress = tuple[str, pd.DataFrame]
 
 RUN, END, REACHED = "run", "at the end", "to random search's accuracy"
+_ACCURACY = ("mean", "standard deviation", "repeats")  # the columns of an accuracy
 
 
 def is_random_search(progress: pd.DataFrame) -> bool:
@@ -198,9 +202,9 @@ def is_random_search(progress: pd.DataFrame) -> bool:
 
 
 def comparable_by_calls(progress: pd.DataFrame) -> bool:
-    """Whether a run's solver calls can be held against those of others (note W6): full solves, shared or not.
+    """Whether a run's solver calls are comparable with those of others (note W6): full solves, shared or not.
 
-    Halving whose dimension grows counts with them; the other methods' solves are smaller, and many more.
+    Halving with a growing dimension is comparable; the solves of the other methods are smaller, and many more.
     """
     return _of_one_size(progress) or shares_solves(progress)
 
@@ -231,8 +235,7 @@ def comparison_table(runs: Sequence[Progress]) -> pd.DataFrame:
     labels = [label for label, _ in runs]
     if not labels:
         raise InvalidInput("expected runs to compare, got none; name the folder of at least one")
-    twice = {label for label in labels if labels.count(label) > 1}
-    if twice:
+    if twice := {label for label in labels if labels.count(label) > 1}:
         raise InvalidInput(f"expected a label of its own for each run, got {', '.join(sorted(twice))} more than once")
     calls, seconds, reference = calls_compared(runs), seconds_compared(runs), reference_accuracy(runs)
     rows: list[dict[tuple[str, str], float]] = []
@@ -258,36 +261,33 @@ def comparison_table(runs: Sequence[Progress]) -> pd.DataFrame:
 
 
 def written(comparison: pd.DataFrame) -> pd.DataFrame:
-    """A comparison table in words, a column per comparison: `96.79 ± 0.10` in percent, a dash where there is nothing.
+    """A comparison table in words, a column per comparison: `96.79 ± 0.10` in percent, a dash without a value.
 
-    Where fewer repeats have one than there are, it says so: `96.79 ± 0.10 (7 of 10)`.
+    With an accuracy of some of the repeats only: `96.79 ± 0.10 (7 of 10)`.
     """
     columns: dict[str, list[str]] = {}
     for name in dict.fromkeys(comparison.columns.get_level_values(0)):
         part = comparison[name]
-        if name == RUN:
-            columns |= {str(heading): [_short(value) for value in part[heading]] for heading in part}
-        elif name == REACHED:
-            columns |= {f"{heading} {name}": [_short(value) for value in part[heading]] for heading in part}
+        if name in (RUN, REACHED):
+            end = "" if name == RUN else f" {name}"
+            columns |= {f"{heading}{end}": [_short(value) for value in part[heading]] for heading in part}
         else:
-            cells = zip(
-                part["mean"], part["standard deviation"], part["repeats"], comparison[RUN, "repeats"], strict=True
-            )
+            cells = zip(*(part[key] for key in _ACCURACY), comparison[RUN, "repeats"], strict=True)
             columns[f"{name} (%)"] = [_accuracy(*cell) for cell in cells]
     return pd.DataFrame(columns, index=comparison.index)
 
 
 def reference_accuracy(runs: Sequence[Progress]) -> float | None:
     """The mean test accuracy that random search ends with; None without exactly one run of it that has one."""
-    random = _random_searches(runs)
-    if len(random) != 1:
+    searches = _random_searches(runs)
+    if len(searches) != 1:
         return None
-    mean, _, repeats = accuracy_at(random[0])
+    mean, _, repeats = accuracy_at(searches[0])
     return mean if repeats else None
 
 
 def calls_compared(runs: Sequence[Progress]) -> list[int]:
-    """Numbers of solver calls to compare at, ascending; none with fewer than two runs that can be."""
+    """Numbers of solver calls to compare at, ascending; none with fewer than two comparable runs."""
     totals = _totals([progress for _, progress in runs if comparable_by_calls(progress)], "calls")
     if len(totals) < 2:
         return []
@@ -319,16 +319,14 @@ def _rounded_up(value: float) -> float:
 
 
 def _cells(name: str, accuracy: tuple[float, float, int]) -> dict[tuple[str, str], float]:
-    return {
-        (name, part): value for part, value in zip(("mean", "standard deviation", "repeats"), accuracy, strict=True)
-    }
+    return {(name, part): value for part, value in zip(_ACCURACY, accuracy, strict=True)}
 
 
-def _accuracy(mean: float, deviation: float, known: float, repeats: float) -> str:
-    if not known:
+def _accuracy(mean: float, deviation: float, number: float, repeats: float) -> str:
+    if not number:
         return MISSING
     text = with_deviation(mean, deviation).removesuffix(f" {TEST.unit}")
-    return text if known == repeats else f"{text} ({known:.0f} of {repeats:.0f})"
+    return text if number == repeats else f"{text} ({number:.0f} of {repeats:.0f})"
 
 
 def _short(value: float) -> str:
@@ -341,12 +339,12 @@ DELTA = 0.05  # each statement holds with probability 1 - DELTA over the validat
 
 
 def gap_bound(bound: float, points: float, entropy: float, delta: float = DELTA) -> float:
-    """B sqrt(2/|V| (entropy + log 1/delta)): how far the risk of what was selected can lie above its validation loss.
+    """B sqrt(2/|V| (entropy + log 1/delta)): how far the risk of a selection can exceed its validation loss.
 
-    Step 1 in the proof of Theorem A.2. It holds for every hypothesis at once, and so whichever rule selects.
+    Step 1 in the proof of Theorem A.2. It holds for every hypothesis at once, and so for any rule of selection.
 
     Args:
-        bound: B. points: |V|. entropy: log |C|; 0 where nothing was selected.
+        bound: B. points: |V|. entropy: log |C|; 0 without a selection.
     """
     return bound * math.sqrt(2 / points * (entropy + math.log(1 / delta))) if points > 0 else math.inf
 
@@ -354,23 +352,24 @@ def gap_bound(bound: float, points: float, entropy: float, delta: float = DELTA)
 def hoeffding_bound(bound: float, points: float, entropy: float, delta: float = DELTA) -> float:
     """B sqrt((entropy + log 1/delta) / (2 |V|)): Hoeffding's inequality for each of |C| fixed hypotheses.
 
-    Half of `gap_bound`, whose constant comes from a covering argument that a finite set does without.
+    Half of `gap_bound`, whose constant comes from a covering argument that a finite set does not need.
     """
     return gap_bound(bound, points, entropy, delta) / 2
 
 
 def selection_bound(bound: float, points: float, entropy: float, delta: float = DELTA) -> float:
-    """(3B/2) sqrt(2/|V| (entropy + log 1/delta)): what the selected one's risk can be above the best candidate's.
+    """(3B/2) sqrt(2/|V| (entropy + log 1/delta)): how far the risk of a selection can exceed the best candidate's.
 
-    The last term of Theorem 3.1: `gap_bound`, and half of it once more for the best candidate's own validation loss
-    (step 3 of the proof). Step 2 needs that the least validation loss was selected, of weights solved for exactly.
+    The last term of Theorem 3.1: `gap_bound`, and half of it once more for the best candidate's validation loss (step 3
+    of the proof). Step 2 assumes that the least validation loss was selected, of weights solved for exactly.
     """
     return 1.5 * gap_bound(bound, points, entropy, delta)
 
 
 def rounds_entropy(candidates: int, left: int) -> float:
-    """log of (|C| choose |C_t|) |C_t|: the hypotheses that a round of halving on the points of the rounds before it
-    could have selected. Which |C_t| of the |C| candidates share its weights was decided by these very points.
+    """log of (|C| choose |C_t|) |C_t|: the hypotheses that a round of halving could have selected with reused points.
+
+    The same validation points decided in the rounds before which |C_t| of the |C| candidates share its weights.
     """
     return math.lgamma(candidates + 1) - math.lgamma(left + 1) - math.lgamma(candidates - left + 1) + math.log(left)
 
@@ -412,7 +411,7 @@ def selection_gaps(run: Run[Any]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class _Solve:
-    """A solve that selected one of `candidates` hypotheses. columns: as the trainable reported it."""
+    """A solve that selected one of `candidates` hypotheses. columns: the trainable's report."""
 
     number: int
     shared: bool
@@ -423,7 +422,7 @@ class _Solve:
 
 
 def _solves(trials: pd.DataFrame, curves: pd.DataFrame, mode: str) -> list[_Solve]:
-    """The solves of a search; none of one whose tables have no leaders, or whose test points were left alone."""
+    """The solves of a search; none without leaders in its tables, or without test points."""
     if "leader" not in trials:
         return []
     left = numbers(trials, "candidates_left")
@@ -440,7 +439,7 @@ def _solves(trials: pd.DataFrame, curves: pd.DataFrame, mode: str) -> list[_Solv
 
 
 def _standalone(curves: pd.DataFrame, mode: str) -> list[_Solve]:
-    """Of a search that solves for one map at a time, the best: of as many hypotheses as maps and dimensions."""
+    """The best solve of a search for one map at a time; its hypotheses are all pairs of maps and dimensions."""
     score = numbers(curves, "score")
     if not score.notna().any():
         return []
@@ -450,7 +449,7 @@ def _standalone(curves: pd.DataFrame, mode: str) -> list[_Solve]:
 
 
 def _losses(solve: _Solve) -> list[dict[str, Any]]:
-    """A row per loss, without those that are not known."""
+    """A row per known loss."""
     columns, rows = solve.columns, []
     for loss in LOSSES:
         validation, test = (float(columns.get(f"leader_{part}_{loss}", math.nan)) for part in ("validation", "test"))
@@ -482,11 +481,10 @@ def _losses(solve: _Solve) -> list[dict[str, Any]]:
 
 
 def excess_errors(run: Run[Any]) -> pd.DataFrame:
-    """A row per repeat: how far the winner's test error lies above the least of the maps solved alone at its dimension.
+    """A row per repeat: the winner's test error minus the least among the maps solved alone at its dimension.
 
-    Columns: `repeat`, `excess` (0-1), `known` (how many maps were solved alone, by the search or an oracle), `of` (how
-    many there were to select from). Of halving only the leaders of its rounds are known, so that the excess over all
-    candidates can be larger.
+    Columns: `repeat`, `excess` (0-1), `known` (maps solved alone, by the search or an oracle), `of` (all candidates).
+    Halving solves alone only for the leaders of its rounds, so the excess over all candidates can be larger.
     """
     rows = []
     for number, repeat in enumerate(run.repeats or [run]):

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from archray.errors import InvalidInput
 from archray.platform.config import merge
-from archray.platform.methods.config import TrainedSearchConfig
+from archray.platform.methods.config import TINY, TrainedSearchConfig
 from archray.platform.methods.method import Method, Values, network_spaces, serves_networks
 from archray.settings import Settings
 from archray.trainables.nets.network_settings import NetworkSettings
@@ -16,16 +16,16 @@ from archray.trainables.supernets.settings import SUPERNETS, PathSettings
 from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.settings import SupernetOptions
 
-FLOPS = "flops"  # the cost that is penalised where none is named
-IMAGE_CHANNELS, CLASSES = 3, 10  # of the networks that a check builds: what is wrong with them is so for any data
+FLOPS = "flops"  # the cost of a penalty that names none
+IMAGE_CHANNELS, CLASSES = 3, 10  # of the networks that a check builds: their errors do not depend on the data
 
 
 class SelectionSettings(Settings):
     """Which of the found architectures are trained to the end (GAEA, App. C.1; note G5).
 
     Fields:
-        epoch: after which the worst on validation are dropped.
-        keep: how many go on.
+        epoch: epoch after which the worst on validation are dropped.
+        keep: number of architectures that are trained to the end.
     """
 
     epoch: int = Field(20, ge=1)
@@ -36,8 +36,8 @@ class SupernetSearchConfig(TrainedSearchConfig):
     """The configuration of a search that trains a supernet.
 
     Fields:
-        supernet: what the supernet is, and how weights and architecture are trained.
-        search_seeds: k, how many searches run, each from its own initial weights.
+        supernet: the supernet, and how weights and architecture are trained.
+        search_seeds: k, the number of searches, each from other initial weights.
         selection: which of the architectures that they found are trained to the end.
     """
 
@@ -48,7 +48,7 @@ class SupernetSearchConfig(TrainedSearchConfig):
 
     @property
     def penalised(self) -> str:
-        """The cost that the mixture's penalty is on."""
+        """The cost in the penalty of the mixture."""
         return self.supernet.penalty.cost or next(iter(super().cost_names), FLOPS)
 
     @property
@@ -63,7 +63,7 @@ class SupernetSearchConfig(TrainedSearchConfig):
         return "max"
 
     def check(self) -> None:
-        """Builds both networks without memory: what does not go together is refused before Ray starts."""
+        """Builds both networks without memory: options that do not fit raise an error before Ray starts."""
         super().check()
         check_penalty(self.supernet)
         check_selection(self.search_seeds, self.selection, self.final)
@@ -72,7 +72,7 @@ class SupernetSearchConfig(TrainedSearchConfig):
 
 
 def check_selection(search_seeds: int, selection: SelectionSettings, final: TrainingSettings) -> None:
-    """Raises: InvalidInput if some are to be dropped after an epoch that the training does not have."""
+    """Raises: InvalidInput if the selection is after the last epoch of the training."""
     if search_seeds > selection.keep and selection.epoch >= final.epochs:
         raise InvalidInput(
             f"expected selection.epoch to be below final.epochs, {final.epochs}, got {selection.epoch}; "
@@ -81,7 +81,7 @@ def check_selection(search_seeds: int, selection: SelectionSettings, final: Trai
 
 
 def check_penalty(options: SupernetOptions) -> None:
-    """Raises: InvalidInput if the cost of a mixture is to count where nothing learns by its gradient."""
+    """Raises: InvalidInput for a penalty without an optimizer that uses the gradient of a mixture."""
     if not options.penalty.active:
         return
     import torch
@@ -101,7 +101,7 @@ def check_penalty(options: SupernetOptions) -> None:
 
 def check_supernet(space: str, options: SupernetOptions) -> None:
     """Builds the supernet without memory. Raises: InvalidInput if its options do not go together."""
-    import torch  # not above: a configuration is read, and most that is wrong with it found, without
+    import torch  # here, as reading a configuration and most of its checks need none
 
     with torch.device("meta"):
         options.build(space, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
@@ -138,25 +138,22 @@ def serves(space: Space) -> str | None:
     return f"it has no supernet; choose {', '.join(mixed_spaces())}, or register one for it (docs/extending.md)"
 
 
-# What methods that train a supernet share: defaults of each space, presets, flags.
-
+# Shared by methods that train a supernet: defaults of each space, presets, flags.
 
 # Small images leave no room for an auxiliary tower, and few epochs no time for dropped paths.
 PLAIN: Values = {
     "network": {"auxiliary": False},
     "final": {"auxiliary_weight": 0.0, "drop_path": 0.0, "augmentation": {"cutout": 0}},
 }
+SMALL: Values = {"channels": 8, "cells": 1}
 PRESETS: Mapping[str, Values] = {
     "smoke": merge(
         PLAIN,
         {
-            "supernet": {
-                "network": {"channels": 4, "cells": 1},
-                "training": {"epochs": 2, "batch_size": 128, "warmup_epochs": 0},
-            },
+            "supernet": {"network": TINY, "training": {"epochs": 2, "batch_size": 128, "warmup_epochs": 0}},
             "search_seeds": 2,
             "selection": {"epoch": 1, "keep": 1},
-            "network": {"channels": 4, "cells": 1},
+            "network": TINY,
             "final": {"epochs": 2, "batch_size": 64},
             "baseline": 1,
         },
@@ -164,13 +161,10 @@ PRESETS: Mapping[str, Values] = {
     "demo": merge(
         PLAIN,
         {
-            "supernet": {
-                "network": {"channels": 8, "cells": 1},
-                "training": {"epochs": 10, "batch_size": 64, "warmup_epochs": 2},
-            },
+            "supernet": {"network": SMALL, "training": {"epochs": 10, "batch_size": 64, "warmup_epochs": 2}},
             "search_seeds": 3,
             "selection": {"epoch": 3, "keep": 1},
-            "network": {"channels": 8, "cells": 1},
+            "network": SMALL,
             "final": {"epochs": 10, "batch_size": 64},
             "final_seeds": 2,
             "baseline": 3,
@@ -232,8 +226,8 @@ class RandomSearchWSConfig(SupernetSearchConfig):
     """The configuration of random search with weight sharing. Li and Talwalkar 2019, section 3.2.
 
     Fields:
-        samples: random architectures that are scored with the weights of each supernet; 1,000 in the authors' program,
-            in each of its rounds.
+        samples: random architectures that are scored with the weights of each supernet; 1,000 in each round of the
+            authors' program.
     """
 
     method: Literal["rs-ws"] = "rs-ws"
@@ -246,14 +240,14 @@ class RandomSearchWSConfig(SupernetSearchConfig):
                 f"{self.supernet.relaxation.name}. Leave supernet.relaxation out, or choose another method"
             )
         super().check()
-        from archray.platform.methods.supernets.shared_scoring import draw_architectures  # which imports torch
+        from archray.platform.methods.supernets.random_paths import draw_architectures  # which imports torch
 
         draw_architectures(self.space, self.supernet, self.samples, self.seed)
 
 
 RS_WS = supernet_method(
     "rs-ws",
-    "archray.platform.methods.supernets.rs_ws:RECIPE",
+    "archray.platform.methods.supernets.random_paths:RS_WS_RECIPE",
     RANDOM_PATHS,
     config=RandomSearchWSConfig,
     presets={"smoke": {"samples": 16}, "demo": {"samples": 200}},
@@ -264,15 +258,15 @@ RS_WS = supernet_method(
 class SupernetHalvingConfig(SupernetSearchConfig):
     """The configuration of halving over a supernet; see `WeightSharingHalving`. Khodak et al. 2020, Algorithm 1.
 
-    A round trains for `supernet.training.epochs`, the last one and the one candidate that it leaves for so many, too.
+    Every round trains for `supernet.training.epochs`, also the last one, which trains the winner alone.
 
     Fields:
-        search_seeds: there is one search. Its replicas are what runs at the same time.
-        candidates: how many architectures the search chooses from, drawn by the seed.
-        replicas: supernets that a round trains, each from weights of its own; their scores are averaged.
+        search_seeds: always one search; its replicas run at the same time.
+        candidates: number of architectures that the search chooses from, drawn by the seed.
+        replicas: supernets that a round trains, each from other weights; their scores are averaged.
         keep: the share of the candidates that a round keeps.
-        growth: how many times more epochs each round has than the one before; 1 is Algorithm 1.
-        score: what candidates are ranked by, on the validation data.
+        growth: factor of the epochs from round to round; 1 is Algorithm 1.
+        score: the value on validation data that ranks candidates.
     """
 
     method: Literal["supernet-halving"] = "supernet-halving"
@@ -289,14 +283,14 @@ class SupernetHalvingConfig(SupernetSearchConfig):
 
     def check(self) -> None:
         super().check()
-        from archray.platform.methods.supernets.shared_scoring import draw_architectures  # which imports torch
+        from archray.platform.methods.supernets.random_paths import draw_architectures  # which imports torch
 
         draw_architectures(self.space, self.supernet, self.candidates, self.seed)
 
 
 SUPERNET_HALVING = supernet_method(
     "supernet-halving",
-    "archray.platform.methods.supernets.halving:RECIPE",
+    "archray.platform.methods.supernets.random_paths:HALVING_RECIPE",
     RANDOM_PATHS,
     {"search_seeds": 1},
     config=SupernetHalvingConfig,

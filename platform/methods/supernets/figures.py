@@ -10,48 +10,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archray.platform.methods.supernets.tables import (
-    ENTROPIES,
-    FOUND_CELLS,
-    SCORES,
-    SELECTED,
-    Supernet,
-    by_epoch,
-    draw_seed_legend,
-    names_of,
-    supernets,
-)
-from archray.platform.quantities import as_float, points_between, quantity_of, whole_number
-from archray.platform.report.figures import (
-    FOUND,
-    INDIGO,
-    MUTED,
-    SURFACE,
-    TRIAL,
-    NothingToDraw,
-    few_ticks,
-    figure,
-    figure_section,
-    panels,
-    set_height,
-    tell_line,
-    tell_points,
-)
-from archray.platform.report.section import (
-    Column,
-    Section,
-    ShortNames,
-    failures,
-    finite_values,
-    flags,
-    numbers,
-    numeric,
-    paragraphs,
-    table,
-)
+from archray.platform.methods.supernets import tables
+from archray.platform.methods.supernets.tables import Supernet
+from archray.platform.quantities import as_float, points_between, quantity_of, significant, whole_number
+from archray.platform.report import figures, section
+from archray.platform.report.figures import DASHED, FOUND, INDIGO, MUTED, SURFACE, TRIAL, NothingToDraw, figure
+from archray.platform.report.section import Section, numbers
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
@@ -62,6 +30,33 @@ _LEGEND, _ROW = 50, 210  # heights, of the legend and of a row of panels
 _MIXTURE, _SHARED = quantity_of("mixture_accuracy"), quantity_of("shared_accuracy")
 _DROP, _SELECTION_ACCURACY = quantity_of("discretisation_drop"), quantity_of("selection_accuracy")
 _PANELS = {"mixture_accuracy": "mixture", "shared_accuracy": "discretised"}
+
+
+def by_epoch(axes: Axes, nets: Sequence[Supernet], metric: str, factor: float = 1.0) -> None:
+    """A line per supernet of its column `metric` over `epoch`; those that found what was chosen on top, in blue."""
+    for net in sorted(nets, key=lambda net: net.chosen):
+        rows = net.rows.assign(epoch=numbers(net.rows, "epoch")).sort_values("epoch")
+        values = numbers(rows, metric) * factor
+        if not values.notna().any():
+            continue
+        colour, width, alpha = (FOUND, 2.2, 0.95) if net.chosen else (TRIAL, 1.3, 0.7)
+        look: dict[str, Any] = {"color": colour, "linewidth": width, "alpha": alpha, "clip_on": False, "zorder": 3}
+        axes.plot(rows["epoch"], values, marker="o" if values.notna().sum() == 1 else None, markersize=4, **look)
+        last = values.last_valid_index()
+        text = f"seed {net.seed}{', found the chosen one' if net.chosen else ''}\n"
+        text += f"{significant(values[last])} in epoch {rows['epoch'][last]:.0f}"
+        figures.tell_line(axes, rows["epoch"].tolist(), values.tolist(), text)
+    figures.few_ticks(axes, 6, integer=True)
+
+
+def draw_seed_legend(canvas: Figure, nets: Sequence[Supernet]) -> None:
+    """The legend above the panels: the search that found what was chosen, and the others."""
+    handles = []
+    if any(net.chosen for net in nets):
+        handles.append(Line2D([], [], color=FOUND, linewidth=2.2, label="found the chosen one"))
+    if not all(net.chosen for net in nets):
+        handles.append(Line2D([], [], color=TRIAL, linewidth=1.3, label="other seeds" if handles else "search seeds"))
+    canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
 
 
 @dataclass(frozen=True)
@@ -89,7 +84,7 @@ def entropies_section(run: Run[Any]) -> Section:
     low, high = f"{min(ends):.2f}", f"{max(ends):.2f}"
     end = low if low == high else f"{low} to {high}"
     number = count(len(nets), "search seed")
-    return figure_section(
+    return figures.figure_section(
         "entropies",
         "Has the mixture decided?",
         supernet_entropies(run),
@@ -105,11 +100,11 @@ def supernet_entropies(run: Run[Any], canvas: Figure) -> None:
     All edges first, then each group where there are several.
     """
     groups = entropy_panels(run)
-    grid = panels(canvas, len(groups), 2, row=_ROW, head=_LEGEND, sharey=True)
+    grid = figures.panels(canvas, len(groups), 2, row=_ROW, head=_LEGEND, sharey=True)
     for axes, panel in zip(grid, groups, strict=True):
         by_epoch(axes, panel.nets, "entropy")
         if panel.operations:
-            axes.axhline(panel.uniform, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+            axes.axhline(panel.uniform, zorder=1, **DASHED)
         axes.set_title(panel.title)
         axes.tick_params(labelleft=True)
     for axes in grid[::2]:
@@ -126,8 +121,8 @@ def entropy_panels(run: Run[Any]) -> list[Panel]:
     Raises: NothingToDraw without a finite entropy.
     """
     run = run.best
-    edges = run.table("search", ENTROPIES)
-    edges = edges[numbers(edges, "entropy").notna() & ~(numbers(edges, "operations") <= 1)]  # nothing to decide
+    edges = run.table("search", tables.ENTROPIES)
+    edges = edges[numbers(edges, "entropy").notna() & ~(numbers(edges, "operations") <= 1)]  # one: nothing to decide
     if edges.empty:
         raise NothingToDraw(
             "the run has no entropies of a mixture; they are of a search that learns an architecture, as darts"
@@ -137,7 +132,7 @@ def entropy_panels(run: Run[Any]) -> list[Panel]:
         parts += [(str(group), rows) for group, rows in edges.groupby("group", sort=False)]
     groups = []
     for title, part in parts:
-        nets = supernets(run, part)
+        nets = tables.supernets(run, part)
         means = [replace(net, rows=net.rows.groupby("epoch")["entropy"].mean().reset_index()) for net in nets]
         groups.append(Panel(title, means, *uniform_entropy(part)))
     return groups
@@ -159,8 +154,8 @@ def discretisation_section(run: Run[Any]) -> Section:
     """Two panels over the epochs and a table of the last one."""
     nets = discretised_supernets(run)
     ends = [at_the_end(net) for net in nets]
-    drops = finite_values(mixture - discrete for mixture, discrete in ends)
-    return figure_section(
+    drops = section.finite_values(mixture - discrete for mixture, discrete in ends)
+    return figures.figure_section(
         "discretisation",
         "What does discretisation lose?",
         supernet_discretisation(run),
@@ -197,7 +192,7 @@ def discretised_supernets(run: Run[Any]) -> list[Supernet]:
             "no epoch of the run has the accuracies of a mixture and of what it is discretised to; it needs a search "
             "that learns an architecture, as darts"
         )
-    return supernets(run.best, curves)
+    return tables.supernets(run.best, curves)
 
 
 def at_the_end(net: Supernet) -> tuple[float, float]:
@@ -212,8 +207,8 @@ def _last_epoch(nets: Sequence[Supernet], ends: Sequence[tuple[float, float]]) -
         (net.seed, _MIXTURE.bare(mixture), _SHARED.bare(discrete), _DROP.bare(mixture - discrete))
         for net, (mixture, discrete) in zip(nets, ends, strict=True)
     ]
-    return table(
-        numeric("Seed", "Mixture (%)", "Discretised (%)", "Drop (points)"),
+    return section.table(
+        section.numeric("Seed", "Mixture (%)", "Discretised (%)", "Drop (points)"),
         rows,
         label="Mixture and discretised architecture in the last epoch",
         marked=next((place for place, net in enumerate(nets) if net.chosen), None),
@@ -222,27 +217,23 @@ def _last_epoch(nets: Sequence[Supernet], ends: Sequence[tuple[float, float]]) -
 
 # The selection among what the seeds found, trained on the final schedule. Li et al. 2021, App. C.1.
 
-_LOOKS = {
-    "chosen": (FOUND, 2.4, 0.95),
-    "kept": (INDIGO, 1.8, 0.9),
-    "dropped": (TRIAL, 1.2, 0.8),
-}  # colour, width, alpha
-
+# Colour, width and alpha of a line.
+_LOOKS = {"chosen": (FOUND, 2.4, 0.95), "kept": (INDIGO, 1.8, 0.9), "dropped": (TRIAL, 1.2, 0.8)}
 Line = tuple[str, pd.DataFrame]  # a key of _LOOKS, and the curve of a training
 
 
 def selection_section(run: Run[Any]) -> Section | None:
-    """The curves of the selection, and the table of what became of each. Nothing without a selection."""
-    names, run = names_of(run), run.best
-    selection = run.table("selection", SELECTED)
+    """The curves of the selection, and a table of the outcomes. Nothing without a selection."""
+    names, run = tables.names_of(run), run.best
+    selection = run.table("selection", tables.SELECTED)
     if selection.empty:
         return None
     cut, lines = cut_epoch(selection), selection_lines(run)
-    above = _text("selection", number=len(selection), cut=cut, kept=int(flags(selection, "kept").sum()))
-    above, below = paragraphs([above]), _selection_table(selection, run.architecture, cut, names)
+    above = _text("selection", number=len(selection), cut=cut, kept=int(section.flags(selection, "kept").sum()))
+    above, below = section.paragraphs([above]), _selection_table(selection, run.architecture, cut, names)
     if not lines:
         return Section("selection", "Selection", above + below)
-    return figure_section(
+    return figures.figure_section(
         "selection",
         "Selection",
         selection_curves(run),
@@ -256,51 +247,37 @@ def selection_section(run: Run[Any]) -> Section | None:
 @figure(height=310)
 def selection_curves(run: Run[Any], canvas: Figure) -> None:
     """Validation accuracy by epoch of what the search seeds found, as far as each was trained. Li et al. 2021, C.1."""
-    lines, names = selection_lines(run), names_of(run)
+    lines, names = selection_lines(run), tables.names_of(run)
     if not lines:
         raise NothingToDraw("the run has no curves of a selection; its search seeds found fewer than two architectures")
     axes = canvas.subplots()
     for name, curve in lines:
         colour, width, alpha = _LOOKS[name]
         values = curve["shown"] * _SELECTION_ACCURACY.factor
-        axes.plot(
-            curve["epoch"],
-            values,
-            color=colour,
-            linewidth=width,
-            alpha=alpha,
-            marker="o" if curve["shown"].notna().sum() == 1 else None,
-            markersize=4,
-        )
+        marker = "o" if curve["shown"].notna().sum() == 1 else None
+        axes.plot(curve["epoch"], values, marker=marker, markersize=4, color=colour, linewidth=width, alpha=alpha)
         last = values.last_valid_index()
         text = f"{names.of(curve['architecture'][last])}, {name}\n{_SELECTION_ACCURACY.show(curve['shown'][last])}"
-        tell_line(axes, curve["epoch"].tolist(), values.tolist(), f"{text} in epoch {curve['epoch'][last]:.0f}")
-    cut = cut_epoch(run.best.table("selection", SELECTED))
+        figures.tell_line(axes, curve["epoch"].tolist(), values.tolist(), f"{text} in epoch {curve['epoch'][last]:.0f}")
+    cut = cut_epoch(run.best.table("selection", tables.SELECTED))
     if cut is not None:
-        axes.axvline(cut, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-        axes.annotate(
-            f"epoch {cut}",
-            (cut, 0),
-            xycoords=("data", "axes fraction"),
-            xytext=(4, 4),
-            textcoords="offset points",
-            fontsize=11,
-            color=MUTED,
-        )
-    few_ticks(axes, 6, integer=True)
+        axes.axvline(cut, zorder=1, **DASHED)
+        beside: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        axes.annotate(f"epoch {cut}", (cut, 0), xytext=(4, 4), fontsize=11, color=MUTED, **beside)
+    figures.few_ticks(axes, 6, integer=True)
     axes.set_xlabel("epoch")
     axes.set_ylabel(_SELECTION_ACCURACY.axis)
     handles = [
         Line2D([], [], color=colour, linewidth=width, alpha=alpha, label=name)
         for name, (colour, width, alpha) in _LOOKS.items()
-        if any(name == of for of, _ in lines)
+        if any(name == outcome for outcome, _ in lines)
     ]
     canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
 
 
 def cut_epoch(selection: pd.DataFrame) -> int | None:
     """The epoch after which the worst were dropped; None if none was."""
-    dropped = ~flags(selection, "kept") & failures(selection).isna()
+    dropped = ~section.flags(selection, "kept") & section.failures(selection).isna()
     epochs = numbers(selection, "epochs")[dropped].dropna()
     return int(epochs.max()) if len(epochs) else None
 
@@ -313,9 +290,9 @@ def fate(row: pd.Series, chosen: str | None) -> str:
 
 
 def selection_lines(run: Run[Any]) -> list[Line]:
-    """Fate and curve of each training that has a finite accuracy, those that matter most last."""
+    """Fate and curve of each training that has a finite accuracy, the most important last."""
     run = run.best
-    selection, curves = run.table("selection", SELECTED), run.table("selection", CURVES)
+    selection, curves = run.table("selection", tables.SELECTED), run.table("selection", CURVES)
     if selection.empty or curves.empty:
         return []
     curves = curves.assign(epoch=numbers(curves, "epoch"), shown=numbers(curves, "validation_accuracy"))
@@ -327,19 +304,18 @@ def selection_lines(run: Run[Any]) -> list[Line]:
     return sorted(lines, key=lambda line: list(_LOOKS).index(line[0]), reverse=True)
 
 
-def _selection_table(selection: pd.DataFrame, chosen: str | None, cut: int | None, names: ShortNames) -> str:
+def _selection_table(selection: pd.DataFrame, chosen: str | None, cut: int | None, names: section.ShortNames) -> str:
     """The rows as they ended, best first."""
     ended = selection.assign(
         end=numbers(selection, "selection_accuracy"),
         cut=numbers(selection, "accuracy_at_cut"),
         epochs=numbers(selection, "epochs"),
-        kept=flags(selection, "kept"),
-        reason=failures(selection),
+        kept=section.flags(selection, "kept"),
+        reason=section.failures(selection),
     ).sort_values(["kept", "end"], ascending=[False, False], ignore_index=True)
     fates = [fate(row, chosen) for _, row in ended.iterrows()]
-    columns = [Column("Architecture", "name"), Column("At its end (%)", "number"), Column("Epochs", "number")]
-    columns += [Column(f"At epoch {cut} (%)", "number")] if cut is not None else []
-    columns += [Column("Outcome")]
+    headings = ["At its end (%)", "Epochs", *([f"At epoch {cut} (%)"] if cut is not None else [])]
+    columns = [section.Column("Architecture", "name"), *section.numeric(*headings), section.Column("Outcome")]
     rows = [
         (
             names.of(row["architecture"]),
@@ -350,7 +326,7 @@ def _selection_table(selection: pd.DataFrame, chosen: str | None, cut: int | Non
         )
         for name, (_, row) in zip(fates, ended.iterrows(), strict=True)
     ]
-    return table(
+    return section.table(
         columns,
         rows,
         label="The architectures of the selection",
@@ -368,13 +344,13 @@ _AXIS, _SHARED_ROW = 85, 56  # heights, of the axis below and of a supernet's ro
 
 @dataclass(frozen=True)
 class Scored:
-    """What one supernet scored."""
+    """The scores of one supernet."""
 
     seed: str
-    accuracies: np.ndarray  # (n,) finite ones, fractions
-    lost: int  # how many architectures have none
-    found: float  # the accuracy of what this search found; NaN if it is not among the scored ones
-    chosen: bool  # whether that is what the run chose
+    accuracies: np.ndarray  # (n,) finite values, fractions
+    lost: int  # number of architectures without a score
+    found: float  # the accuracy of the architecture that this search found; NaN if it has no score
+    chosen: bool  # whether the run chose that architecture
 
 
 def shared_scores_section(run: Run[Any]) -> Section:
@@ -382,7 +358,7 @@ def shared_scores_section(run: Run[Any]) -> Section:
     scored = scored_supernets(run)
     shown = _drawn(scored)
     size = sum(supernet.accuracies.size for supernet in shown)
-    return figure_section(
+    return figures.figure_section(
         "shared-scores",
         "Scores with shared weights",
         supernet_shared_scores(run),
@@ -401,7 +377,7 @@ def shared_scores_section(run: Run[Any]) -> Section:
 def supernet_shared_scores(run: Run[Any], canvas: Figure) -> None:
     """How the accuracies of the architectures scored with shared weights spread, a histogram per supernet."""
     shown = _drawn(scored_supernets(run))
-    set_height(canvas, _AXIS + max(_SHARED_ROW * len(shown), 150))
+    figures.set_height(canvas, _AXIS + max(_SHARED_ROW * len(shown), 150))
     values = np.concatenate([supernet.accuracies for supernet in shown]) * _SHARED.factor  # in percent
     margin = max(0.02 * float(np.ptp(values)), 0.25)
     edges = np.linspace(float(values.min()) - margin, float(values.max()) + margin, _BINS + 1)
@@ -413,7 +389,7 @@ def supernet_shared_scores(run: Run[Any], canvas: Figure) -> None:
             place = supernet.found * _SHARED.factor
             axes.axvline(place, color=FOUND, linewidth=1.2, alpha=0.95 if supernet.chosen else 0.6, zorder=2)
             axes.plot([place], [0], "o", markersize=7, color=FOUND, markeredgecolor=SURFACE, clip_on=False, zorder=3)
-            tell_points(axes, [place], [0], [f"found by seed {supernet.seed}\n{_SHARED.label} {place:.2f} %"])
+            figures.tell_points(axes, [place], [0], [f"found by seed {supernet.seed}\n{_SHARED.label} {place:.2f} %"])
         axes.set(ylim=(0, 1.05 * max(int(heights.max()), 1)), xlim=(edges[0], edges[-1]), yticks=[])
         axes.grid(False, axis="y")
         axes.spines["left"].set_visible(False)
@@ -423,26 +399,20 @@ def supernet_shared_scores(run: Run[Any], canvas: Figure) -> None:
 
 
 def scored_supernets(run: Run[Any]) -> list[Scored]:
-    """What each supernet scored, in order; empty for a method that scores none."""
+    """The scores of each supernet, in order; empty for a method that scores none."""
     run = run.best
-    scores, cells = run.table("search", SCORES), run.table("search", FOUND_CELLS)
+    scores, cells = run.table("search", tables.SCORES), run.table("search", tables.FOUND_CELLS)
     if scores.empty:
         return []
     firsts = cells.drop_duplicates("trial_id")  # of several candidates of one supernet the best
     best = dict(zip(firsts["trial_id"], firsts["architecture"], strict=True))
     scored = []
-    for net in supernets(run, scores):
+    for net in tables.supernets(run, scores):
         accuracy = numbers(net.rows, "shared_accuracy")
-        found = accuracy[net.rows["architecture"] == best.get(net.rows["trial_id"].iloc[0])].dropna()
-        scored.append(
-            Scored(
-                net.seed,
-                finite_values(accuracy),
-                int(accuracy.isna().sum()),
-                as_float(found.iloc[0]) if len(found) else math.nan,
-                net.chosen,
-            )
-        )
+        of_best = accuracy[net.rows["architecture"] == best.get(net.rows["trial_id"].iloc[0])].dropna()
+        found = as_float(of_best.iloc[0]) if len(of_best) else math.nan
+        lost = int(accuracy.isna().sum())
+        scored.append(Scored(net.seed, section.finite_values(accuracy), lost, found, net.chosen))
     return scored
 
 
@@ -469,4 +439,5 @@ def _shared_table(scored: Sequence[Scored]) -> str:
         for supernet in scored
     ]
     marked = next((place for place, supernet in enumerate(scored) if supernet.chosen), None)
-    return table(numeric(*headings), rows, label="Scores with shared weights by search seed", marked=marked)
+    columns, label = section.numeric(*headings), "Scores with shared weights by search seed"
+    return section.table(columns, rows, label=label, marked=marked)

@@ -8,74 +8,95 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from archray.platform.methods.report import network_headline, network_sections
-from archray.platform.methods.supernets.figures import (
-    discretisation_section,
-    entropies_section,
-    selection_section,
-    shared_scores_section,
-)
-from archray.platform.methods.supernets.tables import (
-    FOUND_CELLS,
-    ORDER,
-    SCORES,
-    SELECTED,
-    chosen_trials,
-    found_cells_section,
-    names_of,
-    outcomes_of,
-)
-from archray.platform.quantities import as_float
-from archray.platform.report.curves import (
-    BASELINE,
-    CURVES_HEIGHT,
-    FINAL,
-    TrainingCurves,
-    Trainings,
-    of_found_architecture,
-)
+from archray.platform.methods.supernets import figures, tables
+from archray.platform.quantities import as_float, quantity_of
+from archray.platform.report import curves
 from archray.platform.report.figures import figure
 from archray.platform.report.page import Headline
 from archray.platform.report.rounds import Halving
 from archray.platform.report.run_sections import Tables
-from archray.platform.report.section import Section
+from archray.platform.report.section import Column, Section, failures, numbers, numeric, paragraphs, table
+from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import ROUNDS, TRIALS
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
 from archray.plurals import count
 
+_text = texts_of(__package__)
+_SHARED, _MIXTURE = quantity_of("shared_accuracy"), quantity_of("mixture_accuracy")
 _TABLES: Tables = {
-    "supernets of the search": ("search", FOUND_CELLS),
-    "scoring with shared weights": ("search", SCORES),
+    "supernets of the search": ("search", tables.FOUND_CELLS),
+    "scoring with shared weights": ("search", tables.SCORES),
     "rounds of halving": ("search", ROUNDS),
-    "selection": ("selection", SELECTED),
+    "selection": ("selection", tables.SELECTED),
     "final training": ("final", TRIALS),
     "random architectures": ("baseline", TRIALS),
 }
 
 
 def headline(run: Run[Any]) -> Headline:
-    """What was chosen of what the search seeds found, and its test accuracy; of repeats, of the best."""
-    cells = run.best.table("search", FOUND_CELLS)
+    """The architecture chosen among those of the search seeds, and its test accuracy; of repeats, of the best."""
+    cells = run.best.table("search", tables.FOUND_CELLS)
     return network_headline(run, _TABLES, {"Search": count(len(cells), "supernet") if len(cells) else None})
 
 
-def _of_what_was_chosen(run: Run[Any], curves: pd.DataFrame) -> pd.Series:
-    """Which rows are of the chosen architecture, or of a supernet that found it."""
-    of_supernets = curves["trial_id"].isin(chosen_trials(run))
-    return of_supernets.where(curves["stage"] == "search", of_found_architecture(run, curves))
+def found_cells_section(run: Run[Any]) -> Section | None:
+    """A row per search seed. Nothing for a run that trains no supernet."""
+    names, run = tables.names_of(run), run.best
+    cells = run.table("search", tables.FOUND_CELLS)
+    if cells.empty:
+        return None
+    cells = cells.assign(failure=failures(cells), order=numbers(cells, "shared_accuracy"))
+    cells = cells.sort_values("order", ascending=False, kind="stable", ignore_index=True)  # what has none comes last
+    mixture, value = numbers(cells, "mixture_accuracy"), numbers(cells, "shared_accuracy")
+    mixed = bool(mixture.notna().any())
+    columns = [Column("Architecture", "name"), Column("Shared weights (%)", "number", "descending")]
+    columns += [*numeric(*(["Mixture (%)"] if mixed else [])), Column("Outcome"), *numeric("Seed")]
+    outcomes = tables.outcomes_of(run)
+    rows = []
+    for i, row in enumerate(cells.to_dict("records")):
+        name = row["architecture"] if isinstance(row["architecture"], str) else None
+        accuracies = [_SHARED.bare(value[i]), *([_MIXTURE.bare(mixture[i])] if mixed else [])]
+        outcome = row["failure"] or outcomes.get(name, "")
+        rows.append((names.of(name), *accuracies, outcome, tables.seed_words(row["seed"])))
+    marked = cells.index[(cells["architecture"] == run.architecture) & cells["failure"].isna()]
+    seeds = table(
+        columns,
+        rows,
+        label="What each search seed found",
+        marked=int(marked[0]) if len(marked) else None,
+        faint=frozenset(cells.index[cells["failure"].notna()]),
+    )
+    architectures = cells.loc[cells["failure"].isna(), "architecture"].dropna()
+    text = _text(
+        "found_cells",
+        searches=len(cells),
+        failures=int(cells["failure"].notna().sum()),
+        architectures=len(architectures),
+        distinct=architectures.nunique(),
+        mixed=mixed,
+    )
+    return Section("found-cells", "What each seed found", paragraphs([text]) + seeds)
 
 
-_CURVES = TrainingCurves(
+def _of_chosen(run: Run[Any], rows: pd.DataFrame) -> pd.Series:
+    """Whether rows of curves are of the chosen architecture, or of a supernet that found it."""
+    of_supernets = rows["trial_id"].isin(tables.chosen_trials(run))
+    return of_supernets.where(rows["stage"] == "search", curves.of_found_architecture(run, rows))
+
+
+_MIXTURES: dict[str, Any] = {"word": "of a supernet", "in_full": False, "accuracy": "mixture_accuracy"}
+_CURVES = curves.TrainingCurves(
     stages=(
-        Trainings("supernet", "supernet", "of a supernet", in_full=False, accuracy="largest_accuracy"),
-        Trainings("search", "search", "of supernets", word="of a supernet", in_full=False, accuracy="mixture_accuracy"),
-        Trainings("selection", "selection", "in the selection"),
-        FINAL,
-        BASELINE,
+        curves.Trainings("supernet", "supernet", "of a supernet", in_full=False, accuracy="largest_accuracy"),
+        curves.Trainings("search", "search", "of supernets", **_MIXTURES),
+        curves.Trainings("selection", "selection", "in the selection"),
+        curves.FINAL,
+        curves.BASELINE,
     ),
-    found=_of_what_was_chosen,
+    found=_of_chosen,
     others="other supernets",
-    names_of=names_of,
+    names_of=tables.names_of,
     of_search=(
         "A supernet holds all architectures of the space, which share its weights; its accuracy is that of its "
         "mixture, not of one architecture trained alone, and blue is the supernet that found what was chosen."
@@ -83,7 +104,7 @@ _CURVES = TrainingCurves(
 )
 
 
-@figure(height=CURVES_HEIGHT)
+@figure(height=curves.CURVES_HEIGHT)
 def supernet_training_curves(run: Run[Any], canvas: Figure) -> None:
     """Accuracy and loss by epoch of supernets, of the selection, of final trainings and of random architectures."""
     _CURVES.draw(run, canvas)
@@ -93,27 +114,27 @@ def curves_section(run: Run[Any]) -> Section:
     return _CURVES.section(run, supernet_training_curves(run))
 
 
-rounds_section = Halving("Architecture", "supernet", "Epochs", names_of).section
+rounds_section = Halving("Architecture", "supernet", "Epochs", tables.names_of).section
 SECTIONS = network_sections(
     found_cells_section,
-    entropies_section,
-    discretisation_section,
-    shared_scores_section,
+    figures.entropies_section,
+    figures.discretisation_section,
+    figures.shared_scores_section,
     rounds_section,
-    selection_section,
+    figures.selection_section,
     curves_section,
     tables=_TABLES,
-    names_of=names_of,
-    order=ORDER,
+    names_of=tables.names_of,
+    order=tables.ORDER,
 )
 
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
-    """What every search seed found, and what became of it: what was chosen first, what failed last."""
-    cells, selection = run.table("search", FOUND_CELLS), run.table("selection", SELECTED)
+    """The architecture and the outcome of every search seed: the chosen one first, failures last."""
+    cells, selection = run.table("search", tables.FOUND_CELLS), run.table("selection", tables.SELECTED)
     if cells.empty:
         return ()
-    outcomes = outcomes_of(run)
+    outcomes = tables.outcomes_of(run)
     accuracies = {} if selection.empty else selection.set_index("architecture")["selection_accuracy"].to_dict()
     rows = [
         {
@@ -128,7 +149,7 @@ def listings(run: Run[Any]) -> Sequence[Listing]:
 
 
 def _place(row: Mapping[str, Any]) -> tuple[int, float, float]:
-    """The chosen before what went on to the end, that before what was dropped; then by the accuracies."""
+    """Order: chosen, trained to the end, dropped; then by the accuracies."""
     order = ("chosen", "trained to the end")
     rank = order.index(row["outcome"]) if row["outcome"] in order else len(order)
     selection, shared = (as_float(row[key]) for key in ("selection_accuracy", "shared_accuracy"))

@@ -25,7 +25,7 @@ from archray.platform.methods.stages import BASELINE_STAGE, FINAL_STAGE, trainin
 from archray.platform.methods.supernets.figures import selection_section, shared_scores_section
 from archray.platform.methods.supernets.report import curves_section
 from archray.platform.methods.supernets.sliced_config import STAGE, WEIGHTS, SlicedConfig, TrainedSupernet
-from archray.platform.methods.supernets.stages import METRIC, SELECTION_STAGE, write_found
+from archray.platform.methods.supernets.stages import METRIC, SELECTION_STAGE, selection_amount, write_found
 from archray.platform.methods.supernets.tables import FOUND_CELLS, ORDER, SCORES, SELECTED, names_of
 from archray.platform.quantities import quantity_of
 from archray.platform.report.page import Headline
@@ -55,7 +55,7 @@ SECTIONS = network_sections(
 
 
 def headline(run: Run[Any]) -> Headline:
-    """What was found, and its test accuracy; of repeats, of the best."""
+    """The architecture that was found, and its test accuracy; of repeats, of the best."""
     scores = run.best.table("search", SCORES)
     search = f"{count(len(scores), 'network')} evaluated with shared weights" if len(scores) else None
     return network_headline(run, _TABLES, {"Search": search, "Supernet": run.config.supernet})
@@ -108,13 +108,10 @@ def _write_trained(context: Context[SlicedConfig], folder: Folder, run: TuneRun)
     with checkpoint.as_directory() as place:
         state = read_state(Path(place))
     write_weights(folder.uri, WEIGHTS, state["trainer"]["supernet"])
-    manifest = context.run.manifest
-    TrainedSupernet(
-        folder.uri, folder.sha256(WEIGHTS), state["settings"], manifest["config"], manifest["data_checksum"]
-    ).write(folder)
+    config, checksum = context.run.manifest["config"], context.run.manifest["data_checksum"]
+    TrainedSupernet(folder.uri, folder.sha256(WEIGHTS), state["settings"], config, checksum).write(folder)
     metrics = result.metrics or {}
-    accuracies = [quantity_of(f"{name}_accuracy").told(metrics[f"{name}_accuracy"]) for name in ("smallest", "largest")]
-    context.say(", ".join(accuracies))
+    context.say(", ".join(quantity_of(name).told(metrics[name]) for name in ("smallest_accuracy", LARGEST)))
 
 
 SUPERNET_STAGE = SupernetStage(
@@ -150,10 +147,9 @@ def _search(context: Context[SlicedConfig], folder: Folder) -> None:
     options: dict[str, Any] = {"seed": context.seed("search"), "metric": METRIC, "mode": "max"}
     search = config.search
     if search.evolve:
-        sizes: dict[str, Any] = {"population": search.population, "sample_size": search.sample_size}
-        drive(RegularizedEvolution(space, search.budget, **sizes, **options), evaluate)
-    else:
-        drive(RandomSearch(space, search.budget, **options), evaluate)
+        options |= {"population": search.population, "sample_size": search.sample_size}
+    searcher = RegularizedEvolution if search.evolve else RandomSearch
+    drive(searcher(space, search.budget, **options), evaluate)
     seed = context.seed(STAGE)
     scores = pd.DataFrame(scores_of.values()).astype({"failure": "string"}).assign(trial_id=STAGE, seed=seed)
     scores = scores.sort_values([METRIC, "shared_loss"], ascending=[False, True], kind="stable", ignore_index=True)
@@ -173,15 +169,10 @@ SEARCH_STAGE = WorkStage[SlicedConfig](
 )
 
 
-def _selection_amount(config: Any) -> str:
-    return (
-        f"at most {trainings(config.candidates, config.final)}; after {count(config.selection.epoch, 'epoch')} all but "
-        f"the best {config.selection.keep} stop"
-    )
-
-
-# It reads of a configuration what this one has too: network, final, selection.
-_SELECTION_STAGE: Stage[Any] = replace(SELECTION_STAGE, amount=_selection_amount)
+# Its configuration has the parts that the stage reads: network, final, selection.
+_SELECTION_STAGE: Stage[Any] = replace(
+    SELECTION_STAGE, amount=lambda config: selection_amount(config.candidates, config)
+)
 RECIPE = Recipe[SlicedConfig](
     stages=(SUPERNET_STAGE, SEARCH_STAGE, _SELECTION_STAGE, FINAL_STAGE, BASELINE_STAGE),
     measured=measured_networks,

@@ -1,11 +1,9 @@
 """The configuration of a search with a sliced supernet: trained once, or another run's. Chen et al. 2021."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator
 
@@ -15,15 +13,12 @@ from archray.platform.config import flat, merge
 from archray.platform.methods.config import TINY, TrainedSearchConfig
 from archray.platform.methods.method import Method, Values, network_spaces, serves_networks
 from archray.platform.methods.plain.config import check_population
-from archray.platform.methods.supernets.config import SelectionSettings, check_network, check_selection
+from archray.platform.methods.supernets.config import SMALL, SelectionSettings, check_network, check_selection
 from archray.platform.run.layout import DONE
 from archray.platform.run.run_summary import read_manifest
 from archray.settings import Settings
 from archray.trainables.spaces import SPACES, Space
 from archray.trainables.supernets.settings import SandwichSettings
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 STAGE = "supernet"
 WEIGHTS, DESCRIPTION = "weights.pt", "supernet.json"
@@ -31,14 +26,14 @@ WEIGHTS, DESCRIPTION = "weights.pt", "supernet.json"
 
 @dataclass(frozen=True)
 class TrainedSupernet:
-    """Weights by path and checksum: they are read where they lie, and not copied.
+    """Weights by path and checksum: they are read where they are stored, and not copied.
 
     Attributes:
         place: URI of the folder that holds `weights.pt`.
-        sha256: of that file.
+        sha256: checksum of that file.
         settings: fields of `SlicedSettings` that they were trained with.
-        config: the configuration of the run that trained them, or has taken them.
-        data_checksum: of that run's data.
+        config: the configuration of the run that trained or took them.
+        data_checksum: checksum of that run's data.
     """
 
     place: str
@@ -48,7 +43,7 @@ class TrainedSupernet:
     data_checksum: str | None
 
     @classmethod
-    def of_run(cls, run: str) -> TrainedSupernet:
+    def of_run(cls, run: str) -> Self:
         """Raises: InvalidInput if the folder holds no run with a trained sliced supernet."""
         advice = "give the folder of a run of sliced-supernet whose supernet is trained"
         try:
@@ -68,12 +63,12 @@ class TrainedSupernet:
         )
 
     def write(self, folder: Folder) -> None:
-        """Writes what it is into the stage's folder of a run; of weights that lie there, without their place."""
+        """Writes the description into the stage's folder of a run, without the place of weights stored there."""
         place = None if self.place == folder.uri else self.place
         folder.write_json(DESCRIPTION, {"place": place, "sha256": self.sha256, "settings": self.settings})
 
-    def weights(self) -> dict[str, Tensor]:
-        """The state of the supernet. Raises: InvalidInput if the file is gone, or is another than it was."""
+    def weights(self) -> dict[str, Any]:
+        """The state of the supernet, tensors by name. Raises: InvalidInput if the file is missing or has changed."""
         from archray.trainables.checkpoint import read_weights  # which imports torch
 
         folder = Folder(self.place)
@@ -85,18 +80,17 @@ class TrainedSupernet:
             raise InvalidInput(
                 f"the supernet's weights {folder}/{WEIGHTS} are others than when this run began; begin a new run"
             )
-        state: dict[str, Tensor] = read_weights((folder / WEIGHTS).uri)
-        return state
+        return read_weights((folder / WEIGHTS).uri)
 
 
 class SlicedSearchOptions(Settings):
-    """How architectures are looked for with the shared weights.
+    """The search with the shared weights.
 
     Fields:
-        evolve: whether by ageing evolution (Real et al. 2019); else they are drawn at random.
+        evolve: whether by ageing evolution (Real et al. 2019); else architectures are drawn at random.
         budget: evaluations with shared weights.
-        population: of the evolution, how many are alive; 50 in Chen et al. 2021.
-        sample_size: of the population, how many are drawn to choose a parent from.
+        population: size of the evolution's population; 50 in Chen et al. 2021.
+        sample_size: members of the population that are drawn to choose a parent from.
     """
 
     evolve: bool = True
@@ -164,7 +158,7 @@ class SlicedConfig(TrainedSearchConfig):
 
 
 def _leaves(part: str, value: Any) -> dict[str, Any]:
-    """Settings by their paths; where data lie on this machine is no part of them."""
+    """Settings by their paths, without the folder of the data on this machine."""
     leaves = flat(value, f"{part}.") if isinstance(value, Mapping) else {part: value}
     return {key: leaf for key, leaf in leaves.items() if key != "data.data_dir"}
 
@@ -191,7 +185,7 @@ PRESETS: Mapping[str, Values] = {
         "baseline": 1,
     },
     "demo": {
-        "network": {"channels": 8, "cells": 1},
+        "network": SMALL,
         "sandwich": {"epochs": 30},
         "search": {"budget": 100, "population": 25},
         "candidates": 3,

@@ -33,7 +33,7 @@ from archray.trainables.spaces import ConstrainedSpace, get_space
 from archray.trainables.tune.settings import SupernetSettings
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
-METRIC, MODE = "shared_accuracy", "max"
+METRIC = "shared_accuracy"
 READS = ("supernet", "search_seeds")
 
 
@@ -44,13 +44,12 @@ def settings_of(config: SupernetSearchConfig, **more: Any) -> dict[str, Any]:
 
 
 def supernet_settings(context: Context[SupernetSearchConfig], **more: Any) -> dict[str, Any]:
-    """As `settings_of`, with space and data as they hold in the run's folder."""
+    """As `settings_of`, with the space and the data of the run's folder, the costs of edges, and the bounds."""
     config = context.config
-    more = {"edge_costs": _edge_costs(context)} | more
+    more = {"edge_costs": _edge_costs(context), "bounds": bounds_of(context), **more}
     if config.supernet.penalty.active:
         more["penalty"] = config.supernet.penalty.model_copy(update={"cost": cost_column(config.penalised)})
-    bounds = bounds_of(context)
-    return settings_of(config, space=context.run.space, data=context.run.data, **({"bounds": bounds} | more))
+    return settings_of(config, space=context.run.space, data=context.run.data, **more)
 
 
 def bounds_of(context: Context[Any]) -> BoundSettings | None:
@@ -62,21 +61,20 @@ def bounds_of(context: Context[Any]) -> BoundSettings | None:
 
 
 def measured_bounds(context: Context[Any]) -> list[str]:
-    """The bounded costs that are timed, and so are none of a trial's: it runs beside others."""
+    """The bounded costs that are timed: a trial cannot measure them, as others run at the same time."""
     return [bound.cost for bound in constraints_of(context) if bound.cost in COSTS and get_cost(bound.cost).measured]
 
 
 def _edge_costs(context: Context[SupernetSearchConfig]) -> dict[str, EdgeCosts]:
-    """By column, of the cost that is penalised, and of those that are bounded and cannot be counted in a trial."""
+    """By column: the costs of edges for the penalty, and for the bounds that a trial cannot measure."""
     config = context.config
-    wanted = [config.penalised] if config.supernet.penalty.active else []
-    wanted += measured_bounds(context)
-    if not wanted:
+    names = [*([config.penalised] if config.supernet.penalty.active else []), *measured_bounds(context)]
+    if not names:
         return {}
     costs, space = run_costs(context), get_space(context.run.space)
     groups = config.supernet.groups(space)
     tables = {}
-    for name in dict.fromkeys(wanted):
+    for name in dict.fromkeys(names):
         column = cost_column(name)
         tables[column] = edge_costs(space, groups, partial(_cost, costs, column))
         context.say(f"{column} of each operation on each edge: {tables[column].base:.5g} of a network that skips")
@@ -89,15 +87,15 @@ def _cost(costs: NetworkCosts, column: str, architecture: str) -> float:
 
 
 def supernet_trials(context: Context[SupernetSearchConfig], *, metric: str = METRIC) -> TrialPlan:
-    """A supernet for each search seed. metric: what the terminal shows of a trial, an accuracy."""
-    count = context.config.search_seeds
+    """A supernet for each search seed. metric: the accuracy that the terminal shows of a trial."""
+    seeds = first_seeds(context.seed("search"), context.config.search_seeds)
     return TrialPlan(
         trainable=SupernetTrainable,
         settings=supernet_settings(context),
         metric=metric,
-        mode=MODE,
-        total=count,
-        keys={"seed": tune.grid_search(first_seeds(context.seed("search"), count))},
+        mode="max",
+        total=len(seeds),
+        keys={"seed": tune.grid_search(seeds)},
     )
 
 
@@ -106,11 +104,11 @@ def supernets_amount(config: SupernetSearchConfig) -> str:
 
 
 def write_entropies(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
-    """Writes the entropies of every edge's weights, where something learns them."""
+    """Writes the entropies of every edge's weights, if the search learns them."""
     options = context.config.supernet
     operations = {group.name: len(group.operations) for group in options.groups(context.run.space)}
     entropies = entropy_table(read_results(run.folder), run.trials, operations)
-    if not entropies.empty and options.optimizer.name != "none":  # what nothing learns stays uniform
+    if not entropies.empty and options.optimizer.name != "none":  # else they stay uniform
         folder.write_parquet(ENTROPIES, entropies)
 
 
@@ -139,7 +137,7 @@ def entropy_table(results: pd.DataFrame, trials: pd.DataFrame, operations: Mappi
 
 
 def write_found(context: Context[Any], folder: Folder, cells: pd.DataFrame, metric: str = METRIC) -> None:
-    """Writes what each search seed found, and the best of it.
+    """Writes the architecture of each search seed, and the best of them.
 
     cells: `trial_id`, `seed`, `architecture`, `failure`, and further columns (see `quantities`), `metric` among them,
     whose largest value is best.
@@ -204,7 +202,7 @@ SEARCH_STAGE = TuneStage[SupernetSearchConfig](
 )
 
 
-# The selection: what was found begins the full schedule, and the worst are dropped. Li et al. 2021, C.1.2-C.1.3.
+# The selection: the architectures start the full schedule, and the worst are dropped. Li et al. 2021, C.1.2-C.1.3.
 
 SELECTION = "selection_accuracy"
 
@@ -271,6 +269,12 @@ def selection_table(trials: pd.DataFrame, curves: pd.DataFrame, config: Supernet
     ).sort_values(SELECTION, ascending=False, kind="stable", ignore_index=True)
 
 
+def selection_amount(number: int, config: Any) -> str:
+    """The trainings of a selection among `number` architectures."""
+    epochs, keep = count(config.selection.epoch, "epoch"), config.selection.keep
+    return f"at most {trainings(number, config.final)}; after {epochs} all but the best {keep} stop"
+
+
 SELECTION_STAGE = TuneStage[SupernetSearchConfig](
     name="selection",
     title="begin to train what was found, and drop the worst",
@@ -278,10 +282,7 @@ SELECTION_STAGE = TuneStage[SupernetSearchConfig](
     depends=lambda context: {"found": _architectures(context)},
     plan=_trials,
     finish=_select,
-    amount=lambda config: (
-        f"at most {trainings(config.search_seeds, config.final)}; after {count(config.selection.epoch, 'epoch')} "
-        f"all but the best {config.selection.keep} stop"
-    ),
+    amount=lambda config: selection_amount(config.search_seeds, config),
 )
 
 

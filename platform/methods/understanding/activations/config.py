@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from archray.errors import InvalidInput
 from archray.platform.methods.method import Method
-from archray.platform.methods.understanding.study_config import StudyConfig
+from archray.platform.methods.understanding import StudyConfig
 from archray.plurals import count
 from archray.settings import REPEATED
 from archray.trainables.activations.settings import OWN_INPUTS, ActivationOptions, Labels, listed
@@ -45,22 +45,22 @@ class ActivationsConfig(StudyConfig):
     @model_validator(mode="before")
     @classmethod
     def _all_labels(cls, values: Any) -> Any:
-        """Without a word of labels: the teachers', and those of the data where it has any."""
+        """The default of `labels`: those of teachers, and those of the data if it has any."""
         if not isinstance(values, dict) or values.get("labels"):
             return values
         data = values.get("data", {})
         name = data.get("name", OWN_INPUTS) if isinstance(data, Mapping) else getattr(data, "name", data)
-        own = () if name == OWN_INPUTS else ("data",)
-        return {**values, "labels": ("realizable", "noisy", "outside", *own)}
+        of_data = () if name == OWN_INPUTS else ("data",)
+        return {**values, "labels": ("realizable", "noisy", "outside", *of_data)}
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Of how many activations the theorems are counted: Theorems 1, 4 and 7."""
+        """The numbers of activations for which theorems are counted: Theorems 1, 4 and 7."""
         most = len(self.problem.activations)
         return (*(size for size in (2, 3) if size < most), most)
 
     def check(self) -> None:
-        """Names, labels and data that do not go together. Raises: ArchrayError."""
+        """Raises: ArchrayError if names, labels and data do not fit each other."""
         from archray.trainables.activations.instances import Pool
         from archray.trainables.activations.two_layer import get_activations  # which imports torch
 
@@ -78,26 +78,22 @@ class ActivationsConfig(StudyConfig):
                 f"expected data with labels of their own, got {OWN_INPUTS}, which has inputs alone; "
                 "choose --data digits, or leave data out of --labels"
             )
-        if self.data.paths and not all(map(_is_there, self.data.paths)):
-            return  # arrays of a caller's, which the run is yet to keep: its stages check them
+        if not all(Path(path).exists() for path in self.data.paths):
+            return  # arrays of the caller that the run does not hold yet: its stages check them
         pool = Pool.load(self.data)
         if pool is not None:
             pool.check(problem, self.data.name, labelled=labelled)
 
 
-def _is_there(path: str) -> bool:
-    return Path(path).exists()
-
-
 def serves(space: Space) -> str | None:
-    """None for a space of activations; else why there is nothing to understand of it here."""
+    """None for a space of activations; else why the study does not serve it."""
     if isinstance(space, Activations):
         return None
     return "this study is of activations of two-layer networks; leave --space out, and name them: relu tanh sin"
 
 
 def amount(config: ActivationsConfig) -> str:
-    """How much is trained."""
+    """The number of trainings, their steps, and how many run as one."""
     trainings = len(config.labels) * config.seeds * (2 + len(config.problem.activations))
     steps = count(config.problem.steps, "step")
     return f"{count(trainings, 'training')} of {steps}, {count(config.seeds_at_once, 'instance')} at once"

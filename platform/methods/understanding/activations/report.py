@@ -1,34 +1,23 @@
-"""Report of the study of activations: findings, headline, sections and listings. Roberts et al. 2022."""
+"""Report of the study of activations: findings, headline, sections, figures and listings. Roberts et al. 2022."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from archray.platform.methods.understanding.activations.figures import (
-    activation_agreement,
-    activation_alpha,
-    activation_conditions,
-    activation_ranks,
-)
-from archray.platform.methods.understanding.activations.tables import (
-    ACTIVATION_ROWS,
-    AGREEMENTS,
-    BEST,
-    COMPARED,
-    Share,
-    TheoremCount,
-    all_counts,
-    search_counts,
-    teacher_counts,
-)
+from archray.platform.methods.understanding.activations import tables
+from archray.platform.methods.understanding.activations.tables import COMPARED, RANKINGS, Share
 from archray.platform.quantities import MISSING, Quantity, signed, significant
-from archray.platform.report.figures import figure_section
+from archray.platform.report import figures
+from archray.platform.report.figures import DASHED, FOUND, INK, MUTED, RANDOM, SERIES, TRIAL, NothingToDraw, figure
 from archray.platform.report.page import Card, Headline, MakeSection
 from archray.platform.report.run_sections import failures_section, manifest_section
 from archray.platform.report.section import Column, Section, numeric, paragraphs, table
 from archray.platform.report.texts import texts_of
-from archray.platform.run.layout import TRIALS
+from archray.platform.run.layout import CURVES, TRIALS
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
 from archray.plurals import count
@@ -43,59 +32,44 @@ WORDS = {
     "initial": "loss of the initial weights",
     "random": "a random order",
 }
-BY = {
-    **{ranking: f"of the {words}" for ranking, words in WORDS.items()},
-    "alpha": "of alpha",
-    "random": "of a random order",
-}
+BY = {ranking: f"of {'' if ranking in ('alpha', 'random') else 'the '}{words}" for ranking, words in WORDS.items()}
 
 
 def findings(run: Run[Any]) -> list[str]:
-    """What the study concludes, a sentence each."""
-    return [sentence for make in (_of_teachers, searched_words, _of_the_best, _of_rankings) for sentence in make(run)]
-
-
-def _of_teachers(run: Run[Any]) -> list[str]:
-    return [_text("teachers", pairs=pairs) for pairs in teacher_counts(run)]
-
-
-def searched_words(run: Run[Any]) -> list[str]:
-    """How often a searched alpha orders two activations as their shared losses do, a sentence for each labels."""
-    return [
-        f"{pairs.labels} labels, {count(pairs.instances, 'search', 'searches')}: "
-        f"{_text('agreement', met=pairs.met, unmet=pairs.unmet)}"
-        for pairs in search_counts(run)
-    ]
+    """The conclusions of the study, a sentence each."""
+    sentences = [_text("teachers", pairs=pairs) for pairs in tables.teacher_counts(run)]
+    for pairs in tables.search_counts(run):
+        searches = count(pairs.instances, "search", "searches")
+        sentences.append(f"{pairs.labels} labels, {searches}: {_text('agreement', met=pairs.met, unmet=pairs.unmet)}")
+    if met := total(pairs.met for pairs in tables.search_counts(run, tables.BEST)):
+        sentences.append(_text("best_alpha", met=met))
+    return [*sentences, *_of_rankings(run)]
 
 
 def total(shares: Iterable[Share | None]) -> Share | None:
     """All of them as one; None of none."""
-    counted = [share for share in shares if share]
-    return Share(sum(share.holds for share in counted), sum(share.number for share in counted)) if counted else None
+    pairs = [(share.holds, share.number) for share in shares if share]
+    return Share(*map(sum, zip(*pairs, strict=True))) if pairs else None
 
 
-def _of_the_best(run: Run[Any]) -> list[str]:
-    met = total(pairs.met for pairs in search_counts(run, BEST))
-    return [_text("best_alpha", met=met)] if met else []
-
-
-def _of_rankings(run: Run[Any]) -> list[str]:
-    table = run.table("shared", AGREEMENTS)
-    sentences = []
-    for labels in [kind for kind in run.config.labels if not table.empty and kind in set(table["labels"])]:
-        rows = table[table["labels"].eq(labels)]
-        of_standalone = {ranking: _taus(rows, ranking, other) for ranking, other in COMPARED if other == "standalone"}
-        means = {ranking: signed(f"{taus.mean():.2f}") for ranking, taus in of_standalone.items() if len(taus)}
-        text = _text(
+def _of_rankings(run: Run[Any]) -> Iterator[str]:
+    for labels, rows in _by_labels(run, run.table("shared", tables.AGREEMENTS)):
+        taus = {ranking: _taus(rows, ranking, other) for ranking, other in COMPARED if other == "standalone"}
+        means = [f"{signed(f'{tau.mean():.2f}')} {BY[ranking]}" for ranking, tau in taus.items() if len(tau)]
+        yield _text(
             "rankings",
             labels=labels,
             with_shared=TAU.spread(_taus(rows, "alpha", "shared")),
-            with_standalone=", ".join(f"{mean} {BY[ranking]}" for ranking, mean in means.items()),
+            with_standalone=", ".join(means),
             alpha=_top(rows, "alpha"),
             shared=_top(rows, "shared"),
         )
-        sentences.append(text)
-    return sentences
+
+
+def _by_labels(run: Run[Any], rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The kinds of labels that the study's table has, in the order of the configuration, with their rows."""
+    kinds = set(rows.get("labels", ()))
+    return [(kind, rows[rows["labels"].eq(kind)]) for kind in run.config.labels if kind in kinds]
 
 
 def _taus(rows: pd.DataFrame, ranking: str, reference: str) -> pd.Series:
@@ -103,57 +77,57 @@ def _taus(rows: pd.DataFrame, ranking: str, reference: str) -> pd.Series:
 
 
 def _top(rows: pd.DataFrame, ranking: str) -> float:
-    """How often the first of a ranking is the best trained alone."""
+    """The share of instances in which the first of a ranking is the best trained alone."""
     return float(rows.loc[rows["ranking"].eq(ranking) & rows["reference"].eq("standalone"), "top"].mean())
 
 
 def headline(run: Run[Any]) -> Headline:
-    """What alpha says, in two sentences, and the numbers."""
+    """The conclusions on alpha in two sentences, and the numbers."""
     run = run.best
-    teachers, searches = teacher_counts(run), search_counts(run)
+    teachers, searches = tables.teacher_counts(run), tables.search_counts(run)
     lead, cards = "The study has not ended.", []
-    if exact := total(one.met for one in teachers):
-        violations = exact.number - exact.holds
-        of = count(exact.number, "pair")
-        lead = f"The theorems fail in {violations} of {of} of random teachers that meet the condition."
-        cards.append(Card("found", str(violations), f"exceptions in {of} of teachers with the condition"))
-    met, unmet = total(one.met for one in searches), total(one.unmet for one in searches)
+    if exact := total(counts.met for counts in teachers):
+        violations, pairs = exact.number - exact.holds, count(exact.number, "pair")
+        lead = f"The theorems fail in {violations} of {pairs} of random teachers that meet the condition."
+        cards.append(Card("found", str(violations), f"exceptions in {pairs} of teachers with the condition"))
+    met, unmet = total(counts.met for counts in searches), total(counts.unmet for counts in searches)
     if searches:
         lead += f" After a search {_text('agreement', met=met, unmet=unmet)}."
     for words, share, look in (("condition holds", met, "found"), ("condition fails", unmet, "random")):
         if share:
-            low, high = share.interval
-            label = (
-                f"of {count(share.number, 'pair')} of searches agree, {words} ({100 * low:.0f} to {100 * high:.0f} %)"
-            )
+            pairs, (low, high) = count(share.number, "pair"), share.interval
+            label = f"of {pairs} of searches agree, {words} ({100 * low:.0f} to {100 * high:.0f} %)"
             cards.append(Card(look, f"{100 * share.value:.0f} %", label))
     problem = run.config.problem
-    return Headline(
-        thing="activations",
-        lead=lead,
-        cards=cards,
-        facts={
-            "Activations": ", ".join(problem.activations),
-            "Width and samples": f"{problem.width}; {problem.samples} + {problem.validation}",
-            "Seeds": f"{run.config.seeds} of each: {', '.join(run.config.labels)}",
-        },
-    )
+    facts = {
+        "Activations": ", ".join(problem.activations),
+        "Width and samples": f"{problem.width}; {problem.samples} + {problem.validation}",
+        "Seeds": f"{run.config.seeds} of each: {', '.join(run.config.labels)}",
+    }
+    return Headline(thing="activations", lead=lead, cards=cards, facts=facts)
 
 
-def claims_section(run: Run[Any]) -> Section | None:
-    """The counts of pairs as a figure and a table. Nothing before the teachers are counted."""
-    run = run.best
-    counts = list(all_counts(run))
-    if not counts:
-        return None
+def claims_section(run: Run[Any]) -> Section:
+    """The counts of pairs as a figure and a table."""
+    canvas = activation_conditions(run)
     description = "How often the larger alpha has the smaller loss, where the condition holds and where it fails."
     columns = [Column("Pairs of"), *numeric("Instances", "h", "Condition holds", "Then alpha agrees", "Interval")]
     columns += [*numeric("Condition fails", "alpha agrees", "Interval"), Column("With the margin")]
-    rows = [_count_row(one) for one in counts]
-    return figure_section(
+    rows = [
+        (
+            counts.words,
+            counts.instances,
+            counts.activations,
+            *_share_cells(counts.met),
+            *_share_cells(counts.unmet),
+            counts.margin or MISSING,
+        )
+        for counts in tables.all_counts(run.best)
+    ]
+    return figures.figure_section(
         "claims",
         "Does alpha order the activations?",
-        activation_conditions(run),
+        canvas,
         description=description,
         caption=f"{description} Bars are Wilson intervals of 95 %; pairs of one instance are not independent.",
         below=paragraphs([_text("pairs"), _text("best")])
@@ -161,47 +135,65 @@ def claims_section(run: Run[Any]) -> Section | None:
     )
 
 
-def _count_row(one: TheoremCount) -> tuple[object, ...]:
-    return (
-        one.words,
-        one.instances,
-        one.activations,
-        one.met.number if one.met else 0,
-        *_share_cells(one.met),
-        one.unmet.number if one.unmet else 0,
-        *_share_cells(one.unmet),
-        f"{one.margin.holds} of {one.margin.number}" if one.margin else MISSING,
-    )
-
-
-def _share_cells(share: Share | None) -> tuple[str, str]:
+def _share_cells(share: Share | None) -> tuple[int, str, str]:
     if share is None:
-        return MISSING, MISSING
+        return 0, MISSING, MISSING
     low, high = share.interval
-    return f"{100 * share.value:.1f} %", f"{100 * low:.1f} to {100 * high:.1f}"
+    return share.number, f"{100 * share.value:.1f} %", f"{100 * low:.1f} to {100 * high:.1f}"
 
 
-def agreement_section(run: Run[Any]) -> Section | None:
-    """Rankings against each other. Nothing before a search has ended."""
-    run = run.best
-    rows = run.table("shared", AGREEMENTS)
-    if rows.empty:
-        return None
+@figure(height=300)
+def activation_conditions(run: Run[Any], canvas: Figure) -> None:
+    """How often the larger alpha has the smaller shared-weights loss: where Condition 6 holds, and where it fails."""
+    counts = [*tables.teacher_counts(run.best), *tables.search_counts(run.best)]
+    if not counts:
+        raise NothingToDraw("no teachers of the run have been counted")
+    figures.set_height(canvas, 110 + 34 * len(counts))
+    axes = canvas.subplots()
+    names = [pairs.words for pairs in counts]
+    _interval_marks(axes, [pairs.met for pairs in counts], -0.16, FOUND, "condition holds", names)
+    _interval_marks(axes, [pairs.unmet for pairs in counts], 0.16, RANDOM, "condition fails", names)
+    axes.set_yticks(range(len(counts)), names)
+    axes.set_ylim(len(counts) - 0.5, -0.5)
+    axes.set_xlim(-0.02, 1.02)
+    axes.axvline(0.5, **DASHED)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("pairs whose order by alpha is that by loss")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    canvas.legend(loc="outside upper left", ncols=2)
+
+
+def _interval_marks(
+    axes: Axes, shares: Sequence[Share | None], offset: float, colour: str, words: str, rows: Sequence[str]
+) -> None:
+    """Shares with their intervals. offset: from the middle of a row, so that two marks fit."""
+    counted = [(place, share) for place, share in enumerate(shares) if share is not None]
+    x = np.array([share.value for _, share in counted])
+    ends = np.array([share.interval for _, share in counted]).reshape(-1, 2)
+    y = np.array([place + offset for place, _ in counted])
+    errors = np.abs(ends.T - x) if counted else None
+    axes.errorbar(x, y, xerr=errors, fmt="o", color=colour, markersize=6, capsize=3, linewidth=1.5, label=words)
+    figures.tell_points(axes, x, y, (f"{rows[place]}\n{words}: {share}" for place, share in counted))
+
+
+def agreement_section(run: Run[Any]) -> Section:
+    """Rankings against each other."""
+    canvas, run = activation_agreement(run), run.best
+    rows = run.table("shared", tables.AGREEMENTS)
     description = "Kendall's tau of each ranking with that by standalone training, a point per seed."
     columns = [*map(Column, ("Labels", "Ranking", "Against")), *numeric("Seeds", "Kendall", "Spearman", "Same best")]
     cells = []
-    for labels in [kind for kind in run.config.labels if kind in set(rows["labels"])]:
+    for labels, part in _by_labels(run, rows):
         for ranking, reference in COMPARED:
-            of_both = rows["ranking"].eq(ranking) & rows["reference"].eq(reference)
-            part = rows[rows["labels"].eq(labels) & of_both]
-            values = (TAU.spread(part["kendall"].dropna()), TAU.spread(part["spearman"].dropna()))
-            same = f"{100 * part['top'].mean():.0f} %"
-            cells.append((labels, WORDS[ranking], WORDS[reference], len(part), *values, same))
+            pair = part[part["ranking"].eq(ranking) & part["reference"].eq(reference)]
+            values = (TAU.spread(pair["kendall"].dropna()), TAU.spread(pair["spearman"].dropna()))
+            same = f"{100 * pair['top'].mean():.0f} %"
+            cells.append((labels, WORDS[ranking], WORDS[reference], len(pair), *values, same))
     texts = [_text("same_best", activations=len(run.config.problem.activations)), *_by_conditions(rows)]
-    return figure_section(
+    return figures.figure_section(
         "agreement",
         "Which ranking is right?",
-        activation_agreement(run),
+        canvas,
         description=description,
         caption=f"{description} The line is the mean; a random ranking has 0 on average.",
         below=paragraphs(texts) + table(columns, cells, label="Agreement of rankings"),
@@ -209,63 +201,148 @@ def agreement_section(run: Run[Any]) -> Section | None:
 
 
 def _by_conditions(rows: pd.DataFrame) -> list[str]:
-    """Alpha against the shared loss, of the instances more of whose pairs meet the condition, and of the others."""
+    """Alpha against the shared loss, where more of an instance's pairs meet the condition and where fewer do."""
     rows = rows[rows["ranking"].eq("alpha") & rows["reference"].eq("shared")].dropna(subset="kendall")
     if rows.empty:
         return []
     middle = rows["conditions"].median()
     often = rows["conditions"].ge(middle)
     parts = {"often": rows[often], "rarely": rows[~often]}
-    values = {name: {"tau": TAU.spread(part["kendall"]), "searches": len(part)} for name, part in parts.items()}
-    shown = {name: value if value["searches"] else None for name, value in values.items()}
-    return [_text("by_condition", middle=middle, **shown, always=int(rows["conditions"].eq(1).sum()))]
+    values = {
+        name: {"tau": TAU.spread(part["kendall"]), "searches": len(part)} if len(part) else None
+        for name, part in parts.items()
+    }
+    return [_text("by_condition", middle=middle, **values, always=int(rows["conditions"].eq(1).sum()))]
 
 
-def ranks_section(run: Run[Any]) -> Section | None:
-    """Rank against rank, and the alphas and losses of each activation. Nothing before a search has ended."""
-    run = run.best
-    rows = run.table("shared", ACTIVATION_ROWS)
+@figure(height=300)
+def activation_agreement(run: Run[Any], canvas: Figure) -> None:
+    """Kendall's tau of rankings of activations with that by standalone training, a point per seed."""
+    agreements = _of_searches(run, tables.AGREEMENTS)
+    agreements = agreements[agreements["reference"].eq("standalone")]
+    names = {"shared": "shared loss", "uniform": "uniform alpha", "initial": "initial weights"}
+    rng = np.random.default_rng(0)  # vertical scatter without a meaning, so that points do not overlap
+    for axes, _, part in _panels(run, canvas, agreements):
+        for place, ranking in enumerate(RANKINGS):
+            rows = part[part["ranking"].eq(ranking)].dropna(subset="kendall")
+            if rows.empty:
+                continue
+            y = place + rng.uniform(-0.22, 0.22, len(rows))
+            colour = FOUND if ranking == "alpha" else TRIAL
+            axes.scatter(rows["kendall"], y, s=14, color=colour, alpha=0.55, linewidths=0)
+            texts = (f"seed {n}\ntau {tau:.2f}" for n, tau in zip(rows["number"], rows["kendall"], strict=True))
+            figures.tell_points(axes, rows["kendall"], y, texts)
+            axes.plot([rows["kendall"].mean()] * 2, [place - 0.34, place + 0.34], color=INK, linewidth=2)
+        axes.set_yticks(range(len(RANKINGS)), [names.get(ranking, ranking) for ranking in RANKINGS])
+        axes.set_ylim(len(RANKINGS) - 0.5, -0.5)
+        axes.set_xlim(-1.08, 1.08)
+        axes.axvline(0, color=MUTED, linewidth=1)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel("Kendall's tau")
+
+
+def _of_searches(run: Run[Any], name: str) -> pd.DataFrame:
+    """A table of the searches. Raises: NothingToDraw if none has ended."""
+    rows = run.best.table("shared", name)
     if rows.empty:
-        return None
+        raise NothingToDraw("no search of the run has ended")
+    return rows
+
+
+def _panels(run: Run[Any], canvas: Figure, rows: pd.DataFrame) -> Iterator[tuple[Axes, str, pd.DataFrame]]:
+    """A panel for each kind of labels, the kind and its rows: at most three panels in a row, four in two rows."""
+    parts = _by_labels(run, rows)
+    columns = len(parts) if len(parts) <= 3 else 2
+    grid = figures.panels(canvas, len(parts), columns, row=190, head=30, sharey=True)
+    for axes, (kind, part) in zip(grid, parts, strict=True):
+        axes.set_title(kind)
+        yield axes, kind, part
+
+
+def ranks_section(run: Run[Any]) -> Section:
+    """Rank against rank, and the alphas and losses of each activation."""
+    canvas, run = activation_ranks(run), run.best
+    rows = run.table("shared", tables.ACTIVATION_ROWS)
     description = "The rank of each activation by alpha against its rank by the loss with the shared weights."
     columns = [Column("Labels"), Column("Activation")]
     columns += numeric("alpha", "Best alpha", "Shared loss", "Standalone loss")
-    rows = rows.assign(labels=pd.Categorical(rows["labels"], run.config.labels, ordered=True)).sort_values(
-        "labels", kind="stable"
-    )
-    of_each = rows.groupby(["labels", "activation"], sort=False, observed=True)
-    means = of_each[["alpha", "best_alpha", "shared", "standalone"]].mean()
-    cells = [
-        (*key, *(significant(value) for value in row)) for key, row in zip(means.index, means.to_numpy(), strict=True)
-    ]
+    names = ["alpha", "best_alpha", "shared", "standalone"]
+    cells = []
+    for labels, part in _by_labels(run, rows):
+        means = part.groupby("activation", sort=False)[names].mean()
+        cells += [(labels, activation, *map(significant, values)) for activation, values in means.iterrows()]
     text = "Means over seeds. Losses are 1/2 E (y - f)², on points that neither weights nor alpha have seen."
-    return figure_section(
+    return figures.figure_section(
         "ranks",
         "Alpha beside the losses",
-        activation_ranks(run),
+        canvas,
         description=description,
         caption=f"{description} The larger a point, the more seeds; on the line both agree.",
         below=paragraphs([text]) + table(columns, cells, label="Means of each activation"),
     )
 
 
+@figure(height=300)
+def activation_ranks(run: Run[Any], canvas: Figure) -> None:
+    """The rank of each activation by alpha against that by its loss with the shared weights, over all seeds."""
+    rows = _of_searches(run, tables.ACTIVATION_ROWS)
+    groups = rows.groupby(tables.KEYS)
+    ranks = pd.DataFrame(
+        {
+            "labels": rows["labels"],
+            "alpha": groups["alpha"].rank(ascending=False, method="first").astype(int),
+            "shared": groups["shared"].rank(method="first").astype(int),
+        }
+    )
+    h, seeds = len(run.config.problem.activations), groups.ngroups / len(_by_labels(run, rows))
+    for axes, _, part in _panels(run, canvas, ranks):
+        times = part.groupby(["shared", "alpha"]).size().reset_index(name="times")
+        axes.plot([0.6, h + 0.4], [0.6, h + 0.4], **DASHED)
+        axes.scatter(times["shared"], times["alpha"], s=700 / h * times["times"] / seeds, color=FOUND, linewidths=0)
+        texts = (f"{n} of {seeds:.0f} seeds\nloss rank {a}, alpha rank {b}" for a, b, n in times.to_numpy())
+        figures.tell_points(axes, times["shared"], times["alpha"], texts)
+        axes.set(xlabel="rank by shared loss", xticks=range(1, h + 1), yticks=range(1, h + 1))
+        axes.set(xlim=(0.5, h + 0.5), ylim=(h + 0.5, 0.5))
+    canvas.axes[0].set_ylabel("rank by alpha")
+
+
 def alpha_section(run: Run[Any]) -> Section:
-    """Alpha over a search."""
     description = "The architecture parameters over the first seed's search."
     caption = f"{description} alpha by mirror descent on validation points, the weights by gradient descent on others."
     canvas = activation_alpha(run.best)
-    return figure_section("alpha", "A search", canvas, description=description, caption=caption)
+    return figures.figure_section("alpha", "A search", canvas, description=description, caption=caption)
+
+
+@figure(height=280)
+def activation_alpha(run: Run[Any], canvas: Figure) -> None:
+    """The architecture parameters over the steps of the first seed's search, a panel per kind of labels."""
+    curves = _of_searches(run, CURVES)
+    curves = curves[curves["phase"].eq("search") & curves["number"].eq(0)].sort_values("search_steps")
+    names = run.config.problem.activations
+    for axes, _, rows in _panels(run, canvas, curves):
+        steps = [0, *rows["search_steps"]]
+        for place, name in enumerate(names):
+            style, colour = "-" if place < len(SERIES) else "--", SERIES[place % len(SERIES)]
+            values = [1 / len(names), *rows[f"alpha_{name}"]]
+            axes.plot(steps, values, style, color=colour, linewidth=1.8, label=name)
+            figures.tell_line(axes, steps, values, f"{name}\n{values[-1]:.3f} in the end")
+        axes.set_ylim(0, 1)
+        axes.set_xlabel("step")
+        figures.few_ticks(axes, 3, integer=True)
+    canvas.axes[0].set_ylabel("alpha")
+    handles, labels = canvas.axes[0].get_legend_handles_labels()
+    canvas.legend(handles, labels, loc="outside upper left", ncols=min(5, len(names)))
 
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
     """The counts, as rows."""
     rows = [
         {
-            "pairs": one.words,
-            "condition": f"{one.met.holds} of {one.met.number}" if one.met else None,
-            "no_condition": f"{one.unmet.holds} of {one.unmet.number}" if one.unmet else None,
+            "pairs": counts.words,
+            "condition": str(counts.met) if counts.met else None,
+            "no_condition": str(counts.unmet) if counts.unmet else None,
         }
-        for one in all_counts(run)
+        for counts in tables.all_counts(run)
     ]
     return [Listing.of("pairs that alpha orders as the losses do", rows)] if rows else []
 

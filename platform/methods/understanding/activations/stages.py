@@ -17,68 +17,58 @@ from archray.platform.engine.stage import Context, WorkStage
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.recipe import Recipe
+from archray.platform.methods.understanding.activations import tables
 from archray.platform.methods.understanding.activations.config import ActivationsConfig, amount
 from archray.platform.methods.understanding.activations.report import SECTIONS, findings, headline, listings
-from archray.platform.methods.understanding.activations.tables import (
-    ACTIVATION_ROWS,
-    AGREEMENTS,
-    PAIRS,
-    TEACHERS,
-    agreement_rows,
-    pair_table,
-    rows_of_activations,
-    rows_of_pairs,
-)
 from archray.plurals import count
 from archray.seeds import named_seed
+from archray.trainables.activations import two_layer
 from archray.trainables.activations.instances import Pool, SharedRisks, uniform_on_simplex
 from archray.trainables.activations.settings import ActivationSettings
-from archray.trainables.activations.two_layer import (
-    component_outputs,
-    draw_weights,
-    get_activations,
-    mixture_outputs,
-    output_weights,
-)
 from archray.trainables.tune.activation_trainable import ActivationTrainable
 
 CHUNK = 20  # teachers of a shard: outputs of 20 x 2,000 points x 32 units x 5 activations are 50 MB
 
 
+def _teachers(config: ActivationsConfig) -> str:
+    return f"{count(config.teachers, 'teacher')} each of {', '.join(map(str, config.sizes))} activations"
+
+
 def _work(context: Context[ActivationsConfig], folder: Folder) -> None:
-    """Writes a shard for each chunk of teachers, those that there are not yet; then all as one table."""
+    """Writes a shard for each chunk of teachers that has none yet; then all shards as one table."""
     config, shards = context.config, folder / "shards"
     pool = Pool.load(context.run.data)
     if pool is not None:
         pool.check(config.problem, config.data.name, labelled="data" in config.labels)
     chunks = [(size, begin) for size in config.sizes for begin in range(0, config.teachers, CHUNK)]
     names = [f"part-{size}-{begin:06d}.parquet" for size, begin in chunks]
-    known = set(shards.files())
-    missing = [place for place, name in enumerate(names) if name not in known]
+    written = set(shards.files())
+    missing = [place for place, name in enumerate(names) if name not in written]
     for place in track(missing, "    teachers", console=context.console, transient=True):
         size, begin = chunks[place]
         numbers = range(begin, min(begin + CHUNK, config.teachers))
         shards.write_parquet(names[place], teacher_pairs(context, size, numbers, pool))
     table = pd.concat([shards.read_parquet(name) for name in names], ignore_index=True)
-    folder.write_parquet(TEACHERS, table)
-    context.say(f"{count(config.teachers, 'teacher')} each of {', '.join(map(str, config.sizes))} activations")
+    folder.write_parquet(tables.TEACHERS, table)
+    context.say(_teachers(config))
 
 
 def teacher_pairs(context: Context[ActivationsConfig], size: int, numbers: range, pool: Pool | None) -> pd.DataFrame:
-    """The pairs of these teachers, each of `size` activations drawn from the study's, alpha uniform on the simplex."""
+    """Pairs of teachers with these numbers, each of `size` of the study's activations, alpha uniform on the simplex."""
     problem = context.config.problem
     drawn = [_draw(context, size, number, pool) for number in numbers]
     inputs, weights, alpha, chosen = (torch.stack(column) for column in zip(*drawn, strict=True))
-    functions = get_activations(problem.activations)
-    components = component_outputs(inputs, weights, output_weights(problem.width), functions)  # (S, n, all)
+    functions = two_layer.get_activations(problem.activations)
+    outputs = two_layer.output_weights(problem.width)
+    components = two_layer.component_outputs(inputs, weights, outputs, functions)  # (S, n, all)
     components = components.gather(-1, chosen[:, None].expand(-1, inputs.shape[1], -1))  # (S, n, h)
-    risks = SharedRisks.of(components, mixture_outputs(components, alpha), alpha)
+    risks = SharedRisks.of(components, two_layer.mixture_outputs(components, alpha), alpha)
     names = np.array(problem.activations)[chosen.numpy()]
-    return pair_table(risks, names, {"activations": size, "number": np.array(numbers)})
+    return tables.pair_table(risks, names, {"activations": size, "number": np.array(numbers)})
 
 
 def _draw(context: Context[ActivationsConfig], size: int, number: int, pool: Pool | None) -> tuple[Any, ...]:
-    """Inputs (n, d), W (k, d), alpha (h,) and which activations (h,) of one teacher."""
+    """Inputs (n, d), W (k, d), alpha (h,) and the places of the activations (h,) of one teacher."""
     problem = context.config.problem
     generator = torch.Generator().manual_seed(named_seed(context.seed("teachers"), size, number))
     if pool is None:
@@ -86,7 +76,7 @@ def _draw(context: Context[ActivationsConfig], size: int, number: int, pool: Poo
     else:
         points = min(problem.risk_samples, len(pool.inputs))
         inputs = pool.inputs[torch.randperm(len(pool.inputs), generator=generator)[:points]]
-    weights = draw_weights(problem.width, inputs.shape[1], generator)
+    weights = two_layer.draw_weights(problem.width, inputs.shape[1], generator)
     chosen = torch.randperm(len(problem.activations), generator=generator)[:size].sort().values
     return inputs, weights, uniform_on_simplex(size, generator=generator), chosen
 
@@ -97,9 +87,7 @@ TEACHER_STAGE = WorkStage[ActivationsConfig](
     reads=("problem", "teachers", "labels"),
     work=_work,
     needs_ray=False,
-    amount=lambda config: (
-        f"{count(config.teachers, 'teacher')} each of {', '.join(map(str, config.sizes))} activations"
-    ),
+    amount=_teachers,
 )
 
 
@@ -129,11 +117,11 @@ def _write_rows(context: Context[ActivationsConfig], folder: Folder, run: TuneRu
     instances = curves[curves["phase"].eq("instance")].sort_values(["labels", "number"], ignore_index=True)
     if instances.empty:
         raise ArchrayError(f"no training of the activations ended well: {run.failures}")
-    rows = rows_of_activations(instances, context.config.problem.activations)
-    pairs = rows_of_pairs(rows)
-    folder.write_parquet(ACTIVATION_ROWS, rows)
-    folder.write_parquet(PAIRS, pairs)
-    folder.write_parquet(AGREEMENTS, agreement_rows(rows, pairs, context.seed("random-rankings")))
+    rows = tables.rows_of_activations(instances, context.config.problem.activations)
+    pairs = tables.rows_of_pairs(rows)
+    folder.write_parquet(tables.ACTIVATION_ROWS, rows)
+    folder.write_parquet(tables.PAIRS, pairs)
+    folder.write_parquet(tables.AGREEMENTS, tables.agreement_rows(rows, pairs, context.seed("random-rankings")))
 
 
 RECIPE = Recipe(

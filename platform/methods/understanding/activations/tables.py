@@ -48,14 +48,8 @@ def pair_table(risks: SharedRisks, names: np.ndarray, of_instances: Mapping[str,
 ACTIVATION_ROWS, PAIRS, AGREEMENTS = "activations.parquet", "pairs.parquet", "agreements.parquet"
 KEYS = ["labels", "number"]  # of an instance
 SEARCHED, BEST = "searched", "best"  # whose alpha a pair's is: the search's, or the best for its weights
-# Rankings of activations, best first: the column of `activations.parquet`, and whether its largest value is best.
-RANKINGS = {
-    "alpha": ("alpha", True),
-    "shared": ("shared", False),
-    "uniform": ("uniform", False),
-    "initial": ("initial", False),
-    "random": ("random", False),
-}
+# Rankings of activations by a column of `activations.parquet`: the largest alpha is best, the least value of others.
+RANKINGS = ("alpha", "shared", "uniform", "initial", "random")
 COMPARED = [("alpha", "shared"), *((ranking, "standalone") for ranking in RANKINGS)]  # the second is a risk
 
 
@@ -95,27 +89,26 @@ def _pairs(rows: pd.DataFrame, word: str, prefix: str) -> pd.DataFrame:
 
 
 def agreement_rows(rows: pd.DataFrame, pairs: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """A row for each instance and two of its rankings: how far they agree.
+    """A row for each instance and two of its rankings, with their agreement.
 
     `ranking` and `reference`; `kendall`, `spearman`; `top`: whether the first of the one is the first of the other;
     `conditions`: the share of the instance's pairs, with the searched alpha, for which the condition holds.
     """
     searched = pairs[pairs["alpha_of"].eq(SEARCHED)]
     conditions = searched.groupby(KEYS)["condition"].mean()
-    found = []
+    agreements = []
     rng = np.random.default_rng(seed)
     for key, instance in rows.groupby(KEYS, sort=False):
         instance = instance.assign(random=rng.random(len(instance)))
         for ranking, reference in COMPARED:
-            column, largest = RANKINGS[ranking]
-            values = -instance[column].to_numpy() if largest else instance[column].to_numpy()
+            values = instance[ranking].to_numpy() * (-1 if ranking == "alpha" else 1)
             risks = instance[reference].to_numpy()
             kendall, spearman = (float(f(values, risks).statistic) for f in (stats.kendalltau, stats.spearmanr))
             top = bool(values.argmin() == risks.argmin())
             share = float(conditions.get(key, math.nan))
-            found.append((*key, ranking, reference, kendall, spearman, top, share))
+            agreements.append((*key, ranking, reference, kendall, spearman, top, share))
     columns = [*KEYS, "ranking", "reference", "kendall", "spearman", "top", "conditions"]
-    return pd.DataFrame(found, columns=columns)
+    return pd.DataFrame(agreements, columns=columns)
 
 
 TEACHERS = "teachers.parquet"
@@ -124,10 +117,13 @@ THEOREMS = {2: "Theorem 1", 3: "Theorem 4"}  # of so many activations; Theorem 7
 
 @dataclass(frozen=True)
 class Share:
-    """`holds` of `number` pairs, with Wilson's interval of 95 %, as if pairs were independent; those of one are not."""
+    """`holds` of `number` pairs, with Wilson's 95 % interval, which takes the pairs of an instance as independent."""
 
     holds: int
     number: int
+
+    def __str__(self) -> str:
+        return f"{self.holds} of {self.number}"
 
     @property
     def value(self) -> float:
@@ -135,8 +131,8 @@ class Share:
 
     @property
     def interval(self) -> tuple[float, float]:
-        found = binomtest(self.holds, self.number).proportion_ci(0.95, method="wilson")
-        return float(found.low), float(found.high)
+        low, high = binomtest(self.holds, self.number).proportion_ci(0.95, method="wilson")
+        return float(low), float(high)
 
     @classmethod
     def of(cls, conclusions: pd.Series) -> "Share | None":
@@ -149,41 +145,36 @@ class TheoremCount:
     """The pairs of one kind.
 
     Attributes:
-        words: whose they are. labels: their kind of labels; empty of teachers, with whose alpha it is.
-        instances: of how many. activations: h.
-        met: where the condition holds, how often the conclusion does. unmet: where it fails.
-        margin: with condition and the margin of note U5.
-        guaranteed: whether the conclusion follows from the condition.
+        words: their name in reports. labels: the kind of labels; empty for teachers.
+        instances: their number. activations: h.
+        met, unmet: the share of pairs with the conclusion where the condition holds, and where it fails.
+        margin: the share where the condition and the margin of note U5 hold.
     """
 
     words: str
     labels: str
-    alpha_of: str
     instances: int
     activations: int
     met: Share | None
     unmet: Share | None
     margin: Share | None
-    guaranteed: bool
 
 
 def teacher_counts(run: Run[Any]) -> list[TheoremCount]:
-    """Of the random teachers, by their number of activations."""
+    """Counts of the random teachers, by their number of activations."""
     table = run.table("teachers", TEACHERS)
     if table.empty:
         return []
-    counts = []
-    for h in run.config.sizes:
-        words = f"{THEOREMS.get(h, 'Theorem 7')}, {h} activations"
-        pairs = table[table["activations"].eq(h)]
-        counts.append(_count(pairs, words, h, "", "teacher's", guaranteed=True))
-    return counts
+    return [
+        _count(table[table["activations"].eq(h)], f"{THEOREMS.get(h, 'Theorem 7')}, {h} activations", h)
+        for h in run.config.sizes
+    ]
 
 
 def search_counts(run: Run[Any], alpha_of: str = SEARCHED) -> list[TheoremCount]:
-    """Of the searches, by their labels. alpha_of: `searched`, or `best` for the searched weights.
+    """Counts of the searches, by their labels. alpha_of: SEARCHED, or BEST for the searched weights.
 
-    Of the best alpha, pairs that it has both at zero are no case: they are not told apart.
+    Pairs for which the best alpha is zero twice are left out: it does not order them.
     """
     table = run.table("shared", PAIRS)
     if table.empty:
@@ -191,36 +182,26 @@ def search_counts(run: Run[Any], alpha_of: str = SEARCHED) -> list[TheoremCount]
     table = table[table["alpha_of"].eq(alpha_of)]
     if alpha_of == BEST:
         table = table[table["first_alpha"].gt(0) | table["second_alpha"].gt(0)]
-    h = len(run.config.problem.activations)
-    groups = table.groupby("labels", sort=False)
-    order = [labels for labels in run.config.labels if labels in groups.groups]
-    return [
-        _count(
-            groups.get_group(labels), f"{labels}, {alpha_of} alpha", h, labels, alpha_of, guaranteed=alpha_of == BEST
-        )
-        for labels in order
-    ]
+    h, groups = len(run.config.problem.activations), dict(list(table.groupby("labels")))
+    order = [labels for labels in run.config.labels if labels in groups]
+    return [_count(groups[labels], f"{labels}, {alpha_of} alpha", h, labels) for labels in order]
 
 
-def _count(
-    pairs: pd.DataFrame, words: str, activations: int, labels: str, alpha_of: str, *, guaranteed: bool
-) -> TheoremCount:
+def _count(pairs: pd.DataFrame, words: str, activations: int, labels: str = "") -> TheoremCount:
     condition, conclusion = pairs["condition"].astype(bool), pairs["conclusion"].astype(bool)
     return TheoremCount(
         words=words,
         labels=labels,
-        alpha_of=alpha_of,
         instances=int(pairs["number"].nunique()),
         activations=activations,
         met=Share.of(conclusion[condition]),
         unmet=Share.of(conclusion[~condition]),
         margin=Share.of(conclusion[condition & pairs["margin"].astype(bool)]),
-        guaranteed=guaranteed,
     )
 
 
 def all_counts(run: Run[Any]) -> Iterator[TheoremCount]:
-    """Of teachers, of the searched alpha, of the best one."""
+    """The counts of teachers, then of the searched alpha, then of the best alpha."""
     yield from teacher_counts(run)
     yield from search_counts(run, SEARCHED)
     yield from search_counts(run, BEST)

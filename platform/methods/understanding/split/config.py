@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from archray.platform.methods.method import Method
-from archray.platform.methods.understanding.study_config import StudyConfig
+from archray.platform.methods.understanding import StudyConfig
 from archray.trainables.data import DataSettings
 from archray.trainables.spaces import Space
 from archray.trainables.validation_split.settings import TEACHER_DATA, SplitSettings
@@ -43,11 +43,11 @@ class SplitConfig(StudyConfig):
         return numbers
 
     def check(self) -> None:
-        """Candidates, features and points that do not suffice. Raises: ArchrayError."""
+        """Raises: ArchrayError if candidates, features or points do not suffice."""
         from archray.trainables.tune.split_trainable import SplitTrialSettings, check_problem  # which import torch
 
         if not all(Path(path).exists() for path in self.data.paths):
-            return  # arrays of a caller's, which the run is yet to keep: its trials check them
+            return  # arrays of the caller that the run does not hold yet: its trials check them
         settings = SplitTrialSettings(data=self.data, **self.problem.model_dump())
         check_problem(settings, max(*self.parameters, self.spectral_parameters))
 

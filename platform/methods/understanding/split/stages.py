@@ -1,6 +1,6 @@
 """The study of validation sets: validation against test by their size, and spectral solutions. Oymak et al. 2021."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ray import tune
 
@@ -10,16 +10,9 @@ from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.recipe import Recipe
+from archray.platform.methods.understanding.split import tables
 from archray.platform.methods.understanding.split.config import SplitConfig
 from archray.platform.methods.understanding.split.report import SECTIONS, headline, listings
-from archray.platform.methods.understanding.split.tables import (
-    MEASURES,
-    MEASURES_TABLE,
-    SPECTRAL,
-    SPECTRAL_TABLE,
-    findings,
-    rows_of,
-)
 from archray.plurals import count
 from archray.seeds import first_seeds
 from archray.trainables.tune.split_trainable import SplitTrainable, SplitTrialSettings
@@ -28,7 +21,7 @@ from archray.trainables.tune.split_trainable import SplitTrainable, SplitTrialSe
 def _plan(context: Context[SplitConfig], parameters: Sequence[int], *, spectral: bool) -> TrialPlan:
     """A trial for each h and seed; the problems of a seed have the same points, whatever h."""
     config = context.config
-    seeds = first_seeds(context.seed(MEASURES), config.seeds)
+    seeds = first_seeds(context.seed(tables.MEASURES), config.seeds)
     settings = SplitTrialSettings(data=context.run.data, **config.problem.model_dump())
     keys = {"parameters": tune.grid_search(list(parameters)), "seed": tune.grid_search(seeds), "spectral": spectral}
     return TrialPlan(
@@ -41,39 +34,36 @@ def _plan(context: Context[SplitConfig], parameters: Sequence[int], *, spectral:
     )
 
 
-def _write(name: str) -> Callable[[Context[SplitConfig], Folder, TuneRun], None]:
-    def finish(context: Context[SplitConfig], folder: Folder, run: TuneRun) -> None:
-        """Raises: ArchrayError if no trial has a row."""
-        table = rows_of(run.trials)
-        if table.empty:
-            raise ArchrayError(f"none of {count(len(run.trials), 'problem')} could be measured: {run.failures}")
-        folder.write_parquet(name, table.sort_values(["parameters", "seed"], kind="stable", ignore_index=True))
-
-    return finish
+def _write(folder: Folder, run: TuneRun, name: str) -> None:
+    """Raises: ArchrayError if no trial has a row."""
+    table = tables.rows_of(run.trials)
+    if table.empty:
+        raise ArchrayError(f"none of {count(len(run.trials), 'problem')} could be measured: {run.failures}")
+    folder.write_parquet(name, table.sort_values(["parameters", "seed"], kind="stable", ignore_index=True))
 
 
 MEASURES_STAGE = TuneStage[SplitConfig](
-    name=MEASURES,
+    name=tables.MEASURES,
     title="compare validation and test, and select, at every size of the validation set",
     reads=("problem", "parameters", "seeds"),
     plan=lambda context, tuned: _plan(context, context.config.parameters, spectral=False),
-    finish=_write(MEASURES_TABLE),
+    finish=lambda context, folder, run: _write(folder, run, tables.MEASURES_TABLE),
     search=True,
     amount=lambda config: count(config.seeds * len(config.parameters), "problem"),
 )
 
 SPECTRAL_STAGE = TuneStage[SplitConfig](
-    name=SPECTRAL,
+    name=tables.SPECTRAL,
     title="solve the upper problem by eigenvectors, and by gradient ascent",
     reads=("problem", "spectral_parameters", "seeds"),
     plan=lambda context, tuned: _plan(context, (context.config.spectral_parameters,), spectral=True),
-    finish=_write(SPECTRAL_TABLE),
+    finish=lambda context, folder, run: _write(folder, run, tables.SPECTRAL_TABLE),
     amount=lambda config: count(config.seeds, "problem"),
 )
 
 RECIPE = Recipe[SplitConfig](
     stages=(MEASURES_STAGE, SPECTRAL_STAGE),
-    findings=findings,
+    findings=tables.findings,
     headline=headline,
     sections=SECTIONS,
     listings=listings,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from archray.platform.quantities import significant, whole_number
+from archray.platform.quantities import signed, significant, whole_number
 from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.statistics import FAILS, HOLDS, Claim
 from archray.platform.run.run import Run
@@ -40,7 +40,7 @@ def measures_of(run: Run[Any]) -> pd.DataFrame:
 
 
 def spectral_of(run: Run[Any]) -> pd.DataFrame:
-    """As `measures_of`."""
+    """As `measures_of`, of the spectral solutions."""
     return _with_problem(run, SPECTRAL, SPECTRAL_TABLE)
 
 
@@ -71,15 +71,11 @@ def needed_by_parameters(run: Run[Any]) -> dict[int, Interval]:
     return {h: points_needed(sizes, values, run.config.tolerance) for h, values in excess.items()}
 
 
-def growth_of(run: Run[Any]) -> Interval:
-    """The exponent of the points needed over h."""
-    sizes, excess = excess_by_parameters(run)
-    return growth(sizes, excess, run.config.tolerance)
-
-
-def largest(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the largest h."""
-    return frame[frame["parameters"] == frame["parameters"].max()]
+def largest(run: Run[Any]) -> tuple[pd.DataFrame, int]:
+    """The rows of `measures_of` with the largest h, and h."""
+    frame = measures_of(run)
+    h = int(frame["parameters"].max())
+    return frame[frame["parameters"] == h], h
 
 
 def decay_of(frame: pd.DataFrame, column: str, test_size: int) -> Interval:
@@ -103,8 +99,8 @@ def at_largest_size(frame: pd.DataFrame, column: str) -> np.ndarray:
     return last
 
 
-INTERPOLATES = 1e-3  # training loss, beside labels of variance about 1, below which a model fits its training set
-SLOWEST = -0.35  # exponent: -1/2, and what heavy tails of single points take from it
+INTERPOLATES = 1e-3  # training loss below which a model fits its training set; the labels' variance is about 1
+SLOWEST = -0.35  # exponent: -1/2, reduced by the heavy tails of single points
 SAME = 1e-6  # largest difference of two solutions, relative to their largest weight
 
 OPEN = "undecided"
@@ -122,39 +118,36 @@ def claims(run: Run[Any]) -> list[Claim]:
 
 
 def _of_measures(run: Run[Any]) -> list[Claim]:
-    frame = measures_of(run)
-    most = largest(frame)
-    h, tolerance, tested = int(most["parameters"].iloc[0]), run.config.tolerance, run.config.problem.test_size
-    top = whole_number(frame["points"].max())
+    frame, (most, h) = measures_of(run), largest(run)
+    tolerance, tested = run.config.tolerance, run.config.problem.test_size
     training = float(frame["training_loss"].max())
-    excess = at_largest_size(most, "excess")
+    decays = [decay_of(most, column, tested) for column in ("loss_gap_sup", "gradient_gap_sup")]
+    loss, gradient = (f"exponent {shown(exponent)}, h = {h}" for exponent in decays)
+    excess = float(np.median(at_largest_size(most, "excess")))
+    top = whole_number(frame["points"].max())
     gain = of_problems(most, "uniform") - at_largest_size(most, "selected_test_loss")
-    exponent = growth_of(run)
+    better = f"lower in {int((gain > 0).sum())} of {count(len(gain), 'problem')}"
+    exponent = growth(*excess_by_parameters(run), tolerance)
     return [
         Claim(
             "The training loss is 0 whatever the architecture, and selects none",
             f"largest training loss {significant(training)}",
             HOLDS if training < INTERPOLATES else FAILS,
         ),
-        *(
-            Claim(text, f"exponent {shown(of)}, h = {h}", below(of, SLOWEST))
-            for text, of in (
-                (
-                    "The validation loss is within about n^(-1/2) of the test loss, for all architectures at once",
-                    decay_of(most, "loss_gap_sup", tested),
-                ),
-                ("The hyper-gradient likewise", decay_of(most, "gradient_gap_sup", tested)),
-            )
+        Claim(
+            "The validation loss is within about n^(-1/2) of the test loss, for all architectures at once",
+            loss,
+            below(decays[0], SLOWEST),
         ),
+        Claim("The hyper-gradient likewise", gradient, below(decays[1], SLOWEST)),
         Claim(
             "What the validation set selects comes near the best architecture",
-            f"median excess test loss {100 * float(np.median(excess)):.1f} % with {top} points, h = {h}",
-            HOLDS if np.median(excess) <= tolerance else FAILS,
+            f"median excess test loss {100 * excess:.1f} % with {top} points, h = {h}",
+            HOLDS if excess <= tolerance else FAILS,
         ),
         Claim(
             "It is better than equal weights",
-            f"mean decrease of the test loss {_mean(gain)}; lower in {int((gain > 0).sum())} of "
-            f"{count(len(gain), 'problem')}",
+            f"mean decrease of the test loss {_mean(gain)}; {better}",
             _positive(gain),
         ),
         Claim(
@@ -178,9 +171,8 @@ def _of_spectral(run: Run[Any]) -> list[Claim]:
         )
         if rows.get("spectral") is not None and rows["spectral"].notna().any():
             best = at_largest_size(rows, "best")
-            spectral, descent = (
-                float(np.median(at_largest_size(rows, name) / best - 1)) for name in ("spectral", "descent")
-            )
+            excess = [at_largest_size(rows, name) / best - 1 for name in ("spectral", "descent")]
+            spectral, descent = (float(np.median(values)) for values in excess)
             solution = Claim(
                 f"And has near-minimal test loss ({words})",
                 f"median excess {100 * spectral:.1f} %, of descent on the validation loss {100 * descent:.1f} %",
@@ -198,7 +190,7 @@ def _of_spectral(run: Run[Any]) -> list[Claim]:
 
 
 def findings(run: Run[Any]) -> list[str]:
-    """The points needed, and the claims with their verdicts, a sentence each; none before a stage has ended."""
+    """The points needed, and a sentence for each claim with its verdict; none before the first stage is done."""
     verdicts = [f"{claim.text}: {claim.verdict} ({claim.measure})" for claim in claims(run)]
     return [enough(run), *verdicts] if verdicts else []
 
@@ -214,7 +206,7 @@ def enough(run: Run[Any]) -> str:
 
 
 def _needed(needed: dict[int, Interval]) -> str:
-    return ", ".join(f"{points(of)} for h = {h}" for h, of in needed.items()) + " validation points"
+    return ", ".join(f"{points(interval)} for h = {h}" for h, interval in needed.items()) + " validation points"
 
 
 def points(interval: Interval) -> str:
@@ -229,7 +221,7 @@ def shown(interval: Interval) -> str:
     """`−0.48 (−0.52 to −0.44)`: a value and its interval."""
     if math.isnan(interval.value):
         return "not known"
-    value, low, high = (f"{number:.2f}".replace("-", "\N{MINUS SIGN}") for number in interval)
+    value, low, high = (signed(f"{number:.2f}") for number in interval)
     return f"{value} ({low} to {high})"
 
 

@@ -1,4 +1,4 @@
-"""The study of cells by their connections, as it is configured: which cells, which variants. Shu 2022, ch. 4."""
+"""Configuration of the study of cells by their connections. Shu 2022, ch. 4."""
 
 import os
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.platform.methods.method import Method, Values
-from archray.platform.methods.understanding.study_config import StudyConfig
+from archray.platform.methods.understanding import StudyConfig
 from archray.platform.run.layout import MANIFEST
 from archray.settings import REPEATED, Settings
 from archray.trainables.nets.network_settings import NetworkSettings
@@ -24,10 +24,10 @@ class CellPlaneSettings(Settings):
     """The plane through trained weights, along two random directions that are normalised by filter (sec. 4.3.2).
 
     Attributes:
-        points: on each side of the square, 3 or more.
+        points: number on each side of the square, 3 or more.
         radius: half of its side, in lengths of the weights' filters.
-        images: of the validation data, that losses and gradients are of.
-        gradient_points: on each side, of the coarser square on which the variance of the gradient is measured.
+        images: number of validation images for losses and gradients.
+        gradient_points: number on each side of the coarser square on which the variance of the gradient is measured.
     """
 
     points: int = 21
@@ -89,7 +89,7 @@ class TopologyConfig(StudyConfig):
     @field_validator("architectures")
     @classmethod
     def _of_runs(cls, places: tuple[str, ...]) -> tuple[str, ...]:
-        """The architecture that a run found in the place of its folder: the study says what it is of."""
+        """Replaces the folder of a run by the architecture that the run found."""
         return tuple(found_in(place) if is_run(place) else place for place in places)
 
     @field_validator("learning_rates")
@@ -114,20 +114,20 @@ class TopologyConfig(StudyConfig):
 
     @property
     def cells(self) -> list[tuple[str, GenotypeSpace, str]]:
-        """Of each architecture what it is called, its space and its string. Raises: InvalidArchitecture."""
+        """The name, the space and the string of each architecture. Raises: InvalidArchitecture."""
         return [_cell(number, text) for number, text in enumerate(self.architectures, start=1)]
 
 
 def _cell(number: int, text: str) -> tuple[str, GenotypeSpace, str]:
     if is_name(text):
-        known = named_architectures()
-        if text not in known:
+        spaces = named_architectures()
+        if text not in spaces:
             raise InvalidArchitecture(
                 f"there is no architecture {text!r}, and no run in a folder of that name; name one of "
-                f"{', '.join(sorted(known))}, or give a genotype, or the folder of a run"
+                f"{', '.join(sorted(spaces))}, or give a genotype, or the folder of a run"
             )
-        space = get_space(known[text][0])
-        assert isinstance(space, GenotypeSpace)  # none else has names so far
+        space = get_space(spaces[text][0])
+        assert isinstance(space, GenotypeSpace)  # no other space has named architectures
         return text, space, spelt_out(space, text)
     if os.sep in text and "(" not in text:
         raise InvalidArchitecture(
@@ -145,7 +145,7 @@ def is_run(place: str) -> bool:
 
 
 def found_in(place: str) -> str:
-    """The architecture that a run found. Raises: InvalidInput for one that found none."""
+    """The architecture that a run found. Raises: InvalidInput if it found none."""
     from archray.platform.methods.catalogue import open_run
 
     run = open_run(place, uses="tables")
@@ -154,11 +154,11 @@ def found_in(place: str) -> str:
     return run.best.architecture
 
 
-def _of_first_run(given: Values) -> Values:
-    """Space, data and network of the first run that is named."""
+def _of_first_run(options: Values) -> Values:
+    """Data and network of the first run among `architectures`."""
     from archray.platform.methods.catalogue import open_run
 
-    for place in given.get("architectures") or ():
+    for place in options.get("architectures") or ():
         if is_run(str(place)):
             config: Mapping[str, Any] = open_run(place).manifest["config"]
             return {key: config[key] for key in ("data", "network") if key in config}

@@ -1,35 +1,26 @@
-"""Report of the study of cells: claims of chapter 4 of Shu 2022 with verdicts and intervals, and sections."""
+"""Report of the study of cells: headline, claims with verdicts, tables of cells, and figures. Shu 2022, ch. 4."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
+from matplotlib.axes import Axes
+from matplotlib.colorbar import Colorbar
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
-from archray.platform.methods.understanding.topology.figures import (
-    topology_convergence,
-    topology_gradient_planes,
-    topology_linear_bounds,
-    topology_planes,
-    topology_trends,
-)
-from archray.platform.methods.understanding.topology.tables import (
-    BOUNDS,
-    KINDS,
-    PLANES,
-    SHAPES,
-    VARIANTS,
-    connected,
-    loss_threshold,
-    networks,
-)
+from archray.platform.methods.understanding.topology import tables
+from archray.platform.methods.understanding.topology.tables import KINDS, connected, networks
 from archray.platform.quantities import significant
-from archray.platform.report.figures import NothingToDraw, drawing, figure_section
+from archray.platform.report import figures
+from archray.platform.report.figures import DASHED, FOUND, GREEN, RANDOM, TRIAL, NothingToDraw, figure, figure_section
 from archray.platform.report.page import Card, Headline, MakeSection
 from archray.platform.report.run_sections import Tables, failures_section, manifest_section
 from archray.platform.report.section import Column, Section, captioned, folded, numeric, paragraphs, table
-from archray.platform.report.statistics import FAILS, HOLDS, Claim, middle
+from archray.platform.report.statistics import FAILS, HOLDS
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
@@ -37,159 +28,9 @@ from archray.platform.run.run_summary import Listing
 from archray.plurals import count
 
 _text = texts_of(__package__)
-UNDECIDED = "undecided at this scale"
-DRAWS = 2000  # of the bootstrap
-WEAK = 0.3  # a rank correlation that is called none in effect: it explains less than a tenth of the ranks' variance
-MIN_NETWORKS = 12  # networks that a correlation is computed of
-
-
-def spearman_within(table: pd.DataFrame, x: str, y: str, seed: int = 0) -> tuple[float, float, float]:
-    """Spearman's correlation of two columns within cells, and its 95 % interval by the bootstrap over networks.
-
-    Ranks are taken within each cell and centred there, and pooled: how a cell's operations or its space differ from
-    another's plays no part. NaN for fewer than MIN_NETWORKS networks or where a column is constant in every cell.
-    """
-    groups = [
-        group[[x, y]].to_numpy(float).T
-        for _, group in table[["cell", x, y]].dropna().groupby("cell")
-        if len(group) > 2  # two ranks are always in line
-    ]
-    if sum(group.shape[1] for group in groups) < MIN_NETWORKS:
-        return np.nan, np.nan, np.nan
-    rng = np.random.default_rng(seed)
-    value = _pooled([group[:, None] for group in groups])
-    drawn = _pooled([group[:, rng.integers(group.shape[1], size=(DRAWS, group.shape[1]))] for group in groups])
-    return float(value[0]), *middle(drawn)
-
-
-def _pooled(groups: Sequence[np.ndarray]) -> np.ndarray:
-    """Of groups (2, draws, networks) the correlation (draws,) of their ranks, centred in each group."""
-    ranks = [rankdata(group, axis=-1) for group in groups]
-    centred = np.concatenate([rank - rank.mean(axis=-1, keepdims=True) for rank in ranks], axis=-1)
-    one, other = centred
-    norms = np.sqrt((one**2).sum(-1) * (other**2).sum(-1))
-    with np.errstate(invalid="ignore"):
-        return (one * other).sum(-1) / np.where(norms > 0, norms, np.nan)
-
-
-def positive(low: float, high: float) -> str:
-    """The verdict on a quantity that is claimed to be above 0."""
-    if np.isnan(low):
-        return UNDECIDED
-    return HOLDS if low > 0 else FAILS if high < 0 else UNDECIDED
-
-
-def negative(low: float, high: float) -> str:
-    return positive(-high, -low)
-
-
-def no_gain(low: float, high: float) -> str:
-    """The verdict on a correlation that is claimed to be none, or at most weak."""
-    if np.isnan(low):
-        return UNDECIDED
-    return HOLDS if high < WEAK else FAILS if low > 0 else UNDECIDED
-
-
-_RISE, _VARIANCE = "rise of the loss over the plane", "gradient variance"
-_LOSS = "mean loss over the epochs"
-# What is claimed, where, of which columns, what the second is in words, and when that holds.
-_TRENDS: tuple[tuple[str, str, str, str, str, Callable[[float, float], str]], ...] = (
-    ("wider cells converge faster", "4.3.1", "width", "mean_loss", _LOSS, negative),
-    ("shallower cells converge faster", "4.3.1", "depth", "mean_loss", _LOSS, positive),
-    ("wider cells lie in a smoother landscape", "4.3.2.1", "width", "rise", _RISE, negative),
-    ("shallower cells lie in a smoother landscape", "4.3.2.1", "depth", "rise", _RISE, positive),
-    ("wider cells have a smaller gradient variance", "4.3.2.2", "width", "plane_variance", _VARIANCE, negative),
-    ("shallower cells have a smaller gradient variance", "4.3.2.2", "depth", "plane_variance", _VARIANCE, positive),
-    ("wider cells are not better in the end", "4.4", "width", "test_accuracy", "final test accuracy", no_gain),
-)
-
-
-def claims(run: Run[Any]) -> list[Claim]:
-    """Every claim that the run has measured something about."""
-    table = networks(run)
-    if table.empty:
-        return []
-    measured = _popular(table, run.table("variants", SHAPES))
-    of_connections = connected(table)
-    for text, source, x, y, words, verdict in _TRENDS:
-        if of_connections[y].notna().any():
-            value, low, high = spearman_within(of_connections, x, y)
-            measure = f"Spearman's ρ of {x} and {words}"
-            measured.append(Claim(text, measure, verdict(low, high), source, value, low, high))
-    if table["mean_loss"].notna().any():
-        measured.append(_operations(table))
-    return measured
-
-
-def findings(run: Run[Any]) -> list[str]:
-    """The verdicts, a sentence each."""
-    return [
-        f"{claim.text[:1].upper()}{claim.text[1:]}: {claim.verdict} ({claim.measure} {interval(claim)})"
-        for claim in claims(run)
-    ]
-
-
-def interval(claim: Claim) -> str:
-    """`-0.42 [-0.61, -0.18]`."""
-    if np.isnan(claim.value):
-        return "not known"
-    numbers = (claim.value, claim.low, claim.high)
-    value, low, high = (f"{number:.2f}".replace("-", "\N{MINUS SIGN}") for number in numbers)
-    return f"{value} [{low}, {high}]"
-
-
-def _popular(table: pd.DataFrame, shapes: pd.DataFrame) -> list[Claim]:
-    """Observation 1, of the normal cell: how much wider, and how much shallower, it is than random connections."""
-    measured = []
-    for text, column, sign in (("wide", "width", 1), ("shallow", "depth", -1)):
-        shares = []
-        for name, drawn in shapes.groupby("cell"):
-            [of_cell] = table.loc[(table["cell"] == name) & (table["kind"] == "cell"), column]
-            beyond = sign * (of_cell - drawn[column].to_numpy(float))
-            shares.append(float((beyond > 0).mean() + (beyond == 0).mean() / 2))
-        means = np.random.default_rng(0).choice(shares, size=(DRAWS, len(shares))).mean(axis=1)
-        low, high = middle(means)
-        verdict = positive(low - 0.5, high - 0.5) if len(shares) > 1 else UNDECIDED
-        measure = f"share of random connections that are {'narrower' if sign > 0 else 'deeper'}, mean over cells"
-        text = f"popular cells are {text}"
-        measured.append(Claim(text, measure, verdict, "4.2.2", float(np.mean(shares)), low, high))
-    return measured
-
-
-def _operations(table: pd.DataFrame) -> Claim:
-    """How far convergence differs among variants of operations against variants of connections of the same cell."""
-    kinds = [
-        [
-            group["mean_loss"].dropna().to_numpy()
-            for _, group in table[table["kind"].isin(("cell", kind))].groupby("cell")
-        ]
-        for kind in ("operations", "connections")
-    ]
-    rng = np.random.default_rng(0)
-
-    def log_ratio(of_kinds: Sequence[Sequence[np.ndarray]]) -> float:
-        variances = [[part.var(ddof=1) for part in group if len(part) > 2] for group in of_kinds]
-        if not all(variances) or min(map(sum, variances)) <= 0:
-            return np.nan
-        of_operations, of_connections = map(np.mean, variances)
-        return float(np.log(of_operations / of_connections) / 2)
-
-    def drawn_again(group: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return [part[rng.integers(len(part), size=len(part))] for part in group if len(part)]
-
-    value = log_ratio(kinds)
-    low, high = middle([log_ratio([drawn_again(group) for group in kinds]) for _ in range(DRAWS)])
-    return Claim(
-        "operations matter less than connections",
-        "standard deviation of the mean loss among variants of operations, over that among variants of connections",
-        negative(low, high),
-        "4.3.1",
-        *map(float, np.exp([value, low, high])),
-    )
-
-
-_TABLES: Tables = {"training": ("trainings", TRIALS), "planes": ("planes", PLANES)}
-_OF_KIND = ("cell", "widest", "connections", "operations")
+_TABLES: Tables = {"training": ("trainings", TRIALS), "planes": ("planes", tables.PLANES)}
+# A verdict on one claim, and on several.
+_VERDICTS = {HOLDS: "hold", FAILS: "do not hold", tables.UNDECIDED: tables.UNDECIDED}
 _COLUMNS = {  # of a table of networks: heading, column, factor
     "Width, c": ("width", 1),
     "Depth": ("depth", 1),
@@ -207,10 +48,10 @@ _MEANS = {name: of for name, of in _COLUMNS.items() if name not in ("Epochs to l
 
 
 def headline(run: Run[Any]) -> Headline:
-    """What held, in numbers."""
+    """The number of claims by verdict."""
     run = run.best
-    rows = run.table("variants", VARIANTS)
-    verdicts = [claim.verdict for claim in claims(run)]
+    rows = run.table("variants", tables.VARIANTS)
+    verdicts = [claim.verdict for claim in tables.claims(run)]
     cells = count(len(set(rows["cell"])), "cell") if len(rows) else "no cell yet"
     lead = f"{cells} and their variants, {count(len(rows), 'network')} trained at equal budget"
     if verdicts:
@@ -221,58 +62,50 @@ def headline(run: Run[Any]) -> Headline:
     return Headline("cells", f"{lead}.", cards=cards if verdicts else (), facts={"Space": spaces})
 
 
-_VERDICTS = {HOLDS: "hold", FAILS: "do not hold", UNDECIDED: UNDECIDED}  # of one claim, of several
-
-
 def claims_section(run: Run[Any]) -> Section | None:
-    """What is claimed, and what the run says of it."""
-    rows = [(claim.text, claim.verdict, interval(claim), claim.measure, claim.source) for claim in claims(run.best)]
-    if not rows:
+    """The claims, with verdicts and measured values."""
+    claims = tables.claims(run.best)
+    if not claims:
         return None
     columns = [Column("Claim"), Column("Verdict"), *numeric("Value [95 %]"), Column("Measured"), Column("Section")]
+    rows = [(claim.text, claim.verdict, tables.interval(claim), claim.measure, claim.source) for claim in claims]
     body = table(columns, rows, label="Claims", sortable=False) + paragraphs([_text("claims")])
     return Section("claims", "Claims", body)
 
 
 def cells_section(run: Run[Any]) -> Section | None:
-    """Each cell, and the means of its variants of a kind."""
+    """Each cell, and the means of its variants by kind."""
     run = run.best
     every = networks(run)
     if every.empty:
         return None
     rows: list[tuple[object, ...]] = []
-    marked: list[int] = []
+    variants: list[int] = []
     for name, of_cell in every.groupby("cell", sort=False):
-        for kind in _OF_KIND:
+        for kind, words in KINDS.items():
             of_kind = of_cell[of_cell["kind"] == kind]
             if len(of_kind):
-                marked += [len(rows)] if kind != "cell" else []
+                variants += [len(rows)] if kind != "cell" else []
                 number = f" ({len(of_kind)})" if len(of_kind) > 1 else ""
                 values = [significant(of_kind[column].mean() * factor) for column, factor in _MEANS.values()]
-                rows.append((name, f"{KINDS[kind]}{number}", *values))
+                rows.append((name, f"{words}{number}", *values))
     columns = [Column("Cell"), Column("Kind"), *numeric(*_MEANS)]
-    caption = _text("cells", threshold=loss_threshold(run))
-    body = table(columns, rows, label="Cells and their variants", faint=frozenset(marked), sortable=False)
+    caption = _text("cells", threshold=tables.loss_threshold(run))
+    body = table(columns, rows, label="Cells and their variants", faint=frozenset(variants), sortable=False)
     return Section("cells", "Cells and their variants", captioned(body, caption) + folded("Every network", _all(every)))
 
 
 def _all(every: pd.DataFrame) -> str:
     columns = [Column("Cell"), Column("Kind"), *numeric("No.", *_COLUMNS), Column("Genotype", "code")]
-    rows = [
-        (
-            row["cell"],
-            KINDS[row["kind"]],
-            row["number"],
-            *[significant(row[column] * factor) for column, factor in _COLUMNS.values()],
-            row["architecture"],
-        )
-        for _, row in every.iterrows()
-    ]
+    rows = []
+    for _, row in every.iterrows():
+        values = [significant(row[column] * factor) for column, factor in _COLUMNS.values()]
+        rows.append((row["cell"], KINDS[row["kind"]], row["number"], *values, row["architecture"]))
     return table(columns, rows, label="Every network")
 
 
 def rates_section(run: Run[Any]) -> Section | None:
-    """How fast and how good the cells are at other learning rates. Nothing with one rate alone."""
+    """Speed and accuracy of the cells at other learning rates. Nothing with one rate alone."""
     run = run.best
     factors = sorted(run.config.learning_rates)
     if len(factors) < 2 or networks(run).empty:
@@ -280,52 +113,19 @@ def rates_section(run: Run[Any]) -> Section | None:
     rows = []
     for factor in factors:
         trained = networks(run, factor)
-        for kind in _OF_KIND:
+        for kind, words in KINDS.items():
             of_kind = trained[trained["kind"] == kind]
             if len(of_kind):
                 means = (of_kind["mean_loss"].mean(), of_kind["test_accuracy"].mean() * 100)
-                rows.append((significant(factor * run.config.train.lr), KINDS[kind], *map(significant, means)))
+                rows.append((significant(factor * run.config.train.lr), words, *map(significant, means)))
     columns = [*numeric("Learning rate"), Column("Kind"), *numeric("Mean loss", "Test accuracy, %")]
     body = captioned(table(columns, rows, label="Learning rates"), "Means over all cells, and over their variants.")
     return Section("rates", "Learning rates", body)
 
 
-def convergence_section(run: Run[Any]) -> Section:
-    return figure_section(
-        "convergence",
-        "Convergence",
-        topology_convergence(run),
-        description="Validation loss of each cell and its variants by epoch.",
-        caption=_text("convergence"),
-    )
-
-
-def trends_section(run: Run[Any]) -> Section:
-    return figure_section(
-        "trends",
-        "Against width",
-        topology_trends(run),
-        description="What is measured of the networks against the width of their cells.",
-        caption="Every network that differs from its cell by connections alone, against the width of its normal cell.",
-    )
-
-
-def planes_section(run: Run[Any]) -> Section:
-    canvas = topology_planes(run)
-    try:
-        description = "How far gradients of instances spread around each cell."
-        deviations = drawing("gradients", topology_gradient_planes(run), description=description)
-        below = captioned(deviations, _text("gradient_planes"))
-    except NothingToDraw:
-        below = ""
-    description = "The loss around the trained weights of each cell."
-    caption = _text("planes")
-    return figure_section("planes", "Landscapes", canvas, description=description, caption=caption, below=below)
-
-
 def linear_section(run: Run[Any]) -> Section | None:
-    """In how many instances and blocks the measured value is below the bounds."""
-    bounds = run.best.table("linear", BOUNDS)
+    """The number of instances and blocks whose measured value is below the bounds."""
+    bounds = run.best.table("linear", tables.BOUNDS)
     if bounds.empty:
         return None
     rows = []
@@ -339,11 +139,215 @@ def linear_section(run: Run[Any]) -> Section | None:
             ratio = (bounded["measured"] / bounded[form]).max()
             rows.append((theorem, gradient, form, f"{instances.sum()} of {len(instances)}", significant(ratio)))
     columns = [*map(Column, ("Theorem", "Gradient", "Bound")), *numeric("Instances that keep it", "Largest ratio")]
-    body = captioned(table(columns, rows, label="Linear cells", sortable=False), _text("linear_cells"))
+    cells = captioned(table(columns, rows, label="Linear cells", sortable=False), _text("linear_cells"))
     description = "Bounds against measured values, with the line on which both are equal."
-    content = drawing("linear-bounds", topology_linear_bounds(run), description=description)
-    body += captioned(content, _text("linear_bounds"))
+    content = figures.drawing("linear-bounds", topology_linear_bounds(run), description=description)
+    body = cells + captioned(content, _text("linear_bounds"))
     return Section("linear", "Theorems 4.3 and 4.4 on linear cells", body)
+
+
+# The figures: convergence, measures against width, the surroundings of trained weights, linear cells.
+
+_COLOURS = {"cell": FOUND, "widest": GREEN, "connections": TRIAL, "operations": RANDOM}
+_ORDER = ("operations", "connections", "widest", "cell")  # the last on top
+_PANEL_COLUMNS, _ROW = 3, 165  # of panels: how many in a row, and the height of a row
+_TRENDS = (
+    ("mean_loss", "mean validation loss", False),
+    ("rise", "rise of the loss, nats", False),
+    ("plane_variance", "gradient variance", True),
+    ("test_accuracy", "test accuracy, %", False),
+)
+
+
+def _legend(canvas: Figure, kinds: set[str]) -> None:
+    handles = [Line2D([], [], color=_COLOURS[kind], label=KINDS[kind], lw=2) for kind in KINDS if kind in kinds]
+    canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+
+
+def convergence_section(run: Run[Any]) -> Section:
+    canvas, caption = topology_convergence(run), _text("convergence")
+    description = "Validation loss of each cell and its variants by epoch."
+    return figure_section("convergence", "Convergence", canvas, description=description, caption=caption)
+
+
+@figure(height=400)
+def topology_convergence(run: Run[Any], canvas: Figure) -> None:
+    """The validation loss by epoch of each cell of a study, and of its variants. Shu 2022, Figures 4.3 and 4.5."""
+    run = run.best
+    table, curves = networks(run), tables.curves_of(run)
+    if curves.empty or curves["validation_loss"].notna().sum() == 0:
+        raise NothingToDraw("the study has no curves yet: its cells are not trained")
+    threshold = tables.loss_threshold(run)
+    cells = list(dict.fromkeys(table["cell"]))
+    grid = figures.panels(canvas, len(cells), _PANEL_COLUMNS, row=_ROW, head=60, sharex=True, sharey=True)
+    for axes, name in zip(grid, cells, strict=True):
+        rows = table[table["cell"] == name]
+        axes.axhline(threshold, color=TRIAL, lw=0.8, ls=":")
+        for kind in _ORDER:
+            width, alpha = (2, 1) if kind == "cell" else (1, 0.65)
+            for row in rows[rows["kind"] == kind].itertuples():
+                words = name if kind == "cell" else f"{name}, {KINDS[kind]} {row.number}"
+                text = f"{words}: {significant(row.width)} wide, {row.depth} deep"
+                for _, curve in curves[curves["architecture"] == row.architecture].groupby("trial_id"):
+                    x, y = curve["epoch"].to_list(), curve["validation_loss"].clip(upper=4 * threshold).to_list()
+                    marker = "o" if len(x) == 1 else None  # one epoch alone has no line
+                    axes.plot(x, y, color=_COLOURS[kind], lw=width, alpha=alpha, marker=marker, ms=3)
+                    figures.tell_line(axes, x, y, text)
+        axes.set_title(name)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
+        axes.set_ylim(bottom=0)
+    canvas.supxlabel("epoch", fontsize=12)
+    canvas.supylabel("validation loss, nats", fontsize=12)
+    _legend(canvas, set(table["kind"]))
+
+
+def trends_section(run: Run[Any]) -> Section:
+    description = "Measures of the networks against the width of their cells."
+    caption = "Every network that differs from its cell by connections alone, against the width of its normal cell."
+    return figure_section("trends", "Against width", topology_trends(run), description=description, caption=caption)
+
+
+@figure(height=400)
+def topology_trends(run: Run[Any], canvas: Figure) -> None:
+    """Mean loss, landscape, gradient variance and accuracy of a study's networks against the width of their cells."""
+    table = connected(networks(run.best))
+    measured = [trend for trend in _TRENDS if not table.empty and table[trend[0]].notna().any()]
+    if not measured:
+        raise NothingToDraw("the study has measured nothing yet: its cells are not trained")
+    grid = figures.panels(canvas, len(measured), 2, row=190, head=60)
+    for axes, (column, label, in_decades) in zip(grid, measured, strict=True):
+        for kind in _ORDER:
+            rows = table[(table["kind"] == kind) & table[column].notna()]
+            y = rows[column] * (100 if column == "test_accuracy" else 1)
+            axes.scatter(rows["width"], y, s=26 if kind != "connections" else 18, color=_COLOURS[kind], alpha=0.8, lw=0)
+            values = zip(rows["cell"], rows["kind"], rows["number"], rows["depth"], y, strict=True)
+            texts = [f"{c}, {KINDS[k]} {n}\n{d} deep: {significant(value)}" for c, k, n, d, value in values]
+            figures.tell_points(axes, rows["width"], y, texts)
+        if in_decades:
+            axes.set_yscale("log")
+            figures.plain(axes.yaxis)
+        axes.set_title(label)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+    canvas.supxlabel("width of the normal cell, c", fontsize=12)
+    _legend(canvas, set(table["kind"]))
+
+
+_CAP = 6.0  # nats above the centre, of a plane's colours
+_SQUARE_COLUMNS = 4  # of squares
+_THEOREMS = {"4.3": "Theorem 4.3: smoothness", "4.4": "Theorem 4.4: variance"}
+
+
+def _surroundings(run: Run[Any], column: str, nothing: str) -> list[tuple[str, pd.Series]]:
+    """Each cell with a `column`, and after it its narrowest and deepest variant if it has one; names and rows.
+
+    nothing: the message without a `column`. Raises: NothingToDraw.
+    """
+    table = connected(networks(run.best))
+    if table.empty or column not in table or table[column].notna().sum() == 0:
+        raise NothingToDraw(nothing)
+    squares: list[tuple[str, pd.Series]] = []
+    for name, rows in table[table[column].notna()].groupby("cell", sort=False):
+        cells, others = rows[rows["kind"] == "cell"], rows[rows["kind"] == "connections"]
+        if len(cells):
+            squares.append((str(name), cells.iloc[0]))
+        if len(cells) and len(others):
+            narrowest = others.sort_values(["width", "depth"], ascending=[True, False]).iloc[0]
+            squares.append(("its narrowest", narrowest))
+    return squares
+
+
+def _squares(canvas: Figure, networks: Sequence[tuple[str, pd.Series]], half: float) -> list[Axes]:
+    """A panel from -half to half for each network, under its name, width and depth."""
+    grid = figures.panels(canvas, len(networks), _SQUARE_COLUMNS, row=140, head=100, sharex=True, sharey=True)
+    columns = min(_SQUARE_COLUMNS, len(networks))
+    for number, (axes, (name, row)) in enumerate(zip(grid, networks, strict=True)):
+        axes.set_title(f"{name}\n{significant(row['width'])} wide, {row['depth']} deep", fontsize=10)
+        axes.set_aspect("equal")
+        axes.grid(visible=False)
+        axes.set_xticks([-half, 0, half])
+        axes.set_yticks([-half, 0, half])
+        axes.tick_params(labelsize=10, labelbottom=number + columns >= len(networks))
+    return grid
+
+
+def _bar(canvas: Figure, squares: list[Axes], drawn: Any, label: str) -> Colorbar:
+    """The color scale of all squares, above them."""
+    bar = canvas.colorbar(drawn, ax=squares, location="top", aspect=40, label=label)
+    bar.outline.set_visible(False)
+    return bar
+
+
+def planes_section(run: Run[Any]) -> Section:
+    canvas = topology_planes(run)
+    try:
+        description = "How far gradients of instances spread around each cell."
+        deviations = figures.drawing("gradients", topology_gradient_planes(run), description=description)
+        below = captioned(deviations, _text("gradient_planes"))
+    except NothingToDraw:
+        below = ""
+    description = "The loss around the trained weights of each cell."
+    caption = _text("planes")
+    return figure_section("planes", "Landscapes", canvas, description=description, caption=caption, below=below)
+
+
+@figure(height=400)
+def topology_planes(run: Run[Any], canvas: Figure) -> None:
+    """The loss on a plane of weights around each cell of a study, and around its narrowest variant. Figure 4.6."""
+    cells = _surroundings(run, "plane", "the study has no planes yet")
+    if not cells:
+        raise NothingToDraw("the study has no plane of a cell itself")
+    radius = run.best.config.plane.radius
+    grid, levels, drawn = _squares(canvas, cells, radius), np.linspace(0, _CAP, 13), None
+    for axes, (_, row) in zip(grid, cells, strict=True):
+        plane = tables.square(row["plane"])
+        steps = np.linspace(-radius, radius, len(plane))
+        rise = np.nan_to_num(plane - row["centre"], nan=_CAP, posinf=_CAP).clip(0, _CAP)
+        drawn = axes.contourf(steps, steps, rise.T, levels=levels, cmap="cividis")
+        axes.contour(steps, steps, rise.T, levels=levels[1:-1], colors="white", linewidths=0.3)
+    _bar(canvas, grid, drawn, "rise of the loss, nats").set_ticks([0, 2, 4, _CAP])
+
+
+@figure(height=400)
+def topology_gradient_planes(run: Run[Any], canvas: Figure) -> None:
+    """The gradient's standard deviation around each cell of a study, and around its narrowest variant. Figure 4.7."""
+    cells = _surroundings(run, "variances", "the study has no variances of gradients yet")
+    if not cells:
+        raise NothingToDraw("the study has no variances around a cell itself")
+    squares = [np.sqrt(tables.square(row["variances"]).clip(0)) for _, row in cells]
+    positive = np.concatenate([square[np.isfinite(square) & (square > 0)] for square in squares])
+    if not positive.size:
+        raise NothingToDraw("no gradient of the study varies")
+    norm = LogNorm(float(positive.min()), float(positive.max()) * 1.001)
+    half = run.best.config.plane.radius / 2
+    grid, drawn = _squares(canvas, cells, half), None
+    for axes, square in zip(grid, squares, strict=True):
+        extent = (-half, half, -half, half)
+        drawn = axes.imshow(np.ma.masked_invalid(square.T), origin="lower", extent=extent, norm=norm, cmap="cividis")
+    figures.plain(_bar(canvas, grid, drawn, "standard deviation of the gradient").ax.xaxis)
+
+
+@figure(height=330)
+def topology_linear_bounds(run: Run[Any], canvas: Figure) -> None:
+    """Bounds of Theorems 4.3 and 4.4, printed and corrected, against what random linear cells have. Notes U1 and U2."""
+    bounds = run.best.table("linear", tables.BOUNDS)
+    if bounds.empty:
+        raise NothingToDraw("the study has no linear cells yet")
+    narrow = bounds[bounds["gradient"] == "narrow"]
+    points: dict[str, Any] = {"s": 5, "alpha": 0.35, "linewidths": 0, "rasterized": True}
+    for axes, (theorem, rows) in zip(canvas.subplots(1, 2), narrow.groupby("theorem"), strict=True):
+        for name, colour in (("corrected", FOUND), ("printed", RANDOM)):
+            above = rows[rows[name] > 0]  # a logarithmic axis has no 0
+            axes.scatter(above["measured"], above[name], color=colour, label=name, **points)
+        axes.set(xscale="log", yscale="log", title=_THEOREMS[str(theorem)], xlabel="measured")
+        low, high = rows["measured"].quantile([0.02, 1.0])  # a few saturated cells have next to none
+        axes.set_xlim(low, high * 2)
+        axes.set_ylim(low / 3, rows["corrected"].max() * 2)
+        axes.axline((1, 1), (10, 10), **DASHED)
+        figures.logarithmic(axes.xaxis)
+        figures.logarithmic(axes.yaxis)
+    canvas.axes[0].set_ylabel("bound")
+    handles, names = canvas.axes[0].get_legend_handles_labels()
+    canvas.legend(handles, names, loc="outside upper left", ncols=2, markerscale=3)
 
 
 SECTIONS: tuple[MakeSection, ...] = (

@@ -1,7 +1,6 @@
 """Stages of the study of cells: variants, trainings, planes around trained weights, linear cells. Shu 2022, ch. 4."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,9 @@ from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.stages import ACCURACY, trainings
+from archray.platform.methods.understanding.topology import tables
 from archray.platform.methods.understanding.topology.config import CellPlaneSettings, TopologyConfig
-from archray.platform.methods.understanding.topology.report import SECTIONS, findings, headline, listings
-from archray.platform.methods.understanding.topology.tables import (
-    BOUNDS,
-    PLANES,
-    SHAPES,
-    VARIANTS,
-    WEIGHTS,
-    architectures_of,
-)
+from archray.platform.methods.understanding.topology.report import SECTIONS, headline, listings
 from archray.plurals import count
 from archray.seeds import first_seeds, named_seed
 from archray.trainables.checkpoint import read_state, write_weights
@@ -50,17 +42,14 @@ def weights_file(number: int) -> str:
 
 
 def _measure(context: Context[TopologyConfig], folder: Folder) -> None:
-    config, weights = context.config, context.folder("trainings") / WEIGHTS
+    config, weights = context.config, context.folder("trainings") / tables.WEIGHTS
     kept = set(weights.files())
-    places = {
-        architecture: (weights / weights_file(number)).uri
-        for number, architecture in enumerate(architectures_of(context.run))
-        if weights_file(number) in kept
-    }
-    items = {each: items_of(each, config.plane.points, config.plane.gradient_points) for each in places}
+    files = {name: weights_file(number) for number, name in enumerate(tables.architectures_of(context.run))}
+    places = {architecture: (weights / file).uri for architecture, file in files.items() if file in kept}
+    items = {name: items_of(name, config.plane.points, config.plane.gradient_points) for name in places}
     rows = score_in_shards(
         folder,
-        [item for of_one in items.values() for item in of_one],
+        [item for of_network in items.values() for item in of_network],
         worker=LandscapeWorker,
         worker_kwargs={
             "weights": places,
@@ -75,22 +64,22 @@ def _measure(context: Context[TopologyConfig], folder: Folder) -> None:
         labels=context.labels("planes"),
         unit="row",
     ).set_index("architecture")
-    table = [{"architecture": each, **measures_of(rows.loc[of_one], config.plane)} for each, of_one in items.items()]
-    folder.write_parquet(PLANES, pd.DataFrame(table, columns=["architecture", *MEASURES, "seconds", "failure"]))
+    table = [{"architecture": name, **measures_of(rows.loc[part], config.plane)} for name, part in items.items()]
+    folder.write_parquet(tables.PLANES, pd.DataFrame(table, columns=["architecture", *MEASURES, "seconds", "failure"]))
 
 
 def measures_of(rows: pd.DataFrame, plane: CellPlaneSettings) -> dict[str, Any]:
-    """What `planes.parquet` has of a network, from what was told of its items, in their order.
+    """The columns of `planes.parquet` for a network, from the rows of its items, in their order.
 
-    rows: `values`, `seconds` and `failure` of each. One item that failed leaves nothing but its failure.
+    rows: `values`, `seconds` and `failure`. With a failed item, only its failure and the seconds are left.
     """
     failures, seconds = rows["failure"].dropna(), float(rows["seconds"].sum())
     if len(failures):
         return {"seconds": seconds, "failure": failures.iloc[0]}
     middle, *values = (json.loads(text) for text in rows["values"])
     losses, variances = values[: plane.points], values[plane.points :]
-    measures = flatness(np.linspace(-plane.radius, plane.radius, plane.points), _numbers(losses))
-    centre, variance, hessian = _numbers(middle).tolist()
+    measures = flatness(np.linspace(-plane.radius, plane.radius, plane.points), np.array(losses, dtype=float))
+    centre, variance, hessian = np.array(middle, dtype=float).tolist()  # null is NaN
     return {
         "plane": json.dumps(losses),
         "variances": json.dumps(variances),
@@ -99,22 +88,17 @@ def measures_of(rows: pd.DataFrame, plane: CellPlaneSettings) -> dict[str, Any]:
         "rise": measures["rise"],
         "flat": measures["flat_share"],
         "gradient_variance": variance,
-        "plane_variance": float(_numbers(variances).mean()),
+        "plane_variance": float(np.array(variances, dtype=float).mean()),
         "seconds": seconds,
         "failure": None,
     }
-
-
-def _numbers(values: Sequence[Any]) -> np.ndarray:
-    """null as NaN."""
-    return np.array(values, dtype=np.float64)
 
 
 PLANE_STAGE = WorkStage[TopologyConfig](
     name="planes",
     title="losses and gradients around the trained weights",
     reads=("plane",),
-    depends=file_digests("trainings/trials.parquet", f"variants/{VARIANTS}"),
+    depends=file_digests("trainings/trials.parquet", f"variants/{tables.VARIANTS}"),
     work=_measure,
     amount=lambda config: f"{config.plane.points} x {config.plane.points} points of each network",
 )
@@ -126,9 +110,9 @@ def _shape(genotype: genotypes.Genotype) -> dict[str, Any]:
 
 
 def _draw_variants(context: Context[TopologyConfig], folder: Folder) -> None:
-    """Writes what is trained, a row a cell or a variant, and the shapes of many more random connections."""
-    config, run = context.config, context.run
-    data = load_images(run.data)
+    """Writes a row for each cell and variant to train, and the shapes of many more random connections."""
+    config, data = context.config, load_images(context.run.data)
+    sizes: dict[str, Any] = {"in_channels": data.in_channels, "num_classes": data.num_classes, "seed": None}
     rows, shapes = [], []
     for name, space, text in config.cells:
         architecture = space.decode(text)
@@ -142,29 +126,22 @@ def _draw_variants(context: Context[TopologyConfig], folder: Folder) -> None:
         for kind, variants in kinds.items():
             for number, variant in enumerate(variants, start=1):
                 with torch.device("meta"):
-                    network = build(
-                        space,
-                        variant,
-                        network=config.network,
-                        in_channels=data.in_channels,
-                        num_classes=data.num_classes,
-                        seed=None,
-                    )
+                    network = build(space, variant, network=config.network, **sizes)
                 row = {"cell": name, "kind": kind, "number": number, "space": space.name}
                 row |= _shape(space.genotype(variant)) | {"parameters": count_parameters(network)}
                 rows.append(row | {"architecture": space.encode(variant)})
         drawn = genotypes.random_shapes(space, architecture, config.shapes, named_seed(context.seed("shapes"), name))
         shapes += [{"cell": name, **_shape(genotype)} for genotype in drawn]
     table = pd.DataFrame(rows)
-    # A widest form may be the cell itself, or what was drawn: it is what stands there first.
+    # A widest form may equal the cell or a drawn variant: the first of equal rows stays.
     table = table.drop_duplicates(["cell", "architecture"], ignore_index=True)
-    folder.write_parquet(VARIANTS, table)
-    folder.write_parquet(SHAPES, pd.DataFrame(shapes))
+    folder.write_parquet(tables.VARIANTS, table)
+    folder.write_parquet(tables.SHAPES, pd.DataFrame(shapes))
     context.say(f"{count(len(table), 'network')} of {count(len(config.architectures), 'cell')}")
 
 
 def _trials(context: Context[TopologyConfig], tuned: Folder) -> TrialPlan:
-    config, architectures = context.config, architectures_of(context.run)
+    config, architectures = context.config, tables.architectures_of(context.run)
     settings = StandaloneSettings(
         space=context.run.space,
         data=context.run.data,
@@ -188,29 +165,25 @@ def _trials(context: Context[TopologyConfig], tuned: Folder) -> TrialPlan:
 
 
 def _keep_weights(context: Context[TopologyConfig], folder: Folder, run: TuneRun) -> None:
-    """Writes the networks whose surroundings are measured: of each architecture the first seed at the rate itself."""
-    seed, weights, numbers = (
-        first_seeds(context.seed("trainings"), 1)[0],
-        folder / WEIGHTS,
-        architectures_of(context.run),
-    )
+    """Writes the networks whose surroundings are measured: each architecture with the first seed, at `train.lr`."""
+    [seed] = first_seeds(context.seed("trainings"), 1)
+    weights, architectures = folder / tables.WEIGHTS, tables.architectures_of(context.run)
     for result in run.ended:
-        told = result.config or {}
-        checkpoint = run.checkpoint(result)
-        if checkpoint is None or (told["seed"], told["lr_factor"]) != (seed, 1.0):
+        keys, checkpoint = result.config or {}, run.checkpoint(result)
+        if checkpoint is None or (keys["seed"], keys["lr_factor"]) != (seed, 1.0):
             continue
         with checkpoint.as_directory() as place:
             state = network_state(read_state(Path(place)))
-        write_weights(weights.uri, weights_file(numbers.index(told["architecture"])), state)
+        write_weights(weights.uri, weights_file(architectures.index(keys["architecture"])), state)
     if not weights.exists() or not weights.files():
-        raise ArchrayError(f"none of {count(len(numbers), 'network')} was trained: {run.failures}")
+        raise ArchrayError(f"none of {count(len(architectures), 'network')} was trained: {run.failures}")
 
 
 def _check_linear(context: Context[TopologyConfig], folder: Folder) -> None:
     if context.config.linear_instances == 0:
         context.say("none asked for")
         return
-    folder.write_parquet(BOUNDS, bounds_table(context.config.linear_instances, context.seed("linear")))
+    folder.write_parquet(tables.BOUNDS, bounds_table(context.config.linear_instances, context.seed("linear")))
 
 
 RECIPE = Recipe[TopologyConfig](
@@ -226,7 +199,7 @@ RECIPE = Recipe[TopologyConfig](
             name="trainings",
             title="train cells and variants at equal budget",
             reads=("network", "train", "learning_rates", "seeds"),
-            depends=file_digests(f"variants/{VARIANTS}"),
+            depends=file_digests(f"variants/{tables.VARIANTS}"),
             plan=_trials,
             finish=_keep_weights,
             search=True,
@@ -245,7 +218,7 @@ RECIPE = Recipe[TopologyConfig](
             amount=lambda config: count(config.linear_instances, "instance"),
         ),
     ),
-    findings=findings,
+    findings=tables.findings,
     headline=headline,
     sections=SECTIONS,
     listings=listings,

@@ -1,31 +1,27 @@
-"""The tables of the study of cells: a row a network, with all that was measured of it."""
+"""Tables of the study of cells: a row for each network, and the claims of Shu (2022), chapter 4, with verdicts."""
 
 import json
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import rankdata
 
+from archray.platform.quantities import signed
+from archray.platform.report.statistics import FAILS, HOLDS, Claim, middle
 from archray.platform.run.layout import CURVES, TRIALS
 from archray.platform.run.run import Run
 
 VARIANTS, SHAPES = "variants.parquet", "shapes.parquet"
+PLANES, BOUNDS = "planes.parquet", "bounds.parquet"
 WEIGHTS = "weights"
-PLANES = "planes.parquet"
-BOUNDS = "bounds.parquet"
 KINDS = {"cell": "the cell", "widest": "widest", "connections": "connections", "operations": "operations"}
 MEASURED = (
-    "epochs_to_threshold",
-    "mean_loss",
-    "final_loss",
-    "test_loss",
-    "test_accuracy",
-    "rise",
-    "flat",
-    "gradient_variance",
-    "plane_variance",
-)
+    "epochs_to_threshold", "mean_loss", "final_loss", "test_loss", "test_accuracy", "rise", "flat",
+    "gradient_variance", "plane_variance",
+)  # fmt: skip
 
 
 def loss_threshold(run: Run[Any]) -> float:
@@ -97,8 +93,149 @@ def connected(table: pd.DataFrame) -> pd.DataFrame:
     return table if table.empty else table[table["kind"] != "operations"]
 
 
-def plane_of(text: object) -> np.ndarray | None:
-    """(points, points) losses of a row's `plane`; None without one."""
-    if not isinstance(text, str):
-        return None
+def square(text: str) -> np.ndarray:
+    """(points, points) of a row's `plane` or `variances`; NaN where a value is not known."""
     return np.array(json.loads(text), dtype=float)
+
+
+UNDECIDED = "undecided at this scale"
+DRAWS = 2000  # of the bootstrap
+WEAK = 0.3  # a rank correlation that is called none in effect: it explains less than a tenth of the ranks' variance
+MIN_NETWORKS = 12  # networks that a correlation is computed of
+
+
+def spearman_within(table: pd.DataFrame, x: str, y: str, seed: int = 0) -> tuple[float, float, float]:
+    """Spearman's correlation of two columns within cells, and its 95 % interval by the bootstrap over networks.
+
+    Ranks are taken and centred within each cell, and pooled, so that differences between cells do not count. NaN for
+    fewer than MIN_NETWORKS networks, or where a column is constant in every cell.
+    """
+    groups = [
+        group[[x, y]].to_numpy(float).T
+        for _, group in table[["cell", x, y]].dropna().groupby("cell")
+        if len(group) > 2  # two ranks are always in line
+    ]
+    if sum(group.shape[1] for group in groups) < MIN_NETWORKS:
+        return np.nan, np.nan, np.nan
+    rng = np.random.default_rng(seed)
+    value = _pooled([group[:, None] for group in groups])
+    drawn = _pooled([group[:, rng.integers(group.shape[1], size=(DRAWS, group.shape[1]))] for group in groups])
+    return float(value[0]), *middle(drawn)
+
+
+def _pooled(groups: Sequence[np.ndarray]) -> np.ndarray:
+    """Of groups (2, draws, networks) the correlation (draws,) of their ranks, centred in each group."""
+    ranks = [rankdata(group, axis=-1) for group in groups]
+    centred = np.concatenate([rank - rank.mean(axis=-1, keepdims=True) for rank in ranks], axis=-1)
+    one, other = centred
+    norms = np.sqrt((one**2).sum(-1) * (other**2).sum(-1))
+    with np.errstate(invalid="ignore"):
+        return (one * other).sum(-1) / np.where(norms > 0, norms, np.nan)
+
+
+def positive(low: float, high: float) -> str:
+    """The verdict on a quantity that is claimed to be above 0. low, high: its interval; NaN is undecided."""
+    return HOLDS if low > 0 else FAILS if high < 0 else UNDECIDED
+
+
+def negative(low: float, high: float) -> str:
+    """As `positive`, on a quantity that is claimed to be below 0."""
+    return positive(-high, -low)
+
+
+def no_gain(low: float, high: float) -> str:
+    """The verdict on a correlation that is claimed to be none, or at most weak."""
+    return HOLDS if high < WEAK else FAILS if low > 0 else UNDECIDED
+
+
+_RISE, _VARIANCE = "rise of the loss over the plane", "gradient variance"
+_LOSS = "mean loss over the epochs"
+# The claim, its section, the two columns of its correlation, the second in words, and the verdict on it.
+_TRENDS: tuple[tuple[str, str, str, str, str, Callable[[float, float], str]], ...] = (
+    ("wider cells converge faster", "4.3.1", "width", "mean_loss", _LOSS, negative),
+    ("shallower cells converge faster", "4.3.1", "depth", "mean_loss", _LOSS, positive),
+    ("wider cells lie in a smoother landscape", "4.3.2.1", "width", "rise", _RISE, negative),
+    ("shallower cells lie in a smoother landscape", "4.3.2.1", "depth", "rise", _RISE, positive),
+    ("wider cells have a smaller gradient variance", "4.3.2.2", "width", "plane_variance", _VARIANCE, negative),
+    ("shallower cells have a smaller gradient variance", "4.3.2.2", "depth", "plane_variance", _VARIANCE, positive),
+    ("wider cells are not better in the end", "4.4", "width", "test_accuracy", "final test accuracy", no_gain),
+)
+
+
+def claims(run: Run[Any]) -> list[Claim]:
+    """The claims for which the run has measurements."""
+    table = networks(run)
+    if table.empty:
+        return []
+    measured = _popular(table, run.table("variants", SHAPES))
+    of_connections = connected(table)
+    for text, source, x, y, words, verdict in _TRENDS:
+        if of_connections[y].notna().any():
+            value, low, high = spearman_within(of_connections, x, y)
+            measure = f"Spearman's ρ of {x} and {words}"
+            measured.append(Claim(text, measure, verdict(low, high), source, value, low, high))
+    if table["mean_loss"].notna().any():
+        measured.append(_operations(table))
+    return measured
+
+
+def findings(run: Run[Any]) -> list[str]:
+    """A sentence for each verdict."""
+    sentences = [f"{claim.text}: {claim.verdict} ({claim.measure} {interval(claim)})" for claim in claims(run)]
+    return [sentence[:1].upper() + sentence[1:] for sentence in sentences]
+
+
+def interval(claim: Claim) -> str:
+    """`-0.42 [-0.61, -0.18]`."""
+    if np.isnan(claim.value):
+        return "not known"
+    value, low, high = (signed(f"{number:.2f}") for number in (claim.value, claim.low, claim.high))
+    return f"{value} [{low}, {high}]"
+
+
+def _popular(table: pd.DataFrame, shapes: pd.DataFrame) -> list[Claim]:
+    """Observation 1, of the normal cell: how much wider, and how much shallower, it is than random connections."""
+    measured = []
+    for text, column, sign, other in (
+        ("popular cells are wide", "width", 1, "narrower"),
+        ("popular cells are shallow", "depth", -1, "deeper"),
+    ):
+        shares = []
+        for name, drawn in shapes.groupby("cell"):
+            [of_cell] = table.loc[(table["cell"] == name) & (table["kind"] == "cell"), column]
+            beyond = sign * (of_cell - drawn[column].to_numpy(float))
+            shares.append(float((beyond > 0).mean() + (beyond == 0).mean() / 2))
+        low, high = middle(np.random.default_rng(0).choice(shares, size=(DRAWS, len(shares))).mean(axis=1))
+        verdict = positive(low - 0.5, high - 0.5) if len(shares) > 1 else UNDECIDED
+        measure = f"share of random connections that are {other}, mean over cells"
+        measured.append(Claim(text, measure, verdict, "4.2.2", float(np.mean(shares)), low, high))
+    return measured
+
+
+def _operations(table: pd.DataFrame) -> Claim:
+    """How far convergence differs among variants of operations against variants of connections of the same cell."""
+    kinds = []
+    for kind in ("operations", "connections"):
+        groups = table[table["kind"].isin(("cell", kind))].groupby("cell")
+        kinds.append([group["mean_loss"].dropna().to_numpy() for _, group in groups])
+    rng = np.random.default_rng(0)
+
+    def log_ratio(of_kinds: Sequence[Sequence[np.ndarray]]) -> float:
+        variances = [[part.var(ddof=1) for part in group if len(part) > 2] for group in of_kinds]
+        if not all(variances) or min(map(sum, variances)) <= 0:
+            return np.nan
+        of_operations, of_connections = map(np.mean, variances)
+        return float(np.log(of_operations / of_connections) / 2)
+
+    def drawn_again(group: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [part[rng.integers(len(part), size=len(part))] for part in group if len(part)]
+
+    value = log_ratio(kinds)
+    low, high = middle([log_ratio([drawn_again(group) for group in kinds]) for _ in range(DRAWS)])
+    return Claim(
+        "operations matter less than connections",
+        "standard deviation of the mean loss among variants of operations, over that among variants of connections",
+        negative(low, high),
+        "4.3.1",
+        *map(float, np.exp([value, low, high])),
+    )

@@ -1,0 +1,249 @@
+"""Searches by a supernet that trains random paths: random search and halving with shared weights.
+
+Random search (Li and Talwalkar 2019, section 3.2) trains a uniformly drawn path in each step, scores random
+architectures with the weights, and takes the best. The paper scores on a mini-batch first, and only the best of these
+on all validation data; here actors over the cluster score all of them on all validation data.
+
+Halving (Khodak et al. 2020, Algorithm 1) trains the supernet on the paths of the remaining candidates in each round,
+from the weights of the round before, and scores the candidates with it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import ray
+import torch
+from rich.console import Console
+
+from archray.cluster.metrics import RunLabels
+from archray.cluster.settings import ResourceSettings, actor_count
+from archray.errors import ArchrayError, InvalidInput
+from archray.files import Folder
+from archray.platform.engine.pool_scoring import count_failures, device_of, score_in_shards
+from archray.platform.engine.run_costs import searched_space
+from archray.platform.engine.stage import Context
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.trial_tables import reasons
+from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods.stages import trainings
+from archray.platform.methods.supernets import stages
+from archray.platform.methods.supernets.config import RandomSearchWSConfig, SupernetHalvingConfig
+from archray.platform.methods.supernets.stages import METRIC, READS, supernet_recipe, supernet_settings
+from archray.platform.methods.supernets.tables import SCORES
+from archray.platform.run.layout import ROUNDS
+from archray.plurals import count
+from archray.searchers import WeightSharingHalving
+from archray.seeds import stream_seed
+from archray.trainables.spaces import ConstrainedSpace, Space, get_space
+from archray.trainables.supernets.networks import discretise
+from archray.trainables.tune import scorers
+from archray.trainables.tune.settings import SupernetOptions
+from archray.trainables.tune.supernet_trainable import SupernetTrainable
+
+GROUP = 8  # architectures that one pass over the validation data scores: small, as a kill loses the groups in flight
+REPEATS = 1000  # draws in a row that give nothing new, before the space counts as exhausted
+TYPES = {**dict.fromkeys(scorers.SCORES, "float64"), "failure": "string"}
+
+
+def draw_architectures(space: Space | str, options: SupernetOptions, number: int, seed: int) -> list[str]:
+    """Distinct architectures, drawn uniformly among those that the supernet can find.
+
+    They are the discretisations of independent uniform weights. So `none`, where the supernet has no such operation,
+    is not drawn: its steps would never have trained that path. Isomorphic architectures count apart, as their shared
+    weights differ.
+
+    space: with a constraint, only architectures that meet it are drawn. Raises: InvalidInput if there are fewer.
+    """
+    meets = space.meets if isinstance(space, ConstrainedSpace) else lambda architecture: True
+    space = get_space(space.unconstrained if isinstance(space, ConstrainedSpace) else space)
+    parameters = options.groups(space)
+    if number > space.size:
+        size = count(int(space.size), "architecture")
+        raise InvalidInput(f"{space.name} has {size}, and {number} were asked for; ask for fewer")
+    generator = torch.Generator().manual_seed(seed)
+    drawn: dict[str, None] = {}
+    repeats = 0
+    while len(drawn) < number:
+        weights = {group.name: torch.rand(group.shape, generator=generator) for group in parameters}
+        architecture = discretise(space, weights)
+        if architecture not in drawn and meets(space.decode(architecture)):
+            drawn[architecture] = None
+            repeats = 0
+            continue
+        repeats += 1
+        if repeats == REPEATS:
+            raise InvalidInput(
+                f"the supernet of {space.name} gave {count(len(drawn), 'different architecture')} before {REPEATS} "
+                f"draws gave none that was new, and {number} were asked for; ask for fewer"
+            )
+    return list(drawn)
+
+
+def score_with_shared_weights(
+    folder: Folder,
+    architectures: Sequence[str],
+    *,
+    settings: Mapping[str, Any],
+    weights: Mapping[str, np.ndarray],
+    resources: ResourceSettings,
+    console: Console,
+    labels: RunLabels | None = None,
+) -> pd.DataFrame:
+    """A row for each architecture, in order: `architecture`, `shared_loss`, `shared_accuracy`, `failure`.
+
+    Called again on the same folder, it resumes, see `score_in_shards`; each set of weights needs its own folder.
+    settings: fields of `SupernetSettings`.
+
+    Raises: WorkerFailed if the weights are of another supernet; RunInterrupted.
+    """
+    table = score_in_shards(
+        folder,
+        architectures,
+        worker=scorers.SupernetScorer,
+        worker_kwargs={"settings": dict(settings), "weights": ray.put(weights), "device": device_of(resources)},
+        types=TYPES,
+        resources=resources,
+        console=console,
+        group=max(1, min(GROUP, math.ceil(len(architectures) / actor_count(resources)))),
+        labels=labels,
+    )
+    console.print(f"    {count(len(table), 'architecture')} scored, {count_failures(table)} of them without a score")
+    return table
+
+
+# Random search.
+
+MIXTURE = "mixture_accuracy"  # of random paths, while training
+
+
+def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: TuneRun) -> None:
+    """Scores random architectures with the weights of every trial that has ended, and takes the best of each."""
+    stages.write_entropies(context, folder, run)
+    config, trials = context.config, run.trials.assign(failure=reasons(run.trials))
+    ended = {(result.metrics or {}).get("trial_id"): result for result in run.ended}
+    cells: list[dict[str, Any]] = []
+    tables: list[pd.DataFrame] = []
+    for trial in trials.to_dict("records"):
+        key = {"trial_id": trial["trial_id"], "seed": trial["seed"]}
+        best = {"architecture": None, METRIC: math.nan, "failure": trial["failure"]}
+        if pd.isna(trial["failure"]):
+            checkpoint = ended[trial["trial_id"]].checkpoint
+            assert checkpoint is not None  # a trial that ended without a failure has saved its last epoch
+            with checkpoint.as_directory() as place:
+                weights = scorers.trained_weights(place)
+            samples = stream_seed(context.seed("samples"), trial["seed"])  # architectures differ between trials
+            scores = score_with_shared_weights(
+                folder / f"scores-{trial['trial_id']}",
+                draw_architectures(searched_space(context), config.supernet, config.samples, samples),
+                settings=supernet_settings(context),
+                weights=weights,
+                resources=config.resources,
+                console=context.console,
+                labels=context.labels(folder.name),
+            )
+            tables.append(scores.assign(**key))
+            best = best_of(scores)
+        cells.append({**key, MIXTURE: trial.get(MIXTURE, math.nan), **best})
+    if tables:
+        folder.write_parquet(SCORES, pd.concat(tables, ignore_index=True))
+    stages.write_found(context, folder, pd.DataFrame(cells))
+
+
+def best_of(scores: pd.DataFrame) -> dict[str, Any]:
+    """`architecture` and `shared_accuracy` of the best, of equal ones that with the least loss; or the `failure`.
+
+    scores: `architecture`, `shared_loss`, `shared_accuracy`, `failure`.
+    """
+    usable = scores.dropna(subset=[METRIC]).sort_values([METRIC, "shared_loss"], ascending=[False, True])
+    if usable.empty:
+        reasons = "; ".join(sorted(set(scores["failure"].dropna())))
+        return {"architecture": None, METRIC: math.nan, "failure": f"no architecture has a score: {reasons}"}
+    best = usable.iloc[0]
+    return {"architecture": best["architecture"], METRIC: float(best[METRIC]), "failure": None}
+
+
+RS_WS_RECIPE = supernet_recipe(
+    TuneStage(
+        name="search",
+        title="train supernets on random paths, and score random architectures",
+        reads=(*READS, "samples"),
+        plan=lambda context, tuned: stages.supernet_trials(context, metric=MIXTURE),
+        finish=_write_best,
+        search=True,
+        amount=lambda config: (
+            f"{stages.supernets_amount(config)}, and {count(config.samples, 'architecture')} scored with the weights "
+            "of each"
+        ),
+    ),
+)
+
+
+# Halving.
+
+
+def _halving_trials(context: Context[SupernetHalvingConfig], tuned: Folder) -> TrialPlan:
+    config, seed = context.config, context.seed("candidates")
+    candidates = draw_architectures(searched_space(context), config.supernet, config.candidates, seed)
+    searcher = partial(
+        WeightSharingHalving,
+        candidates,
+        replicas=config.replicas,
+        keep=config.keep,
+        budget=config.supernet.training.epochs,
+        growth=config.growth,
+        seed=context.seed("search"),
+    )
+    return TrialPlan(
+        trainable=SupernetTrainable,
+        settings=supernet_settings(context, score=config.score, weights_dir=(tuned / "weights").uri),
+        metric="score",
+        mode=config.mode,
+        total=searcher().expected_trials,
+        searcher=searcher,
+        at_most=config.replicas,
+    )
+
+
+def _write_winner(context: Context[SupernetHalvingConfig], folder: Folder, run: TuneRun) -> None:
+    """One row: the candidate that was left, and the last trial, which trained and scored it alone.
+
+    Raises: ArchrayError if none was left.
+    """
+    ended: WeightSharingHalving = run.searcher()
+    folder.write_parquet(ROUNDS, ended.rounds())
+    trials, best = run.trials, ended.best()
+    if best is None or ended.failure is not None:
+        raise ArchrayError(f"halving found no architecture: {ended.failure or run.failures}")
+    last = trials[trials["round"] == best["round"]]
+    if len(last["candidates"].iloc[0]) > 1:
+        raise ArchrayError(f"halving ended after round {best['round']}, with candidates left; give it more time")
+    trial = last.iloc[0]
+    winner = {
+        "trial_id": trial["trial_id"],
+        "seed": trial["seed"],
+        "architecture": best["candidate"],
+        "shared_accuracy": trial["shared_accuracy"],
+        "mixture_accuracy": math.nan,
+        "failure": None,
+    }
+    stages.write_found(context, folder, pd.DataFrame([winner]))
+
+
+HALVING_RECIPE = supernet_recipe(
+    TuneStage(
+        name="search",
+        title="train a supernet on the candidates that are left, and halve",
+        reads=(*READS, "candidates", "replicas", "keep", "growth", "score"),
+        plan=_halving_trials,
+        finish=_write_winner,
+        search=True,
+        amount=lambda config: (
+            count(config.candidates, "candidate") + ", of which a round leaves a share of "
+            f"{config.keep:g}; the first trains {trainings(config.replicas, config.supernet.training, 'supernet')}"
+        ),
+    ),
+)
