@@ -51,7 +51,7 @@ class TrainingSettings(SGDSettings):
 
     Sources: lr 0.1, Nesterov momentum 0.9, weight decay 5e-4 on every parameter, batch 256, cosine to zero, random
     flip and pad-crop (Dong & Yang 2020, table 2); 12 epochs are a training of their own, not the start of a longer
-    one. Cutout (DeVries & Taylor 2017), label smoothing (Szegedy 2016) and clipping are off there.
+    one. Cutout (DeVries and Taylor 2017), label smoothing (Szegedy 2016) and clipping are off there.
 
     Attributes:
         epochs: passes over the training images.
