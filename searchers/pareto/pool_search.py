@@ -26,7 +26,11 @@ SPREAD = 0.5  # of the weights that choose the first architecture, relative to t
 
 
 class ParetoPoolSearch(PoolSearch):
-    """Searches a pool for all that is best at some cost. Suggests `{"architecture", "seed"}`, each row at most once.
+    """Searches a pool for the best architecture at each cost.
+
+    Suggests: `architecture`, `seed`; each row of the pool at most once.
+    Needs: the metric.
+    Takes: a table with the columns `architecture`, the objectives that `further` names, and any number of metrics.
 
     Tune has one metric per run. It is what is trained for; `further` names columns of the pool, known for every row,
     that are objectives beside it. For suggestion k, with the results of suggestions 1 to k - q:

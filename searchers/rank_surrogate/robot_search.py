@@ -27,7 +27,9 @@ class RoBoTSearch(PoolSearch):
     3. if A_t is new it is suggested as a trial; else its value is known, and the step costs no training.
     Then what is left of the budget goes, greedily, down the ranking by the weights that selected the best architecture.
 
-    Suggests `{"architecture", "weights", "seed"}`; needs back the metric of the trial.
+    Suggests: `architecture`, `weights` (a list), `seed`.
+    Needs: the metric.
+    Takes: a table with the column `architecture` and one metric or more.
 
     Where this deviates from the paper: the weights are chosen among 2,048 drawn uniformly, not by a local optimiser;
     the kernel's length is the likeliest of four. What the paper leaves open is chosen here: kappa of the bound, a

@@ -21,7 +21,9 @@ SPREAD = 0.5  # of the weights that choose the first architecture, relative to t
 class RankSurrogateSearch(PoolSearch):
     """Searches a pool for the architecture with the best result, by any number of metrics and by its own codes.
 
-    Suggests `{"architecture", "seed"}`, each row of the pool at most once; needs back the metric of the trial.
+    Suggests: `architecture`, `seed`; each row of the pool at most once.
+    Needs: the metric.
+    Takes: a table with the column `architecture` and any number of metrics and costs.
 
     A metric may promise much on one table and mislead on the next, so that none is believed: each is a hint, weighed
     by the results. For suggestion k, with the results of suggestions 1 to k - q:
