@@ -10,8 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY))  # a checkout that is not installed has its docs too
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a checkout that is not installed has its docs too
 
 from archray import searchers
 from archray.platform.methods import METHODS, STUDIES, get_method
@@ -20,6 +19,7 @@ from archray.searchers import ArchraySearcher
 from archray.trainables.costs import COSTS
 from archray.trainables.proxies import PROXIES
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 MARKER = re.compile(r"^<!-- table: (\w+) -->$", re.MULTILINE)
 ENTRY = re.compile(r'^- <a id="([\w-]+)"></a>.*$', re.MULTILINE)  # of references.md
 CITATION = re.compile(r"\b([A-Z][\w-]+)(?:\s+et\s+al\.|\s+and\s+[A-Z]\w+)?\s+\(?((?:19|20)\d\d)\b")
@@ -112,8 +112,9 @@ def stages() -> str:
 
 
 def method_files() -> str:
-    """The files of each family's runs: `files.md` of its package."""
-    return "\n".join(file.read_text(encoding="utf-8") for file in sorted(REPOSITORY.glob("platform/methods/**/files.md")))
+    """The files of each family's runs, from `files.md` of its package."""
+    pages = [page.read_text(encoding="utf-8") for page in sorted(REPOSITORY.glob("platform/methods/**/files.md"))]
+    return re.sub(r"\((\.\./)+docs/", "(", "\n".join(pages))
 
 
 @cache
