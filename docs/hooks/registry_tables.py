@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a checkout that 
 from archray import searchers
 from archray.platform.methods import METHODS, STUDIES, get_method
 from archray.platform.plots import FIGURES, figure_of, methods_of
+from archray.platform.quantities import QUANTITIES
 from archray.searchers import ArchraySearcher
 from archray.trainables.costs import COSTS
 from archray.trainables.proxies import PROXIES
@@ -65,6 +66,12 @@ def figures() -> str:
         places = several.get(FIGURES[name][0]) or (", ".join(methods) if methods else "every run")
         rows.append((f"`{name}`", summary, places))
     return table("function | what it shows | drawn from", rows)
+
+
+def quantities() -> str:
+    """A row for each quantity, with its label and unit in the terminal and the report."""
+    rows = [(f"`{key}`", quantity.label, quantity.unit, quantity.meaning) for key, quantity in QUANTITIES.items()]
+    return table("key | label | unit of the label | meaning", rows)
 
 
 def searcher_classes() -> list[type[ArchraySearcher]]:
@@ -141,6 +148,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "proxies": proxies,
     "costs": costs,
     "figures": figures,
+    "quantities": quantities,
     "searchers": searcher_table,
     "searcher_entries": searcher_entries,
     "methods": methods,
