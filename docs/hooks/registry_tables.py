@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -12,13 +13,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a checkout that is not installed has its docs too
 
-from archray import searchers
+from archray import list_names, searchers
 from archray.platform.methods import METHODS, STUDIES, get_method
 from archray.platform.plots import FIGURES, figure_of, methods_of
 from archray.platform.quantities import QUANTITIES
 from archray.searchers import ArchraySearcher
 from archray.trainables.costs import COSTS
 from archray.trainables.proxies import PROXIES
+from archray.trainables.spaces import SPACES
+from archray.trainables.supernets.networks import SUPERNETS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MARKER = re.compile(r"^<!-- table: (\w+) -->$", re.MULTILINE)
@@ -72,6 +75,22 @@ def quantities() -> str:
     """A row for each quantity, with its label and unit in the terminal and the report."""
     rows = [(f"`{key}`", quantity.label, quantity.unit, quantity.meaning) for key, quantity in QUANTITIES.items()]
     return table("key | label | unit of the label | meaning", rows)
+
+
+def spaces() -> str:
+    """A row for each space: its size, whether it has a supernet, and the first paragraph of its docstring."""
+    rows = []
+    for name in SPACES:
+        kind, size = SPACES.get(name), SPACES.get(name)().size
+        number = f"{size:,}" if size < 10**9 else "continuous" if math.isinf(size) else f"{float(size):.1e}"
+        summary = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
+        rows.append((f"`{name}`", number, "yes" if name in SUPERNETS else "", summary))
+    return table("space | architectures | supernet | description", rows)
+
+
+def datasets() -> str:
+    """A row for each data set."""
+    return table("data set | description", [(f"`{name}`", text) for name, text in list_names("datasets").items()])
 
 
 def searcher_classes() -> list[type[ArchraySearcher]]:
@@ -149,6 +168,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "costs": costs,
     "figures": figures,
     "quantities": quantities,
+    "spaces": spaces,
+    "datasets": datasets,
     "searchers": searcher_table,
     "searcher_entries": searcher_entries,
     "methods": methods,
