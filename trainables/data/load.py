@@ -49,15 +49,15 @@ for _name, _source_of_name in {
     "cifar10": DataSource("60,000 images 32 x 32 of 10 classes; from --data-dir", cifar),
     "cifar100": DataSource("60,000 images 32 x 32 of 100 classes; from --data-dir", cifar),
     "imagenet16-120": DataSource("ImageNet's first 120 classes at 16 x 16; from --data-dir", imagenet16),
-    "glyphs": DataSource("letters of matplotlib's fonts, 32 x 32, hard; 20 classes, or glyphs:10 to glyphs:50", glyphs),
+    "glyphs": DataSource("letters of matplotlib's fonts, 32 x 32; 20 classes, or glyphs:10 to glyphs:50", glyphs),
     "gaussian": DataSource("random images and labels, 3 x 32 x 32; for training-free metrics", gaussian),
-    "folder:PATH": DataSource("your images, as PATH/CLASS/IMAGE or PATH/train/CLASS/IMAGE", image_folder),
+    "folder:PATH": DataSource("images, as PATH/CLASS/IMAGE or PATH/train/CLASS/IMAGE", image_folder),
     "imagefolder-stream:PATH": DataSource(
-        "the same, for more than memory holds: read as they are trained on", image_names
+        "images as of folder:PATH, read during training: for more than memory holds", image_names
     ),
-    "arrays:PATH": DataSource("your arrays, in an .npz that save_arrays writes", arrays),
+    "arrays:PATH": DataSource("arrays in an .npz that save_arrays writes", arrays),
     "docstrings": DataSource(
-        "texts: installed libraries' docstrings; of two: docstrings:numpy,torch", docstrings, "text"
+        "texts: docstrings of installed libraries, or of two: docstrings:numpy,torch", docstrings, "text"
     ),
     "imdb": DataSource("texts: 50,000 film reviews of 2 classes; from --data-dir", imdb, "text"),
 }.items():
