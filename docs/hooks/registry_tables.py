@@ -1,4 +1,7 @@
-"""Tables in pages of the site, from the registries: `<!-- table: NAME -->` becomes the table NAME of TABLES."""
+"""Tables in pages of the site, from the registries: `<!-- table: NAME -->` becomes the table NAME of TABLES.
+
+It also replaces a line in italics below it, for readers of the file.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from archray.trainables.spaces import SPACES
 from archray.trainables.supernets.networks import SUPERNETS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-MARKER = re.compile(r"^<!-- table: (\w+) -->$", re.MULTILINE)
+MARKER = re.compile(r"^<!-- table: (\w+) -->(?:\n\*.+\*)?$", re.MULTILINE)
 ENTRY = re.compile(r'^- <a id="([\w-]+)"></a>.*$', re.MULTILINE)  # of references.md
 CITATION = re.compile(r"\b([A-Z][\w-]+)(?:\s+et\s+al\.|\s+and\s+[A-Z]\w+)?\s+\(?((?:19|20)\d\d)\b")
 CITING = ("archray", "cluster", "platform", "searchers", "trainables", "benchmarks", "examples")
@@ -82,7 +85,13 @@ def spaces() -> str:
     rows = []
     for name in SPACES:
         kind, size = SPACES.get(name), SPACES.get(name)().size
-        number = f"{size:,}" if size < 10**9 else "continuous" if math.isinf(size) else f"{float(size):.1e}"
+        number = (
+            f"{size:,}"
+            if size < 10**9
+            else "continuous"
+            if math.isinf(size)
+            else f"{float(size):.1e}".replace("e+", " x 10^")
+        )
         summary = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
         rows.append((f"`{name}`", number, "yes" if name in SUPERNETS else "", summary))
     return table("space | architectures | supernet | description", rows)
