@@ -160,7 +160,12 @@ DRAWS = 50  # of the model, a third of them random, in search of a new config
 
 
 class BOHBSearch(DecisionSearch):
-    """Suggests `{"architecture", "seed"}`, from a model that learns; needs back the metric and `time_attr`.
+    """BOHB: suggestions from a model that learns from the values at each budget.
+
+    Suggests: `architecture`, `seed`; or the keys of the dict, `seed`.
+    Needs: the metric, and what `time_attr` names.
+    Takes: a space, a list of candidates, a dict of `tune.choice` and `tune.randint`, or an object of yours with
+    `decisions`.
 
     It is for a scheduler that ends trials early (`ASHAScheduler`); without one it learns from whole trials. Each config
     comes at most once, until 50 draws find no new one.

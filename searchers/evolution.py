@@ -18,7 +18,11 @@ Parents = Callable[[Sequence[Mapping[str, Any]]], Sequence[int]]
 
 
 class RegularizedEvolution(SpaceSearch):
-    """Suggests `{"architecture", "seed"}`, each a mutation of a good young one; needs back the metric.
+    """Aging evolution: each suggestion is a mutation of a good young architecture.
+
+    Suggests: `architecture`, `seed`; or the keys of the dict, `seed`.
+    Needs: the metric; what `keep` names.
+    Takes: a space, a dict of Tune domains, or an object of yours.
 
     Algorithm 1 of the paper, which each suggestion k follows with the results of suggestions 1 to k - q:
     1. the first P architectures are drawn uniformly from the space; they are the population;

@@ -233,10 +233,13 @@ class WeightSharingHalving(ArchraySearcher):
     4. Suggest one standalone trial of the last candidate, at the full budget.
     `best()` is the best candidate of the latest round that has ended, step 4 included.
 
-    Suggests `{"round", "candidates", "replica", "budget", "warm_start", "seed"}`; the standalone trial is round T + 1.
-    Needs back `scores`, one number per candidate in their order (NaN for a failed one), and the metric, their mean;
-    and, if the trainable can continue from them, `weights`, the URI of the weights it has stored. The next round's
-    replica gets as `warm_start` the weights of the same replica, else those of the first replica that has stored any.
+    Suggests: `round`, `candidates` (a list), `replica`, `budget`, `warm_start` (a URI or None), `seed`.
+    Needs: `scores`: a number for each candidate, in their order (NaN for a failed one); the metric: their mean;
+    `weights`: a URI, if the next round can continue from it.
+    Takes: two or more candidates, any JSON values.
+
+    The standalone trial is round T + 1. The next round's replica gets as `warm_start` the weights that the same
+    replica stored, else the first stored ones.
 
     A replica that reported a `failure` or only NaN, or that Tune gave up, is lost: the round continues with the
     others. A candidate without a finite score in each of them is eliminated. The log and `rounds()` contain both.

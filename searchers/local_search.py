@@ -13,7 +13,11 @@ INITIAL = 10  # n0: `num_init` of the authors' program
 
 
 class LocalSearch(SpaceSearch):
-    """Suggests `{"architecture", "seed"}`, each at most once; needs back the metric.
+    """Local search: each architecture at most once.
+
+    Suggests: `architecture`, `seed`; or the keys of the dict, `seed`.
+    Needs: the metric.
+    Takes: a space, a dict of Tune domains, or an object of yours.
 
     Each suggestion k continues a climb with the results of suggestions 1 to k - q:
     1. n0 configs are drawn at random; the climb starts at the best.

@@ -20,7 +20,11 @@ Order = Literal["largest", "smallest"]
 
 
 class MetricFirst(ArchraySearcher):
-    """Suggests `{"architecture", "seed"}`, the pool's best by one column first; needs back the metric.
+    """The pool's best by one column first.
+
+    Suggests: `architecture`, `seed`.
+    Needs: the metric.
+    Takes: a table with the columns `architecture` and a metric or cost.
 
     Suggestion k depends on the pool and on the seed only, so it never waits for results. Rows whose values are equal
     come in an order that the seed draws; rows without a finite value are left out. On a column of parameters or

@@ -96,7 +96,12 @@ def policy_gradient(probabilities: FloatArray, chosen: IntArray, advantage: floa
 
 
 class ReinforceSearch(DecisionSearch):
-    """Suggests `{"architecture", "seed"}`, drawn from a policy that learns; needs back the metric.
+    """REINFORCE: draws from a policy that learns.
+
+    Suggests: `architecture`, `seed`; or the keys of the dict, `seed`.
+    Needs: the metric.
+    Takes: a space, a list of candidates, a dict of `tune.choice` and `tune.randint`, or an object of yours with
+    `decisions`.
 
     The policy is an independent categorical distribution for each decision, at first uniform. Suggestion k is a draw
     from the policy after a step with each of the results 1 to k - q, in the order of suggestion:

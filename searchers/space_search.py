@@ -74,7 +74,11 @@ def check_population(population: int, budget: int) -> None:
 
 
 class RandomSearch(SpaceSearch):
-    """Suggests `{"architecture", "seed"}`, each canonical form at most once; needs back the metric.
+    """Random search: each canonical form at most once.
+
+    Suggests: `architecture`, `seed`; or the keys of the dict, `seed`.
+    Needs: the metric.
+    Takes: a space, a list of candidates, a dict of Tune domains, or an object of yours.
 
     Suggestion k depends on the seed and on k only, so it never waits for results. An architecture is drawn uniformly
     from the space and brought to its canonical form: a form with many spellings is drawn more often, as it would be

@@ -30,7 +30,7 @@ class Key:
 
     path: str
     meaning: str
-    values: str  # what it may be
+    values: str
 
 
 def on_config(config: Any) -> None:
@@ -73,7 +73,7 @@ def page_of(name: str) -> str:
 
 
 def keys(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
-    """Every key of a model, in order: of itself first, then of the models in it."""
+    """Every key of a model: its own keys first, then the keys of nested models."""
     nested = []
     for name, field in model.model_fields.items():
         path, kinds = prefix + name, field_kinds(field.annotation)
@@ -84,39 +84,41 @@ def keys(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
         yield Key(path, description_of(model, name), values_of(kinds))
         for family in models:
             for member in family.registry.names():
-                own = family.registry.get(member)
-                for inner in keys(own, f"{path}."):
+                for inner in keys(family.registry.get(member), f"{path}."):
                     if not inner.path.endswith(".name"):
-                        yield Key(inner.path, f"Of `{member}`. {inner.meaning}", inner.values)
+                        yield Key(inner.path, f"`{member}`: {inner.meaning}", inner.values)
     for path, inner in nested:
         yield from keys(inner, f"{path}.")
 
 
 def values_of(kinds: list[Any]) -> str:
-    """What a field may be: its types, or the values or names that it is chosen from."""
+    """The types of a field, or the values or names to choose from."""
     names = {int: "integer", float: "number", bool: "true, false", str: "text", tuple: "list", dict: "table"}
-    told = []
+    texts = []
     for kind in kinds:
         if isinstance(kind, type) and issubclass(kind, RegisteredSettings):
-            told += [f"`{name}`" for name in kind.registry.names()]
+            texts += [f"`{name}`" for name in kind.registry.names()]
         elif isinstance(kind, type):
-            told.append(names.get(kind, kind.__name__))
+            texts.append(names.get(kind, kind.__name__))
         else:
-            told.append(f"`{kind}`")
-    return ", ".join(dict.fromkeys(told))
+            texts.append(f"`{kind}`")
+    return ", ".join(dict.fromkeys(texts))
 
 
 def first_line(model: type[BaseModel], name: str) -> str:
-    """What the field of the method's configuration that holds these keys is."""
+    """The meaning of the configuration's field that holds these keys."""
     text = description_of(model, name)
     return f"{text}\n" if text else ""
 
 
 def default(values: dict[str, dict[str, Any]], path: str) -> str:
-    """Its value in each preset; one where they are the same."""
-    told = {preset: value_of(config, path) for preset, config in values.items()}
-    told = {preset: value for preset, value in told.items() if value is not ABSENT}
-    shown = {preset: "none" if value is None else json.dumps(value) for preset, value in told.items()}
+    """The value in each preset; a single value if they are the same."""
+    by_preset = {preset: value_of(config, path) for preset, config in values.items()}
+    shown = {
+        preset: "none" if value is None else json.dumps(value)
+        for preset, value in by_preset.items()
+        if value is not ABSENT
+    }
     if len(set(shown.values())) == 1 and len(shown) == len(values):
         return f"`{next(iter(shown.values()))}`"
     return "<br>".join(f"{preset}:&nbsp;`{value}`" for preset, value in shown.items())
@@ -132,5 +134,5 @@ def value_of(config: Any, path: str) -> Any:
 
 
 def cell(text: str) -> str:
-    """`text` as it may stand in a table."""
+    """`text`, escaped for a cell of a table."""
     return text.replace("|", "\\|").replace("\n", " ")

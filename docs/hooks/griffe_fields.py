@@ -1,4 +1,4 @@
-"""Docstrings as archray writes them, for the API reference: `Fields:` of settings, and several names in one entry."""
+"""Sections of archray's docstrings for the API reference: `Fields:` of settings, and entries with several names."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 from griffe import Extension, Object
 
-SEVERAL = re.compile(r"^ {4}(\w+(?:, \w+)+): (.*)$")  # `lr, momentum: what they are`, which Google's style has not
+SEVERAL = re.compile(r"^ {4}(\w+(?:, \w+)+): (.*)$")  # `lr, momentum: TEXT`, which is not Google's style
 
 
 class FieldSections(Extension):
-    """Makes `Fields:` a section `Attributes:`, and an entry of several names one for each."""
+    """Renames `Fields:` to `Attributes:`, and splits an entry with several names."""
 
     def on_object(self, *, obj: Object, **options: Any) -> None:
-        """Called for every module, class, function and attribute that was read."""
+        """Changes the docstring of a module, class, function or attribute."""
         if obj.docstring is not None:
             obj.docstring.value = "\n".join(google_lines(obj.docstring.value.splitlines()))
 
 
 def google_lines(lines: list[str]) -> Iterator[str]:
-    """The docstring's lines, as Google's style would have them."""
+    """The docstring's lines in Google's style."""
     rest = iter([*lines, ""])
     line = next(rest)
     for following in rest:

@@ -1,4 +1,4 @@
-"""The package as a wheel lays it out, of links, for the API reference: it is read there, not imported."""
+"""Links that lay the package out as a wheel, for the API reference, which reads it without importing it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAYOUT = REPOSITORY / "build" / "docs" / "archray"
-ROOMS = ("platform", "searchers", "trainables", "cluster")
+PACKAGES = ("platform", "searchers", "trainables", "cluster")
 
 
 def on_startup(**options: Any) -> None:
-    """Makes the links anew. `platform/` has no `__init__.py`, without which the reference would not look into it."""
+    """Creates the links. The reference needs an `__init__.py` in each package, and `platform/` has none."""
     shutil.rmtree(LAYOUT, ignore_errors=True)
-    for folder, source in [(LAYOUT, "archray"), *((LAYOUT / room, room) for room in ROOMS)]:
+    for folder, source in [(LAYOUT, "archray"), *((LAYOUT / package, package) for package in PACKAGES)]:
         folder.mkdir(parents=True)
         for entry in (REPOSITORY / source).iterdir():
             (folder / entry.name).symlink_to(entry)

@@ -1,45 +1,201 @@
-"""Tables in pages of the site, from the registries: `<!-- table: NAME -->` becomes the table NAME of TABLES."""
+"""Tables in pages of the site, from the registries: `<!-- table: NAME -->` becomes the table NAME of TABLES.
+
+It also replaces a line in italics below it, for readers of the file.
+"""
 
 from __future__ import annotations
 
+import inspect
+import math
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a checkout that is not installed has its docs too
 
+from archray import list_names, searchers
+from archray.platform.methods import METHODS, STUDIES, get_method
 from archray.platform.plots import FIGURES, figure_of, methods_of
+from archray.platform.quantities import QUANTITIES
+from archray.searchers import ArchraySearcher
+from archray.trainables.costs import COSTS
 from archray.trainables.proxies import PROXIES
+from archray.trainables.spaces import SPACES
+from archray.trainables.supernets.networks import SUPERNETS
 
-MARKER = re.compile(r"^<!-- table: (\w+) -->$", re.MULTILINE)
+REPOSITORY = Path(__file__).resolve().parents[2]
+MARKER = re.compile(r"^<!-- table: (\w+) -->(?:\n\*.+\*)?$", re.MULTILINE)
+ENTRY = re.compile(r'^- <a id="([\w-]+)"></a>.*$', re.MULTILINE)  # of references.md
+CITATION = re.compile(r"\b([A-Z][\w-]+)(?:\s+et\s+al\.|\s+and\s+[A-Z]\w+)?\s+\(?((?:19|20)\d\d)\b")
+CITING = ("archray", "cluster", "platform", "searchers", "trainables", "benchmarks", "examples")
+CATALOGUE = "platform/methods/catalogue.py"  # whose summaries name methods
+
+
+def table(head: str, rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table; `head` has its columns, with `|` between them."""
+    columns = [column.strip() for column in head.split("|")]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [tuple(columns), ("---",) * len(columns), *rows])
 
 
 def proxies() -> str:
-    """A row for each training-free metric."""
-    rows = ["| metric | description | better | reads | source |", "|---|---|---|---|---|"]
-    for metric in map(PROXIES.get, PROXIES):
-        better = "larger" if metric.direction == "max" else "smaller"
-        rows.append(f"| `{metric.name}` | {metric.summary} | {better} | {metric.reads} | {metric.source} |")
-    return "\n".join(rows)
+    """A row for each training-free metric, with links to its papers."""
+
+    def link(citation: re.Match[str]) -> str:
+        return f"[{citation[0]}](references.md#{citation[1].lower()}-{citation[2]})"
+
+    better = {"max": "larger", "min": "smaller"}
+    rows = [
+        (f"`{metric.name}`", metric.summary, better[metric.direction], metric.reads, CITATION.sub(link, metric.source))
+        for metric in map(PROXIES.get, PROXIES)
+    ]
+    return table("metric | description | better | reads | source", rows)
+
+
+def costs() -> str:
+    """A row for each cost."""
+    rows = [(f"`{cost.name}`", cost.unit, cost.summary) for cost in map(COSTS.get, COSTS)]
+    rows.append(("`FILE.py:FUNCTION`", "its attribute `unit`", "Custom function of a network and an image's (C, H, W)"))
+    rows.append(("a column of `--cost-table FILE`, or of the table that is searched", "", "See [tables](tables.md)"))
+    return table("cost | unit | description", rows)
 
 
 def figures() -> str:
     """A row for each figure of `archray.plots`: the first paragraph of its docstring, and what it is drawn from."""
-    rows = ["| function | what it shows | drawn from |", "|---|---|---|"]
+    rows = []
     for name in FIGURES:
         summary = " ".join((figure_of(name).__doc__ or "").split("\n\n")[0].split())
         methods = [f"`{method}`" for method in methods_of(name)]
         several = {"summaries": "several runs", "progress": "several runs of feature maps", "bench": "a bench"}
         places = several.get(FIGURES[name][0]) or (", ".join(methods) if methods else "every run")
-        rows.append(f"| `{name}` | {summary} | {places} |")
-    return "\n".join(rows)
+        rows.append((f"`{name}`", summary, places))
+    return table("function | what it shows | drawn from", rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {"proxies": proxies, "figures": figures}
+def quantities() -> str:
+    """A row for each quantity, with its label and unit in the terminal and the report."""
+    rows = [(f"`{key}`", quantity.label, quantity.unit, quantity.meaning) for key, quantity in QUANTITIES.items()]
+    return table("key | label | unit of the label | meaning", rows)
+
+
+def spaces() -> str:
+    """A row for each space: its size, whether it has a supernet, and the first paragraph of its docstring."""
+    rows = []
+    for name in SPACES:
+        kind, size = SPACES.get(name), SPACES.get(name)().size
+        number = (
+            f"{size:,}"
+            if size < 10**9
+            else "continuous"
+            if math.isinf(size)
+            else f"{float(size):.1e}".replace("e+", " x 10^")
+        )
+        summary = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
+        rows.append((f"`{name}`", number, "yes" if name in SUPERNETS else "", summary))
+    return table("space | architectures | supernet | description", rows)
+
+
+def datasets() -> str:
+    """A row for each data set."""
+    return table("data set | description", [(f"`{name}`", text) for name, text in list_names("datasets").items()])
+
+
+def searcher_classes() -> list[type[ArchraySearcher]]:
+    """The searchers of `archray.searchers`."""
+    public = [getattr(searchers, name) for name in searchers.__all__ if name != "ArchraySearcher"]
+    return [value for value in public if inspect.isclass(value) and issubclass(value, ArchraySearcher)]
+
+
+def searcher_table() -> str:
+    """A row for each searcher, from the lines `Suggests:`, `Needs:` and `Takes:` of its docstring."""
+    rows = []
+    for searcher in searcher_classes():
+        text, row = inspect.getdoc(searcher) or "", [f"`{searcher.__name__}`"]
+        for label in ("Suggests", "Needs", "Takes"):
+            line = re.search(rf"^{label}: (.*?)\.(?=\n\n|\n[A-Z]\w+: |\Z)", text, re.MULTILINE | re.DOTALL)
+            if line is None:
+                raise ValueError(f"expected a line '{label}: ...' in the docstring of {searcher.__name__}")
+            row.append(" ".join(line[1].split()))
+        rows.append(tuple(row))
+    return table("searcher | suggests, in the trial's config | needs back, in its results | takes", rows)
+
+
+def searcher_entries() -> str:
+    """The searchers' entries in the API reference."""
+    return "\n\n".join(f"::: {searcher.__module__}.{searcher.__name__}" for searcher in searcher_classes())
+
+
+def methods() -> str:
+    """A row for each method and study, with a link to the page of its configuration."""
+    rows = [
+        (f"[{name}](configuration/{name}.md)", registry.summary(name))
+        for registry in (METHODS, STUDIES)
+        for name in registry
+    ]
+    return table("method or study | summary", rows)
+
+
+def stages() -> str:
+    """A row for each sequence of stages, with the methods and studies that have it."""
+    names: dict[str, list[str]] = {}
+    for method in (*METHODS, *STUDIES):
+        folders = " ".join(f"`{stage.name}/`" for stage in get_method(method).recipe.stages)
+        names.setdefault(folders, []).append(f"`{method}`")
+    return table("method or study | folders of its stages, in order", [(", ".join(of), f) for f, of in names.items()])
+
+
+def method_files() -> str:
+    """The files of each family's runs, from `files.md` of its package."""
+    pages = [page.read_text(encoding="utf-8") for page in sorted(REPOSITORY.glob("platform/methods/**/files.md"))]
+    return re.sub(r"\((\.\./)+docs/", "(", "\n".join(pages))
+
+
+@cache
+def citations() -> dict[str, list[str]]:
+    """What cites each entry of references.md, by its anchor: methods, studies and metrics, and files of archray."""
+    texts = {name: registry.summary(name) for registry in (METHODS, STUDIES) for name in registry}
+    texts |= {name: PROXIES.get(name).source for name in PROXIES}
+    cited: dict[str, list[str]] = {}
+    for place, text in texts.items():
+        for author, year in CITATION.findall(text):
+            cited.setdefault(f"{author.lower()}-{year}", []).append(f"`{place}`")
+    files: dict[str, dict[Path, list[Path]]] = {}
+    for file in (file for package in CITING for file in sorted((REPOSITORY / package).rglob("*.py"))):
+        for author, year in set(CITATION.findall(file.read_text(encoding="utf-8"))):
+            path = file.relative_to(REPOSITORY)
+            files.setdefault(f"{author.lower()}-{year}", {}).setdefault(path.parent, []).append(path)
+    for key, folders in files.items():  # a file, or the folder of several
+        names = [f"{folder}/" if len(several) > 1 else str(several[0]) for folder, several in folders.items()]
+        cited.setdefault(key, []).extend(f"`{name}`" for name in names if name != CATALOGUE)
+    return cited
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "proxies": proxies,
+    "costs": costs,
+    "figures": figures,
+    "quantities": quantities,
+    "spaces": spaces,
+    "datasets": datasets,
+    "searchers": searcher_table,
+    "searcher_entries": searcher_entries,
+    "methods": methods,
+    "stages": stages,
+    "method_files": method_files,
+}
 
 
 def on_page_markdown(markdown: str, **options: Any) -> str:
-    """Puts the tables into a page. Raises: KeyError for a table that is not in TABLES."""
-    return MARKER.sub(lambda marker: TABLES[marker[1]](), markdown)
+    """Puts the tables into a page, and behind a reference where it is cited.
+
+    Raises: KeyError for a table that is not in TABLES.
+    """
+    markdown = MARKER.sub(lambda marker: TABLES[marker[1]](), markdown)
+
+    def with_citations(entry: re.Match[str]) -> str:
+        cited = citations().get(entry[1])
+        return f"{entry[0]} Cited by {', '.join(cited)}." if cited else entry[0]
+
+    return ENTRY.sub(with_citations, markdown)

@@ -1,4 +1,4 @@
-"""Pages of the site that lie elsewhere in the repository, and links to them: CONTRIBUTING.md, the examples, ..."""
+"""Pages of the site from other folders of the repository, and links to them: CONTRIBUTING.md, the examples, ..."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from mkdocs.structure.files import File
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# A file of the repository, and the page that it is.
+# A file of the repository -> its page.
 PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -21,7 +21,7 @@ LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds them: a page as it is, an example as a page that shows its source."""
+    """Adds the pages. The page of an example shows its source."""
     for source, page in PAGES.items():
         if page == "index.md":
             continue  # the site has its own
@@ -35,7 +35,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Links as GitHub follows them, between files of the repository, made links between pages."""
+    """Changes links between files of the repository, which GitHub follows, into links between pages."""
     uri = page.file.src_uri
     source = next((s for s, p in PAGES.items() if p == uri and p != "index.md"), f"docs/{uri}")
 
@@ -46,7 +46,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         place = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         to = PAGES.get(place, place.removeprefix("docs/") if place.startswith("docs/") else None)
         if to is None:
-            return link[0]  # MkDocs says that it leads nowhere
+            return link[0]  # MkDocs reports it
         return f"{opening}{posixpath.relpath(to, posixpath.dirname(uri) or '.')}{anchor}{closing}"
 
     return LINK.sub(lead, markdown)

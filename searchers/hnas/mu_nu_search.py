@@ -113,7 +113,9 @@ class HNASSearch(PoolSearch):
     4. pass it to the Gaussian process, in the order of suggestion.
     `best()` is the architecture with the best validation performance.
 
-    Suggests `{"architecture", "mu", "nu", "seed"}`, nu in units of scaled M^2; needs back the metric.
+    Suggests: `architecture`, `mu`, `nu` (in units of scaled M^2), `seed`.
+    Needs: the metric.
+    Takes: a table with the columns `architecture`, `kappa` and a training-free metric.
 
     Where this deviates from the paper: M is |M| over the pool's maximum; the ranges of (mu, nu), which it does not
     give, are measured by the pool (`PoolCoordinates`); the Gaussian process is over the selected rows; and of several

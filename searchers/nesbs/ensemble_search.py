@@ -34,9 +34,12 @@ class NESBSSearch(ArchraySearcher):
     2. suggest them as a trial, which reports the ensemble's validation loss.
     `best()` is the ensemble with the lowest.
 
-    Suggests `{"members", "delta", "seed"}`: n different strings, and the delta they were sampled at, None without one;
-    needs back the metric. Members are spelt as they were drawn, which is how weights shared with a supernet are to
-    be used; two of one canonical form are one member.
+    Suggests: `members` (a list of n different strings), `delta` (at which they were sampled, or None), `seed`.
+    Needs: the metric: the ensemble's validation loss.
+    Takes: log-probabilities: a dictionary from decision to a list.
+
+    Members are spelt as they were drawn, which is how weights shared with a supernet are to be used; two of one
+    canonical form are one member.
 
     An ensemble with a repeated member is rejected, and another one sampled. A delta at which particles meet again and
     again, as they do near -1 and below, where nothing repels them, is passed over: the log and `questions()` say so, a

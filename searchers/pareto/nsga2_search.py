@@ -23,7 +23,11 @@ ATTEMPTS = 20  # mutations in search of a child that was not suggested before
 
 
 class NSGA2Search(SpaceSearch):
-    """Suggests `{"architecture", "seed"}`, children of non-dominated architectures; needs back all objectives.
+    """NSGA-II: suggests children of architectures that no other dominates.
+
+    Suggests: `architecture`, `seed`; or the keys of the dict, `seed`.
+    Needs: the metric, and the objectives that `further` names.
+    Takes: a space, a dict of Tune domains, or an object of yours.
 
     Tune has one metric per run. It is the first objective; `further` names other entries of a trial's result.
 

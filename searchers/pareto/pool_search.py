@@ -25,7 +25,11 @@ FALL = 0.5  # of the exploration, over the budget: a late result is of use to fe
 
 
 class ParetoPoolSearch(MetricPoolSearch):
-    """Searches a pool for all that is best at some cost. Suggests `{"architecture", "seed"}`, each row at most once.
+    """Searches a pool for the best architecture at each cost.
+
+    Suggests: `architecture`, `seed`; each row of the pool at most once.
+    Needs: the metric.
+    Takes: a table with the columns `architecture`, the objectives that `further` names, and any number of metrics.
 
     Tune has one metric per run. The trials report it; `further` names columns of the pool, with a value for every row,
     that are further objectives. For suggestion k, with the results of suggestions 1 to k - q:

@@ -28,7 +28,9 @@ class RoBoTSearch(MetricPoolSearch):
     3. if A_t is new it is suggested as a trial; else its value is in the records, and the step costs no training run.
     Then the rest of the budget goes, greedily, down the ranking by the weights that selected the best architecture.
 
-    Suggests `{"architecture", "weights", "seed"}`; needs back the metric of the trial.
+    Suggests: `architecture`, `weights` (a list), `seed`.
+    Needs: the metric.
+    Takes: a table with the column `architecture` and one metric or more.
 
     Where this deviates from the paper: the weights are chosen among 2,048 drawn uniformly, not by a local optimizer;
     the kernel's length is the likeliest of four. The paper leaves open, and here is chosen: kappa of the bound, a

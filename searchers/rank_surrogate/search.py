@@ -137,7 +137,9 @@ class MetricPoolSearch(PoolSearch):
 class RankSurrogateSearch(MetricPoolSearch):
     """Searches a pool for the architecture with the best result, by any number of metrics and by its own codes.
 
-    Suggests `{"architecture", "seed"}`, each row of the pool at most once; needs back the metric of the trial.
+    Suggests: `architecture`, `seed`; each row of the pool at most once.
+    Needs: the metric.
+    Takes: a table with the column `architecture` and any number of metrics and costs.
 
     A metric may be good on one table and mislead on the next, so no metric is trusted: each is weighed by the results.
     For suggestion k, with the results of suggestions 1 to k - q:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -39,6 +40,7 @@ REGISTRIES = (  # the modules that hold one
     "archray.platform.methods",
     "archray.searchers.nesbs.samplers",
     "archray.trainables.adversarial.attacks",
+    "archray.trainables.costs",
     "archray.trainables.data",
     "archray.trainables.nets.build_network",
     "archray.trainables.proxies",
@@ -159,13 +161,15 @@ def added_to_archray(files: list[Path], folder: Path, repository: Path) -> Itera
     Others are importable by their own names, and `folder` is the current one. At the end all of them are forgotten,
     and what they have registered.
     """
+    from archray.platform.report.figures import FIGURES  # which loads matplotlib
+
     for holder in REGISTRIES:  # so that all registries are there to be put back, with all that is loaded when asked for
         importlib.import_module(holder)
     before = set(sys.modules)
     registries = registries_of_archray()
     kept = [{key: copy(value) for key, value in vars(registry).items()} for registry in registries]
     try:
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, mock.patch.dict(FIGURES):
             patch.syspath_prepend(folder)
             patch.chdir(folder)
             packages = []

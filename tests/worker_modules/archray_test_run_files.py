@@ -1,4 +1,4 @@
-"""What docs/run-folder.md tells of a run's files, held against a run's folder."""
+"""The files that docs/run-folder.md and the `files.md` of methods describe, compared with a run's folder."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pandas as pd
 from archray_test_documents import REPOSITORY, parts
 
 from archray.platform.quantities import QUANTITIES
+from archray.trainables.costs import COSTS
 from archray.trainables.proxies import PROXIES
 
 ROW = re.compile(r"^\| ((?:`[^|]+`[^|]*)) \|", re.M)
@@ -30,7 +31,8 @@ class Described:
 
 
 def described() -> Iterator[Described]:
-    for part in parts(REPOSITORY / "docs" / "run-folder.md"):
+    pages = (REPOSITORY / "docs" / "run-folder.md", *REPOSITORY.glob("platform/methods/**/files.md"))
+    for part in (part for page in pages for part in parts(page)):
         if part.heading.startswith("`"):
             names = [name for row in ROW.findall(part.prose) for name in CODE.findall(row)]
             yield Described(tuple(CODE.findall(part.heading)), frozenset(names))
@@ -39,7 +41,7 @@ def described() -> Iterator[Described]:
 def unknown(run: Path) -> list[str]:
     """What the page does not tell of a run."""
     told = list(described())
-    of_trials = next(each.names for each in told if each.patterns == ("*/trials.parquet",))
+    of_trials = frozenset().union(*(each.names for each in told if each.patterns == ("*/trials.parquet",)))
     missing = []
     for file in sorted(file for file in run.rglob("*") if file.is_file()):
         name = file.relative_to(run).as_posix()
@@ -71,4 +73,4 @@ def keys(file: Path) -> list[str]:
 
 
 def is_told(key: str, known: frozenset[str]) -> bool:
-    return SPREAD.sub("", key) in QUANTITIES or key in PROXIES or any(fnmatch(key, name) for name in known)
+    return SPREAD.sub("", key) in (*QUANTITIES, *PROXIES, *COSTS) or any(fnmatch(key, name) for name in known)

@@ -84,13 +84,16 @@ def get_cost(name_or_reference: str) -> Cost:
 
 
 @COSTS.register("parameters")
-@cost(summary="Trainable numbers of the network, without an auxiliary tower")
+@cost(summary="Number of trainable parameters, without an auxiliary tower")
 def parameters(network: nn.Module, image_shape: ImageShape) -> float:
     return float(counts.count_parameters(network))
 
 
 @COSTS.register("flops")
-@cost(summary="Floating-point operations of the forward pass of one image, by torch's counter: two for a multiply-add")
+@cost(
+    summary="Floating-point operations for one image, by torch's counter: convolutions and matrix products, two for a "
+    "multiply-add",
+)
 def flops(network: nn.Module, image_shape: ImageShape) -> float:
     """Of convolutions and matrix products; not of normalisation, pooling, activations and sums.
 
@@ -100,13 +103,21 @@ def flops(network: nn.Module, image_shape: ImageShape) -> float:
 
 
 @COSTS.register("peak_memory")
-@cost(unit="bytes", summary="The most bytes of activations that are alive at once in the forward pass of one image")
+@cost(
+    unit="bytes",
+    summary="Largest sum of activations that are alive at once for one image, from the graph of operations; without "
+    "weights, workspaces of kernels, and what an allocator keeps",
+)
 def peak_memory(network: nn.Module, image_shape: ImageShape) -> float:
     return float(measures.peak_activation_bytes(network, image_shape))
 
 
 @COSTS.register("latency_ms")
-@cost(unit="ms", measured=True, summary="Milliseconds that a batch takes, timed: the median of repeated passes")
+@cost(
+    unit="ms",
+    measured=True,
+    summary="Measured latency of a batch: the median of repeated passes; the spread is in `latency_ms_iqr`",
+)
 def latency_ms(network: nn.Module, image_shape: ImageShape) -> float:
     """With the default settings; those of `NetworkCosts` may differ."""
     return measures.network_latency(network, image_shape, LatencySettings()).median

@@ -50,18 +50,20 @@ for _name, _source_of_name in {
         "ImageNet's first 120 classes at 16 x 16; from --data-dir", sources.read_imagenet16, sources.imagenet_folder
     ),
     "glyphs": DataSource(
-        "letters of matplotlib's fonts, 32 x 32, hard; 20 classes, or glyphs:10 to glyphs:50", glyphs.read, glyphs.check
+        "letters of matplotlib's fonts, 32 x 32; 20 classes, or glyphs:10 to glyphs:50", glyphs.read, glyphs.check
     ),
     "gaussian": DataSource("random images and labels, 3 x 32 x 32; for training-free metrics", sources.read_gaussian),
     "folder:PATH": DataSource(
-        "your images, as PATH/CLASS/IMAGE or PATH/train/CLASS/IMAGE", image_folder.read, image_folder.check
+        "images, as PATH/CLASS/IMAGE or PATH/train/CLASS/IMAGE", image_folder.read, image_folder.check
     ),
     "imagefolder-stream:PATH": DataSource(
-        "the same, for more than memory holds: read as they are trained on", image_folder.read_names, image_folder.check
+        "images as of folder:PATH, read during training: for more than memory holds",
+        image_folder.read_names,
+        image_folder.check,
     ),
-    "arrays:PATH": DataSource("your arrays, in an .npz that save_arrays writes", arrays.read, arrays.check),
+    "arrays:PATH": DataSource("arrays in an .npz that save_arrays writes", arrays.read, arrays.check),
     "docstrings": DataSource(
-        "texts: installed libraries' docstrings; of two: docstrings:numpy,torch",
+        "texts: docstrings of installed libraries, or of two: docstrings:numpy,torch",
         docstrings.read,
         docstrings.check,
         "text",

@@ -161,7 +161,7 @@ def _decisions(parents: Sequence[int]) -> tuple[Decision, ...]:
 
 @SPACES.register("nasbench1shot1-1")
 class NASBench1Shot1Space1(NASBench1Shot1):
-    """Space 1: four nodes of 1, 2, 2, 2 parents, the output of 2. 14,580 choices."""
+    """Space 1 of NAS-Bench-1Shot1: four nodes of 1, 2, 2, 2 parents, the output of 2. 14,580 choices."""
 
     name: ClassVar[str] = "nasbench1shot1-1"
     parents = (1, 2, 2, 2, 2)
@@ -170,7 +170,7 @@ class NASBench1Shot1Space1(NASBench1Shot1):
 
 @SPACES.register("nasbench1shot1-2")
 class NASBench1Shot1Space2(NASBench1Shot1):
-    """Space 2: four nodes of 1, 1, 2, 2 parents, the output of 3. 29,160 choices."""
+    """Space 2 of NAS-Bench-1Shot1: four nodes of 1, 1, 2, 2 parents, the output of 3. 29,160 choices."""
 
     name: ClassVar[str] = "nasbench1shot1-2"
     parents = (1, 1, 2, 2, 3)
@@ -179,7 +179,7 @@ class NASBench1Shot1Space2(NASBench1Shot1):
 
 @SPACES.register("nasbench1shot1-3")
 class NASBench1Shot1Space3(NASBench1Shot1):
-    """Space 3: five nodes of 1, 1, 1, 2, 2 parents, the output of 2. 1,312,200 choices."""
+    """Space 3 of NAS-Bench-1Shot1: five nodes of 1, 1, 1, 2, 2 parents, the output of 2. 1,312,200 choices."""
 
     name: ClassVar[str] = "nasbench1shot1-3"
     parents = (1, 1, 1, 2, 2, 2)

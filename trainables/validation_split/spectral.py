@@ -121,7 +121,7 @@ class KernelAlignment:
 
     That is F(x)^T alpha. Its alignment with the validation labels is a^T alpha, a = mean of y F; for |K_alpha| = 1
     between validation and training points in Frobenius' norm (divided by the number of entries) the top generalised
-    eigenvector of a a^T and M_ij = <K_i, K_j> is M^-1 a, up to length: as Cortes, Mohri and Rostamizadeh 2012 align
+    eigenvector of a a^T and M_ij = <K_i, K_j> is M^-1 a, up to length: as Cortes et al. 2012 align
     kernels, here not centred, and with the kernel between the two sets instead of that of one.
 
     Attributes:

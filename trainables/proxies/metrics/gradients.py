@@ -219,7 +219,9 @@ def root_mean_entry(gram: Tensor) -> float:
 
 @PROXIES.register("knas")
 @proxy(
-    direction="max", summary="Root of the mean entry of the neural tangent kernel", source="Shu 2022, Eq. D.11; note P3"
+    direction="max",
+    summary="Root of the mean entry of the neural tangent kernel",
+    source="Xu et al. 2021; Shu 2022, Eq. D.11; note P3",
 )
 def knas(shared: SharedPass) -> float:
     return root_mean_entry(shared.gram)
