@@ -118,7 +118,7 @@ class Posterior:
             feasible = next((draw for draw in draws if self._meets(draw)), None)
             if feasible is None:
                 raise InvalidInput(
-                    f"none of {REDRAWS} draws from the posterior meets {self.space.told}; loosen the constraint, or "
+                    f"none of {REDRAWS} draws from the posterior meets {self.space.description}; loosen the constraint, or "
                     "raise temperature"
                 )
             met[place] = feasible

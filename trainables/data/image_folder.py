@@ -20,13 +20,7 @@ from archray.trainables.data.settings import DataSettings
 
 IMAGE_SIZE = 32
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
-PART_FOLDERS = {
-    "train": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "test": "test",
-}
+PART_FOLDERS = {"train": "train", **dict.fromkeys(("val", "valid", "validation"), "validation"), "test": "test"}
 FORM = "PATH/train/CLASS/IMAGE (with val/ and test/ beside train/ if you have them) or PATH/CLASS/IMAGE"
 
 

@@ -16,17 +16,8 @@ from archray.trainables.spaces.encodings import IntArray
 from archray.trainables.spaces.space import Architecture, Decision, Space
 
 Relation = Literal["<=", "<", ">=", ">"]
-RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
-    "<=": operator.le,
-    "<": operator.lt,
-    ">=": operator.ge,
-    ">": operator.gt,
-}
-SUFFIXES: Mapping[str, float] = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9} | {
-    "Ki": 2.0**10,
-    "Mi": 2.0**20,
-    "Gi": 2.0**30,
-}
+RELATIONS = {"<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt}
+SUFFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
 TEXT = re.compile(
     r"\s*(?P<cost>[^<>=]+?)\s*(?P<relation><=|>=|<|>)\s*(?P<number>[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)"
     r"\s*(?P<suffix>[A-Za-z]*)\s*"

@@ -19,7 +19,7 @@ from archray.trainables.spaces.space import SPACES, Architecture, Decision, Spac
 
 CELLS = ("normal", "reduce")
 INPUTS = 2  # nodes 0 and 1 are the outputs of the two cells before
-LONGEST = 4096  # characters; a genotype has some 500, and the parser's memory grows with the text
+LONGEST = 4096  # characters; a genotype has about 500, and the parser's memory grows with the text
 MOST_NODES = 100  # of a printed range
 PER_NODE = 3  # decisions: the two inputs, then the operation on either
 
@@ -81,7 +81,7 @@ class GenotypeSpace(Space):
         return Genotype(tuple(edges[:half]), tuple(edges[half:]))
 
     def architecture(self, genotype: Genotype) -> Architecture:
-        """The architecture of two cells, whatever the order of a node's two edges. Raises: InvalidArchitecture."""
+        """The architecture of two cells, with a node's two edges in any order. Raises: InvalidArchitecture."""
         choices: list[str] = []
         expected = 2 * len(self.nodes)
         for cell, edges in zip(CELLS, genotype, strict=True):
@@ -132,9 +132,9 @@ class GenotypeSpace(Space):
     def canonical(self, architecture: Architecture) -> Architecture:
         """The first architecture, in enumeration order, that is `architecture` with its nodes in another order.
 
-        Exchanging nodes permutes the channels of a cell's output, and every layer that reads it starts from weights
-        that are drawn alike for all channels. Where `none` is a choice, the source of its edge is the lowest free one;
-        where a node reads another twice, its two operations are in order.
+        Exchanging nodes permutes the channels of a cell's output, and the initial weights of every layer that reads it
+        have the same distribution for all channels. An edge with `none` has the lowest free source; the operations of a
+        node that reads another twice are in order.
         """
         normal, reduce = self.genotype(architecture)
         return (*self._canonical_cell(normal), *self._canonical_cell(reduce))
@@ -255,44 +255,36 @@ def named_architectures() -> dict[str, tuple[str, ...]]:
 
 
 def is_name(text: str) -> bool:
-    """Whether a text reads like a name, and not like a space's string of an architecture."""
+    """Whether a text has the form of a name, not of a space's string."""
     return bool(text) and all(character.isalnum() or character in "-_." for character in text)
 
 
 def spelt_out(space: Space, text: str) -> str:
-    """The string of an architecture that is given as one, or by its name in the space.
+    """The string of an architecture, from the string or a name in the space.
 
-    Raises: InvalidArchitecture for a name that the space does not have, or a string that it cannot read.
+    Raises: InvalidArchitecture for a name that the space lacks, or a string that it cannot read.
     """
     if text in space.named:
         return space.encode(space.decode(space.named[text]))
-    known = named_architectures()
-    if text in known:
+    choices = (f"one of {', '.join(space.named)}, or " if space.named else "") + f"the string of one of {space.name}"
+    spaces = named_architectures().get(text)
+    if spaces is not None:
         raise InvalidArchitecture(
             f"expected an architecture of the space {space.name}, got {text!r}, which is one of "
-            f"{' and '.join(known[text])}; choose that space, or {_choices(space)}"
+            f"{' and '.join(spaces)}; choose that space, or {choices}"
         )
     if space.named and is_name(text):
         near = difflib.get_close_matches(text, space.named, n=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
         raise InvalidArchitecture(
-            f"there is no architecture {text!r} in the space {space.name}; {meant}choose {_choices(space)}"
+            f"there is no architecture {text!r} in the space {space.name}; {meant}choose {choices}"
         )
     space.decode(text)
     return text
 
 
-def _choices(space: Space) -> str:
-    """What may stand for an architecture of a space."""
-    names = f"one of {', '.join(space.named)}, or " if space.named else ""
-    return f"{names}the string of one of {space.name}"
-
-
 def cell_space(text: str) -> GenotypeSpace:
-    """The space of a genotype: the first of archray's that can read it.
-
-    Raises: InvalidArchitecture if none can, saying what each misses.
-    """
+    """The first registered space that reads a genotype. Raises: InvalidArchitecture, with a reason per space."""
     reasons = []
     for name in SPACES:
         if issubclass(SPACES.get(name), GenotypeSpace):
