@@ -118,8 +118,8 @@ class Posterior:
             feasible = next((draw for draw in draws if self._meets(draw)), None)
             if feasible is None:
                 raise InvalidInput(
-                    f"none of {REDRAWS} draws from the posterior meets {self.space.description}; loosen the constraint, or "
-                    "raise temperature"
+                    f"none of {REDRAWS} draws from the posterior meets {self.space.description}; loosen the "
+                    "constraint, or raise temperature"
                 )
             met[place] = feasible
         return met
