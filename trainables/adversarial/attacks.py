@@ -26,7 +26,7 @@ class PGDSettings(Settings):
     Fields:
         step: of an iteration, in units of a pixel; None: a quarter of epsilon.
         iterations: 40 are PGD-40.
-        random_start: whether it begins at a random point of the ball, or at the image.
+        random_start: start at a random point of the ball instead of the image.
     """
 
     step: float | None = Field(None, gt=0, lt=1)
@@ -37,16 +37,15 @@ class PGDSettings(Settings):
 class CWSettings(Settings):
     """The L_2 attack of Carlini and Wagner 2017, with the thesis' numbers (Shu 2022, section 5.4).
 
-    The toolbox descends by a line search that begins with the learning rate, not by Adam.
+    The toolbox descends by a line search that starts with the learning rate, not by Adam.
 
     Fields:
-        confidence: by how much a wrong class must be ahead, in logits.
-        constant: c, the weight of being classified wrongly over being near, with which the search for it begins; the
-            geometric middle of the thesis' range, 0.001 to 10. It doubles while the attack fails, and is halved, or
-            bisected, where it succeeds.
-        search_steps: values of c that are tried.
-        iterations: of the descent for each.
-        learning_rate: that of its first step.
+        confidence: the least lead of a wrong class, in logits.
+        constant: the first c, the weight of misclassification against distance; the geometric middle of the thesis'
+            range, 0.001 to 10. It doubles while the attack fails, and is halved or bisected where it succeeds.
+        search_steps: number of values of c.
+        iterations: of the descent for each c.
+        learning_rate: of the first step.
     """
 
     confidence: float = Field(0.0, ge=0)
@@ -59,13 +58,13 @@ class CWSettings(Settings):
 class AutoAttackSettings(Settings):
     """The toolbox' AutoAttack: APGD on the cross-entropy, APGD on the difference of logits ratio, DeepFool, Square.
 
-    That of Croce and Hein 2020 has a targeted APGD, and FAB in the place of DeepFool; the toolbox has neither. Each
-    part attacks the images that those before it left classified rightly.
+    Croce and Hein (2020) have a targeted APGD, and FAB instead of DeepFool; the toolbox has neither. Each part attacks
+    the images that are still classified correctly.
 
     Fields:
         iterations: of APGD, and of DeepFool.
         restarts: of APGD and Square.
-        queries: of Square, for an image.
+        queries: of Square, per image.
     """
 
     iterations: int = Field(100, ge=1)
@@ -78,8 +77,8 @@ class AttackSettings(Settings):
 
     Fields:
         epsilon: the largest change of a pixel in 0..1, of the attacks that are bounded by L_inf.
-        pgd, cw, autoattack: what one attack has for itself.
-        batch: images that are attacked at once.
+        pgd, cw, autoattack: settings of one attack.
+        batch: number of images that are attacked at once.
     """
 
     epsilon: float = Field(EPSILON, gt=0, lt=1)
@@ -94,9 +93,9 @@ class Attack:
     """One attack of the toolbox.
 
     Attributes:
-        title: as tables have it.
-        norm: what it is bounded by: `linf`, by epsilon; `l2`, by nothing, and it makes the change small.
-        reads: what of the settings it depends on, JSON-able.
+        title: its name in tables.
+        norm: `linf`, bounded by epsilon; or `l2`, without a bound, where the attack minimizes the change.
+        reads: the settings that it depends on, as plain data.
         make: (the toolbox' classifier, settings) -> the toolbox' attack.
     """
 
@@ -112,12 +111,12 @@ ATTACKS: Registry[Attack] = Registry("attack")
 def attack(
     *, title: str, norm: Literal["linf", "l2"], reads: Callable[[AttackSettings], dict[str, Any]]
 ) -> Callable[[Callable[[Any, AttackSettings], Any]], Attack]:
-    """Makes an attack of a function as `Attack.make`; the options are those of `Attack`."""
+    """Decorates the function `Attack.make`; the options are attributes of `Attack`."""
     return lambda make: Attack(title=title, norm=norm, reads=reads, make=make)
 
 
 def check_toolbox() -> None:
-    """Raises: MissingExtra, with what to install, if the toolbox is not there. It imports nothing."""
+    """Raises: MissingExtra, with the install command, without the toolbox. It imports nothing."""
     missing = [package for package in PACKAGES if find_spec(package) is None]
     if missing:
         raise MissingExtra(
@@ -138,7 +137,7 @@ def fgsm(classifier: Any, settings: AttackSettings) -> Any:
 
 
 def _pgd_step(settings: AttackSettings) -> float:
-    """Of an iteration, in units of a pixel."""
+    """The step of an iteration, in units of a pixel."""
     return settings.epsilon / 4 if settings.pgd.step is None else settings.pgd.step
 
 
@@ -172,7 +171,7 @@ def pgd(classifier: Any, settings: AttackSettings) -> Any:
 @ATTACKS.register("cw")
 @attack(title="CW", norm="l2", reads=lambda settings: settings.cw.model_dump(mode="json"))
 def cw(classifier: Any, settings: AttackSettings) -> Any:
-    """The nearest image, by L_2, that is classified wrongly. Carlini and Wagner 2017, section VI A."""
+    """The nearest misclassified image, by L_2. Carlini and Wagner 2017, section VI A."""
     from art.attacks.evasion import CarliniL2Method
 
     return CarliniL2Method(
@@ -201,7 +200,7 @@ _CLASSES_OF_DLR = 3  # the difference of logits ratio divides by the gap between
     },
 )
 def autoattack(classifier: Any, settings: AttackSettings) -> Any:
-    """Attacks one after another, each on what withstood those before. Croce and Hein 2020, section 6."""
+    """Several attacks, each on the images that withstood the attacks before. Croce and Hein 2020, section 6."""
     from art.attacks.evasion import AutoAttack, AutoProjectedGradientDescent, DeepFool, SquareAttack
 
     iterations, restarts = settings.autoattack.iterations, settings.autoattack.restarts

@@ -46,7 +46,7 @@ class _Tokens:
     """All texts of a corpus, cut in one way."""
 
     ids: npt.NDArray[np.int32]  # (total,) of the distinct tokens, text after text
-    starts: npt.NDArray[np.int64]  # (n + 1,) where each text begins in `ids`
+    starts: npt.NDArray[np.int64]  # (n + 1,) start of each text in `ids`
     hashes: Hashes  # (distinct,) of the distinct tokens
     stop: npt.NDArray[np.bool_]  # (distinct,) whether a token is a stop word, in any case
 
@@ -84,7 +84,7 @@ class Corpus:
         hashes, owners = [single], [places]
         longer, same = single, np.ones(len(single), dtype=bool)
         for reach in range(1, order):
-            # longer[i] is the n-gram of `reach` tokens that begins at token i; same[i]: it lies in one text
+            # longer[i] is the n-gram of `reach` tokens from token i on; same[i]: it is within one text
             same = same[:-1] & (places[reach:] == places[:-reach]) if len(same) > 1 else same[:0]
             longer = mixed(longer[: len(same)], single[reach:])
             hashes.append(longer[same])
@@ -122,8 +122,8 @@ def _cut(texts: Sequence[str], tokenise: Callable[[str], list[str]], *, lower: b
     numbers: dict[str, int] = {}
     parts: list[npt.NDArray[np.int32]] = []
     for text in texts:
-        found = tokenise(text.lower() if lower else text)
-        parts.append(np.array([numbers.setdefault(token, len(numbers)) for token in found], dtype=np.int32))
+        words = tokenise(text.lower() if lower else text)
+        parts.append(np.array([numbers.setdefault(token, len(numbers)) for token in words], dtype=np.int32))
     starts = np.zeros(len(texts) + 1, dtype=np.int64)
     np.cumsum([len(part) for part in parts], out=starts[1:])
     return _Tokens(
@@ -181,7 +181,7 @@ def featurise(
 
 @dataclass(frozen=True)
 class BinWeights:
-    """What the weights of the bins are computed from: the training texts' counts, each by its own map, added up."""
+    """The sums behind the weights of the bins: the training texts' counts, each by its own map."""
 
     total: Vector  # (dimension,) over all training texts
     positive: Vector | None  # (dimension,) over those of class 1; None if there are other than two classes

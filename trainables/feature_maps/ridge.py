@@ -68,9 +68,10 @@ def conjugate_gradients(
     raise NotConverged(f"conjugate gradients did not reach {tolerance:g} within {count(limit, 'iteration')}")
 
 
-def _ratio(one: Tensor, other: Tensor) -> Tensor:
-    """one / other; 0 where other is 0: that right-hand side is solved exactly."""
-    return torch.where(other == 0, torch.zeros_like(one), one / torch.where(other == 0, 1.0, other))
+def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """0 where the denominator is 0, as that right-hand side is solved exactly."""
+    zero = denominator == 0
+    return torch.where(zero, torch.zeros_like(numerator), numerator / torch.where(zero, 1.0, denominator))
 
 
 # Products of a tall matrix with a few vectors, in float64 whatever the matrix is in, at the speed of its reading: on a
@@ -113,7 +114,7 @@ def _by_parts(
     parts = [range(n * i // threads, n * (i + 1) // threads) for i in range(threads)]
     arrays = matrix.numpy(), vectors.numpy()
     with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
-        return [torch.from_numpy(made) for made in pool.map(lambda rows: work(*arrays, rows), parts)]
+        return [torch.from_numpy(product) for product in pool.map(lambda rows: work(*arrays, rows), parts)]
 
 
 def _double_blocks(matrix: Any, rows: range) -> Iterator[tuple[slice, Any]]:
@@ -170,9 +171,9 @@ class BlasGram:
     def add(self, vectors: Tensor) -> None:
         """G += vectors^T vectors. vectors: (any, m), in C or Fortran order."""
         array = np.asarray(vectors.numpy(), dtype=self._dtype)
-        # BLAS wants Fortran order: vectors in C order are given transposed, which copies nothing.
-        given, trans = (array.T, 0) if array.flags.c_contiguous else (array, 1)
-        self.matrix = self._syrk(1.0, given, trans=trans, beta=1.0, c=self.matrix, lower=1, overwrite_c=1)
+        # BLAS needs Fortran order: passing vectors in C order transposed copies nothing.
+        factor, trans = (array.T, 0) if array.flags.c_contiguous else (array, 1)
+        self.matrix = self._syrk(1.0, factor, trans=trans, beta=1.0, c=self.matrix, lower=1, overwrite_c=1)
 
     def subtract_mean(self, mean: Tensor, points: int) -> None:
         """The Gram matrix of centred features: G -= points * mean mean^T. mean: (m,) float64."""
@@ -302,7 +303,7 @@ class LinearModel(NamedTuple):
 
 
 class RidgeSolution(NamedTuple):
-    """What a solve found, and how."""
+    """A solution, and how it was computed."""
 
     model: LinearModel
     gram: Precision  # the arithmetic of the Gram matrix that led to it
@@ -317,7 +318,7 @@ def solve_ridge(
     Args:
         features: (n, d). targets: (n, K), on the same device.
         gram: see `SolveSettings`; predictions are equal to better than 1e-6 whichever it is.
-        memory_gib: bound on what is held beside the features' own inputs.
+        memory_gib: bound on the memory besides the features' inputs.
 
     Raises: InvalidInput if the smaller side does not fit `memory_gib`, or int8 is asked for on a GPU;
     SolveFailed for features that are not finite.
@@ -395,7 +396,7 @@ def solve_preconditioned(
         product = times(matrix, transpose_times(matrix, vectors - vectors.mean(0)))
         return (product - product.mean(0)).add_(vectors, alpha=lam)
 
-    found, iterations = conjugate_gradients(
+    weights, iterations = conjugate_gradients(
         dual if plan.dual else primal,
         gram.solve,
         targets if plan.dual else right,
@@ -403,8 +404,8 @@ def solve_preconditioned(
         limit=MAX_ITERATIONS,
     )
     if plan.dual:
-        found = transpose_times(matrix, found)
-    return RidgeSolution(LinearModel(found, mean - feature_mean @ found), plan.gram, iterations)
+        weights = transpose_times(matrix, weights)
+    return RidgeSolution(LinearModel(weights, mean - feature_mean @ weights), plan.gram, iterations)
 
 
 def _cheap_gram(features: DenseFeatures, feature_mean: Tensor, plan: RidgePlan) -> Gram:

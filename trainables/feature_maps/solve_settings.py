@@ -28,14 +28,14 @@ class SolveSettings(Settings):
         validation: `assigned` (Algorithm 1): a candidate is scored on the points that were assigned to it. `all`:
             every candidate on every point. `auto`: all when a candidate would get fewer than 30 points (note W3).
         bases: `shared`: one Gaussian and one Cauchy basis and one offset, or one hash of n-grams, for all candidates of
-            a solve; without it the same weight means another feature for every map. `independent`: a basis, or a hash,
-            for each candidate (note W2 has a hash each; on docstrings a shared one ranked maps as well or better).
+            a solve; only then a weight means the same feature for all maps. `independent`: a basis, or a hash, for each
+            candidate (as note W2 has it for hashes; on docstrings a shared hash ranked maps as well or better).
         gram: the arithmetic of ridge's Gram matrix. `float64` factorises it, and that is the solution. `float32` and
             `int8` (dense features rounded to 8 bits; it gains on CPUs with VNNI or AMX) factorise a cheaper one and
             use it as the preconditioner of conjugate gradients in float64: the same predictions to better than 1e-6,
             sooner. They keep all features; where `memory_gib` does not hold these, or conjugate gradients do not
             converge, the Gram matrix is a float64 one.
-        memory_gib: bound on what a solve holds beside the data, in GiB.
+        memory_gib: bound on the memory of a solve besides the data, in GiB.
     """
 
     loss: Loss | Literal["auto"] = "auto"

@@ -142,10 +142,7 @@ class OneInputDecisions:
         ]
 
 
-NASIDecisions = WholeDecisions | OneInputDecisions
-
-
-def decisions_of(supernet: Supernet, device: torch.device | str = "cpu") -> NASIDecisions:
+def decisions_of(supernet: Supernet, device: torch.device | str = "cpu") -> WholeDecisions | OneInputDecisions:
     """The decisions that NASI samples in a supernet's space."""
     if isinstance(supernet, DARTSSupernet):
         return OneInputDecisions(supernet, device)

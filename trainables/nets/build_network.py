@@ -22,7 +22,7 @@ from archray.trainables.nets.network_settings import Initialisation, NetworkSett
 from archray.trainables.nets.registry import NETWORKS, SpaceNetwork
 from archray.trainables.spaces import Architecture, Space, TableSpace, get_space
 
-CHECKED = 5  # architectures of a user's space that are tried before a run starts
+CHECKED = 5  # architectures of a user's space that archray builds before a run starts
 
 import_modules("archray.trainables.nets")  # they register their networks
 
@@ -40,14 +40,13 @@ def build(
     """The standalone network of `architecture`, in train mode, on the CPU.
 
     Args:
-        space: a space, its name or a reference. One with a method `build` (a user's) builds its network itself:
-            `build(architecture, *, in_channels, num_classes)`; it is handed `channels`, `cells`, `stem`,
-            `auxiliary` and `normalisation` too if its signature takes them.
+        space: a space, its name or a reference. A user's space with a method `build` builds its network itself:
+            `build(architecture, *, in_channels, num_classes)`, with `channels`, `cells`, `stem`, `auxiliary` and
+            `normalisation` if its signature has them.
         architecture: choices, the space's string for them, or the name of a published one.
         network: width, depth, stem, auxiliary tower, initialisation, normalisation. An initialisation other than
-            `pytorch-default` is applied over whatever a user's space has made.
-        seed: of the initial weights; the same seed gives the same weights, and torch's global generator is left
-            as it was. None draws from the global generator.
+            `pytorch-default` is also applied to the network of a user's space.
+        seed: of the initial weights; torch's global generator is restored. None draws from the global generator.
         for_scoring: the form for training-free metrics (note P5) where `network.normalisation` is `auto`; without the
             auxiliary tower.
 
@@ -59,7 +58,7 @@ def build(
         architecture = space.decode(space.named.get(architecture, architecture))
     choices = tuple(architecture)
     space.check(choices)
-    if isinstance(space, TableSpace) and space.base is not None:  # whose architectures those of the table are
+    if isinstance(space, TableSpace) and space.base is not None:  # which has the table's architectures
         space = space.base
     user_build = getattr(space, "build", None)
     builder = user_build or NETWORKS.get(space.name)
@@ -68,7 +67,7 @@ def build(
     with nullcontext() if seed is None else own_randomness(seed):  # weights are drawn on the CPU
         if user_build is None:
             module = builder(space, choices, **options)
-        else:  # a failed result: a retry cannot cure it
+        else:  # an error is a failed result, which a retry cannot cure
             name = f"{type(space).__name__}.build"
             module = call_reference(name, builder, choices, **options, raises=InvalidArchitecture)
         if not isinstance(module, nn.Module):
@@ -157,17 +156,16 @@ def network_options(
 
 @torch.no_grad()
 def initialise(network: nn.Module, init: Initialisation) -> None:
-    """Draws the weights of all convolutions and linear layers anew, in place, from torch's global generator.
+    """Draws the weights of all convolutions and linear layers again, in place, from torch's global generator.
 
-    The initialisations of thesis Table 7.9 (note P5).
-
-    With `fan_in`, `fan_out` the inputs and outputs of one unit (kernel included), weights are normal with variance
+    The initialisations of thesis Table 7.9 (note P5): with `fan_in`, `fan_out` the inputs and outputs of one unit
+    (kernel included), weights are normal with variance
 
     - `lecun-normal`: 1 / fan_in,
     - `xavier`: 2 / (fan_in + fan_out) (Glorot and Bengio 2010),
     - `he`: 2 / fan_in (He et al. 2015),
 
-    and biases are zero. `pytorch-default` leaves the network as torch made it. Normalisation layers are left alone.
+    and biases are zero. `pytorch-default` changes nothing, and normalisation layers are not changed.
     """
     if init == "pytorch-default":
         return
@@ -188,7 +186,7 @@ def initialise(network: nn.Module, init: Initialisation) -> None:
 def count_parameters(network: nn.Module) -> int:
     """Trainable numbers in the network, without its auxiliary tower (`network.auxiliary`), as papers count.
 
-    For cells, those on live edges only (see `nasbench201_network.Cell`).
+    Cells have parameters on live edges only (see `nasbench201_network.Cell`).
     """
     tower = getattr(network, "auxiliary", None)
     left_out = set() if tower is None else set(tower.parameters())
@@ -199,10 +197,10 @@ def count_parameters(network: nn.Module) -> int:
 
 @torch.no_grad()
 def count_multiply_adds(network: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Multiply-adds of the forward pass of one image (C, H, W) in evaluation mode; what NAS papers call FLOPs.
+    """Multiply-adds of the forward pass of one image (C, H, W) in evaluation mode; NAS papers call them FLOPs.
 
-    Of convolutions and matrix products, in layers or not. Normalisation, pooling, activations and sums are not
-    counted, and an auxiliary tower takes no part in evaluation. The network is left as it was.
+    Convolutions and matrix products count; normalisation, pooling, activations, sums and the auxiliary tower do not.
+    The network's mode is restored.
     """
     training = network.training
     network.eval()

@@ -1,13 +1,13 @@
 """The networks of a genotype, with the operations of DARTS' and NASNet's cells. Liu et al. 2019, sec. 3.
 
 Normalisation has three forms. `search`, for supernets and their standalone counterparts (note G3): batch normalisation
-without affine parameters, by the statistics of the batch at hand in evaluation too, and also after pooling. DARTS'
-program keeps running statistics there, but a mixture's mean nothing for one path: by them every discretised cell was at
-chance. `training`: affine, with running statistics; pools bare. `scoring`, for training-free metrics (note P5): neither
-affine parameters nor running statistics; pools bare.
+without affine parameters, by the batch's statistics in evaluation too, and also after pooling. DARTS' program keeps
+running statistics there, but with a mixture's statistics every discretised cell was at chance. `training`: affine, with
+running statistics; no normalisation after pools. `scoring`, for training-free metrics (note P5): neither affine
+parameters nor running statistics; no normalisation after pools.
 
-The search form with 8 cells is what a supernet with one forced path computes; the evaluation form has 20 cells of 36
-channels, the form for large images 14 of 48.
+The search form with 8 cells equals a supernet with one forced path; the evaluation form has 20 cells of 36 channels,
+the form for large images 14 of 48.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,16 +34,16 @@ def cell_norm(channels: int, form: Form) -> nn.BatchNorm2d:
 
 
 def cell_conv(in_channels: int, out_channels: int, form: Form) -> ReLUConvBN:
-    """What brings a cell's input to the cell's width: ReLU, 1 x 1 convolution, normalisation."""
+    """ReLU, 1 x 1 convolution, normalisation, from a cell's input to the cell's width."""
     return ReLUConvBN(in_channels, out_channels, 1, affine=form == "training", running=form == "training")
 
 
 def every_second_pixel(x: torch.Tensor) -> torch.Tensor:
     """(n, C, H, W) -> (n, C, H/2, W/2), rounded up: what a 1 x 1 convolution of stride 2 reads.
 
-    No network has such a convolution, but this and then a plain one: oneDNN's gradient of the strided weight writes
-    past its memory on CPUs with AVX2 and no AVX-512, where the input has 2 to 7 channels in channels-last layout
-    (oneDNN issue 6035). It is also less work. Pooling by one pixel is a slice whose gradient keeps the layout.
+    Networks use this and a plain convolution: oneDNN's gradient of a strided 1 x 1 convolution writes past its memory
+    on CPUs with AVX2 and no AVX-512, where the input has 2 to 7 channels in channels-last layout (oneDNN issue 6035).
+    It is also less work. Pooling by one pixel is a slice whose gradient keeps the layout.
     """
     return functional.avg_pool2d(x, kernel_size=1, stride=2)
 
@@ -147,7 +147,7 @@ def drop_path(x: torch.Tensor, probability: float | torch.Tensor) -> torch.Tenso
 
 
 def cell_terms(edges: CellEdges) -> list[tuple[str, int, int]]:
-    """For each edge its key, the node it leads to and its source; the second of two from one source has a key apart."""
+    """The key, target and source of each edge; two edges between the same nodes have different keys."""
     terms: list[tuple[str, int, int]] = []
     for number, (_, source) in enumerate(edges):
         target = INPUTS + number // 2
@@ -286,8 +286,7 @@ class DARTSNetwork(nn.Module):
     Args:
         normal, reduce: the edges of the two cells, as of `Cell`; `outputs`: the nodes that each concatenates.
         channels: C, of the first cells; doubled by each reduction cell.
-        cells: N, cells per stage: 3 N + 2 with the two reduction cells, so 6 is the original's network of 20 cells, 4
-            that of 14 and 2 that of 8.
+        cells: N, cells per stage: 3 N + 2 with the two reduction cells; N = 6 are 20 cells, 4 are 14, 2 are 8.
         normalisation: of the cells; outside the cells it is affine; running statistics are kept in `training` alone.
         stem: `cifar`, one convolution, or `imagenet`, three of stride 2, the last for the second input.
         auxiliary: whether train mode returns (logits, auxiliary logits). Its loss counts 0.4 in the original.

@@ -1,6 +1,7 @@
 """A network as a graph without Python, of torch's or as ONNX, that takes any number of images at once."""
 
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import nn
@@ -8,7 +9,7 @@ from torch import nn
 from archray.errors import InvalidInput, MissingExtra
 
 IMAGES, BATCH = "images", "batch"  # what the graph calls its input, and the axis whose length is left open
-LEAST = 2  # images that are traced: of a single one torch would take the length for a constant
+LEAST = 2  # images that are traced; with a single one torch would take the length for a constant
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
@@ -20,7 +21,7 @@ def exported_program(network: nn.Module, image_shape: tuple[int, int, int]) -> t
     images = torch.zeros(LEAST, *image_shape)
     try:
         return torch.export.export(network, (images,), dynamic_shapes=({0: torch.export.Dim(BATCH, min=1)},))
-    except Exception as error:  # of many classes, those of torch's tracer
+    except Exception as error:  # torch's tracer raises many classes
         raise _untraceable(network, error) from error
 
 
@@ -36,20 +37,20 @@ def onnx_graph(network: nn.Module, image_shape: tuple[int, int, int], output: st
     check_onnx()
     images = torch.zeros(LEAST, *image_shape)
     try:
-        names = {"input_names": [IMAGES], "output_names": [output], "dynamic_shapes": ({0: BATCH},)}
+        names: Any = {"input_names": [IMAGES], "output_names": [output], "dynamic_shapes": ({0: BATCH},)}
         program = torch.onnx.export(network, (images,), dynamo=True, verbose=False, **names)
     except Exception as error:  # as above
         raise _untraceable(network, error) from error
     assert program is not None  # which it is of the exporter that is not dynamo's
     graph = program.model_proto
-    for node in graph.graph.node:  # where each was made: classes and files of this machine, half of a small graph
+    for node in graph.graph.node:  # the origin in classes and files of this machine, half of a small graph
         node.ClearField("metadata_props")
     content: bytes = graph.SerializeToString()
     return content
 
 
 def check_onnx() -> None:
-    """Raises: MissingExtra, with what to install, if a package of ONNX is not there. It imports none."""
+    """Raises: MissingExtra, with the install command, without a package of ONNX. It imports none."""
     missing = [package for package in ONNX_PACKAGES if find_spec(package) is None]
     if missing:
         raise MissingExtra(

@@ -116,11 +116,11 @@ class Cell(nn.Module):
 
 
 class SearchCell(nn.Module):
-    """A cell as a supernet computes it when one architecture is forced, (n, C_in, H, W) -> (n, (nodes + 1) C, H, W).
+    """A cell of a supernet with one forced architecture, (n, C_in, H, W) -> (n, (nodes + 1) C, H, W).
 
-    Every node has C channels. A node applies its operation to the sum of its parents, each counted once; the cell's
-    input is projected anew for each node that reads it. The output concatenates the projected input and all nodes,
-    with zeros in place of those that are not the output's parents. Loose ends are not made.
+    Every node has C channels. A node applies its operation to the sum of its parents; the cell's input is projected for
+    each node that reads it. The output concatenates the projected input and all nodes, with zeros for nodes that are
+    not the output's parents. Loose ends are not built.
 
     Args:
         operations: (nodes,). parents: (nodes + 1,) of the nodes and of the output. live: nodes without loose ends.
@@ -207,7 +207,7 @@ class NASBench1Shot1Network(nn.Module):
 
 
 class SearchNetwork(nn.Module):
-    """What a supernet computes when one architecture is forced: images (n, in_channels, H, W) to (n, num_classes).
+    """A supernet with one forced architecture: images (n, in_channels, H, W) to logits (n, num_classes).
 
     Args:
         operations, parents, live: of `SearchCell`. A 1 x 1 convolution follows the last cell.

@@ -1,4 +1,4 @@
-"""What a network is, apart from its architecture: width, depth, stem, initialisation, normalisation (note P5)."""
+"""The settings of a network besides its architecture: width, depth, stem, initialisation, normalisation (note P5)."""
 
 from typing import Literal
 

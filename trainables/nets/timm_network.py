@@ -1,8 +1,8 @@
 """Networks of timm's own classes, of the sizes that a space says. timm: Wightman 2019; He et al. 2016; Liu et al. 2022.
 
-Where normalisation is `scoring` (note P5), batch normalisations have no running statistics, and what timm begins with
-zeros or nearly so, for trainings' sake, begins with ones: the last normalisation of a residual branch, and ConvNeXt's
-layer scale. Of weights behind a factor of zero metrics of gradients see nothing.
+With the normalisation `scoring` (note P5), batch normalisations have no running statistics, and factors that timm
+initialises with zero or nearly zero start at one: the last normalisation of a residual branch, and ConvNeXt's layer
+scale. Weights behind a factor of zero have no gradient.
 """
 
 from functools import partial
@@ -23,7 +23,7 @@ LEAST_WIDTH = 8
 DEEP_STEMS = {"c": "deep", "d": "deep", "t": "deep_tiered"}  # by variant: what timm calls a stem of three convolutions
 AVERAGING = ("d", "t")  # variants whose shortcuts average before their convolution
 LINEAR_FROM = 6  # C: as wide and wider, timm publishes ConvNeXts with linear layers, else with 1 x 1 convolutions
-LAYER_SCALE = 1e-6  # of ConvNeXt, to begin with
+LAYER_SCALE = 1e-6  # of ConvNeXt, at initialisation
 
 FamilyT = TypeVar("FamilyT", bound=TimmFamily)
 
@@ -70,8 +70,8 @@ def timm_resnet(
 
     Args:
         channels: C; the first stage has `width` x C channels, an even number of 8 at least.
-        stem: `imagenet` is timm's, which makes the map smaller by 4; `cifar` begins with a 3 x 3 convolution of
-            stride 1 instead, and does not pool.
+        stem: `imagenet` is timm's, which makes the map smaller by 4; `cifar` a 3 x 3 convolution of stride 1, without
+            pooling.
 
     Raises: MissingExtra without timm; InvalidInput for another space; InvalidArchitecture.
     """
@@ -82,7 +82,7 @@ def timm_resnet(
     blocks: dict[str, Any] = {"basic": BasicBlock, "bottleneck": Bottleneck}
     width = max(LEAST_WIDTH, 2 * round(shape.width * channels / 2))
     trained = normalisation == "training"
-    # timm's plain stem has 64 channels whatever the stages have, a deep one those that it is told
+    # timm's plain stem always has 64 channels; the width of a deep one is an option
     model: Any = ResNet(
         blocks[shape.block],
         shape.depths,
@@ -157,7 +157,7 @@ def _widths(first: int) -> tuple[int, ...]:
 
 
 def _of_family(space: Space, family: type[FamilyT]) -> FamilyT:
-    """`space`, known to be one of a family, with timm. Raises: InvalidInput if it is another; MissingExtra."""
+    """`space`, checked. Raises: InvalidInput unless it is of the family; MissingExtra without timm."""
     if not isinstance(space, family):
         raise InvalidInput(f"expected the space {family.name}, got {space.name!r}")
     space.check_packages()

@@ -26,9 +26,9 @@ FREQUENCIES = 8  # over which the waves slow down so far
 
 
 def patches(maps: Tensor) -> tuple[Tensor, tuple[int, int]]:
-    """Maps (n, c, H, W) to patches (n, T, 16 c) in rows, and how many are below and beside each other.
+    """Maps (n, c, H, W) to patches (n, T, 16 c) in rows, and the numbers of rows and columns.
 
-    Sides that 4 (of small maps 2) does not divide are filled up with zeros, below and to the right.
+    Sides that 4 (of small maps 2) does not divide are padded with zeros, below and to the right.
     """
     if max(maps.shape[-2:]) <= SMALL:
         maps = maps.repeat_interleave(2, -1).repeat_interleave(2, -2)
@@ -42,7 +42,7 @@ def patches(maps: Tensor) -> tuple[Tensor, tuple[int, int]]:
 def positions(grid: tuple[int, int], width: int, like: Tensor) -> Tensor:
     """(T, width): the sine and cosine of a token's row and column, in turn, in waves that slow down.
 
-    The first numbers of a wide token's are those of a narrow one's: what a supernet slices.
+    A wide token's position starts with that of a narrow token, so that a supernet can slice it.
     """
     rows, columns = grid
     number = torch.arange(width, device=like.device)
@@ -91,8 +91,8 @@ class VisionTransformer(nn.Module):
         channels: C: a token has `width` x C numbers, a head 2 C, at any width (as AutoFormer's heads have 64).
         cells: N: each layer of the architecture is N blocks of its heads and ratio.
 
-    Weights of linear layers are drawn as Glorot and Bengio (2010) do, as usual in transformers. Layer normalisation
-    knows no batch, so the forms `training` and `scoring` are one.
+    Linear layers are initialised as in Glorot and Bengio (2010), as usual in transformers. Layer normalisation is
+    independent of the batch, so the forms `training` and `scoring` are equal.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 import ray
@@ -219,7 +219,7 @@ class ParallelTrainable(standalone.StandaloneTrainable):
             threads=self._settings.training.threads,
         )
         self._parameters, self._multiply_adds = (self._group.facts[key] for key in ("parameters", "multiply_adds"))
-        self._trainer = cast(Trainer, self._group)
+        self._trainer = self._group
 
     def _epoch(self) -> dict[str, Any]:
         assert self._group is not None  # a step comes after `_build`

@@ -58,9 +58,9 @@ class PoolScorer:
         start = time.perf_counter()
         choices = self.space.canonical(self.space.decode(architecture))
         row: dict[str, float | str | None] = {"architecture": self.space.encode(choices)}
-        shape = {"in_channels": self.in_channels, "num_classes": self.num_classes}
         options: Any = {"network": self.settings.network, "seed": self.settings.seed, "for_scoring": True}
-        network = build(self.space, choices, **options, **shape).to(self.device)
+        options |= {"in_channels": self.in_channels, "num_classes": self.num_classes}
+        network = build(self.space, choices, **options).to(self.device)
         scores = score(network, self.images, self.labels, self.settings.metrics, self.settings)
         row |= {name: result.value for name, result in scores.items()}
         reasons: dict[str, list[str]] = {}  # a reason may be that of several metrics

@@ -21,7 +21,7 @@ class TrialSettings(Settings):
 
     Args:
         data: what the trial reads, unless its class says otherwise.
-        device: "auto" (a GPU if the trial was given one, else the CPU), or torch's word: "cpu", "cuda", "cuda:1".
+        device: "auto" (a GPU if Tune gave the trial one, else the CPU), or a torch device: "cpu", "cuda", "cuda:1".
         seed: of a trial whose config has no `seed`.
     """
 
@@ -44,20 +44,19 @@ class SlicedSettings(TrialSettings):
 
 
 class SupernetOptions(Settings):
-    """What a supernet is and how it is trained, whatever its space and data.
+    """A supernet and its training, for any space and data.
 
-    The default method is GAEA: the simplex mixture and mirror descent. Any relaxation goes with any objective and, as
-    far as they mean the same by a parameter, with any optimizer.
+    The default method is GAEA: the simplex mixture and mirror descent. Any relaxation combines with any objective, and
+    with any optimizer of the same kind of parameters.
 
     Args:
         network: width, depth and initialisation of the supernet.
         partial_channels: K of PC-DARTS: operations see 1/K of the channels, and edges have weights of their own.
-        none: whether the operation `none` takes part, where the space has it. GAEA leaves it out on NAS-Bench-201
-            (note G1).
-        relaxation: how the weights of a mixture of operations are made of the architecture's parameters.
-        optimizer: how the architecture's parameters learn.
-        training: of the weights, and when the architecture learns.
-        penalty: how much what the mixture costs counts while the architecture learns.
+        none: whether the supernet has the space's operation `none`. GAEA leaves it out on NAS-Bench-201 (note G1).
+        relaxation: from the architecture's parameters to the weights of a mixture of operations.
+        optimizer: of the architecture's parameters.
+        training: of the weights, and the schedule of the architecture's updates.
+        penalty: on the mixture's cost, while the architecture learns.
     """
 
     network: NetworkSettings = NetworkSettings()
@@ -94,13 +93,12 @@ class SupernetSettings(SupernetOptions, TrialSettings):
 
     Args:
         space: a registered name, or a reference to a space of the user's that has a supernet.
-        score: what `scores` are in a config with `candidates`: "loss", least is best, or "accuracy".
-        weights_dir: where a trial with `candidates` stores the weights: a local path or a pyarrow URI that every node
-            reads. None stores none, and the next round starts from new weights.
-        bounds: constraints that the architecture which a trial ends with meets: the most probable one near to what the
-            weights say. None: there are none.
-        edge_costs: by column, what each operation of each edge costs: of the penalty's cost, and of bounds on costs
-            that are measured elsewhere.
+        score: the kind of `scores` in a config with `candidates`: "loss", least is best, or "accuracy".
+        weights_dir: folder of the weights of a trial with `candidates`: a local path or a pyarrow URI that every node
+            reads. None stores no weights, and the next round starts from new ones.
+        bounds: constraints on the trial's last architecture, the most probable feasible one near the mode. None: none.
+        edge_costs: by column, the cost of each operation of each edge, for the penalty and for bounds on costs that are
+            measured elsewhere.
     """
 
     space: str = "nasbench201"
@@ -119,9 +117,9 @@ class SupernetSettings(SupernetOptions, TrialSettings):
 
 
 class PosteriorOptions(Settings):
-    """How a posterior is learnt, whatever the supernet, its space and data.
+    """How a posterior is learnt, for any supernet, space and data.
 
-    Defaults are the paper's (thesis 5.3.3), but for the batch, which it does not say: that of the supernet's training.
+    Defaults are the paper's (thesis 5.3.3); its batch is unknown, and the default is that of the supernet's training.
 
     Args:
         posterior: the distribution and its objective.
@@ -142,9 +140,9 @@ class PosteriorSettings(PosteriorOptions, TrialSettings):
     """All options of a `PosteriorTrainable`.
 
     Args:
-        space, data: those that the weights were trained with. The posterior learns from the validation part, 30 % of
-            the training images in the paper (section 5.3.2: `validation_fraction` 0.3), without augmentation.
-        supernet: the options that the weights were trained with; of `training` only `amp` is read.
+        space, data: of the weights' training. The posterior learns from the validation part, 30 % of the training
+            images in the paper (section 5.3.2: `validation_fraction` 0.3), without augmentation.
+        supernet: the options of the weights' training; of `training` only `amp` is read.
         weights: path or pyarrow URI of the trained weights, as `write_weights` writes a supernet's state (alone, or
             under the key `supernet`).
     """
@@ -155,26 +153,25 @@ class PosteriorSettings(PosteriorOptions, TrialSettings):
 
 
 class NASIOptions(Settings):
-    """How NASI searches, whatever its space and data.
+    """How NASI searches, for any space and data.
 
     Attributes:
         network: width, depth and initialisation of the supernet.
-        none: whether the operation `none` takes part, where the space has it; DARTS without (section 6.4.2).
-        steps: T, samples of architectures, each with a mini-batch of its own.
+        none: whether the supernet has the space's operation `none`; in DARTS it has not (section 6.4.2).
+        steps: T, samples of architectures, each with its own mini-batch.
         batch_size: b.
-        nu_rule: nu stays as it begins (`fixed`), or follows the trace norms of the samples (`adaptive`, Eq. 6.15).
-        nu: what it begins with. None: the mean trace norm of `samples` random architectures, Eq. 6.14; for `adaptive`
-            five times that, as a loose start is the rule's own. Numbers of the thesis hold for its initialisation.
-        mu: the penalty. With 1 what is above nu has no gradient, with 2 one away from there.
+        nu_rule: nu is constant (`fixed`), or follows the trace norms of the samples (`adaptive`, Eq. 6.15).
+        nu: the first nu. None: the mean trace norm of `samples` random architectures, Eq. 6.14; five times that for
+            `adaptive`, which starts loose. Numbers of the thesis are for its initialisation.
+        mu: the penalty. Trace norms above nu have no gradient with 1, and a negative one with 2.
         samples: N of Eq. 6.14.
         approximation: of the trace norm: `batch` (Eq. 6.7), `samples` (the first bound of Eq. 6.6), or `exact`
             (Eq. 6.4), which cost once, b times and b n times as much.
         labels: `true`, of the data's training images, or `random`, uniform over the classes (section 6.3.1).
         inputs: `true`, the data's training images, or `random`, Gaussian (section 6.3.2). With both random the search
-            opens no data set, and its images are 32 x 32 with 3 channels, of 10 classes, whatever the data; image_size,
-            in_channels and classes are others.
-        image_size, in_channels, classes: of random images and labels where no data set is opened. The same for all
-            data, so that what is found depends on none.
+            opens no data set.
+        image_size, in_channels, classes: of random images and labels without a data set; the same for all data, so that
+            the result depends on none.
         temperature: tau of Eq. 6.16.
         xi: the length of the step, Eq. 6.13.
         every: steps of NASI in a step of Tune.
@@ -207,7 +204,7 @@ class NASIOptions(Settings):
 
     @property
     def drawn_words(self) -> str:
-        """What stands in the place of data."""
+        """A description of the random data."""
         return f"random images {self.in_channels} x {self.image_size} x {self.image_size}, of {self.classes} classes"
 
     def build(self, space: Space | str, *, in_channels: int, num_classes: int, seed: int | None) -> "Supernet":
@@ -225,10 +222,10 @@ class NASISettings(NASIOptions, TrialSettings):
 
     Attributes:
         space: a registered name, or a reference to a space of the user's that has a supernet.
-        data: where batches are from, unless both inputs and labels are random.
-        bounds: constraints that the architecture which a trial ends with meets. None: there are none.
-        bounded_images: channels, pixels a side and classes of the data that the bounded networks are built for; None:
-            those of the search, which may be random.
+        data: of the batches, unless both inputs and labels are random.
+        bounds: constraints on the trial's last architecture. None: none.
+        bounded_images: channels, pixels per side and classes of the data of the bounded networks; None: those of the
+            search, which may be random.
     """
 
     space: str = "darts"

@@ -122,7 +122,7 @@ class TrialTrainable(tune.Trainable):
         """Takes the device and the threads that Tune gave the trial. resources: None outside of Tune."""
         gpus = None if resources is None else resources.get("GPU", 0.0)
         self._device = choose_device(self._settings.device, gpus=gpus)
-        limit_memory(self._device, gpus)  # anew for each trial: the actor may be another's
+        limit_memory(self._device, gpus)  # for each trial, as actors are reused
         # By the settings or their training, else the trial's CPUs: sums, and so results, depend on the threads.
         threads: int | None = getattr(self._settings, "training", self._settings).threads
         if threads is None and resources is not None:
@@ -218,7 +218,7 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
     without a GPU), `failure`, `done`.
     """
 
-    _trainer: TrainerT | None
+    _trainer: Any  # a TrainerT; None before `_build` and after a failure
     _epochs: int
     _parameters: int
 
@@ -229,7 +229,8 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
             self.begin()
         if self._trainer is None:
             raise RuntimeError("the trial failed and holds no trainer; see `failure` in its result")
-        return self._trainer
+        trainer: TrainerT = self._trainer
+        return trainer
 
     def _step(self) -> Result:
         on_gpu = self._device.type == "cuda"
@@ -260,12 +261,11 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
 
     def _progress(self) -> dict[str, Any]:
         """`epoch`, `epochs` and further numbers of the trainer's progress."""
-        trainer: Any = self._trainer
-        epoch, lr = (trainer.epochs_done, trainer.lr) if trainer else (0, math.nan)
+        epoch, lr = (self._trainer.epochs_done, self._trainer.lr) if self._trainer else (0, math.nan)
         return {"epoch": epoch, "epochs": self._epochs, "lr": lr}
 
     def _state(self) -> dict[str, Any]:
-        trainer: Any = self._trainer
+        trainer = self._trainer
         return {
             "in_channels": trainer.dataset.in_channels if trainer else None,
             "num_classes": trainer.dataset.num_classes if trainer else None,
@@ -273,8 +273,7 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
         }
 
     def _load(self, state: dict[str, Any]) -> None:
-        trainer: Any = self.trainer
-        trainer.load_state_dict(state["trainer"])
+        self._trainer.load_state_dict(state["trainer"])
 
     def _release(self) -> None:
         self._trainer = None
