@@ -62,10 +62,7 @@ class PixelNetwork(nn.Module):
         super().__init__()
         self.network = network
         mean, std = _statistics(form)
-        self.mean: Tensor
-        self.std: Tensor
-        self.register_buffer("mean", mean)
-        self.register_buffer("std", std)
+        self.mean, self.std = nn.Buffer(mean), nn.Buffer(std)
 
     def forward(self, pixels: Tensor) -> Tensor:
         outputs = self.network((pixels - self.mean) / self.std)

@@ -115,12 +115,11 @@ class CachedEnsembles:
             return
         for answer in itertools.chain.from_iterable(self._predict(missing)):
             self.forward_passes += 1
-            if answer.error is not None:
-                self._failures[answer.item] = answer.error.splitlines()[0]
-            elif isinstance(answer.value, str):
-                self._failures[answer.item] = answer.value
+            value = answer.value if answer.error is None else answer.error.splitlines()[0]
+            if isinstance(value, str):
+                self._failures[answer.item] = value
             else:
-                self._keep(answer.item, answer.value)
+                self._keep(answer.item, value)
                 if self._folder is not None:
                     with self._folder.whole_file(_file(answer.item)) as stream:
                         np.save(stream, np.asarray(answer.value, dtype=np.float32), allow_pickle=False)

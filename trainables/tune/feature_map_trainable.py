@@ -13,7 +13,7 @@ from archray.trainables.feature_maps import fourier_features, hashed_ngrams, pro
 from archray.trainables.feature_maps.features import FeatureMap
 from archray.trainables.feature_maps.linear import loss_bound
 from archray.trainables.feature_maps.ridge import SolveFailed
-from archray.trainables.feature_maps.solve_settings import Score, SolveSettings
+from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.feature_map import FeatureMapSpace
 from archray.trainables.tune.settings import TrialSettings
@@ -128,7 +128,9 @@ class FeatureMapTrainable(TrialTrainable):
         scores = solved.scores(self._settings.solve)
         if all(map(math.isnan, scores)):
             raise TrialFailed("no candidate has a finite validation loss")
-        leader = _leader(scores, solved.points, self._settings.solve.score)
+        sign = 1 if self._settings.solve.score == "loss" else -1
+        numbers = [i for i, score in enumerate(scores) if solved.points[i] and not math.isnan(score)]
+        leader = min(numbers, key=lambda i: sign * scores[i])
         values = dict.fromkeys(ACCURACIES_AND_LOSSES, math.nan)
         test = self._problem.test(solved, leader) if self._settings.evaluate_test else problems.NOT_TESTED
         if solved.classifier is not None:  # of a single map
@@ -181,13 +183,6 @@ class FeatureMapTrainable(TrialTrainable):
 
     def _release(self) -> None:
         self._classifier = None
-
-
-def _leader(scores: list[float], points: list[int], score: Score) -> int:
-    """The position of the best score among the candidates that have a point; some score is not NaN."""
-    sign = 1 if score == "loss" else -1
-    numbers = [i for i, value in enumerate(scores) if points[i] and not math.isnan(value)]
-    return min(numbers, key=lambda i: sign * scores[i])
 
 
 def _solves_of(config: dict[str, Any], settings: FeatureMapSettings) -> tuple[list[str], tuple[int, ...]]:

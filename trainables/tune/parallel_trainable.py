@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +23,8 @@ from archray.trainables.devices import choose_device, limit_memory
 from archray.trainables.training import Metrics, Team, Trainer
 from archray.trainables.tune import standalone_trainable as standalone
 from archray.trainables.tune.trial import read_settings
+
+Progress = tuple[int, float]  # epochs done, and the learning rate
 
 LOOPBACK = "127.0.0.1"
 PATIENCE = timedelta(minutes=30)  # of a collective for the slowest worker; Ray notices a dead worker at once
@@ -65,28 +68,28 @@ class TrainWorker:
         )
 
     def build(self) -> dict[str, Any]:
-        """Builds the trainer. Returns: its `WorkerGroup.facts`."""
+        """Builds the trainer. Returns: the attributes of a `WorkerGroup`."""
         self._trainer, parameters, multiply_adds = standalone.build_trainer(
             self._settings, self._architecture, seed=self._seed, device=self._device, team=self._team
         )
-        dataset = self._trainer.dataset
-        facts = {"in_channels": dataset.in_channels, "num_classes": dataset.num_classes}
-        return {"parameters": parameters, "multiply_adds": multiply_adds, **facts} | self._progress()
+        shape = {name: getattr(self._trainer.dataset, name) for name in ("in_channels", "num_classes")}
+        sizes = {"parameters": parameters, "multiply_adds": multiply_adds}
+        return {**sizes, "dataset": SimpleNamespace(**shape), "progress": self._progress()}
 
-    def epoch(self) -> dict[str, Any]:
-        """Trains an epoch. Returns: `metrics` of the training, validation and test images, and the progress."""
-        return {"metrics": standalone.train_epoch(self._trainer, self._settings.evaluate_test)} | self._progress()
+    def epoch(self) -> tuple[Any, Progress]:
+        """Trains an epoch. Returns: the metrics of `train_epoch`, and the progress."""
+        return standalone.train_epoch(self._trainer, self._settings.evaluate_test), self._progress()
 
     def state(self) -> dict[str, Any] | None:
         """The trainer's state on the CPU; None from all but the first worker, as all are equal."""
         return _on_cpu(self._trainer.state_dict()) if self._team.rank == 0 else None
 
-    def load(self, state: dict[str, Any]) -> dict[str, Any]:
+    def load(self, state: dict[str, Any]) -> Progress:
         self._trainer.load_state_dict(state)
         return self._progress()
 
-    def _progress(self) -> dict[str, Any]:
-        return {"epochs_done": self._trainer.epochs_done, "lr": self._trainer.lr}
+    def _progress(self) -> Progress:
+        return self._trainer.epochs_done, self._trainer.lr
 
 
 def _on_cpu(value: Any) -> Any:
@@ -109,7 +112,8 @@ class WorkerGroup:
         settings: of a `StandaloneTrainable`, as a dict. threads: of each worker; None: its CPUs.
 
     Attributes:
-        facts: `parameters`, `multiply_adds`, `in_channels`, `num_classes`, `epochs_done`, `lr`.
+        parameters, multiply_adds: of the network. dataset: its `in_channels` and `num_classes`.
+        epochs_done, lr: of the trainers.
 
     An exception in a worker is raised here unchanged. The other workers are then of no use: call `close`.
     Raises: InvalidInput outside of a placement group.
@@ -143,31 +147,26 @@ class WorkerGroup:
         try:
             self._meeting = ray.get(self._workers[0].meeting.remote())
             self._all("join", self._meeting)
-            self.facts: dict[str, Any] = self._all("build")[0]
+            trainer = self._all("build")[0]
         except BaseException:
             self.close()
             raise
 
-    @property
-    def epochs_done(self) -> int:
-        return int(self.facts["epochs_done"])
-
-    @property
-    def lr(self) -> float:
-        return float(self.facts["lr"])
+        self.parameters, self.multiply_adds = trainer["parameters"], trainer["multiply_adds"]
+        self.dataset = trainer["dataset"]
+        self.epochs_done, self.lr = trainer["progress"]
 
     def epoch(self) -> tuple[Metrics, Metrics, Metrics]:
         """Trains an epoch; its metrics on training, validation and test images."""
-        outcome = self._all("epoch")[0]
-        train, validation, test = (Metrics(*metrics) for metrics in outcome.pop("metrics"))
-        self.facts |= outcome
-        return train, validation, test
+        metrics: tuple[Metrics, Metrics, Metrics]
+        metrics, (self.epochs_done, self.lr) = self._all("epoch")[0]
+        return metrics
 
     def state_dict(self) -> Any:
         return self._all("state")[0]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.facts |= self._all("load", ray.put(dict(state)))[0]
+        self.epochs_done, self.lr = self._all("load", ray.put(dict(state)))[0]
 
     def close(self) -> None:
         """Stops the workers. Memory and GPUs are free once Ray has noticed."""
@@ -199,7 +198,7 @@ class ParallelTrainable(standalone.StandaloneTrainable):
     with new workers.
     """
 
-    _group: WorkerGroup | None = None
+    _trainer: Any = None  # a `WorkerGroup`
 
     def _take(self, resources: Mapping[str, float] | None) -> None:
         self._device = torch.device("cpu")  # this process only holds the state on its way to a checkpoint
@@ -211,31 +210,19 @@ class ParallelTrainable(standalone.StandaloneTrainable):
                 "expected a trial whose first bundle is empty, with one for each worker after it: "
                 "tune.PlacementGroupFactory([{}, {'CPU': 1}, {'CPU': 1}])"
             )
-        self._group = WorkerGroup(
+        self._trainer = WorkerGroup(
             allotment.bundles,
             self._settings.model_dump(mode="json"),
             self._architecture,
             seed=self._seed,
             threads=self._settings.training.threads,
         )
-        self._parameters, self._multiply_adds = (self._group.facts[key] for key in ("parameters", "multiply_adds"))
-        self._trainer = self._group
+        self._parameters, self._multiply_adds = self._trainer.parameters, self._trainer.multiply_adds
 
     def _epoch(self) -> dict[str, Any]:
-        assert self._group is not None  # a step comes after `_build`
-        return self._values(*self._group.epoch())
-
-    def _state(self) -> dict[str, Any]:
-        facts = self._group.facts if self._group else dict.fromkeys(("in_channels", "num_classes"))
-        return {
-            "architecture": self._architecture,
-            "in_channels": facts["in_channels"],
-            "num_classes": facts["num_classes"],
-            "trainer": self._group.state_dict() if self._group else None,
-        }
+        return self._values(*self._trainer.epoch())
 
     def _release(self) -> None:
-        if self._group is not None:
-            self._group.close()
-            self._group = None
+        if self._trainer is not None:
+            self._trainer.close()
         super()._release()

@@ -79,15 +79,13 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         self._epochs, self._round = settings.training.epochs, None
         candidates = candidates_of(config)
         if candidates is not None:
-            warm_start = config.get("warm_start")
-            if warm_start is not None and not isinstance(warm_start, str):
-                raise InvalidInput(
-                    f"expected the config's `warm_start` to be the URI of weights or None, got {warm_start!r}"
-                )
+            uri = config.get("warm_start")
+            if uri is not None and not isinstance(uri, str):
+                raise InvalidInput(f"expected the config's `warm_start` to be the URI of weights or None, got {uri!r}")
             self._epochs = read_whole_number(config, "budget", self._epochs, least=1)
             number = read_whole_number(config, "round", 0, least=0)
             replica = read_whole_number(config, "replica", 0, least=0)
-            self._round = HalvingRound(candidates, number, replica, warm_start)
+            self._round = HalvingRound(candidates, number, replica, uri)
         self._training = settings.training.model_copy(update={"epochs": self._epochs})
         self._groups = settings.groups(settings.space)
 
@@ -126,8 +124,8 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
             weights = read_weights(warm_start, self._device)
             load_weights(trainer.supernet, weights, f"the weights in {warm_start}", "; leave warm_start out")
         train = trainer.epoch()
-        measured = self._searched() if self._round is None else self._scored(self._round)
-        return dict(zip(("train_loss", "train_accuracy"), train, strict=True)) | measured
+        values = {"train_loss": train.loss, "train_accuracy": train.accuracy}
+        return values | (self._searched() if self._round is None else self._scored(self._round))
 
     def _no_values(self) -> dict[str, Any]:
         values: dict[str, Any] = {"train_loss": math.nan, "train_accuracy": math.nan}
