@@ -76,18 +76,20 @@ class SimplexOptimizer(Optimizer):
     """Keeps every row (last dimension) of its parameters on the simplex; float32 or float64."""
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Raises: InvalidInput if an option or a parameter is wrong; the group is not added then."""
+        """Raises: InvalidInput for a wrong parameter or floor; the group is not added then."""
         super().add_param_group(param_group)
         try:
             for parameter in self.param_groups[-1]["params"]:
                 check_simplex(parameter)
-                self._check_options(parameter.shape[-1], self.param_groups[-1])
+                operations, floor = parameter.shape[-1], self.param_groups[-1].get("floor", 0.0)
+                if not 0.0 <= floor < 1.0 / operations:
+                    raise InvalidInput(
+                        f"expected a floor from 0 to below 1/{operations} for rows of "
+                        f"{count(operations, 'operation')}, got {floor}"
+                    )
         except InvalidInput:
             del self.param_groups[-1]
             raise
-
-    def _check_options(self, operations: int, group: dict[str, Any]) -> None:
-        """Raises: InvalidInput if an option of a parameter group cannot be used for rows of this length."""
 
 
 def relative_step(gradient: Tensor, lr: float, supported: Tensor | None = None) -> Tensor:
@@ -168,13 +170,6 @@ class MirrorDescent(SimplexOptimizer):
         log_space: bool = False,
     ) -> None:
         super().__init__(params, {"lr": lr, "dgf": dgf, "floor": floor, "log_space": log_space})
-
-    def _check_options(self, operations: int, group: dict[str, Any]) -> None:
-        if not 0.0 <= group["floor"] < 1.0 / operations:
-            raise InvalidInput(
-                f"expected a floor from 0 to below 1/{operations} for rows of {count(operations, 'operation')}, "
-                f"got {group['floor']}"
-            )
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
