@@ -254,10 +254,9 @@ class Architectures(ConfigSpace):
         child = tuple(a if head else b for a, b, head in zip(one, two, heads, strict=True))
         try:
             space.check(child)
-            possible = not isinstance(space, ConstrainedSpace) or space.meets(child)
-        except InvalidArchitecture:  # choices that mean something together only; a table has not all of its base's
-            possible = False
-        if not possible:
+        except InvalidArchitecture:  # choices that depend on each other, or that a table lacks
+            return super().cross(config, other, rng)
+        if isinstance(space, ConstrainedSpace) and not space.meets(child):
             return super().cross(config, other, rng)
         return {"architecture": self._held.canonical_string(child)}
 

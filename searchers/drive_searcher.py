@@ -88,9 +88,8 @@ def drive(
         names = list(waiting)
         trial_id = names[0 if order is None else int(order.integers(len(names)))]
         config = waiting.pop(trial_id)
-        rows[trial_id] |= config | _evaluate(
-            searcher, trial_id, config, evaluate, searcher.metric or metric or "", scheduler
-        )
+        outcome = _evaluate(searcher, trial_id, config, evaluate, searcher.metric or metric or "", scheduler)
+        rows[trial_id] |= config | outcome
         ended += 1
         if state_path is not None:
             searcher.save(str(state_path))
@@ -105,9 +104,9 @@ def _evaluate(
     config: dict[str, Any],
     evaluate: Callable[[dict[str, Any]], Reported],
     metric: str,
-    scheduler: TrialScheduler | None,
+    scheduler: Any,
 ) -> dict[str, Any]:
-    """Evaluates one config, tells the searcher and the scheduler, and returns the row of results."""
+    """Evaluates one config, reports to the searcher and the scheduler, and returns the row of results."""
     try:
         reported = evaluate(dict(config))
     except Exception as error:
@@ -115,7 +114,9 @@ def _evaluate(
         searcher.on_trial_complete(trial_id=trial_id, error=True)
         return {"value": float("nan"), "failure": repr(error)}
     steps = reported if isinstance(reported, Sequence) else [reported]
-    early = None if scheduler is None else _EarlyEnd(scheduler, trial_id)
+    trial = Trial("drive", trial_id=trial_id, stub=True)
+    if scheduler is not None:
+        scheduler.on_trial_add(None, trial)  # without a controller: a scheduler that only ends trials needs none
     for iteration, step in enumerate(steps, start=1):
         result = dict(step) if isinstance(step, Mapping) else {metric: float(step)}
         done = iteration == len(steps)
@@ -123,29 +124,13 @@ def _evaluate(
         flat = flatten_dict({**result, **about})
         if not done:
             searcher.on_trial_result(trial_id, flat)
-        if early is not None and early.ends_after(flat):
-            break
+            if scheduler is not None and scheduler.on_trial_result(None, trial, flat) == TrialScheduler.STOP:
+                break
+        elif scheduler is not None:
+            scheduler.on_trial_complete(None, trial, flat)
     searcher.on_trial_complete(trial_id=trial_id, result={**flat, "done": True})
     value, failure = read_metric(flat, metric)
     return {**result, "value": float("nan") if value is None else value, "failure": failure}
-
-
-class _EarlyEnd:
-    """A trial as a scheduler of Tune's sees it, which may end it."""
-
-    def __init__(self, scheduler: Any, trial_id: str) -> None:
-        self._scheduler = scheduler  # it is handed no controller: what only ends trials does not ask for one
-        self._trial = Trial("drive", trial_id=trial_id, stub=True)
-        self._scheduler.on_trial_add(None, self._trial)
-
-    def ends_after(self, result: Mapping[str, Any]) -> bool:
-        if result["done"]:
-            self._scheduler.on_trial_complete(None, self._trial, result)
-            return True
-        return bool(self._scheduler.on_trial_result(None, self._trial, result) == TrialScheduler.STOP)
-
-
-# Replay
 
 
 def replay(searcher: ArchraySearcher, trials: Sequence[TuneTrial]) -> None:

@@ -226,8 +226,6 @@ class Ledger:
         """The entries of a result that go into the record."""
         return {key: _plain(result[key]) for key in self.result_keys if key in result}
 
-    # After a restore: see the docstring of `state`
-
     def reconcile(self, trials: Sequence[TuneTrial], metric: str) -> None:
         """Brings a book that is older or newer than Tune's own state in line with it.
 
@@ -262,8 +260,6 @@ class Ledger:
                     self.end(record, trial.last_result, trial.failed, metric)
                 return True
         return False
-
-    # As plain data
 
     def get_state(self) -> dict[str, Any]:
         return {"records": [asdict(record) for record in self.records.values()], "newest": dict(self._newest)}

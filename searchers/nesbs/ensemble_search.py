@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ from archray.trainables.spaces import Space
 
 logger = logging.getLogger(__name__)
 
-MAX_PASSED_OVER = 10  # values of delta in a row that give no ensemble, before Bayesian optimisation gives up
+MAX_PASSED_OVER = 10  # values of delta in a row without an ensemble, before Bayesian optimization gives up
 
 
 class NESBSSearch(ArchraySearcher):
@@ -38,12 +38,12 @@ class NESBSSearch(ArchraySearcher):
     Needs: the metric: the ensemble's validation loss.
     Takes: log-probabilities: a dictionary from decision to a list.
 
-    Members are spelt as they were drawn, which is how weights shared with a supernet are to be used; two of one
+    Members are spelled as drawn, which the shared weights of a supernet need; two spellings of one
     canonical form are one member.
 
-    An ensemble with a repeated member is rejected, and another one sampled. A delta at which particles meet again and
-    again, as they do near -1 and below, where nothing repels them, is passed over: the log and `questions()` say so, a
-    grid makes one trial less, and Bayesian optimisation is told the worst loss known.
+    An ensemble with a repeated member is rejected, and another one sampled. A delta at which particles meet repeatedly,
+    as they do near -1 and below, where nothing repels them, is passed over: the log and `questions()` contain it, a
+    grid has one trial less, and Bayesian optimization receives the worst loss so far.
 
     Where this deviates from the paper, which leaves it open (note E3): each set is a fresh run from fresh particles,
     drawn from the relaxed posterior.
@@ -51,24 +51,25 @@ class NESBSSearch(ArchraySearcher):
     Args:
         posterior: decision -> log-probabilities of its choices, or a `Posterior`.
         ensemble_size: n.
-        sampler: the name of one, `mc`, `svgd-rd` or `uniform`, or one with settings of its own, as
-            `SVGDRD(iterations=100)`.
+        sampler: a name, `mc`, `svgd-rd` or `uniform`, or a sampler with settings, as `SVGDRD(iterations=100)`.
         temperature: tau of Eq. 5.6, applied to the log-probabilities: below 1 sharpens the posterior, above 1
             flattens it (section 5.5.3: 0.1 to 10).
         delta: for `svgd-rd` the diversity coefficient; or `grid`, T equally spaced values of delta_range; or `bo`,
-            T asks of Bayesian optimisation over it. None: `grid`.
+            T values that Bayesian optimization chooses. None: `grid`.
         budget: T, the number of ensembles.
         delta_range: (low, high).
-        space: of archray or your own, or a reference: members are then its strings. See `Posterior`, which without
-            a space gives JSON, or what a function of yours makes of a draw.
+        space: a space, its name or reference: members are then its strings. For members without a space, see
+            `Posterior`.
         points_to_evaluate: `{"members"}` or `{"delta"}` or both, suggested first; they count in budget.
-        metric, mode: see `ArchraySearcher`; `validation_loss` and `min` unless they are given. If `TuneConfig` is to
-            name another metric, give None here.
-        seed, max_concurrent, asynchronous: see `ArchraySearcher`.
+        options: see `ArchraySearcher`. The defaults of `metric` and `mode` are `validation_loss` and `min`; None takes
+            those of `TuneConfig`.
 
-    Raises: InvalidInput for a wrong argument; and `suggest` raises TooSharp, which ends the run, if the posterior
-    gives no n different members, at any delta.
+    Raises: InvalidInput for a wrong argument; TooSharp from `suggest`, which ends the run, if the posterior gives no n
+    different members, at any delta.
     """
+
+    identity_fields: ClassVar[tuple[str, ...]] = ("ensemble_size", "delta", "delta_range")
+    state_fields: ClassVar[tuple[str, ...]] = ("_deltas",)
 
     def __init__(
         self,
@@ -111,13 +112,10 @@ class NESBSSearch(ArchraySearcher):
         if self.sampler.has_delta:
             self.delta = "grid" if delta is None else delta if isinstance(delta, str) else float(delta)
         self.delta_range = (float(low), float(high))
-        # Set for this searcher alone: only Bayesian optimisation learns from results.
-        self.depends_on_results = self.delta == "bo"  # type: ignore[misc]
+        self.depends_on_results = self.delta == "bo"  # type: ignore[misc]  # set for this searcher alone
         self._deltas: list[dict[str, Any]] = []  # every delta that was chosen, in order
         defaults = SearcherOptions(metric="validation_loss", mode="min")
         super().__init__(budget=budget, **(defaults | options))
-
-    # Algorithm 5.1 -------------------------------------------------------------------------------------------------
 
     def propose(self, number: int) -> Proposal:
         if self.delta is None or isinstance(self.delta, float):
@@ -139,7 +137,7 @@ class NESBSSearch(ArchraySearcher):
             return {"members": members, "delta": delta}
         if problems and (self.delta == "bo" or all(entry["number"] is None for entry in deltas)):
             raise problems[-1]
-        self._deltas = deltas  # the grid is at its end
+        self._deltas = deltas  # the end of the grid
         return None
 
     def _sample(self, number: int, delta: float | None, attempt: int = 0) -> list[str]:
@@ -158,12 +156,10 @@ class NESBSSearch(ArchraySearcher):
         return float(np.linspace(low, high, count)[position]) if count > 1 else (low + high) / 2
 
     def _ask(self, deltas: Sequence[Mapping[str, Any]], number: int) -> float:
-        """Expected improvement's choice; a random one before a loss is known."""
+        """The delta with the largest expected improvement; a random one before the first loss."""
         losses = losses_of_answers([entry["number"] for entry in deltas], self.usable_losses(number))
         seed = named_seed(self.seed, "nesbs", "deltas", len(deltas), bits=31)
         return next_point([[entry["delta"]] for entry in deltas], losses, [self.delta_range], seed)[0]
-
-    # Points of the user's ------------------------------------------------------------------------------------------
 
     def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
         members, delta = point.get("members"), point.get("delta")
@@ -175,11 +171,8 @@ class NESBSSearch(ArchraySearcher):
             raise InvalidInput(f"expected a point with members, or with delta, got {point!r}")
         if members is not None:
             n = self.ensemble_size
-            if (
-                not isinstance(members, list | tuple)
-                or len(members) != n
-                or not all(isinstance(m, str) for m in members)
-            ):
+            strings = isinstance(members, list | tuple) and all(isinstance(member, str) for member in members)
+            if not strings or len(members) != n:
                 raise InvalidInput(f"expected a point's members to be {count(n, 'string')}, got {members!r}")
             if len({self.posterior.form(member) for member in members}) < n:
                 raise InvalidInput(f"expected {count(n, 'different member')}, got a repeated one: {members!r}")
@@ -207,28 +200,17 @@ class NESBSSearch(ArchraySearcher):
         Empty without a delta, and for a fixed one.
         """
         values = {record.number: record.value for record in self.records()}
-        rows = []
-        for entry in self._deltas:
-            number = entry["number"]
-            rows.append((entry["delta"], entry["for"], values.get(number), number is None, entry.get("given", False)))
+        rows = [
+            (entry["delta"], entry["for"], values.get(entry["number"]), entry["number"] is None, "given" in entry)
+            for entry in self._deltas
+        ]
         columns = ["delta", "number", "value", "passed_over", "given"]
         return pd.DataFrame(rows, columns=columns).astype({"delta": float, "value": float})
 
-    # State ---------------------------------------------------------------------------------------------------------
-
     def search_identity(self) -> dict[str, Any]:
-        return {
+        return super().search_identity() | {
             "posterior": self.posterior.checksum,
             "space": None if self.posterior.space is None else self.posterior.space.name,
-            "ensemble_size": self.ensemble_size,
             "sampler": self.sampler.model_dump(),
-            "delta": self.delta,
-            "delta_range": self.delta_range,
             "budget": self.budget if self.delta == "grid" else None,  # the values of a grid follow from it
         }
-
-    def search_state(self) -> dict[str, Any]:
-        return {"deltas": self._deltas}
-
-    def set_search_state(self, state: dict[str, Any]) -> None:
-        self._deltas = list(state.get("deltas", ()))

@@ -1,6 +1,6 @@
 """The posterior over architectures: a categorical distribution per decision. Shu 2022, Eq. 5.6-5.7, note E6.
 
-And as a density over real vectors, with the way back (Eq. 5.8-5.9): each decision with |O| choices is a block of |O|
+The relaxed posterior is a density over real vectors (Eq. 5.8-5.9): each decision with |O| choices is a block of |O|
 coordinates, its density a mixture of Gaussians around the one-hot vectors h_o with covariance |O| I. As
 ||x - h_o||^2 = ||x||^2 - 2 x_o + 1, the mixture of a block is
 
@@ -36,8 +36,8 @@ class Posterior:
             impossible choice.
         space: a space, its name or reference: the decisions are those of `posterior_decisions`, in their order, and
             a draw's string is the space's. None: the decisions are whatever `log_probs` has.
-        encode: without a space, what makes a string of a draw, `{decision: number of the choice}`; two draws are
-            the same architecture if their strings are equal. None: JSON.
+        encode: without a space, a function from a draw, `{decision: number of the choice}`, to its string; draws with
+            equal strings are one architecture. None: JSON.
 
     Raises: InvalidInput for a wrong argument.
     """
@@ -81,7 +81,7 @@ class Posterior:
         return {name: tuple(map(str, range(size))) for name, size in sizes}
 
     def to_dict(self) -> dict[str, list[float | None]]:
-        """decision -> log-probabilities, None for an impossible choice: JSON, and what makes an equal posterior."""
+        """decision -> log-probabilities, None for an impossible choice: JSON, the argument of an equal posterior."""
         return {name: [value if math.isfinite(value) else None for value in row.tolist()] for name, row in self._rows()}
 
     @property
@@ -91,12 +91,13 @@ class Posterior:
 
     def tempered(self, temperature: float) -> "Posterior":
         """Eq. 5.6 at tau: log p / tau, normalised. Above 1 it is flatter, below 1 sharper."""
-        rows = {name: row / temperature for name, row in self._rows()}
-        return Posterior(rows, None if self._held is None else self._held.source, self.encode)
+        return self._with_rows({name: row / temperature for name, row in self._rows()})
 
     def uniform(self) -> "Posterior":
         """Every possible choice of a decision equally probable."""
-        rows = {name: np.where(np.isfinite(row), 0.0, -np.inf) for name, row in self._rows()}
+        return self._with_rows({name: np.where(np.isfinite(row), 0.0, -np.inf) for name, row in self._rows()})
+
+    def _with_rows(self, rows: Mapping[str, FloatArray]) -> "Posterior":
         return Posterior(rows, None if self._held is None else self._held.source, self.encode)
 
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
@@ -106,9 +107,9 @@ class Posterior:
         return (rng.random((*shape, len(self.sizes), 1)) >= below).sum(-1)
 
     def feasible(self, choices: IntArray, rng: np.random.Generator) -> IntArray:
-        """Draws that meet the space's constraint, if it has one: those that do not are drawn again. (n, B) -> (n, B).
+        """Draws that meet the space's constraint, if it has one; others are drawn again. (n, B) -> (n, B).
 
-        Raises: InvalidInput if a thousand draws give none.
+        Raises: InvalidInput if none of a thousand draws does.
         """
         if not isinstance(self.space, ConstrainedSpace):
             return choices
@@ -144,10 +145,7 @@ class Posterior:
         return json.dumps(numbered) if self.encode is None else self.encode(numbered)
 
     def form(self, architecture: str) -> str:
-        """What equal architectures share: the string of the canonical form; without a space the string itself.
-
-        Raises: InvalidArchitecture if the space cannot decode it.
-        """
+        """The string of the canonical form; without a space the string itself. Raises: InvalidArchitecture."""
         return architecture if self._held is None else self._held.canonicalise(architecture)
 
     def _rows(self) -> Iterator[tuple[str, FloatArray]]:
@@ -166,9 +164,8 @@ def _normalised(name: str, values: Any) -> FloatArray:
     try:
         row = np.array(listed, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InvalidInput(
-            f"posterior: expected numbers for the decision {name!r}, got {values!r} ({error})"
-        ) from error
+        message = f"posterior: expected numbers for the decision {name!r}, got {values!r} ({error})"
+        raise InvalidInput(message) from error
     if row.ndim != 1 or not row.size:
         raise InvalidInput(
             f"posterior: expected one log-probability per choice of {name!r}, a list of one dimension, "
