@@ -17,7 +17,7 @@ BoolArray = NDArray[np.bool_]
 
 
 class SearcherOptions(TypedDict, total=False):
-    """What every searcher takes by keyword beside its own arguments; see `ArchraySearcher`."""
+    """The keyword arguments of every searcher; see `ArchraySearcher`."""
 
     seed: int
     metric: str | None
@@ -28,7 +28,7 @@ class SearcherOptions(TypedDict, total=False):
 
 
 def check_whole_number(name: str, value: Any, least: int = 1) -> None:
-    """Raises: InvalidInput if `value` is no whole number of `least` or more."""
+    """Raises: InvalidInput unless `value` is a whole number of `least` or more."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InvalidInput(f"{name}: expected a whole number of {least} or more, got {value!r}")
 
@@ -42,7 +42,7 @@ def check_metric_mode(metric: Any, mode: Any) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a real number, NaN and infinities included; True and False are none."""
+    """Whether `value` is a real number, NaN and infinities included; a bool is not."""
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
@@ -51,7 +51,7 @@ def is_finite_number(value: Any) -> bool:
 
 
 class HeldSpace:
-    """A space, its name or reference, that does not travel with the searcher: a copy opens it again by its name."""
+    """A space, its name or reference. A pickle contains only the source, and opens the space again."""
 
     def __init__(self, source: str | Space) -> None:
         self.source = source
@@ -63,7 +63,7 @@ class HeldSpace:
 
     @property
     def name(self) -> str:
-        """As it was given: the same in a state and in the searcher that continues from it."""
+        """The name or reference: equal in a state and in the searcher that continues from it."""
         return self.source if isinstance(self.source, str) else self.source.name
 
     def canonical_string(self, architecture: Architecture) -> str:

@@ -291,13 +291,13 @@ class ArchraySearcher(Searcher):
     def identity(self) -> dict[str, Any]:
         """All settings that a saved state must share with the searcher that loads it. JSON-able."""
         shared = {"seed": self.seed, "asynchronous": self.asynchronous, "points_to_evaluate": self.points_to_evaluate}
-        return shared | self.search_identity()
+        return json.loads(json.dumps(shared | self.search_identity()))  # as it reads after a round trip
 
     def get_state(self) -> dict[str, Any]:
         """The plain data with which a searcher made with the same arguments continues."""
         return {
             "class": type(self).__name__,
-            "identity": self._plain_identity(),
+            "identity": self.identity(),
             "metric": self._metric,
             "mode": self._mode,
             "ledger": self.ledger.get_state(),
@@ -310,7 +310,7 @@ class ArchraySearcher(Searcher):
         """Continues from `get_state`. Raises: SearcherStateError if it is of a search with other settings."""
         if state.get("class") != type(self).__name__:
             raise SearcherStateError(f"expected the state of a {type(self).__name__}, got {state.get('class')!r}")
-        identity, saved = self._plain_identity(), dict(state.get("identity", {}))
+        identity, saved = self.identity(), dict(state.get("identity", {}))
         for key, setting in (("metric", self._metric), ("mode", self._mode)):
             if setting and state.get(key):
                 identity[key], saved[key] = setting, state[key]
@@ -324,9 +324,6 @@ class ArchraySearcher(Searcher):
         self.set_search_state(state.get("search", {}))
         self._concurrency = state.get("concurrency", self._concurrency)
         self._points_used = state.get("points_used", 0)
-
-    def _plain_identity(self) -> dict[str, Any]:
-        return json.loads(json.dumps(self.identity()))  # as it reads after a round trip
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in self.opened}

@@ -19,22 +19,22 @@ def next_point(
     restored search chooses the same points. One fit per point (about 0.1 s) is the cost of a live optimizer too.
 
     Args:
-        points: n points of d coordinates each, in the order they were asked for.
-        losses: n values to minimise; None for a point whose result is not in, which gets the mean of the known
-            ones (constant liar), so that points asked for meanwhile lie elsewhere.
+        points: n points of d coordinates each, in the order in which they were chosen.
+        losses: n values to minimize; None for a point whose result is pending, which gets the mean of the others
+            (constant liar), so that the next points are elsewhere.
         bounds: d pairs (low, high).
         seed: of the fit's restarts and of the candidates.
 
-    Returns: d coordinates within the bounds. Uniformly random ones while no loss is known.
+    Returns: d coordinates within the bounds. Uniformly random ones before the first loss.
     """
-    from skopt import Optimizer  # not above: a second of imports, for those who do search
+    from skopt import Optimizer  # not above: it takes a second to import
     from skopt.space import Real
 
     finite = [loss for loss in losses if loss is not None]
     if not finite:
         return random_point(bounds, seed)
     lie = float(np.mean(finite))
-    within = np.clip(points, *np.transpose(bounds)).tolist()  # a user's may lie outside, and so may 10 ** log10(x)
+    within = np.clip(points, *np.transpose(bounds)).tolist()  # a user's point may be outside, and so may 10 ** log10(x)
     optimizer = Optimizer(
         [Real(low, high) for low, high in bounds],
         base_estimator="GP",
@@ -43,7 +43,7 @@ def next_point(
         random_state=seed,
     )
     with warnings.catch_warnings():
-        # A point asked for twice, and length scales at their bounds: both usual on a piecewise constant objective.
+        # Repeated points and length scales at their bounds are usual on a piecewise constant objective.
         warnings.simplefilter("ignore")
         optimizer.tell(within, [lie if y is None else float(y) for y in losses])
         return [float(coordinate) for coordinate in optimizer.ask()]
@@ -56,13 +56,13 @@ def random_point(bounds: Sequence[tuple[float, float]], seed: int) -> list[float
 
 
 def losses_of_answers(answers: Sequence[int | None], losses: Mapping[int, float | None]) -> list[float | None]:
-    """The losses to tell, in the order of the points. What failed counts as the worst loss known.
+    """The losses of points, in their order. A failed trial gets the worst loss so far.
 
     Args:
-        answers: per point the number of the trial whose loss it is told; None: none could be suggested for it.
-        losses: of the trials that have ended, by number; None for one that failed.
+        answers: per point the number of the trial that has its loss; None: the point gave no trial, which is a failure.
+        losses: of the trials that have ended, by number; None for a failed trial.
 
-    Returns: None for a point whose trial has not ended, and while no loss is known.
+    Returns: None for a point whose trial has not ended, and for a failed trial before the first loss.
     """
     worst = max((loss for loss in losses.values() if loss is not None), default=None)
     losses_by_point: list[float | None] = []
@@ -76,8 +76,8 @@ def losses_of_answers(answers: Sequence[int | None], losses: Mapping[int, float 
 def normal_scores(values: FloatArray) -> FloatArray:
     """(n,) -> (n,) the standard normal's quantiles at rank / (n + 1); equal values share one, NaN stays NaN.
 
-    Only their order counts. The largest has the largest score. Among one more than there are: the best of a few results
-    is not the best there is.
+    Only their order counts; the largest has the largest score. The divisor is n + 1, since the best of a few results is
+    not the best of all.
     """
     scores = np.full(len(values), np.nan)
     finite = np.isfinite(values)

@@ -15,11 +15,11 @@ from archray.searchers.arguments import HeldSpace, IntArray
 from archray.trainables.spaces import ConstrainedSpace, Space
 
 Config = dict[str, Any]
-DRAWS = 1000  # in search of a config that is new; then a small space is enumerated
+DRAWS = 1000  # in search of a new config; then a small space is enumerated
 ENUMERABLE = 10**6  # configs of a space small enough to enumerate
 NEIGHBOURS = 100  # mutations drawn where the neighbours of a config cannot be listed
-STEPS = 100  # of mutation in search of another config; a space where they are not enough is one config
-SEED = "seed"  # of every trial: a searcher sets it
+STEPS = 100  # of mutation in search of another config
+SEED = "seed"  # the key that a searcher sets in every config
 
 
 def without_seed(config: Mapping[str, Any]) -> Config:
@@ -27,31 +27,31 @@ def without_seed(config: Mapping[str, Any]) -> Config:
 
 
 class ConfigSpace(ABC):
-    """What a searcher asks of whatever it was given."""
+    """The interface of all sources of configs."""
 
     @abstractmethod
     def sample(self, rng: np.random.Generator) -> Config: ...
 
     @abstractmethod
     def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Config:
-        """`config` after one mutation, or after as many as it takes to be another one."""
+        """`config` after one mutation, or after as many as it takes to become another config."""
 
     def cross(self, config: Mapping[str, Any], other: Mapping[str, Any], rng: np.random.Generator) -> Config:
-        """Of each decision the choice of one of two configs, by a fair coin: uniform crossover.
+        """Uniform crossover: each decision is that of one of two configs, by a fair coin.
 
-        `config` itself where the space has no such architecture, or where decisions cannot be told apart.
+        `config` itself if the space has no such architecture, or no separate decisions.
         """
         return without_seed(config)
 
     def neighbours(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
-        """The configs that one mutation may make of `config`, distinct, in random order; `config` is none of them.
+        """The distinct configs one mutation away from `config`, in random order.
 
-        All of them where they can be listed; else what 100 mutations give.
+        All if they can be listed, else the results of 100 mutations.
         """
         return self.distinct((self.mutate(config, rng) for _ in range(NEIGHBOURS)), config)
 
     def distinct(self, configs: Iterable[Config], other: Mapping[str, Any]) -> list[Config]:
-        """The first of equal ones, in order, and none that equals `other`."""
+        """The first of equal configs, in order, without those equal to `other`."""
         by_key: dict[str, Config] = {}
         for config in configs:
             by_key.setdefault(self.key(config), config)
@@ -59,15 +59,15 @@ class ConfigSpace(ABC):
         return list(by_key.values())
 
     def choices(self) -> dict[str, list[Any]]:
-        """The values of each independent decision, by its name. Raises: InvalidInput where there are none."""
+        """The values of each independent decision, by its name. Raises: InvalidInput for a continuous space."""
         raise NotImplementedError
 
     def config_of(self, choices: Mapping[str, Any]) -> Config | None:
-        """The config of a choice for each decision; None where there is none such."""
+        """The config of a choice for each decision; None if the space does not have it."""
         return dict(choices)
 
     def combinations(self) -> IntArray | None:
-        """(n, D) the places of the choices of every config there is; None where (nearly) every combination is one."""
+        """(n, D) the places of the choices of every config; None if (nearly) every combination is a config."""
         return None
 
     def choices_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,27 +76,27 @@ class ConfigSpace(ABC):
 
     @abstractmethod
     def check_point(self, point: Mapping[str, Any]) -> Config:
-        """A config that the user names, made whole. Raises: InvalidInput, InvalidArchitecture."""
+        """The complete config of a user's point. Raises: InvalidInput, InvalidArchitecture."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What a saved state must share with the searcher that loads it. JSON-able."""
+        """The settings that a saved state must share with the searcher that loads it. JSON-able."""
 
     def draws(self, rng: np.random.Generator) -> Iterator[Config]:
-        """Configs in the order that random search tries them; ends when there is none left that may be new."""
+        """Configs in the order in which random search tries them, until none may be new."""
         for _ in range(DRAWS):
             yield self.sample(rng)
 
     def key(self, config: Mapping[str, Any]) -> str:
-        """The same of equal configs, whatever their seed."""
+        """A string that is equal for equal configs, whatever their seed."""
         return json.dumps(without_seed(config), sort_keys=True)
 
     def prepare(self) -> None:
-        """Opens what is held by name only; here nothing is."""
+        """Opens a space that is held by its name."""
         return
 
     def check_mutable(self) -> None:
-        """Raises: InvalidInput if there is nothing that one config could become."""
+        """Raises: InvalidInput if no config can be mutated."""
         return
 
 
@@ -108,8 +108,7 @@ INTEGERS = 1000  # values of a tune.randint that are still decided one by one
 class Domains(ConfigSpace):
     """The keys of a dict of Tune domains: `{"width": tune.choice([16, 32]), "lr": tune.loguniform(1e-3, 1)}`.
 
-    A mutation draws another value for one key, of those with more than one value. Raises: InvalidInput for what is no
-    domain.
+    A mutation draws another value for one of the keys with several values. Raises: InvalidInput for anything else.
     """
 
     def __init__(self, domains: Mapping[str, Domain]) -> None:
@@ -153,7 +152,7 @@ class Domains(ConfigSpace):
         return self.distinct(others, config)
 
     def choices(self) -> dict[str, list[Any]]:
-        """Of `tune.choice` its values, of `tune.randint` the numbers. Raises: InvalidInput for any other domain."""
+        """The values of `tune.choice` and `tune.randint`. Raises: InvalidInput for any other domain."""
         choices = {name: self._choices.get(name) or _whole_numbers(d) for name, d in self._domains.items()}
         for name, values in choices.items():
             if not values:
@@ -190,7 +189,7 @@ class Domains(ConfigSpace):
 
 
 def _whole_numbers(domain: Domain) -> list[int] | None:
-    """The values of a `tune.randint`, if there are few enough; None for anything else."""
+    """The values of a `tune.randint` with at most INTEGERS values; None for any other domain."""
     if not isinstance(domain, Integer) or isinstance(domain.get_sampler(), Quantized):
         return None
     return list(range(domain.lower, domain.upper)) if domain.upper - domain.lower <= INTEGERS else None
@@ -211,22 +210,22 @@ def _sampler(sampler: Sampler) -> dict[str, Any]:
 
 @runtime_checkable
 class CustomSpace(Protocol):
-    """The small protocol: what a search space of the user's defines."""
+    """The protocol of a user's search space."""
 
     def sample(self, rng: np.random.Generator) -> Mapping[str, Any]:
         """A random config: a dictionary with strings for keys, JSON-able."""
         ...
 
     def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Mapping[str, Any]:
-        """Another config, near to `config`. Random search and REINFORCE do not ask for it."""
+        """Another config, near to `config`. Random search and REINFORCE do not call it."""
         ...
 
-    # And, where it has them:
-    #   encode(config) -> str: configs of one string are one architecture; without it, equal configs are.
+    # Optional:
+    #   encode(config) -> str: configs with equal strings are one architecture. Default: equal configs are.
     #   decisions: a dictionary from each key of a config to the list of its values; REINFORCE needs it.
 
 
-SpaceSource = str | Space | Mapping[str, Domain] | CustomSpace  # a space, its name or reference; Tune domains; your own
+SpaceSource = str | Space | Mapping[str, Domain] | CustomSpace  # a space, its name or reference; Tune domains
 
 
 class Architectures(ConfigSpace):
@@ -314,7 +313,7 @@ class Architectures(ConfigSpace):
 
 
 class Candidates(ConfigSpace):
-    """`{"architecture"}`, one of a list of strings. Raises: InvalidInput if one comes twice, or there is none."""
+    """`{"architecture"}`, one of a list of strings. Raises: InvalidInput unless they are distinct and at least one."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = tuple(names)
@@ -398,7 +397,7 @@ class CustomConfigs(ConfigSpace):
 
 
 def config_space(source: SpaceSource | Iterable[str]) -> ConfigSpace:
-    """What draws from `source`. Raises: InvalidInput if nothing can."""
+    """The configs of `source`. Raises: InvalidInput for any other source."""
     if isinstance(source, str | Space):
         return Architectures(source)
     if isinstance(source, Mapping):

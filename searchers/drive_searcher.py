@@ -18,12 +18,13 @@ from archray.searchers.base import ArchraySearcher
 from archray.searchers.ledger import TuneTrial, read_metric
 
 logger = logging.getLogger(__name__)
-Reported = Mapping[str, Any] | float | Sequence[Mapping[str, Any]]  # what an evaluation comes to
+Config = dict[str, Any]
+Reported = Mapping[str, Any] | float | Sequence[Mapping[str, Any]]  # the return value of an evaluation
 
 
 def drive(
     searcher: Searcher,
-    evaluate: Callable[[dict[str, Any]], Reported],
+    evaluate: Callable[[Config], Reported],
     concurrency: int = 1,
     metric: str | None = None,
     mode: str | None = None,
@@ -33,28 +34,28 @@ def drive(
     stop: Callable[[], bool] | None = None,
     completion_seed: int | None = None,
     state_path: str | Path | None = None,
-    in_flight: Mapping[str, dict[str, Any]] | None = None,
+    in_flight: Mapping[str, Config] | None = None,
 ) -> pd.DataFrame:
-    """Asks for configs, evaluates them one after the other, and hands the results back, until FINISHED.
+    """Takes suggestions, evaluates them one after the other, and returns the results to the searcher, until FINISHED.
 
-    The searcher sees what it would see under Tune with `max_concurrent_trials=concurrency`. Trials that a restored
-    searcher has in flight are evaluated first, under their old trial ids: archray's own know theirs.
+    The calls are those of Tune with `max_concurrent_trials=concurrency`. Trials that a restored searcher has in flight
+    are evaluated first, under their old trial ids.
 
     Args:
-        evaluate: config -> the metric's value, or a result dictionary, or one for each step of the trial. An exception
-            is a failed trial.
+        evaluate: config -> the metric's value, or a result dictionary, or a list with one for each step of the trial.
+            An exception is a failed trial.
         concurrency: q, how many trials are in flight at a time.
         metric, mode: as in `TuneConfig`.
-        scheduler: one of Tune's that ends trials early, such as ASHA: after each step but the last it may. One that
-            pauses trials cannot be driven.
-        max_trials: stops after so many, as a run that is interrupted would; what is in flight stays so.
-        stop: asked after every trial; once it says True nothing more is evaluated, as with max_trials.
-        completion_seed: of the order in which trials in flight end; None: the order in which they began.
-        state_path: the searcher's state is saved there after every trial.
-        in_flight: the configs, by trial id, of the trials in flight of a restored searcher that is none of archray's.
+        scheduler: a scheduler of Tune that may end trials after any step but the last, such as ASHA. A scheduler that
+            pauses trials does not work.
+        max_trials: stop after this number, as an interrupted run would; other trials stay in flight.
+        stop: called after every trial; stop when it returns True, as with max_trials.
+        completion_seed: of the order in which trials in flight end; None: the order in which they started.
+        state_path: file for the searcher's state, saved after every trial.
+        in_flight: the configs, by trial id, of the trials in flight of a restored searcher that is not archray's.
 
     Returns: a row per trial in the order of suggestion: trial_id, the config's keys, value (NaN if it failed),
-    failure, and what `evaluate` reported, of several steps the last that was made.
+    failure, and the entries that `evaluate` returned, for several steps those of the last one.
 
     Raises: InvalidInput for a wrong argument; RuntimeError if the searcher waits while nothing is in flight.
     """
@@ -74,7 +75,7 @@ def drive(
     while max_trials is None or ended < max_trials:
         while not finished and len(waiting) < concurrency:
             suggested = searcher.records() if isinstance(searcher, ArchraySearcher) else rows
-            trial_id = f"{prefix}_{len(suggested):05d}"  # which no trial of a run before had
+            trial_id = f"{prefix}_{len(suggested):05d}"  # no trial of an earlier run has it
             config: Any = searcher.suggest(trial_id)  # Ray's annotation leaves out FINISHED
             finished = config == Searcher.FINISHED
             if not isinstance(config, dict):
@@ -101,8 +102,8 @@ def drive(
 def _evaluate(
     searcher: Searcher,
     trial_id: str,
-    config: dict[str, Any],
-    evaluate: Callable[[dict[str, Any]], Reported],
+    config: Config,
+    evaluate: Callable[[Config], Reported],
     metric: str,
     scheduler: Any,
 ) -> dict[str, Any]:
@@ -134,13 +135,12 @@ def _evaluate(
 
 
 def replay(searcher: ArchraySearcher, trials: Sequence[TuneTrial]) -> None:
-    """Calls a restored searcher as Tune has called it since.
+    """Repeats Tune's calls since a restored searcher was saved.
 
-    trials: in the order in which something happened, each as it was then; those that the searcher had suggested before
-    may be among them. Since a suggestion follows from what was told before it, the searcher suggests the same again; a
-    space of the user's own that draws otherwise each time is given what was trained.
+    Suggestions are a function of the earlier results, so the searcher suggests the same configs again. If a custom
+    space draws other ones, the record gets the config of the trial.
 
-    Raises: what the searcher raises.
+    trials: in the order of their events, each in its state then; earlier trials may be among them.
     """
     for trial in trials:
         if searcher.ledger.of_trial(trial.trial_id) is None:

@@ -11,24 +11,24 @@ from archray.plurals import count
 
 
 class DropWorst(FIFOScheduler):
-    """Pauses every trial at one point of its schedule, stops all but the best there, and lets those go on to the end.
+    """Pauses every trial at one point of its schedule, stops all but the best there, and continues the best.
 
     1. A trial that reports `at` of `time_attr` is paused.
-    2. When all `trials` have come there, or ended before, the best `keep` by the metric go on.
-    3. The others are stopped. A trial whose metric is NaN comes last.
+    2. When all `trials` are there, or have ended before, the best `keep` by the metric continue.
+    3. The others are stopped. A trial whose metric is NaN ranks last.
 
-    What it decides is a function of the trials' last results, which Tune saves: an experiment that was killed is
-    continued by `Tuner.restore`, at any point, with the same decision. Tune's own schedulers forget theirs.
+    The decision is a function of the trials' last results, which Tune saves, so `Tuner.restore` continues a killed
+    experiment at any point with the same decision. Tune's schedulers forget theirs.
 
-    Do not limit concurrent trials with it: to Tune a paused trial is one in flight, and a limit below `trials` would
-    keep the rest from starting.
+    Do not limit concurrent trials: Tune counts paused trials as running, and a limit below `trials` would keep the
+    rest from starting.
 
     Args:
-        trials: how many there are in all.
-        keep: how many go on.
-        at: where the others are dropped, in units of `time_attr`.
+        trials: the number of all trials.
+        keep: the number of trials that continue.
+        at: the time at which the others are dropped, in units of `time_attr`.
         time_attr: an entry of every result that grows with the trial.
-        metric, mode: as in Tune; of `TuneConfig` where they are not given.
+        metric, mode: as in Tune; None: those of `TuneConfig`.
 
     Raises: InvalidInput.
     """
@@ -63,7 +63,7 @@ class DropWorst(FIFOScheduler):
         return True
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        """Of a restored experiment Tune makes paused trials pending, and would run them; this one is to wait."""
+        """Pauses a trial again that waited at the point: Tune makes paused trials pending in a restored experiment."""
         if trial.status == Trial.PENDING and self._time(trial) == self.at:
             trial.set_status(Trial.PAUSED)
 
@@ -77,9 +77,9 @@ class DropWorst(FIFOScheduler):
             if trial.status == Trial.PENDING:
                 return trial
         if self._survivors is None:
-            on_their_way = [trial for trial in trials if trial.status in (Trial.PENDING, Trial.RUNNING)]
-            if len(trials) < self.trials or any(self._time(trial) <= self.at for trial in on_their_way):
-                return None  # one may be at the point, and being saved there
+            running = [trial for trial in trials if trial.status == Trial.RUNNING]
+            if len(trials) < self.trials or any(self._time(trial) <= self.at for trial in running):
+                return None  # a trial at the point may still be saving its state
             self._survivors = self._best(trials)
             for trial in trials:
                 if trial.status == Trial.PAUSED and trial.trial_id not in self._survivors:
@@ -90,7 +90,7 @@ class DropWorst(FIFOScheduler):
         return f"DropWorst: the best {self.keep} of {self.trials} go on after {self.time_attr} {self.at}"
 
     def _best(self, trials: list[Trial]) -> set[str]:
-        """Those that went on before an interruption, and the best of those that wait."""
+        """The ids of the trials beyond the point, and of the best waiting trials."""
         beyond = [trial for trial in trials if self._time(trial) > self.at]
         waiting = sorted((trial for trial in trials if trial.status == Trial.PAUSED), key=self._rank)
         return {trial.trial_id for trial in [*beyond, *waiting][: max(self.keep, len(beyond))]}

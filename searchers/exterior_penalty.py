@@ -1,4 +1,4 @@
-"""A metric that is to be large, but not beyond a bound: the exterior penalty of NASI. Shu 2022, Eq. 6.8 and 6.14."""
+"""The exterior penalty of NASI on a metric that should be large, up to a bound. Shu 2022, Eq. 6.8 and 6.14."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class ExteriorPenalty:
     """The objective R = M - mu max(0, M - nu) of a metric M, Eq. 6.8.
 
     Args:
-        mu: what a unit above nu costs, 1 or more. At 1 all that is above nu is equal; at 2 it falls as it rose.
+        mu: the penalty of a unit above nu, 1 or more. At 1 R is constant above nu; at 2 it falls as it rose.
         nu: the bound. None: the mean of the metric over the pool, Eq. 6.14 with the pool for the random architectures.
 
     Raises: InvalidInput.
@@ -43,26 +43,26 @@ class ExteriorPenalty:
     def objective(self, values: FloatArray) -> FloatArray:
         """R, (n,).
 
-        Written as min(M, nu - (mu - 1)(M - nu)), the same for mu >= 1: at mu = 1 it is nu exactly above nu, where
-        M - (M - nu) would differ from row to row by rounding, and rounding would order the pool.
+        Computed as min(M, nu - (mu - 1)(M - nu)), which is equal for mu >= 1. At mu = 1 it is exactly nu above nu;
+        M - (M - nu) would differ between rows by rounding, and order the pool.
         """
         nu = self.bound(values)
         penalised: FloatArray = np.minimum(values, nu - (self.mu - 1.0) * (values - nu))
         return penalised
 
     def ranking(self, values: FloatArray) -> IntArray:
-        """The rows, (n,), the largest R first; of equal R the smallest M first, else in the order they came in.
+        """The rows, (n,), the largest R first; of equal R the smallest M first, else in their order.
 
-        The thesis, which samples architectures one by one, has no rule for equal R. Ours takes of what is above nu at
-        mu = 1 that which exceeds nu least, and at larger mu what is below nu before what is above it.
+        Shu (2022) samples architectures one by one and has no rule for equal R. By this rule, the smallest M above nu
+        comes first at mu = 1, and at larger mu an M below nu comes before one above it.
         """
         return np.lexsort((values, -self.objective(values)))
 
 
 def penalty_of(by: str, order: str, mu: float | None, nu: float | None) -> ExteriorPenalty | None:
-    """The penalty that a search by the column `by` is told; None without one.
+    """The penalty of a search by the column `by`; None without mu and nu.
 
-    order: which values come first. Raises: InvalidInput.
+    order: the values that come first. Raises: InvalidInput.
     """
     if mu is None:
         if nu is None:

@@ -17,7 +17,7 @@ from archray.files import write_file
 logger = logging.getLogger(__name__)
 
 FAILED = "the trial failed; the error file in its folder says why"
-FORMAT = 2  # of a saved state: raised when states of before can no longer be read
+FORMAT = 2  # of a saved state; a higher number cannot read lower ones
 MAX_REASON = 500  # characters: a reason is shown in tables; a whole traceback is in Tune's own error file
 
 
@@ -29,10 +29,10 @@ class Record:
         number: 1, 2, ... in the order of suggestion; -1, -2, ... for evaluations handed over.
         trial_id: Tune's id; None for an evaluation handed over, and for a trial that Tune lost (it will be
             suggested again, under a new id).
-        value: the metric; None while the trial runs, and when it failed. failure: why.
-        result: the further entries of the result that the searcher asked to keep.
-        repaired: the number of the suggestion that followed when a result replaced the error of this trial; None where
-            none did. Earlier suggestions were made with the error, later ones with the result.
+        value: the metric; None while the trial runs, and when it failed. failure: the reason.
+        result: the entries of the result in the searcher's `result_keys`.
+        repaired: the number of the first suggestion after a result replaced the error of this trial, else None.
+            Earlier suggestions were made with the error, later ones with the result.
     """
 
     number: int
@@ -56,7 +56,7 @@ class Record:
 def read_metric(result: Mapping[str, Any] | None, metric: str) -> tuple[float | None, str | None]:
     """`(value, None)`, or `(None, reason)` where `result` holds no finite number under `metric`.
 
-    A trainable that reports NaN says why under `failure`; that reason is kept.
+    The reason for a NaN is the entry `failure` of the result, if there is one.
     """
     if not result:
         return None, "the trial ended without a result"
@@ -75,7 +75,7 @@ def read_metric(result: Mapping[str, Any] | None, metric: str) -> tuple[float | 
 
 @dataclass(frozen=True)
 class TuneTrial:
-    """A trial as Tune's saved experiment has it: `status` is PENDING, RUNNING, PAUSED, TERMINATED or ERROR."""
+    """A trial in Tune's saved experiment: `status` is PENDING, RUNNING, PAUSED, TERMINATED or ERROR."""
 
     trial_id: str
     config: dict[str, Any]
@@ -84,7 +84,7 @@ class TuneTrial:
 
     @classmethod
     def read(cls, description: str, progress: str) -> "TuneTrial":
-        """The trial whose state is saved in these two parts."""
+        """The trial with these two parts of a saved state."""
         trial = Trial.from_json_state(description, stub=True)
         trial.restore_run_metadata(progress)
         return cls(trial.trial_id, dict(trial.config), trial.status, flatten_dict(trial.last_result or {}))
@@ -102,7 +102,7 @@ def read_tune_trials(folder: str | Path, settled: Collection[str] = ()) -> list[
     """The trials in the newest `experiment_state-*.json` of `folder`; None, with a warning, without a whole one.
 
     settled: ids of trials that are left out; thousands take seconds, and memory.
-    Raises: IncompatibleRay if the file is whole and has another form than Ray gave it when this was written.
+    Raises: IncompatibleRay if the file is whole and has an unexpected form.
     """
     files = sorted(Path(folder).glob("experiment_state-*.json"))
     if not files:
@@ -110,19 +110,19 @@ def read_tune_trials(folder: str | Path, settled: Collection[str] = ()) -> list[
         return None
     try:
         saved = json.loads(files[-1].read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # a driver that was killed leaves such a file; Tune cannot restore it either
+    except (OSError, ValueError) as error:  # the file of a killed driver; Tune cannot restore it either
         logger.warning("%s cannot be read (%s): the searcher continues from its own state alone", files[-1], error)
         return None
     try:
         return [
             TuneTrial.read(*trial) for trial in saved["trial_data"] if json.loads(trial[0])["trial_id"] not in settled
         ]
-    except Exception as error:  # anything that reading another form can come to
+    except Exception as error:  # any error of reading an unexpected form
         raise IncompatibleRay(tested_versions(f"Expected the trials of Tune in {files[-1]}, got {error!r}")) from error
 
 
 class Ledger:
-    """Records in the order of suggestion. result_keys: entries of a result that are kept, beside the metric."""
+    """Records in the order of suggestion. result_keys: entries of a result that are kept, next to the metric."""
 
     def __init__(self, result_keys: Sequence[str] = ()) -> None:
         self.result_keys = tuple(result_keys)
@@ -131,7 +131,7 @@ class Ledger:
         self._open: set[int] = set()  # the numbers of the trials that have not ended
         self._by_trial: dict[str, int] = {}
         self._newest: dict[str, dict[str, Any]] = {}  # of each running trial, its newest `value` and `result`
-        self._orphans: list[TuneTrial] = []  # trials of Tune's whose suggestion this book does not hold yet
+        self._orphans: list[TuneTrial] = []  # trials of Tune that have no record yet
 
     @property
     def next_number(self) -> int:
@@ -143,17 +143,17 @@ class Ledger:
 
     @property
     def settled(self) -> set[str]:
-        """The ids of the trials whose end stands: an errored one may be run again."""
+        """The ids of the trials that have ended for good: an errored trial may run again."""
         ended = {trial_id: number for trial_id, number in self._by_trial.items() if number not in self._open}
         return {trial_id for trial_id, number in ended.items() if not self.records[number].errored}
 
     def have_ended(self, last: int) -> bool:
-        """Whether all trials up to number `last` have."""
+        """Whether all trials up to number `last` have ended."""
         return all(number > last for number in self._open)
 
     @property
     def lost_record(self) -> Record | None:
-        """The first trial that has not ended and that Tune no longer knows: it is to be suggested again."""
+        """The first trial that has not ended and that Tune has lost: it is suggested again."""
         return next((r for r in map(self.records.__getitem__, sorted(self._open)) if r.trial_id is None), None)
 
     def add(self, config: dict[str, Any]) -> Record:
@@ -185,7 +185,7 @@ class Ledger:
             self._newest[trial_id] = {"value": value, "result": self._kept(result)}
 
     def end(self, record: Record, result: Mapping[str, Any] | None, error: bool, metric: str) -> None:
-        """Ends a trial with its last result; one that was stopped without any has its newest value."""
+        """Ends a trial with its last result; without one, with its newest value."""
         newest = self._newest.pop(record.trial_id or "", None)
         self._open.discard(record.number)
         if error:
@@ -198,10 +198,10 @@ class Ledger:
             record.result = self._kept(result or {})
 
     def recognize(self, trial_id: str, result: Mapping[str, Any]) -> Record | None:
-        """The record of a trial; None of one that is none of this search's.
+        """The record of a trial; None for a trial of another search.
 
-        Tune runs an errored trial again under a new id after `Tuner.restore(..., restart_errored=True)`. Its result has
-        the configuration of the trial, by which the record is found and given the new id.
+        Tune runs an errored trial again under a new id after `Tuner.restore(..., restart_errored=True)`. The
+        configuration in its result identifies the record, which gets the new id.
         """
         if trial_id not in self._by_trial:
             keys = [key for key in result if key.startswith("config/")]
@@ -218,7 +218,7 @@ class Ledger:
                 return
 
     def repair(self, record: Record, result: Mapping[str, Any] | None, metric: str) -> None:
-        """Replaces the error of a trial that Tune has run again, and that has ended well."""
+        """Replaces the error of a trial that has succeeded in another run."""
         record.repaired = self.next_number
         self.end(record, result, False, metric)
 
@@ -227,10 +227,7 @@ class Ledger:
         return {key: _plain(result[key]) for key in self.result_keys if key in result}
 
     def reconcile(self, trials: Sequence[TuneTrial], metric: str) -> None:
-        """Brings a book that is older or newer than Tune's own state in line with it.
-
-        trials: without those `settled`.
-        """
+        """Brings records that are older or newer than Tune's state in line with it. trials: those not `settled`."""
         tune = {trial.trial_id: trial for trial in trials}
         for trial in trials:
             if trial.trial_id not in self._by_trial:
@@ -251,7 +248,7 @@ class Ledger:
         self._orphans = [trial for trial in trials if trial.trial_id not in self._by_trial]
 
     def adopt(self, record: Record, metric: str) -> bool:
-        """Gives `record` to a trial that Tune runs, or ran, for it already. Returns whether there was one."""
+        """Assigns `record` to the trial that Tune has for it already. Returns whether there is one."""
         for trial in self._orphans:
             if _holds(trial.config, record.config):
                 self._orphans.remove(trial)
@@ -265,7 +262,7 @@ class Ledger:
         return {"records": [asdict(record) for record in self.records.values()], "newest": dict(self._newest)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        fields = Record.__dataclass_fields__.keys()  # those of a later version are left out
+        fields = Record.__dataclass_fields__.keys()  # fields of a later version are left out
         records = [Record(**{key: entry[key] for key in fields & entry.keys()}) for entry in state.get("records", ())]
         self.records = {record.number: record for record in records}
         self._last = max([0, *self.records])
@@ -276,12 +273,12 @@ class Ledger:
 
 
 def _holds(config: Mapping[str, Any], entries: Mapping[str, Any]) -> bool:
-    """Whether a configuration has these entries, beside others."""
+    """Whether a configuration has these entries."""
     return all(config.get(key) == value for key, value in entries.items())
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold of an entry of a result: arrays and their numbers, in lists too, as Python's own."""
+    """An entry of a result for JSON: arrays and their numbers, in lists too, become Python's types."""
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
     return value.tolist() if hasattr(value, "tolist") else value
@@ -291,7 +288,7 @@ def _plain(value: Any) -> Any:
 
 
 class SearcherStateError(ArchrayError):
-    """A searcher's saved state that cannot be read, or belongs to a search with other settings."""
+    """A saved state that cannot be read, or belongs to a search with other settings."""
 
 
 def write_state(path: str | Path, state: dict[str, Any]) -> None:

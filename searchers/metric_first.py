@@ -10,16 +10,17 @@ import numpy as np
 from archray.errors import InvalidInput, InvalidPool
 from archray.plurals import count
 from archray.searchers.arguments import SearcherOptions, check_whole_number
-from archray.searchers.base import ArchraySearcher, Proposal
+from archray.searchers.base import Proposal
 from archray.searchers.config_space import architecture_of
 from archray.searchers.exterior_penalty import ExteriorPenalty, penalty_of
 from archray.searchers.pool_file import PoolFile, check_names, read_numbers
+from archray.searchers.space_search import PoolSearch
 from archray.seeds import named_rng
 
 Order = Literal["largest", "smallest"]
 
 
-class MetricFirst(ArchraySearcher):
+class MetricFirst(PoolSearch):
     """The pool's best by one column first.
 
     Suggests: `architecture`, `seed`.
@@ -44,7 +45,7 @@ class MetricFirst(ArchraySearcher):
     """
 
     depends_on_results: ClassVar[bool] = False
-    opened: ClassVar[tuple[str, ...]] = ("ranking",)
+    opened: ClassVar[tuple[str, ...]] = (*PoolSearch.opened, "ranking")
     identity_fields: ClassVar[tuple[str, ...]] = ("by", "order")
 
     def __init__(
@@ -58,12 +59,10 @@ class MetricFirst(ArchraySearcher):
         **options: Unpack[SearcherOptions],
     ) -> None:
         _check_order(order)
-        self._file = PoolFile.of(pool)
         self.by = by
         self.order: Order = order
         self.penalty = penalty_of(by, order, mu, nu)
-        super().__init__(budget=budget, **options)
-        self.prepare()
+        super().__init__(pool, budget, **options)
 
     @cached_property
     def ranking(self) -> list[str]:
@@ -71,24 +70,18 @@ class MetricFirst(ArchraySearcher):
         return _ranking(self._file, self.by, self.order, self.penalty, self.seed)
 
     def propose(self, number: int) -> Proposal:
-        names = self._suggested_names()
+        names = self.suggested_numbers()
         return next(({"architecture": name} for name in self.ranking if name not in names), None)
-
-    def _suggested_names(self) -> set[str]:
-        return {record.config["architecture"] for record in self.records()}
 
     def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
         return {"architecture": architecture_of(point)}
-
-    def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
-        return None if point["architecture"] in self._suggested_names() else dict(point)
 
     def prepare(self) -> None:
         _ = self.ranking
 
     def search_identity(self) -> dict[str, Any]:
         constraint = {"mu": None, "nu": None} if self.penalty is None else asdict(self.penalty)
-        return super().search_identity() | {"pool": self._file.checksum, **constraint}
+        return super().search_identity() | constraint
 
 
 def best_of_pool(

@@ -47,7 +47,20 @@ class PoolFile:
                 f"the pool {self.location} has changed since the search began; put the old file back, or begin a new "
                 "search"
             )
-        return _read_columns(content, self.location, columns)
+        try:
+            if self.location.endswith(CSV):
+                table = pyarrow.csv.read_csv(io.BytesIO(content))
+            else:
+                table = pyarrow.parquet.read_table(pa.BufferReader(content))
+        except pa.ArrowInvalid as error:
+            raise InvalidPool(f"the pool {self.location} is no Parquet table ({error})") from error
+        check_columns(table.column_names, self.location)
+        missing = [name for name in columns or () if name not in table.column_names]
+        if missing:
+            raise InvalidPool(
+                f"the pool {self.location} has no column {', '.join(missing)}; it has {', '.join(table.column_names)}"
+            )
+        return (table if columns is None else table.select(list(columns))).to_pandas()
 
 
 def check_names(names: pd.Series, source: str) -> None:
@@ -73,20 +86,3 @@ def _read_bytes(location: str) -> bytes:
         return read_location(location)
     except (OSError, pa.ArrowInvalid) as error:
         raise InvalidPool(f"the pool {location} cannot be read ({error}); give the path of a Parquet table") from error
-
-
-def _read_columns(content: bytes, location: str, columns: Sequence[str] | None) -> pd.DataFrame:
-    try:
-        if location.endswith(CSV):
-            table = pyarrow.csv.read_csv(io.BytesIO(content))
-        else:
-            table = pyarrow.parquet.read_table(pa.BufferReader(content))
-    except pa.ArrowInvalid as error:
-        raise InvalidPool(f"the pool {location} is no Parquet table ({error})") from error
-    check_columns(table.column_names, location)
-    missing = [name for name in columns or () if name not in table.column_names]
-    if missing:
-        raise InvalidPool(
-            f"the pool {location} has no column {', '.join(missing)}; it has {', '.join(table.column_names)}"
-        )
-    return (table if columns is None else table.select(list(columns))).to_pandas()

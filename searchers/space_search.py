@@ -148,8 +148,6 @@ class DecisionSearch(SpaceSearch):
 class PoolSearch(ArchraySearcher):
     """Base of searchers that suggest `{"architecture", "seed"}`, each architecture of a pool at most once.
 
-    A subclass defines `pool`, with the list `architectures`.
-
     Args:
         pool: path or URI of a table with the column `architecture`, one row per canonical form.
         budget: the number of training runs.
@@ -161,14 +159,14 @@ class PoolSearch(ArchraySearcher):
 
     opened: ClassVar[tuple[str, ...]] = ("pool", "_rows")
 
-    def __init__(self, pool: str | Path, budget: int, **options: Unpack[SearcherOptions]) -> None:
+    def __init__(self, pool: str | Path, budget: int | None, **options: Unpack[SearcherOptions]) -> None:
         self._file = PoolFile.of(pool)
         super().__init__(budget=budget, **options)
         self.prepare()
 
     @cached_property
     def pool(self) -> Any:
-        """The pool, read again after unpickling. Raises: InvalidPool if its file has changed."""
+        """The rows, with the list `architectures`; read again after unpickling. Raises: InvalidPool."""
         raise NotImplementedError
 
     @cached_property

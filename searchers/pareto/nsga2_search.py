@@ -10,7 +10,7 @@ import pandas as pd
 from archray.errors import ArchrayError, InvalidInput
 from archray.searchers.arguments import FloatArray, SearcherOptions, is_finite_number
 from archray.searchers.base import Proposal
-from archray.searchers.config_space import Config, SpaceSource, without_seed
+from archray.searchers.config_space import SpaceSource, without_seed
 from archray.searchers.ledger import Record
 from archray.searchers.pareto.front import crowded_order, front_places, read_objectives
 from archray.searchers.space_search import SpaceSearch, check_population
@@ -92,19 +92,16 @@ class NSGA2Search(SpaceSearch):
         child = without_seed(records[self._parent(ranked, rng)].config)
         if rng.random() < self.crossover:
             child = self._space.cross(child, without_seed(records[self._parent(ranked, rng)].config), rng)
-        return self._mutated(child, rng)
-
-    def _parent(self, ranked: Sequence[int], rng: np.random.Generator) -> int:
-        """The better of two drawn from the population."""
-        return ranked[int(rng.integers(len(ranked), size=2).min())]
-
-    def _mutated(self, child: Config, rng: np.random.Generator) -> Config:
         suggested = self.suggested_keys()
         for _ in range(ATTEMPTS):
             child = self._space.mutate(child, rng)
             if self._space.key(child) not in suggested:
                 break
         return child
+
+    def _parent(self, ranked: Sequence[int], rng: np.random.Generator) -> int:
+        """The better of two drawn from the population."""
+        return ranked[int(rng.integers(len(ranked), size=2).min())]
 
     def vector(self, record: Record) -> FloatArray | None:
         """(k,) the objectives of a trial, less is better; None if one of them is no finite number."""

@@ -13,7 +13,7 @@ from archray.searchers.bayesian_optimization import normal_scores
 
 # Gaussian process
 
-SMALLEST = 1e-12  # of a variance: rounding makes it negative where a row is known
+SMALLEST = 1e-12  # of a variance: rounding makes it negative at observed rows
 GROWTH = 32  # rows for which room is made at a time
 
 
@@ -115,7 +115,7 @@ def _log_density(factor: FloatArray, residual: FloatArray) -> float:
 
 RANK_LENGTH = 0.35  # of the smooth part, in ranks from 0 to 1, per metric
 COUNT_LENGTH = 1.4  # of the counts' part, in standard deviations of all counts together
-HEAD = 1.5  # normal scores, a quantile of 0.93: beyond it a ranking is not believed to say more
+HEAD = 1.5  # normal scores, a quantile of 0.93: beyond it all scores are equal
 UNIT = 1.15  # brings the variance of scores cut there back to 1
 CODE_DECAY = 2.0  # of the encoding's part: exp(-2) for two architectures that differ everywhere
 RAREST = 0.01  # share of the rows that a counted code must occur in: a number unique to its row is not counted
@@ -241,8 +241,7 @@ def _gaussian(places: FloatArray, squares: FloatArray, row: int, length: float) 
 def metric_scores(columns: FloatArray) -> FloatArray:
     """(n, m) metrics -> (n, m) normal scores, each column by itself.
 
-    A value that is missing, not finite, takes the mean of its row's other scores: what the other metrics make of that
-    architecture; and 0, the middle, if it has none.
+    A missing value takes the mean of its row's other scores, and 0, the middle, if there is none.
     """
     if not columns.shape[1]:
         return np.zeros(columns.shape)
@@ -285,30 +284,23 @@ class RankSurrogate:
         self._kernel = kernel = RankKernel(scores, codes)
         self.scores = kernel.scores  # as the linear part sees them
         self._processes = [
-            PoolProcess(
-                partial(kernel.row, setting=hypothesis),
-                kernel.variance(hypothesis),
-                kernel.mean(hypothesis),
-                hypothesis.noise,
-            )
-            for hypothesis in self._hypotheses
+            PoolProcess(partial(kernel.row, setting=s), kernel.variance(s), kernel.mean(s), s.noise)
+            for s in self._hypotheses
         ]
 
     def promise(self, rows: Sequence[int], losses: Sequence[float | None]) -> FloatArray:
-        """(n,) what each architecture's result may come to: its upper confidence bound, in normal scores.
-
-        Each process counts by how well it explains the results.
+        """(n,) the upper confidence bound of each architecture's result, in normal scores.
 
         Args:
             rows: the architectures evaluated, or in flight, in the order of suggestion.
-            losses: of each, the smaller the better; None: not in yet.
+            losses: of each, the smaller the better; None: pending.
         """
         posteriors = self.posteriors(rows, result_scores(losses))
         bounds = np.stack([posterior.mean + self.kappa * posterior.deviation for posterior in posteriors])
         return mixture([posterior.evidence for posterior in posteriors]) @ bounds
 
     def metric_weights(self, rows: Sequence[int], losses: Sequence[float]) -> FloatArray:
-        """(m,) the weight of each metric's normal score in what is expected, after these results."""
+        """(m,) the weight of each metric's normal score in the posterior mean, after these results."""
         kernel, indices, targets = self._kernel, list(rows), result_scores(losses)
         scores, metrics = kernel.scores[indices], kernel.scores.shape[1]
         weights = []
@@ -321,9 +313,9 @@ class RankSurrogate:
         return mixture(evidence) @ np.array(weights)
 
     def posteriors(self, rows: Sequence[int], targets: Sequence[float | None]) -> list[Posterior]:
-        """What each hypothesis expects of all architectures, in normal scores; `mixture` weighs them by evidence.
+        """The posterior of each hypothesis, in normal scores; `mixture` weighs them by evidence.
 
-        rows: as of `promise`. targets: the normal scores of their results; None: not in yet.
+        rows: as of `promise`. targets: the normal scores of their results; None: pending.
         """
         for process in self._processes:
             process.observe(rows)

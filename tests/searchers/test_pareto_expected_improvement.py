@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from archray.searchers.pareto.front import hypervolume
-from archray.searchers.pareto.improvement import ValueScale, expected_improvement, level_volumes
+from archray.searchers.pareto.pool_search import ValueScale, expected_improvement, level_volumes
 
 
 @pytest.mark.parametrize(("k", "tolerance"), [(1, 1e-12), (2, 0.03)])  # two costs: 512 places
