@@ -89,12 +89,6 @@ def distance(metric: FloatArray, nu: float, penalty: Penalty = "square") -> Floa
     return _penalize(metric**2 - nu, penalty)
 
 
-def lowest(objective_values: FloatArray, excluded: BoolArray | None = None) -> int | None:
-    """The row with the lowest objective among those not `excluded`; the first of equals; None if none is left."""
-    left = np.arange(len(objective_values)) if excluded is None else np.flatnonzero(~excluded)
-    return int(left[np.argmin(objective_values[left])]) if len(left) else None
-
-
 # Selection: the minimizer of Eq. 7.7, also where a pool has a million rows
 
 BLOCK = 2**14  # rows: three arrays of them are 384 KiB

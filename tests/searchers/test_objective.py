@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from archray.searchers.hnas.objective import Pool, build_pool, lowest, objective
+from archray.searchers.hnas.objective import Pool, build_pool, objective
 
 positive = st.floats(1e-3, 1e3)
 rows = st.lists(st.tuples(positive, positive), min_size=1, max_size=30)
@@ -38,7 +38,7 @@ def test_equals_a_plain_loop(
     values = objective(kappa, metric, mu, nu, penalty, epsilon)
     expected = [loop(k, m, mu, nu, penalty, epsilon) for k, m in table]
     np.testing.assert_allclose(values, expected, rtol=1e-12)
-    assert expected[lowest(values)] == pytest.approx(min(expected))
+    assert expected[np.argmin(values)] == pytest.approx(min(expected))
 
 
 @given(rows, weight, target, penalties, st.randoms(use_true_random=False))
@@ -75,21 +75,9 @@ def test_a_heavy_penalty_selects_the_row_nearest_to_nu(
     table: list[tuple[float, float]], nu: float, penalty: str
 ) -> None:
     kappa, metric = np.array(table).T
-    selected = lowest(objective(kappa, metric, 1e30, nu, penalty))
+    selected = np.argmin(objective(kappa, metric, 1e30, nu, penalty))
     distance = np.abs(metric**2 - nu)
     assert distance[selected] <= distance.min() + 1e-9
-
-
-@given(st.lists(st.floats(0, 10), min_size=1, max_size=20), st.data())
-def test_lowest_of_those_left(values: list[float], data: st.DataObject) -> None:
-    excluded = np.array(data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values))))
-    left = [(value, row) for row, value in enumerate(values) if not excluded[row]]
-    assert lowest(np.array(values), excluded) == (min(left)[1] if left else None)
-
-
-def test_lowest_of_overflowing_values_is_still_among_those_left() -> None:
-    values = np.array([math.inf, math.inf, math.inf])
-    assert lowest(values, np.array([True, False, True])) == 1
 
 
 def test_usable_rows() -> None:

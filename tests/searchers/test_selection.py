@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from archray.searchers.hnas.objective import Pool, Selection, distance, lowest, median_distance, objective
+from archray.searchers.hnas.objective import Pool, Selection, distance, median_distance, objective
 
 penalties = st.sampled_from(["square", "absolute"])
 values = st.floats(0.0, 1.0)
@@ -33,8 +33,9 @@ def test_blocks_select_what_the_formula_selects(penalty: str, epsilon: float, mo
         rows = pool(rng.integers(1, 4, 40), rng.choice([0.25, 0.5, 1.0], 40))
         left_out = rng.random(40) < rng.choice([0.0, 0.5, 0.95])
         mu, nu = float(10 ** rng.uniform(-3, 3)), float(rng.random())
-        expected = objective(rows.kappa, rows.metric, mu, nu, penalty, epsilon)
-        assert Selection(rows, penalty, epsilon).lowest(mu, nu, left_out) == lowest(expected, left_out)
+        expected = np.where(left_out, np.inf, objective(rows.kappa, rows.metric, mu, nu, penalty, epsilon))
+        row = None if left_out.all() else int(np.argmin(expected))
+        assert Selection(rows, penalty, epsilon).lowest(mu, nu, left_out) == row
 
 
 def test_nothing_left_and_overflow() -> None:
