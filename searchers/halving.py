@@ -120,16 +120,13 @@ class Schedule:
     budget: int
     growth: float
 
-    def first(self, candidates: Sequence[Any]) -> Round:
-        return self._round(1, candidates)
-
     def following(self, ended: EndedRound) -> Round | None:
         """The next round; None after the standalone trial, and without a candidate."""
         if len(ended.candidates) == 1 or not ended.survivors:
             return None
-        return self._round(ended.number + 1, [ended.candidates[position] for position in ended.survivors])
+        return self.round(ended.number + 1, [ended.candidates[position] for position in ended.survivors])
 
-    def _round(self, number: int, candidates: Sequence[Any]) -> Round:
+    def round(self, number: int, candidates: Sequence[Any]) -> Round:
         rounds_left = len(round_sizes(len(candidates), self.keep))  # this one included; 0 for the standalone trial
         budget = round_budget(self.budget, self.growth, max(rounds_left - 1, 0))
         start = 1 + (number - 1) * self.replicas
@@ -330,7 +327,7 @@ class WeightSharingHalving(ArchraySearcher):
 
     def propose(self, number: int) -> Proposal:
         ended = self._finished_rounds()
-        current = self._schedule.following(ended[-1]) if ended else self._schedule.first(self.candidates)
+        current = self._schedule.following(ended[-1]) if ended else self._schedule.round(1, self.candidates)
         if current is None:
             return None
         if number not in current.numbers:
@@ -349,7 +346,7 @@ class WeightSharingHalving(ArchraySearcher):
         self.check_restored()
         while True:
             last = self._rounds[-1] if self._rounds else None
-            current = self._schedule.following(last) if last else self._schedule.first(self.candidates)
+            current = self._schedule.following(last) if last else self._schedule.round(1, self.candidates)
             if current is None:
                 return self._rounds
             records = [self.ledger.records.get(number) for number in current.numbers]

@@ -201,7 +201,11 @@ class HNASSearch(PoolSearch):
 
     def candidates(self, number: int) -> BoolArray:
         """(n,) True for the rows of the pool that suggestion `number` may take, if they were not suggested before."""
-        return self._preset.candidates(len(self.pool), number, self.rng("hnas", "candidates"))
+        rows, growth = len(self.pool), self._preset.growth
+        candidates = np.ones(rows, dtype=bool)
+        if growth is not None and growth * number < rows:
+            candidates[self.rng("hnas", "candidates").permutation(rows)[growth * number :]] = False
+        return candidates
 
     def propose(self, number: int) -> Proposal:
         numbers = self.suggested_numbers()

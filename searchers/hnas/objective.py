@@ -268,14 +268,6 @@ class Preset:
     epsilon: float = 0.0  # is added to M in the quotient, in M's own units
     growth: int | None = None
 
-    def candidates(self, rows: int, step: int, rng: np.random.Generator) -> BoolArray:
-        """(rows,) True for the rows of the pool that are candidates at a step, from 1. `rng`: the same at all steps."""
-        if self.growth is None or self.growth * step >= rows:
-            return np.ones(rows, dtype=bool)
-        candidates = np.zeros(rows, dtype=bool)
-        candidates[rng.permutation(rows)[: self.growth * step]] = True
-        return candidates
-
 
 PRESETS: dict[str | None, Preset] = {
     None: Preset(PoolCoordinates, "square", "selections"),

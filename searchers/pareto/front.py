@@ -22,10 +22,6 @@ class Objective:
     name: str
     less: bool
 
-    @property
-    def mode(self) -> str:
-        return "min" if self.less else "max"
-
     def loss(self, value: Any) -> Any:
         """A number or an array as a loss, which is minimized; a loss as a value."""
         return value if self.less else -value

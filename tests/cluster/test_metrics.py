@@ -16,7 +16,6 @@ from ray import tune
 
 from archray.cluster.metrics import LABEL_KEYS, METRICS, RunLabels, RunMetric, RunMetrics, ScoredCount
 from archray.searchers import RandomSearch
-from archray.searchers.base import Stopwatch
 
 HISTOGRAM = ("bucket", "count")  # the series of a histogram
 
@@ -89,18 +88,6 @@ def test_a_callback_that_was_pickled_with_its_searcher_looks_at_that() -> None:
     callback = RunMetrics(RunLabels(), "accuracy", "max", searcher)
     again, callback_again = pickle.loads(pickle.dumps((searcher, callback)))
     assert callback_again.searcher is again
-
-
-def test_a_block_inside_another_is_timed_once() -> None:
-    stopwatch = Stopwatch()
-    with stopwatch:
-        with stopwatch:
-            time.sleep(0.02)
-        assert stopwatch.seconds == 0
-    inside = stopwatch.seconds
-    assert inside >= 0.02
-    time.sleep(0.01)
-    assert stopwatch.seconds == inside
 
 
 # The Grafana dashboard

@@ -64,7 +64,7 @@ def test_ties_are_broken_by_the_seed_and_by_no_position() -> None:
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_round_keeps_the_best_in_their_order(sign: int) -> None:
     schedule = Schedule(replicas=2, keep=0.5, budget=1, growth=1.0)
-    current = schedule.first(["a", "b", "c", "d", "e"])
+    current = schedule.round(1, ["a", "b", "c", "d", "e"])
     replies = [[sign * s for s in scores] for scores in ([5.0, 1.0, 3.0, 2.0, 9.0], [5.0, 3.0, 3.0, 2.0, 9.0])]
     ended = schedule.end(current, replies, sign, np.random.default_rng(0))
     following = schedule.following(ended)
