@@ -18,7 +18,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
@@ -36,23 +36,17 @@ _GLOBAL_GENERATOR = threading.Lock()  # one search at a time uses NumPy's global
 Observation = tuple[IntArray, float]  # (D,) the places of the choices; the loss, which may be infinite
 
 
-@dataclass(frozen=True)
 class DecisionDensity:
     """The mean of Aitchison and Aitken's kernels around n configs of D decisions.
 
     Args:
-        data: (n, D) places of choices. bw: (D,) the probability of all other choices in a kernel. sizes: (D,) C.
+        data: (n, D) places of choices. sizes: (D,) numbers of choices, C.
     """
 
-    data: FloatArray
-    bw: FloatArray
-    sizes: IntArray
-
-    @classmethod
-    def of(cls, data: FloatArray, sizes: IntArray) -> "DecisionDensity":
-        """The density of (n, D) places of choices."""
+    def __init__(self, data: FloatArray, sizes: IntArray) -> None:
         results, decisions = data.shape
-        return cls(data, (1 - 1 / sizes) * results ** (-1 / (decisions + 4)), sizes)
+        self.data, self.sizes = data, sizes
+        self.bw = (1 - 1 / sizes) * results ** (-1 / (decisions + 4))  # (D,) the probability of all other choices
 
     def pdf(self, places: Sequence[int]) -> float:
         """The probability of (D,) places of choices; over all of them it sums to one."""
@@ -110,7 +104,8 @@ def _generator(
         results = observations[budget]
         for number, (places, loss) in enumerate(results, start=1):
             config = {_name(row): int(place) for row, place in enumerate(places)}
-            generator.new_result(_Job(loss, budget, config), update_model=number == len(results))
+            job = SimpleNamespace(exception=None, result={"loss": loss}, kwargs={"budget": budget, "config": config})
+            generator.new_result(job, update_model=number == len(results))
         if budget in generator.kde_models:
             generator.kde_models[budget] = {
                 side: fitted(kde, np.asarray(sizes)) for side, kde in generator.kde_models[budget].items()
@@ -121,17 +116,7 @@ def _generator(
 
 def fitted(kde: Any, sizes: IntArray) -> DecisionDensity:
     """The density around what a statsmodels `KDEMultivariate` was fitted to."""
-    return DecisionDensity.of(kde.data, sizes)
-
-
-class _Job:
-    """A result in the form of hpbandster's workers."""
-
-    exception = None
-
-    def __init__(self, loss: float, budget: float, config: dict[str, int]) -> None:
-        self.result = {"loss": loss}
-        self.kwargs = {"budget": budget, "config": config}
+    return DecisionDensity(kde.data, sizes)
 
 
 def _name(row: int) -> str:

@@ -55,7 +55,7 @@ def test_a_density_sums_to_one_and_is_the_mean_of_products() -> None:
     rng = np.random.default_rng(0)
     sizes = np.array([3, 2, 4])
     data = rng.integers(0, sizes, (5, 3)).astype(float)
-    density = DecisionDensity.of(data, sizes)
+    density = DecisionDensity(data, sizes)
     everything = list(itertools.product(*map(range, sizes)))
     assert sum(density.pdf(places) for places in everything) == pytest.approx(1)
     for places in everything[::5]:
@@ -72,7 +72,7 @@ def test_a_density_sums_to_one_and_is_the_mean_of_products() -> None:
 @pytest.mark.extra("bohb")
 def test_a_decision_of_one_choice_says_nothing() -> None:
     sizes = np.array([1, 3])
-    density = DecisionDensity.of(np.array([[0.0, 1.0], [0.0, 2.0]]), sizes)
+    density = DecisionDensity(np.array([[0.0, 1.0], [0.0, 2.0]]), sizes)
     assert sum(density.pdf((0, place)) for place in range(3)) == pytest.approx(1)
 
 
