@@ -1,4 +1,4 @@
-"""What several searchers take: options, a metric, whole numbers, arrays, a space."""
+"""Arguments of the searchers and their checks: options, metric and mode, whole numbers, arrays, a space."""
 
 import math
 from collections.abc import Mapping, Sequence

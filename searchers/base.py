@@ -40,8 +40,8 @@ Proposal = dict[str, Any] | Wait | None  # a trial's config; WAIT; or None when 
 class ArchraySearcher(Searcher):
     """Base of archray's searchers.
 
-    A subclass defines `propose(number)`, the next trial's config, and may define the other methods under "What a
-    subclass defines". Everything it keeps between calls goes into `search_state`.
+    A subclass defines `propose(number)`, the next trial's config, and may define the other methods under
+    "Methods of a subclass". Its data between calls belong in `search_state`.
 
     The state file is written whole or not at all, and is brought in line with Tune's own: Tune saves the two one after
     the other and copies them in the background, so a driver that is killed can leave files of two moments.
@@ -91,7 +91,7 @@ class ArchraySearcher(Searcher):
         self._points_used = 0
         self.seconds = 0.0  # wall time inside `suggest` and `on_trial_complete`, in this process
 
-    # What a subclass defines ---------------------------------------------------------------------------------------
+    # Methods of a subclass -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def propose(self, number: int) -> Proposal:
@@ -127,7 +127,7 @@ class ArchraySearcher(Searcher):
         for name in self.state_fields:
             setattr(self, name, copy(state.get(name.removeprefix("_"), getattr(self, name))))
 
-    # What a subclass and a reader use ------------------------------------------------------------------------------
+    # Methods for subclasses and users ------------------------------------------------------------------------------
 
     def rng(self, *purpose: str | int) -> np.random.Generator:
         """Random numbers of the run's seed for one purpose, such as `rng("local-search", number)`."""
@@ -162,7 +162,7 @@ class ArchraySearcher(Searcher):
         return {r.trial_id: r.config for r in self.records() if not r.ended and r.trial_id is not None}
 
     def loss(self, record: Record) -> float | None:
-        """The value as something to minimise; None for a trial without one."""
+        """The value as a loss, which is minimized; None for a trial without one."""
         if record.value is None:
             return None
         return record.value if self._mode == "min" else -record.value
@@ -170,7 +170,7 @@ class ArchraySearcher(Searcher):
     def best(self) -> dict[str, Any] | None:
         """The config with the best value, with its `number` and `value`; None if no trial has one.
 
-        Of equal values, the one suggested first. Raises: SearcherStateError if its state could not be read.
+        The first suggestion of equal values. Raises: SearcherStateError if its state could not be read.
         """
         self.check_restored()
         losses = {k: loss for k, record in self.ledger.records.items() if (loss := self.loss(record)) is not None}
@@ -187,7 +187,7 @@ class ArchraySearcher(Searcher):
         self.check_restored()
         rows = [self.row(record) for record in self.records()]
         frame = pd.DataFrame(rows, columns=None if rows else ["number", "trial_id", "value", "failure", "given"])
-        return frame.astype({"seed": "Int64"}) if "seed" in frame else frame  # none for what was handed over
+        return frame.astype({"seed": "Int64"}) if "seed" in frame else frame  # none for evaluations handed over
 
     def row(self, record: Record) -> dict[str, Any]:
         """A record as a row of the history."""
@@ -227,7 +227,7 @@ class ArchraySearcher(Searcher):
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]  # Ray forgot FINISHED
         """The next trial's config, None while results it depends on are not in, or FINISHED.
 
-        Raises: SearcherStateError if the state it was to continue from could not be read.
+        Raises: SearcherStateError if its state could not be read.
         """
         with self._timed():
             self.check_restored()

@@ -17,7 +17,7 @@ from archray.trainables.spaces import ConstrainedSpace, Space
 Config = dict[str, Any]
 DRAWS = 1000  # in search of a new config; then a small space is enumerated
 ENUMERABLE = 10**6  # configs of a space small enough to enumerate
-NEIGHBOURS = 100  # mutations drawn where the neighbours of a config cannot be listed
+NEIGHBOURS = 100  # mutations drawn if the neighbors of a config cannot be listed
 STEPS = 100  # of mutation in search of another config
 SEED = "seed"  # the key that a searcher sets in every config
 

@@ -47,8 +47,8 @@ class ExteriorPenalty:
         M - (M - nu) would differ between rows by rounding, and order the pool.
         """
         nu = self.bound(values)
-        penalised: FloatArray = np.minimum(values, nu - (self.mu - 1.0) * (values - nu))
-        return penalised
+        penalized: FloatArray = np.minimum(values, nu - (self.mu - 1.0) * (values - nu))
+        return penalized
 
     def ranking(self, values: FloatArray) -> IntArray:
         """The rows, (n,), the largest R first; of equal R the smallest M first, else in their order.

@@ -86,7 +86,7 @@ class Policy:
 def policy_gradient(probabilities: FloatArray, chosen: IntArray, advantage: float, entropy: float = 0.0) -> FloatArray:
     """The gradient of advantage log p(chosen) + entropy H(p) by the logits. Shapes (D, C), (D,) -> (D, C).
 
-    Williams 1992: d log p(a) / d logit_j = 1[j = a] - p_j. Of the entropy: -p_j (log p_j + H).
+    Williams 1992: d log p(a) / d logit_j = 1[j = a] - p_j. That of the entropy is -p_j (log p_j + H).
     """
     read = (chosen != NOT_READ)[:, None]  # (D, 1)
     hit = np.arange(probabilities.shape[1]) == chosen[:, None]  # (D, C)

@@ -23,9 +23,9 @@ class SpaceSearch(ArchraySearcher):
         space: a space, its name or reference: they suggest `{"architecture"}`. A dict of Tune domains,
             `{"width": tune.choice([16, 32])}`: its keys. An object with `sample(rng) -> config` and
             `mutate(config, rng) -> config`: its configs. Where nothing is mutated, also a list of candidates (strings).
-        budget: the number of trainings.
+        budget: the number of training runs.
         points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget.
-        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+        options: see `ArchraySearcher`.
 
     Raises: InvalidInput for a wrong argument, InvalidArchitecture for a point that the space does not have.
     """
@@ -81,8 +81,8 @@ class RandomSearch(SpaceSearch):
     Takes: a space, a list of candidates, a dict of Tune domains, or an object of yours.
 
     Suggestion k depends on the seed and on k only, so it never waits for results. An architecture is drawn uniformly
-    from the space and brought to its canonical form: a form with many spellings is drawn more often, as it would be
-    by sampling the space. From a list of candidates every one is equally likely.
+    from the space and brought to its canonical form, so a form with many spellings is drawn more often. The candidates
+    of a list are equally likely.
 
     Args, Raises: see `SpaceSearch`. Candidates are canonical strings.
     """
@@ -103,7 +103,7 @@ class DecisionSearch(SpaceSearch):
             to the list of its values.
         The others: see `SpaceSearch`.
 
-    Raises: InvalidInput for a wrong argument, one of a continuous domain too; InvalidArchitecture for a point that the
+    Raises: InvalidInput for a wrong argument, such as a continuous domain; InvalidArchitecture for a point that the
         space does not have.
     """
 

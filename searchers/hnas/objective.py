@@ -161,7 +161,7 @@ class Coordinates(ABC):
 
     @property
     def bounds(self) -> list[tuple[float, float]]:
-        """Of a point's two coordinates."""
+        """The bounds of a point's two coordinates."""
         return [(0.0, 1.0), self.log10_mu]
 
     @abstractmethod
@@ -355,7 +355,7 @@ def _bounds(grid: FloatArray, metric: FloatArray, quotient: FloatArray) -> Float
 
 
 def _standard_ranks(values: FloatArray) -> FloatArray:
-    """Ranks along the last axis, centred and of length 1, so that a product is Spearman's correlation; 0 of equals."""
+    """Ranks along the last axis, centered and of length 1, so that a product is Spearman's correlation; 0 of equals."""
     ranks = rankdata(values, axis=-1)
     ranks -= ranks.mean(axis=-1, keepdims=True)
     norms = np.linalg.norm(ranks, axis=-1, keepdims=True)

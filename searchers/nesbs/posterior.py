@@ -32,7 +32,7 @@ class Posterior:
     """p_alpha(A), the product of one categorical distribution per decision, and the string of each draw. Immutable.
 
     Args:
-        log_probs: decision -> (choices,) log-probabilities or any logits; they are normalised. -inf, or None, is an
+        log_probs: decision -> (choices,) log-probabilities or any logits; they are normalized. -inf, or None, is an
             impossible choice.
         space: a space, its name or reference: the decisions are those of `posterior_decisions`, in their order, and
             a draw's string is the space's. None: the decisions are whatever `log_probs` has.
@@ -57,7 +57,7 @@ class Posterior:
         self._held = None if space is None else HeldSpace(space)
         self.encode = encode
         self._of_space = () if self.space is None else self.space.posterior_decisions
-        rows = {str(name): _normalised(str(name), values) for name, values in log_probs.items()}
+        rows = {str(name): _normalized(str(name), values) for name, values in log_probs.items()}
         if self.space is not None:
             rows = _in_order(rows, self.space.name, self._of_space)
         self.decisions = tuple(rows)
@@ -90,7 +90,7 @@ class Posterior:
         return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()
 
     def tempered(self, temperature: float) -> "Posterior":
-        """Eq. 5.6 at tau: log p / tau, normalised. Above 1 it is flatter, below 1 sharper."""
+        """Eq. 5.6 at tau: log p / tau, normalized. Above 1 it is flatter, below 1 sharper."""
         return self._with_rows({name: row / temperature for name, row in self._rows()})
 
     def uniform(self) -> "Posterior":
@@ -158,7 +158,7 @@ class Posterior:
         self.sizes.flags.writeable = self.log_probs.flags.writeable = False  # NumPy forgets
 
 
-def _normalised(name: str, values: Any) -> FloatArray:
+def _normalized(name: str, values: Any) -> FloatArray:
     """(choices,) log-probabilities. Raises: InvalidInput."""
     listed = [-math.inf if value is None else value for value in values] if isinstance(values, list | tuple) else values
     try:

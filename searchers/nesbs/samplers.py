@@ -59,8 +59,8 @@ def rbf(particles: FloatArray, bandwidth: float | None = None) -> tuple[FloatArr
 
     bandwidth: h; None: `median_bandwidth`, separately for each set of n.
     """
-    centred = particles - particles.mean(-2, keepdims=True)  # the difference below keeps close particles apart
-    gram = centred @ centred.swapaxes(-1, -2)
+    centered = particles - particles.mean(-2, keepdims=True)  # the difference below keeps close particles apart
+    gram = centered @ centered.swapaxes(-1, -2)
     norms = np.diagonal(gram, axis1=-2, axis2=-1)
     squared = norms[..., :, None] + norms[..., None, :]  # (..., n, n)
     squared -= 2.0 * gram

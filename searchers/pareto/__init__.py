@@ -1,1 +1,1 @@
-"""Searches for a set: several objectives, of which none can be bettered without another becoming worse."""
+"""Searches with several objectives, for the set of all non-dominated architectures."""

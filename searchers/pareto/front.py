@@ -33,7 +33,7 @@ class Objective:
 def read_objectives(text: str | Iterable[str]) -> tuple[Objective, ...]:
     """The objectives of `"validation_accuracy, -latency_ms"`, or of a list of such names.
 
-    Raises: InvalidInput for none, for an empty name, and for one that is named twice.
+    Raises: InvalidInput for an empty list or name, and for a repeated name.
     """
     parts = text.split(",") if isinstance(text, str) else list(text)
     if not parts or not all(isinstance(part, str) for part in parts):
@@ -54,7 +54,7 @@ def read_objectives(text: str | Iterable[str]) -> tuple[Objective, ...]:
 
 
 def check_reference(reference: Mapping[str, float] | None, names: Sequence[str]) -> dict[str, float]:
-    """The worst values of interest, by objective. Raises: InvalidInput for another name, or what is no number."""
+    """The worst values of interest, by objective. Raises: InvalidInput for another name, or no number."""
     values = dict(reference or {})
     for name, value in values.items():
         if name not in names:
@@ -103,7 +103,7 @@ def front_ranks(losses: FloatArray) -> IntArray:
 
 
 def crowding_distance(losses: FloatArray) -> FloatArray:
-    """(n,) of the points of one front: the sum over objectives of the gap between a point's two neighbours.
+    """(n,) for the points of one front: the sum over objectives of the gap between a point's two neighbors.
 
     In units of the objective's range over these points; infinite for the ends. An objective in which all are equal
     adds nothing. losses: (n, k).

@@ -208,7 +208,7 @@ class SearcherConformance:
             late: list[Any] = [searcher.suggest("late"), searcher.suggest("later")]
             assert late == [Searcher.FINISHED] * 2
 
-    # What trials can do
+    # Events of trials
 
     def test_nan_results(self) -> None:
         searcher = self.fresh()
