@@ -171,7 +171,7 @@ class BOHBSearch(DecisionSearch):
         top_n_percent: the share of the results at a budget that are good; D + 1 results at least.
         num_samples: draws from the density of the good configs; the one with the best ratio is suggested.
         random_fraction: the share of random suggestions.
-        options: see `ArchraySearcher`.
+        options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     A failed trial counts as the worst at the lowest budget. An evaluation handed over counts at the largest.
 

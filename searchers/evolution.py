@@ -47,7 +47,7 @@ class RegularizedEvolution(SpaceSearch):
             `value` (of the metric) and the entries of `keep`. It must pickle.
         keep: entries of a trial's result for `parents`, JSON-able and short: a path instead of large data.
         points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget and in the population.
-        options: see `ArchraySearcher`.
+        options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: see `SpaceSearch`.
     """

@@ -35,7 +35,7 @@ class LocalSearch(SpaceSearch):
         space, budget, points_to_evaluate: see `SpaceSearch`; the points count in n0.
         initial: n0.
         whole_neighbourhood: evaluate all neighbors before a move.
-        options: see `ArchraySearcher`.
+        options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: see `SpaceSearch`.
     """

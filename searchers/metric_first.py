@@ -39,7 +39,7 @@ class MetricFirst(PoolSearch):
         mu, nu: of `ExteriorPenalty`: with mu, the largest R = M - mu max(0, M - nu) comes first, of equal R the
             smallest M; nu None is the column's mean.
         points_to_evaluate: `{"architecture"}`, suggested first; they count in budget.
-        options: see `ArchraySearcher`.
+        options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: InvalidPool for an unusable table, InvalidInput for any other argument.
     """

@@ -122,7 +122,7 @@ class ReinforceSearch(DecisionSearch):
             and of 83.79 (84.28) % at random; means over 20 seeds.
         momentum: of the moving average.
         entropy: the weight of the policy's entropy, in units of the metric: above zero it explores for longer.
-        options: see `ArchraySearcher`.
+        options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: see `DecisionSearch`.
     """

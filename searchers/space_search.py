@@ -25,7 +25,7 @@ class SpaceSearch(ArchraySearcher):
             `mutate(config, rng) -> config`: its configs. Where nothing is mutated, also a list of candidates (strings).
         budget: the number of training runs.
         points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget.
-        options: see `ArchraySearcher`.
+        options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: InvalidInput for a wrong argument, InvalidArchitecture for a point that the space does not have.
     """
@@ -152,7 +152,7 @@ class PoolSearch(ArchraySearcher):
         pool: path or URI of a table with the column `architecture`, one row per canonical form.
         budget: the number of training runs.
         points_to_evaluate: `{"architecture"}`, suggested first; they count in budget.
-        options: see `ArchraySearcher`.
+        options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: InvalidPool for an unusable table, InvalidInput for any other argument.
     """

@@ -51,7 +51,7 @@ class NSGA2Search(SpaceSearch):
         costs: architecture -> the objectives in `further` that need no training run; they override the entries of a
             trial's result. It must pickle, and return the same in a resumed run.
         points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget and population.
-        options: see `ArchraySearcher`.
+        options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: see `SpaceSearch`.
     """

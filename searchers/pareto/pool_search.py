@@ -204,7 +204,7 @@ class ParetoPoolSearch(MetricPoolSearch):
             the metric: the value that a tenth of the results is expected to fall below.
         exploration: the surrogate's standard deviations by which a value may deviate at first; it falls evenly with the
             budget, to a half. At 0 nothing unexpected is tried.
-        options: see `ArchraySearcher`.
+        options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: InvalidPool for an unusable table, InvalidInput for any other argument.
     """

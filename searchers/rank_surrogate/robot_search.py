@@ -39,7 +39,7 @@ class RoBoTSearch(MetricPoolSearch):
 
     Args:
         pool, metrics, budget, results, points_to_evaluate: as for `RankSurrogateSearch`; at least one metric.
-        options: see `ArchraySearcher`.
+        options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: InvalidPool for an unusable table, InvalidInput for any other argument.
     """

@@ -165,7 +165,7 @@ class RankSurrogateSearch(MetricPoolSearch):
         setting: variances of the surrogate; None: those of `KernelSetting`.
         kappa: standard deviations above the mean at the upper confidence bound.
         points_to_evaluate: `{"architecture"}`, suggested first; they count in budget.
-        options: see `ArchraySearcher`.
+        options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: InvalidPool for an unusable table, InvalidInput for any other argument.
     """
