@@ -93,7 +93,7 @@ def front_ranks(losses: FloatArray) -> IntArray:
     Equal points share a rank. losses: (n, k), less is better, finite.
     """
     ranks = np.full(len(losses), -1, dtype=np.int64)
-    no_worse = np.less_equal(losses[:, None], losses[None]).all(axis=2)  # (n, n): the first no worse than the second
+    no_worse = np.asarray((losses[:, None] <= losses[None]).all(axis=2), dtype=bool)  # (n, n): the first of two
     dominates = no_worse & ~no_worse.T
     rank = 0
     while (left := ranks < 0).any():
