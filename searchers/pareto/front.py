@@ -1,14 +1,14 @@
 """Objectives and Pareto fronts: dominance and crowding (Deb et al. 2002, section III), and hypervolume (Zitzler and
 Thiele 1999)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from archray.errors import InvalidInput
-from archray.searchers.arguments import FloatArray, IntArray, is_finite_number
+from archray.searchers.arguments import FloatArray, IntArray
 
 # Objectives
 
@@ -53,17 +53,6 @@ def read_objectives(text: str | Iterable[str]) -> tuple[Objective, ...]:
     return tuple(objectives)
 
 
-def check_reference(reference: Mapping[str, float] | None, names: Sequence[str]) -> dict[str, float]:
-    """The worst values of interest, by objective. Raises: InvalidInput for another name, or no number."""
-    values = dict(reference or {})
-    for name, value in values.items():
-        if name not in names:
-            raise InvalidInput(f"reference: expected values of {', '.join(names)}, got {name!r}")
-        if not is_finite_number(value):
-            raise InvalidInput(f"reference: expected a finite number for {name}, got {value!r}")
-    return values
-
-
 # Dominance
 
 
@@ -93,7 +82,7 @@ def front_ranks(losses: FloatArray) -> IntArray:
     Equal points share a rank. losses: (n, k), less is better, finite.
     """
     ranks = np.full(len(losses), -1, dtype=np.int64)
-    no_worse = np.asarray((losses[:, None] <= losses[None]).all(axis=2), dtype=bool)  # (n, n): the first of two
+    no_worse = np.asarray((losses[:, None] <= losses[None]).all(axis=2), dtype=bool)  # (n, n): row no worse than column
     dominates = no_worse & ~no_worse.T
     rank = 0
     while (left := ranks < 0).any():

@@ -17,7 +17,7 @@ from archray.errors import InvalidInput, InvalidPool
 from archray.searchers.arguments import BoolArray, FloatArray, IntArray, SearcherOptions, is_finite_number
 from archray.searchers.base import Proposal
 from archray.searchers.ledger import Record
-from archray.searchers.pareto.front import check_reference, front_places, read_objectives
+from archray.searchers.pareto.front import front_places, read_objectives
 from archray.searchers.pool_file import read_numbers
 from archray.searchers.rank_surrogate import surrogate as ranks
 from archray.searchers.rank_surrogate.search import SPREAD, MetricPoolSearch
@@ -235,8 +235,12 @@ class ParetoPoolSearch(MetricPoolSearch):
 
     def prepare(self) -> None:
         super().prepare()
-        names = [objective.name for objective in self.further]
-        check_reference(self.reference, [*names, *([self._metric] if self._metric else self.reference)])
+        names = [*(objective.name for objective in self.further), *([self._metric] if self._metric else self.reference)]
+        for name, value in self.reference.items():
+            if name not in names:
+                raise InvalidInput(f"reference: expected values of {', '.join(names)}, got {name!r}")
+            if not is_finite_number(value):
+                raise InvalidInput(f"reference: expected a finite number for {name}, got {value!r}")
         _ = self.costs
 
     @cached_property
