@@ -115,8 +115,8 @@ def _evaluate(
         searcher.on_trial_complete(trial_id=trial_id, error=True)
         return {"value": float("nan"), "failure": repr(error)}
     steps = reported if isinstance(reported, Sequence) else [reported]
-    trial = Trial("drive", trial_id=trial_id, stub=True)
     if scheduler is not None:
+        trial = Trial("drive", trial_id=trial_id, stub=True)
         scheduler.on_trial_add(None, trial)  # without a controller: a scheduler that only ends trials needs none
     for iteration, step in enumerate(steps, start=1):
         result = dict(step) if isinstance(step, Mapping) else {metric: float(step)}

@@ -24,7 +24,7 @@ from archray.searchers.rank_surrogate.search import SPREAD, MetricPoolSearch
 from archray.searchers.rank_surrogate.surrogate import KernelSetting, metric_scores
 from archray.trainables.spaces import Space
 
-SAMPLES = 512  # of the space of two costs or more; one cost is exact
+SAMPLES = 512  # points in the space of two costs or more; one cost needs none
 # Three equally likely values with the mean and the variance of a normal one.
 STEPS = np.array([-np.sqrt(1.5), 0.0, np.sqrt(1.5)])
 STEEPEST = 4  # the slope above the best result is that of the best quarter
