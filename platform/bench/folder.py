@@ -1,11 +1,12 @@
-"""The folder of a bench: the question, the table it is asked of, and the answers as they come."""
+"""The folder of a bench: the question, its table, the answers, and the worker that finds them."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 import archray
@@ -24,14 +25,14 @@ CHUNKS = 16  # of the seeds of a row, at most: a task each, and a file
 
 @dataclass(frozen=True)
 class Question:
-    """What a bench asks. Equal questions have equal answers.
+    """The question of a bench. Equal questions have equal answers.
 
     Attributes:
-        table: the place of the table, and what tells that it is the same: its checksum and the roles of its columns.
+        table: the place of the table, and its identity: its checksum and the roles of its columns.
         entrants: the rows.
         seeds: 0 to seeds - 1.
-        budgets: evaluations at most, ascending; each is a search of its own, that knows its budget.
-        seconds: of the table's trainings, at most; None: not limited.
+        budgets: evaluations at most, ascending; each is a separate search with this budget.
+        seconds: of the table's training runs, at most; None: not limited.
     """
 
     table: Mapping[str, Any]
@@ -62,7 +63,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Share:
-    """A piece of the work: some seeds of one row at one budget."""
+    """A part of the work: some seeds of one row at one budget."""
 
     place: int  # of the row
     entrant: Entrant
@@ -77,7 +78,7 @@ class Share:
 
 
 def shares(question: Question, table: Table) -> Iterator[Share]:
-    """All pieces of the work; what does not depend on the seed is done once."""
+    """All parts of the work; a row that does not depend on the seed has one search."""
     size = -(-question.seeds // CHUNKS)
     for budget in question.budgets:
         for place, entrant in enumerate(question.entrants):
@@ -88,7 +89,7 @@ def shares(question: Question, table: Table) -> Iterator[Share]:
 
 
 def bench_place(place: str | Path) -> Folder:
-    """The folder in which a bench goes. Raises: InvalidInput for an object store; RunFolderError if it is taken."""
+    """The folder of a bench. Raises: InvalidInput for an object store; RunFolderError if it contains other files."""
     folder = Folder(place)
     if folder.local_path() is None:
         raise InvalidInput(f"expected a folder on a disk that every worker reads, got {place}")
@@ -98,22 +99,32 @@ def bench_place(place: str | Path) -> Folder:
 
 
 def open_folder(place: str | Path, question: Question, table: Table) -> Folder:
-    """The folder of a bench: a new one, or the one in which the same question was begun.
+    """The folder of a bench: a new one, or one with an unfinished bench of the same question.
 
-    Raises: RunFolderError if it holds another one, or something else.
+    Raises: RunFolderError if it contains another one, with the first difference, or other files.
     """
     folder = bench_place(place)
-    if folder.exists(QUESTION):
-        _refuse_another(folder, question)
+    if not folder.exists(QUESTION):
+        folder.create()
+        write_table(folder, table)
+        folder.write_json(QUESTION, question.to_json())  # last: with it the folder is a bench's
         return folder
-    folder.create()
-    write_table(folder, table)
-    folder.write_json(QUESTION, question.to_json())  # last: with it the folder is a bench's
+    old, new = folder.read_json(QUESTION), question.to_json()
+    for document in (old, new):
+        document["table"] = {key: value for key, value in document["table"].items() if key != "location"}
+        document["rows"] = [row["label"] for row in document["rows"]]
+    key = next((key for key in new if new[key] != old.get(key)), None)
+    if key is not None:
+        verb = "are" if key.endswith("s") else "is"
+        raise RunFolderError(
+            f"{folder} holds a bench of another question: its {key} {verb} {_words(old.get(key))}, now "
+            f"{_words(new[key])}; give the same command to resume, or choose another --out"
+        )
     return folder
 
 
 def write_table(folder: Folder, table: Table) -> None:
-    """The table as it was read, roles and canonical forms too, so that workers need neither find nor sort it out."""
+    """Writes the table with roles and canonical forms, for the workers."""
     rows, space = table.frame, table.space
     if space.base is not None:
         rows = rows.assign(**{CANONICAL: list(space.forms)})
@@ -124,33 +135,14 @@ def write_table(folder: Folder, table: Table) -> None:
     folder.write_parquet(POOL, pd.DataFrame({ARCHITECTURE: names, **columns}))
 
 
-def _refuse_another(folder: Folder, question: Question) -> None:
-    """Raises: RunFolderError with what is different."""
-    before, now = folder.read_json(QUESTION), question.to_json()
-    for told in (before, now):
-        told["table"] = {key: value for key, value in told["table"].items() if key != "location"}
-        told["rows"] = [row["label"] for row in told["rows"]]
-    different = [key for key in now if now[key] != before.get(key)]
-    if different:
-        key = different[0]
-        raise RunFolderError(
-            f"{folder} holds a bench of another question: its {key} {_are(key)} {_told(before.get(key))}, now "
-            f"{_told(now[key])}; give the same command to go on, or choose another --out"
-        )
-
-
-def _are(key: str) -> str:
-    return "are" if key.endswith("s") else "is"
-
-
-def _told(value: Any) -> str:
+def _words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {entry}" for key, entry in value.items() if entry)
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def problem_in(folder: Folder) -> tuple[Table, SearchProblem]:
-    """The table that the bench in a folder is about, and what its searchers are told of it."""
+    """The table of the bench in a folder, and its search problem."""
     place = Path(folder.path)
     table = read_table(place / TABLE)
     problem = SearchProblem(
@@ -165,13 +157,68 @@ def problem_in(folder: Folder) -> tuple[Table, SearchProblem]:
     return table, problem
 
 
-def read_parts(folder: Folder, pieces: Sequence[Share]) -> pd.DataFrame:
+def missing_shares(folder: Folder, question: Question, table: Table) -> list[Share]:
+    """The remaining parts of the work."""
+    files = set((folder / PARTS).files())
+    return [share for share in shares(question, table) if share.file not in files]
+
+
+def read_parts(folder: Folder, question: Question, table: Table) -> pd.DataFrame:
     """A row per evaluation, in the order of rows, budgets, seeds and suggestion. Raises: RunFolderError."""
-    parts, have = folder / PARTS, set((folder / PARTS).files())
-    missing = [share for share in pieces if share.file not in have]
-    if missing:
-        raise RunFolderError(f"the bench in {folder} has not ended; give its command again to go on")
+    if missing_shares(folder, question, table):
+        raise RunFolderError(f"the bench in {folder} has not ended; give its command again to resume it")
     frames = [
-        parts.read_parquet(share.file).assign(method=share.entrant.label, budget=share.budget) for share in pieces
+        (folder / PARTS).read_parquet(share.file).assign(method=share.entrant.label, budget=share.budget)
+        for share in shares(question, table)
     ]
     return pd.concat(frames, ignore_index=True)
+
+
+ANSWER_COLUMNS = ("seed", "number", "row", "objective", "seconds")
+
+
+class BenchWorker:
+    """Answers shares of the bench in a folder; the table is read once.
+
+    A share's answer has a row per evaluation: `seed`, `number` (from 1, in the order of suggestion), `row` of the
+    table (-1 for a failed trial), `objective` (NaN then), and `seconds` of the training run (NaN if the table has
+    none).
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._table, self._problem = problem_in(Folder(folder))
+        self._oracle = self._table.oracle()
+
+    def __call__(self, share: Share) -> pd.DataFrame:
+        return pd.concat([self._search(share, seed) for seed in share.seeds], ignore_index=True)
+
+    def _search(self, share: Share, seed: int) -> pd.DataFrame:
+        from archray.searchers import drive  # Ray Tune, which the tables of a bench do without
+
+        spent = 0.0  # training seconds
+
+        def evaluate(config: dict[str, object]) -> dict[str, float]:
+            nonlocal spent
+            result = self._oracle(config)
+            spent += result.get("seconds", 0.0)
+            return result
+
+        def is_over() -> bool:
+            return share.seconds is not None and spent >= share.seconds
+
+        problem = self._problem
+        searcher = share.entrant.searcher(problem, share.budget, seed)
+        frame = drive(searcher, evaluate, metric=problem.objective, mode=problem.mode, stop=is_over)
+        answers = pd.DataFrame(
+            {
+                "seed": seed,
+                "number": np.arange(1, len(frame) + 1),
+                "row": frame["row"].fillna(-1).astype(int) if "row" in frame else -1,
+                "objective": frame["value"],
+                "seconds": frame.get("seconds", np.nan),
+            },
+            columns=list(ANSWER_COLUMNS),
+        )
+        if share.seconds is not None:  # a training run that ends after the limit does not count
+            answers = answers[answers["seconds"].cumsum() <= share.seconds]
+        return answers

@@ -14,19 +14,8 @@ from matplotlib.ticker import MaxNLocator
 from archray.platform.bench.entrants import RANDOM_SEARCH
 from archray.platform.bench.result import BenchResult
 from archray.platform.quantities import MISSING, as_float, duration, signed, significant
-from archray.platform.report.figures import (
-    FOUND,
-    GREEN,
-    INDIGO,
-    PINK,
-    RANDOM,
-    TRIAL,
-    figure,
-    figure_section,
-    plain,
-    set_height,
-    tell_line,
-)
+from archray.platform.report import figures
+from archray.platform.report.figures import FOUND, RANDOM, TRIAL, figure
 from archray.platform.report.page import write_page
 from archray.platform.report.section import Column, Section, escape, flowing, paragraphs, table
 from archray.platform.report.texts import texts_of
@@ -147,7 +136,7 @@ def markdown_table(words: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-_COLOURS = (FOUND, GREEN, PINK, INDIGO)
+_COLOURS = (FOUND, figures.GREEN, figures.PINK, figures.INDIGO)
 _DASHES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 _HEIGHT, _LINE = 390, 17  # of the two panels, and of a line of the legend
 _POINTS = 200  # of a curve over seconds
@@ -197,12 +186,12 @@ def bench_regret(bench: BenchResult, canvas: Figure) -> None:
     regret.set_ylim(0, largest * 1.05 if largest > 0 else None)
     regret.set_ylabel(f"regret in {bench.table.roles.objective}")
     rank.set_yscale("log")
-    plain(rank.yaxis)
+    figures.plain(rank.yaxis)
     rank.set_ylabel("rank in the table")
     rank.set_xlabel("evaluations" if bench.question.seconds is None else "training seconds")
     regret.xaxis.set_major_locator(MaxNLocator(6, integer=bench.question.seconds is None))
     canvas.align_ylabels([regret, rank])
-    set_height(canvas, _HEIGHT + _LINE * len(handles))
+    figures.set_height(canvas, _HEIGHT + _LINE * len(handles))
     canvas.legend(handles=handles[::-1], loc="outside upper left", ncols=1)
 
 
@@ -230,13 +219,13 @@ def _draw(
     width, alpha = (1.0, 0.5) if thin else (2.0, 1.0)
     axes.step(x, mean, where="post", color=colour, linestyle=dash, linewidth=width, alpha=alpha)
     if len(x):
-        tell_line(axes, x.tolist(), mean.tolist(), f"{label}\nat the end {significant(mean[-1])}")
+        figures.tell_line(axes, x.tolist(), mean.tolist(), f"{label}\nat the end {significant(mean[-1])}")
 
 
 def regret_section(bench: BenchResult) -> Section:
     """The figure, and what it shows."""
     budget = title_of(bench, bench.question.budgets[-1])
-    return figure_section(
+    return figures.figure_section(
         "regret",
         "Regret",
         bench_regret(bench),

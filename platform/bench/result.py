@@ -1,4 +1,4 @@
-"""What a bench came to: what each search found, in the mean over seeds, and in differences by seed."""
+"""The result of a bench: the choice of each search, means over seeds, and differences by seed."""
 
 import os
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from scipy.stats import t
 from archray.errors import InvalidInput, UnknownName
 from archray.files import Folder
 from archray.platform.bench.entrants import RANDOM_SEARCH
-from archray.platform.bench.folder import Question, problem_in, read_parts, shares
+from archray.platform.bench.folder import Question, problem_in, read_parts
 from archray.trainables.tabular import Table
 
 CONFIDENCE = 0.95
@@ -22,11 +22,11 @@ DIFFERENCE_COLUMNS = [
 
 @dataclass(frozen=True)
 class BenchResult:
-    """The bench in a folder, which has ended.
+    """A finished bench in a folder.
 
     Attributes:
         trials: a row per evaluation: `method`, `budget`, `seed`, `number` (from 1), `row` of the table (-1: the trial
-            failed), `objective`, `seconds` of the training (NaN if the table has none).
+            failed), `objective`, `seconds` of the training run (NaN if the table has none).
     """
 
     folder: Folder
@@ -40,11 +40,11 @@ class BenchResult:
         folder = place if isinstance(place, Folder) else Folder(place)
         question = Question.read(folder)
         table, _ = problem_in(folder)
-        return cls(folder, question, table, read_parts(folder, list(shares(question, table))))
+        return cls(folder, question, table, read_parts(folder, question, table))
 
     @property
     def sign(self) -> int:
-        """1 where a larger value is better, -1 where a smaller one is."""
+        """1 if a larger value is better, -1 if a smaller one is."""
         return 1 if self.table.mode == "max" else -1
 
     @cached_property
@@ -64,9 +64,9 @@ class BenchResult:
 
     @cached_property
     def searches(self) -> pd.DataFrame:
-        """A row per search: `method`, `budget`, `seed`; what it chose, which is the evaluated architecture with the
-        best objective, of equal ones the first: `architecture`, `objective`, `result`, `rank` (of the objective), its
-        costs by their columns; `evaluations`, and the `seconds` of their trainings."""
+        """A row per search: `method`, `budget`, `seed`; its choice, the evaluated architecture with the best objective,
+        of equal ones the first: `architecture`, `objective`, `result`, `rank` (of the objective), its costs by their
+        columns; `evaluations`, and the `seconds` of their training runs."""
         trials, table = self.trials, self.table
         worth = (self.sign * trials["objective"]).fillna(-np.inf)
         keys = ["method", "budget", "seed"]
@@ -86,7 +86,7 @@ class BenchResult:
     def summary(self) -> pd.DataFrame:
         """A row per method and budget: `seeds` (1: it depends on none), of `result` the mean, the standard deviation
         (n - 1) and the worst, of `rank` the mean, deviation and worst, the mean `objective`, `evaluations`, `seconds`
-        of the trainings and costs of what was chosen."""
+        of the training runs and costs of the choice."""
         rows = []
         for (method, budget), group in self.searches.groupby(["method", "budget"], sort=False):
             row = {"method": method, "budget": budget, "seeds": len(group)}
@@ -98,10 +98,7 @@ class BenchResult:
         return pd.DataFrame(rows)
 
     def differences(self, against: str = RANDOM_SEARCH) -> pd.DataFrame:
-        """By how much each method's result is better than another's, seed by seed: see `paired`.
-
-        Raises: UnknownName for a method that the bench has not.
-        """
+        """How much better each method's result is than another's, seed by seed: see `paired`. Raises: UnknownName."""
         if against not in self.labels:
             raise UnknownName(f"the bench has no row {against!r}; choose one of {', '.join(self.labels)}")
         rows = []
@@ -115,13 +112,13 @@ class BenchResult:
 
 
 def paired(values: np.ndarray, others: np.ndarray, comparisons: int = 1) -> dict[str, float]:
-    """The mean of n paired differences with the interval that Student's t gives it, in 95 of 100 cases.
+    """The mean of n paired differences with Student's 95 % interval.
 
-    values, others: (n,) by seed, or (1,) of what depends on no seed.
+    values, others: (n,) by seed, or (1,) of a row that depends on no seed.
 
-    Returns: `difference`, `low`, `high`; `low_all`, `high_all`, the wider interval that holds for all `comparisons`
-    together (Bonferroni); `seeds` n, `better` the share of the seeds in which the first is better, ties counted half.
-    The intervals are NaN for n = 1.
+    Returns: `difference`, `low`, `high`; `low_all`, `high_all`, the wider interval for all `comparisons` together
+    (Bonferroni); `seeds` n, `better` the share of the seeds in which the first is better, ties counted half. The
+    intervals are NaN for n = 1.
     """
     if len(values) != len(others) and 1 not in (len(values), len(others)):
         raise InvalidInput(f"expected as many values, or one, got {len(values)} and {len(others)}")

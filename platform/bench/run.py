@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -16,29 +16,16 @@ from rich.console import Console
 from archray.cluster.settings import ClusterSettings
 from archray.errors import InvalidInput, RunInterrupted, expect
 from archray.files import Folder
+from archray.platform.bench import folder as folders
 from archray.platform.bench.entrants import RANDOM_SEARCH, entrants
-from archray.platform.bench.folder import (
-    PARTS,
-    Question,
-    Share,
-    bench_place,
-    open_folder,
-    problem_in,
-    shares,
-    write_table,
-)
+from archray.platform.bench.folder import Question, Share
 from archray.platform.bench.result import BenchResult
 from archray.platform.run.heartbeat import lock
 from archray.plurals import count
 from archray.trainables.tabular import Table, read_table
 
-SUMMARY, SEARCHES, DIFFERENCES, MARKDOWN, PAGE = (
-    "summary.csv",
-    "searches.csv",
-    "differences.csv",
-    "bench.md",
-    "bench.html",
-)
+SUMMARY, SEARCHES, DIFFERENCES = "summary.csv", "searches.csv", "differences.csv"
+MARKDOWN, PAGE = "bench.md", "bench.html"
 MOST_SEEDS = 10**6  # of a row; more searches than a bench has time for
 _LINE_SECONDS = 5.0  # between two lines of progress
 
@@ -58,40 +45,38 @@ def bench(
     result: str | None = None,
     cluster: ClusterSettings | None = None,
 ) -> BenchResult:
-    """Runs methods on a table of results, with many seeds, beside random search and each column first.
+    """Runs methods on a table of results, with many seeds, next to random search and each column first.
 
-    Called again with the same question it goes on where it was interrupted; once it has ended it writes its tables
-    anew.
+    A second call with the same question resumes an interrupted bench, or rewrites the tables of a finished one.
 
     Args:
         methods: `METHOD` or `METHOD:OPTION=VALUE,...`, such as `evolution`, `hnas:proxy=snip,penalty=absolute`.
-        table: what `archray bench import` wrote, or a CSV or Parquet whose columns are known by their names.
+        table: a table of `archray bench import`, or a CSV or Parquet with well-known column names.
         out: the folder of the bench, on a disk that every worker reads.
         seeds: searches of each row; the seeds are 0, 1, ....
-        budget: evaluations of a search, one number or several; each is a search of its own. Default: 20.
-        budget_seconds: training seconds of a search, from the table, in the place of a budget.
-        proxy: the columns by which the methods go that go by one.
+        budget: evaluations of a search, one number or several for separate searches. Default: 20.
+        budget_seconds: training seconds of a search, from the table, instead of a budget.
+        proxy: columns for the methods that use one.
         against: the row with which the others are compared, seed by seed.
         where, objective, result: of a table that is not imported, see `read_table`.
-        cluster: which Ray runs it.
+        cluster: the Ray to run on.
 
-    Raises: ArchrayError for anything that is wrong with these, before Ray starts; RunInterrupted after Ctrl-C.
+    Raises: ArchrayError for a wrong argument, before Ray starts; RunInterrupted after Ctrl-C.
     """
     expect("cluster", cluster, ClusterSettings, type(None))
-    held = read_table(table, where, objective=objective, result=result)
-    question = ask(methods, held, table, seeds, budget, budget_seconds, proxy)
-    with lock(bench_place(out), "archray bench"):
-        folder = begin(question, held, out, against)
+    rows = read_table(table, where, objective=objective, result=result)
+    question = ask(methods, rows, table, seeds, budget, budget_seconds, proxy)
+    with lock(folders.bench_place(out), "archray bench"):
+        folder = begin(question, rows, out, against)
         console = Console()
-        if held.uninformative:
-            columns = ", ".join(held.uninformative)
+        if rows.uninformative:
+            columns = ", ".join(rows.uninformative)
             console.print(f"left out, the same in every row: {columns}", soft_wrap=True, highlight=False, markup=False)
-        missing = _missing(folder, list(shares(question, held)))
-        if missing:
+        if missing := folders.missing_shares(folder, question, rows):
             _answer(folder, missing, cluster or ClusterSettings(dashboard=False, warm_workers=False), console)
-        told = BenchResult.read(folder)
-        write_tables(told, against)
-        return told
+        bench_result = BenchResult.read(folder)
+        write_tables(bench_result, against)
+        return bench_result
 
 
 def ask(
@@ -103,12 +88,19 @@ def ask(
     budget_seconds: float | None = None,
     proxy: str | Sequence[str] = (),
 ) -> Question:
-    """The question of a bench. place: of the table, as the user named it; the others: see `bench`, as for `Raises`."""
+    """The question of a bench. place: the user's name of the table; the other arguments and `Raises`: see `bench`."""
     expect("seeds", seeds, int)
     if not 1 <= seeds <= MOST_SEEDS:
         raise InvalidInput(f"seeds: expected 1 to {MOST_SEEDS:,}, got {seeds}")
     rows = entrants(_texts("methods", methods), table, _texts("proxy", proxy))
-    return Question(_identity(table, place), tuple(rows), seeds, *_budgets(table, budget, budget_seconds))
+    file = table.space.file
+    # the identity of the table, wherever it is
+    roles = {name: value for name, value in asdict(file.roles).items() if name != "architecture"}
+    roles |= {key: list(value) for key, value in roles.items() if isinstance(value, tuple)}
+    roles |= {"epochs": {str(epoch): column for epoch, column in file.roles.epochs.items()}}
+    roles |= {"seeds": {value: list(columns) for value, columns in file.roles.seeds.items()}}
+    identity = {"location": str(place), "checksum": file.checksum, "where": dict(file.where), **roles}
+    return Question(identity, tuple(rows), seeds, *_budgets(table, budget, budget_seconds))
 
 
 def _texts(name: str, value: str | Sequence[str]) -> list[str]:
@@ -121,30 +113,28 @@ def _texts(name: str, value: str | Sequence[str]) -> list[str]:
 
 
 def begin(question: Question, table: Table, out: str | Path, against: str) -> Folder:
-    """The folder in which a question is answered, new or begun before. Starts nothing.
+    """The folder of a question, new or with an unfinished bench. Starts nothing.
 
-    Raises: InvalidInput for a row to compare with that there is not, or one whose searcher cannot be made;
-        RunFolderError for a folder that holds something else.
+    Raises: InvalidInput for an unknown row to compare with, or a row whose searcher cannot be made; RunFolderError for
+        a folder with other files.
     """
     labels = [entrant.label for entrant in question.entrants]
     if against not in labels:
         raise InvalidInput(f"there is no row {against!r} to compare with; choose one of {', '.join(labels)}")
-    with TemporaryDirectory() as scratch:  # what is refused here leaves no folder behind
-        tried = Folder(scratch)
-        write_table(tried, table)
-        _check_searchers(tried, question)
-    return open_folder(out, question, table)
+    with TemporaryDirectory() as scratch:  # an error leaves no folder behind
+        folders.write_table(Folder(scratch), table)
+        _, problem = folders.problem_in(Folder(scratch))
+        for budget, entrant in product(question.budgets, question.entrants):
+            entrant.searcher(problem, budget, 0)
+    return folders.open_folder(out, question, table)
 
 
 def write_tables(result: BenchResult, against: str) -> None:
     """Writes the tables and the page of a bench into its folder."""
     from archray.platform.bench.page import bench_page, markdown
 
-    for name, frame in (
-        (SUMMARY, result.summary()),
-        (SEARCHES, result.searches),
-        (DIFFERENCES, result.differences(against)),
-    ):
+    tables = {SUMMARY: result.summary(), SEARCHES: result.searches, DIFFERENCES: result.differences(against)}
+    for name, frame in tables.items():
         result.folder.write_bytes(name, frame.to_csv(index=False).encode())
     result.folder.write_bytes(MARKDOWN, markdown(result, against).encode())
     result.folder.write_bytes(PAGE, bench_page(result, against).encode())
@@ -153,7 +143,7 @@ def write_tables(result: BenchResult, against: str) -> None:
 def _budgets(
     table: Table, budget: int | Sequence[int] | None, seconds: float | None
 ) -> tuple[tuple[int, ...], float | None]:
-    """The budgets in evaluations, and in seconds. Raises: InvalidInput for those that the table cannot answer."""
+    """The budgets in evaluations, and in seconds. Raises: InvalidInput for a budget that the table cannot serve."""
     rows = len(table.rows)
     expect("budget", budget, int, list, tuple, type(None))
     expect("budget_seconds", seconds, int, float, type(None))
@@ -162,8 +152,8 @@ def _budgets(
             raise InvalidInput("expected a budget in evaluations or in training seconds, got both")
         if table.seconds is None:
             raise InvalidInput(
-                f"{table.location} says of no training how long it took; give a budget in evaluations, or name the "
-                "column (archray bench import --seconds COLUMN)"
+                f"{table.location} has no training times; give a budget in evaluations, or name the column "
+                "(archray bench import --seconds COLUMN)"
             )
         longest, shortest = float(table.seconds.max()), float(table.seconds.min())
         if not (math.isfinite(seconds) and seconds >= longest) or shortest <= 0:
@@ -173,7 +163,7 @@ def _budgets(
             )
         return (min(rows, int(np.ceil(seconds / shortest))),), float(seconds)
     budgets = (20,) if budget is None else (budget,) if isinstance(budget, int) else tuple(budget)
-    if not budgets or any(not isinstance(each, int) or isinstance(each, bool) or each < 1 for each in budgets):
+    if not budgets or any(not isinstance(size, int) or isinstance(size, bool) or size < 1 for size in budgets):
         raise InvalidInput(f"budget: expected whole numbers of 1 or more, got {budget!r}")
     if max(budgets) > rows:
         raise InvalidInput(
@@ -183,47 +173,23 @@ def _budgets(
     return tuple(sorted(set(budgets))), None
 
 
-def _identity(table: Table, place: str | Path) -> dict[str, Any]:
-    """What tells that a table is the same, wherever it lies."""
-    file = table.space.file
-    roles = {name: value for name, value in asdict(file.roles).items() if name != "architecture"}
-    roles |= {key: list(value) for key, value in roles.items() if isinstance(value, tuple)}
-    roles |= {"epochs": {str(epoch): column for epoch, column in file.roles.epochs.items()}}
-    roles |= {"seeds": {value: list(columns) for value, columns in file.roles.seeds.items()}}
-    return {"location": str(place), "checksum": file.checksum, "where": dict(file.where), **roles}
-
-
-def _check_searchers(folder: Folder, question: Question) -> None:
-    """Raises: InvalidInput for a row whose searcher cannot be made for this table."""
-    _, problem = problem_in(folder)
-    for budget in question.budgets:
-        for entrant in question.entrants:
-            entrant.searcher(problem, budget, 0)
-
-
-def _missing(folder: Folder, pieces: Sequence[Share]) -> list[Share]:
-    have = set((folder / PARTS).files())
-    return [share for share in pieces if share.file not in have]
-
-
 def _answer(folder: Folder, missing: Sequence[Share], cluster: ClusterSettings, console: Console) -> None:
-    """Does what is missing, on Ray; a file for each piece as it comes. Raises: RunInterrupted, InvalidInput."""
+    """Does the remaining shares on Ray, and writes a file for each. Raises: RunInterrupted, InvalidInput."""
     import ray
 
     from archray.cluster.actor_pool import actor_map
     from archray.cluster.connect import connect
-    from archray.platform.bench.worker import BenchWorker
     from archray.platform.engine.failed_trials import stops_when_full
     from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
 
-    left = Counter(share.entrant.label for share in missing)
+    remaining = Counter(share.entrant.label for share in missing)
     started = last = time.monotonic()
     searches = sum(len(share.seeds) for share in missing)
     console.print(f"{count(searches, 'search', 'searches')} to do, in {folder}", soft_wrap=True, highlight=False)
     done, errors = 0, []
     with stops_when_full(folder), connect(cluster, announce=lambda line: console.print(line, soft_wrap=True)):
         answers = actor_map(
-            BenchWorker,
+            folders.BenchWorker,
             list(missing),
             worker_kwargs={"folder": str(folder)},
             num_actors=max(1, min(int(ray.cluster_resources().get("CPU", 1)), len(missing))),
@@ -237,19 +203,14 @@ def _answer(folder: Folder, missing: Sequence[Share], cluster: ClusterSettings, 
                 if outcome.error is not None:
                     errors.append(f"{share.entrant.label}, seed {share.seeds[0]}: {outcome.error.splitlines()[0]}")
                     continue
-                (folder / PARTS).write_parquet(share.file, outcome.value)
+                (folder / folders.PARTS).write_parquet(share.file, outcome.value)
                 done += len(share.seeds)
-                left[share.entrant.label] -= 1
-                now = time.monotonic()
-                if not left[share.entrant.label] or now - last > _LINE_SECONDS:
+                remaining[share.entrant.label] -= 1
+                now, finished = time.monotonic(), not remaining[share.entrant.label]
+                if finished or now - last > _LINE_SECONDS:
                     last = now
-                    console.print(
-                        f"    {done}/{searches}  {now - started:.0f} s  {share.entrant.label}"
-                        + ("" if left[share.entrant.label] else " done"),
-                        soft_wrap=True,
-                        highlight=False,
-                        markup=False,
-                    )
+                    line = f"    {done}/{searches}  {now - started:.0f} s  {share.entrant.label}{' done' * finished}"
+                    console.print(line, soft_wrap=True, highlight=False, markup=False)
     if errors:
         raise InvalidInput(f"{count(len(errors), 'task')} failed, twice each; the first is {errors[0]}")
     if done < searches:

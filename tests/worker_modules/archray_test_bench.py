@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from archray.platform.bench.folder import PARTS, shares
+from archray.platform.bench.folder import PARTS, BenchWorker, shares
 from archray.platform.bench.page import bench_page
 from archray.platform.bench.result import BenchResult
 from archray.platform.bench.run import ask, begin, write_tables
-from archray.platform.bench.worker import BenchWorker
 from archray.trainables.tabular import read_table
 
 FEW_VALUES = "nwot"  # the metric with equal values
