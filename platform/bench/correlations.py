@@ -1,7 +1,4 @@
-"""Correlations of a table's training-free metrics: as they are, and in the bounds that HNAS minimizes. Shu 2022, ch. 7.
-
-`archray.bench_proxies` prints and writes them.
-"""
+"""`archray.bench_proxies`: correlations of a table's training-free metrics, and of HNAS's bounds. Shu 2022, ch. 7."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,14 +23,14 @@ REALIZABLE_KAPPA, NON_REALIZABLE = "κ/M", "κ/M + trade-off"
 
 
 def correlations(table: Table) -> pd.DataFrame:
-    """A row per metric, scenario and column that it is judged by: `metric`, `scenario`, `fitted_on`, `judged_on`,
-    `spearman`, `kendall`, `mu`, `nu`, `n`.
+    """A row per metric, scenario and column: `metric`, `scenario`, `fitted_on`, `judged_on`, `spearman`, `kendall`,
+    `mu`, `nu`, `n`.
 
-    The metric as it is: its correlation with the value. The others: how well a bound on the error, the lower the
-    better, orders the values. M is |M| over its largest; rows where it is 0, or a value is missing, are left out. The
-    trade-off mu (M^2 - nu)^2 has two parameters. They are fitted on the objective and judged by the result; and, as the
-    thesis has it, fitted on the column that they are judged by (in-sample). Correlations are positive where a metric
-    is right: values of which the smaller is better are counted the other way round.
+    The scenario `as it is` is the correlation of the metric with the value of the column. The others: how well a bound
+    on the error, the lower the better, orders the values. M is |M| over its largest value, without rows in which it is
+    0 or a value is missing. The trade-off mu (M^2 - nu)^2 has two parameters, fitted on the objective and judged by the
+    result; and, as in Shu (2022), fitted on the column that they are judged by (in-sample). A good metric has a
+    positive correlation: values of which the smaller is better change their sign.
     """
     objective, judged = str(table.roles.objective), str(table.roles.result or table.roles.objective)
     sign = 1.0 if table.mode == "max" else -1.0
@@ -55,7 +52,7 @@ def correlations(table: Table) -> pd.DataFrame:
 def _bounds(
     name: str, metric: np.ndarray, kappa: np.ndarray, values: dict[str, np.ndarray], scenarios: tuple[str, str]
 ) -> list[dict[str, object]]:
-    """The rows of a bound without and with trade-off. metric, kappa and each of the values: (n,)."""
+    """The rows of a bound without and with trade-off. metric, kappa and the values: (n,)."""
     usable = np.isfinite(metric) & np.isfinite(kappa) & (metric > 0)
     plain, with_trade_off = scenarios
     if usable.sum() < MIN_POINTS:
@@ -112,31 +109,27 @@ def bench_proxies(
 
     Raises: InvalidTable for a table that cannot serve, InvalidInput for one without a metric, RunFolderError.
     """
-    held = read_table(table, where, objective=objective, result=result)
-    if not held.metrics:
+    contents = read_table(table, where, objective=objective, result=result)
+    if not contents.metrics:
         raise InvalidInput(
-            f"{held.location} has no training-free metric; name its columns (archray bench import --proxies a,b)"
+            f"{contents.location} has no training-free metric; name its columns (archray bench import --proxies a,b)"
         )
     folder = None if out is None else Folder(out)
     if folder is not None and any(folder.exists(name) for name in (CSV, MARKDOWN)):
         raise RunFolderError(f"{folder} has {CSV} or {MARKDOWN} already; choose another --out")
-    rows = correlations(held)
+    rows = correlations(contents)
     if folder is not None:
         folder.write_bytes(CSV, rows.to_csv(index=False).encode())
-        text = f"# Training-free metrics\n\n{lead(held)}\n\n{markdown_table(written_correlations(rows))}\n\n{NOTE}\n"
+        roles = contents.roles
+        judged = f"{count(len(contents.rows), 'architecture')} of {contents.location}; a search optimizes"
+        lead = f"{judged} {roles.objective}, and is judged by {roles.result or 'it'}."
+        text = f"# Training-free metrics\n\n{lead}\n\n{markdown_table(written_correlations(rows))}\n\n{NOTE}\n"
         folder.write_bytes(MARKDOWN, text.encode())
     return rows
 
 
-def lead(table: Table) -> str:
-    """What was correlated with what."""
-    roles = table.roles
-    text = f"{count(len(table.rows), 'architecture')} of {table.location}; a search is told {roles.objective}"
-    return f"{text}, and judged by {roles.result}." if roles.result else f"{text}, and judged by it."
-
-
 def written_correlations(correlation_rows: pd.DataFrame) -> pd.DataFrame:
-    """A row per metric, scenario and fit, as text; two columns per column of the table that it is judged by."""
+    """A row per metric, scenario and fit, as text, with two correlations per column that it is judged by."""
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for row in correlation_rows.to_dict("records"):
         key = tuple(str(row[name]) for name in ("metric", "scenario", "fitted_on"))

@@ -1,6 +1,4 @@
-"""The rows of a bench: methods as they are named on the command line, and those that stand in every table unasked."""
-
-from __future__ import annotations
+"""The rows of a bench: methods of the command line, and rows that every table has."""
 
 import json
 import re
@@ -28,9 +26,9 @@ class Entrant:
     """A row of a bench.
 
     Attributes:
-        label: what the tables call it, and what names it on the command line.
-        name: of the method whose searcher it is; None for random search and for a column.
-        options: what that searcher is told.
+        label: its name in tables and on the command line.
+        name: of the searcher's method; None for random search and for a column.
+        options: of the searcher.
         column: the pool in the order of this column of the table, best first; None for a searcher.
         asked: whether the user named it.
     """
@@ -41,8 +39,8 @@ class Entrant:
     column: str | None = None
     asked: bool = False
 
-    def searcher(self, problem: SearchProblem, budget: int, seed: int) -> Searcher:
-        """A new searcher. Raises: InvalidInput if the method cannot be told this, or not with this table."""
+    def searcher(self, problem: SearchProblem, budget: int, seed: int) -> "Searcher":
+        """A new searcher. Raises: InvalidInput for wrong options, also for this table."""
         if self.name is None:
             from archray.searchers import MetricFirst, RandomSearch
 
@@ -66,13 +64,13 @@ class Entrant:
 
 
 def entrants(words: Sequence[str], table: Table, proxies: Sequence[str] = ()) -> list[Entrant]:
-    """The rows of a bench: what was asked for and what stands beside it; random search; each column first.
+    """The rows of a bench: the user's methods with their variants; random search; each column first.
 
     Args:
         words: `METHOD` or `METHOD:OPTION=VALUE,...`.
-        proxies: the columns by which those methods go that go by one and name none.
+        proxies: columns for methods that use one and name none.
 
-    Raises: InvalidInput for a method that a table cannot answer, or a column that is not there.
+    Raises: InvalidInput for a method that a table cannot serve, or an unknown column.
     """
     for proxy in proxies:
         table.check_metric(proxy)
@@ -82,7 +80,7 @@ def entrants(words: Sequence[str], table: Table, proxies: Sequence[str] = ()) ->
 
 
 def columns_of(table: Table) -> dict[str, np.ndarray]:
-    """What every table is ranked by without being asked: costs that say how large a network is, then every metric."""
+    """The columns with a row in every bench: costs that measure the size of a network, then every metric."""
     sizes = {name: values for name, values in table.costs.items() if is_size(name)}
     return {**sizes, **table.metrics}
 
@@ -92,27 +90,25 @@ def _named(word: str, table: Table, proxies: Sequence[str]) -> list[Entrant]:
     options = _options(word, text)
     method = METHODS.get(name)
     if method.searcher_at is None:
-        able = [known for known in METHODS if METHODS.get(known).searcher_at is not None]
+        names = [other for other in METHODS if METHODS.get(other).searcher_at is not None]
         raise InvalidInput(
-            f"{name} cannot be run on a table here: it trains weights that architectures share, or ends trainings "
-            f"early, and in a bench whole trainings are answered; choose one of {', '.join(able)}"
+            f"{name} cannot run on a table: it trains shared weights, or stops training runs early, and a table has "
+            f"results of whole training runs; choose one of {', '.join(names)}"
         )
-    if not method.by_proxy:
-        told = [(word, options)]
-    elif "proxy" in options:
+    variants = [(word, options)]
+    if method.by_proxy and "proxy" in options:
         table.check_metric(options["proxy"])
-        told = [(word, options)]
-    elif proxies:
-        told = [(f"{word}{',' if text else ':'}proxy={proxy}", options | {"proxy": proxy}) for proxy in proxies]
-    else:
+    elif method.by_proxy and proxies:
+        variants = [(f"{word}{',' if text else ':'}proxy={proxy}", options | {"proxy": proxy}) for proxy in proxies]
+    elif method.by_proxy:
         raise InvalidInput(
-            f"{name} goes by one training-free metric: name one or several with --proxy, or one as "
+            f"{name} uses one training-free metric: name one or several with --proxy, or one as "
             f"{name}:proxy=NAME; the table has {', '.join(table.metrics) or 'none'}"
         )
     rows = []
-    for label, own in told:
-        rows.append(Entrant(label, name, own, asked=True))
-        rows += [Entrant(f"{label}, {beside}", name, {**own, **more}) for beside, more in method.beside.items()]
+    for label, values in variants:
+        rows.append(Entrant(label, name, values, asked=True))
+        rows += [Entrant(f"{label}, {beside}", name, {**values, **more}) for beside, more in method.beside.items()]
     return rows
 
 
@@ -131,7 +127,7 @@ def _options(word: str, text: str) -> dict[str, Any]:
 
 
 def is_drawn(entrant: Entrant, table: Table, budget: int) -> bool:
-    """Whether a row depends on the seed: all but those of a column without equal values among its first."""
+    """Whether a row depends on the seed: all rows except a column without equal values among its first ones."""
     if entrant.column is None:
         return True
     values = columns_of(table)[entrant.column][table.rows]

@@ -26,7 +26,7 @@ CAVEAT = _text("differences")
 
 
 def decimals(values: np.ndarray, mode: str) -> int:
-    """How many decimals tell a table's good values apart: two digits or more of the best quarter's deviation."""
+    """How many decimals distinguish a table's good values: two digits or more of the best quarter's deviation."""
     order = np.sort(values) if mode == "min" else -np.sort(-values)
     spread = float(np.std(order[: math.ceil(len(order) / 4)])) if len(order) else 0.0
     return 2 if not spread > 0 else min(max(1 - math.floor(math.log10(spread)), 0), 6)
@@ -43,7 +43,7 @@ def with_spread(mean: object, deviation: object, digits: int) -> str:
 
 
 def lead(bench: BenchResult) -> str:
-    """What was asked, in a few sentences."""
+    """The question, in a few sentences."""
     table, question = bench.table, bench.question
     roles = table.roles
     budget = " and ".join(map(str, question.budgets)) + " evaluations"
@@ -82,7 +82,7 @@ def written_summary(bench: BenchResult, budget: int) -> pd.DataFrame:
 
 
 def written_differences(bench: BenchResult, budget: int, against: str) -> pd.DataFrame:
-    """A row per method, as text: by how much it is better, the two intervals, in how many seeds."""
+    """A row per method, as text: its difference, the two intervals, the share of seeds in which it is better."""
     differences = bench.differences(against)
     rows = differences[differences["budget"] == budget]
     digits = decimals(bench.table.result, bench.table.mode)
@@ -104,11 +104,9 @@ def written_differences(bench: BenchResult, budget: int, against: str) -> pd.Dat
 
 
 def notes(bench: BenchResult) -> list[str]:
-    """What a reader of the tables must know."""
-    text = [_text("ranks"), _text("columns_first")]
-    if bench.table.seconds is not None:
-        text.append("Training time is the sum over the evaluations of a search, from the table.")
-    return text
+    """Notes below the tables."""
+    time = ["Training time is the sum over the evaluations of a search, from the table."]
+    return [_text("ranks"), _text("columns_first"), *(time if bench.table.seconds is not None else [])]
 
 
 def markdown(bench: BenchResult, against: str) -> str:
@@ -167,11 +165,11 @@ def curves(bench: BenchResult, label: str) -> tuple[np.ndarray, np.ndarray]:
 def bench_regret(bench: BenchResult, canvas: Figure) -> None:
     """The regret of the best so far, and its rank in the table, over the budget: mean over seeds, and their middle."""
     regret, rank = canvas.subplots(2, 1, sharex=True)
-    asked = [entrant.label for entrant in bench.question.entrants if entrant.asked and entrant.label != RANDOM_SEARCH]
+    methods = [entrant.label for entrant in bench.question.entrants if entrant.asked and entrant.label != RANDOM_SEARCH]
     handles = []
-    behind = [label for label in bench.labels if label not in asked and label != RANDOM_SEARCH]
-    for label in [*behind, RANDOM_SEARCH, *asked]:
-        place = asked.index(label) if label in asked else 0
+    behind = [label for label in bench.labels if label not in methods and label != RANDOM_SEARCH]
+    for label in [*behind, RANDOM_SEARCH, *methods]:
+        place = methods.index(label) if label in methods else 0
         colour = RANDOM if label == RANDOM_SEARCH else TRIAL if label in behind else _COLOURS[place % len(_COLOURS)]
         dash = _DASHES[place // len(_COLOURS) % len(_DASHES)]
         x, best = curves(bench, label)
@@ -182,7 +180,8 @@ def bench_regret(bench: BenchResult, canvas: Figure) -> None:
             handles.append(Line2D([], [], color=colour, linestyle=dash, linewidth=2, label=label))
     if behind:
         handles.append(Line2D([], [], color=TRIAL, linewidth=1, alpha=0.6, label="a column first"))
-    largest = np.nanquantile(_regret_of(bench, RANDOM_SEARCH), 0.9)
+    random_regret = bench.sign * (bench.best_objective - curves(bench, RANDOM_SEARCH)[1])
+    largest = np.nanquantile(random_regret, 0.9)
     regret.set_ylim(0, largest * 1.05 if largest > 0 else None)
     regret.set_ylabel(f"regret in {bench.table.roles.objective}")
     rank.set_yscale("log")
@@ -193,10 +192,6 @@ def bench_regret(bench: BenchResult, canvas: Figure) -> None:
     canvas.align_ylabels([regret, rank])
     figures.set_height(canvas, _HEIGHT + _LINE * len(handles))
     canvas.legend(handles=handles[::-1], loc="outside upper left", ncols=1)
-
-
-def _regret_of(bench: BenchResult, label: str) -> np.ndarray:
-    return bench.sign * (bench.best_objective - curves(bench, label)[1])
 
 
 def _draw(

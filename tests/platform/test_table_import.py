@@ -125,7 +125,7 @@ def test_the_mean_of_the_trainings_is_found_where_it_is_missing() -> None:
         ("import own.csv --where task=x --space nasbench201", "expected a cell of 6 operations"),
         ("import own.csv --where task=x --epochs ten=same", "expected a whole number of 1 or more, got 'ten'"),
         ("import own.csv --where task=x --missing keep", "expected refuse or drop, got 'keep'"),
-        ("import own.csv --where task=x --join other.csv", "name one that says which rows belong together"),
+        ("import own.csv --where task=x --join other.csv", "name the column to join on"),
         ("import own.csv --where task=x --join twice.csv", "twice.csv has arch 'a' more than once"),
         ("import own.csv --where task=x --join far.csv", "far.csv is one of"),
         ("import cells.csv.gz --join strangers.csv", "do not belong together: where index is 0, arch is"),
