@@ -199,7 +199,6 @@ class Folder:
         self._disk = LocalDisk() if isinstance(filesystem, fs.LocalFileSystem) else ArrowFiles(filesystem)
 
     def _at(self, path: str, uri: str) -> Self:
-        """The folder at another path of the same disk."""
         folder = copy(self)
         folder.path, folder.uri = path, uri
         if len(path) < len(self._root):

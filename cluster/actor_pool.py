@@ -19,8 +19,6 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # c
 
 from archray.errors import InvalidInput, TrialCrashed
 
-# Chunks
-
 ATTEMPTS = 2  # failures until an item is left out; actors that a chunk kills until it is split
 CHUNK_SECONDS = 5.0  # time of a chunk of automatic size: a killed driver loses as much
 
@@ -103,9 +101,6 @@ class ChunkQueue:
         return True
 
 
-# The actor's side
-
-
 @dataclass
 class Reply:
     """An actor's answer to a chunk: the values of its first items, and the error that ended it, if any."""
@@ -157,8 +152,6 @@ def describe_error(error: BaseException) -> str:
     reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
     return f"{reason}\n{''.join(traceback.format_exception(error))}"
 
-
-# Driver
 
 logger = logging.getLogger(__name__)
 
@@ -288,8 +281,6 @@ class _ActorPool:
                 handles = {ref: actor.handle for ref, actor in starting.items()}
                 threading.Thread(target=_kill_once_started, args=(handles,), daemon=True).start()
 
-    # Actors
-
     def _start_actors(self) -> None:
         if time.monotonic() - self._counted > RECOUNT:  # nodes may have joined or left
             with suppress(InvalidInput):  # no node can hold an actor now; a later one may
@@ -324,8 +315,6 @@ class _ActorPool:
         if ray.is_initialized():
             ray.kill(actor.handle, no_restart=True)
 
-    # Chunks
-
     def _send_chunks(self) -> None:
         for depth in range(IN_FLIGHT):
             if depth and len(self._queue) <= len(self._actors):
@@ -350,8 +339,6 @@ class _ActorPool:
                 self._name, self._options["num_cpus"], self._options["num_gpus"], ray.available_resources(),
             )  # fmt: skip
         return ray.wait(refs, num_returns=len(refs), timeout=0)[0] if ready else []
-
-    # Results
 
     def _returned(self, ref: ObjectRef) -> list[Outcome]:
         actor = self._running[ref]

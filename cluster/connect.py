@@ -110,14 +110,12 @@ def _check_head(address: str) -> None:
 
 
 def _head_version(address: str) -> str:
-    """The version of Ray of a head. Raises: grpc.RpcError."""
     with gcs_utils.create_gcs_channel(address) as channel:
         nodes = gcs_service_pb2_grpc.NodeInfoGcsServiceStub(channel)
         return nodes.CheckAlive(MESSAGES.CheckAliveRequest(), timeout=ANSWER_SECONDS).ray_version
 
 
 def _node_ids(address: str) -> set[str]:
-    """The nodes of a cluster that are alive. Raises: grpc.RpcError."""
     with gcs_utils.create_gcs_channel(address) as channel:
         nodes = gcs_service_pb2_grpc.NodeInfoGcsServiceStub(channel)
         answer = nodes.GetAllNodeInfo(MESSAGES.GetAllNodeInfoRequest(), timeout=ANSWER_SECONDS)

@@ -102,7 +102,6 @@ def _owners(sockets: dict[str, str]) -> Iterator[str]:
 
 
 def _descendants() -> list[Path]:
-    """The folders in /proc of this process and of its descendants."""
     children: dict[str, list[str]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

@@ -119,9 +119,7 @@ class RunMetrics(tune.Callback):
         if time.monotonic() - self._published >= PUBLISH_SECONDS:
             self._publish(trials)
 
-    def on_trial_result(
-        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
-    ) -> None:
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
         seconds = result.get("seconds_epoch", result.get("time_this_iter_s"))
         if _is_finite(seconds):
             self._made[EPOCH].observe(seconds, self._tags)

@@ -145,7 +145,7 @@ def _filtered_lines() -> Iterator[None]:
 
 @contextmanager
 def hidden_lines(hides: Callable[[str], bool]) -> Iterator[None]:
-    """Hides messages of Ray's processes, in all threads, if `hides` is true of a line. Blocks may overlap."""
+    """Hides messages of Ray's processes, in all threads, if `hides` is true of one of their lines."""
     with _filtered_lines():
         _HIDES.append(hides)
         try:

@@ -240,7 +240,6 @@ def _is_lost() -> bool:
 
 
 def _addresses() -> dict[str, tuple[str, int]]:
-    """The addresses of the GCS and the raylet of this process."""
     context = ray.get_runtime_context()
     host, _, port = context.gcs_address.rpartition(":")
     addresses = {"GCS": (host.strip("[]"), int(port))}

@@ -12,8 +12,6 @@ from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.settings import Settings
 
-# Cluster
-
 LOCAL = "local"  # Ray's word for "start a new cluster"
 
 
@@ -57,8 +55,6 @@ def check_address(settings: ClusterSettings) -> str | None:
         )
     return address
 
-
-# Resources of a trial
 
 TOLERANCE = 1e-6  # 1 / 0.1 is not 10 in floating point
 STEPS = 10_000  # Ray counts a GPU in ten-thousandths: a third of a GPU is 0.3333

@@ -102,7 +102,6 @@ def _search(
     trust: bool = False,
     **options: Any,
 ) -> RunResult:
-    """Runs a method or study, whose data may be arrays."""
     data, arrays = options.get("data"), None
     expect("data", data, str, tuple, list, type(None))
     if not isinstance(data, str | None):

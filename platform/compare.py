@@ -67,7 +67,6 @@ def compare(paths: Sequence[str | Path], *, out: str | Path | None = None) -> "p
 
 
 def _print(words: "pd.DataFrame", console: Console) -> None:
-    """A line per quantity, and a column per run."""
     columns = [["", *words.columns], *([name, *row] for name, row in zip(words.index, words.to_numpy(), strict=True))]
     print_text("\n".join(aligned(list(zip(*columns, strict=True)))), console)
 

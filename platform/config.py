@@ -73,9 +73,6 @@ class SearchConfig(Settings):
         """Raises: InvalidInput unless a run with the configuration `before` can resume with this one."""
 
 
-# Layers of options
-
-
 def merge(*layers: Mapping[str, Any], families: Collection[str] = (), prefix: str = "") -> dict[str, Any]:
     """Nested dictionaries merged key by key: a later layer overrides an earlier one.
 
@@ -128,9 +125,6 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in values.items():
         leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return leaves
-
-
-# Files, assignments, validation
 
 
 def read_config_file(place: str | Path) -> dict[str, Any]:
@@ -227,9 +221,6 @@ def _paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from _paths(field.annotation, f"{prefix}{name}.")
 
 
-# The meaning of a key
-
-
 def is_family(kind: Any) -> bool:
     """Whether a field of this type has settings whose `name` selects their class."""
     return isinstance(kind, type) and issubclass(kind, RegisteredSettings)
@@ -281,9 +272,6 @@ def field_entries(docstring: str) -> dict[str, str]:
         elif inside and line.strip() and names:
             entries |= {name: f"{entries[name]} {line.strip()}" for name in names.split(", ")}
     return entries
-
-
-# Flags of the command line
 
 
 def flag_at(config: type[BaseModel], path: str) -> tuple[Any, str] | None:

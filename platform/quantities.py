@@ -122,71 +122,52 @@ def _accuracy(label: str, meaning: str) -> Quantity:
     return Quantity(label, "%", 100.0, 2, meaning)
 
 
+def _test(detail: str, meaning: str) -> Quantity:
+    return _accuracy(f"test accuracy ({detail})", meaning)
+
+
+def _validation(detail: str, meaning: str) -> Quantity:
+    return _accuracy(f"validation accuracy ({detail})", f"On the validation split, {meaning}")
+
+
 _ATTACKS = {"fgsm": "FGSM", "pgd": "PGD", "cw": "CW", "autoattack": "AutoAttack"}
 QUANTITIES: Mapping[str, Quantity] = {
     "test_accuracy": _accuracy(
         "test accuracy", "On the test split, of the final training; of an ensemble, of its averaged predictions."
     ),
-    "search_test_accuracy": _accuracy(
-        "test accuracy (search)",
-        "On the test split, of what the search held for the best, as the search solved it; where solves are shared, "
+    "search_test_accuracy": _test(
+        "search",
+        "On the test split, of the best architecture by the search, as the search solved it; where solves are shared, "
         "solved for alone by an oracle. No search sees it.",
     ),
-    "members_test_accuracy": _accuracy(
-        "test accuracy (members)", "On the test split, of each member of an ensemble alone: 1 - ATE."
-    ),
-    "random_test_accuracy": _accuracy(
-        "test accuracy (random)", "On the test split, of random architectures that were trained as the found one."
-    ),
+    "members_test_accuracy": _test("members", "On the test split, of each member of an ensemble alone: 1 - ATE."),
+    "random_test_accuracy": _test("random", "On the test split, of random architectures trained as the found one."),
     # Of an ensemble under attack, on the test images that were attacked; see docs/attack.md.
-    "benign_accuracy": _accuracy("test accuracy (benign)", "Of the ensemble, on these images as they are."),
-    "benign_member_accuracy": _accuracy("test accuracy (member, benign)", "Of the attacked member, on these images."),
-    "attack_accuracy": _accuracy("test accuracy (attack)", "Of the attacked member, on its adversarial images."),
-    "transfer_accuracy": _accuracy(
-        "test accuracy (transfer)", "Of the other members, each alone, on the adversarial images of the attacked one."
-    ),
-    "defence_accuracy": _accuracy(
-        "test accuracy (defence)", "Of the ensemble, on the adversarial images of the attacked member."
-    ),
-    "noise_member_accuracy": _accuracy("test accuracy (member, noise)", "As noise_accuracy, of the attacked member."),
-    "noise_accuracy": _accuracy(
-        "test accuracy (noise)", "Of the ensemble, on images with random noise of the same size."
-    ),
+    "benign_accuracy": _test("benign", "Of the ensemble, on these images as they are."),
+    "benign_member_accuracy": _test("member, benign", "Of the attacked member, on these images."),
+    "attack_accuracy": _test("attack", "Of the attacked member, on its adversarial images."),
+    "transfer_accuracy": _test("transfer", "Of the other members alone, on the attacked member's adversarial images."),
+    "defence_accuracy": _test("defence", "Of the ensemble, on the adversarial images of the attacked member."),
+    "noise_member_accuracy": _test("member, noise", "As noise_accuracy, of the attacked member."),
+    "noise_accuracy": _test("noise", "Of the ensemble, on images with random noise of the same size."),
     **{
-        f"{name}_defence_accuracy": _accuracy(
-            f"test accuracy (defence, {title})", f"As defence_accuracy, under {title}."
-        )
+        f"{name}_defence_accuracy": _test(f"defence, {title}", f"As defence_accuracy, under {title}.")
         for name, title in _ATTACKS.items()
     },
-    # On the validation split.
-    "validation_accuracy": _accuracy(
-        "validation accuracy (search)",
-        "On the validation split, of weights trained for this architecture alone, by the search. In a table of trials "
-        "of another stage, by that stage.",
+    "validation_accuracy": _validation(
+        "search",
+        "of weights trained for this architecture alone, by the search. In a table of trials of another stage, by that "
+        "stage.",
     ),
-    "selection_accuracy": _accuracy(
-        "validation accuracy (selection)", "On the validation split, after the last epoch in the selection."
+    "selection_accuracy": _validation("selection", "after the last epoch in the selection."),
+    "final_accuracy": _validation("final training", "of the final training."),
+    "shared_accuracy": _validation("shared weights", "with weights that many architectures share."),
+    "mixture_accuracy": _validation(
+        "mixture", "of a supernet's mixture of all operations, or of the paths that it draws."
     ),
-    "final_accuracy": _accuracy(
-        "validation accuracy (final training)", "On the validation split, of the final training."
-    ),
-    "shared_accuracy": _accuracy(
-        "validation accuracy (shared weights)",
-        "On the validation split, with weights that many architectures share.",
-    ),
-    "mixture_accuracy": _accuracy(
-        "validation accuracy (mixture)",
-        "On the validation split, of a supernet's mixture of all operations, or of the paths that it draws.",
-    ),
-    "largest_accuracy": _accuracy(
-        "validation accuracy (largest)", "On the validation split, of the largest network, with a supernet's weights."
-    ),
-    "smallest_accuracy": _accuracy(
-        "validation accuracy (smallest)", "On the validation split, of the smallest network, with a supernet's weights."
-    ),
-    "standalone_accuracy": _accuracy(
-        "validation accuracy (alone)", "On the validation split, of weights solved for this feature map alone."
-    ),
+    "largest_accuracy": _validation("largest", "of the largest network, with a supernet's weights."),
+    "smallest_accuracy": _validation("smallest", "of the smallest network, with a supernet's weights."),
+    "standalone_accuracy": _validation("alone", "of weights solved for this feature map alone."),
     "discretisation_drop": Quantity(
         "accuracy lost by discretisation", "percentage points", 100.0, 2, "mixture_accuracy - shared_accuracy."
     ),

@@ -64,9 +64,10 @@ class RunResult:
             return over_repeats(path, [cls.of(repeat, trust=trust) for repeat in summary.repeats], summary.result)
         result = summary.result
         keys = ("architecture", "test_accuracy", "validation_accuracy", "selection_accuracy", "shared_accuracy")
+        values: dict[str, Any] = {key: result.get(key) for key in keys}
         return cls(
             path,
-            **{key: result.get(key) for key in keys},
+            **values,
             members=tuple(result.get("members", ())),
             findings=tuple(summary.findings),
             grids=grids or {},

@@ -16,12 +16,7 @@ from archray.platform.run.stage_progress import StageProgress, TrialProgress, st
 from archray.platform.show import print_summary, print_text, state_words
 from archray.plurals import count
 
-MARKS = {
-    "stopped": "\N{MULTIPLICATION SIGN}",
-    "done": "\N{CHECK MARK}",
-    "running": "\N{BLACK RIGHT-POINTING SMALL TRIANGLE}",
-    "waiting": "\N{MIDDLE DOT}",
-}
+MARKS = {"stopped": "×", "done": "✓", "running": "▸", "waiting": "·"}
 LEVELS = "▁▂▃▄▅▆▇█"
 WIDTH = 40  # of a curve, in characters
 RUNNING_ROWS = 8  # of the running trials

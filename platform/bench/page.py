@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -135,7 +135,8 @@ def markdown_table(words: pd.DataFrame) -> str:
 
 
 _COLOURS = (FOUND, figures.GREEN, figures.PINK, figures.INDIGO)
-_DASHES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
+Dash: TypeAlias = Literal["-", "--", ":", "-."]
+_DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")
 _HEIGHT, _LINE = 390, 17  # of the two panels, and of a line of the legend
 _POINTS = 200  # of a curve over seconds
 MIDDLE = (0.25, 0.75)  # the band: the middle half of the seeds
@@ -194,16 +195,7 @@ def bench_regret(bench: BenchResult, canvas: Figure) -> None:
     canvas.legend(handles=handles[::-1], loc="outside upper left", ncols=1)
 
 
-def _draw(
-    axes: Axes,
-    x: np.ndarray,
-    values: np.ndarray,
-    label: str,
-    colour: str,
-    dash: Literal["-", "--", ":", "-."],
-    *,
-    thin: bool,
-) -> None:
+def _draw(axes: Axes, x: np.ndarray, values: np.ndarray, label: str, colour: str, dash: Dash, *, thin: bool) -> None:
     """values: (seeds, k)."""
     finite = ~np.isnan(values).all(axis=0)
     x, values = x[finite], values[:, finite]

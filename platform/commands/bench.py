@@ -172,17 +172,16 @@ def _print(words: Any) -> None:
         typer.echo(line)
 
 
-# Tables
-
-
 def _with_roles(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of ROLES behind its own, which is told them as `roles`; see `_named`."""
+    """A command with the options of ROLES after its own; it receives them as `roles`, the arguments of `Roles`."""
     annotations = get_type_hints(command, include_extras=True)
 
     @wraps(command)
     def with_roles(**options: Any) -> None:
         roles = {name: options.pop(name) for name in ROLES}
-        command(**options, roles=_named(**roles))
+        roles["mode"] = "min" if roles.pop("minimise") else None
+        roles |= {name: pairs(f"--{name}", roles[name]) or None for name in ("epochs", "seeds")}
+        command(**options, roles=roles)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [
@@ -257,16 +256,6 @@ def info(
         typer.echo(json.dumps(content.to_dict(), indent=2, ensure_ascii=False))
     else:
         print_info(content, Console())
-
-
-def _named(*, minimise: bool, epochs: list[str] | None, seeds: list[str] | None, **roles: str | None) -> dict[str, Any]:
-    """What the options say of a table's columns, as `Roles` takes it; None where they say nothing."""
-    return {
-        **roles,
-        "mode": "min" if minimise else None,
-        "epochs": pairs("--epochs", epochs) or None,
-        "seeds": pairs("--seeds", seeds) or None,
-    }
 
 
 def pairs(option: str, texts: list[str] | None) -> Mapping[str, str]:

@@ -59,9 +59,7 @@ INTERRUPT = Interrupt()
 class StopAtCheckpoint(tune.Callback):
     """Reports every checkpoint to `INTERRUPT`. Has no state: Tune pickles callbacks and restores the pickle."""
 
-    def on_trial_result(
-        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
-    ) -> None:
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
         INTERRUPT.trial_reported(trial.trial_id)
 
     def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

@@ -162,7 +162,6 @@ def _read_shards(shards: Folder, types: Mapping[str, str]) -> pd.DataFrame:
 
 
 def _rows(outcome: Outcome) -> list[dict[str, Any]]:
-    """The rows of an item: of one architecture, or of a group."""
     one = isinstance(outcome.item, str)
     architectures = [outcome.item] if one else outcome.item
     if outcome.error is not None:

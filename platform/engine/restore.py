@@ -55,7 +55,6 @@ def relocate(
 
 
 def _place_of(state: bytes) -> str | None:
-    """The place of the trials in Tune's state."""
     for saved, _ in json.loads(state)["trial_data"]:
         storage = cloudpickle.loads(bytes.fromhex(json.loads(saved)["storage"]["value"]))
         return str(storage.experiment_fs_path)
@@ -81,7 +80,6 @@ def _relocate_file(state: bytes, new_path: Callable[[str], str]) -> bytes:
 
 
 def _relocate_trial(saved: Sequence[str], new_path: Callable[[str], str]) -> list[str]:
-    """The parts of a trial's state, each a JSON document."""
     return [json.dumps(_relocate(json.loads(part), new_path, {})) for part in saved]
 
 

@@ -43,9 +43,7 @@ class ResultLog(tune.Callback):
         started = {"trial_id": trial.trial_id, "config": plain(config), "started": time.time()}
         (experiment_folder(trial) / STARTED).write_json(f"{trial.trial_id}.json", started)
 
-    def on_trial_result(
-        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
-    ) -> None:
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
         if INTERRUPT.stopping:
             return  # Tune's last snapshot does not contain it: the epoch will be trained again
         kept = {name: value for name, value in result.items() if _is_kept(value)}
@@ -209,8 +207,6 @@ def with_frames(results: ResultGrid, folder: Folder) -> ResultGrid:
 
 
 class _Frames(Mapping[str, pd.DataFrame]):
-    """The results of each trial of the Tune run in `folder`, by its id."""
-
     def __init__(self, folder: Folder) -> None:
         self._results = folder / RESULTS
 

@@ -160,7 +160,6 @@ def rerun_curves(folder: Folder, results: Sequence[Result], reruns: Mapping[str,
 
 
 def _as_first(table: pd.DataFrame, reruns: Mapping[str, Rerun]) -> pd.DataFrame:
-    """A table with the trials that ran again under their first ids."""
     first = {trial_id_of(rerun.result): of for of, rerun in reruns.items()}
     if table.empty or not first:
         return table

@@ -25,7 +25,6 @@ Moment = Annotated[str, AfterValidator(_with_zone)]  # ISO 8601
 
 
 def _measures(document: dict[str, Any]) -> dict[str, Any]:
-    """Checks the numbers with keys of `quantities`, and the entries of `Spread.entries`."""
     for key in QUANTITIES.keys() & document.keys():
         for name, kinds in ((key, (int, float)), (f"{key}_std", (int, float)), (f"{key}_n", (int,))):
             value = document.get(name)

@@ -27,7 +27,6 @@ def origin() -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    """The versions of Python, archray and the packages whose numbers can change a result."""
     versions = {"python": platform.python_version(), "archray": archray.__version__}
     for package in PACKAGES:
         with suppress(PackageNotFoundError):  # a fork under another name; the import that needs it raises an error

@@ -131,8 +131,6 @@ class Run(Generic[ConfigT]):
                 run.sign()
         return run
 
-    # Trust
-
     @property
     def trusted(self) -> bool:
         """Whether its code may run: this user started it on this machine, or trusts it."""
@@ -192,8 +190,6 @@ class Run(Generic[ConfigT]):
         self.config = config  # type: ignore[assignment]  # of the same class: the method does not change
         self.sign()  # a resumed run is trusted
 
-    # Files of its stages
-
     def table(self, stage: str, name: str) -> "pd.DataFrame":
         """A Parquet table of a stage; empty before it is written. Raises: DamagedFile."""
         import pandas as pd
@@ -249,8 +245,6 @@ class Run(Generic[ConfigT]):
     def seconds(self) -> float:
         """How long processes worked on the run, start-up included, up to now if one still does."""
         return worked_seconds(self.folder)
-
-    # The user's code and data
 
     @cached_property
     def space(self) -> str:

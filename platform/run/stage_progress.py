@@ -149,7 +149,6 @@ def _trial(folder: Folder, started: Mapping[str, Any], metric: str, statuses: Ma
 
 
 def _lines(folder: Folder, name: str) -> list[dict[str, Any]]:
-    """The complete lines of a file of JSON lines."""
     try:
         return folder.read_json_lines(name, Line)
     except FileNotFoundError:
