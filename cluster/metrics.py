@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 from ray import tune
 from ray.util import metrics
@@ -80,12 +80,6 @@ class ScoredCount:
             self._counter.inc(architectures, self._tags)
 
 
-class Timed(Protocol):
-    """A searcher that counts the seconds in which it decides."""
-
-    seconds: float
-
-
 class RunMetrics(tune.Callback):
     """Updates the metrics of one Tune run, in tens of microseconds per trial.
 
@@ -94,10 +88,10 @@ class RunMetrics(tune.Callback):
 
     Args:
         metric, mode: of the search, for the best score.
-        searcher: counted are the seconds of its decisions.
+        searcher: whose `seconds` of decisions are counted.
     """
 
-    def __init__(self, labels: RunLabels, metric: str, mode: str, searcher: Timed | None = None) -> None:
+    def __init__(self, labels: RunLabels, metric: str, mode: str, searcher: Any = None) -> None:
         self.labels, self.metric, self.mode, self.searcher = labels, metric, mode, searcher
         self._made: dict[RunMetric, Any] = {}
 

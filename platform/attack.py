@@ -13,7 +13,7 @@ from archray.errors import InvalidInput, RunInterrupted
 from archray.files import Folder
 from archray.platform.api import report
 from archray.platform.config import merge, validate
-from archray.platform.engine.run_record import run_name
+from archray.platform.engine.stage import run_name
 from archray.platform.methods import open_run
 from archray.platform.methods.ensembles.attack import AttackQuestion, attack_run, check_attack
 from archray.platform.methods.ensembles.tables import ATTACK, ENDED, QUESTION

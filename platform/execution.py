@@ -6,9 +6,8 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from archray.platform.engine.run_record import recorded, write_summary
 from archray.platform.engine.settings import TuneOptions
-from archray.platform.engine.stage import Context, connected, run_stages
+from archray.platform.engine.stage import Context, connected, recorded, run_stages, write_summary
 from archray.platform.methods.recipe import all_stages, describe, recipe_of, write_report
 from archray.platform.quantities import QUANTITIES
 from archray.platform.run.heartbeat import is_locked_elsewhere, lock
@@ -50,22 +49,19 @@ def _run_repeats(run: Run[Any], tune_options: TuneOptions, console: Console) -> 
             results.append(execute(repeat, tune_options, console))
     trials = [repeat.folder.read_parquet(TRIALS).assign(repeat_seed=repeat.config.seed) for repeat in run.repeats]
     run.folder.write_parquet(TRIALS, pd.concat(trials, ignore_index=True))
-    run.folder.write_json(FOUND, {**describe(run)["result"], "repeats": repeat_rows(run)})
+    # a row per repeat: its seed, its result, and the measures, by the keys of `quantities`
+    keys = ("architecture", "members", *QUANTITIES)
+    rows = [
+        {"repeat": number, "seed": repeat.config.seed, **{key: ended[key] for key in keys if key in ended}}
+        for number, repeat in enumerate(run.repeats)
+        for ended in [repeat.ended]
+    ]
+    run.folder.write_json(FOUND, {**describe(run)["result"], "repeats": rows})
     write_report(run)
     progress = recipe_of(run).progress
     if progress is not None:
         run.folder.write_parquet(PROGRESS, progress(run))
     return over_repeats(str(run.folder), results, run.ended)
-
-
-def repeat_rows(run: Run[Any]) -> list[dict[str, Any]]:
-    """One row per repeat: its seed, its result, and the measures, by the keys of `quantities`."""
-    keys = ("architecture", "members", *QUANTITIES)
-    return [
-        {"repeat": number, "seed": repeat.config.seed, **{key: result[key] for key in keys if key in result}}
-        for number, repeat in enumerate(run.repeats)
-        for result in [repeat.ended]
-    ]
 
 
 def rewrite_report(run: Run[Any]) -> str:

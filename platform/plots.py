@@ -42,7 +42,12 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
         if of == "bench":
             return draw(place if isinstance(place, BenchResult) else BenchResult.read(place))
         if of == "run":
-            return draw(_checked(name, opened(place)))
+            run, kinds = opened(place), methods_of(name)
+            if kinds and run.config.method not in kinds:
+                raise NothingToDraw(
+                    f"{name} is no figure of a run of {run.config.method}; docs/plots.md says which runs each is of"
+                )
+            return draw(run)
         runs = [opened(run) for run in place]
         return draw(compared_runs([str(run.folder) for run in runs]) if of == "summaries" else compared_progress(runs))
 
@@ -63,16 +68,6 @@ def methods_of(name: str) -> list[str]:
         return []
     kinds = {method: registry.get(method).config for registry in (METHODS, STUDIES) for method in registry}
     return [m for m, kind in kinds.items() if any(base.__module__.startswith(f"{family}.") for base in kind.__mro__)]
-
-
-def _checked(name: str, run: Run[Any]) -> Run[Any]:
-    """The run, whose method's family has the figure. Raises: NothingToDraw."""
-    kinds = methods_of(name)
-    if kinds and run.config.method not in kinds:
-        raise NothingToDraw(
-            f"{name} is no figure of a run of {run.config.method}; docs/plots.md says which runs each is of"
-        )
-    return run
 
 
 def opened(run: Place) -> Run[Any]:

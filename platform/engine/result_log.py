@@ -135,7 +135,8 @@ class KeepSnapshot(tune.Callback):
         """
         folder = experiment_folder(trials[0])
         if self._journal is None:  # the state in the folder is of an earlier process, if there is one
-            lost = set(trial_ids(folder)) - {trial.trial_id for trial in trials}
+            kept = {trial["trial_id"] for trial in tune_snapshot.kept_trials(folder)}
+            lost = kept - {trial.trial_id for trial in trials}
             if lost:
                 missing = count(len(lost), "more trial")
                 problem = f"Expected Ray Tune to restore {missing} of {folder}, got a run that starts anew"
@@ -178,11 +179,6 @@ def write_plan(folder: Folder, **plan: Any) -> None:
 def trial_statuses(folder: Folder) -> list[str]:
     """The status of every trial in Tune's last state. folder: of a Tune experiment."""
     return [trial["status"] for trial in tune_snapshot.kept_trials(folder)]
-
-
-def trial_ids(folder: Folder) -> list[str]:
-    """The id of every trial in Tune's last state. folder: of a Tune experiment."""
-    return [trial["trial_id"] for trial in tune_snapshot.kept_trials(folder)]
 
 
 def read_results(folder: Folder) -> pd.DataFrame:

@@ -22,9 +22,8 @@ from archray.platform.engine.interrupt import stop_gracefully
 from archray.platform.engine.restore import TUNER, restore_state
 from archray.platform.engine.result_log import reduced_saves, trial_statuses, with_frames, write_plan
 from archray.platform.engine.run_costs import has_costs, with_costs
-from archray.platform.engine.run_record import whole_run
 from archray.platform.engine.settings import TuneOptions
-from archray.platform.engine.stage import Context, ReadsT, Stage
+from archray.platform.engine.stage import Context, ReadsT, Stage, whole_run
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import Rerun, trial_id_of
 from archray.platform.engine.tune_memory import idle_actors, return_memory

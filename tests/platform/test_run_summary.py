@@ -17,7 +17,7 @@ import pytest
 
 from archray.errors import RunFolderError, RunInterrupted
 from archray.files import Folder
-from archray.platform.engine.run_record import RunRecord, recorded, whole_run, write_summary
+from archray.platform.engine.stage import RunRecord, recorded, whole_run, write_summary
 from archray.platform.methods.report import list_trials
 from archray.platform.run.heartbeat import SILENT, lock
 from archray.platform.run.layout import DONE, FOUND, HEARTBEAT, MANIFEST, SUMMARY, command
@@ -92,7 +92,7 @@ def test_a_command_counts_from_the_start_of_its_process(folder: Folder) -> None:
     code = (
         "import sys, time; time.sleep(1)\n"
         "from archray.files import Folder\n"
-        "from archray.platform.engine.run_record import recorded\n"
+        "from archray.platform.engine.stage import recorded\n"
         "from archray.platform.run.layout import call_start, timed_command\n"
         "with timed_command(): started = call_start()\n"
         "assert call_start() > started + 1\n"

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from archray.files import Folder
-from archray.platform.engine.run_record import write_summary
+from archray.platform.engine.stage import write_summary
 from archray.platform.methods import get_method
 from archray.platform.methods.recipe import describe, recipe_of
 from archray.platform.report.page import MakeSection, render
