@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from archray.platform.methods.method import SearchProblem
 from archray.trainables.proxies import low_is_good
 from archray.trainables.tabular import Table
 from archray.trainables.tabular.table_file import is_size
-
-if TYPE_CHECKING:
-    from ray.tune.search import Searcher
 
 RANDOM_SEARCH = "random"  # the row of random search
 
@@ -39,8 +36,8 @@ class Entrant:
     column: str | None = None
     asked: bool = False
 
-    def searcher(self, problem: SearchProblem, budget: int, seed: int) -> "Searcher":
-        """A new searcher. Raises: InvalidInput for wrong options, also for this table."""
+    def searcher(self, problem: SearchProblem, budget: int, seed: int) -> Any:
+        """A new Tune searcher. Raises: InvalidInput for wrong options, also for this table."""
         if self.name is None:
             from archray.searchers import MetricFirst, RandomSearch
 

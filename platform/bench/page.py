@@ -209,28 +209,17 @@ def _draw(axes: Axes, x: np.ndarray, values: np.ndarray, label: str, colour: str
         figures.tell_line(axes, x.tolist(), mean.tolist(), f"{label}\nat the end {significant(mean[-1])}")
 
 
-def regret_section(bench: BenchResult) -> Section:
-    """The figure, and what it shows."""
-    budget = title_of(bench, bench.question.budgets[-1])
-    return figures.figure_section(
-        "regret",
-        "Regret",
-        bench_regret(bench),
-        description=f"Regret and rank of the best so far, of {count(len(bench.labels), 'method')}.",
-        caption=_text("regret", budget=budget, seeds=bench.question.seeds),
-    )
-
-
 def bench_page(bench: BenchResult, against: str) -> str:
     """HTML: light and dark, whole without its script, without a request."""
     name = str(bench.question.table["location"]).rpartition("/")[2]
     words = f'<h1>{escape(name)}</h1><p class="lead">{flowing(lead(bench))}</p>'
     header = f'<p class="kicker">archray · bench</p>{words}'
-    sections = [
-        *(_summary(bench, budget) for budget in bench.question.budgets),
-        regret_section(bench),
-        *(_differences(bench, budget, against) for budget in bench.question.budgets),
-    ]
+    budgets, seeds = bench.question.budgets, bench.question.seeds
+    description = f"Regret and rank of the best so far, of {count(len(bench.labels), 'method')}."
+    caption = _text("regret", budget=title_of(bench, budgets[-1]), seeds=seeds)
+    regret = figures.figure_section("regret", "Regret", bench_regret(bench), description=description, caption=caption)
+    sections = [_summary(bench, budget) for budget in budgets]
+    sections += [regret, *(_differences(bench, budget, against) for budget in budgets)]
     return write_page(f"archray: bench on {name}", header, sections)
 
 

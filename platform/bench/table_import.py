@@ -8,7 +8,6 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -136,17 +135,6 @@ def nats_bench_rows(place: str | Path, dataset: str = "cifar10") -> pd.DataFrame
     path = Path(place).expanduser()
     if not path.exists():
         raise InvalidTable(f"there is no file and no folder {path}; give NATS-Bench's, see its README for the download")
-    package = _package()
-    space = "size" if "sss" in path.name else "topology"
-    try:
-        api = package.create(str(path), space, fast_mode=path.is_dir(), verbose=False)
-        rows = [_row(api, index, dataset) for index in range(len(api))]
-    except (OSError, AssertionError, ValueError, KeyError, EOFError) as error:
-        raise InvalidTable(f"{path} cannot be read as NATS-Bench's {space} space ({error!r})") from error
-    return pd.DataFrame(rows).dropna(axis="columns", how="all")
-
-
-def _package() -> ModuleType:
     try:
         import nats_bench
     except ImportError as error:
@@ -154,7 +142,13 @@ def _package() -> ModuleType:
             f"NATS-Bench's files are read by its package, which is not installed ({error}): "
             "pip install 'archray[nats-bench]'"
         ) from error
-    return nats_bench
+    space = "size" if "sss" in path.name else "topology"
+    try:
+        api = nats_bench.create(str(path), space, fast_mode=path.is_dir(), verbose=False)
+        rows = [_row(api, index, dataset) for index in range(len(api))]
+    except (OSError, AssertionError, ValueError, KeyError, EOFError) as error:
+        raise InvalidTable(f"{path} cannot be read as NATS-Bench's {space} space ({error!r})") from error
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
 
 def _row(api: Any, index: int, dataset: str) -> dict[str, Any]:
