@@ -73,9 +73,9 @@ def find_head(address: str) -> tuple[str, bool]:
         except OSError as error:
             refused = error
             continue
-        found = f"[{candidate}]:{port}" if ":" in candidate else f"{candidate}:{port}"
-        _check_head(found)
-        return found, candidate == LOOPBACK
+        endpoint = f"[{candidate}]:{port}" if ":" in candidate else f"{candidate}:{port}"
+        _check_head(endpoint)
+        return endpoint, candidate == LOOPBACK
     raise Unreachable(f"nothing answers there ({refused}); is the cluster up, and its port open?") from refused
 
 

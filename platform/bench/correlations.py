@@ -9,8 +9,8 @@ from scipy.stats import kendalltau, spearmanr
 
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
-from archray.platform.bench.entrants import columns_of
 from archray.platform.bench.page import markdown_table, written
+from archray.platform.bench.question import columns_of
 from archray.platform.methods.hnas.config import KAPPA
 from archray.platform.report.statistics import MIN_POINTS
 from archray.platform.report.texts import texts_of

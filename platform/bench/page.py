@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.bench.entrants import RANDOM_SEARCH
+from archray.platform.bench.question import RANDOM_SEARCH
 from archray.platform.bench.result import BenchResult
 from archray.platform.quantities import MISSING, as_float, duration, signed, significant
 from archray.platform.report import figures

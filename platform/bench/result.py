@@ -10,8 +10,7 @@ from scipy.stats import t
 
 from archray.errors import InvalidInput, UnknownName
 from archray.files import Folder
-from archray.platform.bench.entrants import RANDOM_SEARCH
-from archray.platform.bench.folder import Question, problem_in, read_parts
+from archray.platform.bench.question import RANDOM_SEARCH, Question, problem_in, read_parts
 from archray.trainables.tabular import Table
 
 CONFIDENCE = 0.95

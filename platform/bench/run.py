@@ -16,9 +16,8 @@ from rich.console import Console
 from archray.cluster.settings import ClusterSettings
 from archray.errors import InvalidInput, RunInterrupted, expect
 from archray.files import Folder
-from archray.platform.bench import folder as folders
-from archray.platform.bench.entrants import RANDOM_SEARCH, entrants
-from archray.platform.bench.folder import Question, Share
+from archray.platform.bench import question as questions
+from archray.platform.bench.question import RANDOM_SEARCH, Question, Share, entrants
 from archray.platform.bench.result import BenchResult
 from archray.platform.run.heartbeat import lock
 from archray.plurals import count
@@ -66,13 +65,13 @@ def bench(
     expect("cluster", cluster, ClusterSettings, type(None))
     rows = read_table(table, where, objective=objective, result=result)
     question = ask(methods, rows, table, seeds, budget, budget_seconds, proxy)
-    with lock(folders.bench_place(out), "archray bench"):
+    with lock(questions.bench_place(out), "archray bench"):
         folder = begin(question, rows, out, against)
         console = Console()
         if rows.uninformative:
             columns = ", ".join(rows.uninformative)
             console.print(f"left out, the same in every row: {columns}", soft_wrap=True, highlight=False, markup=False)
-        if missing := folders.missing_shares(folder, question, rows):
+        if missing := questions.missing_shares(folder, question, rows):
             _answer(folder, missing, cluster or ClusterSettings(dashboard=False, warm_workers=False), console)
         bench_result = BenchResult.read(folder)
         write_tables(bench_result, against)
@@ -122,11 +121,11 @@ def begin(question: Question, table: Table, out: str | Path, against: str) -> Fo
     if against not in labels:
         raise InvalidInput(f"there is no row {against!r} to compare with; choose one of {', '.join(labels)}")
     with TemporaryDirectory() as scratch:  # an error leaves no folder behind
-        folders.write_table(Folder(scratch), table)
-        _, problem = folders.problem_in(Folder(scratch))
+        questions.write_table(Folder(scratch), table)
+        _, problem = questions.problem_in(Folder(scratch))
         for budget, entrant in product(question.budgets, question.entrants):
             entrant.searcher(problem, budget, 0)
-    return folders.open_folder(out, question, table)
+    return questions.open_folder(out, question, table)
 
 
 def write_tables(result: BenchResult, against: str) -> None:
@@ -189,7 +188,7 @@ def _answer(folder: Folder, missing: Sequence[Share], cluster: ClusterSettings, 
     done, errors = 0, []
     with stops_when_full(folder), connect(cluster, announce=lambda line: console.print(line, soft_wrap=True)):
         answers = actor_map(
-            folders.BenchWorker,
+            questions.BenchWorker,
             list(missing),
             worker_kwargs={"folder": str(folder)},
             num_actors=max(1, min(int(ray.cluster_resources().get("CPU", 1)), len(missing))),
@@ -203,7 +202,7 @@ def _answer(folder: Folder, missing: Sequence[Share], cluster: ClusterSettings, 
                 if outcome.error is not None:
                     errors.append(f"{share.entrant.label}, seed {share.seeds[0]}: {outcome.error.splitlines()[0]}")
                     continue
-                (folder / folders.PARTS).write_parquet(share.file, outcome.value)
+                (folder / questions.PARTS).write_parquet(share.file, outcome.value)
                 done += len(share.seeds)
                 remaining[share.entrant.label] -= 1
                 now, finished = time.monotonic(), not remaining[share.entrant.label]

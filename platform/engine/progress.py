@@ -105,9 +105,9 @@ def _tried(trial: Any) -> str:
         return f"round {config['round']}, " + ("alone" if number == 1 else count(number, "candidate"))
     if "architecture" in config:
         return str(config["architecture"])
-    found = (trial.last_result or {}).get("architecture")
+    architecture = (trial.last_result or {}).get("architecture")
     seed = f"seed {config['seed']}" if "seed" in config else str(trial)
-    return f"{seed}: {found}" if found else seed
+    return f"{seed}: {architecture}" if architecture else seed
 
 
 class ScoringProgress:

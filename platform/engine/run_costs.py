@@ -153,11 +153,11 @@ def check_constraints(context: "Context[Any]") -> None:
     space = searched_space(context)
     if not isinstance(space, ConstrainedSpace):
         return
-    named: str | None = getattr(context.config, "architecture", None)  # of an ensemble of one architecture
-    if named is not None and not space.meets(space.decode(named)):
+    name: str | None = getattr(context.config, "architecture", None)  # of an ensemble of one architecture
+    if name is not None and not space.meets(space.decode(name)):
         raise InvalidInput(
-            f"expected an architecture that meets {space.description}, got {named}, which has "
-            f"{describe(space, named)}; name another, or loosen the constraint"
+            f"expected an architecture that meets {space.description}, got {name}, which has "
+            f"{describe(space, name)}; name another, or loosen the constraint"
         )
     space.check_met(named_rng(context.config.seed, "constraint check"))
 
@@ -212,10 +212,10 @@ def with_costs(context: "Context[Any]", table: pd.DataFrame, *, fill: bool = Fal
     empty = pd.DataFrame(index=table.index, columns=list(costs.frame_columns), dtype="float64")
     missing = table.reindex(columns=empty.columns).isna()
     columns = [name for name in costs.frame_columns if (missing[name].any() if fill else missing[name].all())]
-    named = table["architecture"].map(lambda name: isinstance(name, str)) & missing[columns].any(axis=1)
-    if not columns or not named.any():
+    with_architecture = table["architecture"].map(lambda name: isinstance(name, str)) & missing[columns].any(axis=1)
+    if not columns or not with_architecture.any():
         return table.assign(**{name: empty[name] for name in columns if name not in table})
-    frame = costs.frame(table["architecture"][named].unique()).set_index("architecture")
+    frame = costs.frame(table["architecture"][with_architecture].unique()).set_index("architecture")
     present = {name: pd.to_numeric(table[name]) if name in table else empty[name] for name in columns}
     return table.assign(**{name: present[name].fillna(table["architecture"].map(frame[name])) for name in columns})
 

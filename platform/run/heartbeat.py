@@ -79,32 +79,32 @@ def lock(folder: Folder, work: str) -> Iterator[None]:
         yield
         return
     created = not folder.exists()
-    own = _Lock(folder, *_acquire(folder, work))
-    outer = _LOCKS.set({**_LOCKS.get(), folder.path: own})
-    thread = threading.Thread(target=own.renew, name="archray-heartbeat", daemon=True)
+    record = _Lock(folder, *_acquire(folder, work))
+    outer = _LOCKS.set({**_LOCKS.get(), folder.path: record})
+    thread = threading.Thread(target=record.renew, name="archray-heartbeat", daemon=True)
     thread.start()
     try:
         yield
     except (KeyboardInterrupt, RunInterrupted) as error:
-        if own.taker is None:
+        if record.taker is None:
             raise
-        raise RunInterrupted(f"stopped: {_who(own.taker)} has taken over {folder}") from error
+        raise RunInterrupted(f"stopped: {_who(record.taker)} has taken over {folder}") from error
     finally:
-        own.ended.set()
+        record.ended.set()
         thread.join()
         _LOCKS.reset(outer)
         with suppress(OSError):  # a store without an answer: the lock is stale as soon as this process has ended
-            if own.taker is None and folder.exists(HEARTBEAT):
+            if record.taker is None and folder.exists(HEARTBEAT):
                 folder.delete(HEARTBEAT)
             if created and (local := folder.local_path()) is not None:
                 local.rmdir()  # which fails unless it is empty
-        _tokens.discard(own.beat["token"])
+        _tokens.discard(record.beat["token"])
 
 
 def is_taken_over(folder: Folder) -> bool:
     """Whether another process has taken over a folder that this one locked: nothing more may be written there."""
-    own = _LOCKS.get().get(folder.path)
-    return own is not None and own.taker is not None
+    record = _LOCKS.get().get(folder.path)
+    return record is not None and record.taker is not None
 
 
 def is_locked_elsewhere(folder: Folder) -> bool:
@@ -217,11 +217,11 @@ def _gone(beat: Mapping[str, Any]) -> str | None:
 
 def alive_until(folder: Folder, at: datetime) -> datetime | None:
     """When the process that worked on the folder at a time was last alive; None if unknown."""
-    own = _LOCKS.get().get(folder.path)
-    beat = _read(folder, HEARTBEAT) if own is None else own.before
-    if own is not None and at > datetime.fromisoformat(own.beat["since"]):
+    record = _LOCKS.get().get(folder.path)
+    beat = _read(folder, HEARTBEAT) if record is None else record.before
+    if record is not None and at > datetime.fromisoformat(record.beat["since"]):
         return datetime.now(UTC)
-    if own is None and beat is not None and _gone(beat) is None:
+    if record is None and beat is not None and _gone(beat) is None:
         return datetime.now(UTC)
     return None if beat is None else datetime.fromisoformat(beat["at"]).astimezone(UTC)
 

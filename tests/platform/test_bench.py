@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 import archray
 from archray import plots
 from archray.errors import ArchrayError, InvalidInput, RunFolderError, UnknownName
-from archray.platform.bench.folder import PARTS
 from archray.platform.bench.page import bench_regret, curves
+from archray.platform.bench.question import PARTS
 from archray.platform.bench.result import BenchResult, paired
 from archray.platform.bench.run import ask
 from archray.platform.cli import application

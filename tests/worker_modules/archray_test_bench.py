@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from archray.platform.bench.folder import PARTS, BenchWorker, shares
 from archray.platform.bench.page import bench_page
+from archray.platform.bench.question import PARTS, BenchWorker, shares
 from archray.platform.bench.result import BenchResult
 from archray.platform.bench.run import ask, begin, write_tables
 from archray.trainables.tabular import read_table
