@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray import ObjectRef, cloudpickle
-from ray.exceptions import ActorUnschedulableError, OutOfMemoryError, RayError, RuntimeEnvSetupError
+from ray import ObjectRef, cloudpickle, exceptions
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
 
 from archray.errors import InvalidInput, TrialCrashed
@@ -145,9 +144,9 @@ class MapActor:
 
 def describe_error(error: BaseException) -> str:
     """The reason in the first line; then Ray's message, or the traceback."""
-    if isinstance(error, OutOfMemoryError):  # its text is a page of advice on Ray's settings
+    if isinstance(error, exceptions.OutOfMemoryError):  # its text is a page of advice on Ray's settings
         return f"the machine ran out of memory, and Ray ended the worker's process (OutOfMemoryError)\n{error}"
-    if isinstance(error, RayError):
+    if isinstance(error, exceptions.RayError):
         return f"the worker's process was lost ({type(error).__name__})\n{error}"
     reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
     return f"{reason}\n{''.join(traceback.format_exception(error))}"
@@ -297,8 +296,11 @@ class _ActorPool:
         try:
             node, error = ray.get(ref)
             final = not self._ever_ready
-        except RayError as lost:
-            error, final = describe_error(lost), isinstance(lost, ActorUnschedulableError | RuntimeEnvSetupError)
+        except exceptions.RayError as lost:
+            error, final = (
+                describe_error(lost),
+                isinstance(lost, exceptions.ActorUnschedulableError | exceptions.RuntimeEnvSetupError),
+            )
         if error is None:
             actor.node, self._ever_ready, self._failed_starts = node, True, 0
             return
@@ -344,7 +346,7 @@ class _ActorPool:
         actor = self._running[ref]
         try:
             reply = ray.get(ref)
-        except RayError as error:
+        except exceptions.RayError as error:
             return self._lost(actor, describe_error(error))
         del self._running[ref]
         return self._received(actor, actor.in_flight.pop(ref), reply)
@@ -372,7 +374,7 @@ class _ActorPool:
         for ref, chunk in in_flight.items():
             try:
                 reply = ray.get(ref, timeout=0)
-            except RayError:  # GetTimeoutError too
+            except exceptions.RayError:  # GetTimeoutError too
                 if suspect is None and not self._node_left(actor):
                     suspect = chunk
                 else:

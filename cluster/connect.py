@@ -21,7 +21,6 @@ import ray
 from ray._private import gcs_utils, services
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.core.generated import gcs_pb2, gcs_service_pb2, gcs_service_pb2_grpc
-from ray.exceptions import AuthenticationError, RayError
 from ray.job_config import JobConfig
 
 import archray
@@ -140,7 +139,7 @@ def send_token() -> bool:
         raise Unreachable(f"it asks for a token, and {AUTH_MODE}={mode} keeps Ray from sending one; leave that out")
     try:
         has_token = AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
-    except (AuthenticationError, RuntimeError) as error:
+    except (ray.exceptions.AuthenticationError, RuntimeError) as error:
         raise Unreachable(f"{token_source()} is no file with a token; {GET_TOKEN}") from error
     if has_token and mode is None:
         os.environ[AUTH_MODE] = "token"
@@ -291,7 +290,7 @@ def check_modules(names: Sequence[str]) -> None:
 
     try:
         failures = ray.get(ray.remote(num_cpus=0)(failed_imports).remote(list(names)), timeout=IMPORT_SECONDS)
-    except RayError as error:
+    except ray.exceptions.RayError as error:
         raise ClusterError(f"no worker of the Ray cluster answered: {error}") from error
     if failures:
         raise ClusterError(

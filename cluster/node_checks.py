@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import archray
@@ -128,9 +127,9 @@ def _answer(node_id: str, title: str, reference: Any) -> NodeReport | None:
     """The report of a node; None if it has left. Raises: ClusterError if it is alive and does not answer."""
     try:
         return ray.get(reference, timeout=ANSWER_SECONDS)
-    except RayError as error:
+    except ray.exceptions.RayError as error:
         if node_id not in {node["NodeID"] for node in ray.nodes() if node["Alive"]}:
             return None
-        late = isinstance(error, GetTimeoutError)
+        late = isinstance(error, ray.exceptions.GetTimeoutError)
         reason = f"did not answer within {ANSWER_SECONDS:.0f} s" if late else f"could not be checked: {error}"
         raise ClusterError(f"node {title} {reason}") from error

@@ -17,7 +17,6 @@ from typing import Any
 
 import ray
 from ray import exceptions, tune
-from ray.tune import Result
 from ray.tune.experiment import Trial
 
 from archray.cluster.ray_compat import hidden_lines, process_wide, replaced
@@ -154,7 +153,7 @@ def _keep_stack(folder: Folder, name: str, message: str, process: int) -> tuple[
     return begin["signal"] or begin["name"], f"{folder}/{name}"
 
 
-def failed_trial(result: Result) -> FailedTrial | None:
+def failed_trial(result: tune.Result) -> FailedTrial | None:
     """The record of a trial that ended in an error; None for another trial."""
     if result.error is None:
         return None

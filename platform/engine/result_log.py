@@ -15,7 +15,6 @@ from typing import Any
 
 import pandas as pd
 from ray import tune
-from ray.tune import ExperimentAnalysis, ResultGrid
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 
 from archray.cluster.ray_compat import replaced
@@ -161,7 +160,7 @@ def reduced_saves() -> Iterator[None]:
     """
     with (
         replaced(_ExperimentCheckpointManager, "on_trial_checkpoint", lambda forced: lambda manager, trial: None),
-        replaced(ExperimentAnalysis, "_fetch_trial_dataframes", lambda frames: lambda analysis: {}),
+        replaced(tune.ExperimentAnalysis, "_fetch_trial_dataframes", lambda frames: lambda analysis: {}),
         packed_states(),
     ):
         yield
@@ -195,7 +194,7 @@ def read_results(folder: Folder) -> pd.DataFrame:
     return table.drop_duplicates(keys, keep="last").sort_values(keys, ignore_index=True)
 
 
-def with_frames(results: ResultGrid, folder: Folder) -> ResultGrid:
+def with_frames(results: tune.ResultGrid, folder: Folder) -> tune.ResultGrid:
     """The result of `fit()`, with `metrics_dataframe` of each trial, which is large and read on access."""
     analysis: Any = results._experiment_analysis
     analysis._trial_dataframes = _Frames(folder)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import ray
-from ray.exceptions import RayError
 
 from archray.errors import ArchrayError, InvalidInput
 from archray.platform.config import SearchConfig
@@ -55,7 +54,7 @@ class DeviceMeter:
     def _answer(self, answer: Any) -> Any:
         try:
             return ray.get(answer)
-        except RayError as error:
+        except ray.exceptions.RayError as error:
             raise ArchrayError(f"the device timed nothing: {error}") from error
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import ray
 from ray import tune
-from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.search.variant_generator import generate_variants
@@ -101,9 +100,9 @@ def trial_resources(plan: TrialPlan, resources: ResourceSettings) -> dict[str, f
     return tune.PlacementGroupFactory([{}, *[{"CPU": cpus, "GPU": gpus, **resources.custom}] * plan.workers])
 
 
-def tune_config_of(plan: TrialPlan, options: TuneOptions, labels: RunLabels, at_a_time: int | None) -> TuneConfig:
+def tune_config_of(plan: TrialPlan, options: TuneOptions, labels: RunLabels, at_a_time: int | None) -> tune.TuneConfig:
     """The caller's `TuneConfig`, completed by the plan. at_a_time: trials, unless the caller names a number."""
-    config = options.tune_config or TuneConfig(reuse_actors=True)
+    config = options.tune_config or tune.TuneConfig(reuse_actors=True)
     words: dict[str, Any] = {"stage": labels.stage, "first": plan.before + 1, "searched": plan.searcher is not None}
     return replace(
         config,
@@ -119,19 +118,21 @@ def tune_config_of(plan: TrialPlan, options: TuneOptions, labels: RunLabels, at_
     )
 
 
-def run_config_of(folder: Folder, plan: TrialPlan, options: TuneOptions, labels: RunLabels, searcher: Any) -> RunConfig:
+def run_config_of(
+    folder: Folder, plan: TrialPlan, options: TuneOptions, labels: RunLabels, searcher: Any
+) -> tune.RunConfig:
     """The caller's `RunConfig`, for a Tune run in `folder`, with the callbacks that save the state for a resume.
 
     searcher: of the Tune run, for its seconds; None if it has none.
     """
-    config = options.run_config or RunConfig(verbose=0)
-    default = config.failure_config == FailureConfig()  # no retries, which the caller did not choose
+    config = options.run_config or tune.RunConfig(verbose=0)
+    default = config.failure_config == tune.FailureConfig()  # no retries, which the caller did not choose
     return replace(
         config,
         name=folder.name,
         storage_path=folder.parent.uri,
-        failure_config=FailureConfig(max_failures=MAX_FAILURES) if default else config.failure_config,
-        checkpoint_config=CheckpointConfig(
+        failure_config=tune.FailureConfig(max_failures=MAX_FAILURES) if default else config.failure_config,
+        checkpoint_config=tune.CheckpointConfig(
             checkpoint_frequency=1, num_to_keep=KEPT_CHECKPOINTS, checkpoint_at_end=True
         ),
         callbacks=[

@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 from ray import tune
-from ray.tune import Result, ResultGrid
 
 from archray.cluster.settings import card_share, trials_per_card
 from archray.files import Folder
@@ -18,7 +17,7 @@ from archray.searchers.ledger import Ledger
 from archray.trainables.devices import OUT_OF_MEMORY
 
 
-def trial_table(results: Sequence[Result]) -> pd.DataFrame:
+def trial_table(results: Sequence[tune.Result]) -> pd.DataFrame:
     """One row per trial: its id, its configuration without `settings`, its last result, its error if it has one."""
     rows = []
     for result in results:
@@ -34,7 +33,7 @@ def trial_table(results: Sequence[Result]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def curve_table(folder: Folder, results: Sequence[Result]) -> pd.DataFrame:
+def curve_table(folder: Folder, results: Sequence[tune.Result]) -> pd.DataFrame:
     """One row per epoch of every trial of the Tune run in `folder`, with the trial's id, architecture and seed.
 
     The architecture is the configuration's; without one, that of the epoch's result.
@@ -64,13 +63,13 @@ def failure_reasons(trials: pd.DataFrame) -> str:
     return "; ".join(sorted({str(reason) for reason in reasons(trials).dropna()})) or "no reason was recorded"
 
 
-def trial_id_of(result: Result) -> str:
+def trial_id_of(result: tune.Result) -> str:
     """Tune's id of a trial; empty if it ended before its first result."""
     metrics, _ = metrics_and_config(result, failed_trial(result))
     return str(metrics.get("trial_id") or "")
 
 
-def metrics_and_config(result: Result, failed: FailedTrial | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def metrics_and_config(result: tune.Result, failed: FailedTrial | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The last result of a trial, and its configuration without `settings`."""
     metrics = result.metrics or {}
     if failed is not None:
@@ -90,7 +89,7 @@ RERUN_OF = "rerun_of"  # in a configuration: the id of the trial that had run ou
 class Rerun:
     """A trial that ran again: its result, the folder of its Tune run, its share of a GPU."""
 
-    result: Result
+    result: tune.Result
     folder: Folder
     gpus: float
 
@@ -100,13 +99,13 @@ def larger_share(share: float) -> float:
     return card_share(trials_per_card(min(1.0, 2 * share)))
 
 
-def short_of_memory(results: Sequence[Result]) -> list[Result]:
+def short_of_memory(results: Sequence[tune.Result]) -> list[tune.Result]:
     """The `results` that failed without memory."""
     failures = [str((result.metrics or {}).get("failure")) for result in results]
     return [result for result, failure in zip(results, failures, strict=True) if failure.startswith(OUT_OF_MEMORY)]
 
 
-def rerun_plan(plan: TrialPlan, short: Sequence[Result]) -> TrialPlan:
+def rerun_plan(plan: TrialPlan, short: Sequence[tune.Result]) -> TrialPlan:
     """The same trials once more, seeds included, without a searcher and a scheduler."""
     trials = [metrics_and_config(result, failed_trial(result)) for result in short]
     configs = {config.get(RERUN_OF, metrics["trial_id"]): config for metrics, config in trials}
@@ -135,23 +134,23 @@ class _Chosen:
         return self.values[config[RERUN_OF]]
 
 
-def reruns_of(results: ResultGrid, folder: Folder, gpus: float) -> dict[str, Rerun]:
+def reruns_of(results: tune.ResultGrid, folder: Folder, gpus: float) -> dict[str, Rerun]:
     """The trials of a Tune run of `rerun_plan`, by the id of the trial that had failed first."""
     ended = [results[number] for number in range(len(results))]  # a `ResultGrid` iterates by index only
     of = [metrics_and_config(result, failed_trial(result))[1][RERUN_OF] for result in ended]
     return {trial_id: Rerun(result, folder, gpus) for trial_id, result in zip(of, ended, strict=True)}
 
 
-def rerun_trials(results: Sequence[Result], reruns: Mapping[str, Rerun]) -> pd.DataFrame:
+def rerun_trials(results: Sequence[tune.Result], reruns: Mapping[str, Rerun]) -> pd.DataFrame:
     """The table of trials, with the last result of each, and if any ran again, its share of a GPU in `rerun_gpus`."""
     return _as_first(trial_table(last_results(results, reruns)), reruns)
 
 
-def last_results(results: Sequence[Result], reruns: Mapping[str, Rerun]) -> list[Result]:
+def last_results(results: Sequence[tune.Result], reruns: Mapping[str, Rerun]) -> list[tune.Result]:
     return [reruns[of].result if (of := trial_id_of(result)) in reruns else result for result in results]
 
 
-def rerun_curves(folder: Folder, results: Sequence[Result], reruns: Mapping[str, Rerun]) -> pd.DataFrame:
+def rerun_curves(folder: Folder, results: Sequence[tune.Result], reruns: Mapping[str, Rerun]) -> pd.DataFrame:
     """The table of epochs; of a trial that ran again those of its last run."""
     tables = [curve_table(folder, [result for result in results if trial_id_of(result) not in reruns])]
     for rerun in reruns.values():

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
 from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
@@ -186,7 +185,7 @@ def _remove_dead(controller: Any, key: Any) -> None:
     while cache.has_cached_object(key):
         tracked = cache._cached_objects[key][0]
         if tracked in started:
-            with suppress(RayError, TimeoutError):
+            with suppress(ray.exceptions.RayError, TimeoutError):
                 ray.get(started[tracked][0].__ray_ready__.remote(), timeout=PATIENCE)
                 return
         cache.pop_cached_object(key)

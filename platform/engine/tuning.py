@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 from ray import tune
-from ray.tune import Checkpoint, Result, ResultGrid, Tuner
 
 from archray.cluster.ray_compat import process_wide
 from archray.cluster.settings import ResourceSettings, concurrency, unused_share
@@ -47,7 +46,7 @@ class TuneRun:
 
     folder: Folder
     plan: TrialPlan
-    results: ResultGrid
+    results: tune.ResultGrid
     reruns: Mapping[str, Rerun] = field(default_factory=dict)  # of the trials that ran out of memory, by their ids
 
     @cached_property
@@ -60,12 +59,12 @@ class TuneRun:
         return trial_tables.rerun_curves(self.folder, self._first, self.reruns)
 
     @property
-    def ended(self) -> list[Result]:
+    def ended(self) -> list[tune.Result]:
         """The last result of each trial, reruns included."""
         return trial_tables.last_results(self._first, self.reruns)
 
     @cached_property
-    def _first(self) -> list[Result]:
+    def _first(self) -> list[tune.Result]:
         """In the order of suggestion: Tune restores trials with the newest first, and those of a grid in any order."""
         results = [self.results[number] for number in range(len(self.results))]  # a `ResultGrid` iterates by index
         if self.plan.searcher is None:
@@ -78,7 +77,7 @@ class TuneRun:
         """The distinct reasons of failures, in one line."""
         return trial_tables.failure_reasons(self.trials)
 
-    def checkpoint(self, result: Result) -> Checkpoint | None:
+    def checkpoint(self, result: tune.Result) -> tune.Checkpoint | None:
         """The last checkpoint of a trial; None if it failed."""
         failed = result.error is not None or (result.metrics or {}).get("failure") is not None
         return None if failed else result.checkpoint
@@ -181,7 +180,7 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
 
 def _tuned(
     folder: Folder, plan: TrialPlan, context: Context[Any], resources: ResourceSettings, options: TuneOptions
-) -> ResultGrid:
+) -> tune.ResultGrid:
     """One Tune run of `run_trials`. options: the caller's for this Tuner."""
     cpus, gpus = resources.cpus_per_trial, resources.gpus()
     at_a_time = _at_a_time(folder, plan, resources)
@@ -211,12 +210,12 @@ def _tuned(
     ):
         write_plan(folder, metric=plan.metric, mode=plan.mode, total=plan.total, before=plan.before)
         if restore_state(folder, plan):  # without a whole state `Tuner.restore` would start anew, without a message
-            tuner = Tuner.restore(folder.uri, trainable=trainable, param_space=param_space)
+            tuner = tune.Tuner.restore(folder.uri, trainable=trainable, param_space=param_space)
         else:
             labels = context.labels(folder.parent.name)
             tune_config = trial_plan.tune_config_of(plan, options, labels, at_a_time)
             run_config = trial_plan.run_config_of(folder, plan, options, labels, tune_config.search_alg)
-            tuner = Tuner(trainable, param_space=param_space, tune_config=tune_config, run_config=run_config)
+            tuner = tune.Tuner(trainable, param_space=param_space, tune_config=tune_config, run_config=run_config)
             if not folder.exists(TUNER):  # without it nothing could be resumed
                 raise IncompatibleRay(tested_versions(f"Expected Ray Tune to write {TUNER} in {folder}, got none"))
         results = tuner.fit()
@@ -237,7 +236,7 @@ def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> 
     return int(stage.read_json(CONCURRENCY, int))
 
 
-def _check_ended(folder: Folder, plan: TrialPlan, results: ResultGrid, interrupted: bool) -> None:
+def _check_ended(folder: Folder, plan: TrialPlan, results: tune.ResultGrid, interrupted: bool) -> None:
     """Checks that all trials ended: `fit()` returns after an interrupt too. Raises: as `run_trials`."""
     statuses = trial_statuses(folder)
     if len(results) > len(statuses) and not interrupted:
