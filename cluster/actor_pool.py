@@ -297,10 +297,8 @@ class _ActorPool:
             node, error = ray.get(ref)
             final = not self._ever_ready
         except exceptions.RayError as lost:
-            error, final = (
-                describe_error(lost),
-                isinstance(lost, exceptions.ActorUnschedulableError | exceptions.RuntimeEnvSetupError),
-            )
+            final = isinstance(lost, exceptions.ActorUnschedulableError | exceptions.RuntimeEnvSetupError)
+            error = describe_error(lost)
         if error is None:
             actor.node, self._ever_ready, self._failed_starts = node, True, 0
             return

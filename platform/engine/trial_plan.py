@@ -127,14 +127,13 @@ def run_config_of(
     """
     config = options.run_config or tune.RunConfig(verbose=0)
     default = config.failure_config == tune.FailureConfig()  # no retries, which the caller did not choose
+    checkpoints = tune.CheckpointConfig(checkpoint_frequency=1, num_to_keep=KEPT_CHECKPOINTS, checkpoint_at_end=True)
     return replace(
         config,
         name=folder.name,
         storage_path=folder.parent.uri,
         failure_config=tune.FailureConfig(max_failures=MAX_FAILURES) if default else config.failure_config,
-        checkpoint_config=tune.CheckpointConfig(
-            checkpoint_frequency=1, num_to_keep=KEPT_CHECKPOINTS, checkpoint_at_end=True
-        ),
+        checkpoint_config=checkpoints,
         callbacks=[
             *(config.callbacks or []),
             *options.callbacks,
