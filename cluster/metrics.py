@@ -9,11 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TypeGuard
 
 from ray import tune
 from ray.util import metrics
 
+GRAFANA = Path(__file__).parent / "grafana" / "archray.json"  # a dashboard of exactly these metrics
 PUBLISH_SECONDS = 2.0  # between two passes over all trials; Ray sends its metrics every ten seconds
 STATES = ("PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR")  # of a trial, in Tune's words
 EPOCH_BUCKETS = [digit * 10.0**power for power in range(-1, 4) for digit in (1, 2, 5)]  # seconds, 0.1 to 5000

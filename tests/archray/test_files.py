@@ -243,7 +243,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: st
         folder.read_bytes,
         folder.delete,
         folder.sha256,
-        folder.local_file,
+        folder.local_path,
         lambda name: folder.write_bytes(name, b"x"),
         lambda name: folder.append_line(name, b"x"),
         lambda name: folder.copy_from(folder, [name]),

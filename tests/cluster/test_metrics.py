@@ -14,7 +14,7 @@ import pytest
 from archray_test_metrics import value, wait_for
 from ray import tune
 
-from archray.cluster.metrics import LABEL_KEYS, METRICS, RunLabels, RunMetric, RunMetrics, ScoredCount
+from archray.cluster.metrics import GRAFANA, LABEL_KEYS, METRICS, RunLabels, RunMetric, RunMetrics, ScoredCount
 from archray.searchers import RandomSearch
 
 HISTOGRAM = ("bucket", "count")  # the series of a histogram
@@ -94,8 +94,8 @@ def test_a_callback_that_was_pickled_with_its_searcher_looks_at_that() -> None:
 
 
 @pytest.fixture(scope="module")
-def dashboard(repository: Path) -> dict[str, Any]:
-    return json.loads((repository / "cluster/grafana/archray.json").read_text(encoding="utf-8"))
+def dashboard() -> dict[str, Any]:
+    return json.loads(GRAFANA.read_text(encoding="utf-8"))
 
 
 def expressions(dashboard: dict[str, Any]) -> list[str]:
