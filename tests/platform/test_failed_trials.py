@@ -47,7 +47,7 @@ def test_a_run_ends_in_crashes_only_if_nothing_ended_well(tmp_path):
             "the processes of all 2 trials crashed (SIGABRT), 3 times in all; the native stack of one is in /s/a.txt. ",
         ),
         ("some", [dead, {"trial_id": "b"}], 2, "the processes of 1 of 2 trials crashed (SIGABRT), twice; "),
-        ("killed", [killed], 1, "the process of the trial was killed; no native stack was left. Most often the "),
+        ("killed", [killed], 1, "the process of the trial was killed; no native stack was left. Usually the "),
     ):
         folder = folder_with(tmp_path / name, *trials)
         with pytest.raises(TrialCrashed) as caught:

@@ -173,7 +173,7 @@ def test_info_counts_what_is_missing() -> None:
     snip = next(column for column in info.columns if column.column == "snip")
     assert snip.missing == 1 and np.isnan(snip.spearman), "two rows have no correlation"
     assert info.others == ("note",) and info.serves["neighbours (evolution, local search)"].startswith(
-        "no: no encoding"
+        "no: it needs an encoding"
     )
 
 
