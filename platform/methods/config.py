@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from archray.errors import InvalidInput, InvalidPool
 from archray.platform.config import SearchConfig
@@ -25,6 +25,11 @@ from archray.trainables.training_settings import TrainingSettings
 
 if TYPE_CHECKING:
     from archray.searchers.pool_file import PoolFile
+
+
+Texts = Annotated[
+    tuple[str, ...], REPEATED, BeforeValidator(texts_of)
+]  # also `flops <= 5M, latency_ms <= 5` in one text
 
 
 def check_budget_grows(budget: int, before: int) -> None:
@@ -62,14 +67,8 @@ class TrainedSearchConfig(FinalConfig):
     network: NetworkSettings = NetworkSettings()
     final: TrainingSettings = TrainingSettings(epochs=200)
     baseline: int = Field(0, ge=0)
-    constraints: Annotated[tuple[str, ...], REPEATED] = ()
+    constraints: Texts = ()
     costs: CostSettings = CostSettings()
-
-    @field_validator("constraints", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        """`flops <= 5M, latency_ms <= 5` in one text too."""
-        return texts_of(value)
 
     @field_validator("constraints")
     @classmethod

@@ -1,5 +1,6 @@
 """Sections of every report: accuracies against random architectures, repeats, failures, and the manifest."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -118,16 +119,9 @@ def test_accuracies(run: Run[Any], canvas: Figure) -> None:
         figures.tell_points(axes, shown, row + lift * 0.11, [f"{label}\n{TEST.label} {value:.2f} %" for value in shown])
         axes.plot([mean] * 2, [row - 0.27, row + 0.27], color=INK, linewidth=1.6, zorder=4)
         place = (mean - low) / (high - low)
-        axes.annotate(
-            f"{TEST.spread(values)} · n = {values.size}",
-            (mean, row - 0.31),
-            xytext=(0, 0),
-            textcoords="offset points",
-            ha="left" if place < 0.25 else "right" if place > 0.75 else "center",  # inside the axes
-            va="bottom",
-            fontsize=11,
-            color=INK,
-        )
+        side = "left" if place < 0.25 else "right" if place > 0.75 else "center"  # inside the axes
+        text = f"{TEST.spread(values)} · n = {values.size}"
+        axes.annotate(text, (mean, row - 0.31), ha=side, va="bottom", fontsize=11, color=INK)
     axes.set_yticks(range(len(groups)), [label for label, *_ in groups])
     axes.set_ylim(len(groups) - 0.55, -0.7)
     axes.set_xlim(low, high)
@@ -148,9 +142,18 @@ def _dodge(values: np.ndarray, size: float) -> np.ndarray:
 
 def comparison_section(run: Run[Any]) -> Section | None:
     """A row of points for the found architecture's seeds, one for the random ones. Nothing without either."""
-    found, random = tested(run.best, "final"), tested(run.best, "baseline")
+    best = run.best
+    found, random, baseline = tested(best, "final"), tested(best, "baseline"), best.table("baseline", TRIALS)
+    caption = _text(
+        "comparison",
+        found=found.size,
+        random=random.size,
+        place=_place(found.mean() - random) if found.size and random.size else "",
+        size=network_size(best.table("final", TRIALS)),
+        random_size=network_size(baseline),
+        failed=int(failures(baseline).notna().sum()),
+    )
     description = f"Test accuracy. Found: {TEST.spread(found)}. Random: {TEST.spread(random)}."
-    caption = _caption(run.best, found, random)
     title = "Against random architectures"
     return figure_section("comparison", title, test_accuracies(run), description=description, caption=caption)
 
@@ -165,19 +168,6 @@ def _place(gaps: np.ndarray) -> str:
     return ", ".join(parts) + " random architectures"
 
 
-def _caption(run: Run[Any], found: np.ndarray, random: np.ndarray) -> str:
-    baseline = run.table("baseline", TRIALS)
-    return _text(
-        "comparison",
-        found=found.size,
-        random=random.size,
-        place=_place(found.mean() - random) if found.size and random.size else "",
-        size=network_size(run.table("final", TRIALS)),
-        random_size=network_size(baseline),
-        failed=int(failures(baseline).notna().sum()),
-    )
-
-
 Tables = Mapping[str, tuple[str, str]]  # what was done, in words -> the stage and the table that tell what failed
 _REASONS = 40  # more distinct reasons than this are counted together
 _LONG = 300  # characters of a reason that are shown
@@ -188,38 +178,27 @@ def repeats_section(run: Run[Any]) -> Section | None:
     repeats = run.repeats
     if len(repeats) < 2:
         return None
-    names, architectures = section.short_names(run), [repeat.architecture for repeat in repeats]
-    accuracies = [(tested(repeat, "final"), tested(repeat, "baseline")) for repeat in repeats]
+    names, random_accuracy = section.short_names(run), quantity_of("random_test_accuracy")
     columns = [Column("Architecture", "name"), Column(TEST.heading, "number", "descending")]
-    columns += numeric(quantity_of("random_test_accuracy").heading, "No.", "Seed")
-    rows = [
-        (
-            names.of(architectures[number]) if architectures[number] else "nothing found",
-            *(TEST.spread(values).removesuffix(" %") for values in accuracies[number]),
-            number,
-            repeat.config.seed,
-        )
-        for number, repeat in sorted(enumerate(repeats), key=lambda pair: -_mean(accuracies[pair[0]][0]))
-    ]
-    body = f"<p>{_summary(architectures, accuracies)}</p>" + table(columns, rows, label="The repeats of the run")
-    return Section("repeats", "Repeats", body)
-
-
-def _mean(values: np.ndarray) -> float:
-    """The mean; of none, less than any accuracy."""
-    return float(values.mean()) if values.size else -1.0
-
-
-def _summary(names: Sequence[str | None], accuracies: list[tuple[np.ndarray, np.ndarray]]) -> str:
-    found, random = ([values.mean() for values in column if values.size] for column in zip(*accuracies, strict=True))
-    return _text(
+    columns += numeric(random_accuracy.heading, "No.", "Seed")
+    rows, means = [], []
+    for number, repeat in enumerate(repeats):
+        accuracies = tested(repeat, "final"), tested(repeat, "baseline")
+        means.append([values.mean() if values.size else math.nan for values in accuracies])
+        name = names.of(repeat.architecture) if repeat.architecture else "nothing found"
+        rows.append((name, *(TEST.spread(v).removesuffix(" %") for v in accuracies), number, repeat.config.seed))
+    found, random = (section.finite_values(values) for values in zip(*means, strict=True))
+    text = _text(
         "repeats",
-        repeats=len(names),
+        repeats=len(repeats),
         accuracy=TEST.spread(found),
         number=len(found),
-        random_accuracy=TEST.spread(random) if random else "",
-        architectures=len(set(names) - {None}),
+        random_accuracy=TEST.spread(random) if random.size else "",
+        architectures=len({repeat.architecture for repeat in repeats} - {None}),
     )
+    order = np.argsort([-mean for mean, _ in means], kind="stable")  # NaN last
+    body = f"<p>{text}</p>" + table(columns, [rows[place] for place in order], label="The repeats of the run")
+    return Section("repeats", "Repeats", body)
 
 
 def failures_section(tables: Tables) -> MakeSection:
@@ -229,7 +208,15 @@ def failures_section(tables: Tables) -> MakeSection:
         stages = {words: run.pooled(*place) for words, place in tables.items()}
         if all(frame.empty for frame in stages.values()):
             return None
-        rows = [row for stage, frame in stages.items() for row in _counted(stage, frame)]
+        rows, again = [], ""
+        for stage, frame in stages.items():  # the most frequent reasons first
+            counts = failures(frame).dropna().value_counts()
+            for reason, number in zip(counts.index[:_REASONS].map(str), counts, strict=False):
+                rows.append((stage, reason[:_LONG] + "…" * (len(reason) > _LONG), int(number), len(frame)))
+            if rest := counts.iloc[_REASONS:].tolist():
+                rows.append((stage, count(len(rest), "further reason"), sum(rest), len(frame)))
+            if sentence := _rerun(stage, frame):
+                again += f"<p>{escape(sentence)}</p>"
         body = "<p>Nothing failed.</p>"
         if rows:
             columns = (Column("Stage"), Column("Reason"), *numeric("Failed", "of"))
@@ -237,8 +224,7 @@ def failures_section(tables: Tables) -> MakeSection:
                 "<p>A failure is a result with a reason; it takes no part in means, rankings or the figures above.</p>"
                 + table(columns, rows, label="Failures by stage and reason")
             )
-        again = [sentence for stage, frame in stages.items() if (sentence := _rerun(stage, frame))]
-        return Section("failures", "Failures", body + "".join(f"<p>{escape(sentence)}</p>" for sentence in again))
+        return Section("failures", "Failures", body + again)
 
     return make
 
@@ -260,34 +246,19 @@ def failed(run: Run[Any], tables: Tables) -> str | None:
     return ", ".join(f"{number} in {words}" for words, number in numbers.items() if number) or None
 
 
-def _counted(stage: str, frame: pd.DataFrame) -> list[tuple[str, str, int, int]]:
-    """Stage, reason, how many, of how many; the most frequent first."""
-    counts = failures(frame).dropna().value_counts()
-    rows = [
-        (stage, reason if len(reason) <= _LONG else reason[:_LONG] + "…", int(number), len(frame))
-        for reason, number in zip(counts.index[:_REASONS].map(str), counts, strict=False)
-    ]
-    rest = counts.iloc[_REASONS:]
-    if len(rest):
-        rows.append((stage, count(len(rest), "further reason"), int(rest.sum()), len(frame)))
-    return rows
-
-
 def manifest_section(run: Run[Any]) -> Section:
     """All of the manifest, folded, a table for each part."""
     nested = {key: value for key, value in run.manifest.items() if isinstance(value, Mapping) and value}
     single = {key: value for key, value in run.manifest.items() if key not in nested}
-    tables = "".join(f"<h3>{escape(name)}</h3>{_pairs(part)}" for name, part in {"run": single, **nested}.items())
+    tables = ""
+    for name, part in {"run": single, **nested}.items():
+        rows = (f"<div><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>" for key, value in _flat(part))
+        tables += f'<h3>{escape(name)}</h3><dl class="pairs">{"".join(rows)}</dl>'
     body = (
         "<p>All that is needed to start the same run again.</p>"
         f'<details class="manifest"><summary>Manifest</summary>{tables}</details>'
     )
     return Section("manifest", "Manifest", body)
-
-
-def _pairs(part: Mapping[str, Any]) -> str:
-    rows = "".join(f"<div><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>" for key, value in _flat(part))
-    return f'<dl class="pairs">{rows}</dl>'
 
 
 def _flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

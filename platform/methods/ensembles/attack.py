@@ -11,12 +11,10 @@ import pandas as pd
 from pydantic import Field
 from rich.console import Console
 
-from archray.cluster.actor_pool import actor_map
-from archray.cluster.settings import actor_count
 from archray.errors import ArchrayError, InvalidInput, RunFolderError, RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
-from archray.platform.engine.pool_scoring import device_of
+from archray.platform.methods.ensembles.final import map_over_cluster
 from archray.platform.methods.ensembles.tables import ENDED, PARTS, QUESTION, round_of, write_tables
 from archray.platform.models.model_files import DESCRIPTION, trained
 from archray.platform.quantities import quantity_of
@@ -76,18 +74,18 @@ def check_attack(run: Run[Any], question: AttackQuestion) -> AttackQuestion:
     load_ensemble(model.read_bytes, run.space)
     data = load_images(run.data)
     check_pixels(data)
-    there = len(data.test)
-    if question.images is not None and question.images > there:
+    available = len(data.test)
+    if question.images is not None and question.images > available:
         raise InvalidInput(
-            f"expected at most {count(there, 'image')}, the test split of {run.config.data.name}, got "
+            f"expected at most {count(available, 'image')}, the test split of {run.config.data.name}, got "
             f"{question.images}; lower --images"
         )
-    asked = {
+    update = {
         "attacks": tuple(dict.fromkeys(question.attacks)),
-        "images": question.images or min(there, MOST_IMAGES),
+        "images": question.images or min(available, MOST_IMAGES),
         "seed": run.config.seed if question.seed is None else question.seed,
     }
-    return question.model_copy(update=asked)
+    return question.model_copy(update=update)
 
 
 def attack_run(run: Run[Any], question: AttackQuestion, folder: Folder, console: Console) -> pd.DataFrame:
@@ -129,26 +127,16 @@ def _do(
     console: Console,
 ) -> None:
     """The rounds `missing`, each written under its name as it comes."""
-    resources = run.config.resources
-    answers = actor_map(
-        AttackWorker,
-        missing,
-        worker_kwargs={
-            "model": str(trained(run)[1]),
-            "space": run.space,
-            "data": run.data.model_dump(mode="json"),
-            "images": question.images,
-            "settings": question.settings.model_dump(mode="json"),
-            "seed": question.seed,
-            "device": device_of(resources),
-        },
-        num_actors=min(len(missing), actor_count(resources)),
-        chunk_size=1,
-        num_cpus=resources.cpus_per_trial,
-        num_gpus=resources.gpus(),
-        title=f"{run.config.method} attack",
-        stop=lambda: INTERRUPT.requested,
-    )
+    kwargs = {
+        "model": str(trained(run)[1]),
+        "space": run.space,
+        "data": run.data.model_dump(mode="json"),
+        "images": question.images,
+        "settings": question.settings.model_dump(mode="json"),
+        "seed": question.seed,
+    }
+    options = {"title": f"{run.config.method} attack", "stop": lambda: INTERRUPT.requested}
+    answers = map_over_cluster(AttackWorker, missing, kwargs, run.config.resources, **options)
     done, errors = len(names) - len(missing), []
     with stop_gracefully(console, "the rounds under way have ended"), closing(answers):
         for outcome in (outcome for outcomes in answers for outcome in outcomes):
@@ -159,9 +147,9 @@ def _do(
             (folder / PARTS).write_parquet(names[outcome.item], outcome.value)
             done += 1
             measures = round_of(outcome.value)
-            told = [quantity_of(key).told(measures[key]) for key in ("attack_accuracy", "defence_accuracy")]
+            accuracies = [quantity_of(key).told(measures[key]) for key in ("attack_accuracy", "defence_accuracy")]
             console.print(
-                f"    {done}/{len(names)}  {ATTACKS.get(attack).title}, member {member + 1}: {', '.join(told)}  "
+                f"    {done}/{len(names)}  {ATTACKS.get(attack).title}, member {member + 1}: {', '.join(accuracies)}  "
                 f"{measures['seconds']:.0f} s",
                 soft_wrap=True,
                 highlight=False,

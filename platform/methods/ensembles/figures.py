@@ -216,8 +216,9 @@ def best_of_each(sampled: pd.DataFrame, metric: str) -> np.ndarray:
 def _draw_ring(axes: Axes, rows: pd.DataFrame, x: str, metric: str, chosen: int | None) -> None:
     """Around the ensemble that was chosen."""
     if chosen is not None:
-        at, look = rows[x][chosen], {"markerfacecolor": SURFACE, "markeredgecolor": INK, "markeredgewidth": 1.8}
-        axes.plot(at, rows[metric][chosen] * quantity_of(metric).factor, "o", markersize=9, zorder=4, **look)
+        look: dict[str, Any] = {"markerfacecolor": SURFACE, "markeredgecolor": INK, "markeredgewidth": 1.8}
+        place = rows[x][chosen], rows[metric][chosen] * quantity_of(metric).factor
+        axes.plot(*place, "o", markersize=9, zorder=4, **look)
 
 
 def _ensemble_table(

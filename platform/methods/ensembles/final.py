@@ -3,31 +3,26 @@
 A network for each member; or one network, whose snapshots or draws of dropped paths are the members.
 """
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from ray import tune
 from ray.tune import Checkpoint
 
-from archray.cluster.actor_pool import actor_map
-from archray.cluster.settings import actor_count
+from archray.cluster.actor_pool import Outcome, actor_map
+from archray.cluster.settings import ResourceSettings, actor_count
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import device_of
 from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
-from archray.platform.methods.ensembles.config import (
-    DropPathConfig,
-    EnsembleConfig,
-    OneArchitectureConfig,
-    SnapshotConfig,
-)
+from archray.platform.methods.ensembles import config as configs
 from archray.platform.methods.ensembles.tables import ENSEMBLE, found_members
 from archray.platform.methods.stages import training_plan, trainings
 from archray.platform.models.model_files import input_of
@@ -41,47 +36,45 @@ from archray.trainables.ensembles.ensemble import Ensemble, ensemble_files, memb
 from archray.trainables.ensembles.measures import measure_ensemble
 from archray.trainables.ensembles.prediction import DROP_PATH
 from archray.trainables.training_settings import TrainingSettings
-from archray.trainables.tune.standalone_trainable import (
-    SnapshotTrainable,
-    StandaloneTrainable,
-    TrainedPredictor,
-    snapshot_states,
-)
+from archray.trainables.tune import standalone_trainable as standalone
 
 
-def _predictions(context: Context[EnsembleConfig], checkpoints: Sequence[Checkpoint]) -> list[npt.NDArray[np.float32]]:
+def map_over_cluster(
+    worker: type[Any], items: Sequence[Any], worker_kwargs: dict[str, Any], resources: ResourceSettings, **options: Any
+) -> Generator[list[Outcome], None, None]:
+    """`actor_map` of one item at a time, on as many actors as the resources allow, which are told their `device`."""
+    return actor_map(
+        worker,
+        items,
+        worker_kwargs={**worker_kwargs, "device": device_of(resources)},
+        num_actors=min(len(items), actor_count(resources)),
+        chunk_size=1,
+        num_cpus=resources.cpus_per_trial,
+        num_gpus=resources.gpus(),
+        **options,
+    )
+
+
+def _predictions(context: Context[configs.EnsembleConfig], checkpoints: Sequence[Checkpoint]) -> list[np.ndarray]:
     """The probabilities of trained networks on the test images, (images, classes) each, by actors over the cluster.
 
     Raises: ArchrayError if one cannot be computed.
     """
-    run, resources = context.run, context.config.resources
-    answers = actor_map(
-        TrainedPredictor,
-        list(checkpoints),
-        worker_kwargs={
-            "data": run.data.model_dump(mode="json"),
-            "space": run.space,
-            "amp": run.config.final.amp,
-            "device": device_of(resources),
-        },
-        num_actors=min(len(checkpoints), actor_count(resources)),
-        chunk_size=1,
-        num_cpus=resources.cpus_per_trial,
-        num_gpus=resources.gpus(),
-        title=context.labels("final").title,
-    )
-    predictions = {}
-    with closing(answers):
-        for outcomes in answers:
-            for outcome in outcomes:
-                if outcome.error is not None:
-                    raise ArchrayError(f"the predictions of a trained network failed: {outcome.error}")
-                predictions[outcome.index] = np.asarray(outcome.value, dtype=np.float32)
+    run, config = context.run, context.config
+    kwargs = {"data": run.data.model_dump(mode="json"), "space": run.space, "amp": config.final.amp}
+    title, predictions = context.labels("final").title, {}
+    with closing(
+        map_over_cluster(standalone.TrainedPredictor, list(checkpoints), kwargs, config.resources, title=title)
+    ) as answers:
+        for outcome in itertools.chain.from_iterable(answers):
+            if outcome.error is not None:
+                raise ArchrayError(f"the predictions of a trained network failed: {outcome.error}")
+            predictions[outcome.index] = np.asarray(outcome.value, dtype=np.float32)
     return [predictions[number] for number in range(len(checkpoints))]
 
 
 def write_ensemble(
-    context: Context[EnsembleConfig],
+    context: Context[configs.EnsembleConfig],
     folder: Folder,
     members: Sequence[dict[str, Any]],
     checkpoints: Sequence[Checkpoint],
@@ -95,7 +88,7 @@ def write_ensemble(
     `test_accuracy`, `test_nll`, `ece`, `predictions` (the file) each.
 
     Args:
-        members: what each member is: `architecture`, `seed`, or what else tells it from the others.
+        members: what each member is: `architecture`, `seed`, or what else distinguishes it.
         checkpoints: of each member's `StandaloneTrainable`.
     """
     dataset = load_images(context.run.data)
@@ -131,13 +124,9 @@ def write_ensemble(
             member, network = member_of(Path(place), context.run.space)
         networks.append(network)
         described.append(member)
-    more = {
-        **input_of(context.run.data),
-        "test_accuracy": measures["test_accuracy"],
-        "data": context.config.data.name,
-    }
     ensemble = Ensemble(networks, average=average)  # type: ignore[arg-type]
-    for name, content in ensemble_files(ensemble, described, more | {"space_file": None}).items():
+    more = {"test_accuracy": measures["test_accuracy"], "data": context.config.data.name, "space_file": None}
+    for name, content in ensemble_files(ensemble, described, input_of(context.run.data) | more).items():
         (folder / MODEL).write_bytes(name, content)
     context.say("; ".join(quantity_of(key).told(measures[key]) for key in ("test_accuracy", "members_test_accuracy")))
 
@@ -146,7 +135,7 @@ def _average(context: Context[Any]) -> str:
     return str((context.run.found or {}).get("average", "probabilities"))
 
 
-def _trials(context: Context[EnsembleConfig], tuned: Folder) -> TrialPlan:
+def _trials(context: Context[configs.EnsembleConfig], tuned: Folder) -> TrialPlan:
     """A network of each architecture. Repeated ones make networks that differ by their seed."""
     members = found_members(context.run)
     seeds = first_seeds(context.seed("final"), len(members))
@@ -158,7 +147,7 @@ def _trials(context: Context[EnsembleConfig], tuned: Folder) -> TrialPlan:
     return training_plan(context, context.config.final, test=True, total=len(members), keys=keys)
 
 
-def _write_trained(context: Context[EnsembleConfig], folder: Folder, run: TuneRun) -> None:
+def _write_trained(context: Context[configs.EnsembleConfig], folder: Folder, run: TuneRun) -> None:
     architectures = found_members(context.run)
     seeds = first_seeds(context.seed("final"), len(architectures))
     trained = {(result.config or {})["member"]: run.checkpoint(result) for result in run.ended}
@@ -174,7 +163,7 @@ def _write_trained(context: Context[EnsembleConfig], folder: Folder, run: TuneRu
     write_ensemble(context, folder, members, list(kept.values()), _average(context))
 
 
-FINAL_ENSEMBLE_STAGE = TuneStage[EnsembleConfig](
+FINAL_ENSEMBLE_STAGE = TuneStage[configs.EnsembleConfig](
     name="final",
     title="train the members of the ensemble from scratch",
     reads=("network", "final"),
@@ -186,7 +175,7 @@ FINAL_ENSEMBLE_STAGE = TuneStage[EnsembleConfig](
 
 
 def _one_trial(
-    context: Context[OneArchitectureConfig], training: TrainingSettings, trainable: type[tune.Trainable]
+    context: Context[configs.OneArchitectureConfig], training: TrainingSettings, trainable: type[tune.Trainable]
 ) -> TrialPlan:
     keys = {
         "architecture": tune.grid_search(found_members(context.run)[:1]),
@@ -199,12 +188,12 @@ def _write_parts(
     context: Context[Any],
     folder: Folder,
     run: TuneRun,
-    apart: Sequence[dict[str, Any]],
+    labels: Sequence[dict[str, Any]],
     states: Callable[[Path], Sequence[dict[str, Any]]],
 ) -> None:
     """Writes the parts of the one network as checkpoints of their own, of which the ensemble is made.
 
-    apart: what tells each part from the others. states: folder of the network's checkpoint -> those of the parts.
+    labels: what distinguishes each part. states: folder of the network's checkpoint -> those of the parts.
     """
     architecture, [seed] = found_members(context.run)[0], first_seeds(context.seed("final"), 1)
     [result] = run.ended
@@ -213,47 +202,47 @@ def _write_parts(
         raise ArchrayError(f"the training of {architecture} failed: {run.failures}")
     members, kept = [], []
     with checkpoint.as_directory() as place:
-        for number, (own, state) in enumerate(zip(apart, states(Path(place)), strict=True)):
+        for number, (label, state) in enumerate(zip(labels, states(Path(place)), strict=True)):
             part = folder / "members" / f"{number}"
             with part.whole_file(STATE_FILE) as stream:
                 torch.save(state, stream)
-            members.append({"architecture": architecture, "seed": seed, **own})
+            members.append({"architecture": architecture, "seed": seed, **label})
             kept.append(Checkpoint(part.uri))
     write_ensemble(context, folder, members, kept)
 
 
-def _write_snapshots(context: Context[SnapshotConfig], folder: Folder, run: TuneRun) -> None:
+def _write_snapshots(context: Context[configs.SnapshotConfig], folder: Folder, run: TuneRun) -> None:
     epochs = [{"epoch": end} for end in context.config.snapshot_training.cycle_ends]
-    _write_parts(context, folder, run, epochs, snapshot_states)
+    _write_parts(context, folder, run, epochs, standalone.snapshot_states)
 
 
-def _write_draws(context: Context[DropPathConfig], folder: Folder, run: TuneRun) -> None:
-    """The one network as often as the ensemble has members, each with paths dropped by a seed of its own."""
-    config = context.config
-    seeds = first_seeds(context.seed("final"), config.ensemble_size)
+def _write_draws(context: Context[configs.DropPathConfig], folder: Folder, run: TuneRun) -> None:
+    """The one network as often as the ensemble has members, each with paths dropped by its own seed."""
+    seeds = first_seeds(context.seed("final"), context.config.ensemble_size)
+    drops = [{"probability": context.config.drop_path, "seed": seed} for seed in seeds]
 
     def draws(place: Path) -> list[dict[str, Any]]:
         state = read_state(place)
-        return [{**state, DROP_PATH: {"probability": config.drop_path, "seed": seed}} for seed in seeds]
+        return [{**state, DROP_PATH: drop} for drop in drops]
 
     _write_parts(context, folder, run, [{"drop_path_seed": seed} for seed in seeds], draws)
 
 
-SNAPSHOT_STAGE = TuneStage[SnapshotConfig](
+SNAPSHOT_STAGE = TuneStage[configs.SnapshotConfig](
     name="final",
     title="train one network in cycles, a member at each end",
     reads=("network", "snapshot_training"),
     depends=lambda context: {"members": found_members(context.run)},
-    plan=lambda context, tuned: _one_trial(context, context.config.snapshot_training, SnapshotTrainable),
+    plan=lambda context, tuned: _one_trial(context, context.config.snapshot_training, standalone.SnapshotTrainable),
     finish=_write_snapshots,
     amount=lambda config: trainings(1, config.final),
 )
-DROP_PATH_STAGE = TuneStage[DropPathConfig](
+DROP_PATH_STAGE = TuneStage[configs.DropPathConfig](
     name="final",
     title="train one network, and drop paths in prediction",
     reads=("network", "final", "drop_path"),
     depends=lambda context: {"members": found_members(context.run)},
-    plan=lambda context, tuned: _one_trial(context, context.config.final, StandaloneTrainable),
+    plan=lambda context, tuned: _one_trial(context, context.config.final, standalone.StandaloneTrainable),
     finish=_write_draws,
     amount=lambda config: trainings(1, config.final),
 )

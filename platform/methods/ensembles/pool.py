@@ -45,12 +45,12 @@ class EnsembleParents:
 
     def __call__(self, population: Sequence[Mapping[str, Any]]) -> list[int]:
         """Positions. A trial that was stopped before its last epoch has no predictions, and is no parent."""
-        places = [place for place, told in enumerate(population) if told["predictions"] is not None]
+        places = [place for place, parent in enumerate(population) if parent["predictions"] is not None]
         uris = [population[place]["predictions"] for place in places]
         if not uris:
             return []
-        known = self._probabilities
-        self._probabilities = {uri: known[uri] if uri in known else read_predictions(uri) for uri in uris}  # the living
+        cache = self._probabilities
+        self._probabilities = {uri: cache[uri] if uri in cache else read_predictions(uri) for uri in uris}  # the living
         labels = load_images(self.data).validation.labels
         chosen = forward_selection(
             np.stack([self._probabilities[uri] for uri in uris]), labels, min(self.size, len(uris))
@@ -104,8 +104,9 @@ def _stage(searcher: Callable[[Context[Any]], ArchraySearcher], *reads: str) -> 
         )
 
     def amount(config: Any) -> str:
-        given = "architecture" in reads and config.architecture is not None
-        return "none, the architecture is given" if given else trainings(config.pool, config.train)
+        if "architecture" in reads and config.architecture is not None:
+            return "none, the architecture is given"
+        return trainings(config.pool, config.train)
 
     return TuneStage(
         name=POOL,
@@ -185,15 +186,8 @@ def _select(context: Context[NESConfig], folder: Folder) -> None:
         )
     last = rows[-1]
     folder.write_parquet(TRIALS, pd.DataFrame(rows))
-    folder.write_json(
-        FOUND,
-        {
-            "members": last["members"],
-            "value": last[LOSS],
-            "metric": LOSS,
-            ACCURACY: last[ACCURACY],
-        },
-    )
+    value, accuracy = last[LOSS], last[ACCURACY]
+    folder.write_json(FOUND, {"members": last["members"], "value": value, "metric": LOSS, ACCURACY: accuracy})
     context.say(f"the ensemble selected has {quantity_of(LOSS).told(last[LOSS])}, as trained in the pool")
 
 

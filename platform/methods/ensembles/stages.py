@@ -15,21 +15,18 @@ import pandas as pd
 import ray
 from ray import tune
 
-from archray.cluster.actor_pool import Outcome, actor_map
-from archray.cluster.settings import actor_count
+from archray.cluster.actor_pool import Outcome
 from archray.errors import ArchrayError, RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
-from archray.platform.engine.pool_scoring import device_of
 from archray.platform.engine.result_log import read_results
 from archray.platform.engine.run_costs import searched_space
 from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import failure_reasons
 from archray.platform.engine.tuning import TuneRun, TuneStage
-from archray.platform.methods.ensembles import pool
+from archray.platform.methods.ensembles import final, pool
 from archray.platform.methods.ensembles.config import NESBSConfig, SamplingOptions
-from archray.platform.methods.ensembles.final import DROP_PATH_STAGE, FINAL_ENSEMBLE_STAGE, SNAPSHOT_STAGE
 from archray.platform.methods.ensembles.report import SECTIONS, headline, listings, measured
 from archray.platform.methods.ensembles.tables import MEMBERS, POSTERIOR, POSTERIOR_LEARNT, SEARCH, SUPERNET
 from archray.platform.methods.recipe import Recipe
@@ -220,9 +217,9 @@ def _posterior(context: Context[NESBSConfig]) -> Posterior:
     run, config = context.run, context.config
     if config.search.sampler.of_the_posterior:
         return Posterior(context.folder(POSTERIOR_LEARNT).read_json(POSTERIOR), searched_space(context))
-    known = config.supernet.groups(run.space)
+    groups = config.supernet.groups(run.space)
     equal = {
-        decision.name: [0.0 if choice in possible_choices(decision, known) else None for choice in decision.choices]
+        decision.name: [0.0 if choice in possible_choices(decision, groups) else None for choice in decision.choices]
         for decision in get_space(run.space).posterior_decisions
     }
     return Posterior(equal, searched_space(context))  # type: ignore[arg-type]  # None is an impossible choice
@@ -232,20 +229,11 @@ def _evaluator(context: Context[NESBSConfig], folder: Folder) -> CachedEnsembles
     """Predictions of members by actors over the cluster; what is in the folder is not computed again."""
     config, resources = context.config, context.config.resources
     weights = arrays_of(read_weights((context.folder(SUPERNET) / WEIGHTS).uri))
-    kwargs = {"settings": supernet_settings(context), "weights": ray.put(weights), "device": device_of(resources)}
+    kwargs = {"settings": supernet_settings(context), "weights": ray.put(weights)}
+    options = {"title": context.labels(folder.name).title, "stop": lambda: INTERRUPT.requested}
 
     def predict(members: Sequence[str]) -> Iterator[list[Outcome]]:
-        answers = actor_map(
-            SharedPredictions,
-            members,
-            worker_kwargs=kwargs,
-            num_actors=min(len(members), actor_count(resources)),
-            chunk_size=1,
-            num_cpus=resources.cpus_per_trial,
-            num_gpus=resources.gpus(),
-            title=context.labels(folder.name).title,
-            stop=lambda: INTERRUPT.requested,
-        )
+        answers = final.map_over_cluster(SharedPredictions, members, kwargs, resources, **options)
         with stop_gracefully(context.console, "the members under way are predicted"), closing(answers):
             yield from answers
 
@@ -279,13 +267,13 @@ SAMPLING_STAGE = WorkStage[NESBSConfig](
 
 
 _recipe = partial(Recipe[Any], measured=measured, headline=headline, sections=SECTIONS, listings=listings)
-_ENSEMBLE = (FINAL_ENSEMBLE_STAGE, BASELINE_STAGE)
+_ENSEMBLE = (final.FINAL_ENSEMBLE_STAGE, BASELINE_STAGE)
 _ONE_ARCHITECTURE = (pool.SMALL_POOL_STAGE, pool.ONE_ARCHITECTURE_STAGE)
 
 NESBS = _recipe(stages=(SUPERNET_STAGE, POSTERIOR_STAGE, SAMPLING_STAGE, *_ENSEMBLE))
 URS = _recipe(stages=(SUPERNET_STAGE, SAMPLING_STAGE, *_ENSEMBLE))
 DEEP_ENSEMBLE = _recipe(stages=(*_ONE_ARCHITECTURE, *_ENSEMBLE))
-SNAPSHOT = _recipe(stages=(*_ONE_ARCHITECTURE, SNAPSHOT_STAGE, BASELINE_STAGE))
-MC_DROPPATH = _recipe(stages=(*_ONE_ARCHITECTURE, DROP_PATH_STAGE, BASELINE_STAGE))
+SNAPSHOT = _recipe(stages=(*_ONE_ARCHITECTURE, final.SNAPSHOT_STAGE, BASELINE_STAGE))
+MC_DROPPATH = _recipe(stages=(*_ONE_ARCHITECTURE, final.DROP_PATH_STAGE, BASELINE_STAGE))
 NES_RS = _recipe(stages=(pool.DRAWN_POOL_STAGE, pool.MEMBER_SELECTION_STAGE, *_ENSEMBLE))
 NES_RE = _recipe(stages=(pool.EVOLVED_POOL_STAGE, pool.MEMBER_SELECTION_STAGE, *_ENSEMBLE))

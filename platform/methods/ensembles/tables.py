@@ -98,17 +98,14 @@ def sampled_texts(sampled: pd.DataFrame, names: ShortNames) -> list[str]:
     """What each sampled ensemble says of itself where it is pointed at."""
     shown = {name: quantity_of(name) for name in known_metrics(sampled)}
     several = sampled["repeat"].nunique() > 1
-    return [
-        "\n".join(
-            [
-                f"ensemble {row['evaluations']}" + (f" of repeat {row['repeat']}" if several else ""),
-                ", ".join(map(str, names.all_of(row["members"]))),
-                *(f"{quantity.label} {quantity.show(row[name])}" for name, quantity in shown.items()),
-                *([] if math.isnan(row["delta"]) else [f"δ = {signed(format(row['delta'], '.3g'))}"]),
-            ]
-        )
-        for row in sampled.to_dict("records")
-    ]
+    texts = []
+    for row in sampled.to_dict("records"):
+        lines = [f"ensemble {row['evaluations']}" + (f" of repeat {row['repeat']}" if several else "")]
+        lines += [", ".join(map(str, names.all_of(row["members"])))]
+        lines += [quantity.told(row[name]) for name, quantity in shown.items()]
+        lines += [] if math.isnan(row["delta"]) else [f"δ = {signed(format(row['delta'], '.3g'))}"]
+        texts.append("\n".join(lines))
+    return texts
 
 
 def chosen_ensemble(run: Run[Any], sampled: pd.DataFrame) -> int | None:
@@ -129,10 +126,9 @@ def estimates(run: Run[Any]) -> pd.DataFrame:
     if measured is None or shared.empty:
         return pd.DataFrame()
     accuracies = dict(zip(shared["architecture"], shared["shared_accuracy"], strict=True))
-    members = pd.DataFrame(measured["members"])
-    estimated = members["architecture"].map(accuracies)
-    tested = members["test_accuracy"]
-    return pd.DataFrame({"name": members["architecture"], "shared_accuracy": estimated, "test_accuracy": tested})
+    members = pd.DataFrame(measured["members"])[["architecture", "test_accuracy"]]
+    members.insert(1, "shared_accuracy", members["architecture"].map(accuracies))
+    return members.rename(columns={"architecture": "name"})
 
 
 _PART = 0.25  # of the epochs, whose ELBOs are averaged: that of one epoch is an estimate from a few draws
@@ -190,19 +186,18 @@ def round_of(images: pd.DataFrame) -> dict[str, float]:
     def accuracy(column: str) -> float:
         return float((images[column] == images["label"]).mean())
 
-    values = (
-        accuracy("benign_member"),
-        accuracy("benign_ensemble"),
-        accuracy("attacked_member"),
-        float(images["transfer"].mean()),
-        accuracy("attacked_ensemble"),
-        accuracy("noise_member"),
-        accuracy("noise_ensemble"),
-        float(images["linf"].max()),
-        float(images["l2"].mean()),
-        float(images["seconds"].sum()),
-    )
-    return dict(zip(MEASURES, values, strict=True))
+    return {
+        "benign_member_accuracy": accuracy("benign_member"),
+        "benign_accuracy": accuracy("benign_ensemble"),
+        ATTACKED: accuracy("attacked_member"),
+        TRANSFERRED: float(images["transfer"].mean()),
+        DEFENDED: accuracy("attacked_ensemble"),
+        "noise_member_accuracy": accuracy("noise_member"),
+        CONTROL: accuracy("noise_ensemble"),
+        "linf": float(images["linf"].max()),
+        "l2": float(images["l2"].mean()),
+        "seconds": float(images["seconds"].sum()),
+    }
 
 
 def write_tables(folder: Folder, parts: Mapping[tuple[str, int], pd.DataFrame]) -> pd.DataFrame:
@@ -212,10 +207,8 @@ def write_tables(folder: Folder, parts: Mapping[tuple[str, int], pd.DataFrame]) 
     columns = ["attack", "member"]
     folder.write_parquet(IMAGES, images[[*columns, *(name for name in images if name not in columns)]])
     rounds = pd.DataFrame(
-        [
-            {"attack": attack, "member": member, "images": len(table), **round_of(table)}
-            for (attack, member), table in parts.items()
-        ]
+        {"attack": attack, "member": member, "images": len(table), **round_of(table)}
+        for (attack, member), table in parts.items()
     )
     folder.write_parquet(ROUNDS, rounds)
     attacks = over_rounds(rounds)

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from archray.platform.methods.hnas import tables
-from archray.platform.methods.hnas.tables import ASKED, ODDS, VALUE, names_of
+from archray.platform.methods.hnas.tables import ODDS, QUESTIONS, VALUE, names_of
 from archray.platform.quantities import as_float, significant
 from archray.platform.report import figures
 from archray.platform.report.figures import FOUND, INK, MUTED, SURFACE, NothingToDraw, figure, figure_section
@@ -167,7 +167,7 @@ _SCALE = 5  # pixels of the image per point of the plane: borders stay thin
 class _Landscape:
     pool: Pool
     objective: tables.Objective
-    path: pd.DataFrame  # a row per question, see `asked_points`
+    path: pd.DataFrame  # a row per question, see `question_points`
     best: int | None  # the label of the best one
     values: dict[str, float]  # of each architecture that was trained
     names: ShortNames
@@ -175,8 +175,8 @@ class _Landscape:
     @classmethod
     def of(cls, run: Run[Any]) -> "_Landscape":
         names, run = names_of(run), run.best
-        asked, objective, pool = run.table(*ASKED), tables.objective_of(run), tables.usable_pool(run)
-        path = tables.asked_points(asked)
+        questions, objective, pool = run.table(*QUESTIONS), tables.objective_of(run), tables.usable_pool(run)
+        path = tables.question_points(questions)
         if objective is None or pool is None or path.empty:
             raise NothingToDraw(
                 f"{run.folder} has no question about (mu, nu) with a pool to answer it; resume it if its search has "
@@ -184,7 +184,7 @@ class _Landscape:
             )
         scale = tables.PenaltyScale(pool, objective)
         path = path.assign(odds=[scale.odds(*pair) for pair in zip(path["mu"], path["nu"], strict=True)])
-        best, values = tables.best_trial(asked), tables.values_by_architecture(asked)
+        best, values = tables.best_trial(questions), tables.values_by_architecture(questions)
         return cls(pool, objective, path, best, values, names)
 
     @cached_property
@@ -301,7 +301,7 @@ def hnas_pool(run: Run[Any], canvas: Figure) -> None:
     of all (M, kappa) with its objective.
     """
     names, run = names_of(run), run.best
-    pool, values = _pool(run), tables.values_by_architecture(run.table(*ASKED))
+    pool, values = _pool(run), tables.values_by_architecture(run.table(*QUESTIONS))
     axes = canvas.subplots()
     draw_cloud(axes, pool)
     axes.set_xlabel(f"M: {run.config.proxy}, over the pool's largest")
@@ -340,7 +340,7 @@ def hnas_pool(run: Run[Any], canvas: Figure) -> None:
 def pool_section(run: Run[Any]) -> Section:
     """The scatter, or nothing where the pool cannot be ranked."""
     names, run = names_of(run), run.best
-    pool, trained = _pool(run), len(tables.values_by_architecture(run.table(*ASKED)))
+    pool, trained = _pool(run), len(tables.values_by_architecture(run.table(*QUESTIONS)))
     return figure_section(
         "pool",
         "The pool",
@@ -392,12 +392,12 @@ def draw_level(axes: Axes, pool: Pool, winner: int, mu: float, nu: float, how: t
 
 def _level(run: Run[Any], pool: Pool) -> tuple[float, float, tables.Objective] | None:
     """The (mu, nu) of the best trial, and the objective; None if that did not find what was found."""
-    asked, objective = run.table(*ASKED), tables.objective_of(run)
-    best = tables.best_trial(asked)
-    if best is None or objective is None or "architecture" not in asked:
+    questions, objective = run.table(*QUESTIONS), tables.objective_of(run)
+    best = tables.best_trial(questions)
+    if best is None or objective is None or "architecture" not in questions:
         return None
-    mu, nu = float(numbers(asked, "mu")[best]), float(numbers(asked, "nu")[best])
-    same = asked["architecture"][best] == run.architecture and mu > 0 and nu >= 0
+    mu, nu = float(numbers(questions, "mu")[best]), float(numbers(questions, "nu")[best])
+    same = questions["architecture"][best] == run.architecture and mu > 0 and nu >= 0
     return (mu, nu, objective) if same else None
 
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from archray.platform.methods.hnas import tables
 from archray.platform.methods.hnas.figures import landscape_section, pool_section
-from archray.platform.methods.hnas.tables import ASKED, POOL, VALUE, names_of
+from archray.platform.methods.hnas.tables import POOL, QUESTIONS, VALUE, names_of
 from archray.platform.methods.report import list_trials, network_headline, network_sections, pool_bounds_section
 from archray.platform.quantities import MISSING, as_float, significant
 from archray.platform.report import section
@@ -28,7 +28,7 @@ from archray.searchers.hnas.objective import Pool
 _text = texts_of(__package__)
 _TABLES: Tables = {
     "scoring the pool": POOL,
-    "search": ASKED,
+    "search": QUESTIONS,
     "final training": ("final", TRIALS),
     "random architectures": ("baseline", TRIALS),
 }
@@ -38,7 +38,7 @@ _CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both=OWN_SCHEDULE, names_
 def trials_section(run: Run[Any]) -> Section | None:
     """The trainings, the best first, and folded below them every question of the optimiser. Nothing without trials."""
     names, run = names_of(run), run.best
-    frame, pool, objective = run.table(*ASKED), tables.usable_pool(run), tables.objective_of(run)
+    frame, pool, objective = run.table(*QUESTIONS), tables.usable_pool(run), tables.objective_of(run)
     if frame.empty:
         return None
     with_point = any(numbers(frame, name).notna().any() for name in ("mu", "nu"))
@@ -111,8 +111,8 @@ def curves_section(run: Run[Any]) -> Section:
 def choice_section(run: Run[Any]) -> Section | None:
     """How HNAS came to its choice. Nothing for a run that found nothing."""
     names, run = names_of(run), run.best
-    asked, objective, pool = run.table(*ASKED), tables.objective_of(run), tables.usable_pool(run)
-    best, values = tables.best_trial(asked), sorted(tables.values_by_architecture(asked).values(), reverse=True)
+    questions, objective, pool = run.table(*QUESTIONS), tables.objective_of(run), tables.usable_pool(run)
+    best, values = tables.best_trial(questions), sorted(tables.values_by_architecture(questions).values(), reverse=True)
     if run.found is None or best is None or objective is None or not values:
         return None
     text = _text(
@@ -123,12 +123,12 @@ def choice_section(run: Run[Any]) -> Section | None:
         best=VALUE.show(values[0]),
         second=VALUE.show(values[1]) if len(values) > 1 else None,
         median=VALUE.show(float(np.median(values))),
-        failures=int(failures(asked).notna().sum()),
+        failures=int(failures(questions).notna().sum()),
     )
     if pool is None or (row := tables.row_of(pool, run.architecture)) is None:
         return Section("choice", "Why this one", paragraphs([text]))
     scoring = _text("scoring", size=len(pool), metric=run.config.proxy)
-    body = paragraphs([scoring, text]) + _ranks(pool, objective, row, asked.iloc[best])
+    body = paragraphs([scoring, text]) + _ranks(pool, objective, row, questions.iloc[best])
     return Section("choice", "Why this one", body)
 
 
@@ -166,11 +166,11 @@ SECTIONS = network_sections(
 
 def headline(run: Run[Any]) -> Headline:
     """The test accuracies, and how much was scored and trained for them."""
-    pool, asked = run.best.table(*POOL), run.best.table(*ASKED)
-    cards, best = accuracy_cards(run), tables.best_trial(asked)
+    pool, questions = run.best.table(*POOL), run.best.table(*QUESTIONS)
+    cards, best = accuracy_cards(run), tables.best_trial(questions)
     if best is not None:
-        cards.append(Card("trial", VALUE.show(numbers(asked, "value")[best]), f"best search trial, {VALUE.label}"))
-    trainings = int((~flags(asked, "repeat")).sum())
+        cards.append(Card("trial", VALUE.show(numbers(questions, "value")[best]), f"best search trial, {VALUE.label}"))
+    trainings = int((~flags(questions, "repeat")).sum())
     facts = {
         "Training-free metric": run.config.proxy,
         "Scored architectures": count(len(pool), "in the pool", "in the pool") if len(pool) else None,

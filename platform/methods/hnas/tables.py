@@ -16,7 +16,7 @@ from archray.platform.run.run import Run
 from archray.searchers.hnas.objective import Penalty, Pool, PoolCoordinates, build_pool, distance, objective
 
 POOL = ("pool", "pool.parquet")
-ASKED = ("search", "asked.parquet")
+QUESTIONS = ("search", "asked.parquet")
 
 VALUE = quantity_of("validation_accuracy")  # of a trial; the more the better
 
@@ -61,46 +61,46 @@ def rank(pool: Pool, mu: float, nu: float, how: Objective) -> NDArray[np.float64
     return objective(pool.kappa, pool.metric, mu, nu, how.penalty, how.epsilon)
 
 
-def best_trial(asked: pd.DataFrame) -> int | None:
+def best_trial(questions: pd.DataFrame) -> int | None:
     """The row with the best value, the earliest of equals; None if there is no finite one."""
-    values = numbers(asked, "value").where(failures(asked).isna() & ~flags(asked, "repeat"))
+    values = numbers(questions, "value").where(failures(questions).isna() & ~flags(questions, "repeat"))
     return int(np.nanargmax(values.to_numpy())) if values.notna().any() else None
 
 
-def trial_numbers(asked: pd.DataFrame) -> pd.Series:
+def trial_numbers(questions: pd.DataFrame) -> pd.Series:
     """The numbers that trainings are shown with, from 1; NaN for repeats, and for what the user gave (number < 0)."""
-    counted = ~flags(asked, "repeat") & ~(numbers(asked, "number") < 0)
+    counted = ~flags(questions, "repeat") & ~(numbers(questions, "number") < 0)
     return counted.cumsum().astype(float).where(counted)
 
 
 def names_of(run: Run[Any]) -> ShortNames:
     """The names of what was found, and of what the best repeat trained, by value; last what has none."""
-    asked = run.best.table(*ASKED)
-    values = values_by_architecture(asked)
-    return short_names(run, (*sorted(values, key=lambda name: -values[name]), *asked.get("architecture", ())))
+    questions = run.best.table(*QUESTIONS)
+    values = values_by_architecture(questions)
+    return short_names(run, (*sorted(values, key=lambda name: -values[name]), *questions.get("architecture", ())))
 
 
-def values_by_architecture(asked: pd.DataFrame) -> dict[str, float]:
+def values_by_architecture(questions: pd.DataFrame) -> dict[str, float]:
     """The value of each architecture that was trained without failure: of the first training of it."""
-    if "architecture" not in asked:
+    if "architecture" not in questions:
         return {}
-    values = numbers(asked, "value").where(failures(asked).isna())
-    rows = pd.DataFrame({"architecture": asked["architecture"], "value": values}).dropna()
+    values = numbers(questions, "value").where(failures(questions).isna())
+    rows = pd.DataFrame({"architecture": questions["architecture"], "value": values}).dropna()
     rows = rows.drop_duplicates("architecture")
     return dict(zip(rows["architecture"], rows["value"], strict=True))
 
 
-def asked_points(asked: pd.DataFrame) -> pd.DataFrame:
+def question_points(questions: pd.DataFrame) -> pd.DataFrame:
     """The questions: `number` of the training, `mu`, `nu`, `repeat`, ...; the index is that of the trials."""
     path = pd.DataFrame(
         {
-            "number": trial_numbers(asked),
-            "mu": numbers(asked, "mu"),
-            "nu": numbers(asked, "nu"),
-            "failed": failures(asked).notna(),
-            "repeat": flags(asked, "repeat"),
-            "value": numbers(asked, "value"),
-            "architecture": asked.get("architecture"),
+            "number": trial_numbers(questions),
+            "mu": numbers(questions, "mu"),
+            "nu": numbers(questions, "nu"),
+            "failed": failures(questions).notna(),
+            "repeat": flags(questions, "repeat"),
+            "value": numbers(questions, "value"),
+            "architecture": questions.get("architecture"),
         }
     )
     return path[(path["mu"] > 0) & (path["nu"] >= 0) & (path["number"].notna() | path["repeat"])]

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from archray.errors import InvalidInput
+from archray.platform.methods.config import Texts
 from archray.platform.methods.plain import config as plain
-from archray.settings import REPEATED
 from archray.trainables.costs import cost_column
-from archray.trainables.costs.settings import texts_of
 
 if TYPE_CHECKING:
     from archray.searchers.pareto.front import Objective
@@ -32,14 +31,8 @@ class SeveralObjectivesConfig(plain.PlainConfig):
             cheapest, then what lies farthest from those; or `all`.
     """
 
-    objectives: Annotated[tuple[str, ...], REPEATED] = (ACCURACY, "-parameters")
+    objectives: Texts = (ACCURACY, "-parameters")
     final_members: Annotated[int, Field(ge=1)] | Literal["all"] = 1
-
-    @field_validator("objectives", mode="before")
-    @classmethod
-    def _objectives_listed(cls, value: Any) -> Any:
-        """`validation_accuracy, -latency_ms` in one text too."""
-        return texts_of(value)
 
     @field_validator("objectives")
     @classmethod

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from archray.platform.engine.stage import Stage
@@ -40,7 +39,7 @@ def _objectives(run: Run[Any]) -> ObjectiveTable:
 
 @figure(height=300)
 def pareto_front(run: Run[Any], canvas: Figure) -> None:
-    """The value of every training against its cost, a panel per cost, and the set that no other betters, numbered.
+    """The value of every training against its cost, a panel per cost, and the set that no other dominates, numbered.
 
     Filled are the members of the set that were trained in full.
     """
@@ -62,7 +61,8 @@ def pareto_front(run: Run[Any], canvas: Figure) -> None:
         for which, fill in ((members & full, FOUND), (members & ~full, SURFACE)):
             axes.scatter(costs[which], values[which], s=30, color=fill, edgecolors=FOUND, linewidth=1.5, zorder=3)
         for place in order[full[order] | (len(order) <= _NUMBERED)]:
-            _number(axes, costs[place], values[place], int(member[place]))
+            text, at = str(int(member[place])), (costs[place], values[place])  # left of the point: no step passes there
+            axes.annotate(text, at, (-5, 4), textcoords="offset points", ha="right", size=10, color=FOUND, zorder=4)
         labels = [
             f"{text}\n{quantity.bare(value / quantity.factor)}, {column} {significant(cost)}"
             for text, value, cost in zip(texts, values, costs, strict=True)
@@ -72,11 +72,6 @@ def pareto_front(run: Run[Any], canvas: Figure) -> None:
         axes.margins(x=0.05 + 0.03 * len(objectives.costs))  # room for a number at the left
         axes.set(xlabel=column)
     columns[0].set(ylabel=quantity.axis)
-
-
-def _number(axes: Axes, x: float, y: float, member: int) -> None:
-    """The number of a member beside its point, where no steps of the front pass."""
-    axes.annotate(str(member), (x, y), (-5, 4), textcoords="offset points", ha="right", size=10, color=FOUND, zorder=4)
 
 
 def _in_full(run: Run[Any], front: pd.DataFrame) -> pd.Series:
@@ -109,19 +104,13 @@ def set_section(run: Run[Any]) -> Section | None:
     columns = [*numeric("Member"), Column("Architecture", "name")]
     columns += numeric(quantity.heading, *objectives.costs)
     columns += numeric(*([quantity_of(result).heading] if result else []), "No.", "Hypervolume it adds")
-    rows = [
-        (
-            row["member"],
-            names.of(row["architecture"]),
-            quantity.bare(row[objectives.key]),
-            *(significant(row[cost]) for cost in objectives.costs),
-            *([_tested(row, result)] if result else []),
-            int(row["number"]),
-            f"{100 * row['hypervolume_contribution']:.1f} %",
-        )
-        for row in front.to_dict("records")
-    ]
-    described = f"{count(len(front), 'architecture')} of {len(objectives.table)} that no other betters in everything."
+    rows = []
+    for row in front.to_dict("records"):
+        cells = [row["member"], names.of(row["architecture"]), quantity.bare(row[objectives.key])]
+        cells += [significant(row[cost]) for cost in objectives.costs]
+        cells += [_tested(row, result)] if result else []
+        rows.append((*cells, int(row["number"]), f"{100 * row['hypervolume_contribution']:.1f} %"))
+    described = f"{count(len(front), 'architecture')} of {len(objectives.table)} that no other dominates."
     front_table = table(columns, rows, label="The set", faint=frozenset(np.flatnonzero(~full)))
     explanation = _text(
         "set",
@@ -152,25 +141,19 @@ def _set_listings(run: Run[Any]) -> Sequence[Listing]:
     return (Listing.of("members of the set, the most accurate first", rows),)
 
 
-def hypervolume_section(run: Run[Any]) -> Section | None:
-    """The hypervolume by trainings. Nothing before the set is written."""
-    if run.best.table("pareto", PARETO).empty:
-        return None
-    volumes = objective_table(run.best).hypervolumes()
+def hypervolume_section(run: Run[Any]) -> Section:
+    """The hypervolume by trainings."""
+    canvas, volumes = pareto_hypervolume(run), objective_table(run.best).hypervolumes()
     reached = 1 + int(np.argmax(volumes >= 0.95))
     text = f"After {count(reached, 'training')} of {len(volumes)} the hypervolume was 95 % of the last."
-    return figure_section(
-        "hypervolume", "Hypervolume by trainings", pareto_hypervolume(run), description=text, caption=text
-    )
+    return figure_section("hypervolume", "Hypervolume by trainings", canvas, description=text, caption=text)
 
 
 def _recipe(make: MakeSearcher, title: str, pool: bool = False) -> Recipe[Any]:
     """A plain search, the set it ends with, of which some members are trained in the end, and a report of it."""
     recipe = plain_recipe(make, title=title, pool=pool, sections=[set_section, hypervolume_section])
-    stages: list[Stage[Any]] = []
-    for stage in recipe.stages:
-        after = {"search": PARETO_STAGE, "final": MEMBERS_STAGE}.get(stage.name)
-        stages += [stage] if after is None else [stage, after]
+    after: dict[str, list[Stage[Any]]] = {"search": [PARETO_STAGE], "final": [MEMBERS_STAGE]}
+    stages = [part for stage in recipe.stages for part in (stage, *after.get(stage.name, ()))]
     return replace(recipe, stages=stages, listings=lambda run: (*_set_listings(run), *recipe.listings(run)))
 
 

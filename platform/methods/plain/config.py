@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from archray.errors import InvalidInput
 from archray.platform.config import SearchConfig, merge
@@ -14,6 +14,7 @@ from archray.platform.methods.config import SCORINGS, TRAININGS, PooledConfig, T
 from archray.platform.methods.method import Method, Values, serves_networks
 from archray.plurals import count
 from archray.settings import Settings
+from archray.trainables.costs.settings import texts_of
 from archray.trainables.proxies import column_of
 from archray.trainables.spaces import Space, TableSpace, get_space
 from archray.trainables.spaces.table_space import PREFIX, absolute_name
@@ -362,13 +363,7 @@ class SeveralMetricsOptions(PlainOptions):
     """
 
     budget: int = Field(20, ge=1)
-    proxies: tuple[str, ...] = METRICS
-
-    @field_validator("proxies", mode="before")
-    @classmethod
-    def _names(cls, value: Any) -> Any:
-        """`snip,synflow`, as the command line has it, too."""
-        return tuple(name.strip() for name in value.split(",")) if isinstance(value, str) else value
+    proxies: Annotated[tuple[str, ...], BeforeValidator(texts_of)] = METRICS
 
     @field_validator("proxies")
     @classmethod
@@ -475,7 +470,7 @@ def plain_method(
     layers = {}
     for preset, values in TRAININGS.items():
         layers[preset] = merge(values, _PRESETS[preset])
-        if issubclass(config, PooledConfig):
+        if "pool" in config.model_fields:
             layers[preset] = merge(layers[preset], SCORINGS[preset], {"pool": {"size": _POOL_SIZES[preset]}})
     return Method(
         name=name,

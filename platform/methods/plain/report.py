@@ -119,12 +119,10 @@ def plain_best_so_far(run: Run[Any], canvas: Figure) -> None:
     quantity = trials.quantity
     values, number = trials.values * quantity.factor, np.arange(1, len(trials.values) + 1)
     axes = canvas.subplots()
-    x = np.arange(1, curves.shape[1] + 1)
-    mean = curves.mean(axis=0) * quantity.factor
+    x, curves = np.arange(1, curves.shape[1] + 1), curves * quantity.factor
+    mean = curves.mean(axis=0)
     if len(curves) > 1:
-        figures.draw_spread(
-            axes, x, curves * quantity.factor, curves.std(axis=0, ddof=1) * quantity.factor, FOUND, -np.inf
-        )
+        figures.draw_spread(axes, x, curves, curves.std(axis=0, ddof=1), FOUND, -np.inf)
     else:
         axes.scatter(number, values, s=8 if len(values) > _MANY else 22, color=TRIAL, alpha=0.75, linewidth=0)
         texts = [
@@ -267,9 +265,8 @@ def metric_trust(run: Run[Any]) -> pd.DataFrame:
     frame = pd.DataFrame({"metric": names, "before": surrogate.metric_weights([], [])})
     frame["weight"] = surrogate.metric_weights(rows, losses)
     frame["correlation"] = [spearman(column[rows], -np.array(losses)) for column in pool.columns.T]
-    frame["rank"] = [
-        int(rankdata(-np.nan_to_num(column, nan=-np.inf), method="min")[best]) for column in pool.columns.T
-    ]
+    columns = [-np.nan_to_num(column, nan=-np.inf) for column in pool.columns.T]
+    frame["rank"] = [int(rankdata(column, method="min")[best]) for column in columns]
     return frame.sort_values("weight", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -279,19 +276,11 @@ def trust_section(run: Run[Any]) -> Section | None:
     if trials.table.empty or trials.best is None:
         return None
     trust, size = metric_trust(run), len(run.best.table("pool", POOL))
-    columns = [
-        Column("metric", "name"),
-        *numeric("weight", "Spearman with the trainings", f"rank of what was found, of {size}"),
-    ]
-    rows = [
-        (
-            row["metric"],
-            f"{row['weight']:.2f}",
-            "" if np.isnan(rho := row["correlation"]) else f"{rho:.2f}",
-            row["rank"],
-        )
-        for row in trust.to_dict("records")
-    ]
+    headings = numeric("weight", "Spearman with the trainings", f"rank of what was found, of {size}")
+    columns, rows = [Column("metric", "name"), *headings], []
+    for row in trust.to_dict("records"):
+        rho = "" if np.isnan(row["correlation"]) else f"{row['correlation']:.2f}"
+        rows.append((row["metric"], f"{row['weight']:.2f}", rho, row["rank"]))
     content = table(columns, rows, label="the weight of each metric after the trainings")
     caption = _text("trust", trainings=int(trials.values.notna().sum()), before=f"{trust['before'][0]:.2f}")
     return Section("trust", "What the metrics were worth", section.captioned(content, caption))
@@ -309,9 +298,8 @@ def rungs_section(run: Run[Any]) -> Section | None:
     rows = []
     for epoch, ends in epochs.groupby(epochs):
         values = reached[ends.index]
-        rows.append(
-            (f"{epoch:.0f}", int((epochs >= epoch).sum()), len(ends), bare(values.max()), bare(values.median()))
-        )
+        trainings = (int((epochs >= epoch).sum()), len(ends))
+        rows.append((f"{epoch:.0f}", *trainings, bare(values.max()), bare(values.median())))
     headings = numeric("Epoch", "Reached it", "Ended there", "Best", "Median")
     content = table(headings, rows, label="Where trainings ended")
     caption = _text("rungs", axis=trials.quantity.axis)
