@@ -111,8 +111,11 @@ class TrainingCurves:
     def _curves(self, run: Run[Any]) -> pd.DataFrame:
         """The curves of all stages, with `stage`, `colour` and `found`."""
         run = run.best
-        tables = [_table(run, trainings) for trainings in self.stages]
-        tables = [table for table in tables if {"epoch", "trial_id"} <= set(table.columns)]
+        tables = []
+        for trainings in self.stages:
+            table, labels = run.table(trainings.stage, CURVES), {"stage": trainings.stage, "colour": trainings.colour}
+            if {"epoch", "trial_id"} <= set(table.columns):
+                tables.append(table.assign(accuracy=numbers(table, trainings.accuracy), **labels))
         frame = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
         if not any(numbers(frame, name).notna().any() for name in _METRICS):
             raise NothingToDraw("no training of this run has ended an epoch with a finite loss or accuracy")
@@ -147,12 +150,6 @@ class TrainingCurves:
         if broken := int(numbers(ends, "train_loss").isna().sum()):
             sentences.append(f"{count(broken, 'curve')} ended in a loss that is not finite.")
         return " ".join(filter(None, sentences))
-
-
-def _table(run: Run[Any], trainings: Trainings) -> pd.DataFrame:
-    """The curves of one stage, with `accuracy`, `stage` and `colour`."""
-    curves = run.table(trainings.stage, CURVES)
-    return curves.assign(accuracy=numbers(curves, trainings.accuracy), stage=trainings.stage, colour=trainings.colour)
 
 
 def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str, stages: Mapping[str, str], names: ShortNames) -> None:

@@ -110,7 +110,11 @@ def runs_compared(runs: Compared, canvas: Figure) -> None:
     margin = max(0.08 * (max(reach) - min(reach)), 0.25)
     left.set_xlim(min(reach) - margin, max(reach) + margin)
     right.set_ylim(min(reach) - margin, max(reach) + 2 * margin)  # and room for a number
-    left.set_yticks(range(len(shown)), [f"{place}: {_short(name)}" for place, (name, _) in enumerate(shown, 1)])
+    names = []  # method and folder on lines of their own, of each the end that distinguishes it
+    for place, (name, _) in enumerate(shown, 1):
+        lines = [part if len(part) <= _WIDE else f"…{part[1 - _WIDE :]}" for part in name.split(", ", 1)]
+        names.append(f"{place}: " + "\n".join(lines))
+    left.set_yticks(range(len(shown)), names)
     left.set_ylim(len(shown) - 0.4, -0.6)
     left.grid(False, axis="y")
     left.tick_params(axis="y", length=0)
@@ -123,11 +127,6 @@ def runs_compared(runs: Compared, canvas: Figure) -> None:
 
 def _columns(names: Sequence[str]) -> list[Column]:
     return [Column("Run"), *(Column(name, "text" if name in _WORDS else "number") for name in names)]
-
-
-def _short(name: str) -> str:
-    """A name on lines of their own for method and folder, of each the end that tells it from others."""
-    return "\n".join(part if len(part) <= _WIDE else f"…{part[1 - _WIDE :]}" for part in name.split(", ", 1))
 
 
 def comparison_lead(runs: Compared) -> str:

@@ -71,7 +71,11 @@ class NASIConfig(TrainedSearchConfig):
             )
         if self.agreement_table is not None:
             TableValues.read(self.agreement_table, get_space(self.space))
-        check_nasi(self.space, self.nasi)
+        import torch  # not above: a configuration is read, and most that is wrong with it found, without
+
+        with torch.device("meta"):  # raises InvalidInput for options that do not go together
+            images = {"in_channels": supernets.IMAGE_CHANNELS, "num_classes": supernets.CLASSES}
+            self.nasi.build(self.space, **images, seed=None)
         supernets.check_network(self.space, self.network)
 
 
@@ -81,14 +85,6 @@ def settings_of(run: Run[NASIConfig], **more: Any) -> dict[str, Any]:
     return NASISettings(**options).model_dump(mode="json")
 
 
-def check_nasi(space: str, options: NASIOptions) -> None:
-    """Builds the supernet without memory. Raises: InvalidInput if its options do not go together."""
-    import torch  # not above: a configuration is read, and most that is wrong with it found, without
-
-    with torch.device("meta"):
-        options.build(space, in_channels=supernets.IMAGE_CHANNELS, num_classes=supernets.CLASSES, seed=None)
-
-
 def _defaults(space: str) -> Values:
     values = supernets.defaults_of(space)
     network = values.pop("supernet", {}).get("network", {})
@@ -96,8 +92,7 @@ def _defaults(space: str) -> Values:
 
 
 def _preset(name: str, **nasi: object) -> Values:
-    values = {key: value for key, value in supernets.PRESETS[name].items() if key != "supernet"}
-    return merge(values, {"nasi": nasi})
+    return merge({k: v for k, v in supernets.PRESETS[name].items() if k != "supernet"}, {"nasi": nasi})
 
 
 NASI = Method(
