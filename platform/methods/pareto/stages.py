@@ -69,7 +69,7 @@ class ObjectiveTable:
         return self.losses.max(axis=0) + np.where(spread > 0, MARGIN * spread, 1.0)
 
     def front(self) -> pd.DataFrame:
-        """The rows that no other dominates, the best value first, and `hypervolume_contribution`, shares of the whole."""
+        """The rows that no other dominates, the best value first, with `hypervolume_contribution`, a share."""
         places = non_dominated(self.losses)
         points = self.losses[places]
         whole = hypervolume(points, self.reference)
