@@ -93,21 +93,11 @@ def list_trials(
     if trials.empty:
         return ()
     reasons, values = failures(trials), numbers(trials, by)
-    names = trials["architecture"]
-    order = (
-        pd.DataFrame({"value": values if least_first else -values, "other": ~names.isin(chosen)})
-        .sort_values(["value", "other"])
-        .index
-    )
-    rows = [
-        {
-            "outcome": "chosen" if names[row] in chosen else "",
-            by: values[row],
-            "architecture": names[row],
-            "failure": reasons[row],
-        }
-        for row in order
-    ]
+    names, rows = trials["architecture"], []
+    keys = pd.DataFrame({"value": values if least_first else -values, "other": ~names.isin(chosen)})
+    for row in keys.sort_values(["value", "other"]).index:
+        outcome = "chosen" if names[row] in chosen else ""
+        rows.append({"outcome": outcome, by: values[row], "architecture": names[row], "failure": reasons[row]})
     return (Listing.of(f"{title}, best first", rows),)
 
 
@@ -211,16 +201,12 @@ def _bounds(rows: pd.DataFrame, largest: dict[str, float]) -> Iterator[Promise]:
         metric, kappa = np.where(finite, metric, np.nan), np.where(finite, kappa, np.nan)
         yield Promise(f"κ/M, M = {name}", kappa / metric, "bound")
         yield Promise(f"1/M, M = {name}", 1 / metric, "bound")
-        if finite.sum() >= MIN_POINTS:
-            yield _fitted(name, metric, kappa / metric, rows["error"].to_numpy(), finite)
-
-
-def _fitted(name: str, metric: np.ndarray, quotient: np.ndarray, error: np.ndarray, finite: np.ndarray) -> Promise:
-    """kappa/M + mu (M^2 - nu)^2 with the mu and nu that order these very errors best, and what chance gives so."""
-    fit = fit_trade_off(metric[finite], quotient[finite], -error[finite])
-    chance = chance_correlations(metric[finite], quotient[finite], CHANCES)
-    bound = quotient + fit.mu * (metric**2 - fit.nu) ** 2
-    return Promise(f"κ/M + μ(M² − ν)², M = {name}", bound, "fitted", float(np.quantile(chance, 0.95)))
+        if finite.sum() >= MIN_POINTS:  # with the mu and nu that order these very errors best, and what chance gives
+            quotient, error = kappa / metric, rows["error"].to_numpy()
+            fit = fit_trade_off(metric[finite], quotient[finite], -error[finite])
+            chances = chance_correlations(metric[finite], quotient[finite], CHANCES)
+            bound = quotient + fit.mu * (metric**2 - fit.nu) ** 2
+            yield Promise(f"κ/M + μ(M² − ν)², M = {name}", bound, "fitted", float(np.quantile(chances, 0.95)))
 
 
 def _plain(space_name: str, rows: pd.DataFrame) -> Iterator[Promise]:

@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,11 +164,15 @@ def genotype_edges(edges: CellEdges, operations: Sequence[str]) -> list[Edge]:
 
 
 def _levels(present: Sequence[tuple[int, int, Decided]]) -> list[int]:
-    """A level for each edge."""
+    """A level for each edge: the one nearest to the line that no arc over the same nodes has."""
     taken: dict[int, tuple[int, int, int]] = {}  # of an edge, by its place: its ends and its level
     for at, (start, end, _) in sorted(enumerate(present), key=lambda edge: (edge[1][1] - edge[1][0], edge[1][0])):
-        straight = end - start == 1 and (start, end, 0) not in taken.values()
-        taken[at] = (start, end, 0 if straight else _free_level(start, end, taken.values()))
+        level = 0
+        if end - start > 1 or (start, end, 0) in taken.values():  # else straight; above the line before below
+            over = {level for s, e, level in taken.values() if s < end and start < e}
+            sides = (side for level in itertools.count(1) for side in (level, -level))
+            level = next(side for side in sides if side not in over)
+        taken[at] = (start, end, level)
     return [taken[at][2] for at in range(len(present))]
 
 
@@ -181,13 +185,6 @@ def _reach(edges: list[tuple[int, int]], source: int) -> set[int]:
             seen.add(end)
             waiting.append(end)
     return seen
-
-
-def _free_level(start: int, end: int, taken: Iterable[tuple[int, int, int]]) -> int:
-    """The level nearest to the line that no arc over the same nodes has; above before below."""
-    sides = (side for level in itertools.count(1) for side in (level, -level))
-    over = {level for s, e, level in taken if s < end and start < e}
-    return next(side for side in sides if side not in over)
 
 
 def _colour(decision: Decided) -> int | None:

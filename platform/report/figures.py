@@ -56,17 +56,16 @@ def shapes(canvas: Figure) -> str:
     """The texts of a figure that has been drawn, as SVG in its units; lines first, so that points are on top."""
     height = 72 * canvas.get_size_inches()[1]
     texts = sorted(_TEXTS.get(canvas, []), key=lambda shape: len(shape[1]) == 1)
-    return "".join(_shape(axes.transData.transform(points), height, text) for axes, points, text in texts)
-
-
-def _shape(places: np.ndarray, height: float, text: str) -> str:
-    """places: (k, 2) from the lower left."""
-    title = f"<title>{escape(text)}</title>"
-    if len(places) == 1:
-        x, y = places[0, 0], height - places[0, 1]
-        return f'<circle class="spot" cx="{x:.1f}" cy="{y:.1f}" r="{_RADIUS}">{title}</circle>'
-    course = " ".join(f"{x:.0f},{height - y:.0f}" for x, y in places)
-    return f'<polyline class="spot line" points="{course}">{title}</polyline>'
+    parts = []
+    for axes, points, text in texts:
+        places, title = axes.transData.transform(points), f"<title>{escape(text)}</title>"  # (k, 2) from the lower left
+        if len(places) == 1:
+            x, y = places[0, 0], height - places[0, 1]
+            parts.append(f'<circle class="spot" cx="{x:.1f}" cy="{y:.1f}" r="{_RADIUS}">{title}</circle>')
+        else:
+            course = " ".join(f"{x:.0f},{height - y:.0f}" for x, y in places)
+            parts.append(f'<polyline class="spot line" points="{course}">{title}</polyline>')
+    return "".join(parts)
 
 
 # The colours of a light page, as page.css has them. No two are alike, and no colour map holds them.

@@ -113,8 +113,11 @@ def table(
         sortable: whether a reader may sort the rows by a click on a heading.
     """
     rows = list(rows)
-    head = "".join(_heading(column) for column in columns)
-    body = []
+    head, body = "", []
+    for column in columns:
+        look, order = "number" if column.kind == "share" else column.kind, column.order
+        order = f' aria-sort="{order}"' if order else ""
+        head += f'<th scope="col" class="{look}"{order}>{breakable_words(column.heading)}</th>'
     for index, row in enumerate(rows):
         look = "marked" if index == marked else "faint" if index in faint else ""
         cells = "".join(_cell(column, value) for column, value in zip(columns, row, strict=True))
@@ -124,12 +127,6 @@ def table(
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'
         f"<table{look}><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
     )
-
-
-def _heading(column: Column) -> str:
-    order = f' aria-sort="{column.order}"' if column.order else ""
-    look = "number" if column.kind == "share" else column.kind
-    return f'<th scope="col" class="{look}"{order}>{breakable_words(column.heading)}</th>'
 
 
 def _cell(column: Column, value: object) -> str:

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -79,8 +79,7 @@ def posterior_section(run: Run[Any]) -> Section | None:
         doubt = tables.elbo_doubt(curves.groupby("epoch")["elbo"].mean())
         body += paragraphs([doubt] if doubt else [])
     if probabilities is not None and (groups := grouped_decisions(Posterior(probabilities, run.best.space))):
-        body += paragraphs([_posterior_sentence(groups)])
-        body += "".join(_heat_table(choices, rows) for choices, rows in groups.items())
+        body += _probabilities(groups)
     return Section("posterior", "The posterior over architectures", body) if body else None
 
 
@@ -104,10 +103,11 @@ def _shown(curves: pd.DataFrame) -> list[str]:
     return [name for name in _TITLES if curves[name].notna().any()]
 
 
-def _posterior_sentence(groups: Probabilities) -> str:
+def _probabilities(groups: Probabilities) -> str:
+    """Their entropy in words, and a table for each group: a row per decision, a column per choice."""
     decisions = [row for rows in groups.values() for row in rows.values()]
     possible = np.log([max(int(np.sum(row > 0)), 1) for row in decisions])  # a choice of probability 0 is ruled out
-    return _text(
+    text = _text(
         "probabilities",
         decisions=len(decisions),
         entropy=np.mean([entr(row).sum() for row in decisions]),
@@ -115,13 +115,12 @@ def _posterior_sentence(groups: Probabilities) -> str:
         mode=math.exp(sum(math.log(row.max()) for row in decisions)),
         uniform_mode=math.exp(-possible.sum()),
     )
-
-
-def _heat_table(choices: Sequence[str], rows: Mapping[str, np.ndarray]) -> str:
-    """A row per decision and a column per choice, each cell tinted by its probability."""
-    columns = [Column("Decision", "code"), *(Column(choice, "share") for choice in choices)]
-    label = f"Probabilities of {count(len(rows), 'decision')} between {', '.join(choices)}"
-    return table(columns, [(decision, *row) for decision, row in rows.items()], label=label, sortable=False)
+    content = paragraphs([text])
+    for choices, rows in groups.items():
+        columns = [Column("Decision", "code"), *(Column(choice, "share") for choice in choices)]
+        label = f"Probabilities of {count(len(rows), 'decision')} between {', '.join(choices)}"
+        content += table(columns, [(decision, *row) for decision, row in rows.items()], label=label, sortable=False)
+    return content
 
 
 _BEST = 10  # ensembles in the table that is not folded
@@ -324,7 +323,10 @@ def member_cells_section(run: Run[Any]) -> Section | None:
         return None
     same = common_decisions(members)
     text = _text("members", members=len(members), same=same, decisions=len(members[0]))
-    whole = _table(members, names)
+    columns = (Column("Decision", "code"), *(Column(f"{number}: {name}") for number, name in enumerate(names, 1)))
+    rows = [(row[0].name, *(decision.choice for decision in row)) for row in zip(*members, strict=True)]
+    faint = frozenset(place for place, row in enumerate(rows) if len(set(row[1:])) == 1)
+    whole = table(columns, rows, label="The decisions of each member", faint=faint)
     if not all(map(cell.is_graph, members)):
         return Section("members", "The members", paragraphs([text]) + whole)
     cells, nodes = [cell.cell_edges(decisions) for decisions in members[:_DRAWN]], cell.node_count(members[0])
@@ -339,13 +341,6 @@ def member_cells_section(run: Run[Any]) -> Section | None:
 def common_decisions(members: Sequence[Sequence[cell.Decided]]) -> int:
     """How many decisions are the same in all members."""
     return sum(len({decision.choice for decision in row}) == 1 for row in zip(*members, strict=True))
-
-
-def _table(members: Sequence[Sequence[cell.Decided]], names: Sequence[object]) -> str:
-    columns = (Column("Decision", "code"), *(Column(f"{number}: {name}") for number, name in enumerate(names, 1)))
-    rows = [(row[0].name, *(decision.choice for decision in row)) for row in zip(*members, strict=True)]
-    same = frozenset(place for place, row in enumerate(rows) if len(set(row[1:])) == 1)
-    return table(columns, rows, label="The decisions of each member", faint=same)
 
 
 @figure(height=250)

@@ -127,7 +127,14 @@ def ensemble_result_section(run: Run[Any]) -> Section:
     accuracies = ", ".join(f"{row['name']} {TEST.show(row['test_accuracy'])}" for row in drawn.to_dict("records"))
     accuracy, members = models["test_accuracy"].iloc[0], models["test_accuracy"].iloc[1:].dropna()
     compared = math.isfinite(accuracy) and len(members)
-    doubt = tables.calibration_doubt(models["ece"])
+    doubt, names = tables.calibration_doubt(models["ece"]), tables.names_of(run)
+    shown = {name: quantity for name, quantity in _QUANTITIES.items() if models[name].notna().any()}
+    columns = [Column("Model"), Column("Architecture", "name"), *numeric(*(q.heading for q in shown.values()))]
+    rows = []
+    for row in models.to_dict("records"):
+        cells = [quantity.bare(row[name]) for name, quantity in shown.items()]
+        rows.append((row["name"], names.of(row["architecture"]), *cells))
+    model_table = table(columns, rows, label="The ensemble and its members", marked=0)
     return figure_section(
         "ensemble",
         "The ensemble and its members",
@@ -139,7 +146,7 @@ def ensemble_result_section(run: Run[Any]) -> Section:
             mean_gap=points_between(accuracy - members.mean()) if compared else "",
             drawn=len(drawn) if len(drawn) < int(models["test_accuracy"].notna().sum()) else 0,
         ),
-        below=paragraphs([doubt] if doubt else []) + _model_table(models, tables.names_of(run)),
+        below=paragraphs([doubt] if doubt else []) + model_table,
     )
 
 
@@ -154,16 +161,6 @@ def tested_models(run: Run[Any]) -> pd.DataFrame:
 
 def _drawn(models: pd.DataFrame) -> pd.DataFrame:
     return models[models["test_accuracy"].notna()].head(_MOST)
-
-
-def _model_table(models: pd.DataFrame, names: section.ShortNames) -> str:
-    shown = {name: quantity for name, quantity in _QUANTITIES.items() if models[name].notna().any()}
-    columns = [Column("Model"), Column("Architecture", "name"), *numeric(*(q.heading for q in shown.values()))]
-    rows = []
-    for row in models.to_dict("records"):
-        cells = [quantity.bare(row[name]) for name, quantity in shown.items()]
-        rows.append((row["name"], names.of(row["architecture"]), *cells))
-    return table(columns, rows, label="The ensemble and its members", marked=0)
 
 
 @figure(height=300)

@@ -61,11 +61,6 @@ def supernet_settings(context: Context[NESBSConfig]) -> dict[str, Any]:
     return SupernetSettings(**options, space=run.space, data=run.data).model_dump(mode="json")
 
 
-def _supernet_trial(context: Context[NESBSConfig], tuned: Folder) -> TrialPlan:
-    settings = supernet_settings(context)
-    return _single_trial(context, SUPERNET, trainable=SupernetTrainable, settings=settings, metric=MIXTURE)
-
-
 def _write_trained(context: Context[NESBSConfig], folder: Folder, run: TuneRun) -> None:
     for name, table in ((TRIALS, run.trials), (CURVES, run.curves)):  # without the tables that stand in cells
         folder.write_parquet(name, table.drop(columns=["updates", "posterior"], errors="ignore"))
@@ -91,7 +86,9 @@ SUPERNET_STAGE = TuneStage[NESBSConfig](
     name=SUPERNET,
     title="train a supernet on random paths",
     reads=("trained_supernet",),
-    plan=_supernet_trial,
+    plan=lambda context, tuned: _single_trial(
+        context, SUPERNET, trainable=SupernetTrainable, settings=supernet_settings(context), metric=MIXTURE
+    ),
     finish=_write_trained,
     amount=lambda config: trainings(1, config.supernet.training, "supernet"),
 )

@@ -214,14 +214,30 @@ def hnas_landscape(run: Run[Any], canvas: Figure) -> None:
 def landscape_section(run: Run[Any]) -> Section:
     """The path on the landscape. Nothing without trials that asked for a (mu, nu), or without a pool to rank."""
     landscape = _Landscape.of(run)
-    points = count(len(landscape.path), "point")
-    return figure_section(
+    pool, path, ground = landscape.pool, landscape.path, landscape.plane
+    rows = np.unique(ground.selected)
+    best = next(iter(path[path.index == landscape.best].to_dict("records")), None)
+    caption = _text(
         "landscape",
-        "The search for μ and ν",
-        hnas_landscape(run),
-        description=f"The {points} asked for, numbered, over the plane of mu and the root of nu.",
-        caption=_landscape_caption(landscape),
+        penalty=landscape.objective.penalty,
+        regions=rows.size,
+        trained=sum(pool.architectures[row] in landscape.values for row in rows),
+        value=VALUE.label,
+        with_values=bool(landscape.values),
+        repeats=int(path["repeat"].sum()),
+        best=best is not None
+        and {
+            "number": int(best["number"]),
+            "name": landscape.names.of(best["architecture"]),
+            "share": tables.in_percent(as_float(best["odds"])),
+            "root_nu": significant(np.sqrt(best["nu"])),
+        },
+        elsewhere=_elsewhere(path[~path["repeat"]], ground, pool),
+        failures=bool(path["failed"].any()),
     )
+    description = f"The {count(len(path), 'point')} asked for, numbered, over the plane of mu and the root of nu."
+    title = "The search for μ and ν"
+    return figure_section("landscape", title, hnas_landscape(run), description=description, caption=caption)
 
 
 def draw_plane(axes: Axes, ground: tables.Plane, pool: Pool, values: dict[str, float], norm: Normalize | None) -> None:
@@ -251,30 +267,6 @@ def draw_plane(axes: Axes, ground: tables.Plane, pool: Pool, values: dict[str, f
     under.set_axis_off()
     axes.patch.set_visible(False)
     axes.grid(False)
-
-
-def _landscape_caption(landscape: _Landscape) -> str:
-    pool, path, ground = landscape.pool, landscape.path, landscape.plane
-    rows = np.unique(ground.selected)
-    best = next(iter(path[path.index == landscape.best].to_dict("records")), None)
-    return _text(
-        "landscape",
-        penalty=landscape.objective.penalty,
-        regions=rows.size,
-        trained=sum(pool.architectures[row] in landscape.values for row in rows),
-        value=VALUE.label,
-        with_values=bool(landscape.values),
-        repeats=int(path["repeat"].sum()),
-        best=best is not None
-        and {
-            "number": int(best["number"]),
-            "name": landscape.names.of(best["architecture"]),
-            "share": tables.in_percent(as_float(best["odds"])),
-            "root_nu": significant(np.sqrt(best["nu"])),
-        },
-        elsewhere=_elsewhere(path[~path["repeat"]], ground, pool),
-        failures=bool(path["failed"].any()),
-    )
 
 
 def _elsewhere(path: pd.DataFrame, ground: tables.Plane, pool: Pool) -> int:
@@ -339,15 +331,22 @@ def hnas_pool(run: Run[Any], canvas: Figure) -> None:
 
 def pool_section(run: Run[Any]) -> Section:
     """The scatter, or nothing where the pool cannot be ranked."""
-    names, run = names_of(run), run.best
-    pool, trained = _pool(run), len(tables.values_by_architecture(run.table(*QUESTIONS)))
-    return figure_section(
-        "pool",
-        "The pool",
-        hnas_pool(run),
-        description=f"Scatter of M and kappa of {count(len(pool), 'architecture')}; {trained} were trained.",
-        caption=_pool_caption(run, pool, trained, names),
-    )
+    names, best = names_of(run), run.best
+    pool, trained = _pool(best), len(tables.values_by_architecture(best.table(*QUESTIONS)))
+    winner, level = tables.row_of(pool, best.architecture), _level(best, pool)
+    line = None
+    if winner is not None and level is not None:
+        values = tables.rank(pool, *level)
+        mu, nu, objective = level
+        line = {
+            "share": tables.in_percent(tables.PenaltyScale(pool, objective).odds(mu, nu)),
+            "root_nu": significant(math.sqrt(nu)),
+            "below": int((values < values[winner]).sum()),
+        }
+    name = None if winner is None else names.of(best.architecture)
+    caption = _text("pool", size=len(pool), excluded=pool.excluded, trained=trained, name=name, line=line)
+    description = f"Scatter of M and kappa of {count(len(pool), 'architecture')}; {trained} were trained."
+    return figure_section("pool", "The pool", hnas_pool(run), description=description, caption=caption)
 
 
 def _pool(run: Run[Any]) -> Pool:
@@ -399,18 +398,3 @@ def _level(run: Run[Any], pool: Pool) -> tuple[float, float, tables.Objective] |
     mu, nu = float(numbers(questions, "mu")[best]), float(numbers(questions, "nu")[best])
     same = questions["architecture"][best] == run.architecture and mu > 0 and nu >= 0
     return (mu, nu, objective) if same else None
-
-
-def _pool_caption(run: Run[Any], pool: Pool, trained: int, names: ShortNames) -> str:
-    winner, level = tables.row_of(pool, run.architecture), _level(run, pool)
-    line = None
-    if winner is not None and level is not None:
-        values = tables.rank(pool, *level)
-        mu, nu, objective = level
-        line = {
-            "share": tables.in_percent(tables.PenaltyScale(pool, objective).odds(mu, nu)),
-            "root_nu": significant(math.sqrt(nu)),
-            "below": int((values < values[winner]).sum()),
-        }
-    name = None if winner is None else names.of(run.architecture)
-    return _text("pool", size=len(pool), excluded=pool.excluded, trained=trained, name=name, line=line)

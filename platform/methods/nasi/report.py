@@ -52,26 +52,20 @@ def headline(run: Run[Any]) -> Headline:
 def found_section(run: Run[Any]) -> Section | None:
     """A row per search seed: what it found, and the trace norm beside its constraint. Nothing before the search."""
     names, run = names_of(run), run.best
-    rows, shapes = searches(run), _shapes(run)
+    rows, shapes, outcomes = searches(run), _shapes(run), outcomes_of(run)
     if not rows:
         return None
     columns = [Column("Architecture", "name"), Column("Reward", "number", "descending"), *numeric("Trace norm", "nu")]
     columns += [Column(f"{cell} width × depth") for cell in CELLS] if shapes else []
     columns += [Column("Outcome"), Column("Seed", "number")]
     cells = []
-    for number, (row, outcome) in enumerate(zip(rows, _outcomes(run), strict=True)):
+    for number, row in enumerate(rows):
         measures = [*map(significant, (row.reward, row.trace, row.nu)), *(shapes[number] if shapes else [])]
-        cells.append((names.of(row.architecture), *measures, outcome, str(row.seed)))
+        cells.append((names.of(row.architecture), *measures, outcomes.get(row.architecture, ""), str(row.seed)))
     text = _text("searches_text", mu=run.config.nasi.mu, with_shapes=bool(shapes))
     marked = next((place for place, row in enumerate(rows) if row.architecture == run.architecture), None)
     content = table(columns, cells, label="What each search seed found", marked=marked)
     return Section("found-cells", "What each seed found", paragraphs([text]) + content)
-
-
-def _outcomes(run: Run[Any]) -> list[str]:
-    """What became of what each search seed found."""
-    outcomes = outcomes_of(run)
-    return [outcomes.get(row.architecture, "") for row in searches(run)]
 
 
 def _shapes(run: Run[Any]) -> list[list[str]]:
@@ -144,8 +138,8 @@ SECTIONS = network_sections(
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
     """What every search seed found, the best reward first, and what became of it."""
-    rows = [
-        {"outcome": outcome, REWARD: row.reward, "found_trace": row.trace, "architecture": row.architecture}
-        for row, outcome in zip(searches(run), _outcomes(run), strict=True)
-    ]
+    outcomes, rows = outcomes_of(run), []
+    for row in searches(run):
+        measures = {REWARD: row.reward, "found_trace": row.trace, "architecture": row.architecture}
+        rows.append({"outcome": outcomes.get(row.architecture, ""), **measures})
     return (Listing.of(f"found by the search seeds, by {quantity_of(REWARD).label}", rows),) if rows else ()
