@@ -174,9 +174,9 @@ def _trained(run: Run[Any]) -> tuple[pd.DataFrame, str]:
     """`architecture`, `error`, `gap` of the search's trainings that were compared, each once; and which value."""
     trials = run.table("search", TRIALS)
     if trials.empty:  # of HNAS there is what its optimiser asked for
-        asked = run.table("search", "asked.parquet")
+        questions = run.table("search", "asked.parquet")
         column = "objective" if run.config.space.startswith(PREFIX) else "validation_accuracy"
-        trials = asked.rename(columns={"value": column})
+        trials = questions.rename(columns={"value": column})
     nothing = pd.DataFrame(columns=["architecture", "error", "gap"])
     value = next((name for name in _VALUES if numbers(trials, name).notna().sum() >= MIN_POINTS), "")
     if "architecture" not in trials or not value:

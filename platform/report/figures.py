@@ -276,21 +276,21 @@ def plain(axis: Axis) -> None:
 BAND = 3  # repeats that a band needs: from two it is no more than their distance, and looks like more
 
 
-def draw_spread(axes: Axes, x: np.ndarray, each: np.ndarray, spread: np.ndarray, colour: str, least: float) -> None:
+def draw_spread(axes: Axes, x: np.ndarray, curves: np.ndarray, spread: np.ndarray, colour: str, least: float) -> None:
     """The spread of step curves around their mean; nothing for a single one.
 
     Args:
-        x: (k,) from each to the next the curves are constant.
-        each: (repeats, k) the curves.
+        x: (k,) the curves are constant from one to the next.
+        curves: (repeats, k).
         spread: (k,) half the height of the band.
         least: the band does not go below; for a logarithmic axis.
     """
-    if len(each) >= BAND:
-        mean, half = each.mean(axis=0), np.nan_to_num(spread)
+    if len(curves) >= BAND:
+        mean, half = curves.mean(axis=0), np.nan_to_num(spread)
         low = np.maximum(mean - half, least)
         axes.fill_between(x, low, mean + half, step="post", color=colour, alpha=0.16, linewidth=0)
-    elif len(each) > 1:
-        for curve in each:
+    elif len(curves) > 1:
+        for curve in curves:
             moved = np.flatnonzero(np.diff(curve, prepend=np.nan) != 0)  # its steps, the first value too
             axes.scatter(x[moved], curve[moved], s=22, color=colour, alpha=0.75, linewidth=0, zorder=3.5)
 

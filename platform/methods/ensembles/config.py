@@ -384,14 +384,15 @@ def _pooled_defaults(space: str, *method: Values) -> dict[str, Any]:
     return merge(_shared(_sampled_defaults(space)), {"train": {"epochs": 50}}, *method)
 
 
-def _presets(**own: Values) -> dict[str, Values]:
-    return {name: merge(_shared(values), _POOLS[name], own.get(name, {})) for name, values in PRESETS.items()}
+def _presets(**options: Values) -> dict[str, Values]:
+    return {name: merge(_shared(values), _POOLS[name], options.get(name, {})) for name, values in PRESETS.items()}
 
 
 def _has_paths(space: Space) -> str | None:
     """None for a space whose networks have paths to drop; else why it cannot be searched."""
-    has = isinstance(space, GenotypeSpace)
-    return None if has else "its networks have no paths to drop; choose darts, darts-none or nasnet"
+    if isinstance(space, GenotypeSpace):
+        return None
+    return "its networks have no paths to drop; choose darts, darts-none or nasnet"
 
 
 _pooled = partial(

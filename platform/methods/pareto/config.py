@@ -108,12 +108,12 @@ class ParetoPoolConfig(SeveralObjectivesConfig, plain.RankSurrogateConfig):
         """Without the objectives that a pool scored elsewhere has columns of."""
         if self.pool.table is None:
             return super().cost_names
-        held: tuple[str, ...] = ()
+        columns: tuple[str, ...] = ()
         if Path(self.pool.table).is_file():  # otherwise `check` raises an error
             from archray.searchers.pool_file import PoolFile
 
-            held = tuple(map(str, PoolFile.of(self.pool.table).read().columns))
-        return tuple(name for name in super().cost_names if f"-{name}" not in self.objectives or name not in held)
+            columns = tuple(map(str, PoolFile.of(self.pool.table).read().columns))
+        return tuple(name for name in super().cost_names if f"-{name}" not in self.objectives or name not in columns)
 
 
 _FLAGS: Mapping[str, str] = {"objectives": "objectives", "final_members": "final_members"}

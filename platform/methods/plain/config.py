@@ -397,11 +397,13 @@ class RankSurrogateConfig(PlainConfig, PooledConfig):
 
     def check_table(self, table: Table) -> None:
         super().check_table(table)
-        held = {**table.metrics, **table.costs}
-        missing = [name for name in self.needed if name not in held]
-        if not held or (missing and not self._unnamed):
-            told = f"has no metric {', '.join(map(repr, missing))}; choose from" if held else "has no metric:"
-            raise InvalidInput(f"{table.location} {told} {', '.join(held) or 'import it with --proxies or --costs'}")
+        columns = {**table.metrics, **table.costs}
+        missing = [name for name in self.needed if name not in columns]
+        if not columns:
+            raise InvalidInput(f"{table.location} has no metric: import it with --proxies or --costs")
+        if missing and not self._unnamed:
+            names = ", ".join(map(repr, missing))
+            raise InvalidInput(f"{table.location} has no metric {names}; choose from {', '.join(columns)}")
 
     @property
     def _unnamed(self) -> bool:

@@ -322,8 +322,8 @@ def trials_section(run: Run[Any]) -> Section | None:
     rows = []
     for row in order:
         note = reasons[row] or ("best" if row == best else "stopped early" if np.isnan(values[row]) else "")
-        of_it = [row + 1, *([f"{epochs[row]:.0f}"] if several else []), *([significant(seconds[row])] if timed else [])]
-        rows.append((names.of(trials.table["architecture"][row]), trials.quantity.bare(reached[row]), *of_it, note))
+        cells = [row + 1, *([f"{epochs[row]:.0f}"] if several else []), *([significant(seconds[row])] if timed else [])]
+        rows.append((names.of(trials.table["architecture"][row]), trials.quantity.bare(reached[row]), *cells, note))
     text = f"{count(len(trials.table), _thing(run))}, the best first."
     body = table(
         columns,
