@@ -130,15 +130,15 @@ def draw_accuracies(axes: Axes, lines: Sequence[Line], by: By) -> bool:
     return missing
 
 
-def _tell(axes: Axes, line: Line, drawn: np.ndarray, by: By) -> None:
-    """Texts: the accuracy at each step; with many steps, at the end. drawn: (k,) heights on the axis."""
+def _tell(axes: Axes, line: Line, heights: np.ndarray, by: By) -> None:
+    """Texts: the accuracy at each step; with many steps, at the end. heights: (k,) on the axis."""
     x, name = line.curve.x, f"{line.label}\n" if line.label else ""
     words = [count(int(at), "solver call") if by == "calls" else f"{significant(at)} s" for at in x]
-    shown = [f"{TEST.label} {TEST.show(mean)}" for mean in line.curve.mean]
-    texts = [f"{name}{mean} after {word}" for mean, word in zip(shown, words, strict=True)]
-    figures.tell_line(axes, x.tolist(), drawn.tolist(), texts[-1])
+    accuracies = [f"{TEST.label} {TEST.show(mean)}" for mean in line.curve.mean]
+    texts = [f"{name}{mean} after {word}" for mean, word in zip(accuracies, words, strict=True)]
+    figures.tell_line(axes, x.tolist(), heights.tolist(), texts[-1])
     if len(texts) <= _STEPS:
-        figures.tell_points(axes, x, drawn, texts)
+        figures.tell_points(axes, x, heights, texts)
 
 
 def _scale(axes: Axes, lines: Sequence[Line], by: By, *, logarithmic: bool) -> None:
@@ -429,5 +429,5 @@ def _rates(errors: pd.DataFrame) -> str:
     ]
     columns = [Column("Corollary"), Column("Term"), *numeric("Value")]
     text = _text("rates", norm=norm, points=trained)
-    shown = [(name, term, significant(value)) for name, term, value in rows]
-    return folded("Rates of the corollaries", paragraphs([text]) + table(columns, shown, label="Rates", sortable=False))
+    cells = [(name, term, significant(value)) for name, term, value in rows]
+    return folded("Rates of the corollaries", paragraphs([text]) + table(columns, cells, label="Rates", sortable=False))

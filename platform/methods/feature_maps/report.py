@@ -47,9 +47,9 @@ def equal_cost_sections(runs: Sequence[Progress]) -> list[Section]:
 
 
 def _table(runs: Sequence[Progress], comparison: pd.DataFrame) -> Section:
-    shown = tables.written(comparison)
-    columns = [Column(""), *numeric(*shown.index)]
-    rows = [(str(name)[:1].upper() + str(name)[1:], *cells) for name, cells in shown.to_dict("list").items()]
+    words = tables.written(comparison)
+    columns = [Column(""), *numeric(*words.index)]
+    rows = [(str(name)[:1].upper() + str(name)[1:], *cells) for name, cells in words.to_dict("list").items()]
     body = table(columns, rows, label="Test accuracy of each run at equal cost")
     return Section("equal-cost", "Test accuracy at equal cost", body + paragraphs(_fairness(runs, comparison)))
 
@@ -206,8 +206,8 @@ def map_repeats_section(run: Run[Any]) -> Section | None:
         number=number,
         in_full=in_full,
     )
-    shown, _ = tables.found_repeat(run, progress)
-    marked = next((place for place, i in enumerate(order) if last["repeat"][i] == shown), None)
+    best, _ = tables.found_repeat(run, progress)
+    marked = next((place for place, i in enumerate(order) if last["repeat"][i] == best), None)
     body = paragraphs([text]) + table(columns, rows, label="The repeats of the search", marked=marked)
     return Section("repeats", "Repeats", body)
 
@@ -267,6 +267,6 @@ def listings(run: Run[Any]) -> Sequence[Listing]:
         return ()
     better = progress[progress["architecture"] != progress["architecture"].shift()]
     keys = ("calls", "seconds", "candidates", "dimension", "search_test_accuracy", "architecture")
-    shown = progress if len(progress) <= _LINES else better
-    rows = [{key: row[key] for key in keys} for row in shown.to_dict("records")]
+    steps = progress if len(progress) <= _LINES else better
+    rows = [{key: row[key] for key in keys} for row in steps.to_dict("records")]
     return (Listing.of("solver calls, and the best so far after each", rows),)

@@ -50,26 +50,26 @@ def sample_candidates(context: Context[FeatureMapConfig], number: int) -> list[s
     space = feature_map_space(run.space)
     classes = load_data(run.data).num_classes
     rng = np.random.default_rng(context.seed("candidates"))
-    drawn: dict[str, None] = {}
+    candidates: dict[str, None] = {}
     left_out = 0
     for _ in range(MAX_DRAWS + 10 * number):
-        if len(drawn) == number:
+        if len(candidates) == number:
             break
         candidate = space.encode(space.canonical(space.sample(rng)))
         if classes > 2 and space.configuration(candidate).get("weights") == "naive-bayes":
             left_out += 1
         else:
-            drawn[candidate] = None
-    if len(drawn) < number:
+            candidates[candidate] = None
+    if len(candidates) < number:
         raise InvalidInput(
-            f"{config.space} gave {count(len(drawn), 'distinct feature map')}, and {number} were asked for as "
+            f"{config.space} gave {count(len(candidates), 'distinct feature map')}, and {number} were asked for as "
             "candidates; ask for fewer"
         )
     if left_out:
         context.say(
             f"maps with Naive-Bayes weights are left out: they need two classes, {config.data.name} has {classes}"
         )
-    return list(drawn)
+    return list(candidates)
 
 
 def solves(number: int, config: FeatureMapConfig) -> str:
@@ -302,15 +302,15 @@ def _weight_sharing_trials(context: Context[configs.HalvingConfig], tuned: Folde
 
 
 def _write_winner(context: Context[configs.HalvingConfig], folder: Folder, run: TuneRun) -> None:
-    trials, ended = run.trials, run.searcher()
-    rounds = ended.rounds()
+    trials, searcher = run.trials, run.searcher()
+    rounds = searcher.rounds()
     progress = halving_progress(trials, rounds, context.config.mode)
     folder.write_parquet(ROUNDS, rounds)
     folder.write_parquet(PROGRESS, progress)
-    best = ended.best()
+    best = searcher.best()
     value = trials.loc[trials["candidates"].map(len) == 1, ACCURACY].dropna()  # of the solve for the winner alone
     if best is None or value.empty:
-        raise ArchrayError(f"halving found no feature map: {ended.failure or run.failures}")
+        raise ArchrayError(f"halving found no feature map: {searcher.failure or run.failures}")
     write_found_map(context, folder, best["candidate"], float(value.iloc[0]), calls=int(progress["calls"].max()))
 
 

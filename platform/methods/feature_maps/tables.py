@@ -89,8 +89,8 @@ def found_repeat(run: Run[Any], progress: pd.DataFrame) -> tuple[object, pd.Data
     """
     repeats = [(repeat, rows.reset_index(drop=True)) for repeat, rows in by_repeat(progress)]
     architecture = run.best.architecture
-    ended = [(repeat, rows) for repeat, rows in repeats if map_in(rows, len(rows) - 1) == architecture]
-    return (ended or repeats)[0]
+    endings = [(repeat, rows) for repeat, rows in repeats if map_in(rows, len(rows) - 1) == architecture]
+    return (endings or repeats)[0]
 
 
 def map_in(frame: pd.DataFrame, row: int) -> str | None:
@@ -157,8 +157,8 @@ def accuracy_curve(progress: pd.DataFrame, by: By) -> AccuracyCurve | None:
     begun = np.isfinite(accuracies).all(axis=0)
     x, accuracies = x[begun], accuracies[:, begun]
     if x.size > _POINTS:
-        kept = np.linspace(0, x.size - 1, _POINTS).round().astype(int)
-        x, accuracies = x[kept], accuracies[:, kept]
+        places = np.linspace(0, x.size - 1, _POINTS).round().astype(int)
+        x, accuracies = x[places], accuracies[:, places]
     mean, deviation = _mean(accuracies)
     return AccuracyCurve(x, mean, deviation, accuracies)
 

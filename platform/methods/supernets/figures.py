@@ -306,14 +306,14 @@ def selection_lines(run: Run[Any]) -> list[Line]:
 
 def _selection_table(selection: pd.DataFrame, chosen: str | None, cut: int | None, names: section.ShortNames) -> str:
     """The rows as they ended, best first."""
-    ended = selection.assign(
+    frame = selection.assign(
         end=numbers(selection, "selection_accuracy"),
         cut=numbers(selection, "accuracy_at_cut"),
         epochs=numbers(selection, "epochs"),
         kept=section.flags(selection, "kept"),
         reason=section.failures(selection),
     ).sort_values(["kept", "end"], ascending=[False, False], ignore_index=True)
-    fates = [fate(row, chosen) for _, row in ended.iterrows()]
+    fates = [fate(row, chosen) for _, row in frame.iterrows()]
     headings = ["At its end (%)", "Epochs", *([f"At epoch {cut} (%)"] if cut is not None else [])]
     columns = [section.Column("Architecture", "name"), *section.numeric(*headings), section.Column("Outcome")]
     rows = [
@@ -324,7 +324,7 @@ def _selection_table(selection: pd.DataFrame, chosen: str | None, cut: int | Non
             *([_SELECTION_ACCURACY.bare(row["cut"])] if cut is not None else []),
             row["reason"] or name,
         )
-        for name, (_, row) in zip(fates, ended.iterrows(), strict=True)
+        for name, (_, row) in zip(fates, frame.iterrows(), strict=True)
     ]
     return section.table(
         columns,
@@ -356,8 +356,8 @@ class Scored:
 def shared_scores_section(run: Run[Any]) -> Section:
     """A histogram per supernet, one above the other, and a table."""
     scored = scored_supernets(run)
-    shown = _drawn(scored)
-    size = sum(supernet.accuracies.size for supernet in shown)
+    nets = _drawn(scored)
+    size = sum(supernet.accuracies.size for supernet in nets)
     return figures.figure_section(
         "shared-scores",
         "Scores with shared weights",
@@ -365,9 +365,9 @@ def shared_scores_section(run: Run[Any]) -> Section:
         description=f"Accuracy with shared weights of {count(size, 'scored architecture')}, by search seed.",
         caption=_text(
             "shared_scores",
-            rows=len(shown),
+            rows=len(nets),
             supernets=len(scored),
-            found=any(math.isfinite(supernet.found) for supernet in shown),
+            found=any(math.isfinite(supernet.found) for supernet in nets),
         ),
         below=_shared_table(scored),
     )
@@ -376,13 +376,13 @@ def shared_scores_section(run: Run[Any]) -> Section:
 @figure(height=_AXIS + 150)
 def supernet_shared_scores(run: Run[Any], canvas: Figure) -> None:
     """How the accuracies of the architectures scored with shared weights spread, a histogram per supernet."""
-    shown = _drawn(scored_supernets(run))
-    figures.set_height(canvas, _AXIS + max(_SHARED_ROW * len(shown), 150))
-    values = np.concatenate([supernet.accuracies for supernet in shown]) * _SHARED.factor  # in percent
+    nets = _drawn(scored_supernets(run))
+    figures.set_height(canvas, _AXIS + max(_SHARED_ROW * len(nets), 150))
+    values = np.concatenate([supernet.accuracies for supernet in nets]) * _SHARED.factor  # in percent
     margin = max(0.02 * float(np.ptp(values)), 0.25)
     edges = np.linspace(float(values.min()) - margin, float(values.max()) + margin, _BINS + 1)
-    rows = np.ravel(canvas.subplots(len(shown), 1, sharex=True))
-    for axes, supernet in zip(rows, shown, strict=True):
+    rows = np.ravel(canvas.subplots(len(nets), 1, sharex=True))
+    for axes, supernet in zip(rows, nets, strict=True):
         heights, _ = np.histogram(supernet.accuracies * _SHARED.factor, edges)
         axes.stairs(heights, edges, fill=True, color=TRIAL, alpha=0.55, linewidth=0)
         if math.isfinite(supernet.found):
@@ -393,7 +393,7 @@ def supernet_shared_scores(run: Run[Any], canvas: Figure) -> None:
         axes.set(ylim=(0, 1.05 * max(int(heights.max()), 1)), xlim=(edges[0], edges[-1]), yticks=[])
         axes.grid(False, axis="y")
         axes.spines["left"].set_visible(False)
-        if len(shown) > 1:
+        if len(nets) > 1:
             axes.set_ylabel(supernet.seed, rotation=0, ha="right", va="center", fontsize=11)
     rows[-1].set_xlabel(_SHARED.axis)
 
@@ -418,10 +418,10 @@ def scored_supernets(run: Run[Any]) -> list[Scored]:
 
 def _drawn(scored: Sequence[Scored]) -> list[Scored]:
     """Raises: NothingToDraw without a finite accuracy."""
-    drawn = [supernet for supernet in scored if supernet.accuracies.size][:_MOST]
-    if not drawn:
+    nets = [supernet for supernet in scored if supernet.accuracies.size][:_MOST]
+    if not nets:
         raise NothingToDraw("the run has scored no architectures with shared weights; it needs a search by rs-ws")
-    return drawn
+    return nets
 
 
 def _shared_table(scored: Sequence[Scored]) -> str:

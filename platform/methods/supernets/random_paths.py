@@ -65,22 +65,23 @@ def draw_architectures(space: Space | str, options: SupernetOptions, number: int
         size = count(int(space.size), "architecture")
         raise InvalidInput(f"{space.name} has {size}, and {number} were asked for; ask for fewer")
     generator = torch.Generator().manual_seed(seed)
-    drawn: dict[str, None] = {}
+    architectures: dict[str, None] = {}
     repeats = 0
-    while len(drawn) < number:
+    while len(architectures) < number:
         weights = {group.name: torch.rand(group.shape, generator=generator) for group in parameters}
         architecture = discretise(space, weights)
-        if architecture not in drawn and meets(space.decode(architecture)):
-            drawn[architecture] = None
+        if architecture not in architectures and meets(space.decode(architecture)):
+            architectures[architecture] = None
             repeats = 0
             continue
         repeats += 1
         if repeats == REPEATS:
+            distinct = count(len(architectures), "different architecture")
             raise InvalidInput(
-                f"the supernet of {space.name} gave {count(len(drawn), 'different architecture')} before {REPEATS} "
-                f"draws gave none that was new, and {number} were asked for; ask for fewer"
+                f"the supernet of {space.name} gave {distinct} before {REPEATS} draws gave none that was new, and "
+                f"{number} were asked for; ask for fewer"
             )
-    return list(drawn)
+    return list(architectures)
 
 
 def score_with_shared_weights(
@@ -124,14 +125,14 @@ def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: Tun
     """Scores random architectures with the weights of every trial that has ended, and takes the best of each."""
     stages.write_entropies(context, folder, run)
     config, trials = context.config, run.trials.assign(failure=reasons(run.trials))
-    ended = {(result.metrics or {}).get("trial_id"): result for result in run.ended}
+    results = {(result.metrics or {}).get("trial_id"): result for result in run.ended}
     cells: list[dict[str, Any]] = []
     tables: list[pd.DataFrame] = []
     for trial in trials.to_dict("records"):
         key = {"trial_id": trial["trial_id"], "seed": trial["seed"]}
         best = {"architecture": None, METRIC: math.nan, "failure": trial["failure"]}
         if pd.isna(trial["failure"]):
-            checkpoint = ended[trial["trial_id"]].checkpoint
+            checkpoint = results[trial["trial_id"]].checkpoint
             assert checkpoint is not None  # a trial that ended without a failure has saved its last epoch
             with checkpoint.as_directory() as place:
                 weights = scorers.trained_weights(place)
@@ -213,11 +214,11 @@ def _write_winner(context: Context[SupernetHalvingConfig], folder: Folder, run: 
 
     Raises: ArchrayError if none was left.
     """
-    ended: WeightSharingHalving = run.searcher()
-    folder.write_parquet(ROUNDS, ended.rounds())
-    trials, best = run.trials, ended.best()
-    if best is None or ended.failure is not None:
-        raise ArchrayError(f"halving found no architecture: {ended.failure or run.failures}")
+    searcher: WeightSharingHalving = run.searcher()
+    folder.write_parquet(ROUNDS, searcher.rounds())
+    trials, best = run.trials, searcher.best()
+    if best is None or searcher.failure is not None:
+        raise ArchrayError(f"halving found no architecture: {searcher.failure or run.failures}")
     last = trials[trials["round"] == best["round"]]
     if len(last["candidates"].iloc[0]) > 1:
         raise ArchrayError(f"halving ended after round {best['round']}, with candidates left; give it more time")

@@ -65,11 +65,11 @@ def outcomes_of(run: Run[Any]) -> dict[str | None, str]:
     outcomes: dict[str | None, str] = {}
     selection = run.table("selection", SELECTED)
     if not selection.empty:
-        kept, epochs, reasons = flags(selection, "kept"), numbers(selection, "epochs"), failures(selection)
+        survivors, epochs, reasons = flags(selection, "kept"), numbers(selection, "epochs"), failures(selection)
         for i, name in enumerate(selection["architecture"]):
             if reasons[i]:
                 outcomes[name] = "failed in the selection"
-            elif kept[i]:
+            elif survivors[i]:
                 outcomes[name] = "trained to the end"
             else:
                 outcomes[name] = "dropped" if math.isnan(epochs[i]) else f"dropped after epoch {epochs[i]:.0f}"

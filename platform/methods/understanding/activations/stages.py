@@ -56,8 +56,8 @@ def _work(context: Context[ActivationsConfig], folder: Folder) -> None:
 def teacher_pairs(context: Context[ActivationsConfig], size: int, numbers: range, pool: Pool | None) -> pd.DataFrame:
     """Pairs of teachers with these numbers, each of `size` of the study's activations, alpha uniform on the simplex."""
     problem = context.config.problem
-    drawn = [_draw(context, size, number, pool) for number in numbers]
-    inputs, weights, alpha, chosen = (torch.stack(column) for column in zip(*drawn, strict=True))
+    teachers = [_draw(context, size, number, pool) for number in numbers]
+    inputs, weights, alpha, chosen = (torch.stack(column) for column in zip(*teachers, strict=True))
     functions = two_layer.get_activations(problem.activations)
     outputs = two_layer.output_weights(problem.width)
     components = two_layer.component_outputs(inputs, weights, outputs, functions)  # (S, n, all)

@@ -52,12 +52,13 @@ def headline(run: Run[Any]) -> Headline:
     run = run.best
     rows = run.table("variants", tables.VARIANTS)
     verdicts = [claim.verdict for claim in tables.claims(run)]
+    numbers = {verdict: verdicts.count(verdict) for verdict in _VERDICTS}
     cells = count(len(set(rows["cell"])), "cell") if len(rows) else "no cell yet"
     lead = f"{cells} and their variants, {count(len(rows), 'network')} trained at equal budget"
     if verdicts:
-        parts = [count(verdicts.count(one), one, many) for one, many in _VERDICTS.items() if one in verdicts]
+        parts = [count(number, verdict, _VERDICTS[verdict]) for verdict, number in numbers.items() if number]
         lead += f". Of {count(len(verdicts), 'claim')} of the thesis' chapter 4, {', '.join(parts)}"
-    cards = [Card("found", str(verdicts.count(one)), many) for one, many in _VERDICTS.items()]
+    cards = [Card("found", str(number), _VERDICTS[verdict]) for verdict, number in numbers.items()]
     spaces = ", ".join(dict.fromkeys(rows["space"])) if len(rows) else run.config.space
     return Headline("cells", f"{lead}.", cards=cards if verdicts else (), facts={"Space": spaces})
 
@@ -76,12 +77,12 @@ def claims_section(run: Run[Any]) -> Section | None:
 def cells_section(run: Run[Any]) -> Section | None:
     """Each cell, and the means of its variants by kind."""
     run = run.best
-    every = networks(run)
-    if every.empty:
+    frame = networks(run)
+    if frame.empty:
         return None
     rows: list[tuple[object, ...]] = []
     variants: list[int] = []
-    for name, of_cell in every.groupby("cell", sort=False):
+    for name, of_cell in frame.groupby("cell", sort=False):
         for kind, words in KINDS.items():
             of_kind = of_cell[of_cell["kind"] == kind]
             if len(of_kind):
@@ -92,13 +93,13 @@ def cells_section(run: Run[Any]) -> Section | None:
     columns = [Column("Cell"), Column("Kind"), *numeric(*_MEANS)]
     caption = _text("cells", threshold=tables.loss_threshold(run))
     body = table(columns, rows, label="Cells and their variants", faint=frozenset(variants), sortable=False)
-    return Section("cells", "Cells and their variants", captioned(body, caption) + folded("Every network", _all(every)))
+    return Section("cells", "Cells and their variants", captioned(body, caption) + folded("Every network", _all(frame)))
 
 
-def _all(every: pd.DataFrame) -> str:
+def _all(frame: pd.DataFrame) -> str:
     columns = [Column("Cell"), Column("Kind"), *numeric("No.", *_COLUMNS), Column("Genotype", "code")]
     rows = []
-    for _, row in every.iterrows():
+    for _, row in frame.iterrows():
         values = [significant(row[column] * factor) for column, factor in _COLUMNS.values()]
         rows.append((row["cell"], KINDS[row["kind"]], row["number"], *values, row["architecture"]))
     return table(columns, rows, label="Every network")
@@ -134,8 +135,8 @@ def linear_section(run: Run[Any]) -> Section | None:
             bounded = group[group[form].notna()]
             if bounded.empty:
                 continue
-            kept = bounded["measured"] <= bounded[form] * (1 + 1e-9)
-            instances = kept.groupby(bounded["instance"]).all()
+            holds = bounded["measured"] <= bounded[form] * (1 + 1e-9)
+            instances = holds.groupby(bounded["instance"]).all()
             ratio = (bounded["measured"] / bounded[form]).max()
             rows.append((theorem, gradient, form, f"{instances.sum()} of {len(instances)}", significant(ratio)))
     columns = [*map(Column, ("Theorem", "Gradient", "Bound")), *numeric("Instances that keep it", "Largest ratio")]

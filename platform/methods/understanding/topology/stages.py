@@ -43,9 +43,9 @@ def weights_file(number: int) -> str:
 
 def _measure(context: Context[TopologyConfig], folder: Folder) -> None:
     config, weights = context.config, context.folder("trainings") / tables.WEIGHTS
-    kept = set(weights.files())
+    stored = set(weights.files())
     files = {name: weights_file(number) for number, name in enumerate(tables.architectures_of(context.run))}
-    places = {architecture: (weights / file).uri for architecture, file in files.items() if file in kept}
+    places = {architecture: (weights / file).uri for architecture, file in files.items() if file in stored}
     items = {name: items_of(name, config.plane.points, config.plane.gradient_points) for name in places}
     rows = score_in_shards(
         folder,

@@ -119,8 +119,8 @@ def spearman_within(table: pd.DataFrame, x: str, y: str, seed: int = 0) -> tuple
         return np.nan, np.nan, np.nan
     rng = np.random.default_rng(seed)
     value = _pooled([group[:, None] for group in groups])
-    drawn = _pooled([group[:, rng.integers(group.shape[1], size=(DRAWS, group.shape[1]))] for group in groups])
-    return float(value[0]), *middle(drawn)
+    draws = _pooled([group[:, rng.integers(group.shape[1], size=(DRAWS, group.shape[1]))] for group in groups])
+    return float(value[0]), *middle(draws)
 
 
 def _pooled(groups: Sequence[np.ndarray]) -> np.ndarray:
@@ -201,9 +201,9 @@ def _popular(table: pd.DataFrame, shapes: pd.DataFrame) -> list[Claim]:
         ("popular cells are shallow", "depth", -1, "deeper"),
     ):
         shares = []
-        for name, drawn in shapes.groupby("cell"):
+        for name, connections in shapes.groupby("cell"):
             [of_cell] = table.loc[(table["cell"] == name) & (table["kind"] == "cell"), column]
-            beyond = sign * (of_cell - drawn[column].to_numpy(float))
+            beyond = sign * (of_cell - connections[column].to_numpy(float))
             shares.append(float((beyond > 0).mean() + (beyond == 0).mean() / 2))
         low, high = middle(np.random.default_rng(0).choice(shares, size=(DRAWS, len(shares))).mean(axis=1))
         verdict = positive(low - 0.5, high - 0.5) if len(shares) > 1 else UNDECIDED
