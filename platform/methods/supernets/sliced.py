@@ -169,12 +169,15 @@ SEARCH_STAGE = WorkStage[SlicedConfig](
 )
 
 
-# Its configuration has the parts that the stage reads: network, final, selection.
-_SELECTION_STAGE: Stage[Any] = replace(
-    SELECTION_STAGE, amount=lambda config: selection_amount(config.candidates, config)
-)
+_SELECTION: Stage[Any] = SELECTION_STAGE  # it reads network, final and selection, which this configuration has, too
 RECIPE = Recipe[SlicedConfig](
-    stages=(SUPERNET_STAGE, SEARCH_STAGE, _SELECTION_STAGE, FINAL_STAGE, BASELINE_STAGE),
+    stages=(
+        SUPERNET_STAGE,
+        SEARCH_STAGE,
+        replace(_SELECTION, amount=lambda config: selection_amount(config.candidates, config)),
+        FINAL_STAGE,
+        BASELINE_STAGE,
+    ),
     measured=measured_networks,
     headline=headline,
     sections=SECTIONS,
