@@ -9,3 +9,8 @@ class StudyConfig(SearchConfig):
     """The configuration of a study: that of a search without a search. A study adds its own fields."""
 
     kind: ClassVar[str] = "study"
+
+
+def problem_flags(*names: str) -> dict[str, str]:
+    """Flags for fields of a study's `problem`: `width` sets `problem.width`."""
+    return {name: f"problem.{name}" for name in names}

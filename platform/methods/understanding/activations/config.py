@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from archray.errors import InvalidInput
 from archray.platform.methods.method import Method
-from archray.platform.methods.understanding import StudyConfig
+from archray.platform.methods.understanding import StudyConfig, problem_flags
 from archray.plurals import count
 from archray.settings import REPEATED
 from archray.trainables.activations.settings import OWN_INPUTS, ActivationOptions, Labels, listed
@@ -128,16 +128,8 @@ ACTIVATIONS = Method(
         "seeds": "seeds",
         "seeds_at_once": "seeds_at_once",
         "teachers": "teachers",
-        "width": "problem.width",
-        "dimension": "problem.dimension",
-        "samples": "problem.samples",
-        "validation": "problem.validation",
-        "risk_samples": "problem.risk_samples",
-        "outside": "problem.outside",
-        "noise": "problem.noise",
-        "steps": "problem.steps",
-        "rate": "problem.rate",
-        "alpha_rate": "problem.alpha_rate",
+        **problem_flags("width", "dimension", "samples", "validation", "risk_samples", "outside", "noise"),
+        **problem_flags("steps", "rate", "alpha_rate"),
     },
     words="activation",
 )

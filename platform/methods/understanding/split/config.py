@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from archray.platform.methods.method import Method
-from archray.platform.methods.understanding import StudyConfig
+from archray.platform.methods.understanding import StudyConfig, problem_flags
 from archray.trainables.data import DataSettings
 from archray.trainables.spaces import Space
 from archray.trainables.validation_split.settings import TEACHER_DATA, SplitSettings
@@ -89,15 +89,7 @@ SPLIT = Method(
         },
     },
     flags={
-        "form": "problem.form",
-        "teacher": "problem.teacher",
-        "layers": "problem.layers",
-        "noise": "problem.noise",
-        "train_size": "problem.train_size",
-        "test_size": "problem.test_size",
-        "width": "problem.width",
-        "ridge": "problem.ridge",
-        "steps": "problem.steps",
+        **problem_flags("form", "teacher", "layers", "noise", "train_size", "test_size", "width", "ridge", "steps"),
         "seeds": "seeds",
         "tolerance": "tolerance",
     },
