@@ -154,8 +154,8 @@ class HyperbandConfig(RungsConfig):
     method: Literal["hyperband"] = "hyperband"
 
     def check(self) -> None:
-        begins = [int(self.max_resource * self.eta**-s) for s in range(self.rungs)]  # in floating point, as Tune does
-        if begins != [self.eta ** (self.rungs - 1 - s) for s in range(self.rungs)]:
+        starts = [int(self.max_resource * self.eta**-s) for s in range(self.rungs)]  # in floating point, as in Tune
+        if starts != [self.eta ** (self.rungs - 1 - s) for s in range(self.rungs)]:
             raise InvalidInput(f"Ray Tune's Hyperband rounds the rungs of eta {self.eta} to nothing; choose 2 or 4")
         super().check()
 

@@ -162,7 +162,7 @@ def _lead(run: Run[Any], progress: pd.DataFrame) -> str:
 
 
 def measured_maps(run: Run[Any]) -> run_sections.Measured:
-    """Of one search: the test accuracies of its final solves, and of the search's own last one."""
+    """The test accuracies of one run: of the final solves, and of the last solve of the search."""
     tests = {"test_accuracy": Spread.of(run_sections.tested(run, "final"), "final solve")}
     progress = tables.progress_of(run)
     if len(progress):

@@ -377,7 +377,7 @@ def _hyperband_trials(context: Context[configs.HyperbandConfig], tuned: Folder) 
     config = context.config
     candidates = sample_candidates(context, len(config.first_rungs))
     root = context.seed("search")
-    begins = dict(zip(candidates, config.first_rungs, strict=True))
+    first_rungs = dict(zip(candidates, config.first_rungs, strict=True))
     seeds = {candidate: trial_seed(root, number) for number, candidate in enumerate(candidates, start=1)}
     return solve_plan(
         context,
@@ -385,7 +385,7 @@ def _hyperband_trials(context: Context[configs.HyperbandConfig], tuned: Folder) 
         settings=solve_settings(context, rungs=config.dimensions),
         keys={
             "architecture": tune.grid_search(candidates),
-            "first_rung": tune.sample_from(lambda spec: begins[spec["config"]["architecture"]]),
+            "first_rung": tune.sample_from(lambda spec: first_rungs[spec["config"]["architecture"]]),
             "seed": tune.sample_from(lambda spec: seeds[spec["config"]["architecture"]]),
         },
         limited=False,

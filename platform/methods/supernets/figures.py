@@ -262,8 +262,8 @@ def selection_curves(run: Run[Any], canvas: Figure) -> None:
     cut = cut_epoch(run.best.table("selection", tables.SELECTED))
     if cut is not None:
         axes.axvline(cut, zorder=1, **DASHED)
-        beside: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-        axes.annotate(f"epoch {cut}", (cut, 0), xytext=(4, 4), fontsize=11, color=MUTED, **beside)
+        place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        axes.annotate(f"epoch {cut}", (cut, 0), xytext=(4, 4), fontsize=11, color=MUTED, **place)
     figures.few_ticks(axes, 6, integer=True)
     axes.set_xlabel("epoch")
     axes.set_ylabel(_SELECTION_ACCURACY.axis)
@@ -335,9 +335,9 @@ def _selection_table(selection: pd.DataFrame, chosen: str | None, cut: int | Non
     )
 
 
-# The architectures that were scored with shared weights: how their accuracies spread, and where the found one is.
+# The distribution of accuracies with shared weights, and the accuracy of the architecture that was found.
 
-_MOST = 10  # supernets that are drawn; the table has all
+_MOST = 10  # supernets in the figure; the table has all
 _BINS = 40
 _AXIS, _SHARED_ROW = 85, 56  # heights, of the axis below and of a supernet's row
 

@@ -2,7 +2,7 @@
 
 1. The supernet is trained by the sandwich rule, or another run's is taken: then this costs nothing.
 2. Architectures that meet the constraints are evaluated with its weights, in this process.
-3. The best of them are trained on their own, as what other searches with a supernet find.
+3. The best of them are trained alone, as in other searches with a supernet.
 """
 
 from collections.abc import Sequence
@@ -127,9 +127,9 @@ SUPERNET_STAGE = SupernetStage(
 
 
 def _search(context: Context[SlicedConfig], folder: Folder) -> None:
-    """Evaluates architectures that meet the constraints, and keeps the best. A killed one begins anew, as it is short.
+    """Evaluates architectures that meet the constraints, and keeps the best. After a kill it restarts, as it is short.
 
-    In the driver's process, on its GPU if it sees one.
+    It runs in the driver's process, on its GPU if there is one.
     """
     config, run = context.config, context.run
     supernet = TrainedSupernet.of_run(str(run.folder))

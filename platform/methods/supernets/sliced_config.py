@@ -107,7 +107,7 @@ class SlicedConfig(TrainedSearchConfig):
             be these. None: a supernet is trained.
         sandwich: how its weights are trained; not read with the weights of another run.
         search: how architectures are looked for with them.
-        candidates: how many of the best with shared weights begin the final training in the selection.
+        candidates: number of the best with shared weights that start the final training in the selection.
         selection: which of them are trained to the end.
     """
 

@@ -23,7 +23,7 @@ class ActivationsConfig(StudyConfig):
         problem: the activations, the networks, the samples and the training.
         labels: what is to be learnt, each with all seeds: `realizable` (a teacher in the class), `noisy`, `outside` (a
             teacher of another activation), `data` (the data set's classes as +1 and -1). Left out: all there are.
-        seeds: instances of each kind of labels, with inputs, teacher and initial weights of their own.
+        seeds: instances of each kind of labels; inputs, teacher and initial weights differ between instances.
         seeds_at_once: instances that a trial trains as one computation.
         teachers: of each number of activations (2, 3, all): random teachers on which the theorems are counted.
     """

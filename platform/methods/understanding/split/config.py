@@ -17,10 +17,10 @@ class SplitConfig(StudyConfig):
     """The configuration of the study of validation sets.
 
     Fields:
-        problem: the models, the points and the teacher. Data other than `gaussian` have labels of their own.
+        problem: the models, the points and the teacher. Data other than `gaussian` have labels without a teacher.
         parameters: the numbers h of architecture parameters, growing; each takes the first h candidates.
         spectral_parameters: h of the comparison of spectral solutions with gradient ascent.
-        seeds: problems of each h, each with points, features and teacher of its own.
+        seeds: problems of each h; points, features and teacher differ between problems.
         tolerance: an architecture is as good as the best if its test loss exceeds the best's by at most this share.
     """
 
