@@ -45,7 +45,7 @@ class Quantity:
         text = self.bare(value)
         return text if text == MISSING or not self.unit else f"{text} {self.unit}"
 
-    def told(self, value: object) -> str:
+    def text(self, value: object) -> str:
         """One value with its label: `test accuracy 93.21 %`."""
         return f"{self.label} {self.show(value)}"
 
@@ -189,7 +189,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     ),
     "elbo": Quantity("ELBO", meaning="Evidence lower bound of the posterior, nats."),
     # Of a search on a table of trained architectures, in the table's own units.
-    "objective": Quantity("objective", meaning="What a search on a table is told of an architecture."),
+    "objective": Quantity("objective", meaning="Value of an architecture in the table of a search."),
     "result": Quantity("result", meaning="What the table says of the found architecture, by which it is judged."),
     "random_result": Quantity("result (random)", meaning="The same, of random architectures of the table."),
     # Of an ensemble, on the test split.

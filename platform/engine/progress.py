@@ -69,7 +69,7 @@ class TrialProgress(tune.Callback):
         if isinstance(value, float) and not math.isnan(value):
             better = max if self.mode == "max" else min
             self._best = value if math.isnan(self._best) else better(self._best, value)
-        self._line(trial, f"failed: {failure}" if failure else self._quantity.told(value))
+        self._line(trial, f"failed: {failure}" if failure else self._quantity.text(value))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._line(trial, f"error: {failed_trials(experiment_folder(trial))[trial.trial_id].sentence}")
@@ -93,7 +93,7 @@ class TrialProgress(tune.Callback):
     def _show(self, state: str) -> None:
         assert self._progress is not None
         ended = self.before + len(self._ended)
-        best = "" if math.isnan(self._best) else f"best {self._quantity.told(self._best)}"
+        best = "" if math.isnan(self._best) else f"best {self._quantity.text(self._best)}"
         self._progress.update(self._task, completed=ended, state=f"{best} {state}")
 
 

@@ -100,7 +100,7 @@ def runs_compared(runs: Compared, canvas: Figure) -> None:
         look: dict[str, Any] = {"fmt": "o", "color": colour, "markeredgecolor": SURFACE, "markersize": 8, "zorder": 3}
         left.errorbar(mean, place, xerr=deviation, elinewidth=1.4, **look)
         right.errorbar(cost.mean, mean, xerr=cost.deviation or 0.0, yerr=deviation, elinewidth=1.0, **look)
-        text = f"{name}\n{TEST.label} {TEST.spread(spread)}\n{quantity_of('seconds').told(cost.mean)}"
+        text = f"{name}\n{TEST.label} {TEST.spread(spread)}\n{quantity_of('seconds').text(cost.mean)}"
         figures.tell_points(left, [mean], [place], [text])
         figures.tell_points(right, [cost.mean], [mean], [text])
         reach += [mean - deviation, mean + deviation]

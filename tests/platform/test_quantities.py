@@ -113,7 +113,7 @@ def test_a_stages_trials_say_of_which_weights_they_are() -> None:
     assert quantity_of("validation_accuracy", "selection").label == "validation accuracy (selection)"
     assert quantity_of("validation_accuracy", "final").label == "validation accuracy (final training)"
     assert quantity_of("shared_accuracy", "final").label == "validation accuracy (shared weights)"
-    assert quantity_of("own_accuracy").told(0.5) == "own accuracy 50.00 %"
+    assert quantity_of("own_accuracy").text(0.5) == "own accuracy 50.00 %"
     assert quantity_of("latency") == Quantity("latency")
 
 

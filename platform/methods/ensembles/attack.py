@@ -147,7 +147,7 @@ def _do(
             (folder / PARTS).write_parquet(names[outcome.item], outcome.value)
             done += 1
             measures = round_of(outcome.value)
-            accuracies = [quantity_of(key).told(measures[key]) for key in ("attack_accuracy", "defence_accuracy")]
+            accuracies = [quantity_of(key).text(measures[key]) for key in ("attack_accuracy", "defence_accuracy")]
             console.print(
                 f"    {done}/{len(names)}  {ATTACKS.get(attack).title}, member {member + 1}: {', '.join(accuracies)}  "
                 f"{measures['seconds']:.0f} s",

@@ -128,7 +128,7 @@ def write_ensemble(
     more = {"test_accuracy": measures["test_accuracy"], "data": context.config.data.name, "space_file": None}
     for name, content in ensemble_files(ensemble, described, input_of(context.run.data) | more).items():
         (folder / MODEL).write_bytes(name, content)
-    context.say("; ".join(quantity_of(key).told(measures[key]) for key in ("test_accuracy", "members_test_accuracy")))
+    context.say("; ".join(quantity_of(key).text(measures[key]) for key in ("test_accuracy", "members_test_accuracy")))
 
 
 def _average(context: Context[Any]) -> str:

@@ -142,7 +142,7 @@ def _take_one(context: Context[OneArchitectureConfig], folder: Folder) -> None:
         pool = _trained_pool(context)
         best = pool.sort_values([ACCURACY, LOSS], ascending=[False, True], kind="stable").iloc[0]
         name, value = best["architecture"], float(best[ACCURACY])
-        context.say(f"the best of the pool is {name}  ({quantity_of(ACCURACY).told(value)})")
+        context.say(f"the best of the pool is {name}  ({quantity_of(ACCURACY).text(value)})")
     members = [name] * config.ensemble_size
     folder.write_json(FOUND, {"members": members, "value": value, "metric": ACCURACY, ACCURACY: value})
 
@@ -188,7 +188,7 @@ def _select(context: Context[NESConfig], folder: Folder) -> None:
     folder.write_parquet(TRIALS, pd.DataFrame(rows))
     value, accuracy = last[LOSS], last[ACCURACY]
     folder.write_json(FOUND, {"members": last["members"], "value": value, "metric": LOSS, ACCURACY: accuracy})
-    context.say(f"the ensemble selected has {quantity_of(LOSS).told(last[LOSS])}, as trained in the pool")
+    context.say(f"the ensemble selected has {quantity_of(LOSS).text(last[LOSS])}, as trained in the pool")
 
 
 MEMBER_SELECTION_STAGE = WorkStage[NESConfig](

@@ -77,7 +77,7 @@ def _write_trained(context: Context[NESBSConfig], folder: Folder, run: TuneRun) 
     if metrics.get("posterior") is not None:  # the best response, learnt with the weights
         folder.write_json(POSTERIOR, json.loads(metrics["posterior"]))
     context.say(
-        f"{quantity_of(MIXTURE).told(metrics[MIXTURE])}, of drawn paths; an operation's weights were updated "
+        f"{quantity_of(MIXTURE).text(metrics[MIXTURE])}, of drawn paths; an operation's weights were updated "
         f"{updates['updates'].min()} to {updates['updates'].max()} times"
     )
 
@@ -118,7 +118,7 @@ def _write_posterior(context: Context[NESBSConfig], folder: Folder, run: TuneRun
     folder.write_parquet(CURVES, entropy_curves(context.run.space, read_results(run.folder)))
     folder.write_json(POSTERIOR, Posterior(json.loads(metrics["posterior"]), context.run.space).to_dict())
     context.say(
-        f"{quantity_of('elbo').told(metrics['elbo'])} at scale {metrics['scale']:g}, KL {metrics['kl']:.4f}, mean "
+        f"{quantity_of('elbo').text(metrics['elbo'])} at scale {metrics['scale']:g}, KL {metrics['kl']:.4f}, mean "
         f"entropy of a decision {metrics['entropy']:.4f} nats"
     )
 
@@ -205,7 +205,7 @@ def _search(context: Context[NESBSConfig], folder: Folder) -> None:
     )
     context.say(
         f"{count(len(trials), 'ensemble')} evaluated, of {count(len(ensembles.members()), 'architecture')}; the best "
-        f"has {quantity_of(METRIC).told(best[METRIC])}"
+        f"has {quantity_of(METRIC).text(best[METRIC])}"
     )
 
 

@@ -102,7 +102,7 @@ def sampled_texts(sampled: pd.DataFrame, names: ShortNames) -> list[str]:
     for row in sampled.to_dict("records"):
         lines = [f"ensemble {row['evaluations']}" + (f" of repeat {row['repeat']}" if several else "")]
         lines += [", ".join(map(str, names.all_of(row["members"])))]
-        lines += [quantity.told(row[name]) for name, quantity in shown.items()]
+        lines += [quantity.text(row[name]) for name, quantity in shown.items()]
         lines += [] if math.isnan(row["delta"]) else [f"δ = {signed(format(row['delta'], '.3g'))}"]
         texts.append("\n".join(lines))
     return texts

@@ -95,7 +95,7 @@ def write_found_map(
 ) -> None:
     """Writes what was found, with its validation accuracy, and says so."""
     folder.write_json(FOUND, {"architecture": architecture, "value": value, "metric": ACCURACY})
-    context.say(f"found {architecture}  ({quantity_of(ACCURACY).told(value)}, {count(calls, 'solver call')})")
+    context.say(f"found {architecture}  ({quantity_of(ACCURACY).text(value)}, {count(calls, 'solver call')})")
 
 
 FINAL_SOLVE_STAGE = final_stage(

@@ -48,7 +48,7 @@ def _write_found(context: Context[HNASConfig], folder: Folder, run: TuneRun) -> 
     if best is None:
         raise ArchrayError(f"none of {count(len(run.trials), 'trial')} has a value: {run.failures}")
     folder.write_json(FOUND, {**best, "metric": stages.ACCURACY})
-    context.say(f"found {best['architecture']}  ({quantity_of(stages.ACCURACY).told(best['value'])})")
+    context.say(f"found {best['architecture']}  ({quantity_of(stages.ACCURACY).text(best['value'])})")
 
 
 RECIPE = Recipe[HNASConfig](

@@ -126,7 +126,7 @@ def plain_best_so_far(run: Run[Any], canvas: Figure) -> None:
     else:
         axes.scatter(number, values, s=8 if len(values) > _MANY else 22, color=TRIAL, alpha=0.75, linewidth=0)
         texts = [
-            f"{place}: {names.of(name)}\n{quantity.told(value / quantity.factor)}"
+            f"{place}: {names.of(name)}\n{quantity.text(value / quantity.factor)}"
             for place, name, value in zip(number, trials.table["architecture"], values, strict=True)
         ]
         figures.tell_points(axes, number, values, texts)

@@ -127,7 +127,7 @@ def _write_best(context: Context[Any], folder: Folder, trials: report.Trials, mo
     name, value = trials.table["architecture"][trials.best], float(trials.values[trials.best])
     document = {"architecture": name, "value": value, "number": trials.best + 1, "metric": trials.key}
     folder.write_json(FOUND, {**document, **more})
-    context.say(f"found {name}  ({trials.quantity.told(value)})")
+    context.say(f"found {name}  ({trials.quantity.text(value)})")
 
 
 def final_of_table(context: Context[Any], folder: Folder, table: Table) -> None:

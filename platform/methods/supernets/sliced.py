@@ -111,7 +111,7 @@ def _write_trained(context: Context[SlicedConfig], folder: Folder, run: TuneRun)
     config, checksum = context.run.manifest["config"], context.run.manifest["data_checksum"]
     TrainedSupernet(folder.uri, folder.sha256(WEIGHTS), state["settings"], config, checksum).write(folder)
     metrics = result.metrics or {}
-    context.say(", ".join(quantity_of(name).told(metrics[name]) for name in ("smallest_accuracy", LARGEST)))
+    context.say(", ".join(quantity_of(name).text(metrics[name]) for name in ("smallest_accuracy", LARGEST)))
 
 
 SUPERNET_STAGE = SupernetStage(

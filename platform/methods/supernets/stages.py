@@ -155,7 +155,7 @@ def write_found(context: Context[Any], folder: Folder, cells: pd.DataFrame, metr
     folder.write_json(FOUND, {"architecture": best["architecture"], "value": value, "metric": metric, metric: value})
     context.say(
         f"{count(usable['architecture'].nunique(), 'architecture')} found, the best of them "
-        f"{best['architecture']}  ({quantity_of(metric).told(value)})"
+        f"{best['architecture']}  ({quantity_of(metric).text(value)})"
     )
 
 
@@ -249,7 +249,7 @@ def _select(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun
     document = {"architecture": name, "value": value, "metric": SELECTION, SELECTION: value, before: at_search}
     folder.write_json(FOUND, document)
     context.say(
-        f"selected {name}  ({quantity_of(SELECTION).told(value)}; {len(usable)} of {len(selection)} trained to the end)"
+        f"selected {name}  ({quantity_of(SELECTION).text(value)}; {len(usable)} of {len(selection)} trained to the end)"
     )
 
 
