@@ -1,6 +1,6 @@
-"""The conformance suite of Tune searchers. Subclass `SearcherConformance`, and `TunerConformance` for a real Tuner."""
+"""The conformance suite of Tune searchers. Subclass `SearcherConformance`, and `TunerConformance` too."""
 
-from archray.searchers.testing.conformance import SearcherConformance, hashed_score
+from archray.searchers.testing.conformance import ConformanceSuite, SearcherConformance, hashed_score
 from archray.searchers.testing.tuner import ConformanceTrainable, TunerConformance
 
-__all__ = ["ConformanceTrainable", "SearcherConformance", "TunerConformance", "hashed_score"]
+__all__ = ["ConformanceSuite", "ConformanceTrainable", "SearcherConformance", "TunerConformance", "hashed_score"]

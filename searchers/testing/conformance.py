@@ -113,8 +113,8 @@ COMPLETION_SEEDS = (1, 2)  # orders in which trials in flight end
 CONCURRENCIES = (1, 3)
 
 
-class SearcherConformance:
-    """Subclass it in a test file and define `make`; pytest collects the rest.
+class ConformanceSuite:
+    """The searcher under test, and its searches: the base of the suites with tests.
 
     Attributes:
         evaluator: reference (`module:attribute`) of a function config -> score, or -> a result dictionary with
@@ -174,10 +174,18 @@ class SearcherConformance:
         super().__init_subclass__(**options)
         cls._undisturbed = {}
         for name, reason in vars(cls).get("lacks", {}).items():
-            test = getattr(cls, name, None)
-            if test is None or not name.startswith("test_"):
+            if not name.startswith("test_") or not hasattr(cls, name):
                 raise TypeError(f"{cls.__name__}.lacks: the conformance suite has no test {name!r}")
-            setattr(cls, name, _expected_to_fail(test, reason))
+            setattr(cls, name, _expected_to_fail(getattr(cls, name), reason))
+
+    def result(self, config: Mapping[str, Any], iteration: int) -> dict[str, Any]:
+        """A result in the form in which Tune passes it on."""
+        entries = entries_of(self.evaluate()(dict(config)))
+        return {**entries, "training_iteration": iteration, "done": False, "trial_id": "of Tune"}
+
+
+class SearcherConformance(ConformanceSuite):
+    """Subclass it in a test file and define `make`; pytest collects the rest."""
 
     # Suggestions
 
@@ -376,8 +384,3 @@ class SearcherConformance:
         restored.restore(str(tmp_path / "state"))
         replay(restored, suggestions.events[before - 1 :])  # with one event that is in the state already
         assert restored.get_state() == searcher.get_state()
-
-    def result(self, config: Mapping[str, Any], iteration: int) -> dict[str, Any]:
-        """A result in the form in which Tune passes it on."""
-        entries = entries_of(self.evaluate()(dict(config)))
-        return {**entries, "training_iteration": iteration, "done": False, "trial_id": "of Tune"}

@@ -13,7 +13,7 @@ from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tun
 from ray.tune.search import Searcher
 
 from archray.references import load_reference
-from archray.searchers.testing.conformance import Configs, Evaluator, SearcherConformance, entries_of
+from archray.searchers.testing.conformance import Configs, ConformanceSuite, Evaluator, entries_of
 
 STEPS = 2  # iterations of a trial
 PATIENCE_S = 120.0  # how long a trial waits for a second one
@@ -57,8 +57,8 @@ class ConformanceTrainable(tune.Trainable):
         return True
 
 
-class TunerConformance(SearcherConformance):
-    """Subclass it instead of `SearcherConformance` to run all of its tests, and tests with a `Tuner`.
+class TunerConformance(ConformanceSuite):
+    """Subclass it, too, and define the same `make`, to test the searcher in a `Tuner`.
 
     Each test runs a Tune experiment on the Ray that is initialized, or on a local one with two CPUs.
     """

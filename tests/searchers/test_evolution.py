@@ -13,7 +13,7 @@ from ray import tune
 
 from archray.errors import InvalidInput
 from archray.searchers import RandomSearch, RegularizedEvolution, SearcherStateError, drive
-from archray.searchers.testing import SearcherConformance, TunerConformance
+from archray.searchers.testing import ConformanceSuite, SearcherConformance, TunerConformance
 from archray.trainables.spaces import Decision, Space, get_space
 
 
@@ -27,14 +27,18 @@ class One(Space):
     decisions = (Decision("only", ("a",)),)
 
 
-class TestOverSpace(SearcherConformance):
+class OverSpace(ConformanceSuite):
     def make(self, **arguments: Any) -> RegularizedEvolution:
         return RegularizedEvolution("nasbench201", population=3, sample_size=2, **arguments)
 
 
+class TestOverSpace(OverSpace, SearcherConformance):
+    pass
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-class TestInATuner(TestOverSpace, TunerConformance):
+class TestInATuner(OverSpace, TunerConformance):
     pass
 
 

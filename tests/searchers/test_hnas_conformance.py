@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from archray.searchers import HNASSearch
-from archray.searchers.testing import SearcherConformance, TunerConformance
+from archray.searchers.testing import ConformanceSuite, SearcherConformance, TunerConformance
 
 
 def pool_table(rows: int = 40, seed: int = 0) -> pd.DataFrame:
@@ -32,7 +32,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-class HNASConformance(SearcherConformance):
+class HNASSuite(ConformanceSuite):
     on_repeat: Literal["tell", "next-best"] = "tell"
 
     @pytest.fixture(autouse=True)
@@ -43,26 +43,30 @@ class HNASConformance(SearcherConformance):
         return HNASSearch(self.pool, on_repeat=self.on_repeat, **arguments)
 
 
-class TestNextBest(HNASConformance):
+class NextBest(HNASSuite):
     on_repeat = "next-best"
+
+
+class TestNextBest(NextBest, SearcherConformance):
+    pass
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-class TestInATuner(TestNextBest, TunerConformance):
+class TestInATuner(NextBest, TunerConformance):
     pass
 
 
 @pytest.mark.slow  # each repeat fits the Gaussian process again
-class TestTellKnownValue(HNASConformance):
+class TestTellKnownValue(HNASSuite, SearcherConformance):
     on_repeat = "tell"
 
 
-class TestBayesian(HNASConformance):
+class TestBayesian(HNASSuite, SearcherConformance):
     def make(self, **arguments: Any) -> HNASSearch:
         return HNASSearch(self.pool, points="bayesian", **arguments)
 
 
-class TestRandomPoints(HNASConformance):
+class TestRandomPoints(HNASSuite, SearcherConformance):
     def make(self, **arguments: Any) -> HNASSearch:
         return HNASSearch(self.pool, points="uniform", **arguments)

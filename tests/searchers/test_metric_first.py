@@ -11,7 +11,7 @@ import pytest
 
 from archray.errors import InvalidInput, InvalidPool
 from archray.searchers import MetricFirst, RegularizedEvolution, best_of_pool, drive
-from archray.searchers.testing import SearcherConformance, TunerConformance, hashed_score
+from archray.searchers.testing import ConformanceSuite, SearcherConformance, TunerConformance, hashed_score
 from archray.trainables.spaces import get_space
 
 ROWS = {"architecture": ["a", "b", "c", "d"], "snip": [2.0, math.nan, 5.0, -1.0], "flops": [1, 1, 1, 2]}
@@ -23,7 +23,7 @@ def pool(tmp_path: Path) -> Path:
     return tmp_path / "pool.parquet"
 
 
-class TestConformance(SearcherConformance):
+class MetricFirstSuite(ConformanceSuite):
     @pytest.fixture(autouse=True)
     def _make_pool(self, tmp_path: Path) -> None:
         self.path = tmp_path / "long.csv"
@@ -35,9 +35,13 @@ class TestConformance(SearcherConformance):
         return MetricFirst(self.path, "m", **arguments)
 
 
+class TestConformance(MetricFirstSuite, SearcherConformance):
+    pass
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-class TestInATuner(TestConformance, TunerConformance):
+class TestInATuner(MetricFirstSuite, TunerConformance):
     budget = 4
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from archray.searchers import NESBSSearch
 from archray.searchers.nesbs.samplers import SVGDRD
-from archray.searchers.testing import SearcherConformance, TunerConformance
+from archray.searchers.testing import ConformanceSuite, SearcherConformance, TunerConformance
 
 
 def posterior() -> dict[str, np.ndarray]:
@@ -17,16 +17,20 @@ def posterior() -> dict[str, np.ndarray]:
     return {name: rng.standard_normal(4) for name in ("a", "b", "c")}
 
 
-class TestBayesianOptimisation(SearcherConformance):
+class BayesianOptimization(ConformanceSuite):
     budget = 3
 
     def make(self, **arguments: Any) -> NESBSSearch:
         return NESBSSearch(posterior(), 3, delta="bo", sampler=SVGDRD(iterations=10), **arguments)
 
 
+class TestBayesianOptimization(BayesianOptimization, SearcherConformance):
+    pass
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-class TestInATuner(TestBayesianOptimisation, TunerConformance):
+class TestInATuner(BayesianOptimization, TunerConformance):
     pass
 
 

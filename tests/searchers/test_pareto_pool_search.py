@@ -14,7 +14,7 @@ import pytest
 from archray.errors import InvalidInput, InvalidPool
 from archray.searchers import ParetoPoolSearch, drive
 from archray.searchers.pareto.front import hypervolume
-from archray.searchers.testing import SearcherConformance, TunerConformance
+from archray.searchers.testing import ConformanceSuite, SearcherConformance, TunerConformance
 
 TOLD: dict[str, Any] = {"metric": "score", "mode": "max"}
 
@@ -39,7 +39,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-class ParetoPoolConformance(SearcherConformance):
+class ParetoPoolSuite(ConformanceSuite):
     further = "-cost"
 
     @pytest.fixture(autouse=True)
@@ -50,17 +50,17 @@ class ParetoPoolConformance(SearcherConformance):
         return ParetoPoolSearch(self.pool, self.further, **arguments)
 
 
-class TestOneCost(ParetoPoolConformance):
+class TestOneCost(ParetoPoolSuite, SearcherConformance):
     pass
 
 
-class TestTwoCosts(ParetoPoolConformance):
+class TestTwoCosts(ParetoPoolSuite, SearcherConformance):
     further = "-cost, -memory"
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-class TestInATuner(ParetoPoolConformance, TunerConformance):
+class TestInATuner(ParetoPoolSuite, TunerConformance):
     pass
 
 

@@ -9,7 +9,7 @@ from ray import tune
 
 from archray.errors import InvalidInput
 from archray.searchers import RandomSearch, drive
-from archray.searchers.testing import SearcherConformance, TunerConformance
+from archray.searchers.testing import ConformanceSuite, SearcherConformance, TunerConformance
 from archray.trainables.spaces import Decision, Space, get_space
 
 
@@ -21,10 +21,18 @@ class Pair(Space):
         return tuple(sorted(architecture))
 
 
-@pytest.mark.usefixtures("ray_session")
-class TestOverSpace(TunerConformance):
+class OverSpace(ConformanceSuite):
     def make(self, **arguments: Any) -> RandomSearch:
         return RandomSearch("nasbench201", **arguments)
+
+
+class TestOverSpace(OverSpace, SearcherConformance):
+    pass
+
+
+@pytest.mark.usefixtures("ray_session")
+class TestInATuner(OverSpace, TunerConformance):
+    pass
 
 
 class TestOverCandidates(SearcherConformance):

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from archray.searchers import RankSurrogateSearch, RoBoTSearch
-from archray.searchers.testing import SearcherConformance, TunerConformance
+from archray.searchers.testing import ConformanceSuite, SearcherConformance, TunerConformance
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-class RankSurrogateConformance(SearcherConformance):
+class RankSurrogateSuite(ConformanceSuite):
     options: dict[str, Any] = {}  # noqa: RUF012
 
     @pytest.fixture(autouse=True)
@@ -37,18 +37,18 @@ class RankSurrogateConformance(SearcherConformance):
 
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.slow
-class TestInATuner(RankSurrogateConformance, TunerConformance):
+class TestInATuner(RankSurrogateSuite, TunerConformance):
     pass
 
 
-class TestMetricsAndCodes(RankSurrogateConformance):
+class TestMetricsAndCodes(RankSurrogateSuite, SearcherConformance):
     pass
 
 
-class TestMetricsAlone(RankSurrogateConformance):
+class TestMetricsAlone(RankSurrogateSuite, SearcherConformance):
     options = {"metrics": ["snip"], "encoding": "none"}  # noqa: RUF012
 
 
-class TestRoBoT(RankSurrogateConformance):
+class TestRoBoT(RankSurrogateSuite, SearcherConformance):
     def make(self, **arguments: Any) -> RoBoTSearch:
         return RoBoTSearch(self.pool, **arguments)

@@ -15,7 +15,7 @@ from ray import tune
 from archray.errors import InvalidInput
 from archray.searchers import WeightSharingHalving, drive
 from archray.searchers.ledger import SearcherStateError
-from archray.searchers.testing import SearcherConformance, TunerConformance
+from archray.searchers.testing import ConformanceSuite, SearcherConformance, TunerConformance
 
 NAMES = [f"c{number}" for number in range(8)]
 QUALITY = {name: number / 10 for number, name in enumerate(reversed(NAMES))}  # of c7 the least
@@ -31,7 +31,7 @@ def solve(config: dict[str, Any]) -> dict[str, Any]:
     return {"scores": scores, "score": float(np.mean(scores))}
 
 
-class HalvingConformance(SearcherConformance):
+class HalvingSuite(ConformanceSuite):
     evaluator = "archray_test_halving:shared_solve"
     arguments: ClassVar[dict[str, Any]] = {}
 
@@ -39,18 +39,26 @@ class HalvingConformance(SearcherConformance):
         return WeightSharingHalving(made_up.CANDIDATES, **self.arguments, **arguments)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_session")
-class TestTwoReplicas(HalvingConformance, TunerConformance):
+class TwoReplicas(HalvingSuite):
     budget = 7  # 8 candidates, 3 rounds of 2, and the standalone trial
     arguments: ClassVar = {"replicas": 2, "budget": 100, "growth": math.sqrt(2)}
 
 
-class TestOneReplica(HalvingConformance):
+class TestTwoReplicas(TwoReplicas, SearcherConformance):
+    pass
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+class TestInATuner(TwoReplicas, TunerConformance):
+    pass
+
+
+class TestOneReplica(HalvingSuite, SearcherConformance):
     budget = 4
 
 
-class TestThreeReplicasThatKeepMost(HalvingConformance):
+class TestThreeReplicasThatKeepMost(HalvingSuite, SearcherConformance):
     budget = 19  # of 8, 6, 5, 4, 3 and 2 candidates 3 each, and the standalone trial
     arguments: ClassVar = {"replicas": 3, "keep": 0.7}
 
