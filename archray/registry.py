@@ -97,9 +97,10 @@ class CatalogueRegistry(Registry[T]):
         return sorted({*self._entries, *self._places})
 
     def get(self, name: str) -> T:
-        if name in self._places and name not in self._entries:
+        self.check(name)
+        if name not in self._entries:
             self._entries[name] = load_reference(self._places[name][1])
-        return super().get(name)
+        return self._entries[name]
 
 
 class LazyModule(ModuleType):

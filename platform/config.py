@@ -129,9 +129,9 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def read_config_file(place: str | Path) -> dict[str, Any]:
     """A configuration file (`.toml`, `.json`, `.yaml`) as a dictionary. Raises: InvalidInput."""
-    path = Path(place)
     if local_path(place).is_dir():
-        raise InvalidInput(f"expected a configuration file, got the folder {path}; name the file in it")
+        raise InvalidInput(f"expected a configuration file, got the folder {place}; name the file in it")
+    path = Path(place)
     if not path.is_file():
         raise InvalidInput(f"there is no configuration file {path}; check the path given to --config")
     readers: dict[str, Callable[[str], Any]] = {
