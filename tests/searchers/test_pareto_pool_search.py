@@ -139,7 +139,7 @@ def test_history_tells_the_costs(pool: Path) -> None:
     ("arguments", "error", "message"),
     [
         ({"further": "-latency"}, InvalidPool, "no column latency"),
-        ({"further": "-architecture"}, InvalidPool, "has no column architecture|numbers in the columns architecture"),
+        ({"further": "-architecture"}, InvalidPool, "expected numbers in the column architecture"),
         ({"further": ""}, InvalidInput, "expected names"),
         ({"exploration": -1}, InvalidInput, "exploration"),
         ({"reference": {"price": 3.0}}, InvalidInput, "expected values of cost, score, got 'price'"),
