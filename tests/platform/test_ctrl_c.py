@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 import archray
 from archray.platform.cli import application
-from archray.platform.engine.interrupt import PATIENCE_SECONDS
 
 
 @pytest.mark.slow
@@ -48,15 +47,12 @@ def test_ctrl_c_loses_no_finished_epoch(tmp_path):
     stage = tmp_path / name / "search"
     wait_until(process, lambda: epochs_trained(stage), tmp_path)
     process.send_signal(signal.SIGINT)
-    pressed = time.monotonic()
     assert process.wait(timeout=PATIENCE) == 130, (tmp_path / "log.txt").read_text()
-    all_saved = time.monotonic() - pressed < PATIENCE_SECONDS  # later, a trial on a busy machine is ended unsaved
     said = (tmp_path / "log.txt").read_text()
     assert "saved its next checkpoint" in said and f"archray resume {shlex.quote(str(tmp_path / name))}" in said
     assert not (stage / "done.json").exists()
     finish("resume", name, cwd=tmp_path)
-    trained = set(epochs_trained(stage).values())
-    assert trained == {3} or (trained <= {3, 4} and not all_saved), "every saved epoch was trained once"
+    assert set(epochs_trained(stage).values()) == {3}, "every epoch of every trial was trained once"
 
 
 @pytest.mark.slow

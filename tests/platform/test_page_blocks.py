@@ -105,7 +105,7 @@ def bash(tmp_path: Path) -> Callable[[str], None]:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=1500,
+            timeout=500,
         )
         assert done.returncode == 0, f"{text}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
 
