@@ -221,7 +221,7 @@ def stops_when_full(folder: Folder) -> Iterator[None]:
 class CheckpointTrouble(tune.Callback):
     """Ends the Tune run when a trial cannot save on a full disk, where a retry would fail too.
 
-    A trial whose last checkpoint cannot be read resumes from the one before, or starts anew. Tune calls this only if
+    A trial whose last checkpoint cannot be read resumes from the one before, or restarts. Tune calls this only if
     `TUNE_RESTORE_RETRY_NUM` is set. Has no state and no path.
     """
 

@@ -1,7 +1,7 @@
 """Records that survive any end of the driver of a Tune run: every reported result, and Tune's own state.
 
 Tune copies its files to the run's folder in the background and in place: a kill left a result file empty, and after a
-graceful stop the last state was missing there. A restored trial starts its `result.json` anew. These callbacks write
+graceful stop the last state was missing there. A restored trial writes a new `result.json`. These callbacks write
 through `Folder`: whole files, or a line at the end of one. They have no path: Tune pickles callbacks, and a run may be
 moved. The size of a trial's files does not grow with the number of trials.
 """
@@ -138,7 +138,7 @@ class KeepSnapshot(tune.Callback):
             lost = kept - {trial.trial_id for trial in trials}
             if lost:
                 missing = count(len(lost), "more trial")
-                problem = f"Expected Ray Tune to restore {missing} of {folder}, got a run that starts anew"
+                problem = f"Expected Ray Tune to restore {missing} of {folder}, got a run that restarts"
                 raise IncompatibleRay(tested_versions(problem))
         staged = Path(trials[0].storage.experiment_driver_staging_path)
         files = [file for file in staged.iterdir() if file.is_file()]

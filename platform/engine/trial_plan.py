@@ -88,7 +88,7 @@ class TrialPlan:
     # Whether the number is limited: a trial that a scheduler has paused counts as running, so that a limit could keep
     # others from starting.
     limited: bool = True
-    # Whether trials continue after an interruption: Tune saves no scheduler's state, and with one they start anew.
+    # Whether trials continue after an interruption: Tune saves no scheduler's state, and with one they restart.
     resumes: bool = True
 
 
@@ -158,9 +158,9 @@ AT_MOST = 16  # trials on a GPU: more would wait for its arithmetic, and each ta
 CANDIDATES = 4  # trials to measure: the plan's first ones; the largest value counts
 
 
-def trials_that_fit(taken: int, card: int) -> int:
-    """How many trials fit on a GPU, 1 to `AT_MOST`. taken: torch's bytes for one trial. card: the GPU's bytes."""
-    return max(1, min(AT_MOST, int((1 - MARGIN) * card / (taken + CONTEXT_BYTES))))
+def trials_that_fit(taken: int, gpu: int) -> int:
+    """How many trials fit on a GPU, 1 to `AT_MOST`. taken: torch's bytes for one trial. gpu: the GPU's bytes."""
+    return max(1, min(AT_MOST, int((1 - MARGIN) * gpu / (taken + CONTEXT_BYTES))))
 
 
 def with_shared_cards(
@@ -192,8 +192,8 @@ def sharing_words(measurement: Mapping[str, Any]) -> str:
     number = measurement["trials_per_gpu"]
     if measurement["taken"] is None:
         return f"the memory of a trial is unknown, it failed: {measurement['failure']}; {number} at a time on a GPU"
-    taken, card = measurement["taken"] / GB, measurement["card"] / GB
-    return f"a trial takes {taken:.1f} GB of {card:.0f}: {number} at a time on a GPU"
+    taken, gpu = measurement["taken"] / GB, measurement["card"] / GB
+    return f"a trial takes {taken:.1f} GB of {gpu:.0f}: {number} at a time on a GPU"
 
 
 def _measured(plan: TrialPlan, resources: ResourceSettings) -> dict[str, Any]:
@@ -204,15 +204,15 @@ def _measured(plan: TrialPlan, resources: ResourceSettings) -> dict[str, Any]:
         measured: dict[str, Any] = ray.get(probe.measure.remote(plan.trainable, plan.settings, first_configs(plan)))
     finally:
         ray.kill(probe)
-    card, taken = measured["card"], measured["taken"]
-    if card is None:
+    gpu, taken = measured["card"], measured["taken"]
+    if gpu is None:
         raise InvalidInput(
             "trials_per_gpu=auto measures a trial on a CUDA device, and torch sees none in a worker that Ray gave a "
             "GPU; give a number, --trials-per-gpu 2, or see why torch.cuda.is_available() is false there"
         )
-    number = 1 if taken is None else trials_that_fit(taken, card)
+    number = 1 if taken is None else trials_that_fit(taken, gpu)
     failure = next(iter(measured["failures"]), None) if taken is None else None
-    return {"trials_per_gpu": number, "taken": taken, "card": card, "failure": failure}
+    return {"trials_per_gpu": number, "taken": taken, "card": gpu, "failure": failure}
 
 
 def first_configs(plan: TrialPlan, at_most: int = CANDIDATES) -> Sequence[dict[str, Any]]:

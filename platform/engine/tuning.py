@@ -193,10 +193,10 @@ def _tuned(
         context.say(idle)
     if not plan.resumes and folder.exists():
         folder.set_aside()
-        context.say("the trials start anew: Tune does not save the decisions of their scheduler")
+        context.say("the trials restart: Tune does not save the decisions of their scheduler")
     if plan.searcher is not None and crashed_trials(folder, trial_statuses(folder)):  # else `restore_state` opens them
         folder.set_aside()
-        context.say("the trials start anew: their processes had crashed")
+        context.say("the trials restart: their processes had crashed")
     trainable = tune.with_resources(plan.trainable, trial_plan.trial_resources(plan, resources))
     # Ray's dashboard shows the class of an actor, and Tune's wrapper has a name of its own.
     trainable.__name__ = trainable.__qualname__ = plan.trainable.__name__
@@ -209,7 +209,7 @@ def _tuned(
         idle_actors(at_a_time),
     ):
         write_plan(folder, metric=plan.metric, mode=plan.mode, total=plan.total, before=plan.before)
-        if restore_state(folder, plan):  # without a whole state `Tuner.restore` would start anew, without a message
+        if restore_state(folder, plan):  # without a whole state `Tuner.restore` would restart, without a message
             tuner = tune.Tuner.restore(folder.uri, trainable=trainable, param_space=param_space)
         else:
             labels = context.labels(folder.parent.name)

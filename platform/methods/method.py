@@ -23,7 +23,7 @@ def serves_networks(space: Space) -> str | None:
     if isinstance(space, TableSpace):
         return (
             "its rows are no architectures of a space of archray's, so nothing can train them; "
-            "'archray bench METHOD --table FILE' searches it by look-ups"
+            "'archray bench METHOD --table FILE' searches it by lookups"
         )
     return f"its architectures are {space.kind}s, not networks; choose {', '.join(network_spaces())}"
 

@@ -34,7 +34,7 @@ _DIGITS = 4  # significant ones of a cost
 
 
 def cost_sections(names_of: section.NamesOf) -> tuple[MakeSection, ...]:
-    """The costs with their bounds, and the look-up of latencies. Nothing of a run that looks at no costs."""
+    """The costs with their bounds, and the lookup of latencies. Nothing of a run that looks at no costs."""
 
     def networks(run: Run[Any]) -> Section | None:
         costs = _Costs.of(run.best)
@@ -159,5 +159,5 @@ def _look_up(run: Run[Any], names: section.ShortNames) -> Section | None:
     columns = [Column("Architecture", "name"), *numeric("Sum (ms)", "Looked up (ms)", "Whole (ms)", "Missed by")]
     error = None if fitted["error"] is None else PERCENT.show(fitted["error"])
     text = _text("latencies", line=line, networks=len(rows), error=error)
-    body = table(columns, rows, label="The networks that the look-up is fitted to")
-    return Section("look-up", "Latencies by look-up", section.captioned(body, text))
+    body = table(columns, rows, label="The networks that the lookup is fitted to")
+    return Section("lookup", "Latencies by lookup", section.captioned(body, text))

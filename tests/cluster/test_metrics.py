@@ -67,20 +67,21 @@ def test_a_nodes_port_serves_what_a_run_measures(tmp_path: Path) -> None:
     ScoredCount(pool).add(5)
     ScoredCount(pool).add(0)
     # Not before the last publication: an earlier one may have the error too.
-    told = wait_for(labels, lambda told: value(told, "ray_archray_trials", state="TERMINATED") == 3)
-    states = {more["state"]: number for more, number in told["ray_archray_trials"]}
+    samples_by_name = wait_for(labels, lambda samples: value(samples, "ray_archray_trials", state="TERMINATED") == 3)
+    states = {more["state"]: number for more, number in samples_by_name["ray_archray_trials"]}
     assert states == {"PENDING": 0, "RUNNING": 0, "PAUSED": 0, "TERMINATED": 3, "ERROR": 1}
-    assert value(told, "ray_archray_best_score", metric="accuracy") == 0.75
-    assert value(told, "ray_archray_architectures_scored_total") == 2, "neither the NaN nor the error"
-    buckets = [count for _, count in told["ray_archray_epoch_seconds_bucket"]]  # by upper end, cumulated
+    assert value(samples_by_name, "ray_archray_best_score", metric="accuracy") == 0.75
+    assert value(samples_by_name, "ray_archray_architectures_scored_total") == 2, "neither the NaN nor the error"
+    buckets = [count for _, count in samples_by_name["ray_archray_epoch_seconds_bucket"]]  # by upper end, cumulated
     assert buckets == [0, 0, 3, 3, 3, 3, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6]
-    assert value(told, "ray_archray_epoch_seconds_count") == 6
-    assert value(told, "ray_archray_gpu_memory_peak_bytes") == 2e9
+    assert value(samples_by_name, "ray_archray_epoch_seconds_count") == 6
+    assert value(samples_by_name, "ray_archray_gpu_memory_peak_bytes") == 2e9
     assert (
-        value(told, "ray_archray_searcher_seconds_total") == pytest.approx(searcher.seconds) and searcher.seconds > 0.2
+        value(samples_by_name, "ray_archray_searcher_seconds_total") == pytest.approx(searcher.seconds)
+        and searcher.seconds > 0.2
     )
     assert value(wait_for(pool), "ray_archray_architectures_scored_total") == 5
-    assert {key for samples in told.values() for more, _ in samples for key in more} == {"state", "metric"}
+    assert {key for samples in samples_by_name.values() for more, _ in samples for key in more} == {"state", "metric"}
 
 
 def test_a_callback_that_was_pickled_with_its_searcher_looks_at_that() -> None:

@@ -69,12 +69,12 @@ def test_a_number_of_classes_that_there_is_not(name):
 
 def test_fonts_that_are_missing(monkeypatch, tmp_path):
     monkeypatch.setattr(glyphs, "font_folder", lambda: tmp_path)
-    with pytest.raises(DataNotFound, match=r"expected DejaVuSans\.ttf, .* install matplotlib anew"):
+    with pytest.raises(DataNotFound, match=r"expected DejaVuSans\.ttf, .* reinstall matplotlib"):
         check_data(DataSettings(name="glyphs"))
 
 
 def test_a_font_without_a_letter():
-    with pytest.raises(DataNotFound, match=r"cmr10\.ttf has no letter 'ж'; install matplotlib anew"):
+    with pytest.raises(DataNotFound, match=r"cmr10\.ttf has no letter 'ж'; reinstall matplotlib"):
         outline(font_folder() / "cmr10.ttf", "ж")
 
 

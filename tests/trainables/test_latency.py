@@ -1,4 +1,4 @@
-"""Latencies: what is timed, what is not timed again, and what the look-up by operation sums."""
+"""Latencies: what is timed, what is not timed again, and what the lookup by operation sums."""
 
 from __future__ import annotations
 

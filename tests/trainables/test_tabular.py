@@ -1,4 +1,4 @@
-"""Tables as oracles: roles, values, look-ups, and what is no table."""
+"""Tables as oracles: roles, values, lookups, and what is no table."""
 
 from __future__ import annotations
 

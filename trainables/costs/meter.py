@@ -103,7 +103,7 @@ def _calibration_text(record: dict[str, Any]) -> str:
     error = record["error"]
     errors = "" if error is None else f"; each network by a line of the others: median error {error:.1%}"
     return (
-        f"latencies by look-up: {record['overhead']:.3g} ms + {record['factor']:.3g} times the sum over operations, "
+        f"latencies by lookup: {record['overhead']:.3g} ms + {record['factor']:.3g} times the sum over operations, "
         f"from {count(len(record['networks']), 'network')} timed whole{errors}"
     )
 
@@ -242,7 +242,7 @@ class Latencies:
                 reason = f"{name}: {type(error).__name__}: {error}"
                 logger.warning("%s is left out of the calibration", reason)
         if not sums:
-            raise CostFailed(f"no network to calibrate the look-up of latencies with can be timed: {reason}")
+            raise CostFailed(f"no network to calibrate the lookup of latencies with can be timed: {reason}")
         names = list(sums)
         chosen = [names[place] for place in spread_choice(list(sums.values()))]
         return calibration(chosen, [sums[name] for name in chosen], [self.whole(name)[0] for name in chosen])

@@ -89,7 +89,7 @@ def outline(font: Path, character: str) -> Outline:
 
     name = glyphs.font.getBestCmap().get(ord(character))
     if name is None:
-        raise DataNotFound(f"glyphs: {font} has no letter {character!r}; install matplotlib anew")
+        raise DataNotFound(f"glyphs: {font} has no letter {character!r}; reinstall matplotlib")
     glyphs[name].draw(Pieces(glyphs))
     return contours
 
@@ -191,7 +191,7 @@ def check(settings: DataSettings) -> None:
     missing = [font for fonts in FONTS.values() for font in fonts if not (folder / font).is_file()]
     if missing:
         raise DataNotFound(
-            f"glyphs: expected {', '.join(missing)} in {folder}; install matplotlib anew: pip install matplotlib"
+            f"glyphs: expected {', '.join(missing)} in {folder}; reinstall matplotlib: pip install matplotlib"
         )
 
 

@@ -45,7 +45,7 @@ def read_digits(settings: DataSettings) -> RawData:
     folders = [] if spec is None else spec.submodule_search_locations or []
     tables = [table for folder in folders if (table := Path(folder) / TABLE).is_file()]
     if not tables:
-        raise DataNotFound(f"there is no file {TABLE} in scikit-learn; install it anew: pip install scikit-learn")
+        raise DataNotFound(f"there is no file {TABLE} in scikit-learn; reinstall it: pip install scikit-learn")
     rows = np.loadtxt(tables[0], delimiter=",")  # (n, 65)
     images = (rows[:, :-1].reshape(-1, 1, 8, 8) / PIXEL_MAXIMUM).astype(np.float32)
     return RawData(

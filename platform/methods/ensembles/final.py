@@ -42,7 +42,7 @@ from archray.trainables.tune import standalone_trainable as standalone
 def map_over_cluster(
     worker: type[Any], items: Sequence[Any], worker_kwargs: dict[str, Any], resources: ResourceSettings, **options: Any
 ) -> Generator[list[Outcome], None, None]:
-    """`actor_map` of one item at a time, on as many actors as the resources allow, which are told their `device`."""
+    """`actor_map` of one item at a time, on as many actors as the resources allow, which receive their `device`."""
     return actor_map(
         worker,
         items,

@@ -157,5 +157,5 @@ def _recipe(make: MakeSearcher, title: str, pool: bool = False) -> Recipe[Any]:
     return replace(recipe, stages=stages, listings=lambda run: (*_set_listings(run), *recipe.listings(run)))
 
 
-NSGA2 = _recipe(searchers.nsga2, "train children of those that no other betters")
+NSGA2 = _recipe(searchers.nsga2, "train children of architectures that no other dominates")
 PARETO_POOL = _recipe(searchers.pareto_pool, "train what is expected to add most to the front", pool=True)

@@ -114,7 +114,7 @@ def _write_set(context: Context[SeveralObjectivesConfig], folder: Folder) -> Non
 
 PARETO_STAGE = WorkStage[SeveralObjectivesConfig](
     name="pareto",
-    title="keep what no other betters",
+    title="keep what no other dominates",
     reads=("objectives",),
     depends=file_digests(f"search/{TRIALS}"),
     needs_ray=False,

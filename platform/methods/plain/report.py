@@ -183,7 +183,7 @@ def curves_section(run: Run[Any]) -> Section:
 
 
 def _thing(run: Run[Any]) -> str:
-    return "look-up" if run.config.on_table else "training"
+    return "lookup" if run.config.on_table else "training"
 
 
 def _found_row(run: Run[Any], trials: Trials) -> int | None:

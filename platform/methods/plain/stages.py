@@ -98,7 +98,7 @@ def search_of_table(
     make: MakeSearcher,
     scheduler: Callable[[Any], TrialScheduler] | None,
 ) -> None:
-    """The search by one searcher, driven. The whole of an extended one: the look-ups of before cost nothing.
+    """The search by one searcher, driven. The whole of an extended one: the lookups of before cost nothing.
 
     scheduler: of a search that stops trainings early; the table then answers epoch by epoch.
     """
@@ -117,7 +117,7 @@ def search_of_table(
     folder.write_parquet(TRIALS, with_costs(context, frame))
     trials = report.Trials(frame, table.mode)
     if trials.best is None:
-        raise ArchrayError(f"none of {count(len(frame), 'look-up')} has a value: {frame['failure'].iloc[0]}")
+        raise ArchrayError(f"none of {count(len(frame), 'lookup')} has a value: {frame['failure'].iloc[0]}")
     _write_best(context, folder, trials, {"mode": table.mode})
 
 
