@@ -17,6 +17,8 @@ TEST_PROCESSES ?= 2
 BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
 ROOMS := platform searchers trainables cluster
+# Where it is set, every process of Ray would compile archray's modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install demo test test-all test-slow test-avx2 test-extras test-lower-bounds lint docs format bench constraints clean
 .DELETE_ON_ERROR:

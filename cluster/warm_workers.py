@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-# Not Ray, which reads its variables and a token when it is imported. Optimizers import torch._dynamo. None of these
-# starts threads or touches a GPU, which a fork would break.
-MODULES = ("pyarrow", "pandas", "pydantic", "torch", "torch._dynamo", "torch.utils.flop_counter")
+# Not Ray, which reads its variables and a token when it is imported, but what it imports. Optimizers import
+# torch._dynamo. None of these starts threads or touches a GPU, which a fork would break.
+FOR_RAY = ("fsspec.implementations.local", "google.protobuf.json_format", "jsonschema", "requests", "rich.live")
+MODULES = ("pyarrow", "pandas", "pydantic", "torch", "torch._dynamo", "torch.utils.flop_counter", *FOR_RAY)
 STANDARD_FILES = (0, 1, 2)
 SIZE_BYTES = 8
 

@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -50,6 +52,27 @@ def pytest_collection_finish() -> None:
     """One thread for scikit-learn's own loops too, if a test that was collected has loaded it."""
     if "threadpoolctl" in sys.modules:
         sys.modules["threadpoolctl"].threadpool_limits(1)
+
+
+WITH_RAY = re.compile(r"\b(ray_session|finished_run|undisturbed)\b")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Schedules by file, and the files that need Ray in one process of two: each would start a Ray of its own.
+
+    Slow tests wait for processes most of the time, and have a Ray in each.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    together = config.getoption("numprocesses") == 2 and config.getoption("markexpr").startswith("not slow")
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "Ray" if together and WITH_RAY.search((REPOSITORY / file).read_text()) else file
+
+    return ByFile(config, log)
 
 
 # Packages of each optional dependency in pyproject.toml that a test may name in its marker `extra`.

@@ -204,7 +204,7 @@ def drawing(name: str, canvas: Figure, *, description: str) -> str:
     """
     text = io.StringIO()
     with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
-        _wrap_titles(canvas)
+        _lay_out(canvas)
         canvas.savefig(
             text,
             format="svg",
@@ -231,9 +231,13 @@ def drawing(name: str, canvas: Figure, *, description: str) -> str:
     return f'<div class="plot">{image}</div>'
 
 
-def _wrap_titles(canvas: Figure) -> None:
-    """Breaks titles that are wider than their panel: the next panel or the edge of the drawing would cut them."""
-    canvas.draw_without_rendering()  # lays the panels out
+def _lay_out(canvas: Figure) -> None:
+    """Lays the panels out, once and for all, and breaks titles that are wider than their panel.
+
+    The next panel or the edge of the drawing would cut them.
+    """
+    canvas.draw_without_rendering()
+    broken = False
     for axes in canvas.axes:
         text, room = axes.get_title("left"), axes.get_window_extent().width
         widths = [
@@ -245,6 +249,10 @@ def _wrap_titles(canvas: Figure) -> None:
             longest = max(map(len, text.splitlines()))
             most = max(int(longest * room / width), _SHORTEST_LINE)
             axes.set_title("\n".join(part for line in text.splitlines() for part in wrap(line, most)))
+            broken = True
+    if broken:
+        canvas.draw_without_rendering()
+    canvas.set_layout_engine("none")  # else `savefig` repeats the layout, which takes as long as the drawing
 
 
 def set_height(canvas: Figure, height: int) -> None:

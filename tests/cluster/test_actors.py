@@ -76,6 +76,7 @@ def test_an_item_that_raises_is_tried_twice_on_different_actors_and_left_out(tmp
     assert sorted(item for item, _ in calls(log) if item != "raise") == ["1", "2", "3", "4"]  # no item done twice
 
 
+@pytest.mark.slow
 def test_an_item_that_raises_once_is_done(tmp_path: Path) -> None:
     outcomes = run([1, "raise-once", 2], worker_kwargs={"mark": str(tmp_path)})
     assert values(outcomes) == [1, "raise-once", 4]
@@ -88,6 +89,7 @@ def test_the_chunk_of_an_actor_that_died_is_done_again(tmp_path: Path) -> None:
     assert left_out(outcomes) == {}
 
 
+@pytest.mark.slow
 def test_a_killer_item_is_left_out_and_its_companions_survive(tmp_path: Path) -> None:
     log = tmp_path / "log"
     outcomes = run([1, 2, "exit", 3, 4, 5, 6, 7], chunk_size=4, worker_kwargs={"log": str(log)})
@@ -113,6 +115,7 @@ def test_a_constructor_that_raises_ends_the_map_at_once(tmp_path: Path) -> None:
     assert len(log.read_text().splitlines()) <= 2  # one per actor, none started again
 
 
+@pytest.mark.slow
 def test_a_constructor_that_kills_its_process_ends_the_map() -> None:
     class DiesAtBirth:
         def __init__(self) -> None:
@@ -147,6 +150,7 @@ def test_values_that_cannot_travel_are_left_out() -> None:
     assert "generator" in (outcomes[1].error or "")
 
 
+@pytest.mark.slow
 def test_an_array_in_the_object_store_is_shared() -> None:
     class SharedArray:
         def __init__(self, array: ray.ObjectRef) -> None:
@@ -208,10 +212,12 @@ def test_results_come_before_all_is_done(tmp_path: Path) -> None:
     outcomes.close()
 
 
+@pytest.mark.slow
 def test_more_actors_than_the_cluster_holds_hold_up_nothing() -> None:
     assert values(run(list(range(8)), num_actors=8, chunk_size=1)) == [n * n for n in range(8)]
 
 
+@pytest.mark.slow
 def test_an_actor_is_killed_only_once_it_has_started() -> None:
     """Killed as it is created, its worker may keep its CPU for as long as the driver lives (Ray 2.60)."""
     before = set(ray_state.actors())
@@ -221,6 +227,7 @@ def test_an_actor_is_killed_only_once_it_has_started() -> None:
     assert len(ended) == 4 and all(actor["StartTime"] > 0 for actor in ended)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_cpus", "threads"), [pytest.param(0.5, 1, marks=pytest.mark.slow), (2, 2)])
 def test_an_actor_has_as_many_threads_as_cpus(num_cpus: float, threads: int) -> None:
     if "OMP_NUM_THREADS" in os.environ:

@@ -124,7 +124,7 @@ def test_a_document_of_other_types_is_named(
         ("search", "search/done.json is missing"),
         ("*/", "the folder of every stage is missing"),
         ("model", "model/"),
-        ("model/state_dict.pt", "state_dict.pt"),
+        pytest.param("model/state_dict.pt", "state_dict.pt", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_that_was_copied_in_part_says_which_file_is_missing(

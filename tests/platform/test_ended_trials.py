@@ -68,6 +68,7 @@ def shown(results: tune.ResultGrid) -> list[Any]:
     return [rows, facts(best.metrics), table, results.num_errors, results.num_terminated]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_results_are_the_same_and_hold_less(tmp_path: Path) -> None:
     plain = fit(tmp_path / "plain")

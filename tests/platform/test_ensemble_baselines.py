@@ -94,6 +94,7 @@ def test_snapshots_of_a_given_architecture(tmp_path: Path) -> None:
     assert any(not torch.equal(first[name], last[name]) for name in first)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_dropped_paths_of_a_given_architecture(tmp_path: Path) -> None:
     out = tmp_path / "run"

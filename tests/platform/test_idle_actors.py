@@ -66,6 +66,7 @@ class Trial:
     placement_group_factory = "cpu"
 
 
+@pytest.mark.slow
 def test_an_actor_that_is_gone_gets_no_trial(ray_session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real actors, of which the first two are killed; Tune's own choice takes the first that is left."""
     actors = [Process.remote() for _ in range(3)]

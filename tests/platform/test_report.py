@@ -92,6 +92,7 @@ def page(run: Run[Any]) -> str:
     return rendered(run)
 
 
+@pytest.mark.slow
 def test_the_page_asks_for_nothing(page: str) -> None:
     parsed = Page(page)
     assert all(reference.startswith(("#", "data:")) for reference in parsed.references)
@@ -121,6 +122,7 @@ def test_drawings_take_their_colours_from_the_page(page: str) -> None:
         assert "font-family" not in drawing
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_page(run: Run[Any], page: str) -> None:
     assert rendered(open_run(str(run.folder))) == page
 

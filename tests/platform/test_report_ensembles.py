@@ -88,6 +88,7 @@ def test_nothing_found_and_one_member_and_untrained(new_run: NewRun) -> None:
     assert "There is no test accuracy" in lead(new_run({}, {MEASURES: None}))
 
 
+@pytest.mark.slow
 def test_everything_is_escaped(new_run: NewRun) -> None:
     hostile: Tables = {
         TRIALS: sampled_trials().assign(

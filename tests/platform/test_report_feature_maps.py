@@ -186,6 +186,7 @@ def test_rho_is_scipys_on_the_same_rows(run: Run[Any]) -> None:
         assert f"ρ = {np.mean(rho):.2f}, 16 maps" in text
 
 
+@pytest.mark.slow
 def test_maps_without_both_accuracies_are_counted_and_left_out(new_run: NewRun) -> None:
     frame = TABLES["correlation"].copy()
     frame.loc[[0, 5], "shared_accuracy"] = np.nan
@@ -237,6 +238,7 @@ def test_a_round_without_any_score(new_run: NewRun) -> None:
 # The page
 
 
+@pytest.mark.slow
 def test_no_number_is_missing_from_the_text(new_run: NewRun) -> None:
     correlation = TABLES["correlation"]
     holes = new_run(
@@ -305,6 +307,7 @@ def test_a_column_may_be_missing(new_run: NewRun, name: str) -> None:
     rendered(new_run(repeats=1, **{name: whole.head(1)}), shown)
 
 
+@pytest.mark.slow
 def test_everything_is_escaped(new_run: NewRun) -> None:
     run = new_run(
         repeats=1,

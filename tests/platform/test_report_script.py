@@ -117,7 +117,9 @@ def test_what_counts_in_a_comparison_is_in_sight_on_a_phone(browser: Any, tmp_pa
     page.close()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", ["hnas", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name != "hnas")]
+)
 def test_the_key_columns_are_visible_on_a_phone(browser: Any, tmp_path: Path, family: str) -> None:
     (tmp_path / "report.html").write_text(rendered(FAMILIES[family](tmp_path / "run")), encoding="utf-8")
     page = browser.new_page(viewport={"width": 390, "height": 900})

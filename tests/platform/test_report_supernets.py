@@ -104,6 +104,7 @@ def test_no_missing_number_is_printed(page: str, scored_page: str) -> None:
         assert not MISSING_NUMBER.search(words(text).replace("train_loss is NaN", ""))
 
 
+@pytest.mark.slow
 def test_what_a_user_wrote_is_escaped(new_run: NewRun, new_scored: NewRun) -> None:
     def hostile(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         texts = ("architecture", "failure", "group")
@@ -313,6 +314,7 @@ def test_a_selection_without_curves_has_a_table(new_run: NewRun) -> None:
 # Small runs and repeats
 
 
+@pytest.mark.slow
 def test_of_repeats_the_best_is_shown(tmp_path: Path) -> None:
     run = repeated_gradient_run(tmp_path)
     assert "repeats" in section_ids(rendered(run))

@@ -85,8 +85,8 @@ def tuner(folder: Path) -> tune.Tuner:
 @pytest.mark.parametrize(
     ("owner", "name", "value"),
     [
-        (TuneController, "CKPT_FILE_TMPL", "state_of_trials-{}.json"),
-        (CallbackList, "get_state", lambda callbacks: None),
+        pytest.param(TuneController, "CKPT_FILE_TMPL", "state_of_trials-{}.json", marks=pytest.mark.slow),
+        pytest.param(CallbackList, "get_state", lambda callbacks: None, marks=pytest.mark.slow),
         (TuneController, "save_to_dir", lambda controller: None),
     ],
     ids=["state file renamed", "callbacks not asked", "state not saved"],
@@ -99,6 +99,7 @@ def test_a_ray_that_saves_no_state_ends_the_run(
         tuner(tmp_path).fit()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_a_ray_that_begins_anew_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tuner(tmp_path).fit()

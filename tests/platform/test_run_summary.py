@@ -88,6 +88,7 @@ def test_the_run_time_is_that_of_all_commands(folder: Folder) -> None:
     assert 250 <= RunSummary.read(folder).seconds < 300, "the beat of the killed process counts, not ours"
 
 
+@pytest.mark.slow
 def test_a_command_counts_from_the_start_of_its_process(folder: Folder) -> None:
     code = (
         "import sys, time; time.sleep(1)\n"

@@ -94,6 +94,7 @@ def test_show_and_report(result, capsys, monkeypatch):
     assert archray.report(result.path) == f"{result.path}/report.html"
 
 
+@pytest.mark.slow
 def test_export_loads_with_and_without_archray(result, tmp_path):
     archray.export(result.path, tmp_path / "export")
     images = load_data(DATA).test.images[:5]

@@ -122,6 +122,7 @@ def test_the_best_has_the_highest_accuracy_and_then_the_least_loss() -> None:
 # Whole runs
 
 
+@pytest.mark.slow
 def test_random_search_takes_the_best_of_its_scores(random_search: Path) -> None:
     scores = pd.read_parquet(random_search / "search" / "scores.parquet")
     [found] = pd.read_parquet(random_search / "search" / "found.parquet").to_dict("records")
@@ -134,6 +135,8 @@ def test_random_search_takes_the_best_of_its_scores(random_search: Path) -> None
     assert (random_search / "report.html").exists() and (random_search / "final" / "trials.parquet").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_search_killed_while_it_scored_goes_on_there(random_search: Path) -> None:
     """The folder as a kill leaves it: no tables, and one shard less."""
     search = random_search / "search"

@@ -53,7 +53,10 @@ def test_the_registry_holds_the_field() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SUPERNET_METHODS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (SPACES.get(name) == "darts")) for name in SUPERNET_METHODS],
+)
 def test_two_epochs(name: str) -> None:
     """Weights and architecture parameters change, the loss is finite, the result decodes in its space."""
     space = get_space(SPACES.get(name, "nasbench201"))

@@ -104,6 +104,7 @@ def test_verdicts() -> None:
     assert {rule(math.nan, math.nan) for rule in (positive, negative, no_gain)} == {UNDECIDED}
 
 
+@pytest.mark.slow
 def test_a_cell_without_variants_is_drawn_alone(tmp_path: Path) -> None:
     run = topology_run(tmp_path / "run")
     table = run.table("variants", VARIANTS)
@@ -114,6 +115,7 @@ def test_a_cell_without_variants_is_drawn_alone(tmp_path: Path) -> None:
     assert 'id="planes"' in rendered(run)
 
 
+@pytest.mark.slow
 def test_a_run_in_which_width_is_all_bears_the_claims_out(tmp_path: Path) -> None:
     told = {claim.text: claim for claim in claims(wide_run(tmp_path / "run"))}
     for text in ("wider cells converge faster", "wider cells lie in a smoother landscape"):
@@ -135,6 +137,7 @@ def kept_network(folder: Path, name: str = "darts-v2") -> tuple[str, str, nn.Mod
     return text, uri, network
 
 
+@pytest.mark.slow
 def test_a_plane_and_its_variance_are_those_of_a_loop(tmp_path: Path) -> None:
     text, uri, network = kept_network(tmp_path)
     worker = LandscapeWorker(

@@ -43,6 +43,7 @@ def run_trials(
         return tune.Tuner(supernet, param_space={"settings": {}, **keys}, tune_config=config, run_config=run).fit()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_of_a_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A supernet's trial is told by its seed and what it has found. A folder that is taken is not taken again."""
@@ -59,6 +60,7 @@ def test_of_a_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert reason.folder == "search-005-seed-7" and reason.config == {"seed": 7}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_of_a_function(tmp_path: Path) -> None:
     """Tune asks for the name before it calls the function that makes the seed, as of an ensemble's members."""

@@ -50,9 +50,8 @@ def steps(folder: Path) -> Counter[str]:
     return Counter(line.split()[0] for line in (folder / "log.txt").read_text().splitlines())
 
 
-@pytest.mark.parametrize(
-    ("mode", "kept"), [("max", {"0.9", "0.7"}), pytest.param("min", {"0.1", "0.2"}, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "kept"), [("max", {"0.9", "0.7"}), ("min", {"0.1", "0.2"})])
 def test_the_best_go_on(ray_session, tmp_path, mode, kept):
     results = fit(tuner(tmp_path, [0.2, 0.9, 0.1, 0.7, None], keep=2, mode=mode))
     assert len(results) == 5 and not results.errors

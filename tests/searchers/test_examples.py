@@ -30,6 +30,7 @@ def test_hnas_in_your_own_experiment(repository: Path, tmp_path: Path, capsys: p
     assert f"best: {best['architecture']}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_halving_in_your_own_experiment(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     example = run(repository / "examples" / "halving_in_your_own_experiment.py")

@@ -65,6 +65,7 @@ def losses(frame: Any) -> np.ndarray:
     return np.stack([-frame["score"], -frame["changes"]], axis=1)
 
 
+@pytest.mark.slow
 def test_finds_more_of_a_front_than_random_search() -> None:
     def volume(search: Any) -> float:
         return hypervolume(losses(drive(search, ones_and_changes, concurrency=2)), [0.0, 0.0])

@@ -151,7 +151,8 @@ def test_an_experiment_state_of_another_form_is_raised_by_the_next_suggestion(tm
 
 
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize("how", ["resume_errored", pytest.param("restart_errored", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["resume_errored", "restart_errored"])
 def test_trials_that_tune_repairs(tmp_path: Path, how: str) -> None:
     evaluator = "archray_test_faults:fails_once"
     space = {"conformance": {"evaluator": evaluator, "meeting": None}, "marks": str(tmp_path)}

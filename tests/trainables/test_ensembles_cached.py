@@ -150,6 +150,7 @@ def test_predictions_have_the_loss_that_scoring_gives(trained: SupernetTrainable
     assert "|no_such_operation~0|" in str(worker("|no_such_operation~0|"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_actors_predict(trained: SupernetTrainable, tmp_path: Path) -> None:
     weights = arrays_of(trained.trainer.supernet.state_dict())

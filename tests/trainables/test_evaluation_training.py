@@ -136,6 +136,7 @@ def test_paths_are_dropped_more_often_from_epoch_to_epoch(dataset: Dataset) -> N
     assert seen == pytest.approx([0, 0.05, 0.1, 0.15])
 
 
+@pytest.mark.slow
 def test_a_rising_probability_is_not_compiled_again(dataset: Dataset) -> None:
     torch.compiler.reset()
     counter, network = CompileCounter(), network_of()

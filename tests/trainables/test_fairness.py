@@ -56,7 +56,7 @@ def deviations(table: pd.DataFrame) -> np.ndarray:
     return ((table["updates"] - mean).abs() / np.sqrt(mean * (1 - table["chance"]))).to_numpy()
 
 
-@pytest.mark.parametrize("space", ["nasbench201", "darts"])
+@pytest.mark.parametrize("space", ["nasbench201", pytest.param("darts", marks=pytest.mark.slow)])
 def test_updates_after_training_are_within_their_binomial(space: str) -> None:
     table = pd.DataFrame(
         json.loads(last_result(make_trainable(space, 80 if space == "nasbench201" else 48))["updates"])

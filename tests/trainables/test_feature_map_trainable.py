@@ -287,6 +287,7 @@ def test_memory_is_checked_without_a_trial() -> None:
 # Tune
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_a_run_of_tune_with_reused_actors(tmp_path: Path) -> None:
     from ray import tune

@@ -24,6 +24,7 @@ SMOOTH: tuple[tuple[str, int, Approximation, int], ...] = (
     ("nasbench201", 3, "exact", 9),
     ("darts", 6, "batch", 16),
 )
+SLOW = [pytest.param(*case, marks=[pytest.mark.slow] * (case[0] == "darts")) for case in SMOOTH]
 STEP = 1e-6  # of finite differences: few pixels cross a kink of ReLU within it
 
 
@@ -62,7 +63,7 @@ def squared_gradient(
     return factor * torch.stack(squares).sum()
 
 
-@pytest.mark.parametrize(("space", "seed", "approximation", "every"), SMOOTH)
+@pytest.mark.parametrize(("space", "seed", "approximation", "every"), SLOW)
 def test_gradient_by_weights_is_that_of_finite_differences(
     space: str, seed: int, approximation: Approximation, every: int
 ) -> None:
@@ -88,7 +89,7 @@ def test_gradient_by_weights_is_that_of_finite_differences(
     assert checked >= 3
 
 
-@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("space", [*SPACES[:1], *(pytest.param(name, marks=pytest.mark.slow) for name in SPACES[1:])])
 def test_gradient_by_weights_is_that_of_a_double_backward_pass(space: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through the whole supernet, every operation mixed; its own sum of operations can be differentiated once only."""
 

@@ -287,7 +287,8 @@ def test_nothing_is_found_where_no_step_had_a_gradient() -> None:
     assert result["failure"].startswith("no step had a gradient") and "set mu to 2" in result["failure"]
 
 
-@pytest.mark.parametrize("space", ["nasbench201", pytest.param("darts", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("space", ["nasbench201", "darts"])
 def test_what_is_found_under_bounds_is_within_them(space: str) -> None:
     options = {**WITHOUT_DATA, "space": space, "steps": 2, "every": 2, "batch_size": 2, "in_channels": 1}
     costs = NetworkCosts(space, ("parameters",), network=TINY)  # of three channels, whatever is searched with

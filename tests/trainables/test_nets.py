@@ -155,10 +155,19 @@ def network_of(name, *, seed=0, num_classes=10, for_scoring=False):
     )
 
 
-every_space = pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.extra("timm")] if name.startswith("timm:") else []) for name in NETWORKS],
-)
+def spaces(*fast):
+    """Every space; those that are not `fast`, if any are, in slow tests."""
+    return [
+        pytest.param(
+            name,
+            marks=[pytest.mark.extra("timm")] * name.startswith("timm:")
+            + [pytest.mark.slow] * (bool(fast) and name not in fast),
+        )
+        for name in NETWORKS
+    ]
+
+
+every_space = pytest.mark.parametrize("name", spaces())
 
 
 @every_space
@@ -187,7 +196,7 @@ def test_a_network_to_be_scored_has_every_metric_and_changes_no_state(name):
     assert {name: one.failure for name, one in scores.items()} == dict.fromkeys(metrics)
 
 
-@every_space
+@pytest.mark.parametrize("name", spaces("nasbench201", "vit"))
 def test_exports(name, tmp_path):
     network = network_of(name).eval()
     program = torch.export.export(network, (images(),), dynamic_shapes=({0: torch.export.Dim("n", min=1)},))

@@ -128,6 +128,7 @@ def test_a_trial_without_bundles_for_workers_is_told_of_them() -> None:
         ParallelTrainable(config()).step()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_two_workers_have_the_loss_curves_of_one(tmp_path: Path) -> None:
     """Batches of 15 images, which two workers cannot halve, normalised as a whole, augmented, clipped."""

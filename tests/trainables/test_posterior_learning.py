@@ -216,6 +216,7 @@ def learned(two_edges: tuple[str, str, np.ndarray], epochs: int, **posterior: An
     return [np.mean(each[epochs // 2 :], axis=0) for each in zip(*found, strict=True)]
 
 
+@pytest.mark.slow
 def test_the_posterior_is_the_kl_optimal_product(two_edges: tuple[str, str, np.ndarray]) -> None:
     losses = two_edges[2]
     found = learned(two_edges, 160, estimator="score-function", samples=4)
@@ -226,6 +227,7 @@ def test_the_posterior_is_the_kl_optimal_product(two_edges: tuple[str, str, np.n
     assert share_of_gain(*found, losses, SCALE) > 0.9
 
 
+@pytest.mark.slow
 def test_the_straight_through_posterior_is_better_than_the_prior(two_edges: tuple[str, str, np.ndarray]) -> None:
     """It has a bias where the loss is not linear in the weights of operations, and does not reach the optimum."""
     assert share_of_gain(*learned(two_edges, 60), two_edges[2], SCALE) > 0.1

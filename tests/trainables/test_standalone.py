@@ -98,6 +98,7 @@ def test_when_the_test_split_is_evaluated(when: str, evaluated: list[bool]) -> N
 # Resume
 
 
+@pytest.mark.slow
 def test_four_epochs_equal_two_and_two_in_a_fresh_process(tmp_path: Path) -> None:
     augmentation = {"crop": 1, "flip": True, "cutout": 3}
     config = make_config(epochs=4, threads=1, augmentation=augmentation, label_smoothing=0.1, grad_clip=5.0)

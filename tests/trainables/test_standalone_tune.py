@@ -80,6 +80,7 @@ def test_a_checkpoint_of_tune_loads_as_a_network(undisturbed: ResultGrid) -> Non
         assert sum(p.numel() for p in load_trained(folder).parameters()) == result.metrics["parameters"]
 
 
+@pytest.mark.slow
 def test_reused_actors_give_the_same_results(undisturbed: ResultGrid, tmp_path: Path) -> None:
     reused = make_tuner(tmp_path, param_space([*CELLS, "|conv5x5~0|"]), reuse=True).fit()
     assert len({result.metrics["pid"] for result in reused}) == 1
@@ -102,6 +103,7 @@ class Interruption(tune.Callback):
             raise RuntimeError("interrupted by the test")
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_is_restored_and_ends_like_an_undisturbed_one(
     undisturbed: ResultGrid, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def strided_pointwise(module: nn.Module) -> bool:
     return any(max(kernel) == 1 and max(stride) > 1 for kernel, stride in kinds(module))
 
 
+@pytest.mark.slow
 def test_gradients_of_a_factorised_reduction_under_avx2() -> None:
     # From glibc 2.34 on MALLOC_CHECK_ needs the library; where there is none the linker says so and goes on.
     checked = {"MALLOC_CHECK_": "3", "LD_PRELOAD": "libc_malloc_debug.so.0"}

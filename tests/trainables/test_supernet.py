@@ -73,7 +73,13 @@ def unfused(supernet: torch.nn.Module) -> torch.nn.Module:
     return plain
 
 
-@pytest.mark.parametrize(("channels", "partial", "size"), [(4, 1, 8), (16, 1, 6), (4, 2, 7), (16, 2, 8)])
+@pytest.mark.parametrize(
+    ("channels", "partial", "size"),
+    [
+        (4, 2, 7),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((4, 1, 8), (16, 1, 6), (16, 2, 8))),
+    ],
+)
 def test_fused_edges_are_the_plain_ones(channels: int, partial: int, size: int) -> None:
     """Outputs, gradients of weights, parameters and images, in float64."""
     settings = NetworkSettings(channels=channels, cells=1)
@@ -164,7 +170,7 @@ def test_wrong_weights_and_sizes_are_refused() -> None:
         copy_weights(wide, ("nor_conv_3x3",) * 6, whole)
 
 
-@pytest.mark.parametrize("partial", [1, 4])
+@pytest.mark.parametrize("partial", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_the_benchmarks_reference_agrees(partial: int) -> None:
     """One module per operation and a shuffle per edge, as the original has it: outputs and gradients."""
     benchmark = Path(__file__).parents[2] / "benchmarks" / "supernet_step.py"

@@ -32,6 +32,7 @@ def settings(penalty: CostPenaltySettings, constraint: str) -> dict[str, Any]:
     ).model_dump(mode="json")
 
 
+@pytest.mark.slow
 def test_a_trial_with_a_target_and_a_constraint_goes_on_as_it_was(tmp_path: Path) -> None:
     penalty = CostPenaltySettings(cost="flops", target=1e5, rate=0.5)
     config = {"settings": settings(penalty, "flops <= 100k"), "seed": 3}
@@ -51,6 +52,7 @@ def test_a_trial_with_a_target_and_a_constraint_goes_on_as_it_was(tmp_path: Path
     assert (again["cost_weight"], again["architecture"]) == (pytest.approx(last["cost_weight"]), last["architecture"])
 
 
+@pytest.mark.slow
 def test_a_constraint_that_nothing_near_meets_is_a_failure_that_says_so() -> None:
     config = {"settings": settings(CostPenaltySettings(), "flops <= 10"), "seed": 0}
     trial = SupernetTrainable(config=config)

@@ -123,6 +123,7 @@ def test_extraction_takes_what_is_public(tmp_path):
 # The data set
 
 
+@pytest.mark.slow  # reading the sources of five libraries takes long
 def test_docstrings_are_split_and_labelled(docstrings):
     assert docstrings.kind == data_kind(ALL) == "text"
     assert docstrings.classes == ("numpy", "scipy", "scikit-learn", "pandas", "torch")
@@ -138,6 +139,7 @@ def test_docstrings_are_split_and_labelled(docstrings):
     assert min(len(text.split()) for text in texts) >= source.MINIMUM_WORDS
 
 
+@pytest.mark.slow  # reading the sources of five libraries takes long
 def test_no_docstring_tells_its_library(masked):
     paths = {name for package in source.PACKAGES.values() for name in module_names(package_folder(package))}
     assert {"linalg", "stats", "nn", "svm", "tseries"} <= paths
@@ -149,6 +151,7 @@ def test_no_docstring_tells_its_library(masked):
             assert found is None, (library, whole[found.start() - 60 : found.end() + 60])
 
 
+@pytest.mark.slow  # reading the sources of five libraries takes long
 def test_the_same_versions_give_the_same_texts(docstrings, monkeypatch):
     assert read_data(ALL).checksum() == docstrings.checksum()
     assert read_data(DataSettings(name="docstrings", seed=1)).checksum() != docstrings.checksum()
@@ -173,6 +176,7 @@ def test_a_text_of_two_libraries_is_left_out(monkeypatch, tmp_path):
     assert source.extract_masked() == {"a": [f"{shared} eleven"], "b": [f"{shared} twelve"]}
 
 
+@pytest.mark.slow  # reading the sources of five libraries takes long
 def test_two_libraries(masked):
     pair = load_text(DataSettings(name="docstrings:torch,numpy"))
     assert pair.classes == ("numpy", "torch") and pair.num_classes == 2
@@ -195,6 +199,7 @@ def test_a_library_that_is_not_installed(monkeypatch):
         check_data(ALL)
 
 
+@pytest.mark.slow  # reading the sources of five libraries takes long
 def test_limit_and_options(masked):
     few = load_text(DataSettings(name="docstrings", limit=50))
     assert [len(part) for part in parts(few)] == [50, 50, 50]
@@ -202,6 +207,7 @@ def test_limit_and_options(masked):
         check_data(DataSettings(name="docstrings", image_size=8))
 
 
+@pytest.mark.slow  # reading the sources of five libraries takes long
 def test_checksum_sees_every_text_and_label(masked):
     few = read_data(DataSettings(name="docstrings", limit=20))
     seen = {few.checksum()}
@@ -222,6 +228,7 @@ def test_images_and_texts_are_not_taken_for_each_other():
         load_text(DataSettings())
 
 
+@pytest.mark.slow  # reading the sources of five libraries takes long
 def test_texts_load_no_torch(masked):
     code = (
         "import sys; from archray.trainables.data import DataSettings, load_text; "

@@ -103,7 +103,10 @@ TRIALS: dict[str, tuple[type[TrialTrainable], dict[str, Any], dict[str, Any]]] =
     "shared solve": (FeatureMapTrainable, feature_map(solve={"gram": "int8"}), {"candidates": MAPS}),
     "map of texts": (FeatureMapTrainable, feature_map(**TEXTS), {"architecture": TEXT}),
 }
-every_trial = pytest.mark.parametrize("name", TRIALS)
+SLOW = ("nasi without data", "nasi's agreement", "darts, second order")
+every_trial = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in TRIALS]
+)
 
 
 Make = Callable[..., TrialTrainable]

@@ -41,11 +41,18 @@ def outputs_without_archray(export: Path, images: Any) -> Any:
     return torch.load(export / "outputs.pt")
 
 
-def start(*arguments: str, cwd: Path) -> subprocess.Popen:
-    """Starts the command; what it prints is added to `cwd/log.txt`."""
+def start(*arguments: str, cwd: Path, patience: float | None = None) -> subprocess.Popen:
+    """Starts the command; what it prints is added to `cwd/log.txt`.
+
+    patience: seconds after Ctrl-C that trials have to save; None: as for a user.
+    """
+    program = ["-m", "archray.platform.cli"]
+    if patience is not None:
+        change = f"from archray.platform.engine import interrupt; interrupt.PATIENCE_SECONDS = {patience}"
+        program = ["-c", f"{change}\nfrom archray.platform.cli import main; main()"]
     with open(cwd / "log.txt", "a") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "archray.platform.cli", *arguments],
+            [sys.executable, *program, *arguments],
             cwd=cwd,
             stdout=log,
             stderr=log,
