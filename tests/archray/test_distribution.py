@@ -51,6 +51,8 @@ def in_the_wheel(name: str) -> str | None:
     return f"archray/{name}" if top in ROOMS else None
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_wheel_holds_every_file_of_the_rooms_and_no_other(checkout_copy: Path, built: tuple[Path, Path]) -> None:
     expected = {place for name in files_of(checkout_copy) if (place := in_the_wheel(name))}
     with zipfile.ZipFile(built[0]) as wheel:
@@ -87,6 +89,7 @@ def installed(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
     return command
 
 
+@pytest.mark.slow
 def test_the_wheel_imports_without_the_checkout(
     installed: Callable[..., str], repository: Path, tmp_path: Path
 ) -> None:

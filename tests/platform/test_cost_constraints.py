@@ -157,7 +157,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", method_parameters(SEARCHES, {"hnas"}))
+@pytest.mark.parametrize("method", method_parameters(SEARCHES))
 def test_what_is_trained_meets_them(method: str, ray_session: None, tmp_path: Path) -> None:
     run = archray.search(method, **SMALL, **SEARCHES[method], constraint="parameters <= 9k", out=tmp_path / "run")
     found = json.loads((Path(run.path) / "architecture.json").read_text())

@@ -14,6 +14,8 @@ from ray import tune
 
 import archray
 
+AT_A_TIME = 2
+
 
 class KillOnce(tune.Callback):
     """Kills the process of the first trial that has saved its first epoch, a moment after its second was asked for."""
@@ -35,8 +37,8 @@ class KillOnce(tune.Callback):
 @pytest.mark.ci
 @pytest.mark.timeout(600)
 def test_a_killed_worker_costs_a_step(undisturbed: Callable[..., archray.RunResult], tmp_path: Path) -> None:
-    expected, run = Path(undisturbed("hnas").path), tmp_path / "run"
-    archray.search("hnas", **options_of("hnas"), out=run, callbacks=[KillOnce()])
+    expected, run = Path(undisturbed("hnas", AT_A_TIME).path), tmp_path / "run"
+    archray.search("hnas", **options_of("hnas", AT_A_TIME), out=run, callbacks=[KillOnce()])
     assert found(run) == found(expected)
     epochs, steps = options_of("hnas")["epochs"], steps_trained(run / "search")
     assert KillOnce.killed and KillOnce.killed[0] in steps

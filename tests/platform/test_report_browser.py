@@ -115,7 +115,11 @@ PAGES: dict[Callable[[Path], str | Run[Any]], int] = {
 }
 
 
-@pytest.fixture(scope="module", params=PAGES, ids=lambda page: page.__name__)
+FAST = (plain_run, feature_map_run)
+PARAMETERS = [pytest.param(page, marks=() if page in FAST else (pytest.mark.slow, pytest.mark.ci)) for page in PAGES]
+
+
+@pytest.fixture(scope="module", params=PARAMETERS, ids=lambda page: page.__name__)
 def page_and_drawings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     folder = tmp_path_factory.mktemp(request.param.__name__)
     shown = request.param(folder / "run")

@@ -35,6 +35,8 @@ def column(page: Any, within: str, place: int) -> list[str]:
     return [text.strip() for text in page.locator(f"{within} tbody td:nth-child({place})").all_inner_texts()]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_table_is_sorted_by_click_and_by_key(browser: Any, report: Path) -> None:
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.goto(report.as_uri())

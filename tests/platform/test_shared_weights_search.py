@@ -72,6 +72,8 @@ def test_more_than_the_space_has_is_refused() -> None:
 # Scoring
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.usefixtures("ray_session")
 def test_only_what_no_shard_holds_is_scored(tmp_path: Path) -> None:
     settings = {

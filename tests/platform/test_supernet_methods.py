@@ -55,7 +55,10 @@ def test_the_registry_holds_the_field() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (SPACES.get(name) == "darts")) for name in SUPERNET_METHODS],
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (SPACES.get(name) == "darts" or name == "darts-2nd"))
+        for name in SUPERNET_METHODS
+    ],
 )
 def test_two_epochs(name: str) -> None:
     """Weights and architecture parameters change, the loss is finite, the result decodes in its space."""

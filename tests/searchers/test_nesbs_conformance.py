@@ -39,6 +39,7 @@ class TestGrid(SearcherConformance):
         return NESBSSearch(posterior(), 3, delta="grid", sampler=SVGDRD(iterations=10), **arguments)
 
 
+@pytest.mark.slow
 class TestPassedOver(SearcherConformance):
     """The first delta of seven gives no ensemble."""
 

@@ -32,7 +32,7 @@ class TestOverSpace(OverSpace, SearcherConformance):
 
 @pytest.mark.usefixtures("ray_session")
 class TestInATuner(OverSpace, TunerConformance):
-    pass
+    test_tuner_without_param_space = pytest.mark.slow(TunerConformance.test_tuner_without_param_space)
 
 
 class TestOverCandidates(SearcherConformance):

@@ -131,6 +131,7 @@ def test_variants_keep_what_they_should(of, seed):
                     assert sorted(e[kept] for e in pairs[0]) == sorted(e[kept] for e in pairs[1])
 
 
+@pytest.mark.slow
 def test_sources_are_uniform_over_the_nodes_before():
     for space in (NASNet(), DARTSWithNone()):
         architecture = space.decode(next(iter(space.named.values())))

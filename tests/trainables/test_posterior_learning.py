@@ -187,6 +187,7 @@ def linear_lesson(table: Tensor) -> Lesson:
     return Lesson(gradient, outcome)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [{"gumbel_temperature": 0.3, "samples": 8}, {"estimator": "score-function", "samples": 8}],

@@ -159,6 +159,7 @@ def test_canonical_merges_isomorphic_cells_and_no_others(drawn, seed):
         assert (space.canonical(other) == form) == same
 
 
+@pytest.mark.slow
 def test_canonical_is_the_first_in_enumeration_order():
     first = {}
     for architecture in ONE.enumerate():

@@ -97,7 +97,9 @@ def made_up(outcome: Any) -> Lesson:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize(
+    "space", [pytest.param(name, marks=[pytest.mark.slow] * name.startswith("darts")) for name in SPACES]
+)
 def test_weights_and_architecture_change_and_stay_finite(digits: Dataset, space: str, method: str) -> None:
     trainer = make_trainer(digits, method, space)
     mixing = trainer.mixing

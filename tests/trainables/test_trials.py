@@ -103,7 +103,14 @@ TRIALS: dict[str, tuple[type[TrialTrainable], dict[str, Any], dict[str, Any]]] =
     "shared solve": (FeatureMapTrainable, feature_map(solve={"gram": "int8"}), {"candidates": MAPS}),
     "map of texts": (FeatureMapTrainable, feature_map(**TEXTS), {"architecture": TEXT}),
 }
-SLOW = ("nasi without data", "nasi's agreement", "darts, second order")
+SLOW = (
+    "nasi without data",
+    "nasi's agreement",
+    "darts, second order",
+    "the same, amp",
+    "best response",
+    "enas, phases",
+)
 every_trial = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in TRIALS]
 )
@@ -172,7 +179,7 @@ def test_a_restored_trial_goes_on_bit_for_bit(name: str, make: Make, fresh: Call
     assert comparable([ended.step(), ended.step()]) == comparable(fresh(name)[-1:] * 2)
 
 
-@pytest.mark.parametrize("name", {trainable: name for name, (trainable, _, _) in TRIALS.items()}.values())
+@pytest.mark.parametrize("name", {trainable: name for name, (trainable, _, _) in reversed(TRIALS.items())}.values())
 def test_nothing_is_built_before_the_first_step(
     name: str, make: Make, fresh: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
