@@ -216,10 +216,11 @@ def _kill_once_started(actors: dict[ObjectRef, Any]) -> None:
     """
     left, deadline = dict(actors), time.monotonic() + START_SECONDS
     with suppress(Exception):  # Ray was shut down, or is lost
-        while left:
+        while left and ray.is_initialized():
             ready, _ = ray.wait(list(left), num_returns=1, timeout=max(deadline - time.monotonic(), 0.0))
             for ref in ready or list(left):
-                ray.kill(left.pop(ref), no_restart=True)
+                if ray.is_initialized():  # after a shutdown, Ray would connect to another cluster, or start one
+                    ray.kill(left.pop(ref), no_restart=True)
 
 
 class _ActorPool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -242,6 +243,34 @@ def test_an_actor_has_as_many_threads_as_cpus(num_cpus: float, threads: int) -> 
     environment = {"py_executable": sys.executable}  # a worker that has not imported torch before
     [outcome] = run([0], Threads, num_cpus=num_cpus, num_actors=1, runtime_env=environment)
     assert outcome.value == (str(threads), threads)
+
+
+SHUTDOWN = """
+import threading, time
+import ray
+from archray.cluster.actor_pool import _kill_once_started
+
+class Actor:
+    def setup(self):
+        pass
+
+ray.init(address="local", num_cpus=1, num_gpus=0, include_dashboard=False, _node_ip_address="127.0.0.1")
+running, waiting = (ray.remote(num_cpus=1)(Actor).remote() for _ in range(2))
+ray.get(running.setup.remote())
+thread = threading.Thread(target=_kill_once_started, args=({waiting.setup.remote(): waiting},))
+thread.start()
+time.sleep(1)
+ray.shutdown()
+thread.join()
+assert not ray.is_initialized(), "the thread started another Ray"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_no_ray_starts_after_a_shutdown() -> None:
+    """Ray starts by itself where an API of Ray is called after `ray.shutdown()`."""
+    subprocess.run([sys.executable, "-c", SHUTDOWN], check=True)
 
 
 @pytest.mark.parametrize("wrong", [{"chunk_size": 0}, {"num_actors": 0}])

@@ -35,7 +35,7 @@ SEARCHES = re.compile(
     r"archray (search|proxies|bench)\b(?!.*--help)|archray\.(search|proxies)\(|\.fit\(\)|python examples/"
 )
 # Of the pages with searches, a minute or more each.
-IN_CI = {"README.md", "docs/index.md"}
+IN_CI = {"README.md"}
 SMALLEST = ["--preset", "smoke", "--max-concurrent", "1", "--set", "resources.actors=1"]
 REAL = """#!{python}
 import sys

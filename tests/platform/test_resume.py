@@ -38,7 +38,7 @@ def test_killed_while_it_searched(finished_run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("concurrent", [pytest.param(1, marks=pytest.mark.ci), 2])
+@pytest.mark.parametrize("concurrent", [1, 2])
 @pytest.mark.timeout(900)
 def test_killed_in_every_stage(tmp_path, concurrent):
     arguments = (*HNAS_COMMAND, "--max-concurrent", str(concurrent))

@@ -67,7 +67,7 @@ def test_on_a_table_it_ends_with_what_no_other_betters(method: str, table: Path,
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize("method", method_parameters(METHODS, {"nsga2"}))
+@pytest.mark.parametrize("method", method_parameters(METHODS))
 def test_by_training_with_two_costs(method: str, tmp_path: Path) -> None:
     run = archray.search(
         method,
