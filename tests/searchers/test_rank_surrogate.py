@@ -161,7 +161,7 @@ def test_points_and_evaluations_of_the_users(write: Write) -> None:
     assert suggested[0] == names[5]
     assert len(set(suggested)) == 4
     assert names[9] not in suggested
-    with pytest.raises(InvalidInput, match="one of the pool's"):
+    with pytest.raises(InvalidInput, match="is in the pool"):
         searcher.add_evaluated_point({"architecture": "unknown"}, 3.0)
 
 
