@@ -1,4 +1,4 @@
-"""REINFORCE over architectures. Williams 1992; Zoph and Le 2017; implementation of Dong and Yang 2020 (NAS-Bench-201)."""
+"""REINFORCE over architectures. Williams 1992; Zoph and Le 2017; as in Dong and Yang 2020 (NAS-Bench-201)."""
 
 import math
 from collections.abc import Sequence
@@ -27,6 +27,14 @@ class Policy:
         momentum: momentum of the moving average of rewards.
         entropy: weight of the policy's entropy.
         steps: number of gradient steps so far.
+
+    Example:
+        ```python
+        policy, rng = Policy.uniform([2, 3]), np.random.default_rng(0)
+        chosen = policy.sample(rng)  # (2,)
+        policy.learn(chosen, reward=0.9)
+        print(policy.probabilities)  # (2, 3)
+        ```
     """
 
     logits: FloatArray

@@ -185,8 +185,8 @@ def test_what_it_came_to_trust(write: Write) -> None:
         ({}, {"metrics": ["unknown"]}, "no column unknown; it has architecture, metric0"),
         ({"word": "a"}, {"metrics": ["word"]}, "expected numbers in the column word"),
         ({"architecture": "a"}, {}, "'a' more than once"),
-        ({}, {"metrics": [], "encoding": "none"}, "nothing to learn from"),
-        ({"accuracy": 1.0}, {"metrics": ["accuracy"], "results": ["accuracy"]}, "both as a metric and as a result"),
+        ({}, {"metrics": [], "encoding": "none"}, "has no metric"),
+        ({"accuracy": 1.0}, {"metrics": ["accuracy"], "results": ["accuracy"]}, "metrics that are not results"),
     ],
 )
 def test_bad_tables(write: Write, change: dict[str, Any], options: dict[str, Any], message: str) -> None:
