@@ -207,7 +207,7 @@ def test_evaluation_made_elsewhere() -> None:
         ({"ensemble_size": 0}, "ensemble_size"),
         ({"sampler": "svgd"}, "there is no sampler 'svgd'; did you mean 'svgd-rd'"),
         ({"temperature": 0.0}, "temperature"),
-        ({"sampler": "mc", "delta": 0.0}, "mc has no delta"),
+        ({"sampler": "mc", "delta": 0.0}, "delta: expected None for the sampler mc"),
         ({"delta": "random"}, "a number, grid or bo"),
         ({"delta": float("nan")}, "a number, grid or bo"),
         ({"delta_range": (1.0, 1.0)}, "low < high"),

@@ -68,7 +68,7 @@ def test_a_space_wants_its_own_decisions() -> None:
         )
     with pytest.raises(InvalidInput, match=r"expected 5 log-probabilities for 2<-1 \(none, "):
         Posterior({**flat("nasbench201"), "2<-1": np.zeros(4)}, "nasbench201")
-    with pytest.raises(InvalidInput, match="or encode; got both"):
+    with pytest.raises(InvalidInput, match="or encode, got both"):
         Posterior(flat("nasbench201"), "nasbench201", encode=str)
 
 

@@ -180,8 +180,8 @@ def test_what_it_came_to_trust(write: Write) -> None:
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        ({"metric0": 1.0}, {}, "the column metric0 has the same number, 1, in every row"),
-        ({"metric0": math.nan}, {"metrics": ["metric0"]}, "the column metric0 has no finite number"),
+        ({"metric0": 1.0}, {}, "the column metric0, got the same number, 1, in every row"),
+        ({"metric0": math.nan}, {"metrics": ["metric0"]}, "the column metric0, got no finite number"),
         ({}, {"metrics": ["unknown"]}, "no column unknown; it has architecture, metric0"),
         ({"word": "a"}, {"metrics": ["word"]}, "expected numbers in the column word"),
         ({"architecture": "a"}, {}, "'a' more than once"),
