@@ -1,7 +1,13 @@
-"""The figures of a run, for a notebook or a paper: `archray.plots.hnas_landscape("runs/hnas")`.
+"""Figures of a run, for a notebook or a paper.
 
-Each takes a run's folder, an `archray.RunResult` or a run, and gives a matplotlib `Figure`; see docs/plots.md.
-They are loaded when first used: `import archray.plots` imports neither matplotlib nor Ray.
+Each function takes a run's folder, an `archray.RunResult` or a run, and returns a matplotlib `Figure`; see
+docs/plots.md. The functions are loaded on first use: `import archray.plots` imports neither matplotlib nor Ray.
+
+Example:
+    ```python
+    figure = archray.plots.hnas_landscape("runs/hnas")
+    figure.savefig("landscape.pdf")
+    ```
 """
 
 from importlib import import_module
