@@ -86,7 +86,7 @@ class LocalSearch(SpaceSearch):
         return config
 
     def _position(self, valued: Sequence[Record], records: Mapping[str, Record]) -> Record:
-        """The record at which the climb stands, one of its records with a value."""
+        """Returns the record of the climb's current position, one of its records with a value."""
         if not self.whole_neighbourhood:
             return min(valued, key=self._order)
         position = min(valued[: self.initial], key=self._order)
