@@ -65,7 +65,7 @@ def new_file(out: str | os.PathLike[str], suffix: str = "") -> Path:
     """Returns the path of a local file to write.
 
     Raises: RunFolderError if the path exists; InvalidInput if its folder does not exist, if its name does not end in
-        `suffix`, or as `local_path`.
+    `suffix`, or as `local_path`.
     """
     local_path(out)
     path = Path(out)

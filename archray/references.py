@@ -38,7 +38,7 @@ def load_reference(reference: str) -> Any:
     A file is imported once per process, under a name of its stem and the hash of its content.
 
     Raises: UnknownName if the module, the file or the attribute does not exist, or if the import fails; an
-        ArchrayError that the import raises.
+    ArchrayError that the import raises.
 
     Example:
         ```python
@@ -118,7 +118,7 @@ def call_reference(
         raises: the type of the error to raise.
 
     Raises: `raises`, with the user's line, for any error except an ArchrayError, and for a call of `sys.exit`. An
-        out-of-memory error is raised unchanged.
+    out-of-memory error is raised unchanged.
     """
     try:
         return function(*arguments, **options)

@@ -468,7 +468,7 @@ def actor_map(
         stop: called between chunks; once it returns True, no further chunk is sent.
 
     Raises: InvalidInput for sizes below 1 or without Ray. While iterating, WorkerFailed if the worker cannot be
-        constructed, or if every item fails.
+    constructed, or if every item fails.
 
     Example:
         ```python

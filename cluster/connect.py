@@ -204,7 +204,7 @@ def connect(
         name: name of this driver in the list of jobs of Ray's dashboard.
 
     Raises: InvalidInput as `check_address`; ClusterError if Ray does not start or a worker lacks a module;
-        KeyboardInterrupt when Ray is lost, see `ray_watch`.
+    KeyboardInterrupt when Ray is lost, see `ray_watch`.
 
     Example:
         ```python

@@ -39,7 +39,7 @@ def job_client(address: str) -> JobClient:
         address: the dashboard's URL.
 
     Raises: ClusterError, within seconds, if no dashboard of Ray answers or if it rejects the token; MissingExtra
-        without ray[default].
+    without ray[default].
 
     Example:
         ```python

@@ -49,7 +49,7 @@ def check_nodes(folder: Folder, paths: Sequence[str] = (), announce: Callable[[s
     Returns: the reports of the nodes.
 
     Raises: ClusterError for a node with other versions or without an answer; InvalidInput for a node that cannot read
-        the run's folder or the data. The message names the node.
+    the run's folder or the data. The message names the node.
 
     Example:
         ```python

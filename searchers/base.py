@@ -349,7 +349,10 @@ class ArchraySearcher(Searcher):
         changed = [key for key in identity if key in saved and identity[key] != saved[key]]
         if changed:
             changes = "; ".join(f"{key} was {saved[key]!r}, now {identity[key]!r}" for key in changed)
-            raise SearcherStateError(f"Expected the state of a search with the same settings, got {changes}")
+            raise SearcherStateError(
+                f"The saved state belongs to a search with other settings ({changes}). Use the same settings, or start "
+                "a new search."
+            )
         self._metric = self._metric or state.get("metric")
         self._mode = self._mode or state.get("mode")
         self.ledger.set_state(state.get("ledger", {}))

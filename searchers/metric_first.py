@@ -111,7 +111,7 @@ def best_of_pool(
         number: the number of architectures.
 
     Raises: InvalidPool for an unusable table, or if fewer rows have a value; InvalidInput for any other invalid
-        argument.
+    argument.
 
     Example:
         ```python

@@ -118,7 +118,7 @@ class DecisionSearch(SpaceSearch):
         options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: InvalidInput for an invalid argument, such as a continuous domain; InvalidArchitecture for a point outside
-        of the space.
+    of the space.
     """
 
     def __init__(self, space: SpaceSource | Sequence[str], budget: int, **options: Unpack[SearcherOptions]) -> None:

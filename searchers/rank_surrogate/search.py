@@ -46,7 +46,7 @@ def load_metric_pool(
     """Reads the pool in `file`. The other arguments are those of `RankSurrogateSearch`.
 
     Raises: InvalidPool for an unusable table: a missing, non-numeric or constant column, or repeated architectures.
-        InvalidInput for an encoding that does not fit, InvalidArchitecture for strings outside of the space.
+    InvalidInput for an encoding that does not fit, InvalidArchitecture for strings outside of the space.
     """
     table = file.read()
     source = f"The pool {file.location}"
