@@ -70,7 +70,7 @@ def new_file(out: str | os.PathLike[str], suffix: str = "") -> Path:
     local_path(out)
     path = Path(out)
     if os.path.lexists(path):
-        raise RunFolderError(f"Expected a new file, but {path} already exists. Choose another --out.")
+        raise RunFolderError(f"Expected a new file, but {path} exists already. Choose another --out.")
     if not path.parent.is_dir():
         raise InvalidInput(f"The folder {path.parent} does not exist. Create it, or choose another --out.")
     if not path.name.endswith(suffix):

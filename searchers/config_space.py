@@ -426,5 +426,5 @@ def architecture_of(point: Mapping[str, Any]) -> str:
     """Returns the name in a point `{"architecture"}`. Raises: InvalidInput for any other point."""
     name = point.get("architecture")
     if not isinstance(name, str):
-        raise InvalidInput(f"Expected a point with the key architecture and a string as its value, got {point!r}")
+        raise InvalidInput(f"Expected a point with architecture (a string), got {point!r}")
     return name

@@ -91,7 +91,7 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
     (("proxies", "--size", "20000"), "a pool of 20000 is too large"),
     ((*SEARCH, "--pool-size", "20000"), "a pool of 20000 is too large"),
     ((*SEARCH, "--pool", "absent.parquet"), "there is no pool"),
-    (("proxies", "--out", "taken/file"), "already exists"),
+    (("proxies", "--out", "taken/file"), "exists already"),
     ((*SEARCH, "--space", "leaves.py:Space"), "cannot be imported: SystemExit: bye ("),
     ((*SEARCH, "--data", "leaves.py:data"), "leaves.py, line 2)"),
     ((*SEARCH, "--proxy", "leaves.py:metric"), "leaves.py, line 2)"),

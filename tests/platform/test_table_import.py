@@ -109,7 +109,7 @@ def test_the_mean_of_the_trainings_is_found_where_it_is_missing() -> None:
     ("arguments", "said"),
     [
         ("import absent.csv", "absent.csv cannot be read"),
-        ("import own.csv --out taken.parquet", "taken.parquet already exists. Choose another --out"),
+        ("import own.csv --out taken.parquet", "taken.parquet exists already. Choose another --out"),
         ("import own.csv --out absent/own.parquet", "folder absent does not exist. Create it"),
         ("import own.csv --objective valid", "no column 'valid' for objective; it has task, arch, val_accuracy"),
         (
@@ -179,7 +179,7 @@ def test_info_counts_what_is_missing() -> None:
 
 def test_an_existing_table_is_not_overwritten() -> None:
     import_table(cells())
-    with pytest.raises(RunFolderError, match="already exists"):
+    with pytest.raises(RunFolderError, match="exists already"):
         import_table("cells.csv.gz")
 
 

@@ -221,7 +221,7 @@ def test_finds_better_cells_than_random_search() -> None:
         ({"budget": 5, "population": 5}, "budget: expected more than the population"),
         ({"budget": 5, "population": 0}, "population"),
         ({"budget": 5, "population": 2, "sample_size": 0}, "sample_size"),
-        ({"budget": 5, "population": 2, "points_to_evaluate": [{"members": []}]}, "a point with the key architecture"),
+        ({"budget": 5, "population": 2, "points_to_evaluate": [{"members": []}]}, "a point with architecture"),
         ({"budget": 5, "population": 2, "space": One()}, "2 architectures or more"),
         ({"budget": 5, "population": 2, "space": {}}, "an empty dict"),
         ({"budget": 5, "population": 2, "space": {"width": [1, 2]}}, "width: expected a Tune domain"),

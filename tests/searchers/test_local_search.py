@@ -153,7 +153,7 @@ def test_a_table_is_climbed_by_its_nearest_rows(tmp_path: Path) -> None:
         ({"budget": 0}, "budget: expected a whole number"),
         ({"space": ["a", "b"]}, "got a list of candidates"),
         ({"space": {"width": tune.choice([1])}}, "2 values or more"),
-        ({"points_to_evaluate": [{"members": []}]}, "a point with the key architecture"),
+        ({"points_to_evaluate": [{"members": []}]}, "a point with architecture"),
     ],
 )
 def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:

@@ -105,7 +105,7 @@ def test_the_best_of_a_pool_are_evolutions_first_population(tmp_path: Path) -> N
         ({"by": "empty"}, "a finite empty in .*, got none in 4 rows"),
         ({"by": "constant"}, "constant in .*, got 3 in every row"),
         ({"by": "snip", "order": "best"}, "order: expected largest or smallest"),
-        ({"by": "snip", "points_to_evaluate": [{"name": "a"}]}, "a point with the key architecture"),
+        ({"by": "snip", "points_to_evaluate": [{"name": "a"}]}, "a point with architecture"),
     ],
 )
 def test_wrong_arguments(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
