@@ -24,7 +24,7 @@ def __getattr__(name: str) -> Any:
         return table.figure_of(name)
     if name.startswith("_"):
         raise AttributeError(f"module 'archray.plots' has no attribute {name!r}")
-    raise AttributeError(f"there is no figure {name!r}; choose one of {', '.join(table.FIGURES)}")
+    raise AttributeError(f"There is no figure {name!r}. Choose one of {', '.join(table.FIGURES)}.")
 
 
 def __dir__() -> list[str]:

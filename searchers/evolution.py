@@ -101,7 +101,7 @@ class RegularizedEvolution(SpaceSearch):
         return valued[-self.population :]
 
     def _parent(self, alive: Sequence[Record], rng: np.random.Generator) -> dict[str, Any]:
-        """The config to mutate."""
+        """Returns the config to mutate."""
         if self.parents is None:
             losses = [loss for record in alive if (loss := self.loss(record)) is not None]  # all have one
             sample = rng.integers(len(alive), size=self.sample_size)  # (S,)

@@ -362,7 +362,7 @@ class WeightSharingHalving(ArchraySearcher):
         }
 
     def _finished_rounds(self) -> list[EndedRound]:
-        """All rounds whose trials have ended. Raises: SearcherStateError, InvalidInput."""
+        """Returns all rounds whose trials have ended. Raises: SearcherStateError, InvalidInput."""
         self.check_restored()
         while True:
             last = self._rounds[-1] if self._rounds else None
