@@ -70,9 +70,9 @@ def new_file(out: str | os.PathLike[str], suffix: str = "") -> Path:
     local_path(out)
     path = Path(out)
     if os.path.lexists(path):
-        raise RunFolderError(f"Expected a new file, but {path} exists already. Choose another --out.")
+        raise RunFolderError(f"{path} exists already; choose another --out")
     if not path.parent.is_dir():
-        raise InvalidInput(f"The folder {path.parent} does not exist. Create it, or choose another --out.")
+        raise InvalidInput(f"there is no folder {path.parent}; create it, or choose another --out")
     if not path.name.endswith(suffix):
         raise InvalidInput(f"Expected a name that ends in {suffix}, got {path}. Choose another --out.")
     return path

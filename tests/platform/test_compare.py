@@ -79,7 +79,7 @@ def test_searches_for_a_feature_map_have_their_equal_cost_too(tmp_path: Path) ->
     table = compare([summarised(run) for run in runs], out=page)
     assert table["search_test_accuracy_n"].tolist() == [2, 2]
     assert {"side-by-side", "equal-cost", "over-calls", "over-seconds"} <= set(section_ids(page.read_text()))
-    with pytest.raises(RunFolderError, match="another --out"):
+    with pytest.raises(RunFolderError, match="choose another --out"):
         compare([str(runs[0].folder)], out=page)
 
 

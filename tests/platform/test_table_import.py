@@ -109,8 +109,8 @@ def test_the_mean_of_the_trainings_is_found_where_it_is_missing() -> None:
     ("arguments", "said"),
     [
         ("import absent.csv", "absent.csv cannot be read"),
-        ("import own.csv --out taken.parquet", "taken.parquet exists already. Choose another --out"),
-        ("import own.csv --out absent/own.parquet", "folder absent does not exist. Create it"),
+        ("import own.csv --out taken.parquet", "taken.parquet exists already; choose another --out"),
+        ("import own.csv --out absent/own.parquet", "there is no folder absent; create it"),
         ("import own.csv --objective valid", "no column 'valid' for objective; it has task, arch, val_accuracy"),
         (
             "import own.csv",

@@ -121,7 +121,7 @@ class TestHyperOpt(OfAnotherPackage):
 
 
 def test_a_guarantee_that_is_lacking_must_be_one_of_the_suite() -> None:
-    with pytest.raises(TypeError, match="has no test 'test_colour'"):
+    with pytest.raises(TypeError, match="got 'test_colour'"):
         type("Wrong", (TestRandomOfTune,), {"lacks": {"test_colour": "none"}})
 
 
