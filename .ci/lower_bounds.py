@@ -1,4 +1,4 @@
-"""Prints the oldest versions that pyproject.toml allows as requirements: `numpy>=1.26` becomes `numpy==1.26`."""
+"""Print the oldest versions that pyproject.toml allows as requirements: `numpy>=1.26` becomes `numpy==1.26`."""
 
 import re
 import sys
@@ -11,5 +11,5 @@ project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_t
 for requirement in project["dependencies"]:
     match = BOUND.match(requirement)
     if match is None:
-        sys.exit(f"expected every dependency as name>=version, got {requirement!r} in pyproject.toml")
+        sys.exit(f"Expected every dependency in pyproject.toml as name>=version, got {requirement!r}")
     sys.stdout.write(f"{match['name']}{match['extras'] or ''}=={match['version']}\n")

@@ -1,7 +1,15 @@
 """archray: neural architecture search with shared weights, on Ray.
 
-What docstrings cite is in the repository: papers ("Liu et al. 2019") in docs/references.md, our readings of them by
-their letter ("note P1") in docs/notes.md.
+Docstrings cite papers ("Liu et al. 2019") of docs/references.md, and design notes by their letter ("note P1") of
+docs/notes.md.
+
+Example:
+    ```python
+    import archray
+
+    result = archray.search("random", data="digits", preset="smoke", out="runs/random")
+    print(result.architecture, result.test_accuracy)
+    ```
 """
 
 from importlib import import_module
@@ -10,13 +18,13 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# In a checkout the rooms lie beside this folder, not in it. With the repository's root on the path the package
-# works uninstalled too: from a Ray `working_dir`, or in a worker that has only the files.
+# In a checkout the packages are next to this folder, not in it. With the repository's root on the path, archray also
+# works uninstalled: from a Ray `working_dir`, or in a worker that has only the files.
 _root = Path(__file__).resolve().parent.parent
 if (_root / "pyproject.toml").is_file() and (_root / "searchers").is_dir():
     __path__.append(str(_root))
 
-# Public functions, loaded when first used: `import archray` must not import Ray or torch.
+# Public functions, loaded on first use: `import archray` must not import Ray or torch.
 _PUBLIC = dict.fromkeys(("search", "understand", "config", "resume", "report", "export"), "archray.platform.api")
 _PUBLIC |= {"list_names": "archray.platform.api"}
 _PUBLIC |= dict.fromkeys(("show", "runs"), "archray.platform.show")

@@ -1,4 +1,4 @@
-"""The file operations behind a `Folder`: on the local disk, and on any of pyarrow's file systems."""
+"""The file operations of a `Folder`, on the local disk and on pyarrow file systems."""
 
 import errno
 import os
@@ -10,12 +10,12 @@ from typing import Any
 
 from archray.errors import NotWritable
 
-FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk, of a quota
-FULL_TEXTS = ("No space left on device", "Disk quota exceeded")  # an error of Tune keeps only this text
+FULL = (errno.ENOSPC, errno.EDQUOT)  # disk full, quota exceeded
+FULL_TEXTS = ("No space left on device", "Disk quota exceeded")  # errors of Tune keep only this text
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether an error, or its cause, says that a disk or a quota is full."""
+    """Returns whether an error, or its cause, reports a full disk or an exceeded quota."""
     if error is None:
         return False
     full = getattr(error, "errno", None) in FULL or any(text in str(error) for text in FULL_TEXTS)
@@ -23,7 +23,7 @@ def is_full(error: BaseException | None) -> bool:
 
 
 class LocalDisk:
-    """The local disk, without pyarrow: to read a run's few files must not import it."""
+    """The local disk. It does not use pyarrow, whose import would slow down reading a run's few files."""
 
     def kind(self, path: str) -> str:
         return "folder" if os.path.isdir(path) else "file" if os.path.exists(path) else ""
@@ -44,9 +44,9 @@ class LocalDisk:
             file = next((place for place in (path, *map(str, Path(path).parents)) if os.path.isfile(place)), None)
             if file is not None:
                 raise NotWritable(
-                    f"expected a folder at {file}, got a file; remove or rename it, or choose another place"
+                    f"Expected a folder at {file}, got a file. Remove or rename it, or choose another folder."
                 ) from error
-            message = f"the folder {path} cannot be created ({error.strerror}); choose another place"
+            message = f"The folder {path} cannot be created ({error.strerror}). Choose another folder."
             raise NotWritable(message) from error
 
     def move(self, path: str, to: str) -> None:
@@ -59,7 +59,7 @@ class LocalDisk:
         os.unlink(path)
 
     def read(self, path: str) -> bytes:
-        if os.path.exists(path) and not os.path.isfile(path):  # to read a pipe would block
+        if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe would block
             raise IsADirectoryError(errno.EISDIR, "it is a folder or a device", path)
         return Path(path).read_bytes()
 
@@ -72,7 +72,7 @@ class LocalDisk:
 
 
 class ArrowFiles:
-    """Any pyarrow `FileSystem`. A file that grows is a number of objects, `NAME.line-TIME`, listed and read as one."""
+    """A pyarrow `FileSystem`. A growing file is stored as objects `NAME.line-TIME`, which appear as one file."""
 
     def __init__(self, filesystem: Any) -> None:
         self.filesystem = filesystem
@@ -105,7 +105,7 @@ class ArrowFiles:
             raise
 
     def _read(self, path: str) -> bytes:
-        """The whole object: pyarrow reads as many bytes as it had at first, even if it is replaced meanwhile."""
+        """Reads the whole object; pyarrow alone reads the initial number of bytes even if the object is replaced."""
         while True:
             with self.filesystem.open_input_stream(path) as stream:
                 content = bytes(stream.read())
@@ -123,7 +123,7 @@ class ArrowFiles:
     _last = 0
 
     def _lines(self, path: str) -> list[str]:
-        """The objects of a file that grows, in order; none for another file."""
+        """Returns the objects of a growing file, in order; none for another file."""
         folder, _, name = path.rpartition("/")
         if not folder:  # a bucket
             return []

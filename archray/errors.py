@@ -1,4 +1,4 @@
-"""The errors of archray. Every message says what was expected, what archray got, and what to do."""
+"""The errors of archray. A message states the expected value, the actual value, and the remedy."""
 
 import re
 from importlib.metadata import version
@@ -6,19 +6,19 @@ from typing import Self
 
 from pydantic import ValidationError
 
-TESTED_RAY = ("2.55", "2.60")  # the oldest and the newest version of Ray that archray is tested with
+TESTED_RAY = ("2.55", "2.60")  # the oldest and the newest version of Ray with which archray is tested
 
-# Control characters except the line break and the tab, those that change the direction of text, and surrogates.
+# Control characters except line break and tab, characters that change the direction of text, and surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """The text with control characters escaped as `\\u001b`, as in JSON: another user's run may contain some."""
+    """Returns the text with control characters escaped as `\\u001b`, as in JSON; other users' runs may contain them."""
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def tested_versions(problem: str) -> str:
-    """A paragraph for the user: the problem, the tested versions of Ray, and how to install the newest one."""
+    """Returns a message with the problem, the tested versions of Ray, and the command that installs the newest one."""
     oldest, newest = TESTED_RAY
     return (
         f"{problem}. This is Ray {version('ray')}; archray is tested with Ray {oldest} to {newest}. "
@@ -27,44 +27,44 @@ def tested_versions(problem: str) -> str:
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first problem of a pydantic error, in one line: `training.epochs: Input should be a valid integer`."""
+    """Returns the first problem of a pydantic error in one line: `training.epochs: Input should be a valid integer`."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return ": ".join(filter(None, [".".join(map(str, first["loc"])), problem_words(first["msg"])]))
 
 
 def problem_words(message: str) -> str:
-    """A message of pydantic, in words for a user."""
+    """Returns a message of pydantic in words for users."""
     if message.startswith("Input should be a valid dictionary"):
         return "Input should be a group of options, keys and values"
     return message.removeprefix("Value error, ")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the GPU or the CPU ran out of memory. Does not import torch, which has its own error class."""
+    """Returns whether the GPU or the CPU ran out of memory; it does not import torch for torch's error class."""
     by_class = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return by_class or "can't allocate memory" in str(error)
 
 
 class ArchrayError(Exception):
-    """Base of archray's errors. The command line prints it and exits with code 2."""
+    """Base class of archray's errors. The command line prints the message and exits with code 2."""
 
     def __str__(self) -> str:
         return printable(super().__str__())
 
 
 class InvalidInput(ArchrayError, ValueError):
-    """A value from the user that cannot be used: a wrong budget, option or configuration key."""
+    """An invalid value from the user, such as a budget, an option or a configuration key."""
 
 
 def expect(name: str, value: object, *kinds: type) -> None:
-    """Raises: InvalidInput unless the argument `name` of a function has one of the types. A bool is no int."""
+    """Raises: InvalidInput unless the argument `name` of a function has one of the types. A bool is not an int."""
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         words = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
         raise InvalidInput(f"{name}: expected {words}, got {repr(value)[:80]}")
 
 
 class UnknownName(InvalidInput):
-    """A name that a registry does not hold, or a `module:attribute` reference that does not resolve."""
+    """A name that is not in a registry, or a `module:attribute` reference that does not resolve."""
 
 
 class InvalidArchitecture(InvalidInput):
@@ -72,7 +72,7 @@ class InvalidArchitecture(InvalidInput):
 
 
 class InvalidPool(InvalidInput):
-    """A table of scored architectures that lacks a column, or has no finite row."""
+    """A table of scored architectures that lacks a column, or has no usable row."""
 
 
 class InvalidTable(InvalidInput):
@@ -80,38 +80,42 @@ class InvalidTable(InvalidInput):
 
 
 class DataNotFound(InvalidInput):
-    """A data set whose files are not where the user said."""
+    """A data set whose files are not at the given path."""
 
 
 class MissingExtra(InvalidInput):
-    """A feature needs packages of an optional dependency that is not installed."""
+    """An optional dependency that a feature needs is not installed."""
 
 
 class RunFolderError(ArchrayError):
-    """A run folder that exists already, is not a run, or belongs to other versions."""
+    """A run folder that already exists, is not a run, or belongs to other versions."""
 
 
 class DamagedFile(RunFolderError):
-    """A file of a run or an export that cannot be read: incomplete, empty, or not as archray wrote it."""
+    """A file of a run or an export that cannot be read: incomplete, empty, or changed.
+
+    Attributes:
+        reason: the problem in a few words.
+    """
 
     _got = "a damaged file"
-    reason = ""  # what is wrong with it, in brief
+    reason = ""
 
     @classmethod
     def at(cls, place: str, why: object) -> Self:
-        """The error for the file at `place`. why: the problem in words, or the error that reading it raised."""
+        """Returns the error for the file at `place`. why: the problem in words, or the error that reading it raised."""
         reason = " ".join(f"{type(why).__name__}: {why}".split()) if isinstance(why, Exception) else str(why)
         error = cls(
-            f"expected {place} as archray wrote it, got {cls._got} ({reason[:200]}). Restore it from a copy, or "
-            "write it again: 'archray resume RUN' rewrites what is missing or damaged in a run, and 'archray export' "
-            "a model"
+            f"Expected {place} as archray wrote it, got {cls._got} ({reason[:200]}). Restore it from a copy, or "
+            "write it again: 'archray resume RUN' rewrites the missing or damaged files of a run, and 'archray export' "
+            "writes a model."
         )
         error.reason = reason[:200]
         return error
 
 
 class MissingFile(DamagedFile, FileNotFoundError):
-    """A file that does not exist, and should."""
+    """A file that is missing."""
 
     _got = "no file"
 
@@ -119,27 +123,27 @@ class MissingFile(DamagedFile, FileNotFoundError):
 class UnreadableFile(DamagedFile, PermissionError):
     """A file that this user has no permission to read."""
 
-    _got = "a file that you may not read"
+    _got = "a file that you have no permission to read"
 
 
 class UntrustedCode(RunFolderError):
-    """A run or an export that would execute code, and that this user did not make on this machine."""
+    """A run or an export that would execute code, and that this user did not create on this machine."""
 
 
 class RunInterrupted(ArchrayError):
-    """A stage ended before its work was done; `archray resume` continues it."""
+    """A stage ended before its work was complete; `archray resume` resumes it."""
 
 
 class IncompatibleRay(ArchrayError):
-    """Ray does not do what archray relies on; the message names the tested versions."""
+    """Ray lacks a behavior that archray relies on; the message names the tested versions."""
 
 
 class DiskFull(RunInterrupted):
-    """A disk or a quota is full; `archray resume` continues once space is free. The command line exits with code 1."""
+    """A disk or a quota is full; `archray resume` resumes when space is free. The command line exits with code 1."""
 
 
 class NotWritable(ArchrayError, OSError):
-    """A file or folder that cannot be written at the place that the user named."""
+    """A file or folder that cannot be written at the user's path."""
 
 
 class TrialCrashed(ArchrayError):

@@ -1,4 +1,4 @@
-"""Atomic file writes, and folders on any pyarrow file system."""
+"""Atomic file writes, and folders on local disks and pyarrow file systems."""
 
 import errno
 import hashlib
@@ -20,52 +20,52 @@ from archray import errors
 from archray.disks import FULL, ArrowFiles, LocalDisk
 from archray.errors import DamagedFile, InvalidInput, RunFolderError
 
-if TYPE_CHECKING:  # pandas and pyarrow are imported where used: a local JSON file needs neither
+if TYPE_CHECKING:  # pandas and pyarrow are imported where they are used: local JSON files need neither
     import pandas as pd
 
-DRIVE = re.compile(r"[A-Za-z]:(/|$)")  # of a path on Windows
-CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # characters that no terminal shows
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # instead of commas
-SHOWN = 80  # characters of a path that is too long, in an error
+DRIVE = re.compile(r"[A-Za-z]:(/|$)")  # drive of a Windows path
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # invisible characters
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # separators other than commas
+SHOWN = 80  # characters of a long path that an error shows
 TEMPORARY = ".tmp-"  # prefix of an unfinished file, which a killed process leaves behind
 
 
 def local_path(place: str | os.PathLike[str]) -> Path:
-    """A path that the user named, absolute, `~` expanded.
+    """Returns a user's path as an absolute path with `~` expanded.
 
-    Raises: InvalidInput for an impossible name, or a loop of symbolic links.
+    Raises: InvalidInput for an invalid name, or a loop of symbolic links.
     """
     text = _named(place)
     if "://" in text:
-        raise InvalidInput(f"expected a path on a disk of this machine, got {text}; choose another place")
+        raise InvalidInput(f"Expected a path on this machine, got the URI {text}. Give a local path.")
     try:
         path = Path(text).expanduser().absolute()
     except RuntimeError as error:
-        raise InvalidInput(f"expected a path, got {text!r}: there is no such user; give the whole path") from error
+        raise InvalidInput(f"Expected a path, got {text!r}: there is no such user. Give the whole path.") from error
     except FileNotFoundError as error:
-        raise InvalidInput("the current folder was deleted; change to one that exists (cd)") from error
+        raise InvalidInput("The current folder was deleted. Change to an existing folder (cd).") from error
     try:
         os.stat(path)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
             shown = text if len(text) < SHOWN else f"{text[:SHOWN]}..."
-            raise InvalidInput(f"expected a path, got {shown!r} ({error.strerror}); choose another place") from error
+            raise InvalidInput(f"Expected a valid path, got {shown!r} ({error.strerror}). Choose another.") from error
     return path
 
 
 def _named(place: str | os.PathLike[str]) -> str:
-    """The text of a path or a URI. Raises: InvalidInput for another type, an empty one, or control characters."""
+    """Returns the text of a path or URI. Raises: InvalidInput for another type, an empty text or control characters."""
     text = os.fspath(place) if isinstance(place, str | os.PathLike) else place
     if not isinstance(text, str) or not text or CONTROL.search(text):
-        raise InvalidInput(f"expected a path or a URI of visible characters, got {text!r}; name a file or a folder")
+        raise InvalidInput(f"Expected a path or a URI of visible characters, got {text!r}. Name a file or a folder.")
     return text
 
 
 def new_file(out: str | os.PathLike[str], suffix: str = "") -> Path:
-    """The path of a local file to write.
+    """Returns the path of a local file to write.
 
-    Raises: RunFolderError if something is there, InvalidInput if its folder is not, its name does not end in `suffix`,
-        or as `local_path`.
+    Raises: RunFolderError if the path exists; InvalidInput if its folder does not exist, if its name does not end in
+    `suffix`, or as `local_path`.
     """
     local_path(out)
     path = Path(out)
@@ -74,45 +74,45 @@ def new_file(out: str | os.PathLike[str], suffix: str = "") -> Path:
     if not path.parent.is_dir():
         raise InvalidInput(f"there is no folder {path.parent}; create it, or choose another --out")
     if not path.name.endswith(suffix):
-        raise InvalidInput(f"expected a name that ends in {suffix}, got {path}; choose another --out")
+        raise InvalidInput(f"Expected a name that ends in {suffix}, got {path}. Choose another --out.")
     return path
 
 
 def read_location(location: str) -> bytes:
-    """The content of the file at an absolute path or a pyarrow URI, decompressed by the ending of its name.
+    """Reads the file at an absolute path or a pyarrow URI, decompressed according to its file name extension.
 
     Raises: OSError or pyarrow.ArrowInvalid if it cannot be read.
     """
     from pyarrow import fs
 
     if "://" not in location and os.path.exists(location) and not os.path.isfile(location):
-        raise OSError("expected a file, got a folder or a device")  # to read a pipe would block
+        raise OSError("expected a file, got a folder or a device")  # reading a pipe would block
     filesystem, path = fs.FileSystem.from_uri(location)
     with filesystem.open_input_stream(path) as stream:
         return bytes(stream.read())
 
 
 def check_columns(names: Sequence[str], location: str) -> None:
-    """Raises: InvalidTable if two columns of a table have one name, or commas do not separate them."""
+    """Raises: InvalidTable if two columns of a table have the same name, or if commas do not separate the columns."""
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise errors.InvalidTable(
-            f"expected columns of different names in {location}, got {', '.join(map(repr, repeated))} more than once; "
-            "rename or remove all but one"
+            f"Expected distinct column names in {location}, got {', '.join(map(repr, repeated))} more than once. "
+            "Rename or remove all but one."
         )
     for separator, word in SEPARATORS.items():
         if len(names) == 1 and separator in names[0]:
             raise errors.InvalidTable(
-                f"expected commas between the columns of {location}, got {word}; convert it, for example with pandas: "
+                f"Expected commas between the columns of {location}, got {word}. Convert it, for example with pandas: "
                 f"read_csv(FILE, sep={separator!r}).to_csv(OUT, index=False)"
             )
 
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A stream that becomes the local file `path` when the block ends; nothing changes if the block raises.
+    """Opens a stream that becomes the local file `path` when the block ends; nothing changes if the block raises.
 
-    The bytes go to a temporary file, are flushed to the disk and renamed: a reader finds the old file or the new one,
-    also if another process writes it at the same time, and after a kill or a loss of power.
+    The bytes are written to a temporary file, which is flushed to the disk and renamed. So a reader finds the old file
+    or the new file, even if another process writes it at the same time, and after a kill or a loss of power.
 
     Raises: NotWritable, an OSError, for example if the folder does not exist; OSError if the disk is full.
     """
@@ -123,7 +123,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except OSError as error:
         if error.errno in FULL:
             raise
-        raise errors.NotWritable(f"{path} cannot be written ({error.strerror}); choose another place") from error
+        raise errors.NotWritable(f"{path} cannot be written ({error.strerror}). Choose another path.") from error
     try:
         with opened as stream:
             yield stream
@@ -141,38 +141,45 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def plain_name(name: Any) -> str:
-    """`name`. Raises: RunFolderError unless it is the name of one file or folder: for a path, `..`, an empty name."""
+    """Returns `name`. Raises: RunFolderError for a path, `..` or an empty name."""
     if not isinstance(name, str) or "/" in name or _leaves(name):
         raise RunFolderError(
-            f"expected the name of one file, got {name!r}; do not use this folder: it may be made to "
-            "read or write files elsewhere"
+            f"Expected the name of one file, got {name!r}. Do not use this folder: it may have been crafted to "
+            "read or write files elsewhere."
         )
     return name
 
 
 def _leaves(name: str) -> bool:
-    """Whether a relative name, also one with `/`, may lead out of its folder, on any system."""
+    """Returns whether a relative name, possibly with `/`, may lead out of its folder on any system."""
     parts = name.split("/")
     return bool({"", ".", ".."} & {*parts}) or any(letter in name for letter in "\\\0") or bool(DRIVE.match(name))
 
 
 def _without_query(uri: str) -> tuple[str, str]:
-    """A URI and its query, `?...`; a local path has none."""
+    """Returns a URI without its query, and the query `?...`; a local path has no query."""
     place, mark, query = uri.partition("?") if "://" in uri else (uri, "", "")
     return place, mark + query
 
 
 class Folder:
-    """A local folder, or one on an object store.
+    """A folder on the local disk or on an object store.
 
-    On a local disk every file is a `whole_file`; object stores show a file only once it is complete. Names of files
-    may come from another user's run: every method raises RunFolderError for an absolute name, one with `..`, and a
-    symbolic link that leads out of the folder that was opened.
+    On a local disk every file is written as a `whole_file`. Object stores show a file only when it is complete. Names
+    of files may come from another user's run, so every method raises RunFolderError for an absolute name, for a name
+    with `..`, and for a symbolic link that leads out of the opened folder.
 
     Args:
-        place: a local path, or a URI that pyarrow understands (`s3://bucket/run`, `file:///...`), its query with it
+        place: a local path, or a URI that pyarrow supports (`s3://bucket/run`, `file:///...`), with an optional query
             (`s3://bucket/run?region=eu-central-1`).
-        filesystem: the pyarrow `FileSystem` that `place` is a path on; None: as `place` says.
+        filesystem: the pyarrow `FileSystem` of the path `place`; None: derived from `place`.
+
+    Example:
+        ```python
+        folder = Folder("runs/notes").create()
+        folder.write_json("note.json", {"seed": 0})
+        print(folder.read_json("note.json"))
+        ```
     """
 
     def __init__(self, place: str | os.PathLike[str], filesystem: Any = None) -> None:
@@ -191,10 +198,10 @@ class Folder:
                 filesystem, self.path = fs.FileSystem.from_uri(self.uri)
             except pa.ArrowInvalid as error:
                 raise InvalidInput(
-                    f"expected a path or a URI such as s3://bucket/run, got {place} ({error}); choose another place"
+                    f"Expected a path or a URI such as s3://bucket/run, got {place} ({error}). Choose another."
                 ) from error
             if not self.path:
-                raise InvalidInput(f"expected a URI such as s3://bucket/run, got {place}; name a bucket")
+                raise InvalidInput(f"Expected a URI such as s3://bucket/run, got {place}. Name a bucket.")
         self._root = self.path
         self._disk = LocalDisk() if isinstance(filesystem, fs.LocalFileSystem) else ArrowFiles(filesystem)
 
@@ -202,11 +209,11 @@ class Folder:
         folder = copy(self)
         folder.path, folder.uri = path, uri
         if len(path) < len(self._root):
-            folder._root = path  # a parent of the folder that was opened
+            folder._root = path  # a parent of the opened folder
         return folder
 
     def _place(self, name: str | None = None) -> str:
-        """The path of this folder, or of a file in it. Raises: RunFolderError outside of the folder that was opened."""
+        """Returns the path of this folder, or of a file in it. Raises: RunFolderError outside of the opened folder."""
         if name is not None and _leaves(name):
             raise self._outside(name)
         path = self.path if name is None else f"{self.path}/{name}"
@@ -218,8 +225,9 @@ class Folder:
 
     def _outside(self, name: str) -> RunFolderError:
         return RunFolderError(
-            f"expected a name inside {self._root}, got {name!r}, which leads out of it; do not use this folder: it may "
-            "be made to read or write files elsewhere. If you put a symbolic link there yourself, put the files there"
+            f"Expected a name inside {self._root}, got {name!r}, which leads out of it. Do not use this folder: it may "
+            "have been crafted to read or write files elsewhere. If you created a symbolic link there yourself, "
+            "replace it by the files."
         )
 
     def __truediv__(self, name: str) -> Self:
@@ -241,7 +249,7 @@ class Folder:
         return self.uri
 
     def local_path(self, name: str | None = None) -> Path | None:
-        """The folder, or a file in it, as a local path; None on an object store."""
+        """Returns the folder, or a file in it, as a local path; None on an object store."""
         path = self._place(name)
         return Path(path) if isinstance(self._disk, LocalDisk) else None
 
@@ -250,41 +258,41 @@ class Folder:
         return self
 
     def exists(self, name: str | None = None) -> bool:
-        """Whether the folder, or the file or folder called `name` in it, exists."""
+        """Returns whether the folder, or the file or folder `name` in it, exists."""
         kind = self._disk.kind(self._place(name))
         return kind == "folder" if name is None else bool(kind)
 
     def files(self) -> list[str]:
-        """The names of the files directly in the folder, sorted; temporary ones left out."""
+        """Returns the sorted names of the files directly in the folder, without temporary files."""
         entries = self._disk.entries(self._place())
         return sorted(name for name, kind in entries if kind == "file" and not name.startswith(TEMPORARY))
 
     def folders(self) -> list[str]:
-        """The names of the folders directly in this one, sorted."""
+        """Returns the sorted names of the folders directly in this folder."""
         return sorted(name for name, kind in self._disk.entries(self._place()) if kind == "folder")
 
     def set_aside(self) -> None:
-        """Renames the folder to the first free one of `NAME-before-1`, `NAME-before-2`, ..."""
+        """Renames the folder to the first free name of `NAME-before-1`, `NAME-before-2`, ..."""
         number = 1
         while self._disk.kind(f"{self.path}-before-{number}"):
             number += 1
         self._disk.move(self.path, f"{self.path}-before-{number}")
 
     def sweep(self) -> None:
-        """Deletes the unfinished files of a killed process, here and in all subfolders; an object store has none."""
+        """Deletes the unfinished files of a killed process in this folder and its subfolders, on a local disk."""
         if "://" not in self.uri:
             for unfinished in Path(self.path).rglob(f"{TEMPORARY}*"):
                 unfinished.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Deletes the folder with its content."""
+        """Deletes the folder and its content."""
         self._disk.remove(self._place())
 
     def delete(self, name: str) -> None:
         self._disk.delete(self._place(name))
 
     def read_bytes(self, name: str) -> bytes:
-        """Raises: MissingFile; UnreadableFile; DamagedFile for a folder or a pipe."""
+        """Reads a file. Raises: MissingFile; UnreadableFile; DamagedFile for a folder or a pipe."""
         try:
             return self._disk.read(self._place(name))
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -296,32 +304,38 @@ class Folder:
 
     @contextmanager
     def whole_file(self, name: str) -> Iterator[BinaryIO]:
-        """A stream that becomes the file `name` when the block ends; nothing changes if the block raises."""
+        """Opens a stream that becomes the file `name` when the block ends; nothing changes if the block raises."""
         self.create()
         if isinstance(self._disk, LocalDisk):
             with whole_file(self._place(name)) as stream:
                 yield stream
-        else:  # in memory first: closing a stream to an object store completes the file, after an error too
+        else:  # in memory first: closing a stream to an object store completes the file, even after an error
             content = io.BytesIO()
             yield content
             self._disk.write(self._place(name), content.getbuffer())
 
     def write_bytes(self, name: str, content: bytes) -> None:
-        """Writes a file whole: after a crash it has its old content or the new one."""
+        """Writes a file atomically: after a crash it has the old or the new content."""
         with self.whole_file(name) as stream:
             stream.write(content)
 
     def append_line(self, name: str, line: bytes) -> None:
-        """Adds a line to a file, which need not exist. After a kill or a loss of power it may be incomplete or absent.
+        """Appends a line to a file, or creates the file. After a kill or a loss of power the line may be incomplete.
 
-        line: without a line break. On an object store every line is an object; all other methods list, read and delete
-        them as one file.
+        On an object store every line is an object; all other methods list, read and delete these objects as one file.
+
+        Args:
+            name: the name of the file.
+            line: the line without a line break.
         """
         self.create()
         self._disk.append_line(self._place(name), line)
 
     def read_json_lines(self, name: str, kind: Any = Any) -> list[Any]:
-        """The values of a file's lines, incomplete ones and others than `kind` left out. Raises: as `read_bytes`."""
+        """Reads the JSON values of a file's lines, without incomplete lines and values of another kind than `kind`.
+
+        Raises: as `read_bytes`.
+        """
         values = []
         for line in self.read_bytes(name).splitlines():
             try:
@@ -331,7 +345,7 @@ class Folder:
         return values
 
     def copy_from(self, source: Self, names: Iterable[str] | None = None) -> None:
-        """Copies files of another folder: all of them, or `names`."""
+        """Copies files of another folder: all files, or `names`."""
         for name in source.files() if names is None else names:
             self.write_bytes(name, source.read_bytes(name))
 
@@ -339,10 +353,13 @@ class Folder:
         return hashlib.sha256(self.read_bytes(name)).hexdigest()
 
     def read_json(self, name: str, kind: Any = dict[str, Any]) -> Any:
-        """A document, as it was written.
+        """Reads a JSON document.
 
-        kind: a type that pydantic checks, for example a model; the document may have more keys than that.
-        Raises: DamagedFile if it is none of this kind; otherwise as `read_bytes`.
+        Args:
+            name: the name of the file.
+            kind: a type that pydantic checks, for example a model; the document may have additional keys.
+
+        Raises: DamagedFile if the document does not match `kind`; otherwise as `read_bytes`.
         """
         try:
             return _checked(self.read_bytes(name), kind)
@@ -353,13 +370,13 @@ class Folder:
         self.write_bytes(name, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
     def read_parquet(self, name: str, *columns: str) -> "pd.DataFrame":
-        """A table. Raises: DamagedFile if it is none, or lacks one of the columns; otherwise as `read_bytes`."""
+        """Reads a table. Raises: DamagedFile if it is not a table or lacks one of the columns, or as `read_bytes`."""
         import pandas as pd
 
         content = io.BytesIO(self.read_bytes(name))
         try:
             table = pd.read_parquet(content)
-        except Exception as error:  # of Arrow, of pandas, of the JSON in it
+        except Exception as error:  # of Arrow, pandas or JSON in the file
             raise DamagedFile.at(f"{self}/{name}", error) from error
         if missing := [column for column in columns if column not in table.columns]:
             raise DamagedFile.at(f"{self}/{name}", f"it lacks {', '.join(missing)}")
@@ -377,6 +394,6 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _checked(content: bytes, kind: Any) -> Any:
-    """A JSON document. Raises: ValidationError if it is none of this kind, or nested too deeply to be read."""
+    """Parses a JSON document. Raises: ValidationError if it does not match `kind`, or is nested too deeply."""
     _adapter(kind).validate_json(content, strict=True)
-    return json.loads(content)  # as it was written: the check leaves out keys that `kind` does not name
+    return json.loads(content)  # the complete document: the check drops keys that `kind` does not have

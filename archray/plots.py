@@ -1,7 +1,13 @@
-"""The figures of a run, for a notebook or a paper: `archray.plots.hnas_landscape("runs/hnas")`.
+"""Figures of a run, for a notebook or a paper.
 
-Each takes a run's folder, an `archray.RunResult` or a run, and gives a matplotlib `Figure`; see docs/plots.md.
-They are loaded when first used: `import archray.plots` imports neither matplotlib nor Ray.
+Each function takes a run's folder, an `archray.RunResult` or a run, and returns a matplotlib `Figure`; see
+docs/plots.md. The functions are loaded on first use: `import archray.plots` imports neither matplotlib nor Ray.
+
+Example:
+    ```python
+    figure = archray.plots.hnas_landscape("runs/hnas")
+    figure.savefig("landscape.pdf")
+    ```
 """
 
 from importlib import import_module
@@ -18,7 +24,7 @@ def __getattr__(name: str) -> Any:
         return table.figure_of(name)
     if name.startswith("_"):
         raise AttributeError(f"module 'archray.plots' has no attribute {name!r}")
-    raise AttributeError(f"there is no figure {name!r}; choose one of {', '.join(table.FIGURES)}")
+    raise AttributeError(f"There is no figure {name!r}. Choose one of {', '.join(table.FIGURES)}.")
 
 
 def __dir__() -> list[str]:

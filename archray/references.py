@@ -1,4 +1,4 @@
-"""Objects of user code and of archray by reference: `module:attribute` or `path.py:attribute`."""
+"""Load objects of archray and of users' code by reference: `module:attribute` or `path.py:attribute`."""
 
 import hashlib
 import importlib
@@ -14,31 +14,36 @@ from typing import Any
 from archray.errors import ArchrayError, InvalidInput, UnknownName, is_out_of_memory
 from archray.files import local_path
 
-# Installed packages, the standard library and the import machinery: an error there has its cause in the calling line.
+# Installed packages, the standard library and the import machinery: the cause of an error there is the calling line.
 INSTALLED = (*{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}, "<")
 
 
 def is_reference(name: str) -> bool:
-    """Whether `name` has the form `module:attribute` or `path.py:attribute`."""
+    """Returns whether `name` has the form `module:attribute` or `path.py:attribute`."""
     place, _, attribute = name.rpartition(":")
     return bool(place) and attribute.isidentifier()
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """`"path.py:Attribute"` -> `("path.py", "Attribute")`. Raises: UnknownName for another form."""
+    """Splits `"path.py:Attribute"` into `("path.py", "Attribute")`. Raises: UnknownName for another form."""
     if not is_reference(reference):
-        raise UnknownName(f"expected module:attribute or path.py:attribute, got {reference!r}")
+        raise UnknownName(f"Expected module:attribute or path.py:attribute, got {reference!r}")
     place, _, attribute = reference.rpartition(":")
     return place, attribute
 
 
 def load_reference(reference: str) -> Any:
-    """The object that `module:attribute` or `path.py:attribute` names.
+    """Loads the object that `module:attribute` or `path.py:attribute` names.
 
-    A file is imported once per process, under a name made of its stem and the hash of its text.
+    A file is imported once per process, under a name of its stem and the hash of its content.
 
-    Raises: UnknownName if the module, the file or the attribute does not exist, or the import fails; an ArchrayError
-        that the import raises.
+    Raises: UnknownName if the module, the file or the attribute does not exist, or if the import fails; an
+    ArchrayError that the import raises.
+
+    Example:
+        ```python
+        grad_sign = load_reference("examples/own_metric.py:grad_sign")
+        ```
     """
     place, attribute = split_reference(reference)
     if place.endswith(".py"):
@@ -48,8 +53,8 @@ def load_reference(reference: str) -> Any:
             module = importlib.import_module(place)
         except ModuleNotFoundError as error:
             raise UnknownName(
-                f"{reference!r} names the module {place!r}, which cannot be imported ({error}); "
-                "give a path ending in .py, or install the module on every node"
+                f"{reference!r} names the module {place!r}, which cannot be imported ({error}). "
+                "Give a path ending in .py, or install the module on every node."
             ) from error
         except (Exception, SystemExit) as error:
             raise _import_failed(reference, error) from error
@@ -61,12 +66,12 @@ def load_reference(reference: str) -> Any:
 
 
 def file_module_name(path: Path) -> str:
-    """The module name a user's file is imported under: its stem and the first 8 digits of its SHA-256."""
+    """Returns the module name of a user's file: its stem and the first 8 digits of its SHA-256."""
     return f"{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
 
 
 def worker_reference(reference: str) -> str:
-    """`path.py:attribute` as `module:attribute`, which workers, and this process after a load, can load.
+    """Converts `path.py:attribute` to `module:attribute`, which workers, and this process after a load, can load.
 
     Other names are returned unchanged.
     """
@@ -78,16 +83,16 @@ def worker_reference(reference: str) -> str:
 
 def _import_file(path: Path, reference: str) -> ModuleType:
     if not local_path(path).is_file():
-        raise UnknownName(f"{reference!r} names the file {path}, which does not exist; check the path")
+        raise UnknownName(f"{reference!r} names the file {path}, which does not exist. Check the path.")
     name = file_module_name(path)
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None  # a path that ends in .py always has one
+    assert spec is not None  # every path that ends in .py has a spec
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        # Not by its loader, which takes a file of equal size and second for its cached one, and writes a cache.
+        # Not by its loader, which writes a cache and uses it for a changed file of the same size and second.
         exec(compile(path.read_bytes(), path, "exec"), module.__dict__)
     except BaseException as error:
         del sys.modules[name]
@@ -104,10 +109,16 @@ def call_reference(
     raises: type[Exception] = InvalidInput,
     **options: Any,
 ) -> Any:
-    """The result of a user's function or class. reference: its name in an error.
+    """Calls a user's function or class, and returns its result.
 
-    Raises: `raises`, with the line, for any error but an ArchrayError, and for a call of `sys.exit`. An out-of-memory
-        error is raised unchanged.
+    Args:
+        reference: the name of the function in an error.
+        function: the function or class.
+        arguments, options: its arguments.
+        raises: the type of the error to raise.
+
+    Raises: `raises`, with the user's line, for any error except an ArchrayError, and for a call of `sys.exit`. An
+    out-of-memory error is raised unchanged.
     """
     try:
         return function(*arguments, **options)
@@ -116,19 +127,19 @@ def call_reference(
     except (Exception, SystemExit) as error:
         if is_out_of_memory(error):
             raise
-        raise raises(f"{reference!r} failed when archray called it: {_described(error)}; fix the function") from error
+        raise raises(f"{reference!r} failed when archray called it: {_described(error)}. Fix the function.") from error
 
 
 def _import_failed(reference: str, error: Exception | SystemExit) -> ArchrayError:
-    """The error to raise instead of one that an import raised: it names the line."""
+    """Returns the error to raise for a failed import; it names the user's line."""
     if isinstance(error, ArchrayError):
         return error
-    advice = "remove the call of sys.exit" if isinstance(error, SystemExit) else "fix the import"
-    return UnknownName(f"{reference!r} cannot be imported: {_described(error)}; {advice}")
+    advice = "Remove the call of sys.exit" if isinstance(error, SystemExit) else "Fix the import"
+    return UnknownName(f"{reference!r} cannot be imported: {_described(error)}. {advice}.")
 
 
 def _described(error: Exception | SystemExit) -> str:
-    """An error of the user's code in one line: its type, its text, and where it came from."""
+    """Returns an error of the user's code in one line: its type, its text and its location."""
     kind, reason = type(error).__name__, " ".join(str(error).split())
     if isinstance(error, SyntaxError):
         return f"{kind}: {error.msg} ({error.filename}, line {error.lineno})"

@@ -1,4 +1,4 @@
-"""Registries of named entries: spaces, data sets, proxies, methods. Custom ones: `references`."""
+"""Registries of named entries: spaces, data sets, proxies, methods. For custom entries see `references`."""
 
 import difflib
 import importlib
@@ -22,6 +22,19 @@ class Registry(Generic[T]):
 
     Args:
         kind: the word for an entry in an error: `"space"`, `"proxy"`.
+
+    Example:
+        ```python
+        LOSSES = Registry("loss")
+
+
+        @LOSSES.register("squared")
+        def squared(x):
+            return x**2
+
+
+        assert LOSSES.get("squared") is squared
+        ```
     """
 
     def __init__(self, kind: str) -> None:
@@ -35,7 +48,7 @@ class Registry(Generic[T]):
     def register(self, name: str, entry: T) -> T: ...
 
     def register(self, name: str, entry: Any = None) -> Any:
-        """Adds `entry` under `name`; without an entry, a decorator that adds what it decorates.
+        """Adds `entry` under `name`. Without an entry it returns a decorator that adds the decorated object.
 
         Raises: ValueError if the name is taken.
         """
@@ -46,12 +59,12 @@ class Registry(Generic[T]):
         return entry
 
     def get(self, name: str) -> T:
-        """The entry called `name`. Raises: UnknownName as `check`."""
+        """Returns the entry `name`. Raises: UnknownName as `check`."""
         self.check(name)
         return self._entries[name]
 
     def check(self, name: str) -> None:
-        """Raises: UnknownName for a name that is not registered, with the nearest name, and all of them."""
+        """Raises: UnknownName for a name that is not registered; the message lists the nearest name and all names."""
         if name not in self:
             near = difflib.get_close_matches(str(name), self.names(), n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
@@ -70,18 +83,29 @@ class Registry(Generic[T]):
 
     def _reject_duplicate(self, name: str) -> None:
         if name in self:
-            raise ValueError(f"the {self.kind} {name!r} is registered already; choose another name")
+            raise ValueError(f"The {self.kind} {name!r} is already registered. Choose another name.")
 
 
 class CatalogueRegistry(Registry[T]):
-    """A registry with the name, the summary and the place of each entry, which `get` imports."""
+    """A registry with the name, the summary and the reference of each entry; `get` imports the entry.
+
+    Args:
+        kind: the word for an entry in an error: `"method"`.
+
+    Example:
+        ```python
+        METHODS = CatalogueRegistry("method")
+        METHODS.declare("mine", "my method", "my_package.method:METHOD")
+        print(METHODS.summary("mine"))  # my_package is imported by METHODS.get("mine")
+        ```
+    """
 
     def __init__(self, kind: str) -> None:
         super().__init__(kind)
-        self._places: dict[str, tuple[str, str]] = {}  # name -> its summary, and its place
+        self._places: dict[str, tuple[str, str]] = {}  # name -> its summary and its reference
 
     def declare(self, name: str, summary: str, place: str) -> None:
-        """Adds the entry at `place`, a reference `module:attribute`, which `get` imports.
+        """Adds the entry with the reference `place`, `module:attribute`, which `get` imports.
 
         Raises: ValueError if the name is taken.
         """
@@ -89,7 +113,7 @@ class CatalogueRegistry(Registry[T]):
         self._places[name] = summary, place
 
     def summary(self, name: str) -> str:
-        """The declared summary; empty for an entry without one. Raises: UnknownName as `check`."""
+        """Returns the declared summary; empty for an entry without a summary. Raises: UnknownName as `check`."""
         self.check(name)
         return self._places[name][0] if name in self._places else ""
 
@@ -104,9 +128,9 @@ class CatalogueRegistry(Registry[T]):
 
 
 class LazyModule(ModuleType):
-    """A module that is imported when an attribute of it is first used, for files that register entries without torch.
+    """A module that is imported on the first use of an attribute, for files that register entries without torch.
 
-    Use it in the `else` of `if TYPE_CHECKING`, where the module is imported under the same name.
+    Use it in the `else` branch of `if TYPE_CHECKING`, where the module is imported under the same name.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -114,9 +138,15 @@ class LazyModule(ModuleType):
 
 
 def load_function(reference: str, entry: type, count: int, arguments: str) -> Any:
-    """The custom function that a reference names: an `entry` of a registry, or a function of `count` arguments.
+    """Loads the custom function that a reference names: an `entry` of a registry, or a function of `count` arguments.
 
-    Raises: UnknownName if nothing has the reference; InvalidInput, with `arguments` in words, for anything else.
+    Args:
+        reference: `module:attribute` or `path.py:attribute`.
+        entry: the type of a registry's entries.
+        count: the number of arguments.
+        arguments: the arguments in words, for an error.
+
+    Raises: UnknownName if the reference does not resolve; InvalidInput for any other object.
     """
     loaded, name = load_reference(reference), split_reference(reference)[1]
     if isinstance(loaded, entry):
@@ -129,16 +159,16 @@ def load_function(reference: str, entry: type, count: int, arguments: str) -> An
         kind = f"{name}{inspect.signature(loaded)}"
     else:
         return loaded
-    raise InvalidInput(f"expected {reference!r} to be a function of {arguments}, got {kind}")
+    raise InvalidInput(f"Expected {reference!r} to be a function of {arguments}, got {kind}")
 
 
 def takes(function: Callable[..., Any], count: int) -> bool:
-    """Whether `function` can be called with `count` positional arguments."""
+    """Returns whether `function` can be called with `count` positional arguments."""
     try:
         inspect.signature(function).bind(*[None] * count)
     except TypeError:
         return False
-    except ValueError:  # a function without a signature, of a compiled module
+    except ValueError:  # a function of a compiled module has no signature
         return True
     return True
 
@@ -150,7 +180,10 @@ def import_modules(package: str) -> None:
 
 
 def lazy_attributes(package: str, **names: tuple[str, ...]) -> Callable[[str], Any]:
-    """A package's `__getattr__`, which imports the module of a name on first use; none may be a module's name."""
+    """Returns a package's `__getattr__`, which imports the module of a name on first use.
+
+    No name may equal the name of a module.
+    """
 
     def attribute(name: str) -> Any:
         for module, attributes in names.items():

@@ -1,4 +1,4 @@
-"""Base classes of settings: frozen, without unknown keys; and families whose `name` selects the class."""
+"""Base classes of settings: frozen models without unknown keys, and families whose `name` selects the class."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self, get_args
@@ -10,16 +10,16 @@ from pydantic_core.core_schema import ValidationInfo
 
 from archray.registry import Registry
 
-REPEATED = "repeated"  # in the metadata of a field whose flag of the command line may come several times
+REPEATED = "repeated"  # metadata of a field whose command line option may be repeated
 
-LARGEST = 10**9  # of a whole number: no run works through more epochs, trials or images
-Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]  # the root of random numbers; a 64-bit column of a table holds it
+LARGEST = 10**9  # maximum of an integer: no run has more epochs, trials or images
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]  # the root of random numbers; fits a 64-bit column of a table
 
 
 class Settings(BaseModel):
-    """Settings that are validated at construction, and frozen.
+    """Base class of frozen settings, which are validated at construction.
 
-    Unknown keys, NaN and infinity raise an error. So does an integer beyond LARGEST, unless its field has a bound `le`.
+    Unknown keys, NaN and infinity raise an error. So does an integer above LARGEST, unless its field has a bound `le`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -27,7 +27,7 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_bool(cls, value: Any, info: ValidationInfo) -> Any:
-        """Raises an error for true in the place of a number, which pydantic takes as 1."""
+        """Raises an error for true in place of a number, which pydantic converts to 1."""
         kinds = _kinds(cls.model_fields[info.field_name].annotation) if info.field_name else set()
         if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
             raise PydanticCustomError("number_type", "Input should be a number")
@@ -47,19 +47,19 @@ class Settings(BaseModel):
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """The types that an annotation names, in unions too."""
+    """Returns the types in an annotation, those in unions included."""
     return {annotation, *(kind for part in get_args(annotation) for kind in _kinds(part))}
 
 
 class RegisteredSettings(Settings):
-    """The base of a family of settings, for a field `SerializeAsAny[Family]`.
+    """Base class of a family of settings, for a field `SerializeAsAny[Family]`.
 
-    A family sets `registry` and has no further fields. Its members register themselves, and `name` is their first
-    field. A value validated as the family becomes the member called `name`, or raises an error that lists the names; a
-    name alone stands for the member's defaults.
+    A family sets `registry` and has no other fields. Its members register themselves, and `name` is their first field.
+    A value that is validated as the family becomes the member `name`; an unknown name raises an error that lists the
+    names. A name alone stands for the member with its defaults.
 
     Attributes:
-        name: which member of the family.
+        name: The name of the member.
     """
 
     registry: ClassVar[Registry[Any]]

@@ -1,1 +1,1 @@
-"""Where trials run: connecting to Ray, resources, pools of actors."""
+"""The cluster on which trials run: connections to Ray, resources, and pools of actors."""

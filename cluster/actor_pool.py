@@ -1,4 +1,4 @@
-"""One function mapped over many items by stateful actors: chunks, results as they come, dead actors replaced."""
+"""Map a function over many items with stateful actors: chunks, results as they arrive, replacement of dead actors."""
 
 import logging
 import math
@@ -18,13 +18,19 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # c
 
 from archray.errors import InvalidInput, TrialCrashed
 
-ATTEMPTS = 2  # failures until an item is left out; actors that a chunk kills until it is split
-CHUNK_SECONDS = 5.0  # time of a chunk of automatic size: a killed driver loses as much
+ATTEMPTS = 2  # failures until an item is left out; actors that a chunk may kill until it is split
+CHUNK_SECONDS = 5.0  # duration of a chunk of automatic size, the work that a killed driver loses
 
 
 @dataclass
 class Chunk:
-    """Items (by index) that travel together. `alone`: no other chunk waits in its actor, so that the cause is sure."""
+    """Items (by index) that are sent together.
+
+    Attributes:
+        indices: the indices of the items.
+        deaths: number of actors that died while they worked on the chunk.
+        alone: send the chunk only to an actor without another chunk, so that the cause of a death is certain.
+    """
 
     indices: list[int]
     deaths: int = 0
@@ -32,22 +38,23 @@ class Chunk:
 
 
 class ChunkQueue:
-    """The remaining work: items that have not been sent yet, and chunks to repeat.
+    """A queue of the remaining work: items that have not been sent yet, and chunks to repeat.
 
     Args:
-        items: their number. num_actors: may change.
-        chunk_size: items per chunk; None: as many as take CHUNK_SECONDS, one until an item's time is measured.
+        items: the number of items.
+        num_actors: the number of actors, which may change.
+        chunk_size: items per chunk; None: as many as take CHUNK_SECONDS, and one until the time of an item is measured.
     """
 
     def __init__(self, items: int, num_actors: int, chunk_size: int | None) -> None:
         self._items, self.num_actors, self._chunk_size = items, num_actors, chunk_size
-        self._next = 0  # items from here on have not been sent yet
+        self._next = 0  # the first item that has not been sent
         self._again: deque[Chunk] = deque()
         self._failures: Counter[int] = Counter()  # by item
         self._seconds_per_item: float | None = None
 
     def __len__(self) -> int:
-        """The number of actors that could find work: items not sent, and chunks to repeat."""
+        """Returns the number of actors that could get work: the items not sent, and the chunks to repeat."""
         return self._items - self._next + len(self._again)
 
     def clear(self) -> None:
@@ -55,7 +62,10 @@ class ChunkQueue:
         self._again.clear()
 
     def take(self, *, beside_another: bool) -> Chunk | None:
-        """The next chunk for an actor; None if there is none. beside_another: whether a chunk runs in it already."""
+        """Returns the next chunk for an actor; None if there is none.
+
+        beside_another: whether the actor already has a chunk.
+        """
         for chunk in self._again:
             if not (chunk.alone and beside_another):
                 self._again.remove(chunk)
@@ -70,21 +80,21 @@ class ChunkQueue:
             return self._chunk_size
         if self._seconds_per_item is None:
             return 1
-        even = math.ceil((self._items - self._next) / (2 * self.num_actors))  # smaller towards the end
+        even = math.ceil((self._items - self._next) / (2 * self.num_actors))  # smaller chunks at the end
         return max(1, min(even, int(CHUNK_SECONDS / max(self._seconds_per_item, 1e-6))))
 
     def took(self, seconds: float, items: int) -> None:
         self._seconds_per_item = seconds / items
 
     def put_first(self, chunks: Iterable[Chunk]) -> None:
-        """Repeats chunks without a failure of their own, before all others and in their order."""
+        """Repeats chunks that did not fail themselves, before all others and in their order."""
         self._again.extendleft(reversed(list(chunks)))
 
     def put_last(self, chunk: Chunk) -> None:
         self._again.append(chunk)
 
     def suspect(self, chunk: Chunk) -> None:
-        """Repeats a chunk of several items that killed an actor: alone; the second time item by item."""
+        """Repeats a chunk of several items that killed an actor, first alone, then item by item."""
         chunk.deaths, chunk.alone = chunk.deaths + 1, True
         if chunk.deaths < ATTEMPTS:
             self._again.append(chunk)
@@ -92,7 +102,7 @@ class ChunkQueue:
             self._again.extend(Chunk([index], alone=True) for index in chunk.indices)
 
     def failed(self, index: int) -> bool:
-        """Counts a failure of one item. Returns whether it is repeated, alone; else it is left out."""
+        """Counts a failure of one item. Returns True if the item is repeated alone, False if it is left out."""
         self._failures[index] += 1
         if self._failures[index] >= ATTEMPTS:
             return False
@@ -102,7 +112,7 @@ class ChunkQueue:
 
 @dataclass
 class Reply:
-    """An actor's answer to a chunk: the values of its first items, and the error that ended it, if any."""
+    """An actor's answer to a chunk: the values of its first items, and the error that stopped it, if any."""
 
     values: list[Any]
     error: str | None
@@ -110,7 +120,11 @@ class Reply:
 
 
 class MapActor:
-    """Constructs the worker and calls it per item; stops at the first exception. title: for Ray's dashboard."""
+    """An actor that constructs the worker and calls it for each item; it stops at the first exception.
+
+    Args:
+        title: the actor's name in Ray's dashboard.
+    """
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -119,9 +133,9 @@ class MapActor:
         return self._title
 
     def setup(self, worker: bytes, kwargs: dict[str, Any]) -> tuple[str, str | None]:
-        """Returns the node's id and, if the worker cannot be constructed, why."""
+        """Constructs the worker; returns the node's id, and the error if the construction fails."""
         node = ray.get_runtime_context().get_node_id()
-        # Ray sets the variable to the CPUs of this actor; libraries read it at their import, which may have passed.
+        # Ray sets the variable to the CPUs of this actor, but libraries may have read it at an earlier import.
         threadpool_limits(int(os.environ.get("OMP_NUM_THREADS", 1)))
         try:
             self._worker = cloudpickle.loads(worker)(**kwargs)
@@ -143,9 +157,9 @@ class MapActor:
 
 
 def describe_error(error: BaseException) -> str:
-    """The reason in the first line; then Ray's message, or the traceback."""
-    if isinstance(error, exceptions.OutOfMemoryError):  # its text is a page of advice on Ray's settings
-        return f"the machine ran out of memory, and Ray ended the worker's process (OutOfMemoryError)\n{error}"
+    """Returns a description of an error: the reason in the first line, then Ray's message or the traceback."""
+    if isinstance(error, exceptions.OutOfMemoryError):  # its text is a page of advice about Ray's settings
+        return f"the machine ran out of memory, and Ray killed the worker's process (OutOfMemoryError)\n{error}"
     if isinstance(error, exceptions.RayError):
         return f"the worker's process was lost ({type(error).__name__})\n{error}"
     reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -154,20 +168,21 @@ def describe_error(error: BaseException) -> str:
 
 logger = logging.getLogger(__name__)
 
-IN_FLIGHT = 2  # chunks per actor: one runs while the next one waits, so that no actor waits for the driver
-STARTS = 3  # actors in a row that died while they started before the map gives up
-HOPELESS = 5  # items left out, with none done, before the map gives up: then the worker is wrong, not the items
-RECOUNT = 5.0  # seconds between two counts of the actors that the cluster holds
+IN_FLIGHT = 2  # chunks per actor: one runs while the next waits, so that no actor waits for the driver
+STARTS = 3  # consecutive actors that may die at their start until the map gives up
+HOPELESS = 5  # items left out, with none done, until the map gives up: then the worker is the cause, not the items
+RECOUNT = 5.0  # seconds between two counts of the actors that fit on the cluster
 TICK = 1.0  # seconds between two calls of `stop` while no result arrives
 START_SECONDS = 30.0  # limit for the start of an actor that is no longer needed; then it is killed
-WARN_AFTER = 30.0  # seconds without any actor before a line says what the map is waiting for
+WARN_AFTER = 30.0  # seconds without any actor until a warning names the missing resources
 
 
 class WorkerFailed(TrialCrashed):
     """The worker of a map cannot be constructed, or fails on every item.
 
     Args:
-        failure: the problem. error: of `describe_error`; its first line is in the message, the rest is a note.
+        failure: the problem.
+        error: a text of `describe_error`; its first line is part of the message, the rest is a note.
     """
 
     def __init__(self, failure: str, error: str) -> None:
@@ -178,9 +193,13 @@ class WorkerFailed(TrialCrashed):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The value of one item, or the error with which it failed twice and was left out.
+    """The outcome of one item: its value, or the error of an item that failed twice and was left out.
 
-    `index` is the item's place in the sequence. The first line of `error` is the reason, the rest is the traceback.
+    Attributes:
+        index: the item's index in the sequence.
+        item: the item.
+        value: its value; None after an error.
+        error: the reason in the first line, then the traceback; None without an error.
     """
 
     index: int
@@ -197,7 +216,7 @@ class _Actor:
 
     @property
     def open(self) -> bool:
-        """Whether another chunk may be sent."""
+        """Whether the actor accepts another chunk."""
         return (
             self.node is not None
             and len(self.in_flight) < IN_FLIGHT
@@ -206,13 +225,13 @@ class _Actor:
 
 
 def _kill_once_started(actors: dict[ObjectRef, Any]) -> None:
-    """Kills each actor once it has started, or after `START_SECONDS`: one without resources does not start.
+    """Kills each actor once it has started, or after `START_SECONDS` if it has no resources to start.
 
-    Ray 2.60 ignores a kill that arrives between the lease of a worker and the creation of its actor: the worker then
-    holds its CPUs and GPUs for as long as the driver lives.
+    Ray 2.60 ignores a kill that arrives between the lease of a worker and the creation of its actor. The worker then
+    holds its CPUs and GPUs until the driver ends.
 
     Args:
-        actors: the reference of an actor's first call -> its handle.
+        actors: a dictionary from the reference of an actor's first call to its handle.
     """
     left, deadline = dict(actors), time.monotonic() + START_SECONDS
     with suppress(Exception):  # Ray was shut down, or is lost
@@ -224,7 +243,11 @@ def _kill_once_started(actors: dict[ObjectRef, Any]) -> None:
 
 
 class _ActorPool:
-    """The actors of one `actor_map`. options: Ray's, for each actor. The other arguments: see there."""
+    """The actors of one `actor_map`.
+
+    Args:
+        options: Ray's options for each actor. For the other arguments see `actor_map`.
+    """
 
     def __init__(
         self,
@@ -252,13 +275,13 @@ class _ActorPool:
         self._running: dict[ObjectRef, _Actor] = {}
         self._ever_ready = False
         self._failed_starts = 0
-        self._made = 0  # actors, those that are gone too
+        self._made = 0  # number of actors so far, dead actors included
         self._idle_since = time.monotonic()
         self._done = 0
         self._left_out = 0
 
     def outcomes(self) -> Generator[list[Outcome], None, None]:
-        """Lists of outcomes as they arrive; the actors end when this ends or is closed. Raises: WorkerFailed."""
+        """Yields lists of outcomes as they arrive; ends the actors when it ends or is closed. Raises: WorkerFailed."""
         try:
             while self._running or self._queue:
                 if self._stop():
@@ -283,7 +306,7 @@ class _ActorPool:
 
     def _start_actors(self) -> None:
         if time.monotonic() - self._counted > RECOUNT:  # nodes may have joined or left
-            with suppress(InvalidInput):  # no node can hold an actor now; a later one may
+            with suppress(InvalidInput):  # no actor fits on a node now, but one may later
                 self._num_actors = self._queue.num_actors = self._count()
             self._counted = time.monotonic()
         while len(self._actors) < min(self._num_actors, len(self._queue) + len(self._running)):
@@ -306,10 +329,10 @@ class _ActorPool:
         self._dismiss(actor)
         self._failed_starts += 1
         if final or self._failed_starts >= STARTS:
-            raise WorkerFailed(f"the worker {self._name} cannot be constructed in an actor", error)
+            raise WorkerFailed(f"The worker {self._name} cannot be constructed in an actor", error)
 
     def _dismiss(self, actor: _Actor) -> None:
-        """Ends an actor, and forgets its chunks in flight."""
+        """Ends an actor, and drops its chunks in flight."""
         self._actors.remove(actor)
         for ref in actor.in_flight:
             del self._running[ref]
@@ -319,7 +342,7 @@ class _ActorPool:
     def _send_chunks(self) -> None:
         for depth in range(IN_FLIGHT):
             if depth and len(self._queue) <= len(self._actors):
-                return  # the last chunks go to whoever is free first
+                return  # the last chunks go to the first free actors
             for actor in self._actors:
                 if actor.open and len(actor.in_flight) == depth:
                     chunk = self._queue.take(beside_another=bool(actor.in_flight))
@@ -336,7 +359,7 @@ class _ActorPool:
         elif time.monotonic() - self._idle_since > WARN_AFTER:
             self._idle_since = time.monotonic()
             logger.warning(
-                "no actor for %s has started yet; each needs %s CPU and %s GPU, free in the cluster: %s",
+                "No actor for %s has started yet. Each needs %s CPU and %s GPU. Free resources of the cluster: %s",
                 self._name, self._options["num_cpus"], self._options["num_gpus"], ray.available_resources(),
             )  # fmt: skip
         return ray.wait(refs, num_returns=len(refs), timeout=0)[0] if ready else []
@@ -356,7 +379,7 @@ class _ActorPool:
         if done:
             self._queue.took(reply.seconds, done)
         if reply.error is not None:
-            if actor in self._actors:  # an exception can leave the device in a state in which later items fail
+            if actor in self._actors:  # after an exception, later items may fail on the same device
                 self._dismiss(actor)
                 self._queue.put_first(actor.in_flight.values())
             if done + 1 < len(chunk.indices):
@@ -365,7 +388,7 @@ class _ActorPool:
         return outcomes
 
     def _lost(self, actor: _Actor, error: str) -> list[Outcome]:
-        """An actor died. The first chunk without a reply is the suspect; later ones had not begun."""
+        """Handles the death of an actor. The first chunk without a reply is the suspect; later ones had not started."""
         in_flight = dict(actor.in_flight)
         self._dismiss(actor)
         outcomes: list[Outcome] = []
@@ -395,11 +418,11 @@ class _ActorPool:
         return Outcome(index, self._items[index], value, None)
 
     def _failed(self, index: int, error: str) -> list[Outcome]:
-        if self._queue.failed(index):  # it is repeated
+        if self._queue.failed(index):  # the item is repeated
             return []
         self._left_out += 1
         if self._left_out >= HOPELESS and not self._done:
-            raise WorkerFailed(f"the worker {self._name} failed on every item so far, last with", error)
+            raise WorkerFailed(f"The worker {self._name} failed on every item so far, last with", error)
         return [Outcome(index, self._items[index], None, error)]
 
 
@@ -418,39 +441,55 @@ def actor_map(
 ) -> Generator[list[Outcome], None, None]:
     """Calls `worker(**worker_kwargs)(item)` for every item; yields lists of outcomes as they arrive, in any order.
 
-    It spreads cheap work that needs state (a batch on a GPU, a supernet's weights) without a Tune trial per item. Ray
-    Data's actor pool lacks an outcome per item, an end for an item that kills its worker, blocks by time rather than
-    rows, and a stop between blocks.
+    It distributes cheap work that needs state (a batch on a GPU, a supernet's weights) without a Tune trial per item.
+    The actor pool of Ray Data does not return an outcome per item, give up an item that kills its worker, form blocks
+    by time instead of rows, or stop between blocks.
 
-    Every item has exactly one outcome. The worker is constructed once in each actor and called there, item by item.
-    A worker should return the problem of an item as a value. After an exception, or the death of the process, its
-    actor is never used again.
+    Every item has exactly one outcome. Each actor constructs the worker once and calls it item by item. A worker should
+    return the problem of an item as a value. After an exception, or the death of the process, the actor is not used
+    again.
 
-    - An item that raises is tried once more, on another actor, then reported with its error and left out.
-    - The chunk of an actor that died is repeated once; when it kills a second actor it is split into single items, and
-      an item that kills two actors by itself is reported. The loss of a node does not count.
+    - An item that raises is tried once more on another actor. If it raises again, it is reported with its error and
+      left out.
+    - The chunk of an actor that died is repeated once. If it kills a second actor, it is split into single items. An
+      item that kills two actors by itself is reported. The loss of a node does not count.
     - Actors end when the generator ends or is closed.
 
     Args:
-        worker: an importable class or function; classes of a script's `__main__` work too.
-        worker_kwargs: may contain object references, for arrays that all actors share.
-        num_actors: actors at most; those without resources wait and delay nothing. A function is called every few
-            seconds, so that a new node gets work; if it raises InvalidInput the number stays.
+        worker: an importable class or function; classes of a script's `__main__` also work.
+        items: the items.
+        worker_kwargs: arguments of the worker. They may contain object references, for arrays that all actors share.
+        num_actors: maximum number of actors; actors without resources wait and delay nothing. A function is called
+            every few seconds, so that a new node gets work. If it raises InvalidInput, the number does not change.
         chunk_size: items per chunk; None: as many as take about CHUNK_SECONDS.
-        num_cpus: CPUs per actor. Ray sets OMP_NUM_THREADS to it (1 for less than 1) unless the variable is set.
-        num_gpus: GPUs, or the share of one, per actor.
+        num_cpus: CPUs per actor. Ray sets OMP_NUM_THREADS to this number (at least 1) unless the variable is set.
+        num_gpus: GPUs, or the share of a GPU, per actor.
         runtime_env: Ray's runtime environment for the actors, added to the job's.
-        title: the purpose of the map, for the names of actors in Ray's dashboard: `title: Worker 3`.
-        stop: called between chunks; once it returns True no further chunk is sent.
+        title: the purpose of the map, for the actors' names in Ray's dashboard: `title: Worker 3`.
+        stop: called between chunks; once it returns True, no further chunk is sent.
 
     Raises: InvalidInput for sizes below 1 or without Ray. While iterating, WorkerFailed if the worker cannot be
-    constructed, or if there were only failures.
+    constructed, or if every item fails.
+
+    Example:
+        ```python
+        class Square:
+            def __call__(self, item):
+                return item**2
+
+
+        with connect(ClusterSettings(num_cpus=2)):
+            for outcomes in actor_map(Square, [1, 2, 3], worker_kwargs={}, num_actors=2):
+                print([(outcome.item, outcome.value) for outcome in outcomes])
+        ```
     """
     if not ray.is_initialized():
-        raise InvalidInput("actor_map needs Ray; call it inside `with archray.cluster.connect.connect(...)`")
+        raise InvalidInput(
+            "Expected Ray to be initialized. Call actor_map inside `with archray.cluster.connect.connect(...)`."
+        )
     count = num_actors if callable(num_actors) else lambda: num_actors
     if count() < 1 or (chunk_size is not None and chunk_size < 1):
-        raise InvalidInput(f"expected num_actors and chunk_size of 1 or more, got {count()} and {chunk_size}")
+        raise InvalidInput(f"Expected num_actors and chunk_size of 1 or more, got {count()} and {chunk_size}")
     options: dict[str, Any] = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_restarts": 0, "max_task_retries": 0}
     if runtime_env:
         options["runtime_env"] = dict(runtime_env)

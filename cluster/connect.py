@@ -1,4 +1,4 @@
-"""Starting or joining Ray, with archray and the user's files importable in every worker."""
+"""Start or join Ray, with archray and the user's files importable in every worker."""
 
 import getpass
 import logging
@@ -31,40 +31,44 @@ from archray.cluster.warm_workers import warm_python
 from archray.errors import ArchrayError
 from archray.references import file_module_name
 
-# Head of a cluster: checked in seconds, where Ray itself tries for 20 s to ten minutes
+# Head of a cluster: checked in seconds, while Ray itself tries for 20 s to ten minutes
 
-MESSAGES: Any = gcs_service_pb2  # their classes are made as they load: mypy finds none
+MESSAGES: Any = gcs_service_pb2  # the classes are created at import, so mypy does not find them
 NODES: Any = gcs_pb2
-AUTO = "auto"  # Ray's word for "the cluster that runs on this machine"
-ANSWER_SECONDS = 5.0  # for a connection to be accepted, and for an answer over it
+AUTO = "auto"  # Ray's value for "the cluster that runs on this machine"
+ANSWER_SECONDS = 5.0  # limit for a connection, and for an answer over it
 AUTH_MODE = "RAY_AUTH_MODE"
 TOKEN, TOKEN_FILE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 GET_TOKEN = (
-    "'ray get-auth-token' on the head prints it; give it as RAY_AUTH_TOKEN, or the file with it as RAY_AUTH_TOKEN_PATH"
+    "Run 'ray get-auth-token' on the head, and set RAY_AUTH_TOKEN to its output, or RAY_AUTH_TOKEN_PATH to a file with "
+    "the token"
 )
 
 
 class Unreachable(Exception):
-    """No cluster that can be joined answers at an address; the message says why, and what to do."""
+    """No cluster at an address can be joined. The message contains the reason and the remedy."""
 
 
 def find_head(address: str) -> tuple[str, bool]:
-    """The address of the head of a cluster, and whether it listens on 127.0.0.1 alone.
+    """Finds the head of a cluster; returns its address, and whether it listens only on 127.0.0.1.
 
-    It accepts the token of this machine, has the same version of Ray, and a node on this machine.
+    The head must accept the token of this machine, run the same version of Ray, and have a node on this machine.
 
-    address: `auto` or `host:port`. Raises: Unreachable, within seconds.
+    Args:
+        address: `auto` or `host:port`.
+
+    Raises: Unreachable, within seconds.
     """
     if address == AUTO:
         try:
             address = services.get_ray_address_from_environment(AUTO, None)
         except ConnectionError as error:
-            raise Unreachable("no Ray runs on this machine; is it a node of the cluster?") from error
+            raise Unreachable("no Ray runs on this machine. Run archray on a node of the cluster.") from error
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise Unreachable("expected auto, local or ip:port")
     host = host.strip("[]")
-    # Ray takes loopback for the address of this machine, on which a head listens unless it is on loopback alone.
+    # Ray treats loopback as the address of this machine, where a head listens unless it listens only on loopback.
     hosts = [ray.util.get_node_ip_address(), LOOPBACK] if host in (LOOPBACK, "localhost") else [host]
     for candidate in hosts:
         try:
@@ -75,35 +79,39 @@ def find_head(address: str) -> tuple[str, bool]:
         endpoint = f"[{candidate}]:{port}" if ":" in candidate else f"{candidate}:{port}"
         _check_head(endpoint)
         return endpoint, candidate == LOOPBACK
-    raise Unreachable(f"nothing answers there ({refused}); is the cluster up, and its port open?") from refused
+    raise Unreachable(
+        f"no answer ({refused}). Check that the cluster is running and that its port is open."
+    ) from refused
 
 
 def _check_head(address: str) -> None:
-    """Raises: Unreachable unless the head of a cluster answers there, as `find_head` says."""
+    """Raises: Unreachable unless the head of a cluster answers at `address`, under the conditions of `find_head`."""
     if os.environ.get(AUTH_MODE) == "token" and not send_token():
-        raise Unreachable(f"{AUTH_MODE}=token, and there is no token; {GET_TOKEN}")
+        raise Unreachable(f"{AUTH_MODE}=token is set, but no token was found. {GET_TOKEN}.")
     try:
         version = _head_version(address)
     except grpc.RpcError as error:
         if error.code() != grpc.StatusCode.UNAUTHENTICATED:
             raise Unreachable(
-                f"what answers there is not the head of a Ray cluster ({error.code().name}); give the port of its GCS "
-                "server, 6379 unless it was started with another (8265 is the dashboard's, for archray submit)"
+                f"the server at this address is not the head of a Ray cluster ({error.code().name}). Give the port of "
+                "its GCS server (default: 6379). The port of the dashboard (default: 8265) is for archray submit."
             ) from error
         if not send_token():
-            raise Unreachable(f"it asks for a token, and none was given; {GET_TOKEN}") from error
+            raise Unreachable(f"the cluster requires a token, but none was given. {GET_TOKEN}.") from error
         try:
             version = _head_version(address)
         except grpc.RpcError:
-            raise Unreachable(f"it does not take the token in {token_source()}; {GET_TOKEN}") from error
+            raise Unreachable(f"the cluster rejects the token in {token_source()}. {GET_TOKEN}.") from error
     if version != ray.__version__:
-        raise Unreachable(f"it runs Ray {version}, and this is Ray {ray.__version__}; install the same version")
-    deadline = time.monotonic() + ANSWER_SECONDS  # a raylet that has just been started is not known yet
+        raise Unreachable(
+            f"the cluster runs Ray {version}, this machine Ray {ray.__version__}. Install the same version."
+        )
+    deadline = time.monotonic() + ANSWER_SECONDS  # a new raylet may not be registered yet
     while not services.find_node_ids() & _node_ids(address):
         if time.monotonic() > deadline:
             raise Unreachable(
-                "this machine is no node of it, and a search runs on one; send the command there: "
-                f"archray submit --address http://{address.rpartition(':')[0]}:8265 -- ..."
+                "this machine is not a node of the cluster, and a search must run on a node. Send the command to the "
+                f"cluster: archray submit --address http://{address.rpartition(':')[0]}:8265 -- ..."
             )
         time.sleep(0.5)
 
@@ -123,44 +131,53 @@ def _node_ids(address: str) -> set[str]:
 
 
 def token_source() -> str:
-    """The source of Ray's token: the first of its three places that exists."""
+    """Returns the source of Ray's token: the first of its three places that exists."""
     if os.environ.get(TOKEN):
         return TOKEN
     return f"{TOKEN_FILE}={os.environ[TOKEN_FILE]}" if os.environ.get(TOKEN_FILE) else "~/.ray/auth_token"
 
 
 def send_token() -> bool:
-    """Has Ray send the token of this machine, unless RAY_AUTH_MODE says not to; returns whether there is one.
+    """Makes Ray send the token of this machine; returns whether there is a token.
 
-    Raises: Unreachable if RAY_AUTH_TOKEN_PATH names no file with a token.
+    Raises: Unreachable if RAY_AUTH_MODE disables tokens, or if RAY_AUTH_TOKEN_PATH is not a file with a token.
     """
     mode = os.environ.get(AUTH_MODE)
     if mode is not None and mode != "token":
-        raise Unreachable(f"it asks for a token, and {AUTH_MODE}={mode} keeps Ray from sending one; leave that out")
+        raise Unreachable(
+            f"the cluster requires a token, but {AUTH_MODE}={mode} prevents Ray from sending one. Unset {AUTH_MODE}."
+        )
     try:
         has_token = AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
     except (ray.exceptions.AuthenticationError, RuntimeError) as error:
-        raise Unreachable(f"{token_source()} is no file with a token; {GET_TOKEN}") from error
+        raise Unreachable(f"{token_source()} is not a file with a token. {GET_TOKEN}.") from error
     if has_token and mode is None:
         os.environ[AUTH_MODE] = "token"
-        Config.initialize("")  # it reads the variable again
+        Config.initialize("")  # reads the variable again
     return has_token
 
 
 PACKAGES = ("platform", "searchers", "trainables", "cluster")
 IMPORT_SECONDS = 120.0  # limit for a worker that unpacks its environment and imports
-# Ray's message for a missing raylet, which ends if one of its agents is not up within 15 s (upstream 65983).
+# Ray's message for a missing raylet, which ends if one of its agents does not start within 15 s (upstream 65983).
 LATE = "timed out during startup"
-USAGE_REPORTS = "RAY_USAGE_STATS_ENABLED"  # Ray's reports to its makers: off unless the user turned them on
+USAGE_REPORTS = "RAY_USAGE_STATS_ENABLED"  # Ray's usage reports: off unless the user turned them on
 
 
 class ClusterError(ArchrayError):
-    """Ray cannot be started or joined, or its workers lack a module; the message says which."""
+    """Ray cannot be started or joined, or its workers lack a module. The message contains the reason."""
 
 
 @dataclass(frozen=True)
 class Connection:
-    """A running Ray. `started`: archray started it, and ends it. `joined`: its nodes must be checked."""
+    """A connection to a running Ray.
+
+    Attributes:
+        started: whether archray started this Ray, and shuts it down.
+        address: address of its head.
+        dashboard_url: URL of its dashboard; None without one.
+        joined: whether archray joined a cluster, whose nodes must be checked.
+    """
 
     started: bool
     address: str
@@ -175,18 +192,25 @@ def connect(
     announce: Callable[[str], None] = print,
     name: str | None = None,
 ) -> Iterator[Connection]:
-    """Starts or joins Ray for the length of a `with`; shuts down only what it started, leaves what it joined.
+    """Starts or joins Ray for the duration of a `with` block; it shuts down a Ray that it started.
 
-    Every worker can then import archray, and each file of `user_files` under the name of `worker_reference`. A Ray that
-    is initialized already is used as it is, after a check that its workers can import the same modules.
+    Every worker can import archray, and each file of `user_files` under the name of `worker_reference`. If Ray is
+    already initialized, `connect` uses it after checking that its workers can import the same modules.
 
     Args:
-        user_files: single `.py` files; they travel in Ray's runtime environment, content-addressed.
+        settings: the cluster to start or join; None: the defaults of `ClusterSettings`.
+        user_files: single `.py` files; Ray's runtime environment distributes them, by content.
         announce: called with each line for the user: addresses of the dashboard and the cluster.
-        name: of this driver among the jobs of Ray's dashboard.
+        name: name of this driver in the list of jobs of Ray's dashboard.
 
-    Raises: InvalidInput as `check_address`; ClusterError if Ray does not come up or a worker lacks a module;
+    Raises: InvalidInput as `check_address`; ClusterError if Ray does not start or a worker lacks a module;
     KeyboardInterrupt when Ray is lost, see `ray_watch`.
+
+    Example:
+        ```python
+        with connect(ClusterSettings(num_cpus=2)) as connection:
+            print(connection.address)
+        ```
     """
     settings = settings or ClusterSettings()
     by_module = {file_module_name(file): file for file in user_files}
@@ -204,17 +228,17 @@ def connect(
         local = address is None
         warm = local and settings.warm_workers and sys.platform == "linux"
         python = {"py_executable": stack.enter_context(warm_python())} if warm else {}
-        stack.callback(ray.shutdown)  # ends a local Ray; disconnects from a cluster
-        copies = user_files or not local  # else a kill of this process leaves no files
+        stack.callback(ray.shutdown)  # stops a local Ray; disconnects from a cluster
+        copies = user_files or not local  # without copies, a killed process leaves no files behind
         with tempfile.TemporaryDirectory(prefix="archray-") if copies else nullcontext("") as scratch:
             environment = runtime_environment(user_files, Path(scratch), local=local)
             try:
                 with watched_start() if local else nullcontext():
                     context = _init(address, settings, environment | python, announce, name)
-            except SystemExit as error:  # raised by Ray's own handler of SIGTERM, until `watched` sets ours
+            except SystemExit as error:  # Ray's own handler of SIGTERM raises it, until `watched` sets archray's
                 received(signal.SIGTERM)
                 raise KeyboardInterrupt from error
-            except Exception as error:  # Ray often raises a plain one
+            except Exception as error:  # Ray often raises a plain Exception
                 raise ClusterError(f"cannot {doing}: {error}") from error
         stack.enter_context(watched())
         gcs_address, url = ray.get_runtime_context().gcs_address, None
@@ -226,30 +250,32 @@ def connect(
             token = " (token: ray get-auth-token)" if os.environ.get(AUTH_MODE) == "token" else ""
             announce(f"Ray dashboard: {url}{token}")
             if tunnel := ssh_tunnel(url):
-                announce(f"From your own machine: {tunnel}")
+                announce(f"To open it on your machine: {tunnel}")
         yield Connection(started=local, address=gcs_address, dashboard_url=url, joined=not local)
 
 
 def ssh_tunnel(dashboard_url: str) -> str | None:
-    """The command that forwards a dashboard to the client of this SSH session; None in another session."""
+    """Returns the command that forwards a dashboard to the client of this SSH session; None without SSH."""
     connection = os.environ.get("SSH_CONNECTION", "").split()  # the client's address and port, the server's
     if len(connection) != 4:
         return None
     place = dashboard_url.partition("://")[2]
     port = place.rpartition(":")[2]
     option = "" if connection[3] == "22" else f" -p {connection[3]}"
-    return f"ssh -L {port}:{place}{option} {getpass.getuser()}@{connection[2]}, then http://127.0.0.1:{port}"
+    return f"ssh -L {port}:{place}{option} {getpass.getuser()}@{connection[2]}, then open http://127.0.0.1:{port}"
 
 
 def runtime_environment(user_files: Sequence[Path], scratch: Path, *, local: bool) -> dict[str, Any]:
-    """Ray's runtime environment, from which workers import archray and the user's files.
+    """Returns Ray's runtime environment, from which workers import archray and the user's files.
 
-    A local Ray shares this Python and its site-packages, with a checkout on its path. A cluster gets the package in the
-    layout of a wheel, from a checkout and an installation alike: that changes neither the workers' current folder nor
-    the `working_dir` of `ray job submit`.
+    A local Ray uses this Python and its site-packages, with a checkout on its path. A cluster receives the package in
+    the layout of a wheel, from a checkout as well as from an installation. This changes neither the workers' current
+    folder nor the `working_dir` of `ray job submit`.
 
     Args:
-        scratch: an empty folder, for the copies to upload, until Ray is initialized.
+        user_files: single `.py` files.
+        scratch: an empty folder for the copies to upload; it must exist until Ray is initialized.
+        local: whether archray starts this Ray on this machine.
     """
     package = Path(archray.__file__).resolve().parent
     checkout = not (package / "cluster").is_dir()  # in a checkout the packages are next to this one
@@ -277,7 +303,7 @@ def check_modules(names: Sequence[str]) -> None:
     """Raises: ClusterError if a worker of the initialized Ray cannot import one of `names`."""
 
     def failed_imports(names: Sequence[str]) -> list[str]:
-        # Pickled by value: a function of this module could not even be loaded where archray is missing.
+        # Pickled by value: a function of this module could not be loaded where archray is missing.
         import importlib
 
         failures = []
@@ -291,11 +317,11 @@ def check_modules(names: Sequence[str]) -> None:
     try:
         failures = ray.get(ray.remote(num_cpus=0)(failed_imports).remote(list(names)), timeout=IMPORT_SECONDS)
     except ray.exceptions.RayError as error:
-        raise ClusterError(f"no worker of the Ray cluster answered: {error}") from error
+        raise ClusterError(f"No worker of the Ray cluster answered: {error}") from error
     if failures:
         raise ClusterError(
-            f"the workers of the Ray cluster cannot import {'; '.join(failures)}. Install what is missing on every "
-            "node; if you called ray.init yourself, let archray do it, or pass them in its runtime_env"
+            f"The workers of the Ray cluster cannot import {'; '.join(failures)}. Install the missing packages on "
+            "every node. If you called ray.init yourself, let archray call it, or pass the modules in its runtime_env."
         )
 
 
@@ -306,7 +332,7 @@ def _init(
     announce: Callable[[str], None],
     name: str | None,
 ) -> Any:
-    """Calls `ray.init`, once more for a local Ray that was too slow; returns its context."""
+    """Calls `ray.init`, a second time if a local Ray started too slowly; returns its context."""
     options: dict[str, Any] = {
         "runtime_env": runtime_env,
         "log_to_driver": settings.worker_output,
@@ -319,10 +345,10 @@ def _init(
             return ray.init(address=head, **options)
     start = partial(
         ray.init,
-        address=LOCAL,  # None would join the cluster that was started last on this machine, perhaps another run's
+        address=LOCAL,  # None would join the last cluster on this machine, which may be another run's
         num_cpus=settings.num_cpus,
         num_gpus=settings.num_gpus,
-        include_dashboard=None if settings.dashboard else False,  # None: where ray[default] is installed
+        include_dashboard=None if settings.dashboard else False,  # None: only if ray[default] is installed
         dashboard_host=LOOPBACK,
         _node_ip_address=LOOPBACK,
         **options,
@@ -333,5 +359,5 @@ def _init(
         except Exception as error:
             if LATE not in str(error):
                 raise
-        announce("Ray was not up within its 30 seconds: a busy machine, perhaps. Starting it once more.")
+        announce("Ray did not start within 30 seconds. The machine may be busy. Starting it once more.")
         return start()

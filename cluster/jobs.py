@@ -1,4 +1,4 @@
-"""The `archray` command as a Ray job: sent to the head of a cluster with the package, followed, stopped."""
+"""Run the `archray` command as a Ray job: submit it to a cluster with the package, follow it, and stop it."""
 
 import asyncio
 import json
@@ -20,22 +20,33 @@ from archray.errors import MissingExtra
 
 JobClient: TypeAlias = Any  # ray.job_submission.JobSubmissionClient, which needs ray[default]
 
-VERSION = "/api/version"  # of the dashboard, which needs the token here too
-PYTHON = "python -m archray.platform.cli"  # the Python of the head, where archray's dependencies are
-NO_AGENT, AGENT_SECONDS = "No available agent", 60.0  # a new head cannot start jobs at once
-LOST_LOG_SECONDS = 2.0  # before the next request for a log
-FAILED, STOPPED = 1, 130  # exit codes after an error and after an interrupt, as archray has them
-# The job's driver has modules of its own, such as the user's files: without this variable Ray rejects both.
+VERSION = "/api/version"  # of the dashboard; this request needs the token, too
+PYTHON = "python -m archray.platform.cli"  # the head's Python, which has archray's dependencies
+NO_AGENT, AGENT_SECONDS = "No available agent", 60.0  # a new head cannot start jobs immediately
+LOST_LOG_SECONDS = 2.0  # wait before the next request for a log
+FAILED, STOPPED = 1, 130  # archray's exit codes after an error and after an interrupt
+# The job and its driver both have a runtime environment; without this variable Ray rejects both.
 JOB_VARIABLES = {"RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}
-TALKATIVE = ("dashboard.modules.job.sdk", "dashboard.modules.dashboard_sdk", "_private.runtime_env.packaging")  # of Ray
+# Loggers of Ray whose INFO lines are hidden.
+TALKATIVE = ("dashboard.modules.job.sdk", "dashboard.modules.dashboard_sdk", "_private.runtime_env.packaging")
 UNSENT = (".git", ".venv", "__pycache__", "archray-runs", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 
 
 def job_client(address: str) -> JobClient:
-    """A client of the cluster whose dashboard is at `address`, a URL.
+    """Returns a client of the cluster whose dashboard is at `address`.
 
-    Raises: ClusterError, within seconds, if no dashboard of Ray answers there or it does not take our token;
-        MissingExtra without ray[default].
+    Args:
+        address: the dashboard's URL.
+
+    Raises: ClusterError, within seconds, if no dashboard of Ray answers or if it rejects the token; MissingExtra
+    without ray[default].
+
+    Example:
+        ```python
+        client = job_client("http://127.0.0.1:8265")
+        job = submit_job(client, "search random --preset smoke --out /shared/run", {}, name="smoke")
+        exit_code = follow_job(client, job, print)
+        ```
     """
     try:
         _check_dashboard(address)
@@ -44,9 +55,9 @@ def job_client(address: str) -> JobClient:
         for name in TALKATIVE:
             logging.getLogger(f"ray.{name}").setLevel(logging.WARNING)
         return JobSubmissionClient(address)
-    except Exception as error:  # Ray raises plain ones
+    except Exception as error:  # Ray raises plain Exceptions
         if isinstance(error, ImportError) or "ray[default]" in str(error):
-            message = f"jobs need more of Ray than is installed: pip install 'ray[default]' ({error})"
+            message = f"Expected ray[default], which jobs need ({error}). Run pip install 'ray[default]'."
             raise MissingExtra(message) from error
         raise ClusterError(f"cannot reach the Ray cluster at {address}: {error}") from error
 
@@ -54,13 +65,14 @@ def job_client(address: str) -> JobClient:
 def submit_job(
     client: JobClient, command: str, files: Mapping[str, Path], working_dir: Path | None = None, *, name: str
 ) -> str:
-    """Sends `archray COMMAND` with the package, in the layout of a wheel; returns the job's id.
+    """Submits `archray COMMAND` with the package in the layout of a wheel; returns the job's id.
 
     Args:
+        client: see `job_client`.
         command: the words after `archray`, quoted for a shell.
-        files: the user's files by their places in the job's folder, in which the command runs.
+        files: the user's files, by their paths in the job's folder, in which the command runs.
         working_dir: a folder whose content is copied to the job's folder, except for UNSENT.
-        name: of the job in Ray's dashboard.
+        name: name of the job in Ray's dashboard.
 
     Raises: ClusterError if the cluster rejects the job.
     """
@@ -86,19 +98,26 @@ def submit_job(
                 )
             except Exception as error:
                 if NO_AGENT not in str(error) or time.monotonic() > deadline:
-                    raise ClusterError(f"the Ray cluster did not take the job: {error}") from error
+                    raise ClusterError(f"The Ray cluster rejected the job: {error}") from error
 
 
 def follow_job(client: JobClient, job: str, write: Callable[[str], Any]) -> int:
-    """Passes the output of a job to `write`, from its beginning until it ends; returns its exit code.
+    """Passes the output of a job to `write`, from the start of the job to its end; returns its exit code.
 
-    It reconnects as long as the head answers. Raises: ClusterError if there is no such job, or no answer.
+    It reconnects as long as the head answers.
+
+    Args:
+        client: see `job_client`.
+        job: the job's id.
+        write: called with each piece of the output.
+
+    Raises: ClusterError if there is no such job, or no answer.
     """
     written = 0
 
     async def tail() -> None:
         nonlocal written
-        passed = 0  # each request returns the log from its beginning
+        passed = 0  # each request returns the log from its start
         async for text in client.tail_job_logs(job):
             passed += len(text)
             new = text[max(0, len(text) - (passed - written)) :] if passed > written else ""
@@ -109,12 +128,12 @@ def follow_job(client: JobClient, job: str, write: Callable[[str], Any]) -> int:
         lost: Exception | None = None
         try:
             asyncio.run(tail())
-        except Exception as error:  # aiohttp's, Ray's plain ones: the job may still run
+        except Exception as error:  # of aiohttp or Ray; the job may still run
             lost = error
         try:
             details = client.get_job_info(job)
         except Exception as error:
-            raise ClusterError(f"job {job}: the cluster says nothing of it: {error}") from (lost or error)
+            raise ClusterError(f"The cluster returned no state of job {job}: {error}") from (lost or error)
         if details.status.is_terminal():
             break
         time.sleep(LOST_LOG_SECONDS)
@@ -123,38 +142,47 @@ def follow_job(client: JobClient, job: str, write: Callable[[str], Any]) -> int:
         return 0
     if details.status == "STOPPED":
         return STOPPED
-    if details.driver_exit_code is None:  # it did not start: the message says why
+    if details.driver_exit_code is None:  # it did not start; the message contains the reason
         write(f"{details.message}\n")
     return details.driver_exit_code or FAILED
 
 
 def stop_job(client: JobClient, job: str) -> bool:
-    """Ends a job, as Ctrl-C does; returns whether it was running. Raises: ClusterError."""
+    """Stops a job, as Ctrl-C does; returns whether it was running.
+
+    Args:
+        client: see `job_client`.
+        job: the job's id.
+
+    Raises: ClusterError if the cluster does not stop it.
+    """
     try:
         return bool(client.stop_job(job))
     except Exception as error:
-        raise ClusterError(f"job {job} cannot be stopped: {error}") from error
+        raise ClusterError(f"Job {job} cannot be stopped: {error}") from error
 
 
 def _check_dashboard(address: str) -> None:
-    """Raises: Unreachable unless the dashboard of a Ray cluster answers there, and takes our token."""
+    """Raises: Unreachable unless the dashboard of a Ray cluster answers at `address` and accepts the token."""
     if not address.startswith(("http://", "https://")):
         raise Unreachable(f"expected the URL of its dashboard, such as http://HOST:8265, got {address}")
     try:
         _ask(address, {})
     except PermissionError as error:
         if not connect.send_token():
-            raise Unreachable(f"it asks for a token, and none was given; {connect.GET_TOKEN}") from error
+            raise Unreachable(f"the cluster requires a token, but none was given. {connect.GET_TOKEN}.") from error
         try:
             _ask(address, AuthenticationTokenLoader.instance().get_token_for_http_header())
         except PermissionError:
-            raise Unreachable(f"it does not take the token in {connect.token_source()}; {connect.GET_TOKEN}") from error
+            raise Unreachable(
+                f"the cluster rejects the token in {connect.token_source()}. {connect.GET_TOKEN}."
+            ) from error
 
 
 def _ask(address: str, headers: Mapping[str, str]) -> None:
-    """Raises: PermissionError if a token is asked for; Unreachable if no dashboard of Ray answers."""
+    """Raises: PermissionError if the dashboard requires a token; Unreachable if no dashboard of Ray answers."""
     request = urllib.request.Request(address.rstrip("/") + VERSION, headers=dict(headers))
-    other = "what answers there is not the dashboard of a Ray cluster; its port is 8265 unless the head has another"
+    other = "the server at this address is not the dashboard of a Ray cluster, whose default port is 8265"
     try:
         with urllib.request.urlopen(request, timeout=connect.ANSWER_SECONDS) as answer:
             if "ray_version" not in json.load(answer):
@@ -164,6 +192,8 @@ def _ask(address: str, headers: Mapping[str, str]) -> None:
             raise PermissionError(error.reason) from error
         raise Unreachable(f"{other} ({error})") from error
     except urllib.error.URLError as error:
-        raise Unreachable(f"nothing answers there ({error.reason}); is the cluster up, and its port open?") from error
-    except (OSError, ValueError) as error:  # no HTTP, or no JSON; too slow
+        raise Unreachable(
+            f"no answer ({error.reason}). Check that the cluster is running and that its port is open."
+        ) from error
+    except (OSError, ValueError) as error:  # not HTTP, not JSON, or too slow
         raise Unreachable(f"{other} ({error})") from error

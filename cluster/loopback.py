@@ -1,4 +1,4 @@
-"""A Ray that listens on 127.0.0.1 alone: its servers, workers, agents and metrics, not only its dashboard."""
+"""Make Ray listen only on 127.0.0.1: its servers, workers, agents and metrics, not only its dashboard."""
 
 import os
 import sys
@@ -20,10 +20,10 @@ LISTENS = "0A"  # the state of a socket in /proc/net/tcp
 @process_wide
 @contextmanager
 def loopback_only() -> Iterator[None]:
-    """A Ray that `ray.init` starts or joins inside the block has the address 127.0.0.1, and listens nowhere else.
+    """Gives a Ray that `ray.init` starts or joins inside the block the address 127.0.0.1; it listens nowhere else.
 
     Ray (2.55 to 2.60) replaces the argument `_node_ip_address="127.0.0.1"` by the address of the machine, and listens
-    on all interfaces, unless its switch for macOS and Windows is set. Ray's processes inherit the switch, so that a
+    on all interfaces, unless its switch for macOS and Windows is set. Ray's processes inherit the switch, so a
     submitted job finds this Ray.
     """
     variable = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR
@@ -41,25 +41,27 @@ def loopback_only() -> Iterator[None]:
 
 @contextmanager
 def checked_loopback(announce: Callable[[str], None]) -> Iterator[None]:
-    """As `loopback_only`, and checks at the end of the block the Ray that was started in it.
+    """Applies `loopback_only`, and at the end of the block checks the Ray that was started in it.
 
     The check reads the address of Ray's node and, from /proc, the TCP sockets that this process and its descendants
     opened in the block.
 
-    announce: called with a line for the user if the sockets cannot be read.
-    Raises: IncompatibleRay if other machines can reach Ray. The caller shuts it down.
+    Args:
+        announce: called with a line for the user if the sockets cannot be read.
+
+    Raises: IncompatibleRay if other machines can reach Ray. The caller shuts Ray down.
     """
     before = reachable_sockets()
     with loopback_only():
         yield
-    problem = "Expected Ray to listen on 127.0.0.1 alone, got"
-    advice = "A Ray that other machines can reach is not started"
+    problem = "Expected Ray to listen only on 127.0.0.1, got"
+    advice = "archray does not start a Ray that other machines can reach"
     addresses = [node["NodeManagerAddress"] for node in ray.nodes()]
     if any(address != LOOPBACK for address in addresses):
         raise IncompatibleRay(tested_versions(f"{problem} a node at {', '.join(addresses)}. {advice}"))
     after = reachable_sockets()
     if before is None or after is None:
-        announce("The sockets of Ray were not checked: this system has no /proc/net/tcp.")
+        announce("archray did not check the sockets of Ray, since this system has no /proc/net/tcp.")
         return
     opened = {inode: place for inode, place in after.items() if inode not in before}
     listeners = sorted(_owners(opened)) if opened else []
@@ -68,7 +70,7 @@ def checked_loopback(announce: Callable[[str], None]) -> Iterator[None]:
 
 
 def reachable_sockets() -> dict[str, str] | None:
-    """The TCP sockets of this machine that listen beyond loopback, by inode; None if the system does not list them."""
+    """Returns the TCP sockets of this machine that listen beyond loopback, by inode; None without /proc/net/tcp."""
     sockets: dict[str, str] = {}
     for family in ("tcp", "tcp6"):
         try:
@@ -79,7 +81,7 @@ def reachable_sockets() -> dict[str, str] | None:
             continue  # a kernel without IPv6
         for fields in map(str.split, lines):
             digits, _, port = fields[1].partition(":")
-            # Words of four bytes, in the byte order of this machine.
+            # Words of four bytes in the byte order of this machine.
             words = [int(digits[start : start + 8], 16) for start in range(0, len(digits), 8)]
             address = ip_address(b"".join(word.to_bytes(4, sys.byteorder) for word in words))
             if isinstance(address, IPv6Address):
@@ -90,7 +92,7 @@ def reachable_sockets() -> dict[str, str] | None:
 
 
 def _owners(sockets: dict[str, str]) -> Iterator[str]:
-    """The `sockets` of this process and its descendants, with the name of the process."""
+    """Yields the `sockets` of this process and its descendants, with the name of the process."""
     for process in _descendants():
         with suppress(OSError):  # the process has ended
             name = (process / "comm").read_text().strip()

@@ -1,7 +1,7 @@
-"""Ray metrics of a run: its best score, architectures, trials by state, and seconds.
+"""Ray metrics of a run: best score, scored architectures, trials by state, times and memory.
 
-A node's metrics port, which Prometheus reads, serves them as `ray_archray_...`. The labels are run, method, stage and
-the state of trials: none grows with the number of trials.
+Prometheus reads them from a node's metrics port as `ray_archray_...`. The labels are run, method, stage and the state
+of trials, so the number of time series does not grow with the number of trials.
 """
 
 import math
@@ -15,19 +15,25 @@ from typing import Any, TypeGuard
 from ray import tune
 from ray.util import metrics
 
-GRAFANA = Path(__file__).parent / "grafana" / "archray.json"  # a dashboard of exactly these metrics
+GRAFANA = Path(__file__).parent / "grafana" / "archray.json"  # a dashboard of these metrics
 PUBLISH_SECONDS = 2.0  # between two passes over all trials; Ray sends its metrics every ten seconds
-STATES = ("PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR")  # of a trial, in Tune's words
+STATES = ("PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR")  # Tune's states of a trial
 EPOCH_BUCKETS = [digit * 10.0**power for power in range(-1, 4) for digit in (1, 2, 5)]  # seconds, 0.1 to 5000
 LABEL_KEYS = ("run", "method", "stage")
 
 
 @dataclass(frozen=True)
 class RunMetric:
-    """A Ray metric. kind: gauge, counter or histogram. labels: in addition to LABEL_KEYS.
+    """A Ray metric.
 
-    Prometheus' name is `ray_NAME`, of a counter with `_total`, of a histogram with `_bucket` and `_count`. Its `_sum`
-    adds the middles of the buckets, not the values (Ray 2.60).
+    Its name in Prometheus is `ray_NAME`, with `_total` for a counter, and with `_bucket` and `_count` for a histogram.
+    The `_sum` of a histogram adds the midpoints of the buckets, not the values (Ray 2.60).
+
+    Attributes:
+        name: the name in Ray.
+        kind: gauge, counter or histogram.
+        description: a sentence for Prometheus.
+        labels: labels in addition to LABEL_KEYS.
     """
 
     name: str
@@ -36,25 +42,31 @@ class RunMetric:
     labels: tuple[str, ...] = ()
 
     def make(self) -> Any:
-        """The metric in this process. A second one continues the values of the first."""
+        """Creates the metric in this process. A second call continues the values of the first."""
         keys = LABEL_KEYS + self.labels
         if self.kind == "histogram":
             return metrics.Histogram(self.name, self.description, boundaries=EPOCH_BUCKETS, tag_keys=keys)
         return {"gauge": metrics.Gauge, "counter": metrics.Counter}[self.kind](self.name, self.description, keys)
 
 
-BEST = RunMetric("archray_best_score", "gauge", "The best value of a trial that ended.", ("metric",))
-SCORED = RunMetric("archray_architectures_scored", "counter", "Architectures that got a score.")
-TRIALS = RunMetric("archray_trials", "gauge", "Trials by state.", ("state",))
-EPOCH = RunMetric("archray_epoch_seconds", "histogram", "Seconds that an epoch of a trial took, or its step.")
-MEMORY = RunMetric("archray_gpu_memory_peak_bytes", "gauge", "The most GPU memory that an epoch of any trial took.")
-SEARCHER = RunMetric("archray_searcher_seconds", "counter", "Seconds in which the searcher decided, in the driver.")
+BEST = RunMetric("archray_best_score", "gauge", "Best value of the finished trials.", ("metric",))
+SCORED = RunMetric("archray_architectures_scored", "counter", "Number of scored architectures.")
+TRIALS = RunMetric("archray_trials", "gauge", "Number of trials by state.", ("state",))
+EPOCH = RunMetric("archray_epoch_seconds", "histogram", "Seconds per epoch, or per step, of a trial.")
+MEMORY = RunMetric("archray_gpu_memory_peak_bytes", "gauge", "Peak GPU memory over all epochs and trials.")
+SEARCHER = RunMetric("archray_searcher_seconds", "counter", "Seconds that the searcher used in the driver.")
 METRICS = (BEST, SCORED, TRIALS, EPOCH, MEMORY, SEARCHER)
 
 
 @dataclass(frozen=True)
 class RunLabels:
-    """The labels of a metric. run: the name of the run's folder."""
+    """The labels of a metric.
+
+    Attributes:
+        run: the name of the run's folder.
+        method: the method.
+        stage: the stage of the method.
+    """
 
     run: str = ""
     method: str = ""
@@ -62,17 +74,17 @@ class RunLabels:
 
     @property
     def title(self) -> str:
-        """The name of actors and of a map: `hnas search`."""
+        """The title of actors and of a map: `hnas search`."""
         return " ".join(filter(None, [self.run, self.stage]))
 
     def tags(self, **more: str) -> dict[str, str]:
-        """The labels and `more`, in ASCII, which Ray 2.60 needs (`größe` is `gr\\xf6\\xdfe`)."""
+        """Returns the labels and `more` in ASCII, which Ray 2.60 requires (`größe` is `gr\\xf6\\xdfe`)."""
         tags = {**asdict(self), **more}
         return {key: value.encode("ascii", "backslashreplace").decode() for key, value in tags.items()}
 
 
 class ScoredCount:
-    """Counts the architectures of a stage without a Tune run."""
+    """Counts the scored architectures of a stage without a Tune run."""
 
     def __init__(self, labels: RunLabels) -> None:
         self._counter, self._tags = SCORED.make(), labels.tags()
@@ -83,14 +95,22 @@ class ScoredCount:
 
 
 class RunMetrics(tune.Callback):
-    """Updates the metrics of one Tune run, in tens of microseconds per trial.
+    """A Tune callback that updates the metrics of one run; it takes tens of microseconds per trial.
 
-    The seconds of an epoch are the result's `seconds_epoch`, else Tune's seconds of a step; GPU memory is its
-    `gpu_memory_peak`. A trial that ended with a finite metric counts as one architecture, or as many as its `scores`.
+    The seconds of an epoch are `seconds_epoch` of the result, else Tune's seconds of a step. GPU memory is
+    `gpu_memory_peak` of the result. A trial that ended with a finite metric counts as one architecture, or as many as
+    it has `scores`.
 
     Args:
-        metric, mode: of the search, for the best score.
-        searcher: whose `seconds` of decisions are counted.
+        labels: the labels of the metrics.
+        metric, mode: metric and mode of the search, for the best score.
+        searcher: the searcher whose `seconds` are counted; None: no searcher.
+
+    Example:
+        ```python
+        callback = RunMetrics(RunLabels(run="my-run", method="random", stage="search"), "accuracy", "max")
+        tune.Tuner(train, run_config=tune.RunConfig(callbacks=[callback])).fit()
+        ```
     """
 
     def __init__(self, labels: RunLabels, metric: str, mode: str, searcher: Any = None) -> None:
@@ -98,7 +118,7 @@ class RunMetrics(tune.Callback):
         self._made: dict[RunMetric, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_made": {}}  # Tune pickles callbacks, and a metric belongs to its process
+        return {**self.__dict__, "_made": {}}  # Tune pickles callbacks, but metrics belong to a process
 
     def setup(self, stop: Any = None, num_samples: Any = None, total_num_samples: Any = None, **info: Any) -> None:
         self._made = {metric: metric.make() for metric in METRICS}
@@ -108,7 +128,7 @@ class RunMetrics(tune.Callback):
         self._published = -math.inf
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if self._published == -math.inf:  # earlier trials of a resumed run
+        if self._published == -math.inf:  # counts the earlier trials of a resumed run
             for trial in trials:
                 if trial.status == "TERMINATED":
                     self._take_score(trial.last_result or {})
@@ -134,7 +154,7 @@ class RunMetrics(tune.Callback):
             self._publish(trials)
 
     def _take_score(self, result: dict[str, Any]) -> bool:
-        """Updates the best score; returns whether this result has one."""
+        """Updates the best score; returns whether this result has a score."""
         value = result.get(self.metric)
         if not _is_finite(value):
             return False

@@ -1,4 +1,4 @@
-"""Checks of every node of a cluster before the first trial: its versions, the run's folder, and the data."""
+"""Checks of every cluster node before the first trial: its versions, the run's folder, and the data."""
 
 import importlib.metadata
 import os
@@ -16,18 +16,18 @@ from archray.cluster.connect import ClusterError
 from archray.errors import InvalidInput
 from archray.files import Folder
 
-ANSWER_SECONDS = 120.0  # limit for the first worker of a node, which unpacks archray and reads a store; mostly two
+ANSWER_SECONDS = 120.0  # limit for the first worker of a node, which unpacks archray and reads a store; usually 2 s
 
 
 @dataclass(frozen=True)
 class NodeReport:
-    """The state of a node, or of the driver.
+    """A report about a node, or about the driver.
 
     Attributes:
-        node: its address and id, for errors.
-        versions: of python, ray, torch and archray.
-        marker: the content of the marker in the run's folder, or why it cannot be read.
-        places: for each path of the data a description of the content, or why it cannot be read.
+        node: its address and id, for error messages.
+        versions: the versions of python, ray, torch and archray.
+        marker: the content of the marker in the run's folder, or the reason why it cannot be read.
+        places: for each path of the data a description of its content, or the reason why it cannot be read.
     """
 
     node: str
@@ -37,14 +37,25 @@ class NodeReport:
 
 
 def check_nodes(folder: Folder, paths: Sequence[str] = (), announce: Callable[[str], None] = print) -> list[NodeReport]:
-    """Runs a small task on every node, and compares their reports with the driver's. Later nodes are not checked.
+    """Runs a small task on every node, and compares the nodes' reports with the driver's.
+
+    Nodes that join later are not checked.
 
     Args:
-        folder: of the run; during the check it contains a file with random content.
+        folder: the run's folder; during the check it contains a file with random content.
         paths: folders and files of the data.
+        announce: called with a line for the user.
 
-    Raises: ClusterError for a node with other versions, or without an answer; InvalidInput for a node that does not see
-        the run's folder or the data. They name the node.
+    Returns: the reports of the nodes.
+
+    Raises: ClusterError for a node with other versions or without an answer; InvalidInput for a node that cannot read
+    the run's folder or the data. The message names the node.
+
+    Example:
+        ```python
+        with connect(ClusterSettings(address="auto")):
+            check_nodes(Folder("/shared/run"), ["/shared/data"])
+        ```
     """
     nodes = [node for node in ray.nodes() if node["Alive"]]
     name, content = f"node-check-{uuid.uuid4().hex}", uuid.uuid4().hex
@@ -62,12 +73,12 @@ def check_nodes(folder: Folder, paths: Sequence[str] = (), announce: Callable[[s
         folder.delete(name)
     compare(ours, reports)
     if len(reports) > 1:
-        announce(f"{len(reports)} nodes have the versions of this one, and see the run's folder and the data.")
+        announce(f"Checked {len(reports)} nodes: same versions, and access to the run's folder and the data.")
     return reports
 
 
 def look(node: str, folder: str, marker: str, paths: Iterable[str]) -> NodeReport:
-    """The report of this node. Never raises: the report says why something cannot be read."""
+    """Returns the report of this node. It never raises; the report contains the reason why a path cannot be read."""
     try:
         content = Folder(folder).read_bytes(marker).decode()
     except FileNotFoundError:
@@ -84,7 +95,7 @@ def look(node: str, folder: str, marker: str, paths: Iterable[str]) -> NodeRepor
 
 
 def compare(ours: NodeReport, reports: Iterable[NodeReport]) -> None:
-    """Raises: as `check_nodes` if a node differs from the driver in what a search needs."""
+    """Raises: as `check_nodes` if a node differs from the driver in its versions, the run's folder or the data."""
     versions, folders, places = [], [], []
     for report in reports:
         node = f"node {report.node}"
@@ -92,28 +103,28 @@ def compare(ours: NodeReport, reports: Iterable[NodeReport]) -> None:
             if _compared(package, report.versions[package]) != _compared(package, version):
                 versions.append(f"{node} has {package} {report.versions[package]}, the driver has {version}")
         if report.marker != ours.marker:
-            folders.append(f"{node} does not see the run's folder: {report.marker}")
+            folders.append(f"{node} cannot read the run's folder: {report.marker}")
         for path, description in ours.places.items():
             if report.places[path] != description:
                 places.append(f"{node} has {report.places[path]} at {path}, the driver has {description}")
     if versions:
-        raise ClusterError(f"{'; '.join(versions)}. Install the same versions on every node")
+        raise ClusterError(f"{'; '.join(versions)}. Install the same versions on every node.")
     if folders:
         raise InvalidInput(
             f"{'; '.join(folders)}. Mount the same folder at the same path on every node, or choose an object store: "
             "--out s3://bucket/run"
         )
     if places:
-        raise InvalidInput(f"{'; '.join(places)}. Mount the data at the same path on every node, or copy it there")
+        raise InvalidInput(f"{'; '.join(places)}. Mount the data at the same path on every node, or copy it there.")
 
 
 def _compared(package: str, version: str) -> str:
-    """The part of a version that must be equal: Python's 3.11, and torch's 2.9.0 of 2.9.0+cpu."""
+    """Returns the part of a version that must be equal: 3.11 of Python, and 2.9.0 of torch 2.9.0+cpu."""
     return version.rpartition(".")[0] if package == "python" else version.partition("+")[0]
 
 
 def _description(path: str) -> str:
-    """The content of a path in words, equal for equal content: not for an empty mount."""
+    """Returns a short description of a path's content, which is different for an empty mount."""
     try:
         if os.path.isdir(path):
             names = sorted(os.listdir(path))
@@ -124,7 +135,7 @@ def _description(path: str) -> str:
 
 
 def _answer(node_id: str, title: str, reference: Any) -> NodeReport | None:
-    """The report of a node; None if it has left. Raises: ClusterError if it is alive and does not answer."""
+    """Returns the report of a node; None if it has left. Raises: ClusterError if a live node does not answer."""
     try:
         return ray.get(reference, timeout=ANSWER_SECONDS)
     except ray.exceptions.RayError as error:

@@ -1,4 +1,4 @@
-"""Changes of Ray for the length of a block, safe in several threads, with an error for a Ray that they do not fit."""
+"""Temporary, thread-safe changes of Ray, with an error for a version of Ray that they do not fit."""
 
 import logging
 import threading
@@ -15,9 +15,9 @@ logger = logging.getLogger(__name__)
 
 
 def process_wide(manager: Callable[[], AbstractContextManager[None]]) -> Callable[[], _GeneratorContextManager[None]]:
-    """A context manager for a change that all threads of the process see, such as an environment variable.
+    """Decorates a context manager for a change of the whole process, such as an environment variable.
 
-    If blocks overlap in several threads, the first one makes the change and the last one undoes it.
+    If blocks overlap in several threads, the first block makes the change and the last block undoes it.
     """
     lock = threading.Lock()
     users = 0
@@ -44,10 +44,11 @@ def process_wide(manager: Callable[[], AbstractContextManager[None]]) -> Callabl
 
 
 class _Hook:
-    """The replacement of a function of Ray. Each thread inside a block has its own replacements.
+    """A hook in place of a function of Ray. Each thread inside a block has its own replacements.
 
     Attributes:
-        users: the number of blocks, in all threads.
+        original: Ray's function.
+        users: the number of blocks in all threads.
     """
 
     def __init__(self, original: Callable[..., Any]) -> None:
@@ -57,7 +58,7 @@ class _Hook:
 
     @property
     def replacements(self) -> list[Callable[..., Any]]:
-        """The replacements of this thread; the last one counts."""
+        """The replacements of this thread; the last one is active."""
         if not hasattr(self._local, "replacements"):
             self._local.replacements = []
         return self._local.replacements
@@ -68,7 +69,7 @@ class _Hook:
         return (self.replacements or [self.original])[-1]
 
     def function(self) -> Callable[..., Any]:
-        """A plain function: as a method of a class it is bound like the original."""
+        """Returns a plain function, which is bound like the original if it is a method of a class."""
 
         @wraps(self.original, updated=())
         def call(*arguments: Any, **options: Any) -> Any:
@@ -85,16 +86,17 @@ _HOOKS: dict[tuple[Any, str], _Hook] = {}
 def replaced(
     owner: Any, name: str, replacement: Callable[[Callable[..., Any]], Callable[..., Any]], *, needed: bool = False
 ) -> Iterator[None]:
-    """Replaces a function of Ray for the calls of this thread inside the block.
+    """Replaces a function of Ray for calls by this thread inside the block.
 
-    Other threads call Ray's function, or their own replacement. After the last block Ray is as before.
+    Other threads call Ray's function, or their own replacement. The last block restores Ray's function.
 
     Args:
-        owner: a module or a class of Ray. name: of its function, or of a class that is called.
-        replacement: makes the new function from the present one.
-        needed: whether results depend on it. If not, a Ray without that function runs unchanged, with a warning.
+        owner: a module or a class of Ray.
+        name: the name of its function, or of a class that is called.
+        replacement: returns the new function for a given current function.
+        needed: whether results depend on the replacement. If not, a Ray without that function only causes a warning.
 
-    Raises: IncompatibleRay if Ray lacks a function that is needed.
+    Raises: IncompatibleRay if Ray lacks a needed function.
     """
     key = (owner, name)
     with _LOCK:
@@ -129,7 +131,7 @@ _HIDES: list[Callable[[str], bool]] = []
 @process_wide
 @contextmanager
 def _filtered_lines() -> Iterator[None]:
-    # Ray prints them from a thread of its own, for which `replaced` has no effect, and has no option (seen in 2.60).
+    # Ray prints these lines in its own thread, where `replaced` has no effect, and has no option for it (Ray 2.60).
     print_lines = ray_worker.print_to_stdstream
 
     def print_others(data: Any, *arguments: Any, **options: Any) -> None:
@@ -145,7 +147,7 @@ def _filtered_lines() -> Iterator[None]:
 
 @contextmanager
 def hidden_lines(hides: Callable[[str], bool]) -> Iterator[None]:
-    """Hides messages of Ray's processes, in all threads, if `hides` is true of one of their lines."""
+    """Hides messages of Ray's processes, in all threads, if `hides` is True for one of their lines."""
     with _filtered_lines():
         _HIDES.append(hides)
         try:

@@ -1,8 +1,8 @@
-"""Ends a driver whose Ray has died, or that received SIGTERM, within seconds.
+"""End a driver within seconds after the death of its Ray, or after SIGTERM.
 
-A driver of Ray 2.60 waits for minutes for a raylet that was killed, and a call to a dead GCS ends the process after
-60 s, without a signal handler. So a thread checks whether both still listen; if not, the main thread gets a
-KeyboardInterrupt with the reason. If it has not ended some seconds later, this module ends the process.
+A driver of Ray 2.60 waits for minutes for a killed raylet, and a call to a dead GCS ends the process after 60 s,
+without a signal handler. So a thread checks whether both still listen. If not, the main thread gets a KeyboardInterrupt
+with the reason. If the process has not ended some seconds later, this module ends it.
 """
 
 import math
@@ -22,19 +22,19 @@ from ray._private import worker as ray_worker
 from ray._private.node import Node
 from ray._private.ray_constants import PROCESS_TYPE_GCS_SERVER as GCS_SERVER
 from ray._private.ray_constants import PROCESS_TYPE_RAYLET as RAYLET
-from ray._private.services import psutil  # type: ignore[attr-defined]  # Ray brings its own
+from ray._private.services import psutil  # type: ignore[attr-defined]  # Ray bundles its own
 
 from archray.cluster.ray_compat import hidden_lines, replaced
 from archray.errors import ArchrayError
 
 INTERVAL_SECONDS = 1.0  # between two attempts to connect
-CONNECT_SECONDS = 4.0  # limit of one attempt: a dead machine does not answer at all
-ATTEMPTS = 3  # in a row without an answer, before Ray counts as lost: at most 15 s
-END_SECONDS = 10.0  # limit for the end of a driver without Ray: no trial can save any more
+CONNECT_SECONDS = 4.0  # limit of one attempt: a dead machine does not answer
+ATTEMPTS = 3  # consecutive attempts without an answer until Ray counts as lost: at most 15 s
+END_SECONDS = 10.0  # limit for the end of a driver without Ray, when no trial can save its state
 SIGTERM_SECONDS = 24.0  # limit after SIGTERM: Kubernetes and SLURM kill after 30 s
 INTERRUPTED = 130  # the exit code after Ctrl-C
-SAVED = "what was finished is saved"
-RAYLET_DIED = "Raylet is terminated."  # the start of Ray's message, and the last lines of the raylet's log
+SAVED = "finished work is saved"
+RAYLET_DIED = "Raylet is terminated."  # the start of Ray's message, which contains the last lines of the raylet's log
 # The first two lines of the message of Ray 2.60's monitor after a signal.
 AUTOSCALER_TERMINATED = "The autoscaler failed with the following error:\nTerminated with signal "
 
@@ -42,21 +42,21 @@ LastWords = Callable[[str], object]
 
 
 class _Driver:
-    """The state of this process, to which signals and Ray's connection belong."""
+    """The state of this process: signals, and the connection to Ray."""
 
     def __init__(self) -> None:
-        self.loss: str | None = None  # why Ray counts as lost
-        self.terminated = False  # whether SIGTERM came
+        self.loss: str | None = None  # the reason why Ray counts as lost
+        self.terminated = False  # whether SIGTERM was received
         self.last_words: list[LastWords] = []
-        self.addresses: dict[str, tuple[str, int]] = {}  # of Ray's processes that are watched
-        self.node: Any = None  # of a Ray that this process started, or is starting: its processes
-        self.agents: list[Any] = []  # psutil processes of its raylet
+        self.addresses: dict[str, tuple[str, int]] = {}  # of the watched processes of Ray
+        self.node: Any = None  # node of a Ray that this process started, or is starting
+        self.agents: list[Any] = []  # psutil processes of the raylet's agents
         self.blocks = 0  # number of `interruptible` blocks around the main thread
         self.end: threading.Timer | None = None
         self.ends_at = math.inf  # of the monotonic clock
 
     def end_within(self, seconds: float) -> None:
-        """Ends the process after that time, or at an earlier time that was set before."""
+        """Ends the process after `seconds`, unless an earlier end is already set."""
         if time.monotonic() + seconds >= self.ends_at:
             return
         if self.end is not None:
@@ -82,7 +82,7 @@ _DRIVER = _Driver()
 
 
 def ray_loss() -> str | None:
-    """Why the Ray of this process counts as lost; None if it is alive."""
+    """Returns the reason why the Ray of this process counts as lost; None if it is alive."""
     return _DRIVER.loss
 
 
@@ -93,9 +93,9 @@ def interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def why_stopped(error: BaseException | None = None) -> str:
-    """Why the last block, or the present one, ended early. error: of the block."""
-    # `ray.get` raises its own KeyboardInterrupt, so that the reason cannot be in the exception.
-    if _DRIVER.loss is not None and not _DRIVER.terminated:  # a SIGTERM to all processes ends Ray's too
+    """Returns the reason why the last or current block ended early. error: the exception of the block."""
+    # `ray.get` raises its own KeyboardInterrupt, so the exception cannot contain the reason.
+    if _DRIVER.loss is not None and not _DRIVER.terminated:  # a SIGTERM to all processes also ends Ray's processes
         return f"{_DRIVER.loss}; {SAVED}"
     return str(error or "") or f"stopped{' by SIGTERM' * _DRIVER.terminated}; {SAVED}"
 
@@ -109,9 +109,9 @@ def received(number: int) -> None:
 
 @contextmanager
 def interruptible(last_words: LastWords | None = None) -> Iterator[None]:
-    """Handles SIGTERM as Ctrl-C while the block runs on the main thread; off it, does nothing.
+    """Handles SIGTERM like Ctrl-C while the block runs on the main thread; does nothing on another thread.
 
-    last_words: called with the reason if this module ends the process, the innermost first.
+    last_words: called with the reason if this module ends the process; inner blocks first.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -133,21 +133,21 @@ def interruptible(last_words: LastWords | None = None) -> Iterator[None]:
 def hidden_raylet_death() -> AbstractContextManager[None]:
     """Hides two messages of Ray, since archray reports the loss of Ray in one line.
 
-    Ray prints 20 lines of log when a raylet died, and a traceback when its autoscaler was terminated.
+    Ray prints 20 lines of a log when a raylet dies, and a traceback when its autoscaler is terminated.
     """
     return hidden_lines(lambda line: line.startswith((RAYLET_DIED, AUTOSCALER_TERMINATED)))
 
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Interrupts the block, which runs on the main thread with Ray initialized, when Ray is lost."""
+    """Interrupts the block when Ray is lost. The block runs on the main thread, and Ray is initialized."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     _DRIVER.addresses, ended = _addresses(), threading.Event()
     _DRIVER.agents = []
     for raylet in _processes(ray_worker._global_node, RAYLET):
-        with suppress(psutil.Error):  # it has ended: the watch will see that
+        with suppress(psutil.Error):  # it has ended, which the watch will detect
             _DRIVER.agents += psutil.Process(raylet.process.pid).children()
     thread = threading.Thread(target=_watch, args=(ended,), name="archray-ray-watch", daemon=True)
     with interruptible(), hidden_raylet_death(), interrupted_when_lost():
@@ -162,9 +162,9 @@ def watched() -> Iterator[None]:
 
 @contextmanager
 def watched_start() -> Iterator[None]:
-    """Interrupts the block, which runs on the main thread and starts a Ray, when that Ray's GCS ends.
+    """Interrupts the block, which starts a Ray on the main thread, when the GCS of this Ray ends.
 
-    A raylet may end: Ray raises an error for it, and the caller may start another.
+    If the raylet ends, Ray raises an error, and the caller may start another Ray.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -182,11 +182,11 @@ def watched_start() -> Iterator[None]:
         return any(info.process.poll() is not None for info in _processes(_DRIVER.node, GCS_SERVER))
 
     def watch() -> None:
-        attempts = 0  # in a row, as Ray ends its GCS itself, and then forgets it, if it could not start
+        attempts = 0  # several in a row, since after a failed start Ray ends its GCS itself and then forgets it
         while not ended.wait(INTERVAL_SECONDS):
             attempts = attempts + 1 if gcs_ended() else 0
             if attempts == ATTEMPTS:
-                _DRIVER.loss = "Ray is gone: its GCS ended while Ray started"
+                _DRIVER.loss = "lost Ray: its GCS ended while Ray started"
                 _DRIVER.end_within(END_SECONDS)
                 os.kill(os.getpid(), signal.SIGINT)
                 return
@@ -200,14 +200,14 @@ def watched_start() -> Iterator[None]:
 
 
 def _processes(node: Any, kind: str | None = None) -> list[Any]:
-    """The processes of a Ray node that this process started; none for None, or a node that was joined."""
+    """Returns the processes of a Ray node that this process started; none for None or a joined node."""
     by_kind = [] if node is None else list(node.all_processes.items())
     return [info for name, processes in by_kind if kind in (None, name) for info in list(processes)]
 
 
 @contextmanager
 def interrupted_when_lost() -> Iterator[None]:
-    """Raises: KeyboardInterrupt for an error in the block if Ray is lost: such errors come before the watch ends."""
+    """Raises: KeyboardInterrupt for an error in the block if Ray is lost; such errors may precede the signal."""
     try:
         yield
     except Exception as error:
@@ -224,7 +224,7 @@ def _watch(ended: threading.Event) -> None:
 
 
 def _is_lost() -> bool:
-    """Whether one of the processes does not answer, several times in a row."""
+    """Returns whether one of the processes does not answer several times in a row."""
     for name, address in _DRIVER.addresses.items():
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -233,7 +233,7 @@ def _is_lost() -> bool:
                 socket.create_connection(address, timeout=CONNECT_SECONDS).close()
                 break
         else:
-            _DRIVER.loss = f"Ray is gone: its {name} at {address[0]}:{address[1]} no longer answers"
+            _DRIVER.loss = f"lost Ray: its {name} at {address[0]}:{address[1]} does not answer"
             _DRIVER.end_within(END_SECONDS)
             return True
     return False
@@ -250,14 +250,14 @@ def _addresses() -> dict[str, tuple[str, int]]:
 
 
 def _end_agents() -> None:
-    """Ends the agents of a raylet: without a GCS they wait a minute until they see that the raylet is gone."""
+    """Ends the agents of a raylet, which without a GCS would wait a minute until they notice the raylet's end."""
     for agent in _DRIVER.agents:
         with suppress(psutil.Error):
             agent.kill()
 
 
 def end_now() -> NoReturn:
-    """Ends this process, and a Ray that it started, even if the main thread waits."""
+    """Ends this process, and a Ray that it started, even if the main thread is waiting."""
     for say in _DRIVER.last_words[::-1] or [lambda why: sys.stderr.write(f"{why}\n")]:
         with suppress(Exception):
             say(why_stopped())

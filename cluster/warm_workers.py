@@ -1,9 +1,9 @@
-"""Ray workers forked from a process that has imported what trials import.
+"""Fork Ray workers from a process that has already imported the modules of trials.
 
-The first trial of a worker takes over five seconds of CPU before it trains, most of them for `import torch` and the
-like, and every stage of a run has new workers. Ray starts workers with what the runtime environment calls
-`py_executable`; here that is this file, which hands its arguments, environment and files to a process that forks. What
-is forked runs Ray's own worker program, from its first line.
+The first trial of a worker uses over five seconds of CPU before it trains, most of them for `import torch` and similar
+imports, and every stage of a run has new workers. Ray starts workers with the `py_executable` of the runtime
+environment. Here it is this file, which passes its arguments, environment and files to a process that forks. The forked
+process runs Ray's own worker program from its first line.
 """
 
 import marshal
@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-# Not Ray, which reads its variables and a token when it is imported, but what it imports. Optimizers import
-# torch._dynamo. None of these starts threads or touches a GPU, which a fork would break.
+# The modules that Ray imports, but not Ray itself, which reads its variables and a token at import. Optimizers import
+# torch._dynamo. These modules neither start threads nor use a GPU, which a fork would break.
 FOR_RAY = ("fsspec.implementations.local", "google.protobuf.json_format", "jsonschema", "requests", "rich.live")
 MODULES = ("pyarrow", "pandas", "pydantic", "torch", "torch._dynamo", "torch.utils.flop_counter", *FOR_RAY)
 STANDARD_FILES = (0, 1, 2)
@@ -24,39 +24,41 @@ SIZE_BYTES = 8
 
 @contextmanager
 def warm_python(modules: Sequence[str] = MODULES) -> Iterator[str]:
-    """Starts the process to fork from, for the time of the block; what Ray is to start workers with.
+    """Runs the process to fork from during the block; yields the `py_executable` for Ray.
 
-    modules: what it imports. Until it has, and after it has died, workers start as they would without it.
+    Args:
+        modules: the modules that the process imports. Before it has imported them, and after its death, workers start
+            as usual.
     """
     import subprocess
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="archray-workers-") as folder:
         place = f"{folder}/warm"
-        # torch reads the number of threads when it is imported; Ray sets it to the CPUs of a worker, mostly one.
+        # torch reads the number of threads at import; Ray sets it to the CPUs of a worker, usually one.
         environment = {"OMP_NUM_THREADS": "1", **os.environ}
         command = [sys.executable, __file__, "serve", place, *modules]
-        # It ends when its standard input does, and outlives Ctrl-C, which Ray's workers do too.
+        # It ends when its standard input is closed. Like Ray's workers, it survives Ctrl-C.
         server = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)
         with server:
             yield f"{sys.executable} -I -S {__file__} {place} {sys.executable}"
 
 
 def ask(place: str, python: str, arguments: list[str]) -> None:
-    """Has a worker forked, and ends when it has ended: Ray looks at this process until the worker has registered."""
+    """Requests a forked worker, and ends when it ends: Ray watches this process until the worker has registered."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(place)
-        except OSError:  # nothing to fork from yet
+        except OSError:  # the process to fork from is not ready
             os.execv(python, [python, *arguments])
         request = marshal.dumps({"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()})
         socket.send_fds(connection, [len(request).to_bytes(SIZE_BYTES, "big")], STANDARD_FILES)
         connection.sendall(request)
-        connection.recv(1)  # nothing ever comes; it returns when the worker has closed its end
+        connection.recv(1)  # no data arrives; it returns when the worker has closed its end
 
 
 def serve(place: str, modules: Sequence[str]) -> dict[str, Any]:
-    """Forks for every request, until standard input is closed. Returns the request, in the forked process."""
+    """Forks for every request until standard input is closed. Returns the request in the forked process."""
     import gc
     import importlib
     import select
@@ -65,19 +67,19 @@ def serve(place: str, modules: Sequence[str]) -> dict[str, Any]:
 
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(place)
-    listener.listen(64)  # who asks meanwhile, waits
+    listener.listen(64)  # requests during the imports wait
     for module in modules:
         importlib.import_module(module)
-    gc.freeze()  # or a collection in a child would copy all pages that it shares
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    gc.freeze()  # otherwise a collection in a child would copy all shared pages
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the children
     while True:
         ready, _, _ = select.select([listener, sys.stdin], [], [])
         if sys.stdin in ready:
-            shutil.rmtree(os.path.dirname(place), ignore_errors=True)  # who started this may have been killed
-            os._exit(0)  # at once, without what libraries say about leaks
+            shutil.rmtree(os.path.dirname(place), ignore_errors=True)  # the parent process may have been killed
+            os._exit(0)  # immediately, without libraries' messages about leaks
         connection, _ = listener.accept()
         if os.fork() == 0:
-            os.setpgid(0, 0)  # Ray may end a worker with its group, which is the tests' otherwise
+            os.setpgid(0, 0)  # Ray may kill a worker with its process group, which would include the parent
             listener.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             return received(connection)
@@ -85,7 +87,7 @@ def serve(place: str, modules: Sequence[str]) -> dict[str, Any]:
 
 
 def received(connection: socket.socket) -> dict[str, Any]:
-    """A request, whose standard files become this process's."""
+    """Reads a request and makes its standard files those of this process."""
     size, files, _, _ = socket.recv_fds(connection, SIZE_BYTES, len(STANDARD_FILES))
     request = b""
     while len(request) < int.from_bytes(size, "big"):
@@ -97,7 +99,7 @@ def received(connection: socket.socket) -> dict[str, Any]:
 
 
 def become(request: dict[str, Any]) -> None:
-    """Runs the program that was asked for as the main one."""
+    """Runs the requested program as the main program."""
     import runpy
 
     program = request["arguments"][0]

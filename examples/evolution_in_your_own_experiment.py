@@ -1,10 +1,10 @@
-"""RegularizedEvolution tunes a plain dict of your own, with ASHA: bad trials are stopped early, good ones evolve.
+"""Tune your own dict of Tune domains with RegularizedEvolution and ASHA.
 
     python examples/evolution_in_your_own_experiment.py
 
-The dict is of Tune's domains: width, depth, activation, learning rate and regularisation of a scikit-learn perceptron,
-on its real digits. ASHA (Li et al. 2020) stops a trial that is behind after 1, 3 or 9 epochs; the value that it reached
-by then is the one that evolution learns from.
+The dict contains width, depth, activation, learning rate and regularization of a scikit-learn perceptron for
+scikit-learn's digits. ASHA (Li et al. 2020) stops the worst trials after 1, 3 or 9 epochs. Evolution learns from the
+last value of a stopped trial.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DOMAINS = {
 
 
 class Perceptron(tune.Trainable):
-    """Your trainable: an iteration is an epoch, so that a scheduler can stop it after any."""
+    """Your trainable. An iteration is an epoch, so a scheduler can stop a trial after any epoch."""
 
     def setup(self, config: dict[str, Any]) -> None:
         images, labels = load_digits(return_X_y=True)
@@ -44,7 +44,7 @@ class Perceptron(tune.Trainable):
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Lets a worker go on to the next trial: by far the quickest way to run many short ones."""
+        """Reuses a worker for the next trial, which is by far the fastest way to run many short trials."""
         self.network = MLPClassifier(
             hidden_layer_sizes=(new_config["width"],) * new_config["depth"],
             activation=new_config["activation"],
@@ -59,14 +59,14 @@ class Perceptron(tune.Trainable):
         return {"accuracy": float(self.network.score(self.x_validation, self.y_validation))}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Nothing to resume from: a trial takes a second."""
+        """Saves nothing, since a trial takes a second."""
 
     def load_checkpoint(self, checkpoint: str | None) -> None:
-        """Nothing was saved."""
+        """Loads nothing."""
 
 
 def main(folder: Path, budget: int = 30, epochs: int = 9) -> dict[str, Any]:
-    """Searches, and returns the best configuration."""
+    """Runs the search and returns the best configuration."""
     searcher = RegularizedEvolution(
         DOMAINS, budget=budget, population=max(2, budget // 4), sample_size=2, metric="accuracy", mode="max", seed=0
     )
@@ -75,16 +75,16 @@ def main(folder: Path, budget: int = 30, epochs: int = 9) -> dict[str, Any]:
         tune_config=tune.TuneConfig(
             search_alg=searcher,
             scheduler=ASHAScheduler(metric="accuracy", mode="max", max_t=epochs, grace_period=1, reduction_factor=3),
-            num_samples=-1,  # the searcher says when it is finished
-            max_concurrent_trials=2,  # without it one trial runs at a time
+            num_samples=-1,  # the searcher's budget ends the search
+            max_concurrent_trials=2,  # default: one trial at a time
             reuse_actors=True,
         ),
         run_config=tune.RunConfig(name="digits", storage_path=str(folder.resolve()), verbose=0),
     ).fit()
     trained = [result.metrics["training_iteration"] for result in results if result.metrics]
     print(
-        f"{len(trained)} trials, {sum(n < epochs for n in trained)} stopped early: {sum(trained)} epochs of "
-        f"{epochs * len(trained)}"
+        f"{len(trained)} trials, {sum(n < epochs for n in trained)} stopped early: {sum(trained)} of "
+        f"{epochs * len(trained)} epochs"
     )
     best = searcher.best()
     assert best is not None

@@ -1,13 +1,13 @@
-"""WeightSharingHalving alone, in a Tune experiment of your own: your candidates, your model, your trainable.
+"""Use WeightSharingHalving in your own Tune experiment, with your candidates, model and trainable.
 
     python examples/halving_in_your_own_experiment.py [folder]
 
-A candidate here is a nonlinearity and a scale of random features; the shared weights are those of one ridge
-regression on scikit-learn's digits, in which a candidate drawn for each image makes its features. Nothing of archray
-is used but the searcher. It suggests `{"round", "candidates", "replica", "budget", "seed", "warm_start"}`, and needs
-back one score per candidate, in their order, and their mean.
+Here a candidate is a nonlinearity and a scale of random features. The shared weights belong to one ridge regression on
+scikit-learn's digits, where a random candidate computes the features of each image. The example uses only the searcher
+of archray. It suggests `{"round", "candidates", "replica", "budget", "seed", "warm_start"}`. A trial reports one score
+per candidate, in the same order, and their mean.
 
-Given a folder, it continues there after it was killed; once it has finished, it shows again what it found.
+With a folder, the example resumes there if it was killed. If it has finished, it prints the results again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ SHAPES = {"cosine": np.cos, "relu": lambda x: np.maximum(x, 0), "step": np.sign,
 CANDIDATES = [
     {"shape": shape, "scale": round(scale, 4)} for shape in SHAPES for scale in np.geomspace(0.003, 3, 16).tolist()
 ]
-TRAINING = 1200  # of 1797 images; the others are for validation
+TRAINING = 1200  # training images, of 1797; the others are for validation
 
 
 def shared_solve(config: dict[str, Any]) -> None:
-    """Your trainable: one regression shared by all candidates, which scores each of them."""
+    """Your trainable: one regression that all candidates share, and a score of each candidate."""
     candidates, d, rng = config["candidates"], config["budget"], np.random.default_rng(config["seed"])
     images, labels = load_digits(return_X_y=True)
     projected, offset = images @ rng.standard_normal((64, d)), rng.uniform(0, 2 * np.pi, d)  # (n, d), (d,)
@@ -40,7 +40,7 @@ def shared_solve(config: dict[str, Any]) -> None:
     def features(candidate: dict[str, Any], rows: Any) -> np.ndarray:
         return SHAPES[candidate["shape"]](candidate["scale"] * projected[rows] + offset)
 
-    own = rng.integers(len(candidates), size=TRAINING)  # each training image gets a candidate
+    own = rng.integers(len(candidates), size=TRAINING)  # a random candidate for each training image
     x = np.stack([features(candidates[c], row) for row, c in enumerate(own)])  # (n, d)
     weights = np.linalg.solve(x.T @ x + 0.5 * np.eye(d), x.T @ np.eye(10)[labels[:TRAINING]])  # (d, classes)
     rest = slice(TRAINING, None)
@@ -49,12 +49,12 @@ def shared_solve(config: dict[str, Any]) -> None:
 
 
 def main(folder: Path, budget: int = 512) -> dict[str, Any]:
-    """Begins the search in `folder`, or continues it, and returns the best candidate."""
+    """Starts or resumes the search in `folder`, and returns the best candidate."""
     searcher = WeightSharingHalving(
         CANDIDATES,
-        replicas=2,  # solves of a round, side by side; their scores are averaged
-        budget=budget,  # of the last round; here, the number of random features
-        growth=2**0.5,  # how much more each round has than the one before; 1: all the same
+        replicas=2,  # concurrent trials of a round; their scores are averaged
+        budget=budget,  # budget of the last round; here, the number of random features
+        growth=2**0.5,  # ratio of the budgets of two successive rounds
         metric="shared_accuracy",
         mode="max",
         seed=0,
@@ -67,19 +67,19 @@ def main(folder: Path, budget: int = 512) -> dict[str, Any]:
             shared_solve,
             tune_config=tune.TuneConfig(
                 search_alg=searcher,
-                num_samples=-1,  # the searcher says when it is finished
-                max_concurrent_trials=2,  # without it one trial runs at a time
+                num_samples=-1,  # the searcher ends the search
+                max_concurrent_trials=2,  # default: one trial at a time
                 reuse_actors=True,
             ),
             run_config=tune.RunConfig(
                 name=run.name,
                 storage_path=str(folder),
-                failure_config=tune.FailureConfig(max_failures=2),  # then the round goes on without the trial
+                failure_config=tune.FailureConfig(max_failures=2),  # then the round continues without the trial
                 verbose=0,
             ),
         )
     tuner.fit()
-    searcher.restore_from_dir(str(run))  # what it knows, of this session and of those before
+    searcher.restore_from_dir(str(run))  # loads the results of this and earlier sessions
     rounds = searcher.rounds().groupby("round")
     print(rounds.agg(candidates=("candidate", "size"), features=("budget", "first"), best_accuracy=("score", "max")))
     best = searcher.best()

@@ -1,10 +1,10 @@
-"""HNASSearch alone, in a Tune experiment of your own: your space, your scores, your trainable.
+"""Use HNASSearch in your own Tune experiment, with your space, metrics and trainable.
 
     python examples/hnas_in_your_own_experiment.py
 
-The space here is the width and the depth of a scikit-learn perceptron, on its real digits. Nothing of archray is
-used but the searcher: it needs a table with a training-free metric and a condition number per architecture, and
-suggests which architecture to train next, as `{"architecture", "mu", "nu", "seed"}`.
+Here the space is the width and the depth of a scikit-learn perceptron for scikit-learn's digits. The example uses only
+the searcher of archray. It needs a table with a training-free metric and a condition number per architecture, and
+suggests the next architecture to train, as `{"architecture", "mu", "nu", "seed"}`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def hidden_layers(architecture: str) -> tuple[int, ...]:
 
 
 def score(architecture: str, images: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
-    """A row of the pool, without training: at random weights, what the last layer makes of 48 images.
+    """Returns a row of the pool, from the last hidden layer of an untrained network on 48 images.
 
-    With a linear output layer on the last hidden layer h, the neural tangent kernel of that layer is h h^T.
+    With a linear output layer on the last hidden layer h, the neural tangent kernel of the output layer is h h^T.
     """
     hidden = images
     for width in hidden_layers(architecture):
         weights = rng.standard_normal((hidden.shape[1], width)) * np.sqrt(2 / hidden.shape[1])
         hidden = np.maximum(hidden @ weights, 0)
-    kernel = hidden @ hidden.T / len(images) + 1e-3 * np.eye(len(images))  # narrow layers have no full rank
+    kernel = hidden @ hidden.T / len(images) + 1e-3 * np.eye(len(images))  # narrow layers do not have full rank
     eigenvalues = np.linalg.eigvalsh(kernel)
     return {
         "architecture": architecture,
@@ -52,7 +52,7 @@ def score(architecture: str, images: np.ndarray, rng: np.random.Generator) -> di
 
 
 class Perceptron(tune.Trainable):
-    """Your trainable: any that takes `config["architecture"]` and reports the metric."""
+    """Your trainable. It reads `config["architecture"]` and reports the metric."""
 
     def setup(self, config: dict[str, Any]) -> None:
         images, labels = load_digits(return_X_y=True)
@@ -62,7 +62,7 @@ class Perceptron(tune.Trainable):
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Lets a worker go on to the next trial: by far the quickest way to run many short ones."""
+        """Reuses a worker for the next trial, which is by far the fastest way to run many short trials."""
         self.epochs = new_config["epochs"]
         self.network = MLPClassifier(
             hidden_layer_sizes=hidden_layers(new_config["architecture"]),
@@ -77,10 +77,10 @@ class Perceptron(tune.Trainable):
         return {"accuracy": accuracy, "done": self.iteration + 1 >= self.epochs}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Nothing to resume from: a trial takes a second."""
+        """Saves nothing, since a trial takes a second."""
 
     def load_checkpoint(self, checkpoint: str | None) -> None:
-        """Nothing was saved."""
+        """Loads nothing."""
 
 
 def main(folder: Path, budget: int = 8, epochs: int = 5) -> dict[str, Any]:
@@ -94,11 +94,11 @@ def main(folder: Path, budget: int = 8, epochs: int = 5) -> dict[str, Any]:
     searcher = HNASSearch(pool, proxy="trace", budget=budget, metric="accuracy", mode="max", seed=0)
     tune.Tuner(
         Perceptron,
-        param_space={"epochs": epochs},  # merged with what the searcher suggests
+        param_space={"epochs": epochs},  # merged with the suggested config
         tune_config=tune.TuneConfig(
             search_alg=searcher,
-            num_samples=-1,  # the searcher says when it is finished
-            max_concurrent_trials=2,  # without it one trial runs at a time
+            num_samples=-1,  # the searcher's budget ends the search
+            max_concurrent_trials=2,  # default: one trial at a time
             reuse_actors=True,
         ),
         run_config=tune.RunConfig(name="digits", storage_path=str(folder), verbose=0),

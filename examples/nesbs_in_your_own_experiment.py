@@ -1,12 +1,12 @@
-"""NESBSSearch alone, in a Tune experiment of your own: your posterior, your models, your trainable.
+"""Use NESBSSearch in your own Tune experiment, with your posterior, models and trainable.
 
     python examples/nesbs_in_your_own_experiment.py [folder]
 
-The space here is the width, the nonlinearity and the inputs (which half of the image) of a scikit-learn perceptron on
-its real digits. Nothing of archray is used but the searcher: it takes log-probabilities per decision as a plain dict,
-suggests `{"members", "delta", "seed"}`, and needs back the validation loss of the ensemble that these members make.
+Here the space is the width, the nonlinearity and the inputs (a half of the image) of a scikit-learn perceptron for
+scikit-learn's digits. The example uses only the searcher of archray. It takes log-probabilities per decision as a dict
+and suggests `{"members", "delta", "seed"}`. A trial reports the validation loss of the ensemble of these members.
 
-Given a folder, Tune's results stay there.
+With a folder, Tune's results are kept there.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ CLASSES = np.arange(10)
 
 
 def data() -> Any:
-    """Training and validation images and labels."""
+    """Returns training and validation images and labels."""
     images, labels = load_digits(return_X_y=True)
     return train_test_split(images / 16, labels, test_size=0.4, random_state=0)
 
 
 def predict(choice: dict[str, int], epochs: int, seed: int) -> np.ndarray:
-    """(points, classes) probabilities on the validation images, after training one member."""
+    """Trains one member; returns its probabilities for the validation images, (points, classes)."""
     x, x_validation, y, _ = data()
     width, activation, half = (CHOICES[name][number] for name, number in choice.items())
     pixels = HALVES[half].ravel()
@@ -54,15 +54,15 @@ def predict(choice: dict[str, int], epochs: int, seed: int) -> np.ndarray:
 
 
 def loss(probabilities: np.ndarray) -> float:
-    """Negative log-likelihood of the validation labels."""
+    """Returns the negative log-likelihood of the validation labels."""
     labels = data()[3]
     return float(-np.log(probabilities[np.arange(len(labels)), labels] + 1e-12).mean())
 
 
 def log_posterior(epochs: int) -> dict[str, list[float]]:
-    """Log-probabilities per decision: minus the loss of each choice, the other decisions at their first choice.
+    """Returns log-probabilities per decision: -5 times the loss of each choice, with first choices elsewhere.
 
-    Yours may come from anywhere: a supernet's architecture parameters, earlier experiments, a guess.
+    Your log-probabilities may come from a supernet's architecture parameters, earlier experiments, or a guess.
     """
     return {
         decision: [
@@ -74,13 +74,13 @@ def log_posterior(epochs: int) -> dict[str, list[float]]:
 
 
 class Ensemble(tune.Trainable):
-    """Your trainable: any that takes `config["members"]` and reports the metric."""
+    """Your trainable. It reads `config["members"]` and reports the metric."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """All is in `self.config`."""
+        """Does nothing, since `step` reads `self.config`."""
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Lets a worker go on to the next trial: by far the quickest way to run many short ones."""
+        """Reuses a worker for the next trial, which is by far the fastest way to run many short trials."""
         return True
 
     def step(self) -> dict[str, Any]:
@@ -88,25 +88,25 @@ class Ensemble(tune.Trainable):
         epochs, seed = self.config["epochs"], self.config["seed"]
         members = [predict(choice, epochs, seed + number) for number, choice in enumerate(choices)]
         return {
-            "validation_loss": loss(np.mean(members, axis=0)),  # of the averaged probabilities
+            "validation_loss": loss(np.mean(members, axis=0)),  # loss of the averaged probabilities
             "single_loss": float(np.mean([loss(member) for member in members])),
             "done": True,
         }
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Nothing to resume from: a trial takes a second."""
+        """Saves nothing, since a trial takes a second."""
 
     def load_checkpoint(self, checkpoint: str | None) -> None:
-        """Nothing was saved."""
+        """Loads nothing."""
 
 
 def main(folder: Path, budget: int = 5, epochs: int = 10) -> dict[str, Any]:
-    """Makes a posterior, searches the ensemble, and returns the best configuration."""
+    """Computes a posterior, searches for the best ensemble, and returns its configuration."""
     searcher = NESBSSearch(
         log_posterior(epochs),
         ensemble_size=3,
         sampler="svgd-rd",  # or "mc": independent draws
-        delta="grid",  # or "bo", or a number: how different the members are to be
+        delta="grid",  # or "bo", or a number: the diversity of the members
         delta_range=(-0.5, 1.0),
         budget=budget,
         metric="validation_loss",
@@ -115,11 +115,11 @@ def main(folder: Path, budget: int = 5, epochs: int = 10) -> dict[str, Any]:
     )
     results = tune.Tuner(
         Ensemble,
-        param_space={"epochs": epochs},  # merged with what the searcher suggests
+        param_space={"epochs": epochs},  # merged with the suggested config
         tune_config=tune.TuneConfig(
             search_alg=searcher,
-            num_samples=-1,  # the searcher says when it is finished
-            max_concurrent_trials=2,  # without it one trial runs at a time
+            num_samples=-1,  # the searcher's budget ends the search
+            max_concurrent_trials=2,  # default: one trial at a time
             reuse_actors=True,
         ),
         run_config=tune.RunConfig(name="digits", storage_path=str(folder.resolve()), verbose=0),

@@ -1,9 +1,9 @@
-"""A training-free metric of your own: GradSign, which asks whether samples pull each parameter the same way.
+"""A custom training-free metric: GradSign, which measures whether samples agree on the sign of each gradient.
 
     archray search hnas --proxy examples/own_metric.py:grad_sign --preset smoke
     archray proxies --proxies snip,examples/own_metric.py:grad_sign --size 100 --out pool.parquet
 
-A run keeps a copy of this file, so it resumes from any folder, and its workers need not have it.
+A run keeps a copy of this file. So it can be resumed from any folder, and its workers do not need the file.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from torch.nn import functional as F
 
 
 def grad_sign(network: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """sum over parameters k of |sum over samples i of sign(dL_i / dtheta_k)|, the larger the better.
+    """Returns sum_k |sum_i sign(dL_i / dtheta_k)| over parameters k and samples i; larger is better.
 
-    Zhang and Jia 2022. A metric is given copies, so it may leave gradients, or other weights, behind.
+    Zhang and Jia 2022. A metric receives copies, so it may change gradients and weights.
 
-    network: as it was built, in train mode. images: (m, C, H, W). labels: (m,) int64.
+    Args:
+        network: the untrained network, in train mode.
+        images: (m, C, H, W).
+        labels: (m,) int64.
     """
     parameters = list(network.parameters())
     signs = [torch.zeros_like(parameter) for parameter in parameters]

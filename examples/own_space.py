@@ -1,8 +1,8 @@
-"""A search space of your own under HNAS: a class with named decisions, and a function that builds the module.
+"""A custom search space for HNAS: a class with named decisions and a method that builds the network.
 
     archray search hnas --space examples/own_space.py:ResidualSpace --data digits --preset smoke
 
-The run keeps a copy of this file, so it resumes from any folder, and its workers need not have it.
+The run keeps a copy of this file. So it can be resumed from any folder, and its workers do not need the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ResidualSpace(Space):
     )
 
     def build(self, architecture: Architecture, *, in_channels: int, num_classes: int) -> nn.Module:
-        """The network of an architecture: images (n, in_channels, H, W) -> logits (n, num_classes)."""
+        """Builds the network of an architecture: images (n, in_channels, H, W) -> logits (n, num_classes)."""
         from torch import nn
 
         class Block(nn.Module):

@@ -1,11 +1,11 @@
-"""RankSurrogateSearch over a CSV of your own, with a trainable of your own.
+"""Use RankSurrogateSearch with your own CSV and your own trainable.
 
     python examples/several_metrics_in_your_own_experiment.py
 
-The CSV has a row per architecture, here perceptrons of up to four layers, and whatever you know of them before any
-training: here their parameters, their depth, and at random weights the norm of a gradient and the share of units that
-are not zero. None of these needs to be right about what is good: the search weighs them by the trainings, and learns
-from the architectures' own tokens (`64-16-4-0`) too.
+The CSV has a row per architecture (here perceptrons of up to four layers) and any metrics that need no training. Here
+these are the number of parameters, the depth and, with random weights, the norm of a gradient and the share of nonzero
+units. None of them has to predict the accuracy: the search weights them by the results of training runs, and also
+learns from the tokens of the architectures (`64-16-4-0`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sklearn.neural_network import MLPClassifier
 
 from archray.searchers import RankSurrogateSearch
 
-WIDTHS = (0, 4, 16, 64)  # of each of four layers; 0: no such layer
+WIDTHS = (0, 4, 16, 64)  # widths of each of four layers; 0: no layer
 
 
 def layers(architecture: str) -> tuple[int, ...]:
@@ -35,7 +35,7 @@ def layers(architecture: str) -> tuple[int, ...]:
 
 
 def row(architecture: str, images: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
-    """What is known without training."""
+    """Returns a row of the CSV: the metrics of an untrained network."""
     widths = (images.shape[1], *layers(architecture), 10)
     weights = [rng.standard_normal(shape) * np.sqrt(2 / shape[0]) for shape in itertools.pairwise(widths)]
     hidden = [images]
@@ -53,7 +53,7 @@ def row(architecture: str, images: np.ndarray, rng: np.random.Generator) -> dict
 
 
 class Perceptron(tune.Trainable):
-    """Your trainable: any that takes `config["architecture"]` and reports the metric."""
+    """Your trainable. It reads `config["architecture"]` and reports the metric."""
 
     def setup(self, config: dict[str, Any]) -> None:
         images, labels = load_digits(return_X_y=True)
@@ -63,7 +63,7 @@ class Perceptron(tune.Trainable):
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Lets a worker go on to the next trial: by far the quickest way to run many short ones."""
+        """Reuses a worker for the next trial, which is by far the fastest way to run many short trials."""
         self.epochs = new_config["epochs"]
         self.network = MLPClassifier(
             hidden_layer_sizes=layers(new_config["architecture"]),
@@ -78,10 +78,10 @@ class Perceptron(tune.Trainable):
         return {"accuracy": accuracy, "done": self.iteration + 1 >= self.epochs}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Nothing to resume from: a trial takes a second."""
+        """Saves nothing, since a trial takes a second."""
 
     def load_checkpoint(self, checkpoint: str | None) -> None:
-        """Nothing was saved."""
+        """Loads nothing."""
 
 
 def main(folder: Path, budget: int = 12, epochs: int = 5) -> dict[str, Any]:
@@ -94,18 +94,18 @@ def main(folder: Path, budget: int = 12, epochs: int = 5) -> dict[str, Any]:
     searcher = RankSurrogateSearch(table, budget=budget, metric="accuracy", mode="max", seed=0)
     tune.Tuner(
         Perceptron,
-        param_space={"epochs": epochs},  # merged with what the searcher suggests
+        param_space={"epochs": epochs},  # merged with the suggested config
         tune_config=tune.TuneConfig(
             search_alg=searcher,
-            num_samples=-1,  # the searcher says when it is finished
-            max_concurrent_trials=2,  # without it one trial runs at a time
+            num_samples=-1,  # the searcher's budget ends the search
+            max_concurrent_trials=2,  # default: one trial at a time
             reuse_actors=True,
         ),
         run_config=tune.RunConfig(name="perceptrons", storage_path=str(folder), verbose=0),
     ).fit()
     print(searcher.history()[["number", "architecture", "value"]].to_string(index=False))
     for metric, weight in searcher.trust().items():
-        print(f"{metric} weighs {weight:+.2f}")
+        print(f"weight of {metric}: {weight:+.2f}")
     best = searcher.best()
     assert best is not None
     print(f"best: {best['architecture']} with validation accuracy {best['value']:.3f}")

@@ -1,6 +1,6 @@
-"""Ray Tune searchers and the math they run. Nothing here imports torch.
+"""Ray Tune searchers and their numerical methods. They do not import torch.
 
-Importing this loads no Ray until it is used.
+`import archray.searchers` imports Ray only when a searcher is first used.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Arguments of the searchers and their checks: options, metric and mode, whole numbers, arrays, a space."""
+"""Arguments of the searchers and their checks: options, metric and mode, integers, arrays, spaces."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class SearcherOptions(TypedDict, total=False):
 
 
 def check_whole_number(name: str, value: Any, least: int = 1) -> None:
-    """Raises: InvalidInput unless `value` is a whole number of `least` or more."""
+    """Raises: InvalidInput unless `value` is an integer of `least` or more."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InvalidInput(f"{name}: expected a whole number of {least} or more, got {value!r}")
 
@@ -42,7 +42,7 @@ def check_metric_mode(metric: Any, mode: Any) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a real number, NaN and infinities included; a bool is not."""
+    """Returns whether `value` is a real number. NaN and infinities count, a bool does not."""
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
@@ -51,26 +51,26 @@ def is_finite_number(value: Any) -> bool:
 
 
 class HeldSpace:
-    """A space, its name or reference. A pickle contains only the source, and opens the space again."""
+    """A space, given as an object, a name or a reference. Pickling keeps only the source and loads the space again."""
 
     def __init__(self, source: str | Space) -> None:
         self.source = source
 
     @cached_property
     def space(self) -> Space:
-        """Raises: UnknownName if there is no such space."""
+        """The loaded space. Raises: UnknownName if there is no such space."""
         return get_space(self.source)
 
     @property
     def name(self) -> str:
-        """The name or reference: equal in a state and in the searcher that continues from it."""
+        """The name or reference of the space, which a saved state and the searcher that loads it must share."""
         return self.source if isinstance(self.source, str) else self.source.name
 
     def canonical_string(self, architecture: Architecture) -> str:
         return self.space.encode(self.space.canonical(architecture))
 
     def canonicalise(self, name: str) -> str:
-        """The string of the canonical form of the architecture called `name`. Raises: InvalidArchitecture."""
+        """Returns the string of the canonical form of the architecture `name`. Raises: InvalidArchitecture."""
         return self.canonical_string(self.space.decode(name))
 
     def __getstate__(self) -> dict[str, Any]:

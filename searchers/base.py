@@ -1,7 +1,7 @@
-"""The state machine that every searcher of archray shares: numbered suggestions, results in order.
+"""The base class of all archray searchers: a state machine with numbered suggestions and ordered results.
 
-Suggestion k is a function of the run's seed and of the results of suggestions 1 to k - q (q = concurrency), so that
-a run is the same whatever order its trials finish in, and a resumed run equals an undisturbed one.
+Suggestion k is a function of the run's seed and of the results of suggestions 1 to k - q (q = concurrency). So the
+order in which trials finish does not change a run, and a resumed run equals an uninterrupted one.
 """
 
 import json
@@ -30,39 +30,53 @@ logger = logging.getLogger(__name__)
 
 
 class Wait:
-    """The type of WAIT."""
+    """The type of `WAIT`."""
 
 
-WAIT = Wait()  # `propose` returns it when results that it needs are pending
-Proposal = dict[str, Any] | Wait | None  # a trial's config; WAIT; or None when nothing is left to try
+WAIT = Wait()  # `propose` returns it while results that it needs are pending
+Proposal = dict[str, Any] | Wait | None  # a trial's config; WAIT; or None when no config is left
 
 
 class ArchraySearcher(Searcher):
-    """Base of archray's searchers.
+    """Base class of archray's searchers.
 
-    A subclass defines `propose(number)`, the next trial's config, and may define the other methods under
-    "Methods of a subclass". Its data between calls belong in `search_state`.
+    A subclass defines `propose(number)`, which returns the next trial's config. It may override the other methods under
+    "Methods of a subclass". It returns the data that it keeps between calls from `search_state`.
 
-    The state file is written whole or not at all, and is brought in line with Tune's own: Tune saves the two one after
-    the other and copies them in the background, so a driver that is killed can leave files of two moments.
+    The searcher writes its state file atomically and reconciles it with Tune's state when it is restored. Tune saves
+    the two files one after the other and copies them in the background, so a killed driver can leave files from
+    different times.
 
     Args:
-        budget: how many trials are suggested at most; failed ones count. None: as many as the method needs.
+        budget: maximum number of trials, failed trials included. None: as many as the method needs.
         seed: the run's seed. Trial k gets the seed `trial_seed(seed, k)` under the key `seed`.
-        metric, mode: as in Tune. Where they are None, those of `TuneConfig` are used, which Tune passes on only if its
+        metric, mode: as in Tune. None: the values of `TuneConfig`. Tune passes them to the searcher only if
             `param_space` is not empty.
-        points_to_evaluate: configs suggested first, in this order; they count in the budget.
-        max_concurrent: q. `max_concurrent_trials` of `TuneConfig` overrides it, and without either it is 1.
-        asynchronous: use all results that are in at the time. Faster, and not reproducible.
+        points_to_evaluate: configs to suggest first, in this order; they count in the budget.
+        max_concurrent: q, the number of concurrent trials (default: 1). `max_concurrent_trials` of `TuneConfig`
+            overrides it.
+        asynchronous: use every result that is available when a suggestion is made. This is faster but not reproducible.
 
-    Raises: InvalidInput for a wrong argument.
+    Raises: InvalidInput for an invalid argument.
+
+    Example:
+        ```python
+        class Sweep(ArchraySearcher):
+            def propose(self, number):
+                return {"width": 2**number}
+
+
+        search = Sweep(budget=5, metric="accuracy", mode="max")
+        drive(search, lambda config: 1 - 1 / config["width"])
+        print(search.best())  # {'width': 32, 'seed': ..., 'number': 5, 'value': 0.96875}
+        ```
     """
 
     _restore_problem: ArchrayError | None = None
-    result_keys: ClassVar[tuple[str, ...]] = ()  # entries of a trial's result that are kept in its record
-    opened: ClassVar[tuple[str, ...]] = ()  # cached attributes that a pickle leaves out: they are read again
+    result_keys: ClassVar[tuple[str, ...]] = ()  # entries of a trial's result to keep in its record
+    opened: ClassVar[tuple[str, ...]] = ()  # cached attributes that are not pickled; they are read again
     identity_fields: ClassVar[tuple[str, ...]] = ()  # the attributes of `search_identity`
-    state_fields: ClassVar[tuple[str, ...]] = ()  # the attributes of `search_state`, saved without their underscore
+    state_fields: ClassVar[tuple[str, ...]] = ()  # the attributes of `search_state`, saved without leading underscore
     depends_on_results: ClassVar[bool] = True  # False: suggestion k is a function of the seed alone
 
     def __init__(
@@ -95,42 +109,46 @@ class ArchraySearcher(Searcher):
 
     @abstractmethod
     def propose(self, number: int) -> Proposal:
-        """The config of suggestion `number`, a function of `usable_records(number)`; None when nothing is left to try.
+        """Returns the config of suggestion `number`, a function of `usable_records(number)`.
 
-        `WAIT` if it needs more results than these. Nothing may change before it returns a config.
+        Returns None when no config is left, and `WAIT` if the method needs more results than these. The method must not
+        change the searcher's state unless it returns a config.
         """
 
     def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
-        """A complete config for one of `points_to_evaluate` or `add_evaluated_point`. Raises: InvalidInput."""
+        """Returns the complete config of a point of `points_to_evaluate` or `add_evaluated_point`.
+
+        Raises: InvalidInput for an invalid point.
+        """
         return point
 
     def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
-        """The config that evaluates `point`; None if its value is in the records already."""
+        """Returns the config that evaluates `point`; None if the records already contain its value."""
         return dict(point)
 
     def on_evaluated_point(self, record: Record) -> None:
-        """Called after `add_evaluated_point`, with its record."""
+        """Handles the record of an external evaluation; called by `add_evaluated_point`."""
 
     def prepare(self) -> None:
-        """Opens what the searcher needs from outside. Raises its own errors; called before the first trial."""
+        """Opens external resources such as a pool or a space. It is called before the first trial and may raise."""
 
     def search_identity(self) -> dict[str, Any]:
-        """The subclass's settings that a saved state must share with the searcher that loads it. JSON-able."""
+        """Returns the subclass's settings that must equal those of a saved state. JSON-able."""
         return {name: getattr(self, name) for name in self.identity_fields}
 
     def search_state(self) -> dict[str, Any]:
-        """The data that the subclass keeps between calls. JSON-able."""
+        """Returns the data that the subclass keeps between calls. JSON-able."""
         return {name.removeprefix("_"): getattr(self, name) for name in self.state_fields}
 
     def set_search_state(self, state: dict[str, Any]) -> None:
-        """Continues from `search_state`."""
+        """Restores the data that `search_state` returned."""
         for name in self.state_fields:
             setattr(self, name, copy(state.get(name.removeprefix("_"), getattr(self, name))))
 
     # Methods for subclasses and users ------------------------------------------------------------------------------
 
     def rng(self, *purpose: str | int) -> np.random.Generator:
-        """Random numbers of the run's seed for one purpose, such as `rng("local-search", number)`."""
+        """Returns a random generator for one purpose, derived from the run's seed: `rng("local-search", number)`."""
         return named_rng(self.seed, *purpose)
 
     @contextmanager
@@ -143,34 +161,36 @@ class ArchraySearcher(Searcher):
             self.seconds += time.perf_counter() - start
 
     def usable_records(self, number: int) -> dict[int, Record]:
-        """The records whose results suggestion `number` may use: 1 to number - q, and all evaluations handed over."""
+        """Returns the records that suggestion `number` may use: 1 to number - q, and all external evaluations."""
         records = self.ledger.records.items()
         if self.asynchronous:
             return {k: record for k, record in records if record.ended}
         return {k: record for k, record in records if k <= number - self._q}
 
     def usable_losses(self, number: int) -> dict[int, float | None]:
-        """The losses of the records that suggestion `number` may use, by number."""
+        """Returns the losses of the records that suggestion `number` may use, by number."""
         return {k: self.loss(record) for k, record in self.usable_records(number).items()}
 
     def records(self) -> list[Record]:
-        """All trials in the order of suggestion, and the evaluations handed over."""
+        """Returns the records of all trials, in the order of suggestion, and of all external evaluations."""
         return list(self.ledger.records.values())
 
     def in_flight(self) -> dict[str, dict[str, Any]]:
-        """Configs of the trials that were suggested and have not ended, by trial id."""
+        """Returns the configs of the suggested trials that have not ended, by trial id."""
         return {r.trial_id: r.config for r in self.records() if not r.ended and r.trial_id is not None}
 
     def loss(self, record: Record) -> float | None:
-        """The value as a loss, which is minimized; None for a trial without one."""
+        """Returns a record's value as a loss (smaller is better); None for a trial without a value."""
         if record.value is None:
             return None
         return record.value if self._mode == "min" else -record.value
 
     def best(self) -> dict[str, Any] | None:
-        """The config with the best value, with its `number` and `value`; None if no trial has one.
+        """Returns the config with the best value, and its `number` and `value`; None if no trial has a value.
 
-        The first suggestion of equal values. Raises: SearcherStateError if its state could not be read.
+        Of equal values it returns the first suggestion.
+
+        Raises: SearcherStateError if the saved state could not be loaded.
         """
         self.check_restored()
         losses = {k: loss for k, record in self.ledger.records.items() if (loss := self.loss(record)) is not None}
@@ -180,17 +200,20 @@ class ArchraySearcher(Searcher):
         return {**record.config, "number": record.number, "value": record.value}
 
     def history(self) -> pd.DataFrame:
-        """A row per trial: number, trial_id, the config's keys, value (NaN if it failed), failure, given.
+        """Returns a table with one row per trial and external evaluation.
 
-        Raises: SearcherStateError if its state could not be read.
+        Columns: number, trial_id, the config's keys, value (NaN for a failed trial), failure (the reason), given (True
+        for an external evaluation).
+
+        Raises: SearcherStateError if the saved state could not be loaded.
         """
         self.check_restored()
         rows = [self.row(record) for record in self.records()]
         frame = pd.DataFrame(rows, columns=None if rows else ["number", "trial_id", "value", "failure", "given"])
-        return frame.astype({"seed": "Int64"}) if "seed" in frame else frame  # none for evaluations handed over
+        return frame.astype({"seed": "Int64"}) if "seed" in frame else frame  # external evaluations have no seed
 
     def row(self, record: Record) -> dict[str, Any]:
-        """A record as a row of the history."""
+        """Returns a record as a row of the history."""
         value = float("nan") if record.value is None else record.value
         failure = record.failure if record.ended else "has not ended"
         row = {"number": record.number, "trial_id": record.trial_id, **record.config}
@@ -199,18 +222,22 @@ class ArchraySearcher(Searcher):
     # Tune's interface ----------------------------------------------------------------------------------------------
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
-        """Takes metric and mode from `TuneConfig`. Raises: InvalidInput for unresolved domains, or a contradiction."""
+        """Takes metric and mode from `TuneConfig`.
+
+        Raises: InvalidInput for unresolved domains, or if `TuneConfig` contradicts the searcher's metric or mode.
+        """
         _, domains, grids = parse_spec_vars(config or {})
         if domains or grids:
             names = ", ".join("/".join(map(str, path)) for path, _ in [*domains, *grids])
             raise InvalidInput(
-                f"{type(self).__name__} suggests its own configs, but param_space leaves {names} to be sampled; "
-                "give fixed values in param_space"
+                f"Expected fixed values in param_space, got search domains for {names}. {type(self).__name__} suggests "
+                "its own configs. Give fixed values in param_space."
             )
         for name, setting, other in (("metric", self._metric, metric), ("mode", self._mode, mode)):
             if setting and other and setting != other:
                 raise InvalidInput(
-                    f"{type(self).__name__} was made with {name}={setting!r}, and TuneConfig says {other!r}; give one"
+                    f"Expected one {name}, got {name}={setting!r} in {type(self).__name__} and {other!r} in "
+                    "TuneConfig. Set it in one place."
                 )
         check_metric_mode(metric, mode)
         self._metric = self._metric or metric
@@ -220,14 +247,14 @@ class ArchraySearcher(Searcher):
         return True
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Takes q from `max_concurrent_trials`; the limit is then kept here, and Tune does not limit again."""
+        """Takes q from `max_concurrent_trials`. The searcher then enforces the limit, and Tune adds no limiter."""
         self._concurrency = max_concurrent
         return True
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]  # Ray forgot FINISHED
-        """The next trial's config, None while results it depends on are not in, or FINISHED.
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]  # Ray omits FINISHED
+        """Returns the next trial's config, None while the results that it depends on are pending, or FINISHED.
 
-        Raises: SearcherStateError if its state could not be read.
+        Raises: SearcherStateError if the saved state could not be loaded.
         """
         with self._timed():
             self.check_restored()
@@ -246,25 +273,25 @@ class ArchraySearcher(Searcher):
             return dict(record.config)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Keeps the newest value, for a trial that is stopped without a last result."""
+        """Keeps the newest value, in case the trial is stopped without a last result."""
         if self._metric:
             self.ledger.report(trial_id, result, self._metric)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Ends a trial. Unknown trials, and a second end of the same trial, are logged and ignored.
 
-        A trial that raised can be run again, by `Tuner.restore` with `resume_errored=True` or `restart_errored=True`.
-        If it ends well, its result replaces the error. Suggestions that were made meanwhile stay; suggestions from then
-        on depend on the result, as if the trial had not raised. `Record.repaired` says which is the first of these.
+        `Tuner.restore` with `resume_errored=True` or `restart_errored=True` runs a failed trial again. If the trial
+        then succeeds, its result replaces the error. Suggestions made in the meantime stay as they are. Later
+        suggestions depend on the result as if the trial had not failed; `Record.repaired` is the number of the first.
         """
         with self._timed():
             record = self.ledger.recognize(trial_id, result or {})
             if record is None:
-                logger.warning("trial %s is none of this searcher's; its result is ignored", trial_id)
+                logger.warning("Trial %s does not belong to this searcher. Its result is ignored.", trial_id)
             elif record.errored and not error:
                 self.ledger.repair(record, result, self._require_metric_mode())
             elif record.ended:
-                logger.warning("trial %s ended before; its second result is ignored", trial_id)
+                logger.warning("Trial %s has already ended. Its second result is ignored.", trial_id)
             else:
                 self.ledger.end(record, result, error, self._require_metric_mode())
 
@@ -276,25 +303,27 @@ class ArchraySearcher(Searcher):
         pruned: bool = False,
         intermediate_values: list[float] | None = None,
     ) -> None:
-        """Hands over an evaluation made elsewhere; it does not count in the budget. `value` has the metric's sign.
+        """Adds an external evaluation, which does not count in the budget. `value` has the metric's sign.
 
-        In a reproducible run, hand them all over before the first suggestion. Raises: InvalidInput.
+        For a reproducible run, add all external evaluations before the first suggestion.
+
+        Raises: InvalidInput for an invalid point.
         """
         config = self.check_point(dict(parameters))
         outcome = ledger.read_metric({"value": value}, "value")
         if error or value is None:
-            outcome = None, "the evaluation handed over had failed"
+            outcome = None, "the external evaluation failed"
         self.on_evaluated_point(self.ledger.add_evaluation(config, *outcome))
 
     # State ---------------------------------------------------------------------------------------------------------
 
     def identity(self) -> dict[str, Any]:
-        """All settings that a saved state must share with the searcher that loads it. JSON-able."""
+        """Returns all settings that must equal those of a saved state. JSON-able."""
         shared = {"seed": self.seed, "asynchronous": self.asynchronous, "points_to_evaluate": self.points_to_evaluate}
-        return json.loads(json.dumps(shared | self.search_identity()))  # as it reads after a round trip
+        return json.loads(json.dumps(shared | self.search_identity()))  # in the form of a JSON round trip
 
     def get_state(self) -> dict[str, Any]:
-        """The plain data with which a searcher made with the same arguments continues."""
+        """Returns the state as plain data, for `set_state` of a searcher with the same arguments."""
         return {
             "class": type(self).__name__,
             "identity": self.identity(),
@@ -307,9 +336,12 @@ class ArchraySearcher(Searcher):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues from `get_state`. Raises: SearcherStateError if it is of a search with other settings."""
+        """Restores the state that `get_state` returned.
+
+        Raises: SearcherStateError if the state belongs to a search with other settings.
+        """
         if state.get("class") != type(self).__name__:
-            raise SearcherStateError(f"expected the state of a {type(self).__name__}, got {state.get('class')!r}")
+            raise SearcherStateError(f"Expected the state of a {type(self).__name__}, got {state.get('class')!r}")
         identity, saved = self.identity(), dict(state.get("identity", {}))
         for key, setting in (("metric", self._metric), ("mode", self._mode)):
             if setting and state.get(key):
@@ -317,7 +349,10 @@ class ArchraySearcher(Searcher):
         changed = [key for key in identity if key in saved and identity[key] != saved[key]]
         if changed:
             changes = "; ".join(f"{key} was {saved[key]!r}, now {identity[key]!r}" for key in changed)
-            raise SearcherStateError(f"the state is of a search with other settings: {changes}; use the same ones")
+            raise SearcherStateError(
+                f"The saved state belongs to a search with other settings ({changes}). Use the same settings, or start "
+                "a new search."
+            )
         self._metric = self._metric or state.get("metric")
         self._mode = self._mode or state.get("mode")
         self.ledger.set_state(state.get("ledger", {}))
@@ -332,25 +367,25 @@ class ArchraySearcher(Searcher):
         ledger.write_state(checkpoint_path, self.get_state())
 
     def restore(self, checkpoint_path: str) -> None:
-        """Continues from a saved state.
+        """Restores a saved state.
 
-        Tune answers an exception here by silently starting a new experiment, so a state that cannot be used is
-        logged, and raised by the next `suggest`, which ends the run.
+        If this method raised, Tune would silently start a new experiment. So it logs an unusable state, and the next
+        `suggest` raises the error, which ends the run.
         """
         try:
             self.set_state(ledger.read_state(checkpoint_path))
             self._restore_problem = None
         except Exception as error:
-            logger.error("%s cannot continue from %s: %s", type(self).__name__, checkpoint_path, error)
+            logger.error("%s cannot resume from %s: %s", type(self).__name__, checkpoint_path, error)
             if not isinstance(error, SearcherStateError):
                 error = SearcherStateError(f"{checkpoint_path}: {error!r}")
             self._restore_problem = error
 
     def restore_from_dir(self, checkpoint_dir: str) -> None:
-        """Continues from the newest readable state in a folder of Tune's, brought in line with Tune's own trials."""
+        """Restores the newest readable state in a Tune experiment folder, reconciled with Tune's trials."""
         files = sorted(Path(checkpoint_dir).glob(self.CKPT_FILE_TMPL.format("*")), reverse=True)
         if not files:
-            self._restore_problem = SearcherStateError(f"there is no searcher state in {checkpoint_dir}")
+            self._restore_problem = SearcherStateError(f"Expected a searcher state in {checkpoint_dir}, got none")
             logger.error("%s", self._restore_problem)
         for file in files:
             self.restore(str(file))
@@ -367,7 +402,7 @@ class ArchraySearcher(Searcher):
             self._restore_problem = error
 
     def check_restored(self) -> None:
-        """Raises: SearcherStateError or IncompatibleRay if the saved state could not be used."""
+        """Raises: SearcherStateError or IncompatibleRay if the saved state is unusable."""
         if self._restore_problem is not None:
             raise self._restore_problem
 
@@ -376,7 +411,7 @@ class ArchraySearcher(Searcher):
         return self._concurrency or 1
 
     def _next_record(self) -> Record | str | None:
-        """The next suggestion, recorded under no trial yet; or FINISHED; or None."""
+        """Returns a new record without a trial id; or FINISHED; or None while results are pending."""
         number = self.ledger.next_number
         if self.budget is not None and number > self.budget:
             return self.FINISHED
@@ -402,8 +437,8 @@ class ArchraySearcher(Searcher):
         if not self._metric or not self._mode:
             name, settings = type(self).__name__, f"metric={self._metric!r}, mode={self._mode!r}"
             raise InvalidInput(
-                f"{name} has no metric or no mode ({settings}); give both to the searcher itself, "
-                f"{name}(..., metric='accuracy', mode='max'): what TuneConfig says reaches a searcher only if the "
-                "Tuner has a param_space that is not empty"
+                f"Expected a metric and a mode, got {settings}. Pass both to the searcher: "
+                f"{name}(..., metric='accuracy', mode='max'). Tune passes those of TuneConfig to a searcher only if "
+                "the Tuner has a param_space that is not empty."
             )
         return self._metric

@@ -1,13 +1,14 @@
 """BOHB: suggestions from the densities of good and bad configs, at the largest budget. Falkner et al. 2018, section 3.
 
-The model is that of hpbandster, by the paper's authors. It is built for every suggestion from all results and a seed,
-so that the results are the entire state. It deviates from hpbandster 0.7.4, whose densities do not fit decisions:
-- The bandwidth of a decision of C choices is (C - 1) / C, at which its kernel is uniform, times n^(-1 / (D + 4)), the
-  rate of hpbandster's rule of thumb. That rule takes the places of choices for numbers, so that their order counts;
-  with few results it gives more than 1, at which the choices of the good configs count against themselves.
-- The kernel spreads its bandwidth over the C - 1 other choices. That of statsmodels counts only the choices that
-  occur in its data: where all good configs share one, any other choice has an infinite density there.
-- It draws from NumPy's global generator, which is restored afterwards.
+The model is hpbandster's, by the paper's authors. It is built for every suggestion from all results and a seed, so the
+results are the entire state. The densities of hpbandster 0.7.4 do not suit categorical decisions. Deviations from it:
+- The bandwidth of a decision with C choices is (C - 1) / C times n^(-1 / (D + 4)). At (C - 1) / C the kernel is
+  uniform; the second factor is the rate of hpbandster's rule of thumb. That rule treats the indices of choices as
+  numbers, so their order matters. With few results it returns a bandwidth above 1, which penalizes the choices of good
+  configs.
+- The kernel spreads its bandwidth over the C - 1 other choices. The kernel of statsmodels counts only the choices in
+  its data: if all good configs share one choice, every other choice has an infinite density.
+- hpbandster draws from NumPy's global generator, which this module restores afterwards.
 """
 
 import importlib.util
@@ -33,14 +34,15 @@ from archray.seeds import named_seed
 
 logger = logging.getLogger(__name__)
 _GLOBAL_GENERATOR = threading.Lock()  # one search at a time uses NumPy's global generator
-Observation = tuple[IntArray, float]  # (D,) the places of the choices; the loss, which may be infinite
+Observation = tuple[IntArray, float]  # (D,) the indices of the choices; the loss, which may be infinite
 
 
 class DecisionDensity:
-    """The mean of Aitchison and Aitken's kernels around n configs of D decisions.
+    """A density over D categorical decisions: the mean of Aitchison and Aitken's kernels around n configs.
 
     Args:
-        data: (n, D) places of choices. sizes: (D,) numbers of choices, C.
+        data: (n, D) indices of choices.
+        sizes: (D,) numbers of choices, C.
     """
 
     def __init__(self, data: FloatArray, sizes: IntArray) -> None:
@@ -49,7 +51,7 @@ class DecisionDensity:
         self.bw = (1 - 1 / sizes) * results ** (-1 / (decisions + 4))  # (D,) the probability of all other choices
 
     def pdf(self, places: Sequence[int]) -> float:
-        """The probability of (D,) places of choices; over all of them it sums to one."""
+        """Returns the probability of (D,) indices of choices; the sum over all combinations is one."""
         others = self.bw / np.maximum(self.sizes - 1, 1)  # (D,)
         return float(np.where(self.data == np.asarray(places), 1 - self.bw, others).prod(axis=1).mean())
 
@@ -59,22 +61,22 @@ def check_hpbandster() -> None:
     absent = [name for name in ("hpbandster", "ConfigSpace") if importlib.util.find_spec(name) is None]
     if absent:
         raise MissingExtra(
-            f"BOHB's model is that of hpbandster, and {' and '.join(absent)} cannot be imported; "
-            "pip install 'archray[bohb]' installs it, and 'asha' searches without a model"
+            f"Expected hpbandster and ConfigSpace for BOHB, but {' and '.join(absent)} cannot be imported. "
+            "Run pip install 'archray[bohb]', or use 'asha', which needs no model."
         )
 
 
 def model_draws(
     sizes: Sequence[int], observations: Mapping[float, Sequence[Observation]], seed: int, **options: float
 ) -> Iterator[tuple[IntArray, bool]]:
-    """An endless stream of suggestions: (D,) the places of the choices, and whether the model drew them.
+    """Yields suggestions without end: (D,) indices of choices, and whether the model drew them.
 
-    The model is that of the largest budget with enough results for two densities: D + 1 for each.
+    The model uses the largest budget with enough results for two densities, D + 1 for each.
 
     Args:
         sizes: (D,) numbers of choices.
-        observations: by budget, in the order of suggestion.
-        seed: of the draws.
+        observations: results by budget, in the order of suggestion.
+        seed: seed of the draws.
         options: `top_n_percent`, `num_samples`, `random_fraction` of `BOHBSearch`.
 
     Raises: MissingExtra if hpbandster is not installed.
@@ -92,8 +94,8 @@ def model_draws(
 def _generator(
     sizes: Sequence[int], observations: Mapping[float, Sequence[Observation]], seed: int, **options: float
 ) -> Any:
-    """hpbandster's generator with the model of one budget."""
-    import ConfigSpace  # not above: an extra
+    """Returns hpbandster's generator with the model of one budget."""
+    import ConfigSpace  # an optional dependency
     from hpbandster.optimizers.config_generators.bohb import BOHB
 
     space = ConfigSpace.ConfigurationSpace(seed=seed)
@@ -115,18 +117,18 @@ def _generator(
 
 
 def fitted(kde: Any, sizes: IntArray) -> DecisionDensity:
-    """The density around what a statsmodels `KDEMultivariate` was fitted to."""
+    """Returns the density around the data of a fitted statsmodels `KDEMultivariate`."""
     return DecisionDensity(kde.data, sizes)
 
 
 def _name(row: int) -> str:
-    """The name of a decision; ConfigSpace sorts decisions by name."""
+    """Returns the name of a decision; ConfigSpace sorts decisions by name."""
     return f"d{row:04d}"
 
 
 @contextmanager
 def _as_global(random: np.random.RandomState) -> Iterator[None]:
-    """Within the block NumPy's global generator is `random`; afterwards it is restored."""
+    """Makes `random` NumPy's global generator inside the block, and restores the old one afterwards."""
     with _GLOBAL_GENERATOR:
         before = np.random.get_state()  # noqa: NPY002
         np.random.set_state(random.get_state())  # noqa: NPY002
@@ -141,41 +143,49 @@ def _as_global(random: np.random.RandomState) -> Iterator[None]:
 
 # Searcher
 
-DRAWS = 50  # of the model, a third of them random, in search of a new config
+DRAWS = 50  # maximum draws of the model, a third of them random, to find a new config
 
 
 class BOHBSearch(DecisionSearch):
-    """BOHB: suggestions from a model that learns from the values at each budget.
+    """BOHB: suggests configs from a density model of the results at the largest budget.
 
     Suggests: `architecture`, `seed`; or the keys of the dict, `seed`.
-    Needs: the metric, and what `time_attr` names.
-    Takes: a space, a list of candidates, a dict of `tune.choice` and `tune.randint`, or an object of yours with
+    Needs: the metric, and the entry that `time_attr` names.
+    Takes: a space, a list of candidates, a dict of `tune.choice` and `tune.randint`, or a custom space object with
     `decisions`.
 
-    It is for a scheduler that ends trials early (`ASHAScheduler`); without one it learns from whole trials. Each config
-    comes at most once, until 50 draws find no new one.
+    Use it with a scheduler that stops trials early (`ASHAScheduler`). Without a scheduler it learns from whole trials.
+    It suggests each config at most once, unless 50 draws find no new config.
 
-    Suggestion k uses the results of 1 to k - q at every budget that they reached. In this order:
-    1. With `random_fraction` it is random; so it is while no budget has 2 (D + 1) results, of D decisions.
-    2. The model is that of the largest budget with that many: a density l of the best `top_n_percent` (D + 1 at least),
-       and g of the others.
-    3. Of `num_samples` draws from l the one with the largest l / g is suggested.
+    Suggestion k uses the results of suggestions 1 to k - q at every budget that they reached:
+    1. The suggestion is random with probability `random_fraction`, and while no budget has 2 (D + 1) results, with D
+       the number of decisions.
+    2. The model uses the largest budget with that many results: a density l of the best `top_n_percent` (at least
+       D + 1), and a density g of the others.
+    3. Of `num_samples` draws from l, the draw with the largest l / g is suggested.
+    A failed trial counts as the worst result at the lowest budget. An external evaluation counts at the largest budget.
 
-    Where this deviates from the paper: any scheduler ends the trials, Hyperband with its brackets or ASHA without; the
-    densities of decisions are corrected (see the module); and numbers are decisions among values, too.
+    Deviations from the paper: Any scheduler may stop the trials, Hyperband with its brackets or ASHA without. The
+    densities of decisions are corrected (see the module). Numbers are treated as choices among values.
 
     Args:
         space, budget, points_to_evaluate: see `DecisionSearch`.
-        time_attr: the entry of a result that is its budget, as for the scheduler.
-        budgets: the values of `time_attr` that count, the scheduler's rungs; None: all that are reported.
-        top_n_percent: the share of the results at a budget that are good; D + 1 results at least.
-        num_samples: draws from the density of the good configs; the one with the best ratio is suggested.
+        time_attr: the entry of a result that holds its budget, as for the scheduler.
+        budgets: the values of `time_attr` to use, such as the scheduler's rungs; None: all reported values.
+        top_n_percent: the percentage of results at a budget that count as good; at least D + 1 results.
+        num_samples: the number of draws from the density of good configs.
         random_fraction: the share of random suggestions.
         options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
-    A failed trial counts as the worst at the lowest budget. An evaluation handed over counts at the largest.
-
     Raises: see `DecisionSearch`; MissingExtra without hpbandster.
+
+    Example:
+        ```python
+        search = BOHBSearch("nasbench201", budget=50, metric="accuracy", mode="max")
+        asha = ASHAScheduler(metric="accuracy", mode="max", max_t=27, reduction_factor=3)
+        tune_config = tune.TuneConfig(search_alg=search, scheduler=asha, num_samples=-1)
+        tune.Tuner(train, tune_config=tune_config).fit()
+        ```
     """
 
     identity_fields: ClassVar[tuple[str, ...]] = ("time_attr", "budgets")
@@ -223,7 +233,7 @@ class BOHBSearch(DecisionSearch):
         return self.new_config(self.rng("bohb", "draws", number))
 
     def observations(self, number: int) -> dict[float, list[Observation]]:
-        """The results that suggestion `number` may use, by budget: each config's (D,) places and its loss, in order."""
+        """Returns the results that suggestion `number` may use, by budget: (D,) indices of choices and losses."""
         sign = 1.0 if self._mode == "min" else -1.0
         curves = {k: self._curve(record) for k, record in self.usable_records(number).items()}
         reached = [budget for curve in curves.values() for budget in curve] + list(self.budgets or ())
@@ -242,7 +252,7 @@ class BOHBSearch(DecisionSearch):
         return observations
 
     def _curve(self, record: Record) -> dict[float, float]:
-        """The values of a trial by budget; empty for a failed trial and an evaluation handed over."""
+        """Returns the values of a trial by budget; empty for a failed trial and an external evaluation."""
         if record.number < 0 or record.value is None:
             return {}
         last = record.result.get(self.time_attr, 1)
@@ -252,7 +262,7 @@ class BOHBSearch(DecisionSearch):
         return is_finite_number(time) and (self.budgets is None or float(time) in self.budgets)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Keeps the value at each budget; a retry reports the same ones again."""
+        """Keeps the value at each budget; a retried trial reports the same budgets again."""
         super().on_trial_result(trial_id, result)
         record = self.ledger.of_trial(trial_id)
         if record is None or (record.ended and not record.errored) or not self._metric:

@@ -1,4 +1,4 @@
-"""Spaces to draw configs from: archray's, a list of names, a dict of Tune domains, or an object of the user's."""
+"""Sources of configs: an archray space, a list of names, a dict of Tune domains, or a user's object."""
 
 import itertools
 import json
@@ -15,10 +15,10 @@ from archray.searchers.arguments import HeldSpace, IntArray
 from archray.trainables.spaces import ConstrainedSpace, Space
 
 Config = dict[str, Any]
-DRAWS = 1000  # in search of a new config; then a small space is enumerated
-ENUMERABLE = 10**6  # configs of a space small enough to enumerate
-NEIGHBOURS = 100  # mutations drawn if the neighbors of a config cannot be listed
-STEPS = 100  # of mutation in search of another config
+DRAWS = 1000  # random draws to find a new config; then a small space is enumerated
+ENUMERABLE = 10**6  # maximum number of configs of a space that is enumerated
+NEIGHBOURS = 100  # mutations to draw if the neighbors of a config cannot be listed
+STEPS = 100  # maximum number of mutations to reach another config
 SEED = "seed"  # the key that a searcher sets in every config
 
 
@@ -27,31 +27,31 @@ def without_seed(config: Mapping[str, Any]) -> Config:
 
 
 class ConfigSpace(ABC):
-    """The interface of all sources of configs."""
+    """Base class of the sources of configs."""
 
     @abstractmethod
     def sample(self, rng: np.random.Generator) -> Config: ...
 
     @abstractmethod
     def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Config:
-        """`config` after one mutation, or after as many as it takes to become another config."""
+        """Returns `config` after one mutation, or after as many mutations as it takes to reach another config."""
 
     def cross(self, config: Mapping[str, Any], other: Mapping[str, Any], rng: np.random.Generator) -> Config:
-        """Uniform crossover: each decision is that of one of two configs, by a fair coin.
+        """Returns a uniform crossover: each decision comes from one of two configs with equal probability.
 
-        `config` itself if the space has no such architecture, or no separate decisions.
+        Returns `config` itself if the space does not contain the child, or has no separate decisions.
         """
         return without_seed(config)
 
     def neighbours(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
-        """The distinct configs one mutation away from `config`, in random order.
+        """Returns the distinct configs one mutation away from `config`, in random order.
 
-        All if they can be listed, else the results of 100 mutations.
+        These are all neighbors if they can be listed, else the results of 100 mutations.
         """
         return self.distinct((self.mutate(config, rng) for _ in range(NEIGHBOURS)), config)
 
     def distinct(self, configs: Iterable[Config], other: Mapping[str, Any]) -> list[Config]:
-        """The first of equal configs, in order, without those equal to `other`."""
+        """Returns the configs in order, without duplicates and without those equal to `other`."""
         by_key: dict[str, Config] = {}
         for config in configs:
             by_key.setdefault(self.key(config), config)
@@ -59,40 +59,40 @@ class ConfigSpace(ABC):
         return list(by_key.values())
 
     def choices(self) -> dict[str, list[Any]]:
-        """The values of each independent decision, by its name. Raises: InvalidInput for a continuous space."""
+        """Returns the values of each independent decision, by name. Raises: InvalidInput for a continuous space."""
         raise NotImplementedError
 
     def config_of(self, choices: Mapping[str, Any]) -> Config | None:
-        """The config of a choice for each decision; None if the space does not have it."""
+        """Returns the config with the given choice of each decision; None if the space does not contain it."""
         return dict(choices)
 
     def combinations(self) -> IntArray | None:
-        """(n, D) the places of the choices of every config; None if (nearly) every combination is a config."""
+        """Returns the indices of every config's choices, (n, D); None if (nearly) every combination is a config."""
         return None
 
     def choices_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The choices that can be read off a config, by decision."""
+        """Returns the choices that can be derived from a config, by decision."""
         return without_seed(config)
 
     @abstractmethod
     def check_point(self, point: Mapping[str, Any]) -> Config:
-        """The complete config of a user's point. Raises: InvalidInput, InvalidArchitecture."""
+        """Returns the complete config of a user's point. Raises: InvalidInput, InvalidArchitecture."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """The settings that a saved state must share with the searcher that loads it. JSON-able."""
+        """Returns the settings that must equal those of a saved state. JSON-able."""
 
     def draws(self, rng: np.random.Generator) -> Iterator[Config]:
-        """Configs in the order in which random search tries them, until none may be new."""
+        """Yields configs in the order in which random search tries them, until no new config is likely."""
         for _ in range(DRAWS):
             yield self.sample(rng)
 
     def key(self, config: Mapping[str, Any]) -> str:
-        """A string that is equal for equal configs, whatever their seed."""
+        """Returns a string that is equal for configs that differ only in their seed."""
         return json.dumps(without_seed(config), sort_keys=True)
 
     def prepare(self) -> None:
-        """Opens a space that is held by its name."""
+        """Loads a space that was given by name."""
         return
 
     def check_mutable(self) -> None:
@@ -102,28 +102,32 @@ class ConfigSpace(ABC):
 
 # Tune domains
 
-INTEGERS = 1000  # values of a tune.randint that are still decided one by one
+INTEGERS = 1000  # maximum number of values of a tune.randint that is treated as a categorical decision
 
 
 class Domains(ConfigSpace):
-    """The keys of a dict of Tune domains: `{"width": tune.choice([16, 32]), "lr": tune.loguniform(1e-3, 1)}`.
+    """Configs from a dict of Tune domains: `{"width": tune.choice([16, 32]), "lr": tune.loguniform(1e-3, 1)}`.
 
-    A mutation draws another value for one of the keys with several values. Raises: InvalidInput for anything else.
+    A mutation draws another value for one key with several values.
+
+    Raises: InvalidInput for any other argument.
     """
 
     def __init__(self, domains: Mapping[str, Domain]) -> None:
         if not domains:
-            raise InvalidInput("expected a Tune domain for each key, got an empty dict")
+            raise InvalidInput("Expected a Tune domain for each key, got an empty dict")
         for name, domain in domains.items():
             if not isinstance(name, str) or name == SEED:
-                raise InvalidInput(f"expected strings for keys, and none called {SEED!r}, which is the trial's own")
+                raise InvalidInput(
+                    f"Expected strings other than {SEED!r} as keys, got {name!r}. The searcher sets {SEED!r} itself."
+                )
             if not isinstance(domain, Domain) or domain.is_function() or domain.is_grid():
                 raise InvalidInput(
-                    f"{name}: expected a Tune domain, as tune.choice([16, 32]) or tune.uniform(0, 1), got {domain!r}; "
-                    "a fixed value goes into the Tuner's param_space"
+                    f"{name}: expected a Tune domain such as tune.choice([16, 32]) or tune.uniform(0, 1), "
+                    f"got {domain!r}. Put a fixed value into the Tuner's param_space."
                 )
             if isinstance(domain, Categorical) and json.loads(json.dumps(domain.categories)) != domain.categories:
-                raise InvalidInput(f"{name}: expected choices that JSON can hold, got {domain.categories!r}")
+                raise InvalidInput(f"{name}: expected JSON values as choices, got {domain.categories!r}")
         self._domains = dict(domains)
         self._choices = {n: _distinct(d.categories) for n, d in domains.items() if isinstance(d, Categorical)}
         self._free = [name for name in domains if len(self._choices.get(name, "ab")) > 1]
@@ -152,23 +156,23 @@ class Domains(ConfigSpace):
         return self.distinct(others, config)
 
     def choices(self) -> dict[str, list[Any]]:
-        """The values of `tune.choice` and `tune.randint`. Raises: InvalidInput for any other domain."""
+        """Returns the values of `tune.choice` and `tune.randint`. Raises: InvalidInput for any other domain."""
         choices = {name: self._choices.get(name) or _whole_numbers(d) for name, d in self._domains.items()}
         for name, values in choices.items():
             if not values:
                 raise InvalidInput(
-                    f"{name}: expected a finite number of values, tune.choice([...]), or tune.randint over at most "
-                    f"{INTEGERS}, got {self._domains[name].domain_str}; name the values to choose from"
+                    f"{name}: expected a finite number of values, tune.choice([...]) or tune.randint with at most "
+                    f"{INTEGERS} values, got {self._domains[name].domain_str}. List the values in tune.choice."
                 )
         return {name: list(values or ()) for name, values in choices.items()}
 
     def check_point(self, point: Mapping[str, Any]) -> Config:
         if set(point) != set(self._domains):
-            raise InvalidInput(f"expected a point with the keys {', '.join(self._domains)}, got {point!r}")
+            raise InvalidInput(f"Expected a point with the keys {', '.join(self._domains)}, got {point!r}")
         for name, value in point.items():
             if not self._domains[name].is_valid(value):
                 raise InvalidInput(
-                    f"expected a point's {name} to be of {self._domains[name].domain_str}, got {value!r}"
+                    f"Expected a point's {name} to be in {self._domains[name].domain_str}, got {value!r}"
                 )
         return {name: point[name] for name in self._domains}
 
@@ -185,11 +189,11 @@ class Domains(ConfigSpace):
 
     def check_mutable(self) -> None:
         if not self._free:
-            raise InvalidInput("expected a domain with 2 values or more, got one value for each key")
+            raise InvalidInput("Expected a domain with 2 values or more, got one value for each key")
 
 
 def _whole_numbers(domain: Domain) -> list[int] | None:
-    """The values of a `tune.randint` with at most INTEGERS values; None for any other domain."""
+    """Returns the values of a `tune.randint` with at most INTEGERS values; None for any other domain."""
     if not isinstance(domain, Integer) or isinstance(domain.get_sampler(), Quantized):
         return None
     return list(range(domain.lower, domain.upper)) if domain.upper - domain.lower <= INTEGERS else None
@@ -200,36 +204,37 @@ def _distinct(values: Sequence[Any]) -> list[Any]:
 
 
 def _sampler(sampler: Sampler) -> dict[str, Any]:
-    """A sampler of Tune's, as JSON: its name and its numbers; one that rounds holds another."""
+    """Returns a Tune sampler as JSON: its name and its numbers. A quantized sampler contains another sampler."""
     values = {n: _sampler(v) if isinstance(v, Sampler) else v for n, v in vars(sampler).items()}
     return {"name": type(sampler).__name__, **values}
 
 
-# archray's spaces, lists and a user's own objects
+# archray's spaces, lists and users' objects
 
 
 @runtime_checkable
 class CustomSpace(Protocol):
-    """The protocol of a user's search space."""
+    """The protocol of a custom search space.
+
+    Optional members: `encode(config) -> str`, which returns equal strings for configs of the same architecture
+    (default: equal configs are the same architecture); and `decisions`, a dictionary from each key of a config to the
+    list of its values, which REINFORCE needs.
+    """
 
     def sample(self, rng: np.random.Generator) -> Mapping[str, Any]:
-        """A random config: a dictionary with strings for keys, JSON-able."""
+        """Returns a random config: a JSON-able dictionary with string keys."""
         ...
 
     def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Mapping[str, Any]:
-        """Another config, near to `config`. Random search and REINFORCE do not call it."""
+        """Returns another config close to `config`. Random search and REINFORCE do not call it."""
         ...
-
-    # Optional:
-    #   encode(config) -> str: configs with equal strings are one architecture. Default: equal configs are.
-    #   decisions: a dictionary from each key of a config to the list of its values; REINFORCE needs it.
 
 
 SpaceSource = str | Space | Mapping[str, Domain] | CustomSpace  # a space, its name or reference; Tune domains
 
 
 class Architectures(ConfigSpace):
-    """`{"architecture"}`, a string of a space, in its canonical form."""
+    """Configs `{"architecture"}` with the canonical strings of a space."""
 
     def __init__(self, space: str | Space) -> None:
         self._held = HeldSpace(space)
@@ -253,7 +258,7 @@ class Architectures(ConfigSpace):
         child = tuple(a if head else b for a, b, head in zip(one, two, heads, strict=True))
         try:
             space.check(child)
-        except InvalidArchitecture:  # choices that depend on each other, or that a table lacks
+        except InvalidArchitecture:  # choices depend on each other, or a table lacks the child
             return super().cross(config, other, rng)
         if isinstance(space, ConstrainedSpace) and not space.meets(child):
             return super().cross(config, other, rng)
@@ -270,18 +275,18 @@ class Architectures(ConfigSpace):
     def choices(self) -> dict[str, list[Any]]:
         space = self._held.space
         if space.size == math.inf:
-            raise InvalidInput(f"expected a space of categorical decisions, got {space.name}, which is continuous")
+            raise InvalidInput(f"Expected a space of categorical decisions, got {space.name}, which is continuous")
         return {decision.name: list(decision.choices) for decision in space.posterior_decisions}
 
     def config_of(self, choices: Mapping[str, Any]) -> Config | None:
         space = self._held.space
         try:
             return {"architecture": self._held.canonical_string(space.architecture_of_decisions(choices))}
-        except InvalidArchitecture:  # a table has not all of its base's
+        except InvalidArchitecture:  # a table does not contain all architectures of its base space
             return None
 
     def combinations(self) -> IntArray | None:
-        rows: IntArray | None = getattr(self._held.space, "rows_of_decisions", None)  # of a table
+        rows: IntArray | None = getattr(self._held.space, "rows_of_decisions", None)  # only a table has it
         return rows
 
     def choices_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,18 +318,21 @@ class Architectures(ConfigSpace):
 
 
 class Candidates(ConfigSpace):
-    """`{"architecture"}`, one of a list of strings. Raises: InvalidInput unless they are distinct and at least one."""
+    """Configs `{"architecture"}` with the strings of a list.
+
+    Raises: InvalidInput for an empty list, or for repeated strings.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = tuple(names)
         if not self._names or len(set(self._names)) != len(self._names):
-            raise InvalidInput("expected candidates that are distinct, and at least one")
+            raise InvalidInput(f"Expected one or more distinct candidates, got {self._names!r:.200}")
 
     def sample(self, rng: np.random.Generator) -> Config:
         return {"architecture": self._names[rng.integers(len(self._names))]}
 
     def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Config:
-        raise NotImplementedError("the names of a list have no neighbours")
+        raise NotImplementedError("The names of a list have no neighbors")
 
     def choices(self) -> dict[str, list[Any]]:
         return {"architecture": list(self._names)}
@@ -342,11 +350,13 @@ class Candidates(ConfigSpace):
         return str(config["architecture"])
 
     def check_mutable(self) -> None:
-        raise InvalidInput("expected a space, whose architectures can be mutated, got a list of candidates")
+        raise InvalidInput(
+            "Expected a space with mutations, got a list of candidates. Pass a space, or use RandomSearch."
+        )
 
 
 class CustomConfigs(ConfigSpace):
-    """Configs of a `CustomSpace`."""
+    """Configs of a user's `CustomSpace`."""
 
     def __init__(self, space: CustomSpace) -> None:
         self._space = space
@@ -373,8 +383,8 @@ class CustomConfigs(ConfigSpace):
         decisions = getattr(self._space, "decisions", None)
         if not isinstance(decisions, Mapping) or not decisions:
             raise InvalidInput(
-                f"expected {type(self._space).__name__} to have decisions, a dictionary from each key of a config to "
-                f"the list of its values, got {decisions!r}"
+                f"Expected {type(self._space).__name__}.decisions to be a dictionary from each key of a config to the "
+                f"list of its values, got {decisions!r}"
             )
         return {name: list(values) for name, values in decisions.items()}
 
@@ -387,7 +397,7 @@ class CustomConfigs(ConfigSpace):
     def check_point(self, point: Mapping[str, Any]) -> Config:
         if not isinstance(point, Mapping) or not point or SEED in point or not all(isinstance(k, str) for k in point):
             raise InvalidInput(
-                f"expected a config of {type(self._space).__name__}: a dictionary with strings for keys and no "
+                f"Expected a config of {type(self._space).__name__}, a dictionary with string keys other than "
                 f"{SEED!r}, got {point!r}"
             )
         return dict(point)
@@ -397,7 +407,7 @@ class CustomConfigs(ConfigSpace):
 
 
 def config_space(source: SpaceSource | Iterable[str]) -> ConfigSpace:
-    """The configs of `source`. Raises: InvalidInput for any other source."""
+    """Returns the source of configs for `source`. Raises: InvalidInput for an unsupported type."""
     if isinstance(source, str | Space):
         return Architectures(source)
     if isinstance(source, Mapping):
@@ -407,14 +417,14 @@ def config_space(source: SpaceSource | Iterable[str]) -> ConfigSpace:
     if isinstance(source, Iterable):
         return Candidates(list(source))
     raise InvalidInput(
-        "expected a space, its name or reference, a dict of Tune domains, or an object with sample(rng) and "
+        "Expected a space, its name or reference, a dict of Tune domains, or an object with sample(rng) and "
         f"mutate(config, rng), got {type(source).__name__}"
     )
 
 
 def architecture_of(point: Mapping[str, Any]) -> str:
-    """The name in a point `{"architecture"}`. Raises: InvalidInput."""
+    """Returns the name in a point `{"architecture"}`. Raises: InvalidInput for any other point."""
     name = point.get("architecture")
     if not isinstance(name, str):
-        raise InvalidInput(f"expected a point with architecture, a string, got {point!r}")
+        raise InvalidInput(f"Expected a point with architecture (a string), got {point!r}")
     return name

@@ -1,4 +1,4 @@
-"""Run a Tune searcher in this process: `drive` for evaluations too cheap for a trial each, `replay` after a restore."""
+"""Run a Tune searcher in this process: `drive` for evaluations too cheap for a Tune trial, `replay` after a restore."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -36,28 +36,37 @@ def drive(
     state_path: str | Path | None = None,
     in_flight: Mapping[str, Config] | None = None,
 ) -> pd.DataFrame:
-    """Takes suggestions, evaluates them one after the other, and returns the results to the searcher, until FINISHED.
+    """Runs a searcher in this process: evaluates its suggestions one after the other until it is finished.
 
-    The calls are those of Tune with `max_concurrent_trials=concurrency`. Trials that a restored searcher has in flight
-    are evaluated first, under their old trial ids.
+    The searcher receives the same calls as from Tune with `max_concurrent_trials=concurrency`. If a restored searcher
+    has trials in flight, they are evaluated first, under their old trial ids.
 
     Args:
-        evaluate: config -> the metric's value, or a result dictionary, or a list with one for each step of the trial.
-            An exception is a failed trial.
-        concurrency: q, how many trials are in flight at a time.
+        searcher: a searcher of archray or of Tune.
+        evaluate: a function from a config to the metric's value, to a result dictionary, or to a list with a result
+            dictionary per step of the trial. An exception makes the trial fail.
+        concurrency: q, the number of trials in flight.
         metric, mode: as in `TuneConfig`.
-        scheduler: a scheduler of Tune that may end trials after any step but the last, such as ASHA. A scheduler that
-            pauses trials does not work.
-        max_trials: stop after this number, as an interrupted run would; other trials stay in flight.
-        stop: called after every trial; stop when it returns True, as with max_trials.
-        completion_seed: of the order in which trials in flight end; None: the order in which they started.
+        scheduler: a Tune scheduler that may stop trials after any step but the last, such as ASHA. Schedulers that
+            pause trials are not supported.
+        max_trials: stop after this number of trials, as an interrupted run would; other trials stay in flight.
+        stop: called after every trial; the search stops when it returns True, as with max_trials.
+        completion_seed: seed of the order in which trials in flight end; None: the order in which they started.
         state_path: file for the searcher's state, saved after every trial.
-        in_flight: the configs, by trial id, of the trials in flight of a restored searcher that is not archray's.
+        in_flight: configs, by trial id, of the trials in flight of a restored searcher that is not archray's.
 
     Returns: a row per trial in the order of suggestion: trial_id, the config's keys, value (NaN if it failed),
-    failure, and the entries that `evaluate` returned, for several steps those of the last one.
+    failure, and the entries that `evaluate` returned (for several steps, the entries of the last step).
 
-    Raises: InvalidInput for a wrong argument; RuntimeError if the searcher waits while nothing is in flight.
+    Raises: InvalidInput for an invalid argument; RuntimeError if the searcher waits while no trial is in flight.
+
+    Example:
+        ```python
+        search = RandomSearch("nasbench201", budget=50, metric="convolutions", mode="max")
+        trials = drive(search, lambda config: config["architecture"].count("nor_conv_3x3"), concurrency=4)
+        assert len(trials) == 50
+        print(search.best())
+        ```
     """
     if concurrency < 1:
         raise InvalidInput(f"concurrency: expected 1 or more, got {concurrency}")
@@ -75,8 +84,8 @@ def drive(
     while max_trials is None or ended < max_trials:
         while not finished and len(waiting) < concurrency:
             suggested = searcher.records() if isinstance(searcher, ArchraySearcher) else rows
-            trial_id = f"{prefix}_{len(suggested):05d}"  # no trial of an earlier run has it
-            config: Any = searcher.suggest(trial_id)  # Ray's annotation leaves out FINISHED
+            trial_id = f"{prefix}_{len(suggested):05d}"  # unique across earlier runs
+            config: Any = searcher.suggest(trial_id)  # Ray's annotation omits FINISHED
             finished = config == Searcher.FINISHED
             if not isinstance(config, dict):
                 break
@@ -85,7 +94,9 @@ def drive(
         if not waiting:
             if finished:
                 break
-            raise RuntimeError(f"{type(searcher).__name__} suggests nothing while no trial is in flight")
+            raise RuntimeError(
+                f"Expected a suggestion from {type(searcher).__name__}, got None while no trial is in flight"
+            )
         names = list(waiting)
         trial_id = names[0 if order is None else int(order.integers(len(names)))]
         config = waiting.pop(trial_id)
@@ -107,17 +118,17 @@ def _evaluate(
     metric: str,
     scheduler: Any,
 ) -> dict[str, Any]:
-    """Evaluates one config, reports to the searcher and the scheduler, and returns the row of results."""
+    """Evaluates one config, reports its results to the searcher and the scheduler, and returns the row of results."""
     try:
         reported = evaluate(dict(config))
     except Exception as error:
-        logger.warning("trial %s failed: %r", trial_id, error)
+        logger.warning("Trial %s failed: %r", trial_id, error)
         searcher.on_trial_complete(trial_id=trial_id, error=True)
         return {"value": float("nan"), "failure": repr(error)}
     steps = reported if isinstance(reported, Sequence) else [reported]
     if scheduler is not None:
         trial = Trial("drive", trial_id=trial_id, stub=True)
-        scheduler.on_trial_add(None, trial)  # without a controller: a scheduler that only ends trials needs none
+        scheduler.on_trial_add(None, trial)  # a scheduler that only stops trials needs no controller
     for iteration, step in enumerate(steps, start=1):
         result = dict(step) if isinstance(step, Mapping) else {metric: float(step)}
         done = iteration == len(steps)
@@ -135,23 +146,27 @@ def _evaluate(
 
 
 def replay(searcher: ArchraySearcher, trials: Sequence[TuneTrial]) -> None:
-    """Repeats Tune's calls since a restored searcher was saved.
+    """Repeats the calls that Tune made after a restored searcher was saved.
 
-    Suggestions are a function of the earlier results, so the searcher suggests the same configs again. If a custom
-    space draws other ones, the record gets the config of the trial.
+    Suggestions are a function of earlier results, so the searcher suggests the same configs again. If a custom space
+    draws different configs, the record gets the trial's config.
 
-    trials: in the order of their events, each in its state then; earlier trials may be among them.
+    Args:
+        searcher: the restored searcher.
+        trials: one entry per event, in order, with the trial's state at that event. Earlier events may be included.
     """
     for trial in trials:
         if searcher.ledger.of_trial(trial.trial_id) is None:
             searcher.suggest(trial.trial_id)
         record = searcher.ledger.of_trial(trial.trial_id)
         if record is None:
-            logger.warning("%s does not suggest trial %s again", type(searcher).__name__, trial.trial_id)
+            logger.warning("%s did not suggest trial %s again.", type(searcher).__name__, trial.trial_id)
             continue
         trained = {key: trial.config.get(key, value) for key, value in record.config.items()}
         if trained != record.config:
-            logger.warning("trial %s was suggested as %s, now as %s", trial.trial_id, trained, record.config)
+            logger.warning(
+                "Trial %s was suggested as %s, now as %s. The first is kept.", trial.trial_id, trained, record.config
+            )
             record.config = trained
         if record.ended and not (record.errored and trial.ended and not trial.failed):
             continue

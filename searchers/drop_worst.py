@@ -1,4 +1,4 @@
-"""A Tune scheduler that drops the worst trials once, when all have come as far. GAEA, Li et al. 2021, App. C.1.3."""
+"""A Tune scheduler that drops the worst trials once, at a common time. GAEA, Li et al. 2021, App. C.1.3."""
 
 import math
 from typing import Any
@@ -11,26 +11,32 @@ from archray.plurals import count
 
 
 class DropWorst(FIFOScheduler):
-    """Pauses every trial at one point of its schedule, stops all but the best there, and continues the best.
+    """A scheduler that pauses every trial at one point of its schedule, and resumes only the best trials.
 
-    1. A trial that reports `at` of `time_attr` is paused.
-    2. When all `trials` are there, or have ended before, the best `keep` by the metric continue.
-    3. The others are stopped. A trial whose metric is NaN ranks last.
+    1. A trial that reports `time_attr` equal to `at` is paused.
+    2. When all `trials` have reached this point or have ended, the best `keep` trials by the metric resume.
+    3. The other trials are stopped. A trial whose metric is NaN ranks last.
 
-    The decision is a function of the trials' last results, which Tune saves, so `Tuner.restore` continues a killed
-    experiment at any point with the same decision. Tune's schedulers forget theirs.
+    The decision is a function of the trials' last results, which Tune saves. So `Tuner.restore` resumes a killed
+    experiment at any point with the same decision. Tune's own schedulers do not keep their decisions.
 
-    Do not limit concurrent trials: Tune counts paused trials as running, and a limit below `trials` would keep the
-    rest from starting.
+    Do not limit concurrent trials: Tune counts paused trials as running, so with a limit below `trials` the remaining
+    trials would never start.
 
     Args:
-        trials: the number of all trials.
-        keep: the number of trials that continue.
-        at: the time at which the others are dropped, in units of `time_attr`.
-        time_attr: an entry of every result that grows with the trial.
-        metric, mode: as in Tune; None: those of `TuneConfig`.
+        trials: the total number of trials.
+        keep: the number of trials that resume.
+        at: the time at which the other trials are dropped, in units of `time_attr`.
+        time_attr: an entry of every result that increases during a trial.
+        metric, mode: as in Tune; None: the values of `TuneConfig`.
 
-    Raises: InvalidInput.
+    Raises: InvalidInput for an invalid argument.
+
+    Example:
+        ```python
+        scheduler = DropWorst(trials=4, keep=1, at=25, metric="accuracy", mode="max")
+        tune.Tuner(train, tune_config=tune.TuneConfig(scheduler=scheduler, num_samples=4)).fit()
+        ```
     """
 
     def __init__(
@@ -45,30 +51,33 @@ class DropWorst(FIFOScheduler):
     ) -> None:
         super().__init__()
         if not 1 <= keep <= trials:
-            raise InvalidInput(f"expected to keep between 1 and {trials} of {count(trials, 'trial')}, got {keep}")
+            raise InvalidInput(f"keep: expected between 1 and {count(trials, 'trial')}, got {keep}")
         if at < 1:
-            raise InvalidInput(f"expected the point to drop at to be 1 or more, got {at}")
+            raise InvalidInput(f"at: expected 1 or more, got {at}")
         if mode not in (None, "min", "max"):
-            raise InvalidInput(f"expected mode to be min or max, got {mode!r}")
+            raise InvalidInput(f"mode: expected min or max, got {mode!r}")
         self.trials, self.keep, self.at, self.time_attr = trials, keep, at, time_attr
         self._metric, self._mode = metric, mode
-        self._survivors: set[str] | None = None  # ids of trials; None before the decision, and after a restore
+        self._survivors: set[str] | None = None  # trial ids; None before the decision and after a restore
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         if self._metric and metric:
             return False
         self._metric, self._mode = metric or self._metric, mode or self._mode
         if self._metric is None or self._mode not in ("min", "max"):
-            raise InvalidInput("DropWorst needs to know what is best; give metric and mode, here or in TuneConfig")
+            raise InvalidInput(
+                f"Expected a metric and a mode, got metric={self._metric!r}, mode={self._mode!r}. Pass metric and mode "
+                "to DropWorst or to TuneConfig."
+            )
         return True
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        """Pauses a trial again that waited at the point: Tune makes paused trials pending in a restored experiment."""
+        """Pauses a restored trial that had reached `at`: Tune makes paused trials of a restored experiment pending."""
         if trial.status == Trial.PENDING and self._time(trial) == self.at:
             trial.set_status(Trial.PAUSED)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        survives = self._survivors is not None and trial.trial_id in self._survivors  # a retry may come here again
+        survives = self._survivors is not None and trial.trial_id in self._survivors  # a retry may report `at` again
         return TrialScheduler.PAUSE if result[self.time_attr] == self.at and not survives else TrialScheduler.CONTINUE
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
@@ -79,7 +88,7 @@ class DropWorst(FIFOScheduler):
         if self._survivors is None:
             running = [trial for trial in trials if trial.status == Trial.RUNNING]
             if len(trials) < self.trials or any(self._time(trial) <= self.at for trial in running):
-                return None  # a trial at the point may still be saving its state
+                return None  # a trial that reached `at` may still be saving its state
             self._survivors = self._best(trials)
             for trial in trials:
                 if trial.status == Trial.PAUSED and trial.trial_id not in self._survivors:
@@ -87,10 +96,10 @@ class DropWorst(FIFOScheduler):
         return next((trial for trial in trials if trial.status == Trial.PAUSED), None)
 
     def debug_string(self) -> str:
-        return f"DropWorst: the best {self.keep} of {self.trials} go on after {self.time_attr} {self.at}"
+        return f"DropWorst: the best {self.keep} of {self.trials} trials continue after {self.time_attr} {self.at}"
 
     def _best(self, trials: list[Trial]) -> set[str]:
-        """The ids of the trials beyond the point, and of the best waiting trials."""
+        """Returns the ids of the trials beyond `at` and of the best paused trials."""
         beyond = [trial for trial in trials if self._time(trial) > self.at]
         waiting = sorted((trial for trial in trials if trial.status == Trial.PAUSED), key=self._rank)
         return {trial.trial_id for trial in [*beyond, *waiting][: max(self.keep, len(beyond))]}

@@ -1,4 +1,4 @@
-"""Ageing evolution. Real et al. 2019 (AmoebaNet), Algorithm 1; for ensembles NES-RE, Zaidi et al. 2021, Algorithm 2."""
+"""Aging evolution. Real et al. 2019 (AmoebaNet), Algorithm 1; for ensembles NES-RE, Zaidi et al. 2021, Algorithm 2."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Unpack
@@ -18,38 +18,49 @@ Parents = Callable[[Sequence[Mapping[str, Any]]], Sequence[int]]
 
 
 class RegularizedEvolution(SpaceSearch):
-    """Aging evolution: each suggestion is a mutation of a good young architecture.
+    """Aging evolution: each suggestion is a mutation of a good architecture of a young population.
 
     Suggests: `architecture`, `seed`; or the keys of the dict, `seed`.
-    Needs: the metric; what `keep` names.
-    Takes: a space, a dict of Tune domains, or an object of yours.
+    Needs: the metric; the entries that `keep` lists.
+    Takes: a space, a dict of Tune domains, or a custom space object.
 
-    Algorithm 1 of the paper, which each suggestion k follows with the results of suggestions 1 to k - q:
-    1. the first P architectures are drawn uniformly from the space; they are the population;
-    2. S of the population are drawn with replacement, and the best of them is the parent;
-    3. the child, a mutation of the parent, is suggested. With its result it joins the population, and the oldest
-       leaves it, however good.
-    With `parents`, step 2 draws the parent uniformly from the choice of `parents`. NES-RE (Zaidi et al. 2021) chooses
-    the members of the best ensemble that forward selection finds in the population.
+    Each suggestion k follows Algorithm 1 of the paper with the results of suggestions 1 to k - q:
+    1. The first P architectures are drawn uniformly from the space. They are the population.
+    2. S members of the population are drawn with replacement. The best of them is the parent.
+    3. The child, a mutation of the parent, is suggested. When it has a result, it joins the population and the oldest
+       member leaves, even if that member is good.
+    With `parents`, step 2 draws the parent uniformly from the members that `parents` selects. NES-RE (Zaidi et al.
+    2021) selects the best ensemble that forward selection finds in the population.
 
-    Where this deviates from the paper: a mutation is the space's (one decision changed; there is no identity), and is
-    mutated again while it is another spelling of its parent. With q > 1 the q - 1 newest results are left out, since
-    their order is not reproducible. A trial without a value does not join the population: a failed trial among the
-    first P is replaced by another random one. Architectures may be suggested again, with another seed.
+    Deviations from the paper: The space defines the mutation, which changes one decision and has no identity. The child
+    is mutated again while it is another spelling of its parent. With q > 1 the q - 1 newest results are left out, since
+    their order is not reproducible. A trial without a value does not join the population; if it is among the first P,
+    another random one replaces it. Architectures may be suggested again with another seed.
 
     Args:
         space: see `SpaceSearch`. A mutation of a dict of Tune domains draws another value for one key.
-        budget: the number of training runs, above the population.
+        budget: the number of training runs; larger than the population.
         population: P.
-        sample_size: S. 1: no selection at all.
-        parents: population -> the positions of the possible parents, at least one, as a function of its argument alone:
-            for each member, the oldest first, a dictionary with `number`, `architecture` (or the keys of the config),
-            `value` (of the metric) and the entries of `keep`. It must pickle.
+        sample_size: S. 1 disables selection.
+        parents: a picklable pure function from the population to the positions of possible parents, at least one. The
+            population is a list, oldest first, of dictionaries with `number`, `architecture` (or the keys of the
+            config), `value` (of the metric) and the entries of `keep`.
         keep: entries of a trial's result for `parents`, JSON-able and short: a path instead of large data.
-        points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget and in the population.
+        points_to_evaluate: `{"architecture"}`, or configs, to suggest first; they count in the budget and in the
+            population.
         options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: see `SpaceSearch`.
+
+    Example:
+        ```python
+        domains = {"width": tune.choice([16, 32, 64]), "lr": tune.loguniform(1e-3, 1)}
+        search = RegularizedEvolution(
+            domains, budget=40, population=10, sample_size=5, metric="accuracy", mode="max"
+        )
+        drive(search, lambda config: config["width"] - config["lr"])
+        print(search.best())
+        ```
     """
 
     mutates: ClassVar[bool] = True
@@ -77,20 +88,20 @@ class RegularizedEvolution(SpaceSearch):
         rng = self.rng("regularized-evolution", number)
         records = self.usable_records(number)
         failed = sum(record.value is None for record in records.values())
-        expected_size = len(self.records()) - failed  # trials in flight are expected to join
+        expected_size = len(self.records()) - failed  # assumes that the trials in flight will join
         alive = self._alive(records)
         if expected_size < self.population or not alive:
             return self._space.sample(rng)
         return self._space.mutate(self._parent(alive, rng), rng)
 
     def _alive(self, records: Mapping[int, Record]) -> list[Record]:
-        """The P youngest with a value, the oldest first; evaluations handed over are older than suggestions."""
+        """The P youngest records with a value, oldest first; external evaluations are older than suggestions."""
         valued = [record for record in records.values() if record.value is not None]
         valued.sort(key=lambda record: (record.number > 0, abs(record.number)))
         return valued[-self.population :]
 
     def _parent(self, alive: Sequence[Record], rng: np.random.Generator) -> dict[str, Any]:
-        """The config to mutate."""
+        """Returns the config to mutate."""
         if self.parents is None:
             losses = [loss for record in alive if (loss := self.loss(record)) is not None]  # all have one
             sample = rng.integers(len(alive), size=self.sample_size)  # (S,)
@@ -102,7 +113,7 @@ class RegularizedEvolution(SpaceSearch):
             ]
             places = self.parents(members)
             if not len(places):
-                raise InvalidInput(f"expected parents to choose one of {len(alive)} or more, got none")
+                raise InvalidInput(f"Expected parents to return at least one of {len(alive)} positions, got none")
             parent = alive[places[int(rng.integers(len(places)))]]
         return without_seed(parent.config)
 

@@ -9,35 +9,42 @@ from archray.searchers.config_space import Config, SpaceSource, without_seed
 from archray.searchers.ledger import Record
 from archray.searchers.space_search import SpaceSearch
 
-INITIAL = 10  # n0: `num_init` of the authors' program
+INITIAL = 10  # n0: `num_init` in the authors' code
 
 
 class LocalSearch(SpaceSearch):
-    """Local search: each architecture at most once.
+    """Local search by hill climbing; it suggests each architecture at most once.
 
     Suggests: `architecture`, `seed`; or the keys of the dict, `seed`.
     Needs: the metric.
-    Takes: a space, a dict of Tune domains, or an object of yours.
+    Takes: a space, a dict of Tune domains, or a custom space object.
 
     Each suggestion k continues a climb with the results of suggestions 1 to k - q:
-    1. n0 configs are drawn at random; the climb starts at the best.
+    1. n0 configs are drawn at random. The climb starts at the best of them.
     2. The neighbors of its position, one mutation away, are suggested in random order. The climb moves to the first
-       that is better (next improvement, as in the authors' program), or, with `whole_neighbourhood`, to the best once
-       all have a result (Algorithm 1 as printed).
-    3. A position whose neighbors all have a result and are no better is a local optimum, and the next climb starts.
+       better neighbor (next improvement, as in the authors' code). With `whole_neighbourhood` it moves to the best
+       neighbor once all have a result (Algorithm 1 as printed).
+    3. If all neighbors have a result and none is better, the position is a local optimum, and the next climb starts.
 
-    Configs of an earlier climb are not evaluated again, as in the authors' program. Where this deviates from it: with
-    q > 1 the last q - 1 results are pending when a climb has no neighbor left to suggest; meanwhile random configs are
-    suggested, and the climb moves to one of these if it is better. If neighbors cannot be listed, as for continuous
-    domains, they are 100 random mutations. A climb never moves to a trial without a value.
+    As in the authors' code, configs of an earlier climb are not evaluated again. Deviations from it: With q > 1 the
+    last q - 1 results are pending when a climb has no neighbor left to suggest. Meanwhile the searcher suggests random
+    configs, and the climb moves to one of them if it is better. If neighbors cannot be listed, as for continuous
+    domains, the searcher draws 100 random mutations. A climb never moves to a trial without a value.
 
     Args:
         space, budget, points_to_evaluate: see `SpaceSearch`; the points count in n0.
-        initial: n0.
+        initial: n0, the number of random configs at the start of a climb.
         whole_neighbourhood: evaluate all neighbors before a move.
         options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: see `SpaceSearch`.
+
+    Example:
+        ```python
+        search = LocalSearch("nasbench201", budget=50, metric="convolutions", mode="max")
+        drive(search, lambda config: config["architecture"].count("nor_conv_3x3"))
+        print(search.best())
+        ```
     """
 
     mutates: ClassVar[bool] = True
@@ -56,7 +63,7 @@ class LocalSearch(SpaceSearch):
         check_whole_number("initial", initial)
         self.initial = int(initial)
         self.whole_neighbourhood = bool(whole_neighbourhood)
-        self._first = 1  # number of the first suggestion of the climb
+        self._first = 1  # number of the climb's first suggestion
         self._neighbours: dict[str, list[Config]] = {}  # by the key of each position of the climb
         super().__init__(space, budget, **options)
 
@@ -65,7 +72,7 @@ class LocalSearch(SpaceSearch):
         keys = self.suggested_keys()
         climb = [record for record in records.values() if record.number >= self._first or self._first == 1]
         valued = [record for record in climb if record.value is not None]
-        drawn = number - self._first - sum(record.value is None for record in climb)  # in flight: as if it had a value
+        drawn = number - self._first - sum(record.value is None for record in climb)  # trials in flight count
         if drawn < self.initial or not valued:
             return self.new_config(self.rng("local-search", "draws", number))
         neighbours = self._neighbours_of(self._position(valued, records))
@@ -79,7 +86,7 @@ class LocalSearch(SpaceSearch):
         return config
 
     def _position(self, valued: Sequence[Record], records: Mapping[str, Record]) -> Record:
-        """The position of the climb, among its records with a value."""
+        """Returns the record of the climb's current position, one of its records with a value."""
         if not self.whole_neighbourhood:
             return min(valued, key=self._order)
         position = min(valued[: self.initial], key=self._order)
@@ -93,7 +100,7 @@ class LocalSearch(SpaceSearch):
             position = min(better, key=self._order)
 
     def _order(self, record: Record) -> tuple[float, int]:
-        """Best first; of equal records the first."""
+        """The sort key of records: best first, and earliest first among equal ones."""
         loss = self.loss(record)
         assert loss is not None  # the records have a value
         return loss, abs(record.number)

@@ -1,4 +1,4 @@
-"""A pool in the order of one of its columns: a search by one training-free metric, or by size."""
+"""Search a pool in the order of one column: by one training-free metric, or by size."""
 
 from dataclasses import asdict
 from functools import cached_property
@@ -21,27 +21,34 @@ Order = Literal["largest", "smallest"]
 
 
 class MetricFirst(PoolSearch):
-    """The pool's best by one column first.
+    """Suggests the architectures of a pool in the order of one column, the best value first.
 
     Suggests: `architecture`, `seed`.
     Needs: the metric.
     Takes: a table with the columns `architecture` and a metric or cost.
 
-    Suggestion k depends on the pool and on the seed only, so it never waits for results. Rows whose values are equal
-    come in an order that the seed draws; rows without a finite value are left out. On a column of parameters or
-    multiply-adds, this is largest first, or smallest first.
+    Suggestion k depends only on the pool and the seed, so it never waits for results. The seed draws the order of rows
+    with equal values. Rows without a finite value are left out. With a column of parameters or multiply-adds, the
+    searcher is the baseline "largest first" or "smallest first".
 
     Args:
         pool: path or URI of a table with the columns `architecture` and `by`, one row per canonical form.
         by: the column: a training-free metric, or a cost.
         budget: the number of training runs; None: the whole pool.
-        order: which values come first, the `largest` or the `smallest`.
-        mu, nu: of `ExteriorPenalty`: with mu, the largest R = M - mu max(0, M - nu) comes first, of equal R the
-            smallest M; nu None is the column's mean.
-        points_to_evaluate: `{"architecture"}`, suggested first; they count in budget.
+        order: the values that come first, `largest` or `smallest`.
+        mu, nu: parameters of `ExteriorPenalty`. With mu, the largest R = M - mu max(0, M - nu) comes first, and of
+            equal R the smallest M. Without nu, the column's mean is used.
+        points_to_evaluate: `{"architecture"}` to suggest first; they count in the budget.
         options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
-    Raises: InvalidPool for an unusable table, InvalidInput for any other argument.
+    Raises: InvalidPool for an unusable table, InvalidInput for any other invalid argument.
+
+    Example:
+        ```python
+        search = MetricFirst("pool.csv", "snip", budget=20, metric="accuracy", mode="max")
+        tune.Tuner(train, tune_config=tune.TuneConfig(search_alg=search, num_samples=-1)).fit()
+        print(search.best()["architecture"])
+        ```
     """
 
     depends_on_results: ClassVar[bool] = False
@@ -66,7 +73,7 @@ class MetricFirst(PoolSearch):
 
     @cached_property
     def ranking(self) -> list[str]:
-        """The architectures in order, read again after unpickling. Raises: InvalidPool if the file has changed."""
+        """The architectures in order; read again after unpickling. Raises: InvalidPool if the file has changed."""
         return _ranking(self._file, self.by, self.order, self.penalty, self.seed)
 
     def propose(self, number: int) -> Proposal:
@@ -94,36 +101,47 @@ def best_of_pool(
     mu: float | None = None,
     nu: float | None = None,
 ) -> list[dict[str, str]]:
-    """The pool's best `number` by the column `by`, as `points_to_evaluate` of any searcher over architectures.
+    """Returns the best `number` architectures of a pool by the column `by`, as `points_to_evaluate` of a searcher.
 
-    As the population that `RegularizedEvolution` starts from, that is the warm-up of Abdelfattah et al. 2021 (Zero-Cost
-    Proxies for Lightweight NAS), section 4: `points_to_evaluate=best_of_pool(pool, "synflow", population)`.
+    As the first population of `RegularizedEvolution` they are the warm-up of Abdelfattah et al. 2021 (Zero-Cost Proxies
+    for Lightweight NAS), section 4.
 
     Args:
         pool, by, order, seed, mu, nu: as for `MetricFirst`.
+        number: the number of architectures.
 
-    Raises: InvalidPool for an unusable table, or one with fewer rows with a value; InvalidInput.
+    Raises: InvalidPool for an unusable table, or if fewer rows have a value; InvalidInput for any other invalid
+    argument.
+
+    Example:
+        ```python
+        start = best_of_pool("pool.csv", "synflow", 10)
+        search = RegularizedEvolution("nasbench201", budget=50, population=10, points_to_evaluate=start)
+        ```
     """
     check_whole_number("number", number)
     _check_order(order)
     ranking = _ranking(PoolFile.of(pool), by, order, penalty_of(by, order, mu, nu), seed)
     if len(ranking) < number:
         raise InvalidPool(
-            f"{pool} has {count(len(ranking), 'row')} with a finite {by}, fewer than {number}; ask for less"
+            f"Expected {count(number, 'row')} with a finite {by} in {pool}, got {len(ranking)}. Request fewer."
         )
     return [{"architecture": name} for name in ranking[:number]]
 
 
 def _ranking(file: PoolFile, by: str, order: Order, penalty: ExteriorPenalty | None, seed: int) -> list[str]:
-    """The architectures with a value, best first; equal ones in an order that the seed draws."""
+    """Returns the architectures with a value, best first; the seed draws the order of equal ones."""
     table = file.read(["architecture", by])
     values = read_numbers(table, by, file.location)
     rows = np.flatnonzero(np.isfinite(values))
     if not len(rows):
-        raise InvalidPool(f"{file.location} has {count(len(table), 'row')} and none with a finite {by}; choose another")
+        raise InvalidPool(
+            f"Expected a finite {by} in {file.location}, got none in {count(len(table), 'row')}. Choose another column."
+        )
     if len(rows) > 1 and np.ptp(values[rows]) == 0:
         raise InvalidPool(
-            f"{file.location}: {by} is {values[rows[0]]:g} in every row, which orders nothing; choose another"
+            f"Expected different values of {by} in {file.location}, got {values[rows[0]]:g} in every row. "
+            "Choose another column."
         )
     names = table["architecture"].tolist()
     check_names(table["architecture"].iloc[rows], file.location)

@@ -1,4 +1,4 @@
-"""REINFORCE over architectures. Williams 1992; Zoph and Le 2017; as Dong and Yang 2020 (NAS-Bench-201) do it."""
+"""REINFORCE over architectures. Williams 1992; Zoph and Le 2017; as in Dong and Yang 2020 (NAS-Bench-201)."""
 
 import math
 from collections.abc import Sequence
@@ -13,17 +13,28 @@ from archray.searchers.base import Proposal
 from archray.searchers.config_space import DRAWS, SpaceSource
 from archray.searchers.space_search import NOT_READ, DecisionSearch
 
-LEARNING_RATE, MOMENTUM = 0.01, 0.9  # of Dong and Yang's program (NATS-Bench): Adam, and the moving average
+LEARNING_RATE, MOMENTUM = 0.01, 0.9  # in Dong and Yang's code (NATS-Bench): of Adam, and of the moving average
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's; Kingma and Ba 2015
 
 
 @dataclass
 class Policy:
-    """Independent categorical distributions over D decisions of at most C choices, and how they learn.
+    """A trainable policy: independent categorical distributions over D decisions with at most C choices.
 
     Args:
         logits: (D, C); minus infinity where a decision has fewer choices.
-        learning_rate: of Adam. momentum: of the moving average of rewards. entropy: the weight of the entropy.
+        learning_rate: learning rate of Adam.
+        momentum: momentum of the moving average of rewards.
+        entropy: weight of the policy's entropy.
+        steps: number of gradient steps so far.
+
+    Example:
+        ```python
+        policy, rng = Policy.uniform([2, 3]), np.random.default_rng(0)
+        chosen = policy.sample(rng)  # (2,)
+        policy.learn(chosen, reward=0.9)
+        print(policy.probabilities)  # (2, 3)
+        ```
     """
 
     logits: FloatArray
@@ -36,7 +47,7 @@ class Policy:
 
     @classmethod
     def uniform(cls, sizes: Sequence[int], **options: float) -> "Policy":
-        """Every choice as likely as any other. sizes: (D,) numbers of choices."""
+        """Returns a policy with equally likely choices. sizes: (D,) numbers of choices."""
         exists = np.arange(max(sizes)) < np.asarray(sizes)[:, None]  # (D, C)
         return cls(np.where(exists, 0.0, -np.inf), **options)  # type: ignore[arg-type]  # all are numbers
 
@@ -47,12 +58,12 @@ class Policy:
         return shifted / shifted.sum(axis=1, keepdims=True)
 
     def sample(self, rng: np.random.Generator, combinations: IntArray | None = None) -> IntArray:
-        """(D,) the place of a choice for each decision.
+        """Draws the index of a choice for each decision, (D,).
 
-        combinations: (n, D) the only possible places: the draw is conditional on these.
+        combinations: (n, D) the possible combinations of indices; the draw is conditional on them.
         """
         if combinations is not None:
-            with np.errstate(divide="ignore"):  # a choice that a decision does not have
+            with np.errstate(divide="ignore"):  # padding has probability 0
                 logarithms = np.log(self.probabilities)
             logarithms = logarithms[np.arange(combinations.shape[1]), combinations].sum(axis=1)  # (n,)
             below = np.exp(logarithms - logarithms.max()).cumsum()
@@ -61,12 +72,13 @@ class Policy:
         return (below / below[:, -1:] <= rng.random((len(below), 1))).sum(axis=1)
 
     def learn(self, chosen: IntArray, reward: float) -> None:
-        """One step of Adam up E[(reward - baseline) log p(chosen)] + entropy H(p).
+        """Takes one ascent step of Adam on E[(reward - baseline) log p(chosen)] + entropy H(p).
 
-        The baseline is the moving average of the rewards so far, this one included, as in Dong and Yang's program.
+        The baseline is the moving average of the rewards so far, this one included, as in Dong and Yang's code.
 
         Args:
-            chosen: (D,) the places of the choices; -1 for a decision without a gradient.
+            chosen: (D,) the indices of the choices; -1 for a decision without a gradient.
+            reward: the value to maximize.
         """
         numerator, denominator = (
             self.momentum * old + (1 - self.momentum) * new
@@ -84,9 +96,9 @@ class Policy:
 
 
 def policy_gradient(probabilities: FloatArray, chosen: IntArray, advantage: float, entropy: float = 0.0) -> FloatArray:
-    """The gradient of advantage log p(chosen) + entropy H(p) by the logits. Shapes (D, C), (D,) -> (D, C).
+    """Returns the gradient of advantage log p(chosen) + entropy H(p) in the logits. Shapes (D, C), (D,) -> (D, C).
 
-    Williams 1992: d log p(a) / d logit_j = 1[j = a] - p_j. That of the entropy is -p_j (log p_j + H).
+    Williams 1992: d log p(a) / d logit_j = 1[j = a] - p_j. The gradient of the entropy is -p_j (log p_j + H).
     """
     read = (chosen != NOT_READ)[:, None]  # (D, 1)
     hit = np.arange(probabilities.shape[1]) == chosen[:, None]  # (D, C)
@@ -96,35 +108,44 @@ def policy_gradient(probabilities: FloatArray, chosen: IntArray, advantage: floa
 
 
 class ReinforceSearch(DecisionSearch):
-    """REINFORCE: draws from a policy that learns.
+    """REINFORCE: samples architectures from a policy that policy gradients train.
 
     Suggests: `architecture`, `seed`; or the keys of the dict, `seed`.
     Needs: the metric.
-    Takes: a space, a list of candidates, a dict of `tune.choice` and `tune.randint`, or an object of yours with
+    Takes: a space, a list of candidates, a dict of `tune.choice` and `tune.randint`, or a custom space object with
     `decisions`.
 
-    The policy is an independent categorical distribution for each decision, at first uniform. Suggestion k is a draw
-    from the policy after a step with each of the results 1 to k - q, in the order of suggestion:
-    1. the moving average of the rewards so far is the baseline b;
-    2. the gradient is (reward - b) d log p(architecture), and that of the entropy, if it has a weight;
-    3. Adam takes a step up the gradient.
-    The reward is the metric, or its negative where less is better.
+    The policy is an independent categorical distribution per decision, uniform at the start. Suggestion k is a draw
+    from the policy after one step for each of the results 1 to k - q, in the order of suggestion:
+    1. The baseline b is the moving average of the rewards so far.
+    2. The gradient is (reward - b) d log p(architecture), plus the gradient of the weighted entropy.
+    3. Adam takes an ascent step along the gradient.
+    The reward is the metric; in mode `min` its negative.
 
-    Where this deviates from Dong and Yang's program: logits start at zero, not near it. With q > 1 the policy that
-    learns is q - 1 steps ahead of the policy that drew. A trial without a value is no step. Architectures that a table
-    lacks are drawn again; its decisions are those of its strings' space, or the columns of its encoding.
-    An architecture may be suggested again, as in the program, with another seed.
+    Deviations from Dong and Yang's code: Logits start at zero, not near zero. With q > 1 the policy that learns is
+    q - 1 steps ahead of the policy that drew. A trial without a value causes no step. Architectures that a table lacks
+    are drawn again; the decisions of a table are those of its strings' space, or the columns of its encoding.
+    As in that code, an architecture may be suggested again, with another seed.
 
     Args:
         space, budget, points_to_evaluate: see `DecisionSearch`.
-        learning_rate: of Adam; 0.01 is that of the paper's program. The best of 100 (of 300) training runs on
-            NAS-Bench-201 has a 12-epoch validation accuracy of 84.30 (84.67) % with 0.1, of 84.02 (84.43) % with 0.01,
-            and of 83.79 (84.28) % at random; means over 20 seeds.
-        momentum: of the moving average.
-        entropy: the weight of the policy's entropy, in units of the metric: above zero it explores for longer.
+        learning_rate: learning rate of Adam; 0.01 is the value in the paper's code. On NAS-Bench-201 the best of 100
+            (of 300) training runs has a 12-epoch validation accuracy of 84.30 (84.67) % with 0.1, of 84.02 (84.43) %
+            with 0.01, and of 83.79 (84.28) % for random search; means over 20 seeds.
+        momentum: momentum of the moving average of rewards.
+        entropy: the weight of the policy's entropy, in units of the metric; a positive weight prolongs exploration.
         options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: see `DecisionSearch`.
+
+    Example:
+        ```python
+        search = ReinforceSearch(
+            "nasbench201", budget=100, learning_rate=0.1, metric="convolutions", mode="max"
+        )
+        drive(search, lambda config: config["architecture"].count("nor_conv_3x3"))
+        print(search.best())
+        ```
     """
 
     identity_fields: ClassVar[tuple[str, ...]] = ("learning_rate", "momentum", "entropy")
@@ -139,13 +160,13 @@ class ReinforceSearch(DecisionSearch):
         **options: Unpack[SearcherOptions],
     ) -> None:
         if not is_finite_number(learning_rate) or learning_rate <= 0:
-            raise InvalidInput(f"learning_rate: expected a number above 0, got {learning_rate!r}")
+            raise InvalidInput(f"learning_rate: expected a positive number, got {learning_rate!r}")
         if not is_finite_number(momentum) or not 0 <= momentum < 1:
-            raise InvalidInput(f"momentum: expected a number of 0 or more and below 1, got {momentum!r}")
+            raise InvalidInput(f"momentum: expected a number in [0, 1), got {momentum!r}")
         if not is_finite_number(entropy) or entropy < 0:
-            raise InvalidInput(f"entropy: expected a number of 0 or more, got {entropy!r}")
+            raise InvalidInput(f"entropy: expected a non-negative number, got {entropy!r}")
         self.learning_rate, self.momentum, self.entropy = float(learning_rate), float(momentum), float(entropy)
-        self._policy: tuple[list[int], Policy] | None = None  # and the numbers of its results, in order
+        self._policy: tuple[list[int], Policy] | None = None  # the numbers of its results in order, and the policy
         super().__init__(space, budget, **options)
 
     def propose(self, number: int) -> Proposal:
@@ -158,10 +179,10 @@ class ReinforceSearch(DecisionSearch):
             if config is not None:
                 self._places[number] = places.tolist()
                 return config
-        return self._space.sample(rng)  # a table that lacks the architectures that the policy prefers
+        return self._space.sample(rng)  # the table lacks the architectures that the policy prefers
 
     def policy(self, number: int) -> Policy:
-        """The policy from which suggestion `number` is drawn."""
+        """Returns the policy from which suggestion `number` is drawn."""
         records = self.usable_records(number)
         numbers = [k for k, record in records.items() if record.value is not None]
         previous, policy = self._policy or ([], None)

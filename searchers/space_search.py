@@ -1,4 +1,4 @@
-"""Base classes of the searchers over a space, over categorical decisions and over a pool; random search."""
+"""Base classes of searchers over a space, over categorical decisions and over a pool; and random search."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -13,25 +13,26 @@ from archray.searchers.base import ArchraySearcher, Proposal
 from archray.searchers.config_space import Config, SpaceSource, config_space
 from archray.searchers.pool_file import PoolFile
 
-NOT_READ = -1  # a decision that cannot be read off an architecture handed over
+NOT_READ = -1  # a decision whose choice cannot be derived from the config of an external evaluation
 
 
 class SpaceSearch(ArchraySearcher):
-    """Base of searchers that suggest configs of a space, each with a `seed`.
+    """Base class of searchers that suggest configs of a space, each with a `seed`.
 
     Args:
-        space: a space, its name or reference: they suggest `{"architecture"}`. A dict of Tune domains,
-            `{"width": tune.choice([16, 32])}`: its keys. An object with `sample(rng) -> config` and
-            `mutate(config, rng) -> config`: its configs. Where nothing is mutated, also a list of candidates (strings).
+        space: the source of configs. A space, its name or its reference gives `{"architecture"}`. A dict of Tune
+            domains, `{"width": tune.choice([16, 32])}`, gives its keys. A custom object with `sample(rng) -> config`
+            and `mutate(config, rng) -> config` gives its configs. Searchers without mutations also take a list of
+            candidates (strings).
         budget: the number of training runs.
-        points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget.
+        points_to_evaluate: `{"architecture"}`, or configs, to suggest first; they count in the budget.
         options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
-    Raises: InvalidInput for a wrong argument, InvalidArchitecture for a point that the space does not have.
+    Raises: InvalidInput for an invalid argument, InvalidArchitecture for a point outside of the space.
     """
 
-    mutates: ClassVar[bool] = False  # whether the space must have mutations
-    repeats: ClassVar[bool] = True  # whether a config may be suggested more than once
+    mutates: ClassVar[bool] = False  # whether the searcher mutates configs
+    repeats: ClassVar[bool] = True  # whether it may suggest a config more than once
 
     def __init__(self, space: SpaceSource | Sequence[str], budget: int, **options: Unpack[SearcherOptions]) -> None:
         self._space = config_space(space)
@@ -44,11 +45,11 @@ class SpaceSearch(ArchraySearcher):
             self._space.check_mutable()
 
     def suggested_keys(self) -> set[str]:
-        """The keys of all configs suggested, and of the evaluations handed over."""
+        """Returns the keys of all suggested configs and external evaluations."""
         return {self._space.key(record.config) for record in self.records()}
 
     def new_config(self, rng: np.random.Generator) -> Config | None:
-        """A random config that was not suggested before; None if there is none."""
+        """Returns a random config that was not suggested before; None if there is none."""
         keys = self.suggested_keys()
         return next((config for config in self._space.draws(rng) if self._space.key(config) not in keys), None)
 
@@ -63,28 +64,40 @@ class SpaceSearch(ArchraySearcher):
 
 
 def check_population(population: int, budget: int) -> None:
-    """Raises: InvalidInput unless both are whole numbers and the budget is above the population."""
+    """Raises: InvalidInput unless both are positive integers and the budget is larger than the population."""
     check_whole_number("population", population)
     check_whole_number("budget", budget)
     if budget <= population:
         raise InvalidInput(
-            f"budget: expected more than the population, {population}, which is drawn at random, got {budget}; "
-            "lower population, or use RandomSearch"
+            f"budget: expected more than the population ({population} random configs), got {budget}. "
+            "Lower population, or use RandomSearch."
         )
 
 
 class RandomSearch(SpaceSearch):
-    """Random search: each canonical form at most once.
+    """Random search over a space; it suggests each canonical form at most once.
 
     Suggests: `architecture`, `seed`; or the keys of the dict, `seed`.
     Needs: the metric.
-    Takes: a space, a list of candidates, a dict of Tune domains, or an object of yours.
+    Takes: a space, a list of candidates, a dict of Tune domains, or a custom space object.
 
-    Suggestion k depends on the seed and on k only, so it never waits for results. An architecture is drawn uniformly
-    from the space and brought to its canonical form, so a form with many spellings is drawn more often. The candidates
-    of a list are equally likely.
+    Suggestion k depends only on the seed and on k, so it never waits for results. The searcher draws an architecture
+    uniformly from the space and reduces it to its canonical form. So a form with many spellings is drawn more often.
+    The candidates of a list are equally likely.
 
-    Args, Raises: see `SpaceSearch`. Candidates are canonical strings.
+    Args:
+        space: see `SpaceSearch`; candidates of a list are canonical strings.
+        budget, points_to_evaluate: see `SpaceSearch`.
+        options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
+
+    Raises: see `SpaceSearch`.
+
+    Example:
+        ```python
+        search = RandomSearch("nasbench201", budget=20, metric="accuracy", mode="max")
+        tune.Tuner(train, tune_config=tune.TuneConfig(search_alg=search, num_samples=-1)).fit()
+        print(search.best())
+        ```
     """
 
     depends_on_results: ClassVar[bool] = False
@@ -95,20 +108,21 @@ class RandomSearch(SpaceSearch):
 
 
 class DecisionSearch(SpaceSearch):
-    """Base of searchers that suggest a choice for each of D decisions.
+    """Base class of searchers that suggest a choice for each of D decisions.
 
     Args:
         space: a space of categorical decisions, its name or reference; a dict of `tune.choice` and `tune.randint`; a
-            list of names; or an object with `sample`, `mutate` and `decisions`, a dictionary from each key of a config
-            to the list of its values.
-        The others: see `SpaceSearch`.
+            list of names; or a custom object with `sample`, `mutate` and `decisions`, a dictionary from each key of a
+            config to the list of its values.
+        budget, points_to_evaluate: see `SpaceSearch`.
+        options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
-    Raises: InvalidInput for a wrong argument, such as a continuous domain; InvalidArchitecture for a point that the
-        space does not have.
+    Raises: InvalidInput for an invalid argument, such as a continuous domain; InvalidArchitecture for a point outside
+    of the space.
     """
 
     def __init__(self, space: SpaceSource | Sequence[str], budget: int, **options: Unpack[SearcherOptions]) -> None:
-        self._places: dict[int, list[int]] = {}  # by number: the places of the choices that were drawn, (D,)
+        self._places: dict[int, list[int]] = {}  # by number: the indices of the drawn choices, (D,)
         super().__init__(space, budget, **options)
 
     @cached_property
@@ -118,7 +132,7 @@ class DecisionSearch(SpaceSearch):
 
     @property
     def sizes(self) -> list[int]:
-        """(D,) how many choices each decision has."""
+        """(D,) the number of choices of each decision."""
         return [len(choices) for choices in self.choices.values()]
 
     def prepare(self) -> None:
@@ -126,12 +140,12 @@ class DecisionSearch(SpaceSearch):
         _ = self.choices
 
     def config_of(self, places: IntArray) -> dict[str, Any] | None:
-        """The config of (D,) places of choices; None if the space has none."""
+        """Returns the config of (D,) indices of choices; None if the space does not contain it."""
         values = zip(self.choices.items(), places, strict=True)
         return self._space.config_of({name: choices[place] for (name, choices), place in values})
 
     def places(self, number: int, config: Mapping[str, Any]) -> IntArray:
-        """(D,) the places of the choices of one trial: as they were drawn, or else as read off its config."""
+        """Returns the (D,) indices of a trial's choices: as they were drawn, or else as derived from its config."""
         if number in self._places:
             return np.array(self._places[number])
         values = self._space.choices_of(config)
@@ -146,15 +160,15 @@ class DecisionSearch(SpaceSearch):
 
 
 class PoolSearch(ArchraySearcher):
-    """Base of searchers that suggest `{"architecture", "seed"}`, each architecture of a pool at most once.
+    """Base class of searchers that suggest `{"architecture", "seed"}`, each architecture of a pool at most once.
 
     Args:
         pool: path or URI of a table with the column `architecture`, one row per canonical form.
         budget: the number of training runs.
-        points_to_evaluate: `{"architecture"}`, suggested first; they count in budget.
+        points_to_evaluate: `{"architecture"}` to suggest first; they count in the budget.
         options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
-    Raises: InvalidPool for an unusable table, InvalidInput for any other argument.
+    Raises: InvalidPool for an unusable table, InvalidInput for any other invalid argument.
     """
 
     opened: ClassVar[tuple[str, ...]] = ("pool", "_rows")
@@ -166,7 +180,7 @@ class PoolSearch(ArchraySearcher):
 
     @cached_property
     def pool(self) -> Any:
-        """The rows, with the list `architectures`; read again after unpickling. Raises: InvalidPool."""
+        """The rows of the pool, with the list `architectures`; read again after unpickling. Raises: InvalidPool."""
         raise NotImplementedError
 
     @cached_property
@@ -177,14 +191,14 @@ class PoolSearch(ArchraySearcher):
         _ = self.pool
 
     def suggested_numbers(self) -> dict[str, int]:
-        """The number of the first record of each architecture suggested or handed over, in flight or not."""
+        """Returns the number of the first record of each architecture, external evaluations included."""
         numbers: dict[str, int] = {}
         for record in self.records():
             numbers.setdefault(record.config["architecture"], record.number)
         return numbers
 
     def suggested_rows(self) -> BoolArray:
-        """(n,) True for the rows suggested or handed over."""
+        """Returns a mask (n,) that is True for suggested rows and external evaluations."""
         suggested = np.zeros(len(self._rows), dtype=bool)
         suggested[[self._rows[name] for name in self.suggested_numbers() if name in self._rows]] = True
         return suggested
@@ -192,7 +206,7 @@ class PoolSearch(ArchraySearcher):
     def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
         name = point.get("architecture")
         if name not in self._rows:
-            raise InvalidInput(f"expected a point with architecture, one of the pool's, got {point!r}")
+            raise InvalidInput(f"Expected a point whose architecture is in the pool, got {point!r}")
         return {"architecture": name}
 
     def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:

@@ -23,26 +23,26 @@ from archray.seeds import named_seed
 
 # Surrogate
 
-POINTS = 48  # drawn for each suggestion; they select some ten to forty different rows
+POINTS = 48  # points drawn for each suggestion; they select about 10 to 40 different rows
 LENGTH_SCALE = 0.3  # in quantiles of M and of kappa
 NOISE = 0.1  # variance of a result's normal score that M and kappa do not explain
-JITTER = 1e-5  # on the diagonal of the sampled covariance: rows may have the same ranks
+JITTER = 1e-5  # added to the diagonal of the sampled covariance: rows may have the same ranks
 
 
 class SelectionSurrogate:
-    """Chooses the next point of the square by the rows selected there: Thompson sampling over distinct selections.
+    """Chooses the next (mu, nu) by Thompson sampling over the rows that points of the square select.
 
-    1. Draw points uniformly; each selects the row with the lowest objective that was not suggested yet.
+    1. Draw points uniformly. Each selects the row with the lowest objective that was not suggested yet.
     2. Draw one function from the Gaussian process over rows, given the values of the trained rows.
-    3. Choose the point whose row is highest in it.
+    3. Choose the point whose row has the largest function value.
 
-    The results are piecewise constant over (mu, nu), and a Gaussian process over (mu, nu) has to learn the steps. This
-    one is over the rows of the pool, by their ranks in M and in kappa, so a result counts for every point that selects
-    a similar row. Its parameters are fixed: twenty training runs are too few to fit them.
+    Results are piecewise constant over (mu, nu), so a Gaussian process over (mu, nu) would have to learn the steps.
+    This Gaussian process is over the rows of the pool, by their ranks in M and in kappa. So a result informs every
+    point that selects a similar row. Its parameters are fixed, since twenty training runs are too few to fit them.
 
     Args:
-        square: of (mu, nu), over the pool.
-        selection: the row of the pool that a (mu, nu) selects.
+        square: the square of (mu, nu) over the pool.
+        selection: maps (mu, nu) to the row of the pool that it selects.
     """
 
     def __init__(self, square: Coordinates, selection: Selection) -> None:
@@ -52,12 +52,12 @@ class SelectionSurrogate:
         self.places: FloatArray = np.stack([rankdata(pool.metric), rankdata(pool.kappa)], axis=1) / len(pool)  # (n, 2)
 
     def next_point(self, losses: Mapping[int, float], mask: BoolArray, seed: int) -> list[float]:
-        """The next point.
+        """Returns the next point.
 
         Args:
-            losses: of the trained rows.
-            mask: (n,) True for the rows that a point cannot select; not all of them.
-            seed: of the points and of the function drawn.
+            losses: losses of the trained rows.
+            mask: (n,) True for rows that a point cannot select; at least one entry is False.
+            seed: seed of the points and of the drawn function.
         """
         if not losses:
             return random_point(self.square.bounds, seed)
@@ -74,7 +74,7 @@ class SelectionSurrogate:
 
 
 def standard_scores(values: FloatArray) -> FloatArray:
-    """(n,) The values' normal scores at mean 0 and deviation 1, so that tails do not count."""
+    """Returns the values' normal scores with mean 0 and standard deviation 1, (n,); they reduce the effect of tails."""
     scores = normal_scores(values)
     return (scores - scores.mean()) / (scores.std() or 1.0)
 
@@ -82,7 +82,7 @@ def standard_scores(values: FloatArray) -> FloatArray:
 def thompson_sample(
     places: FloatArray, values: FloatArray, elsewhere: FloatArray, rng: np.random.Generator
 ) -> FloatArray:
-    """(k,) A function drawn from the posterior given values (n,) at places (n, d), at the places elsewhere (k, d)."""
+    """Draws a function given values (n,) at places (n, d), and returns it at the places `elsewhere` (k, d), (k,)."""
     factor = cho_factor(matern(places, places) + NOISE * np.eye(len(places)))
     across = matern(elsewhere, places)  # (k, n)
     mean = across @ cho_solve(factor, values)
@@ -92,7 +92,7 @@ def thompson_sample(
 
 
 def matern(left: FloatArray, right: FloatArray) -> FloatArray:
-    """(n, k) The Matern 5/2 kernel of places (n, d) and (k, d), at unit variance."""
+    """Returns the Matern 5/2 kernel of places (n, d) and (k, d) with unit variance, (n, k)."""
     squares = ((left[:, None] - right[None]) ** 2).sum(axis=-1)
     distance = np.sqrt(5 * squares) / LENGTH_SCALE
     return (1 + distance + distance**2 / 3) * np.exp(-distance)
@@ -100,45 +100,54 @@ def matern(left: FloatArray, right: FloatArray) -> FloatArray:
 
 # Searcher
 
-MAX_REPEATS = 5  # values passed without a training run in search of a new architecture; then the next best is taken
+MAX_REPEATS = 5  # known values to pass without a training run until the next best new architecture is taken
 
 
 class HNASSearch(PoolSearch):
-    """Searches the architecture of a pool with the best validation performance (Algorithm 7.1).
+    """HNAS: searches a pool for the architecture with the best validation performance (Algorithm 7.1).
 
     For steps k = 1, ..., K:
-    1. choose mu_k, nu_k in a square of T = sqrt(nu) and log10 mu, in `coordinates`, as `points` says;
-    2. obtain A_k, the pool's minimizer of kappa/M + mu F(M^2 - nu) (`objective`);
-    3. suggest A_k as a trial, which reports its validation performance;
-    4. pass it to the Gaussian process, in the order of suggestion.
-    `best()` is the architecture with the best validation performance.
+    1. Choose mu_k and nu_k in a square of T = sqrt(nu) and log10 mu (`coordinates`), by the method `points`.
+    2. Find A_k, the architecture of the pool that minimizes kappa/M + mu F(M^2 - nu) (`objective`).
+    3. Suggest A_k as a trial, which reports its validation performance.
+    4. Pass the performance to the Gaussian process, in the order of suggestion.
+    `best()` returns the architecture with the best validation performance.
 
     Suggests: `architecture`, `mu`, `nu` (in units of scaled M^2), `seed`.
     Needs: the metric.
     Takes: a table with the columns `architecture`, `kappa` and a training-free metric.
 
-    Where this deviates from the paper: M is |M| over the pool's maximum; the ranges of (mu, nu), which it does not
-    give, are measured by the pool (`PoolCoordinates`); the Gaussian process is over the selected rows; and of several
-    (mu, nu) that lead to one architecture, on which the paper is silent, only the first trains it (`on_repeat`).
+    Deviations from the paper: M is |M| divided by the pool's maximum. The ranges of (mu, nu), which the paper does not
+    give, are derived from the pool (`PoolCoordinates`). The Gaussian process is over the selected rows. If several
+    (mu, nu) select one architecture, which the paper does not discuss, only the first trains it (`on_repeat`).
 
     Args:
         pool: path or URI of a table with the columns `architecture`, `kappa` and `proxy`, one row per canonical form.
-        proxy: the column that is M.
+        proxy: the column of the metric M.
         budget: K, the number of training runs.
-        penalty: F(x) = x^2 (`square`, Eq. 7.7 at t = 1) or |x| (`absolute`); `square` if None.
-        points: how (mu, nu) are chosen: `selections`, after five first points, by a Gaussian process over the rows
-            selected (`SelectionSurrogate`) and at random in turn; `bayesian`, by one over (mu, nu), as in the paper;
-            `uniform`, at random, without results. None: `selections`; `bayesian` for `paper-code` and for `tell`.
-        preset: `paper-code` follows the authors' program: absolute penalty, kappa/(M + 1e-6), `PaperCodeCoordinates`,
-            and candidates that grow by 2,000 random rows of the pool with each step.
-        on_repeat: `next-best` (the default, and the authors' program) takes the objective's best architecture not
-            suggested yet; `tell` passes the known value to the Bayesian optimizer without a training run, and chooses
-            again, at most 5 times per training run; then it takes the next best too.
-        points_to_evaluate: `{"architecture"}` or `{"mu", "nu"}` or all three, suggested first; they count in budget.
-        log10_mu: range of log10 mu in the units of the coordinates; None: (-2, 2), and (-4, 0) for `paper-code`.
+        penalty: F(x) = x^2 (`square`, Eq. 7.7 at t = 1) or |x| (`absolute`); None: `square`.
+        points: the method that chooses (mu, nu). `selections`: five fixed points, then alternately at random and by a
+            Gaussian process over the selected rows (`SelectionSurrogate`). `bayesian`: a Gaussian process over
+            (mu, nu), as in the paper. `uniform`: at random, independent of results. None: `bayesian` for `paper-code`
+            and for `tell`, else `selections`.
+        preset: `paper-code` follows the authors' code: absolute penalty, kappa/(M + 1e-6), `PaperCodeCoordinates`, and
+            candidates that grow by 2,000 random rows of the pool with each step.
+        on_repeat: `next-best` (default, as in the authors' code) takes the objective's best architecture that was not
+            suggested yet. `tell` passes the known value to the Bayesian optimizer without a training run and chooses
+            again, at most 5 times per training run; then it takes the next best architecture too.
+        points_to_evaluate: `{"architecture"}` or `{"mu", "nu"}` or all three, to suggest first; they count in the
+            budget.
+        log10_mu: range of log10 mu in the units of the coordinates; None: (-4, 0) for `paper-code`, else (-2, 2).
         options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
-    Raises: InvalidPool for an unusable table, InvalidInput for any other argument.
+    Raises: InvalidPool for an unusable table, InvalidInput for any other invalid argument.
+
+    Example:
+        ```python
+        search = HNASSearch("pool.parquet", proxy="snip", budget=20, metric="accuracy", mode="max")
+        tune.Tuner(train, tune_config=tune.TuneConfig(search_alg=search, num_samples=-1)).fit()
+        print(search.questions()[["architecture", "mu", "nu", "value"]])
+        ```
     """
 
     opened: ClassVar[tuple[str, ...]] = (*PoolSearch.opened, "coordinates", "selection", "surrogate")
@@ -169,7 +178,7 @@ class HNASSearch(PoolSearch):
         self.proxy = proxy
         self.preset = preset
         self._log10_mu = (float(low), float(high))
-        self._observations: list[dict[str, Any]] = []  # of the optimizer: see `questions`
+        self._observations: list[dict[str, Any]] = []  # the optimizer's observations, see `questions`
         super().__init__(pool, budget, **options)
 
     @cached_property
@@ -182,13 +191,13 @@ class HNASSearch(PoolSearch):
 
     @property
     def log10_mu(self) -> tuple[float, float]:
-        """The range of log10 mu that is searched, in the units of the scaled objective."""
+        """The range of log10 mu of the search, in the units of the scaled objective."""
         low, high = self.coordinates.mu_bounds()
         return math.log10(low), math.log10(high)
 
     @property
     def epsilon(self) -> float:
-        """The number added to the scaled M in the quotient."""
+        """The constant added to the scaled M in the quotient."""
         return self._preset.epsilon / self.pool.factor
 
     @cached_property
@@ -200,7 +209,7 @@ class HNASSearch(PoolSearch):
         return SelectionSurrogate(self.coordinates, self.selection)
 
     def candidates(self, number: int) -> BoolArray:
-        """(n,) True for the rows of the pool that suggestion `number` may take, if they were not suggested before."""
+        """Returns a mask of the rows that suggestion `number` may take if they were not suggested before, (n,)."""
         rows, growth = len(self.pool), self._preset.growth
         candidates = np.ones(rows, dtype=bool)
         if growth is not None and growth * number < rows:
@@ -233,7 +242,7 @@ class HNASSearch(PoolSearch):
             return {"architecture": self.pool.architectures[row], "mu": mu, "nu": nu}
 
     def _ask(self, observations: list[dict[str, Any]], number: int, mask: BoolArray) -> list[float]:
-        """The next point of the square. mask: (n,) True for the rows that suggestion `number` cannot take."""
+        """Returns the next point of the square. mask: (n,) True for the rows that suggestion `number` cannot take."""
         seed, bounds = named_seed(self.seed, "hnas", "points", len(observations), bits=31), self.coordinates.bounds
         position = sum(not observation.get("given", False) for observation in observations)
         if self.points == "uniform":
@@ -241,28 +250,28 @@ class HNASSearch(PoolSearch):
         if position < objective.FIRST_POINTS:
             return self.coordinates.first_point(position)
         if self.points == "selections":
-            if position % 2 == 0:  # M and kappa may mislead: half of the points are random
+            if position % 2 == 0:  # half of the points are random, since M and kappa may mislead
                 return random_point(bounds, seed)
             return self.surrogate.next_point(self._losses_of_rows(number), mask, seed)
         losses = losses_of_answers([observation["number"] for observation in observations], self.usable_losses(number))
         return next_point([observation["point"] for observation in observations], losses, bounds, seed)
 
     def _losses_of_rows(self, number: int) -> dict[int, float]:
-        """The loss of each row of the pool that suggestion `number` may use; a failed trial has the worst."""
+        """Returns the losses that suggestion `number` may use, by row; a failed trial has the worst loss."""
         records = self.usable_records(number)
         losses = zip(records.values(), losses_of_answers(list(records), self.usable_losses(number)), strict=True)
         by_name = {record.config["architecture"]: loss for record, loss in losses if loss is not None}
         return {self._rows[name]: loss for name, loss in by_name.items() if name in self._rows}
 
     def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
-        """A complete point: `architecture`, `mu`, `nu`; absent entries become None."""
+        """Returns the complete point: `architecture`, `mu`, `nu`; absent entries become None."""
         name, mu, nu = point.get("architecture"), point.get("mu"), point.get("nu")
         if name is None and ("mu" not in point or "nu" not in point):
-            raise InvalidInput(f"expected a point with architecture, or with mu and nu, got {point!r}")
+            raise InvalidInput(f"Expected a point with architecture, or with mu and nu, got {point!r}")
         if name is not None and not isinstance(name, str):
-            raise InvalidInput(f"expected architecture to be a string, got {name!r}")
+            raise InvalidInput(f"Expected architecture to be a string, got {name!r}")
         if (mu is None) != (nu is None) or (mu is not None and nu is not None and not (mu > 0 and nu >= 0)):
-            raise InvalidInput(f"expected mu > 0 and nu >= 0, or neither, got mu={mu!r}, nu={nu!r}")
+            raise InvalidInput(f"Expected mu > 0 and nu >= 0, or neither, got mu={mu!r}, nu={nu!r}")
         return {"architecture": name, "mu": mu, "nu": nu}
 
     def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
@@ -280,7 +289,7 @@ class HNASSearch(PoolSearch):
 
     def on_evaluated_point(self, record: Record) -> None:
         if record.config["architecture"] is None:
-            raise InvalidInput("expected an evaluation of an architecture, got only mu and nu")
+            raise InvalidInput("Expected an evaluation of an architecture, got only mu and nu")
         self._add_observation(record.config, record.number, record.number)
 
     def _add_observation(self, config: Mapping[str, Any], number: int, suggestion: int) -> None:
@@ -290,10 +299,11 @@ class HNASSearch(PoolSearch):
             self._observations.append({**observation, "for": suggestion, "given": True})
 
     def questions(self) -> pd.DataFrame:
-        """A row per choice of (mu, nu), in order, with the repeats that needed no training run.
+        """Returns a table with one row per choice of (mu, nu), in order, repeats without a training run included.
 
-        Columns: number (from 0; -1 for an evaluation handed over), trial (the number of the trial that has the value),
-        architecture, mu, nu, value (NaN if it failed), failure, repeat (True without a training run), given.
+        Columns: number (from 0; -1 for an external evaluation), trial (the number of the trial that has the value),
+        architecture, mu, nu, value (NaN if it failed), failure, repeat (True without a training run), given (True for
+        an external evaluation).
         """
         columns = ["number", "trial", "architecture", "mu", "nu", "value", "failure", "repeat", "given"]
         table, number = [], 0

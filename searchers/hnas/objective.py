@@ -1,4 +1,4 @@
-"""The objective kappa/M + mu F(M^2 - nu) over a pool, the square of (mu, nu), and fits of both. Shu 2022, Eq. 7.7."""
+"""The objective kappa/M + mu F(M^2 - nu) over a pool, coordinates of (mu, nu), and fits of both. Shu 2022, Eq. 7.7."""
 
 import math
 from abc import ABC, abstractmethod
@@ -22,14 +22,14 @@ Penalty = Literal["square", "absolute"]
 
 @dataclass(frozen=True)
 class Pool:
-    """The rows of a table that have an objective, in the table's order.
+    """The usable rows of a table, in the table's order.
 
     Args:
         architectures: n strings, one per canonical form.
-        metric: (n,) |M| divided by `factor`: a signed metric such as grasp stands for its magnitude in Eq. 7.7.
+        metric: (n,) |M| divided by `factor`. In Eq. 7.7 a signed metric such as grasp counts by its magnitude.
         kappa: (n,) condition numbers.
-        factor: the largest |M| among the rows kept.
-        excluded: how many rows were left out: M = 0, or M or kappa not finite.
+        factor: the largest |M| among these rows.
+        excluded: the number of excluded rows, where M is 0, or M or kappa is not finite.
     """
 
     architectures: Sequence[str]
@@ -43,21 +43,21 @@ class Pool:
 
 
 def load_pool(file: PoolFile, proxy: str) -> Pool:
-    """The pool with `proxy` as M. Raises: InvalidPool, as `PoolFile.read` and `build_pool` do."""
+    """Loads the pool with `proxy` as M. Raises: InvalidPool, as `PoolFile.read` and `build_pool` do."""
     return build_pool(file.read(["architecture", proxy, "kappa"]), proxy, file.location)
 
 
 def build_pool(table: pd.DataFrame, proxy: str, source: str = "the pool") -> Pool:
-    """The pool in `table`, which has the columns `architecture`, `proxy` and `kappa`.
+    """Builds the pool from `table`, which has the columns `architecture`, `proxy` and `kappa`.
 
-    Raises: InvalidPool if a column holds no numbers, an architecture occurs twice, or no row is usable.
+    Raises: InvalidPool if a column is not numeric, an architecture occurs twice, or no row is usable.
     """
     metric, kappa = (read_numbers(table, name, source) for name in (proxy, "kappa"))
     kept = np.isfinite(metric) & (metric != 0) & np.isfinite(kappa)
     if not kept.any():
         raise InvalidPool(
-            f"{source} has {count(len(table), 'row')} and none with a finite {proxy} other than 0 and a finite kappa; "
-            "score it again, and look at its column `failure` for the reasons"
+            f"Expected a finite nonzero {proxy} and a finite kappa in {source}, got none in "
+            f"{count(len(table), 'row')}. See the column `failure` for the reasons, and score the pool again."
         )
     names = table.loc[kept, "architecture"]
     check_names(names, source)
@@ -72,32 +72,33 @@ def build_pool(table: pd.DataFrame, proxy: str, source: str = "the pool") -> Poo
 def objective(
     kappa: FloatArray, metric: FloatArray, mu: float, nu: float, penalty: Penalty = "square", epsilon: float = 0.0
 ) -> FloatArray:
-    """kappa/(M + epsilon) + mu F(M^2 - nu) of every row; lower is better. Shapes (n,), (n,) -> (n,).
+    """Returns kappa/(M + epsilon) + mu F(M^2 - nu) of every row; lower is better. Shapes (n,), (n,) -> (n,).
 
     Args:
         kappa: condition numbers of the NTK.
-        metric: M, as a pool has it.
+        metric: M, scaled as in `Pool`.
         mu, nu: weight and target of the penalty; nu in the units of M^2.
-        penalty: `square`, F(x) = x^{2t} with t = 1 as in Eq. 7.7, or `absolute`, F(x) = |x| as in the authors' program.
-        epsilon: added to M in the quotient: 1e-6 in the authors' program.
+        penalty: `square`, F(x) = x^{2t} with t = 1 as in Eq. 7.7, or `absolute`, F(x) = |x| as in the authors' code.
+        epsilon: constant added to M in the quotient; 1e-6 in the authors' code.
     """
     return kappa / (metric + epsilon) + mu * distance(metric, nu, penalty)
 
 
 def distance(metric: FloatArray, nu: float, penalty: Penalty = "square") -> FloatArray:
-    """F(M^2 - nu) of every row. Shape (n,) -> (n,)."""
+    """Returns F(M^2 - nu) of every row. Shape (n,) -> (n,)."""
     return _penalize(metric**2 - nu, penalty)
 
 
-# Selection: the minimizer of Eq. 7.7, also where a pool has a million rows
+# Selection: the minimizer of Eq. 7.7, for pools of up to a million rows
 
-BLOCK = 2**14  # rows: three arrays of them are 384 KiB
+BLOCK = 2**14  # rows per block: three arrays of them are 384 KiB
 
 
 class Selection:
     """Minimizes kappa/(M + epsilon) + mu F(M^2 - nu) over the rows of one pool.
 
-    kappa/M and M^2 are computed once, the rest in blocks that fit the cache. The values equal `objective` bit by bit.
+    kappa/M and M^2 are computed once, the rest in blocks that fit the cache. The values are bitwise equal to those of
+    `objective`.
     """
 
     def __init__(self, pool: Pool, penalty: Penalty, epsilon: float = 0.0) -> None:
@@ -106,7 +107,7 @@ class Selection:
         self.squared = pool.metric**2  # (n,)
 
     def lowest(self, mu: float, nu: float, mask: BoolArray) -> int | None:
-        """The row with the lowest objective where `mask` (n,) is False; the first of equals; None without a row."""
+        """Returns the row with the lowest objective where `mask` (n,) is False; the first of equal rows, or None."""
         best_row, best_value = None, np.inf
         for start in range(0, len(self.squared), BLOCK):
             block = slice(start, start + BLOCK)
@@ -118,23 +119,23 @@ class Selection:
             if values[row] < best_value:
                 best_row, best_value = start + row, values[row]
         if best_row is None and not mask.all():
-            return int(np.argmin(mask))  # every objective overflows: the first row that is left
+            return int(np.argmin(mask))  # every objective overflows: take the first row
         return best_row
 
 
 def _penalize(differences: FloatArray, penalty: Penalty) -> FloatArray:
-    """F(x) = x^2 or |x|, in place."""
+    """Computes F(x) = x^2 or |x| in place."""
     return np.square(differences, out=differences) if penalty == "square" else np.abs(differences, out=differences)
 
 
 def median_distance(squared: FloatArray, nu: float, penalty: Penalty) -> float:
-    """The median of F(M^2 - nu) over a pool, from its M^2 in ascending order, (n,); in O(log n).
+    """Returns the median of F(M^2 - nu) over a pool, from its sorted M^2, (n,), in O(log n).
 
-    F grows with the distance to nu, and the rows nearest to nu lie side by side.
+    F grows with the distance to nu, and the rows nearest to nu are adjacent.
     """
     half = len(squared) // 2 + 1  # the largest of this many smallest distances is the (upper) median
     low, high = 0, len(squared) - half
-    while low < high:  # the first window of `half` rows whose left end is no farther from nu than what follows it
+    while low < high:  # the first window of `half` rows whose left end is no farther from nu than the next row
         middle = (low + high) // 2
         low, high = (middle + 1, high) if nu - squared[middle] > squared[middle + half] - nu else (low, middle)
     last = low + half - 1
@@ -146,11 +147,14 @@ def median_distance(squared: FloatArray, nu: float, penalty: Penalty) -> float:
 # Coordinates and presets
 
 Points = Literal["selections", "bayesian", "uniform"]
-FIRST_POINTS = 5  # T evenly spaced on its axis before the first fit (note H2)
+FIRST_POINTS = 5  # evenly spaced values of T before the first fit (note H2)
 
 
 class Coordinates(ABC):
-    """A square [0, 1] x log10_mu over (mu, nu); nu in units of scaled M^2, mu in those of the scaled objective."""
+    """Coordinates of (mu, nu) in the square [0, 1] x log10_mu.
+
+    nu is in units of scaled M^2, mu in units of the scaled objective.
+    """
 
     default_log10_mu: ClassVar[tuple[float, float]]
 
@@ -166,49 +170,49 @@ class Coordinates(ABC):
 
     @abstractmethod
     def first_weight(self) -> float:
-        """The second coordinate of the first points."""
+        """Returns the second coordinate of the first points."""
 
     @abstractmethod
     def target(self, place: float) -> float:
-        """T at the first coordinate."""
+        """Returns T at a first coordinate."""
 
     @abstractmethod
     def place(self, target: float) -> float:
-        """The first coordinate of T: the inverse of `target`."""
+        """Returns the first coordinate of T, the inverse of `target`."""
 
     @abstractmethod
     def log10_unit(self, target: float) -> float:
-        """log10 of the mu that the second coordinate 0 stands for at T."""
+        """Returns log10 of the mu that the second coordinate 0 represents at T."""
 
     def first_point(self, number: int) -> list[float]:
-        """First point 0, ..., FIRST_POINTS - 1."""
+        """Returns first point `number`, 0 to FIRST_POINTS - 1."""
         return [float(np.linspace(0.0, 1.0, FIRST_POINTS)[number]), self.first_weight()]
 
     def mu_nu(self, point: list[float]) -> tuple[float, float]:
-        """(mu, nu) of a point."""
+        """Returns (mu, nu) of a point."""
         target = self.target(point[0])
         return float(10 ** (point[1] + self.log10_unit(target))), target**2
 
     def point(self, mu: float, nu: float) -> list[float]:
-        """The point of (mu, nu), such as a user's; it may be outside the square."""
+        """Returns the point of (mu, nu), for example a user's; it may be outside of the square."""
         target = math.sqrt(nu)
         return [self.place(target), math.log10(mu) - self.log10_unit(target)]
 
     def mu_bounds(self) -> tuple[float, float]:
-        """The smallest and the largest mu that the square holds."""
+        """Returns the smallest and the largest mu of the square."""
         units = [self.log10_unit(self.target(float(place))) for place in np.linspace(0.0, 1.0, 21)]
         return float(10 ** (self.log10_mu[0] + min(units))), float(10 ** (self.log10_mu[1] + max(units)))
 
 
 class PoolCoordinates(Coordinates):
-    """T is a quantile of the pool's M; mu counts in median(kappa/M) / median(F(M^2 - T^2)), over the pool.
+    """Coordinates from the pool: T is a quantile of M, and the unit of mu is median(kappa/M) / median(F(M^2 - T^2)).
 
-    The selection at a point does not depend on the units of M and kappa, or on the shape of their tails. The metrics
-    are heavy-tailed: on NAS-Bench-201 good architectures have an M of about 0.01 of the largest. With T uniform on
-    [0, max M] and log10 mu in [-4, 0], a point rarely selects one near the median, and kappa/M outweighs the penalty.
+    The selection at a point depends neither on the units of M and kappa nor on the shape of their tails. The metrics
+    are heavy-tailed: on NAS-Bench-201 the M of good architectures is about 0.01 of the largest. With T uniform on
+    [0, max M] and log10 mu in [-4, 0], a point rarely selects a row near the median, and kappa/M outweighs the penalty.
     """
 
-    default_log10_mu = (-2.0, 2.0)  # from a penalty that breaks ties to one that decides
+    default_log10_mu = (-2.0, 2.0)  # from a penalty that only breaks ties to a penalty that dominates
 
     def __init__(self, pool: Pool, penalty: Penalty, log10_mu: tuple[float, float]) -> None:
         super().__init__(pool, penalty, log10_mu)
@@ -228,15 +232,15 @@ class PoolCoordinates(Coordinates):
 
     def log10_unit(self, target: float) -> float:
         typical = median_distance(self._squared, target**2, self.penalty)
-        # Without a median, (nearly) all rows have the same M, or kappa 0, and there is no balance to measure.
+        # If a median is 0, (nearly) all rows have the same M, or kappa 0, and there is no balance to measure.
         return math.log10(self._typical / typical) if typical > 0 and self._typical > 0 else 0.0
 
 
 class PaperCodeCoordinates(Coordinates):
-    """As the authors' program (note H2): T uniform on [0, max M], log10 mu in [-4, 0], first points at mu = 1e-2.
+    """The coordinates of the authors' code (note H2): T uniform on [0, max M], log10 mu in [-4, 0], start at mu = 1e-2.
 
-    That program does not scale M. In units of the largest |M|, f, its objective is the scaled one over f with mu f^3
-    (absolute penalty) or mu f^5 (square).
+    The authors' code does not scale M. With f the largest |M|, its objective is the scaled objective divided by f, with
+    mu f^3 (absolute penalty) or mu f^5 (square penalty) in place of mu.
     """
 
     default_log10_mu = (-4.0, 0.0)
@@ -258,14 +262,19 @@ class PaperCodeCoordinates(Coordinates):
 class Preset:
     """The defaults of a `preset` of `HNASSearch`.
 
-    growth: rows of the pool, in an order drawn at random, that each step adds to the candidates; None: all rows are
-    candidates from the start.
+    Attributes:
+        coordinates: the coordinates of (mu, nu).
+        penalty: F.
+        points: the method that chooses (mu, nu).
+        epsilon: constant added to M in the quotient, in M's own units.
+        growth: number of rows, in random order, that each step adds to the candidates; None: all rows are candidates
+            from the start.
     """
 
     coordinates: type[Coordinates]
     penalty: Penalty
     points: Points
-    epsilon: float = 0.0  # is added to M in the quotient, in M's own units
+    epsilon: float = 0.0
     growth: int | None = None
 
 
@@ -283,41 +292,44 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 
 def check_options(**options: str | None) -> None:
-    """Raises: InvalidInput for an option of `CHOICES` that has another value, or options that exclude each other."""
+    """Raises: InvalidInput for an unknown value of an option in `CHOICES`, or for options that exclude each other."""
     for name, choice in options.items():
         if choice is not None and choice not in CHOICES[name]:
             raise InvalidInput(f"{name}: expected {' or '.join(CHOICES[name])}, or None, got {choice!r}")
     if options["points"] == "selections" and options["on_repeat"] == "tell":
         raise InvalidInput(
-            "points: expected bayesian or uniform with on_repeat=tell, which answers repeats; selections never asks one"
+            "points: expected bayesian or uniform with on_repeat=tell, got selections, which never repeats an "
+            "architecture. Choose other points, or on_repeat=next-best."
         )
 
 
 # Fits of mu and nu to values
 
-LEVELS = 33  # of the fit, of mu and of nu each
-LOG10_MU = (-4.0, 4.0)  # in units that balance the two terms; beyond, one of them decides alone
-SAMPLE = 2000  # rows that the whole grid is tried on
-BEST = 20  # points of the grid that are tried on all rows
+LEVELS = 33  # number of grid values of mu, and of nu
+LOG10_MU = (-4.0, 4.0)  # in units that balance the two terms; outside of this range one term decides alone
+SAMPLE = 2000  # number of rows on which the whole grid is evaluated
+BEST = 20  # number of grid points that are evaluated on all rows
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The trade-off with the highest Spearman correlation: mu and nu of Eq. 7.6, M over its largest."""
+    """The trade-off with the highest Spearman correlation: mu and nu of Eq. 7.6, with M divided by its maximum."""
 
     mu: float
     nu: float
 
 
 def fit_trade_off(metric: FloatArray, quotient: FloatArray, values: FloatArray) -> Fit:
-    """The mu and nu under which -(quotient + mu (M^2 - nu)^2) has the highest Spearman correlation with the values.
+    """Fits the mu and nu at which -(quotient + mu (M^2 - nu)^2) has the highest Spearman correlation with the values.
 
-    Tables 7.1 and 7.5 of Shu (2022) fit theirs like this (note P6). The grid has LEVELS x LEVELS points: root nu at the
-    quantiles of M, log mu evenly spaced around the mu at which both terms have one median (note H1). The grid is tried
-    on SAMPLE rows, evenly spaced by value, its BEST points on all rows.
+    Shu (2022) fits mu and nu of Tables 7.1 and 7.5 in this way (note P6). The grid has LEVELS x LEVELS points: sqrt(nu)
+    at the quantiles of M, and log mu evenly spaced around the mu at which both terms have the same median (note H1).
+    The grid is evaluated on SAMPLE rows, evenly spaced by value, and its BEST points on all rows.
 
     Args:
-        metric: (n,) M, positive. quotient: (n,) 1/M or kappa/M. values: (n,) the higher the better.
+        metric: (n,) M, positive.
+        quotient: (n,) 1/M or kappa/M.
+        values: (n,) larger is better.
     """
     grid = _grid(metric, quotient)
     order = np.argsort(values, kind="stable")
@@ -330,7 +342,7 @@ def fit_trade_off(metric: FloatArray, quotient: FloatArray, values: FloatArray) 
 
 
 def chance_correlations(metric: FloatArray, quotient: FloatArray, orders: int, seed: int = 0) -> FloatArray:
-    """(orders,): the Spearman correlations that `fit_trade_off` reaches with random values, all rows tried."""
+    """Returns the Spearman correlations that a fit of all rows reaches with random values, (orders,)."""
     rng = np.random.default_rng(seed)
     ranks = _standard_ranks(-_bounds(_grid(metric, quotient), metric, quotient))  # (k, n)
     drawn = _standard_ranks(rng.random((orders, len(metric))))
@@ -338,7 +350,7 @@ def chance_correlations(metric: FloatArray, quotient: FloatArray, orders: int, s
 
 
 def _grid(metric: FloatArray, quotient: FloatArray) -> FloatArray:
-    """(2, k): mu and nu of every point of the grid."""
+    """Returns mu and nu of every point of the grid, (2, k)."""
     points = []
     for root in np.quantile(metric, np.linspace(0, 1, LEVELS)):
         penalty = (metric**2 - root**2) ** 2
@@ -349,13 +361,13 @@ def _grid(metric: FloatArray, quotient: FloatArray) -> FloatArray:
 
 
 def _bounds(grid: FloatArray, metric: FloatArray, quotient: FloatArray) -> FloatArray:
-    """(k, n): the bound of every row at every point of a grid (2, k)."""
+    """Returns the bound of every row at every point of a grid (2, k), (k, n)."""
     mu, nu = grid[:, :, None]
     return np.asarray(quotient + mu * (metric**2 - nu) ** 2)
 
 
 def _standard_ranks(values: FloatArray) -> FloatArray:
-    """Ranks along the last axis, centered and of length 1, so that a product is Spearman's correlation; 0 of equals."""
+    """Returns centered ranks of length 1 along the last axis, so that products are Spearman correlations."""
     ranks = rankdata(values, axis=-1)
     ranks -= ranks.mean(axis=-1, keepdims=True)
     norms = np.linalg.norm(ranks, axis=-1, keepdims=True)

@@ -1,1 +1,1 @@
-"""NESBS: ensembles sampled from a posterior over architectures. Shu 2022, ch. 5."""
+"""NESBS: sample ensembles from a posterior over architectures. Shu 2022, ch. 5."""

@@ -1,14 +1,13 @@
 """The posterior over architectures: a categorical distribution per decision. Shu 2022, Eq. 5.6-5.7, note E6.
 
-The relaxed posterior is a density over real vectors (Eq. 5.8-5.9): each decision with |O| choices is a block of |O|
-coordinates, its density a mixture of Gaussians around the one-hot vectors h_o with covariance |O| I. As
+The relaxed posterior is a density over real vectors (Eq. 5.8-5.9). A decision with |O| choices is a block of |O|
+coordinates. Its density is a mixture of Gaussians around the one-hot vectors h_o with covariance |O| I. Since
 ||x - h_o||^2 = ||x||^2 - 2 x_o + 1, the mixture of a block is
 
     log p(x) = logsumexp_o(log p_o + x_o / |O|) - (||x||^2 + 1) / (2 |O|) - (|O| / 2) log(2 pi |O|),
     grad log p(x) = (softmax_o(log p_o + x_o / |O|) - x) / |O|.
 
-Blocks of different sizes are padded to the largest, C: padded log-probabilities are -inf, padded coordinates 0, and
-they stay 0.
+Blocks are padded to the largest size, C: padded log-probabilities are -inf, and padded coordinates are 0 and stay 0.
 """
 
 import hashlib
@@ -25,21 +24,28 @@ from archray.errors import InvalidArchitecture, InvalidInput
 from archray.searchers.arguments import FloatArray, HeldSpace, IntArray
 from archray.trainables.spaces import ConstrainedSpace, Decision, Space
 
-REDRAWS = 1000  # of a member that does not meet the space's constraint
+REDRAWS = 1000  # maximum number of new draws for a member that violates the space's constraint
 
 
 class Posterior:
-    """p_alpha(A), the product of one categorical distribution per decision, and the string of each draw. Immutable.
+    """The posterior p_alpha(A) over architectures, an immutable product of one categorical distribution per decision.
 
     Args:
-        log_probs: decision -> (choices,) log-probabilities or any logits; they are normalized. -inf, or None, is an
-            impossible choice.
-        space: a space, its name or reference: the decisions are those of `posterior_decisions`, in their order, and
-            a draw's string is the space's. None: the decisions are whatever `log_probs` has.
+        log_probs: a dictionary from decision to log-probabilities or logits, (choices,), which are normalized. -inf or
+            None marks an impossible choice.
+        space: a space, its name or reference. The decisions must be its `posterior_decisions`, and draws become strings
+            of the space. None: the decisions are the keys of `log_probs`.
         encode: without a space, a function from a draw, `{decision: number of the choice}`, to its string; draws with
             equal strings are one architecture. None: JSON.
 
-    Raises: InvalidInput for a wrong argument.
+    Raises: InvalidInput for an invalid argument.
+
+    Example:
+        ```python
+        posterior = Posterior({"width": [0.0, 1.0], "depth": [0.0, None, 0.5]})
+        choices = posterior.draw((5,), np.random.default_rng(0))  # (5, 2)
+        print(posterior.architecture(choices[0]))
+        ```
     """
 
     def __init__(
@@ -49,11 +55,9 @@ class Posterior:
         encode: Callable[[dict[str, int]], str] | None = None,
     ) -> None:
         if not isinstance(log_probs, Mapping) or not log_probs:
-            raise InvalidInput(
-                f"posterior: expected a dict of decisions and their log-probabilities, got {log_probs!r}"
-            )
+            raise InvalidInput(f"posterior: expected a dict from decision to log-probabilities, got {log_probs!r}")
         if space is not None and encode is not None:
-            raise InvalidInput("posterior: expected a space, whose strings are used, or encode; got both")
+            raise InvalidInput("posterior: expected a space or encode, got both. Leave encode out.")
         self._held = None if space is None else HeldSpace(space)
         self.encode = encode
         self._of_space = () if self.space is None else self.space.posterior_decisions
@@ -69,47 +73,50 @@ class Posterior:
 
     @property
     def space(self) -> Space | None:
-        """Whose strings the draws have."""
+        """The space that encodes the draws; None without one."""
         return None if self._held is None else self._held.space
 
     @property
     def choices(self) -> dict[str, tuple[str, ...]]:
-        """decision -> the names of its choices; their numbers without a space."""
+        """A dictionary from decision to the names of its choices; without a space, to their numbers."""
         if self._of_space:
             return {decision.name: decision.choices for decision in self._of_space}
         sizes = zip(self.decisions, self.sizes.tolist(), strict=True)
         return {name: tuple(map(str, range(size))) for name, size in sizes}
 
     def to_dict(self) -> dict[str, list[float | None]]:
-        """decision -> log-probabilities, None for an impossible choice: JSON, the argument of an equal posterior."""
+        """Returns a JSON-able dictionary from decision to log-probabilities, None for an impossible choice.
+
+        `Posterior` of this dictionary is equal to this posterior.
+        """
         return {name: [value if math.isfinite(value) else None for value in row.tolist()] for name, row in self._rows()}
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of `to_dict`, hexadecimal."""
+        """The SHA-256 of `to_dict`, hexadecimal."""
         return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()
 
     def tempered(self, temperature: float) -> "Posterior":
-        """Eq. 5.6 at tau: log p / tau, normalized. Above 1 it is flatter, below 1 sharper."""
+        """Returns the posterior of Eq. 5.6 at tau = `temperature`: log p / tau, normalized."""
         return self._with_rows({name: row / temperature for name, row in self._rows()})
 
     def uniform(self) -> "Posterior":
-        """Every possible choice of a decision equally probable."""
+        """Returns a posterior with equally probable choices of each decision; impossible choices stay impossible."""
         return self._with_rows({name: np.where(np.isfinite(row), 0.0, -np.inf) for name, row in self._rows()})
 
     def _with_rows(self, rows: Mapping[str, FloatArray]) -> "Posterior":
         return Posterior(rows, None if self._held is None else self._held.source, self.encode)
 
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
-        """Independent draws from p_alpha: numbers of choices. -> (*shape, B)."""
+        """Returns independent draws from p_alpha as numbers of choices, (*shape, B)."""
         below = np.cumsum(np.exp(self.log_probs), -1)  # (B, C)
-        below /= below[:, -1:]  # at the end exactly 1, above every uniform number
+        below /= below[:, -1:]  # the last is exactly 1, above every uniform number
         return (rng.random((*shape, len(self.sizes), 1)) >= below).sum(-1)
 
     def feasible(self, choices: IntArray, rng: np.random.Generator) -> IntArray:
-        """Draws that meet the space's constraint, if it has one; others are drawn again. (n, B) -> (n, B).
+        """Replaces draws that violate the space's constraint by new draws, (n, B) -> (n, B).
 
-        Raises: InvalidInput if none of a thousand draws does.
+        Raises: InvalidInput if none of a thousand new draws meets the constraint.
         """
         if not isinstance(self.space, ConstrainedSpace):
             return choices
@@ -119,8 +126,8 @@ class Posterior:
             feasible = next((draw for draw in draws if self._meets(draw)), None)
             if feasible is None:
                 raise InvalidInput(
-                    f"none of {REDRAWS} draws from the posterior meets {self.space.description}; loosen the "
-                    "constraint, or raise temperature"
+                    f"Expected a draw from the posterior that meets {self.space.description}, got none in {REDRAWS}. "
+                    "Loosen the constraint, or raise temperature."
                 )
             met[place] = feasible
         return met
@@ -133,11 +140,11 @@ class Posterior:
         return True
 
     def count(self) -> int:
-        """How many draws are possible."""
+        """Returns the number of possible draws."""
         return math.prod(np.isfinite(self.log_probs).sum(-1).tolist())
 
     def architecture(self, choices: Sequence[int] | IntArray) -> str:
-        """The string of a draw. (B,) -> str, the space's own where there is a space: as drawn, not canonical."""
+        """Returns the string of a draw (B,), as drawn and not in its canonical form."""
         numbered = {name: int(number) for name, number in zip(self.decisions, choices, strict=True)}
         if self.space is not None:
             choices_by_name = {decision.name: decision.choices[numbered[decision.name]] for decision in self._of_space}
@@ -145,21 +152,21 @@ class Posterior:
         return json.dumps(numbered) if self.encode is None else self.encode(numbered)
 
     def form(self, architecture: str) -> str:
-        """The string of the canonical form; without a space the string itself. Raises: InvalidArchitecture."""
+        """Returns the string of the canonical form; without a space, the same string. Raises: InvalidArchitecture."""
         return architecture if self._held is None else self._held.canonicalise(architecture)
 
     def _rows(self) -> Iterator[tuple[str, FloatArray]]:
-        """Each decision with the log-probabilities of its own choices."""
+        """Yields each decision with the log-probabilities of its choices, without padding."""
         for name, row, size in zip(self.decisions, self.log_probs, self.sizes, strict=True):
             yield name, row[:size]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.sizes.flags.writeable = self.log_probs.flags.writeable = False  # NumPy forgets
+        self.sizes.flags.writeable = self.log_probs.flags.writeable = False  # NumPy does not pickle the flag
 
 
 def _normalized(name: str, values: Any) -> FloatArray:
-    """(choices,) log-probabilities. Raises: InvalidInput."""
+    """Returns normalized log-probabilities, (choices,). Raises: InvalidInput for invalid values."""
     listed = [-math.inf if value is None else value for value in values] if isinstance(values, list | tuple) else values
     try:
         row = np.array(listed, dtype=np.float64)
@@ -173,15 +180,15 @@ def _normalized(name: str, values: Any) -> FloatArray:
         )
     if np.isnan(row).any() or np.isposinf(row).any() or np.isneginf(row).all():
         raise InvalidInput(
-            f"posterior: expected log-probabilities of {name!r} that are finite, or -inf for an impossible choice, "
-            f"and one finite at least; got {row.tolist()}"
+            f"posterior: expected finite log-probabilities of {name!r}, -inf for an impossible choice, and at least "
+            f"one finite value, got {row.tolist()}"
         )
     shifted = row - row.max()
     return shifted - np.log(np.exp(shifted).sum())
 
 
 def _in_order(rows: Mapping[str, FloatArray], space: str, decisions: tuple[Decision, ...]) -> dict[str, FloatArray]:
-    """The rows in the order of the space's decisions. Raises: InvalidInput if they are of other decisions."""
+    """Returns the rows in the order of the space's decisions. Raises: InvalidInput if the decisions differ."""
     names = [decision.name for decision in decisions]
     if set(rows) != set(names):
         missing, unknown = [n for n in names if n not in rows], [n for n in rows if n not in names]
@@ -202,11 +209,11 @@ def _in_order(rows: Mapping[str, FloatArray], space: str, decisions: tuple[Decis
 
 
 def relaxed_log_density_gradient(x: FloatArray, log_probs: FloatArray, sizes: IntArray) -> FloatArray:
-    """The gradient of log p, Eq. 5.8, in x. (..., B, C) -> (..., B, C).
+    """Returns the gradient of log p, Eq. 5.8, at x, (..., B, C) -> (..., B, C).
 
     Args:
         x: (..., B, C) particles, padded with 0.
-        log_probs: (B, C) of B decisions, -inf where a choice is impossible, and where it is padding.
+        log_probs: (B, C) log-probabilities of B decisions, -inf for impossible choices and for padding.
         sizes: (B,) |O| of each decision.
     """
     rates = 1.0 / sizes[:, None]
@@ -221,15 +228,16 @@ def relaxed_log_density_gradient(x: FloatArray, log_probs: FloatArray, sizes: In
 
 
 def first_particles(choices: IntArray, sizes: IntArray, width: int, rng: np.random.Generator) -> FloatArray:
-    """One-hot vectors of drawn choices plus N(0, |O| I), a draw from Eq. 5.8 (note E3). (..., B) -> (..., B, width)."""
+    """Draws from Eq. 5.8 (note E3): one-hot vectors of drawn choices plus N(0, |O| I), (..., B) -> (..., B, width)."""
     real = np.arange(width) < sizes[:, None]  # (B, C), False in the padding
     noise = rng.standard_normal((*choices.shape, width)) * np.sqrt(sizes)[:, None]
     return np.where(real, noise + (np.arange(width) == choices[..., None]), 0.0)
 
 
 def nearest_choices(x: FloatArray, log_probs: FloatArray) -> IntArray:
-    """Eq. 5.9: per decision the choice whose one-hot vector is nearest, the first of equals. (..., B, C) -> (..., B).
+    """Returns for each decision the choice with the nearest one-hot vector, Eq. 5.9, (..., B, C) -> (..., B).
 
-    That is the largest coordinate. Unlike the paper's, an impossible choice is never taken, however near.
+    This is the choice with the largest coordinate, the first of equal ones. Deviation from the paper: impossible
+    choices are excluded.
     """
     return np.where(np.isneginf(log_probs), -np.inf, x).argmax(-1)

@@ -1,20 +1,21 @@
 """Ensemble samplers: Monte Carlo and SVGD with regularized diversity. Shu 2022, Alg. 5.2 and 5.3, Sec. 5.3.4.
 
-SVGD-RD finds particles of high density, whose distances grow with delta. Its sign follows from Eq. 5.5. The objective
+SVGD-RD finds particles of high density whose distances grow with delta. Its sign follows from Eq. 5.5. The objective
 over n particles is
 
-    KL(q || p) + n delta E_{x, x' ~ q}[k(x, x')],   of which the second term is (delta / n) sum_ij k(x_i, x_j).
+    KL(q || p) + n delta E_{x, x' ~ q}[k(x, x')],   where the second term equals (delta / n) sum_ij k(x_i, x_j).
 
 1. SVGD moves x_i against the first term (Eq. 2.8), along
    (1/n) sum_j [k(x_j, x_i) grad_{x_j} log p(x_j) + grad_{x_j} k(x_j, x_i)].
-2. Against the second term, x_j held constant as in Appendix B.1 (which drops a factor 2), it moves along
+2. Against the second term, with x_j constant as in Appendix B.1 (which drops a factor 2), it moves along
    -(delta / n) sum_j grad_{x_i} k(x_j, x_i).
-3. A kernel of x_j - x_i has grad_{x_i} k = -grad_{x_j} k. So both add up to
+3. A kernel of x_j - x_i has grad_{x_i} k = -grad_{x_j} k. So the sum of both directions is
 
     phi(x_i) = (1/n) sum_j [k(x_j, x_i) grad_{x_j} log p(x_j) + (1 + delta) grad_{x_j} k(x_j, x_i)].
 
-This is Eq. B.10; Proposition 5.1 prints the second term of SVGD with the other variable. delta = 0 is SVGD, delta > 0
-repels more, delta = -1 not at all, delta < -1 attracts.
+This is Eq. B.10; Proposition 5.1 prints the second term of SVGD with the other variable. At delta = 0 it is SVGD. With
+delta > 0 particles repel each other more strongly, at delta = -1 not at all, and with delta < -1 they attract each
+other.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,16 +33,19 @@ from archray.settings import RegisteredSettings
 
 # SVGD with regularized diversity, Algorithm 5.3
 
-DELTA_RANGE = (-2.0, 1.0)  # of the coefficient of diversity, section 5.3.4
+DELTA_RANGE = (-2.0, 1.0)  # range of the diversity coefficient, section 5.3.4
 ITERATIONS, STEP, MOMENTUM = 1000, 0.1, 0.9  # section 5.3.4
-SMALLEST_MEDIAN = 1e-12  # of squared distances: closer particles would get an extreme repulsion of 1/distance
+SMALLEST_MEDIAN = 1e-12  # of squared distances: the repulsion of closer particles, 1/distance, would be extreme
 
 
 def median_bandwidth(squared: FloatArray) -> FloatArray:
-    """h = median / log n over the pairs of different particles, as Liu and Wang (2016) choose it.
+    """Returns h = median / log n over the pairs of particles (Liu and Wang 2016), (..., n, n) -> (...).
 
-    All other particles together then weigh about as much in phi(x_i) as x_i itself. One particle has no pairs: its h
-    is 1, and has no effect, since k(x, x) = 1. Squared distances (..., n, n) -> (...).
+    With this h, all other particles together have about the same weight in phi(x_i) as x_i itself. One particle has no
+    pairs; its h is 1, which has no effect since k(x, x) = 1.
+
+    Args:
+        squared: (..., n, n) squared distances.
     """
     n = squared.shape[-1]
     if n == 1:
@@ -49,17 +53,17 @@ def median_bandwidth(squared: FloatArray) -> FloatArray:
     rows, columns = np.triu_indices(n, 1)
     values, m = squared.reshape(*squared.shape[:-2], n * n)[..., rows * n + columns], len(rows)
     low, high = (m - 1) // 2, m // 2
-    middle = np.partition(values, low if low == high else (low, high), axis=-1)  # np.median is much slower
+    middle = np.partition(values, low if low == high else (low, high), axis=-1)  # much faster than np.median
     median = (middle[..., low] + middle[..., high]) / 2
     return np.maximum(median, SMALLEST_MEDIAN) / np.log(n)
 
 
 def rbf(particles: FloatArray, bandwidth: float | None = None) -> tuple[FloatArray, FloatArray]:
-    """The kernel exp(-||x_i - x_j||^2 / h) and its h, (..., n, D) -> (..., n, n) and (...).
+    """Returns the kernel exp(-||x_i - x_j||^2 / h) and its h, (..., n, D) -> (..., n, n) and (...).
 
-    bandwidth: h; None: `median_bandwidth`, separately for each set of n.
+    bandwidth: h; None: `median_bandwidth` of each set of n particles.
     """
-    centered = particles - particles.mean(-2, keepdims=True)  # the difference below keeps close particles apart
+    centered = particles - particles.mean(-2, keepdims=True)  # reduces cancellation in the differences below
     gram = centered @ centered.swapaxes(-1, -2)
     norms = np.diagonal(gram, axis1=-2, axis2=-1)
     squared = norms[..., :, None] + norms[..., None, :]  # (..., n, n)
@@ -72,7 +76,7 @@ def rbf(particles: FloatArray, bandwidth: float | None = None) -> tuple[FloatArr
 def svgd_rd_direction(
     particles: FloatArray, gradient: FloatArray, delta: float, bandwidth: float | None = None
 ) -> FloatArray:
-    """phi(x_i) for every particle. h is held constant in the kernel's gradient, also where it is the median.
+    """Returns phi(x_i) for every particle; the kernel's gradient treats h as constant, even if h is the median.
 
     With grad_{x_j} k(x_j, x_i) = (2/h) (x_i - x_j) k(x_j, x_i), and c = 2 (1 + delta) / h,
 
@@ -80,14 +84,14 @@ def svgd_rd_direction(
 
     Args:
         particles: (..., n, D); leading axes are independent sets.
-        gradient: (..., n, D) of log p at the particles.
+        gradient: (..., n, D) gradient of log p at the particles.
         delta: the diversity coefficient.
-        bandwidth: of the kernel; None: the median.
+        bandwidth: h of the kernel; None: `median_bandwidth`.
 
     Returns: (..., n, D)
     """
     kernel, h = rbf(particles, bandwidth)
-    scaled = particles - particles.mean(-2, keepdims=True)  # phi is the same anywhere, and more exact here
+    scaled = particles - particles.mean(-2, keepdims=True)  # phi does not change, and is more accurate
     scaled *= 2.0 * (1.0 + delta) / h[..., None, None]  # c x
     phi = kernel @ (gradient - scaled)
     scaled *= kernel.sum(-1, keepdims=True)
@@ -105,11 +109,17 @@ def svgd_rd(
     step: float = STEP,
     momentum: float = MOMENTUM,
 ) -> FloatArray:
-    """Algorithm 5.3 on any number of independent sets of particles at once, (..., n, D) -> (..., n, D).
+    """Runs Algorithm 5.3 on any number of independent sets of particles, (..., n, D) -> (..., n, D).
 
-    An iteration is one of SGD with momentum: v <- momentum v + phi, x <- x + step v.
+    An iteration is a step of SGD with momentum: v <- momentum v + phi, x <- x + step v.
 
-    gradient: the gradient of log p, (..., n, D) -> (..., n, D). iterations: L.
+    Args:
+        particles: (..., n, D) the initial particles.
+        gradient: the gradient of log p, (..., n, D) -> (..., n, D).
+        delta: the diversity coefficient.
+        iterations: L.
+        bandwidth: h of the kernel; None: `median_bandwidth`.
+        step, momentum: step size and momentum of SGD.
     """
     velocity = np.zeros_like(particles)
     for _ in range(iterations):
@@ -124,31 +134,38 @@ SAMPLERS: "Registry[type[EnsembleSampler]]" = Registry("sampler")
 
 
 class TooSharp(InvalidInput):
-    """A posterior that gives no ensemble of different members, in general or at this delta."""
+    """The posterior gives no ensemble of different members, in general or at one delta."""
 
 
 class EnsembleSampler(RegisteredSettings):
-    """The settings of a sampler, and its draws. A subclass is registered by its `name` and defines `ensembles`."""
+    """Base class of ensemble samplers: settings and draws. A subclass registers under its `name`, defines `ensembles`.
+
+    Example:
+        ```python
+        sampler = SVGDRD(iterations=100)
+        members = sampler.sample(posterior, n=3, delta=0.5, rng=np.random.default_rng(0))
+        ```
+    """
 
     registry = SAMPLERS
-    has_delta: ClassVar[bool] = False  # whether it takes a coefficient of diversity
-    of_the_posterior: ClassVar[bool] = True  # False: its draws do not depend on the probabilities
+    has_delta: ClassVar[bool] = False  # whether the sampler has a diversity coefficient
+    of_the_posterior: ClassVar[bool] = True  # False: draws do not depend on the probabilities
 
     def ensembles(self, posterior: Posterior, n: int, delta: float, rng: np.random.Generator) -> Iterator[IntArray]:
-        """One ensemble after another, up to the last that is worth a try: (n, B) numbers of choices each.
+        """Yields ensembles as (n, B) numbers of choices, up to the sampler's maximum number of attempts.
 
-        delta: the coefficient of diversity; 0 for a sampler without one.
+        delta: the diversity coefficient; 0 for a sampler without one.
         """
         raise NotImplementedError
 
     def sample(self, posterior: Posterior, n: int, delta: float | None, rng: np.random.Generator) -> list[str]:
-        """The first ensemble without a repeated member, as strings. Raises: TooSharp if there is none."""
+        """Returns the first ensemble without a repeated member, as strings. Raises: TooSharp if there is none."""
         most, drawn = 0, 0
         for choices in self.ensembles(posterior, n, 0.0 if delta is None else delta, rng):
             drawn += 1
             choices = posterior.feasible(choices, rng)
             distinct = len({row.tobytes() for row in choices})
-            if distinct == n:  # the check of canonical forms takes longer
+            if distinct == n:  # only then compare canonical forms, which takes longer
                 members = [posterior.architecture(row) for row in choices]
                 distinct = len({posterior.form(member) for member in members})
                 if distinct == n:
@@ -157,15 +174,15 @@ class EnsembleSampler(RegisteredSettings):
         mode = float(np.exp(posterior.log_probs.max(-1).sum()))
         at, advice = ("", "") if delta is None else (f" at delta {delta:g}", " or delta")
         raise TooSharp(
-            f"ensemble_size: expected a posterior that gives {count(n, 'different member')}, got {most} at most in "
-            f"{count(drawn, 'ensemble')} by {self.name}{at}; it is too sharp (probability {mode:.2g} of its mode): "
-            f"raise temperature{advice}, or lower ensemble_size"
+            f"ensemble_size: expected {count(n, 'different member')}, got {most} at most in "
+            f"{count(drawn, 'ensemble')} of {self.name}{at}. The posterior is too sharp (probability {mode:.2g} of its "
+            f"mode). Raise temperature{advice}, or lower ensemble_size."
         )
 
 
 # Monte Carlo sampling, Algorithm 5.2
 
-DRAWS = (1, 15, 240, 3840)  # ensembles drawn at once, until one has no repeated member
+DRAWS = (1, 15, 240, 3840)  # numbers of ensembles to draw together, until one has no repeated member
 
 
 @SAMPLERS.register("mc")
@@ -180,7 +197,7 @@ class MonteCarlo(EnsembleSampler):
 
 @SAMPLERS.register("uniform")
 class Uniform(EnsembleSampler):
-    """Independent uniform draws from the choices with a probability above 0."""
+    """Independent uniform draws from the choices with a nonzero probability."""
 
     of_the_posterior = False
 
@@ -190,7 +207,7 @@ class Uniform(EnsembleSampler):
         return MonteCarlo().ensembles(posterior.uniform(), n, delta, rng)
 
 
-RUNS = (1, 3, 9)  # runs at once, until one has no repeated member; the first is nearly always enough
+RUNS = (1, 3, 9)  # numbers of joint runs, until one has no repeated member; the first is nearly always enough
 
 
 @SAMPLERS.register("svgd-rd")
@@ -198,9 +215,14 @@ class SVGDRD(EnsembleSampler):
     """The choices nearest to n particles of SVGD-RD in the relaxed posterior (Algorithm 5.3, Eq. 5.8-5.9).
 
     Attributes:
-        iterations: L.
+        iterations: L, the number of SVGD iterations.
         bandwidth: h of the kernel exp(-||x - x'||^2 / h); None: `median_bandwidth`.
-        step, momentum: of the particles' SGD.
+        step, momentum: step size and momentum of the particles' SGD.
+
+    Example:
+        ```python
+        search = NESBSSearch(posterior, sampler=SVGDRD(iterations=100), delta="bo")
+        ```
     """
 
     has_delta = True
@@ -215,9 +237,10 @@ class SVGDRD(EnsembleSampler):
         return (choices for count in RUNS for choices in self.evolve(posterior, (count, n), delta, rng))
 
     def evolve(self, posterior: Posterior, shape: tuple[int, ...], delta: float, rng: np.random.Generator) -> IntArray:
-        """Choices at the particles of independent runs, with repeated members (Eq. 5.9). (..., n) -> (..., n, B).
+        """Returns the choices at the particles of independent runs (Eq. 5.9), (..., n) -> (..., n, B).
 
-        The particles leave out decisions with one choice, whose coordinates would only affect the kernel.
+        Members may repeat. The particles leave out decisions with one choice, whose coordinates would only affect the
+        kernel.
         """
         choices = posterior.draw(shape, rng)  # (..., n, B)
         free = posterior.sizes > 1

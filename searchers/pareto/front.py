@@ -1,5 +1,7 @@
-"""Objectives and Pareto fronts: dominance and crowding (Deb et al. 2002, section III), and hypervolume (Zitzler and
-Thiele 1999)."""
+"""Objectives and Pareto fronts.
+
+Dominance and crowding: Deb et al. 2002, section III. Hypervolume: Zitzler and Thiele 1999.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,18 +14,18 @@ from archray.searchers.arguments import FloatArray, IntArray
 
 # Objectives
 
-LESS = "-"  # before the name of an objective of which less is better
+LESS = "-"  # prefix of an objective to minimize
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A number of a trial or of a row of a pool: `validation_accuracy`, or `-latency_ms`, of which less is better."""
+    """An objective, a value of a trial or of a pool's row: `validation_accuracy`, or `-latency_ms` to minimize it."""
 
     name: str
     less: bool
 
     def loss(self, value: Any) -> Any:
-        """A number or an array as a loss, which is minimized; a loss as a value."""
+        """Converts values (a number or an array) to losses (smaller is better), or losses to values."""
         return value if self.less else -value
 
     def __str__(self) -> str:
@@ -31,25 +33,25 @@ class Objective:
 
 
 def read_objectives(text: str | Iterable[str]) -> tuple[Objective, ...]:
-    """The objectives of `"validation_accuracy, -latency_ms"`, or of a list of such names.
+    """Parses the objectives in `"validation_accuracy, -latency_ms"`, or in a list of such names.
 
-    Raises: InvalidInput for an empty list or name, and for a repeated name.
+    Raises: InvalidInput for an empty list, an invalid name or a repeated name.
     """
     parts = text.split(",") if isinstance(text, str) else list(text)
     if not parts or not all(isinstance(part, str) for part in parts):
-        raise InvalidInput(f'objectives: expected names, as "validation_accuracy, -latency_ms", got {text!r}')
+        raise InvalidInput(f'objectives: expected names such as "validation_accuracy, -latency_ms", got {text!r}')
     objectives = []
     for part in parts:
         name = part.strip().removeprefix(LESS).strip()
         if not name or any(character.isspace() for character in name) or name.startswith(LESS):
             raise InvalidInput(
-                "objectives: expected names with commas between them and a minus before one of which less is better, "
-                f'as "validation_accuracy, -latency_ms", got {part.strip()!r} in {text!r}'
+                "objectives: expected names separated by commas, with a minus before an objective to minimize "
+                f'("validation_accuracy, -latency_ms"), got {part.strip()!r} in {text!r}'
             )
         objectives.append(Objective(name, part.strip().startswith(LESS)))
     names = [objective.name for objective in objectives]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InvalidInput(f"objectives: expected each once, got {', '.join(twice)} twice in {text!r}")
+        raise InvalidInput(f"objectives: expected distinct names, got {', '.join(twice)} twice in {text!r}")
     return tuple(objectives)
 
 
@@ -57,14 +59,16 @@ def read_objectives(text: str | Iterable[str]) -> tuple[Objective, ...]:
 
 
 def non_dominated(losses: FloatArray) -> IntArray:
-    """The places of the points that none dominates, in order; of equal points, the first.
+    """Returns the indices of the non-dominated points, in order; of equal points, the first.
 
-    A point dominates another if it is no worse in any objective and better in one. losses: (n, k), less is better,
-    finite.
+    A point dominates another if it is no worse in any objective and better in one.
+
+    Args:
+        losses: (n, k) finite, smaller is better.
     """
     if not len(losses):
         return np.zeros(0, dtype=np.int64)
-    order = np.lexsort(losses.T[::-1])  # by the first objective, then by the next: none is dominated by a later one
+    order = np.lexsort(losses.T[::-1])  # lexicographic: no point is dominated by a later one
     if losses.shape[1] == 2:
         second = losses[order, 1]
         before = np.concatenate([[np.inf], np.minimum.accumulate(second)[:-1]])
@@ -77,9 +81,12 @@ def non_dominated(losses: FloatArray) -> IntArray:
 
 
 def front_ranks(losses: FloatArray) -> IntArray:
-    """(n,) the number of each point's front: 0 for points that none dominates, 1 once they are removed, and so on.
+    """Returns the number of each point's front, (n,): 0 if not dominated, 1 if dominated only by front 0, and so on.
 
-    Equal points share a rank. losses: (n, k), less is better, finite.
+    Equal points share a rank.
+
+    Args:
+        losses: (n, k) finite, smaller is better.
     """
     ranks = np.full(len(losses), -1, dtype=np.int64)
     no_worse = np.asarray((losses[:, None] <= losses[None]).all(axis=2), dtype=bool)  # (n, n): row no worse than column
@@ -92,10 +99,13 @@ def front_ranks(losses: FloatArray) -> IntArray:
 
 
 def crowding_distance(losses: FloatArray) -> FloatArray:
-    """(n,) for the points of one front: the sum over objectives of the gap between a point's two neighbors.
+    """Returns the crowding distance of the points of one front, (n,).
 
-    In units of the objective's range over these points; infinite for the ends. An objective in which all are equal
-    adds nothing. losses: (n, k).
+    It is the sum over objectives of the gap between a point's two neighbors, in units of the objective's range over
+    these points; infinite for the end points. An objective with equal values adds nothing.
+
+    Args:
+        losses: (n, k).
     """
     distance = np.zeros(len(losses))
     for column in losses.T:
@@ -109,18 +119,21 @@ def crowding_distance(losses: FloatArray) -> FloatArray:
 
 
 def spread_order(losses: FloatArray) -> IntArray:
-    """All places of the points of one front, in an order whose every prefix is spread along the front.
+    """Returns the indices of the points of one front in an order whose every prefix is spread along the front.
 
-    The best in the first objective, then in the others, then always the point that is farthest from the points before,
-    each objective in units of its range. Of equal points the first. losses: (n, k), less is better.
+    First the best point in each objective, then repeatedly the point that is farthest from the points before, with each
+    objective in units of its range. Of equal points the first.
+
+    Args:
+        losses: (n, k), smaller is better.
     """
     if not len(losses):
         return np.zeros(0, dtype=np.int64)
     spread = np.ptp(losses, axis=0)
     points = (losses - losses.min(axis=0)) / np.where(spread > 0, spread, 1.0)  # (n, k) in [0, 1]
     order = list(dict.fromkeys(int(place) for place in losses.argmin(axis=0)))
-    nearest = np.linalg.norm(points[:, None] - points[order], axis=2).min(axis=1)  # (n,) to the points in order
-    nearest[order] = -1.0  # after copies of these points, too
+    nearest = np.linalg.norm(points[:, None] - points[order], axis=2).min(axis=1)  # (n,) distance to `order`
+    nearest[order] = -1.0  # below the distance 0 of their duplicates
     while len(order) < len(losses):
         place = int(nearest.argmax())
         order.append(place)
@@ -130,9 +143,9 @@ def spread_order(losses: FloatArray) -> IntArray:
 
 
 def crowded_order(losses: FloatArray) -> IntArray:
-    """All places, the best first: by front, within a front the least crowded first; of equal points the first.
+    """Returns all indices, best first, by the crowded-comparison operator of Deb et al. 2002, section III-C.
 
-    It is the crowded-comparison operator of Deb et al. 2002, section III-C.
+    Points are ordered by front, and within a front by decreasing crowding distance; of equal points the first.
     """
     ranks = front_ranks(losses)
     distance = np.zeros(len(losses))
@@ -143,9 +156,9 @@ def crowded_order(losses: FloatArray) -> IntArray:
 
 
 def front_places(vectors: Iterable[FloatArray | None]) -> list[int]:
-    """The places of the non-dominated vectors of losses, (k,) each, the best in the first objective first.
+    """Returns the indices of the non-dominated vectors of losses, (k,) each, the best in the first objective first.
 
-    None: a trial without a value of every objective, which takes no part.
+    None stands for a trial without a value of every objective, which is ignored.
     """
     points = {place: vector for place, vector in enumerate(vectors) if vector is not None}
     if not points:
@@ -160,34 +173,51 @@ def front_places(vectors: Iterable[FloatArray | None]) -> list[int]:
 
 
 def hypervolume(losses: FloatArray, reference: Sequence[float] | FloatArray) -> float:
-    """The volume of all that some point dominates and that dominates the reference.
+    """Returns the hypervolume: the volume of the region that a point dominates and that dominates the reference.
 
-    A sweep in two dimensions; in more, slices along the last objective (HSO, While et al. 2006), which is exact and
-    takes time exponential in k: up to some hundred points of three or four objectives.
+    The computation is exact: a sweep in two dimensions, and slices along the last objective in more (HSO, While et al.
+    2006). Slices take time exponential in k, which allows a few hundred points of three or four objectives.
 
     Args:
-        losses: (n, k) less is better; a point that is no better than the reference in some objective, or that is not
-            finite, adds nothing.
+        losses: (n, k) smaller is better. A point adds nothing if it is not finite, or in some objective no better than
+            the reference.
         reference: (k,) the worst value of interest of each objective.
 
-    Raises: InvalidInput for shapes that do not fit.
+    Raises: InvalidInput for shapes that do not match.
+
+    Example:
+        ```python
+        losses = np.array([[1.0, 2.0], [2.0, 1.0]])
+        print(hypervolume(losses, [3.0, 3.0]))  # 3.0
+        ```
     """
     points, corner = np.asarray(losses, dtype=np.float64), np.asarray(reference, dtype=np.float64)
     if points.ndim != 2 or corner.shape != points.shape[1:] or not len(corner):
         raise InvalidInput(
-            f"expected points of shape (n, k) and a reference of (k,), k of 1 or more, got {points.shape} and "
+            f"Expected points of shape (n, k) and a reference of shape (k,) with k >= 1, got {points.shape} and "
             f"{corner.shape}"
         )
     if not np.isfinite(corner).all():
-        raise InvalidInput(f"expected a finite reference, got {corner.tolist()}")
+        raise InvalidInput(f"Expected a finite reference, got {corner.tolist()}")
     points = points[np.isfinite(points).all(axis=1)]
     return _volume(points[(points < corner).all(axis=1)], corner)
 
 
 def contributions(losses: FloatArray, reference: Sequence[float] | FloatArray) -> FloatArray:
-    """(n,) by how much the hypervolume would shrink without each point; 0 for one that another equals or dominates.
+    """Returns by how much the hypervolume would shrink without each point, (n,).
 
-    Args, Raises: as of `hypervolume`.
+    A point that another point equals or dominates contributes 0.
+
+    Args:
+        losses, reference: as for `hypervolume`.
+
+    Raises: as `hypervolume`.
+
+    Example:
+        ```python
+        losses = np.array([[1.0, 2.0], [2.0, 1.0]])
+        print(contributions(losses, [3.0, 3.0]))  # [1. 1.]
+        ```
     """
     points = np.asarray(losses, dtype=np.float64)
     whole = hypervolume(points, reference)
@@ -205,7 +235,7 @@ def _volume(points: FloatArray, corner: FloatArray) -> float:
     if points.shape[1] == 1:
         return float(corner[0] - points[:, 0].min())
     if points.shape[1] == 2:
-        points = points[np.argsort(points[:, 0])]  # the second objective falls
+        points = points[np.argsort(points[:, 0])]  # the second objective decreases
         ends = np.append(points[1:, 0], corner[0])
         return float(((ends - points[:, 0]) * (corner[1] - points[:, 1])).sum())
     points = points[np.argsort(points[:, -1], kind="stable")]

@@ -1,4 +1,4 @@
-"""NSGA-II over architectures or Tune domains, renewed with every result. Deb et al. 2002, section III."""
+"""NSGA-II over architectures or Tune domains, with an update per result. Deb et al. 2002, section III."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,43 +17,52 @@ from archray.searchers.space_search import SpaceSearch, check_population
 
 logger = logging.getLogger(__name__)
 Costs = Callable[[str], Mapping[str, float]]
-POPULATION = 20  # N; 100 in the paper, for searches of 25,000 evaluations
-CROSSOVER = 0.9  # how many children have two parents; section IV-A
-ATTEMPTS = 20  # mutations in search of a child that was not suggested before
+POPULATION = 20  # N; the paper uses 100 for searches of 25,000 evaluations
+CROSSOVER = 0.9  # share of children with two parents; section IV-A
+ATTEMPTS = 20  # maximum number of mutations to find a new child
 
 
 class NSGA2Search(SpaceSearch):
-    """NSGA-II: suggests children of architectures that no other dominates.
+    """NSGA-II: multi-objective evolution, which suggests children of non-dominated architectures.
 
     Suggests: `architecture`, `seed`; or the keys of the dict, `seed`.
     Needs: the metric, and the objectives that `further` names.
-    Takes: a space, a dict of Tune domains, or an object of yours.
+    Takes: a space, a dict of Tune domains, or a custom space object.
 
-    Tune has one metric per run. It is the first objective; `further` names other entries of a trial's result.
+    A Tune run has one metric. It is the first objective; `further` names other entries of a trial's result.
 
     Each suggestion k follows the paper with the results of suggestions 1 to k - q:
-    1. the first N architectures are drawn uniformly;
-    2. of all results the best N, by the number of their front and within one the least crowded, are the population;
-    3. two parents win binary tournaments by the same order; the child has each decision from one or the other, in nine
-       cases of ten, and is mutated once.
+    1. The first N architectures are drawn uniformly.
+    2. The population is the best N of all results, ordered by the number of the front, and by crowding within a front.
+    3. Two parents win binary tournaments by the same order. With probability `crossover` the child takes each decision
+       from one of the two parents, else it copies the first parent. Then it is mutated once.
 
-    Where this deviates from the paper: the population is renewed after every result and not after N, so that
-    training runs never wait for a generation; crossover and mutation are the space's: uniform, and of one decision; a
-    child that was suggested before is mutated again. A trial without a finite value of every objective does not join
-    the population, and neither does an evaluation handed over, which has only one value.
+    Deviations from the paper: The population is updated after every result, not after N results, so training runs never
+    wait for a generation. The space defines crossover (uniform) and mutation (one decision). A child that was suggested
+    before is mutated again. A trial without a finite value of every objective does not join the population. Neither
+    does an external evaluation, which has only one value.
 
     Args:
         space: see `SpaceSearch`.
-        budget: the number of training runs, above the population.
-        further: entries of a trial's result that are further objectives: `-latency_ms` if less is better.
+        budget: the number of training runs; larger than the population.
+        further: entries of a trial's result that are further objectives; `-latency_ms` if less is better.
         population: N.
-        crossover: the share of the children that have two parents.
-        costs: architecture -> the objectives in `further` that need no training run; they override the entries of a
-            trial's result. It must pickle, and return the same in a resumed run.
-        points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget and population.
+        crossover: the share of children with two parents.
+        costs: a picklable function from an architecture to the objectives in `further` that need no training run; they
+            override the entries of a trial's result. It must return the same values in a resumed run.
+        points_to_evaluate: `{"architecture"}`, or configs, to suggest first; they count in the budget and in the
+            population.
         options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: see `SpaceSearch`.
+
+    Example:
+        ```python
+        domains = {"width": tune.choice([16, 32, 64]), "depth": tune.randint(1, 6)}
+        search = NSGA2Search(domains, 60, "-params", population=20, metric="accuracy", mode="max")
+        drive(search, lambda c: {"accuracy": c["width"] * c["depth"], "params": c["width"] ** 2})
+        print(search.front())
+        ```
     """
 
     mutates: ClassVar[bool] = True
@@ -71,7 +80,7 @@ class NSGA2Search(SpaceSearch):
     ) -> None:
         check_population(population, budget)
         if not is_finite_number(crossover) or not 0 <= crossover <= 1:
-            raise InvalidInput(f"crossover: expected a number from 0 to 1, got {crossover!r}")
+            raise InvalidInput(f"crossover: expected a number in [0, 1], got {crossover!r}")
         self.further = read_objectives(further)
         self.result_keys = tuple(o.name for o in self.further)  # type: ignore[misc]  # of this searcher alone
         self._costs = costs
@@ -84,7 +93,7 @@ class NSGA2Search(SpaceSearch):
         records = self.usable_records(number)
         alive = {k: vector for k, record in records.items() if (vector := self.vector(record)) is not None}
         failed = len(records) - len(alive)
-        expected_size = len(self.records()) - failed  # trials in flight are expected to join
+        expected_size = len(self.records()) - failed  # assumes that the trials in flight will join
         if expected_size < self.population or not alive:
             return self._space.sample(rng)
         order = crowded_order(np.array(list(alive.values())))[: self.population]
@@ -100,30 +109,30 @@ class NSGA2Search(SpaceSearch):
         return child
 
     def _parent(self, ranked: Sequence[int], rng: np.random.Generator) -> int:
-        """The better of two drawn from the population."""
+        """Returns the better of two random members of the population."""
         return ranked[int(rng.integers(len(ranked), size=2).min())]
 
     def vector(self, record: Record) -> FloatArray | None:
-        """(k,) the objectives of a trial, less is better; None if one of them is no finite number."""
+        """Returns the objectives of a trial as losses, (k,); None if one of them is not a finite number."""
         loss, values = self.loss(record), list(self._values(record).values())
         if loss is None or not all(map(is_finite_number, values)):
             return None
         return np.array([loss, *(o.loss(float(v)) for o, v in zip(self.further, values, strict=True))])
 
     def front(self) -> pd.DataFrame:
-        """The trials that no other dominates, as rows of `history`, the best by the metric first."""
+        """Returns the non-dominated trials as rows of `history`, the best by the metric first."""
         return self.history().iloc[front_places(map(self.vector, self.records()))].reset_index(drop=True)
 
     def row(self, record: Record) -> dict[str, Any]:
         return super().row(record) | self._values(record)
 
     def _values(self, record: Record) -> dict[str, Any]:
-        """The further objectives; None for one without a value."""
+        """Returns the further objectives; None for a missing value."""
         costs: Mapping[str, Any] = {}
         if self._costs is not None and "architecture" in record.config:
             try:
                 costs = self._costs(record.config["architecture"])
-            except ArchrayError as error:  # a network that cannot be built has no costs, and its trial fails too
+            except ArchrayError as error:  # the network cannot be built, and its trial fails too
                 logger.warning("%s", error)
         return {name: costs.get(name, record.result.get(name)) for name in self.result_keys}
 

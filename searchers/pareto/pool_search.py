@@ -1,6 +1,6 @@
-"""A search for the best results at every cost, over a pool with exact costs of all architectures.
+"""Multi-objective search over a pool with exact costs of all architectures.
 
-The hypervolume that a row is expected to add follows Emmerich et al. 2006.
+The expected hypervolume improvement of a row follows Emmerich et al. 2006.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,23 +24,28 @@ from archray.searchers.rank_surrogate.search import SPREAD, MetricPoolSearch
 from archray.searchers.rank_surrogate.surrogate import KernelSetting, metric_scores
 from archray.trainables.spaces import Space
 
-SAMPLES = 512  # points in the space of two costs or more; one cost needs none
-# Three equally likely values with the mean and the variance of a normal one.
+SAMPLES = 512  # sample points in the space of two costs or more; one cost needs none
+# Three equally likely values with the mean and the variance of a standard normal variable.
 STEPS = np.array([-np.sqrt(1.5), 0.0, np.sqrt(1.5)])
-STEEPEST = 4  # the slope above the best result is that of the best quarter
+STEEPEST = 4  # the best 1/4 of the results determine the slope above the best result
 
 
 def level_volumes(
     costs: FloatArray, result_costs: FloatArray, result_values: FloatArray, base: float, reference: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """The volume of costs over each level of the results, for every row.
+    """Returns, for every row and each level of the results, a volume in the space of costs.
+
+    The volume of a row and a level is the part of the box between the row's costs and the reference where the best
+    result that costs no more has the value of the level. With two costs or more it is estimated by a Sobol sequence.
 
     Args:
-        costs: (n, k) of every row. result_costs: (m, k). result_values: (m,) the larger the better.
-        base: the lowest value of interest. reference: (k,) the largest costs of interest.
+        costs: (n, k) the costs of every row.
+        result_costs: (m, k) the costs of the results.
+        result_values: (m,) the values of the results, larger is better.
+        base: the lowest value of interest.
+        reference: (k,) the largest costs of interest.
 
-    Returns: (n, l) volumes and (l,) levels. A volume is a part of the costs between those of the row and the reference:
-    the part where the best result that costs no more has the value of the level. Two costs or more by a Sobol sequence.
+    Returns: (n, l) volumes and (l,) levels.
     """
     values = np.maximum(result_values, base)
     if costs.shape[1] == 1:
@@ -62,7 +67,7 @@ def _one_cost(
     costs: FloatArray, result_costs: FloatArray, values: FloatArray, base: float, reference: float
 ) -> tuple[FloatArray, FloatArray]:
     order = np.lexsort((-values, result_costs))
-    best = np.maximum.accumulate(np.append(base, values[order]))  # (m + 1,): before each, and after the last
+    best = np.maximum.accumulate(np.append(base, values[order]))  # (m + 1,) before each result, and after the last
     rises = np.append(True, best[1:] > best[:-1])
     starts = np.append(-np.inf, result_costs[order])[rises]
     ends = np.append(starts[1:], reference)
@@ -71,9 +76,12 @@ def _one_cost(
 
 
 def expected_improvement(possible: FloatArray, volumes: FloatArray, levels: FloatArray) -> FloatArray:
-    """(n,) hypervolume added on average: Emmerich et al. 2006 with exact costs, a sum over the levels of the front.
+    """Returns the expected hypervolume improvement, (n,): Emmerich et al. 2006 with exact costs, summed over levels.
 
-    possible: (s, n) equally likely values. volumes: (n, l). levels: (l,).
+    Args:
+        possible: (s, n) equally likely values of each row.
+        volumes: (n, l), see `level_volumes`.
+        levels: (l,), see `level_volumes`.
     """
     gain = np.zeros(possible.shape[1])
     for level, volume in zip(levels, volumes.T, strict=True):
@@ -82,13 +90,14 @@ def expected_improvement(possible: FloatArray, volumes: FloatArray, levels: Floa
 
 
 class ValueScale:
-    """A function from normal scores of results to their values, as an estimate from the results so far.
+    """An estimate of the function from normal scores of results to their values.
 
-    It is linear between the results, constant below the lowest, and above the best as steep as among the best quarter.
-    Without two different results it is the identity.
+    The function is linear between the results and constant below the lowest result. Above the best result its slope is
+    that of the best quarter. Without two different results it is the identity.
 
     Args:
-        scores: (t,) of the results. values: (t,) the larger the better.
+        scores: (t,) the normal scores of the results.
+        values: (t,) the values of the results, larger is better.
     """
 
     def __init__(self, scores: FloatArray, values: FloatArray) -> None:
@@ -109,26 +118,26 @@ class ValueScale:
 
 # Surrogate
 
-FIRST_BASE = -1.5  # a normal score: the lowest of interest while there are few results
-LOWEST = 0.1  # the share of the results below the values of interest
-FEW = 5  # results: with fewer, their quantiles and units are unreliable
-NEGLIGIBLE = 1e-3  # the weight of a hypothesis that is left out
-# The setting ranks a whole front, not only the head of the pool: compared with the setting for one objective, ranks of
-# metrics count more than their scores, codes count less, unless the results favor them, and results count more.
+FIRST_BASE = -1.5  # the lowest normal score of interest while there are few results
+LOWEST = 0.1  # the share of results below the values of interest
+FEW = 5  # with fewer results, their quantiles and units are unreliable
+NEGLIGIBLE = 1e-3  # hypotheses with a smaller weight are skipped
+# This setting must rank a whole front, not only the top of the pool. Compared with the setting for one objective, the
+# ranks of metrics count more than their scores, codes count less unless the results favor them, and results count more.
 SETTING = KernelSetting(linear=0.8, smooth=1.0, encoding=0.15, counts=0.3, noise=0.03)
 BY_CODES = replace(SETTING, encoding=0.6, counts=1.2)
-HYPOTHESES = (SETTING, BY_CODES, replace(BY_CODES, linear=0.0, smooth=0.0, prior=0.0))  # the last is without metrics
+HYPOTHESES = (SETTING, BY_CODES, replace(BY_CODES, linear=0.0, smooth=0.0, prior=0.0))  # the last uses no metrics
 
 
 class FrontSurrogate:
-    """A mixture of Gaussian processes over n architectures, and the hypervolume that each may add.
+    """A mixture of Gaussian processes over n architectures that predicts the hypervolume improvement of each.
 
     Args:
-        scores: (n, m) normal scores of the metrics. codes: (n, d). See `RankKernel`.
-        costs: (n, k) less is better, exact; NaN for a row that cannot be suggested.
+        scores: (n, m) normal scores of the metrics, see `RankKernel`.
+        codes: (n, d) categorical codes, see `RankKernel`.
+        costs: (n, k) exact costs, smaller is better; NaN for a row that cannot be suggested.
         reference: (k,) the largest costs of interest.
-        base: the lowest value of interest, the larger the better; None: the value that a tenth of the results is
-            expected to be below.
+        base: the lowest value of interest (larger is better); None: the predicted 0.1 quantile of the results.
     """
 
     def __init__(
@@ -136,16 +145,18 @@ class FrontSurrogate:
     ) -> None:
         self._surrogate = ranks.RankSurrogate(scores, codes, hypotheses=HYPOTHESES)
         self._reference = reference
-        self._costs = np.where(np.isfinite(costs).all(axis=1, keepdims=True), costs, np.inf)  # these add nothing
+        self._costs = np.where(
+            np.isfinite(costs).all(axis=1, keepdims=True), costs, np.inf
+        )  # infinite costs add nothing
         self._base = base
 
     def gain(self, rows: Sequence[int], losses: Sequence[float | None], exploration: float = 1.0) -> FloatArray:
-        """(n,) the hypervolume that each architecture is expected to add, in the unit of value times costs.
+        """Returns the expected hypervolume improvement of each architecture, in the unit of value times costs, (n,).
 
         Args:
-            rows: the architectures evaluated, or in flight, in the order of suggestion.
-            losses: of each, the smaller the better; None: pending. At least one is a number.
-            exploration: standard deviations by which a value may deviate.
+            rows: the architectures evaluated or in flight, in the order of suggestion.
+            losses: their losses, smaller is better; None for a pending result. At least one is a number.
+            exploration: factor of the posterior standard deviations.
         """
         targets = ranks.result_scores(losses)
         pairs = zip(targets, losses, strict=True)
@@ -172,41 +183,51 @@ class FrontSurrogate:
 # Searcher
 
 EXPLORATION = 1.0
-FALL = 0.5  # of the exploration, over the budget: a late result is of use to few training runs
+FALL = 0.5  # decrease of the exploration over the budget: few training runs can use a late result
 
 
 class ParetoPoolSearch(MetricPoolSearch):
-    """Searches a pool for the best architecture at each cost.
+    """Multi-objective search: finds the best architecture of a pool at each cost.
 
     Suggests: `architecture`, `seed`; each row of the pool at most once.
     Needs: the metric.
     Takes: a table with the columns `architecture`, the objectives that `further` names, and any number of metrics.
 
-    Tune has one metric per run. The trials report it; `further` names columns of the pool, with a value for every row,
-    that are further objectives. For suggestion k, with the results of suggestions 1 to k - q:
-    1. a `FrontSurrogate` of the metrics and the architectures' codes, without costs, predicts a value of every row and
-       its deviation;
-    2. rows trained or in flight count at their predicted value, which smooths the noise of single training runs;
-    3. the row is suggested that is expected to add most hypervolume: over all costs from its own to the reference, how
-       far it surpasses the best there, on average over its possible values.
-    Before the first result the metrics alone choose, by weights drawn about equal ones, among the cheaper half.
+    A Tune run has one metric, which the trials report. `further` names columns of the pool that are further objectives.
+    For suggestion k, with the results of suggestions 1 to k - q:
+    1. A `FrontSurrogate` of the metrics and the architectures' codes, without costs, predicts the value of every row
+       and its standard deviation.
+    2. Rows that are trained or in flight count with their predicted value, which smooths the noise of single training
+       runs.
+    3. The row with the largest expected hypervolume improvement is suggested. The improvement is the amount by which
+       the row exceeds the best value, over all costs between its costs and the reference, averaged over its possible
+       values.
+    Before the first result the suggestion is the best row of the cheaper half by a sum of the metrics with random,
+    nearly equal weights.
 
-    The method is archray's own; `docs/pareto.md` compares it with others.
+    This method was developed for archray; `docs/pareto.md` compares it with others.
 
     Args:
         pool: path or URI of a table (Parquet, CSV) with a column `architecture`, one row per canonical form, the
-            columns of `further`, and any number of metrics. A row without a finite number in each of `further` is
-            never suggested.
-        further: the columns that are objectives: `-latency_ms` if less is better.
-        metrics: as for `RankSurrogateSearch`; None: every column of numbers that is not in `results` or `further`.
+            columns of `further`, and any number of metrics. A row without a finite number in each column of `further`
+            is never suggested.
+        further: the columns that are objectives; `-latency_ms` if less is better.
+        metrics: as for `RankSurrogateSearch`; None: every numeric column that is not in `results` or `further`.
         encoding, budget, results, points_to_evaluate: as for `RankSurrogateSearch`.
-        reference: the worst values of interest, by objective. Default for one of `further`: the worst of the pool; for
-            the metric: the value that a tenth of the results is expected to fall below.
-        exploration: the surrogate's standard deviations by which a value may deviate at first; it falls evenly with the
-            budget, to a half. At 0 nothing unexpected is tried.
+        reference: the worst values of interest, by objective. Default for an objective in `further`: the worst value of
+            the pool; for the metric: the predicted 0.1 quantile of the results.
+        exploration: factor of the surrogate's standard deviations at the start; it decreases linearly with the budget
+            to half of this value. 0 disables exploration.
         options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
-    Raises: InvalidPool for an unusable table, InvalidInput for any other argument.
+    Raises: InvalidPool for an unusable table, InvalidInput for any other invalid argument.
+
+    Example:
+        ```python
+        search = ParetoPoolSearch("pool.csv", "-flops", ["snip"], budget=20, metric="accuracy", mode="max")
+        tune.Tuner(train, tune_config=tune.TuneConfig(search_alg=search, num_samples=-1)).fit()
+        print(search.front()[["architecture", "value", "flops"]])
+        ```
     """
 
     opened: ClassVar[tuple[str, ...]] = (*MetricPoolSearch.opened, "surrogate", "costs")
@@ -225,7 +246,7 @@ class ParetoPoolSearch(MetricPoolSearch):
         **options: Unpack[SearcherOptions],
     ) -> None:
         if not is_finite_number(exploration) or exploration < 0:
-            raise InvalidInput(f"exploration: expected a number of 0 or more, got {exploration!r}")
+            raise InvalidInput(f"exploration: expected a non-negative number, got {exploration!r}")
         self.further = read_objectives(further)
         self.reference = dict(reference or {})
         self.exploration = float(exploration)
@@ -245,9 +266,9 @@ class ParetoPoolSearch(MetricPoolSearch):
 
     @cached_property
     def costs(self) -> FloatArray:
-        """(n, k) the columns of `further`, less is better; NaN where there is no finite number."""
+        """(n, k) the columns of `further` as losses; NaN where there is no finite number."""
         names = [objective.name for objective in self.further]
-        source = f"the pool {self._file.location}"
+        source = f"The pool {self._file.location}"
         table = self._file.read(["architecture", *names])
         costs = np.stack([o.loss(read_numbers(table, o.name, source)) for o in self.further], axis=1)
         costs[~np.isfinite(costs)] = np.nan
@@ -257,7 +278,7 @@ class ParetoPoolSearch(MetricPoolSearch):
 
     @cached_property
     def surrogate(self) -> FrontSurrogate:
-        """The surrogate with the latest results; after unpickling it is built again from the results."""
+        """The surrogate with the latest results; it is rebuilt from the results after unpickling."""
         bound = self.reference.get(self._metric or "")
         base = None if bound is None else (bound if self._mode == "max" else -bound)
         scores = metric_scores(self.pool.columns)
@@ -280,7 +301,7 @@ class ParetoPoolSearch(MetricPoolSearch):
         left = np.flatnonzero(~self.suggested_rows() & self._usable)
         if not len(left):
             return None
-        left = self.rng("pareto-pool", "ties", number).permutation(left)  # ties: by chance
+        left = self.rng("pareto-pool", "ties", number).permutation(left)  # breaks ties
         rows, losses = self.observations(number)
         if all(loss is None for loss in losses):
             return {"architecture": self.pool.architectures[self._first(left, number)]}
@@ -289,7 +310,7 @@ class ParetoPoolSearch(MetricPoolSearch):
         return {"architecture": self.pool.architectures[left[np.argmax(gain[left])]]}
 
     def _first(self, left: IntArray, number: int) -> int:
-        """The best row of the cheaper half within the reference, by weights drawn about equal ones."""
+        """Returns the best row of the cheaper half within the reference, by random, nearly equal weights."""
         within = left[(self.costs[left] < self._worst).all(axis=1)]
         left = within if len(within) else left
         costs = rankdata(self.costs[left], axis=0).mean(axis=1)
@@ -298,14 +319,14 @@ class ParetoPoolSearch(MetricPoolSearch):
         return int(left[np.argmax(metric_scores(self.pool.columns)[left] @ (1 + SPREAD * deviations))])
 
     def vector(self, record: Record) -> FloatArray | None:
-        """(1 + k,) the objectives of a trial, less is better; None if one of them has no value."""
+        """Returns the objectives of a trial as losses, (1 + k,); None if a value is missing."""
         row, loss = self._rows.get(record.config["architecture"]), self.loss(record)
         if row is None or loss is None or not self._usable[row]:
             return None
         return np.array([loss, *self.costs[row]])
 
     def front(self) -> pd.DataFrame:
-        """The trials that no other dominates, as rows of `history`, the best by the metric first."""
+        """Returns the non-dominated trials as rows of `history`, the best by the metric first."""
         return self.history().iloc[front_places(map(self.vector, self.records()))].reset_index(drop=True)
 
     def row(self, record: Record) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""A search over a pool with several metrics: a Gaussian process on their ranks and on the architectures themselves."""
+"""Search a pool with several metrics: a Gaussian process on the ranks of metrics and on the architectures' codes."""

@@ -13,35 +13,43 @@ from archray.searchers.bayesian_optimization import losses_of_answers
 from archray.searchers.rank_surrogate.search import MetricPoolSearch
 from archray.searchers.rank_surrogate.surrogate import PoolProcess
 
-CANDIDATES = 2048  # weightings, drawn uniformly, from which the optimizer chooses
-LENGTHS = (0.25, 0.5, 1.0, 2.0)  # of the Matern kernel, in units of sqrt(k): the likeliest is taken
-KAPPA = 2.576  # deviations above the mean, of the library that the authors' program calls
-NOISE = 1e-4  # of a value, for the factorisation: the objective is piecewise constant
+CANDIDATES = 2048  # number of uniformly drawn weightings from which the optimizer chooses
+LENGTHS = (0.25, 0.5, 1.0, 2.0)  # of the Matern kernel, in units of sqrt(k); the most likely length is used
+KAPPA = 2.576  # standard deviations above the mean, the default of the library that the authors' code uses
+NOISE = 1e-4  # variance of a value, for the factorization: the objective is piecewise constant
 
 
 class RoBoTSearch(MetricPoolSearch):
-    """Searches a pool by the weighted sum of its metrics, whose weights Bayesian optimization finds (RoBoT).
+    """RoBoT: searches a pool by a weighted sum of its metrics, whose weights Bayesian optimization finds.
 
-    For steps t = 1, ..., T, T the budget:
-    1. choose w_t in [-1, 1]^k, the largest upper confidence bound of a Gaussian process (Matern 5/2); w_1 at random;
-    2. A_t is the architecture of which w_t . M is largest, M the metrics, each scaled to [0, 1] over the pool;
-    3. if A_t is new it is suggested as a trial; else its value is in the records, and the step costs no training run.
-    Then the rest of the budget goes, greedily, down the ranking by the weights that selected the best architecture.
+    For steps t = 1, ..., T, with T the budget:
+    1. Choose w_t in [-1, 1]^k with the largest upper confidence bound of a Gaussian process (Matern 5/2); w_1: random.
+    2. Let A_t be the architecture with the largest w_t . M, where M are the metrics, each scaled to [0, 1] over the
+       pool.
+    3. If A_t is new, suggest it as a trial. Otherwise its value is in the records, and the step costs no training run.
+    The rest of the budget goes, greedily, to the top of the ranking by the weights that selected the best architecture.
 
     Suggests: `architecture`, `weights` (a list), `seed`.
     Needs: the metric.
     Takes: a table with the column `architecture` and one metric or more.
 
-    Where this deviates from the paper: the weights are chosen among 2,048 drawn uniformly, not by a local optimizer;
-    the kernel's length is the likeliest of four. The paper leaves open, and here is chosen: kappa of the bound, a
-    missing value of a metric (0, as its smallest), the value of a failed trial (the worst so far), and that a trial
-    in flight is expected to have the predicted result.
+    Deviations from the paper: The weights are chosen among 2,048 uniform draws, not by a local optimizer. The kernel's
+    length is the most likely of four. The paper leaves open, and archray sets: kappa of the bound, a missing value of a
+    metric (0, its smallest value), the value of a failed trial (the worst so far), and the expected result of a trial
+    in flight (the prediction).
 
     Args:
         pool, metrics, budget, results, points_to_evaluate: as for `RankSurrogateSearch`; at least one metric.
         options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
-    Raises: InvalidPool for an unusable table, InvalidInput for any other argument.
+    Raises: InvalidPool for an unusable table, InvalidInput for any other invalid argument.
+
+    Example:
+        ```python
+        metrics = ["snip", "-kappa", "flops"]  # a small kappa is good
+        search = RoBoTSearch("pool.csv", metrics, budget=20, metric="accuracy", mode="max")
+        tune.Tuner(train, tune_config=tune.TuneConfig(search_alg=search, num_samples=-1)).fit()
+        ```
     """
 
     opened: ClassVar[tuple[str, ...]] = (*MetricPoolSearch.opened, "_scaled", "weightings", "_processes")
@@ -55,7 +63,7 @@ class RoBoTSearch(MetricPoolSearch):
         results: Sequence[str] = (),
         **options: Unpack[SearcherOptions],
     ) -> None:
-        self._questions: list[dict[str, int]] = []  # weightings, with the trial of their value
+        self._questions: list[dict[str, int]] = []  # weightings, each with the number of the trial that has its value
         super().__init__(pool, metrics, "none", budget, results, **options)
 
     @cached_property
@@ -68,12 +76,12 @@ class RoBoTSearch(MetricPoolSearch):
 
     @cached_property
     def weightings(self) -> FloatArray:
-        """(c, k) the weights to choose from."""
+        """(c, k) the weightings to choose from."""
         return self.rng("robot", "weightings").uniform(-1, 1, (CANDIDATES, len(self.metrics)))
 
     @cached_property
     def _processes(self) -> list[PoolProcess]:
-        """Over the weightings, one for each length of the kernel."""
+        """Gaussian processes over the weightings, one for each length of the kernel."""
 
         def matern(row: int, length: float) -> FloatArray:
             scaled = np.sqrt(5) * np.linalg.norm(self.weightings - self.weightings[row], axis=1) / length  # (c,)
@@ -101,12 +109,14 @@ class RoBoTSearch(MetricPoolSearch):
                 return {"architecture": architecture, "weights": self.weightings[weighting].tolist()}
         self._questions = questions
         values = [-np.inf if value is None else value for value in _values(questions, losses)]
-        weights = self.weightings[questions[int(np.argmax(values))]["weighting"]]  # of the best; the first of equals
+        weights = self.weightings[
+            questions[int(np.argmax(values))]["weighting"]
+        ]  # of the best value; the first if equal
         row = int(np.argmax(np.where(suggested, -np.inf, self._scaled @ weights)))
         return {"architecture": self.pool.architectures[row], "weights": weights.tolist()}
 
     def _ask(self, questions: Sequence[dict[str, int]], losses: dict[int, float | None]) -> int:
-        """The weighting with the largest bound that is not in `questions`; at first weighting 0."""
+        """Returns the weighting with the largest bound that is not in `questions`; weighting 0 at the start."""
         weightings = [question["weighting"] for question in questions]
         if not weightings:
             return 0
@@ -121,13 +131,13 @@ class RoBoTSearch(MetricPoolSearch):
 
 
 def _values(questions: Sequence[dict[str, int]], losses: dict[int, float | None]) -> list[float | None]:
-    """The value of the architecture that each question selected; None: its result is pending."""
+    """Returns the value of the architecture that each question selected; None for a pending result."""
     answers = losses_of_answers([question["number"] for question in questions], losses)
     return [None if loss is None else -loss for loss in answers]
 
 
 def _standardized(values: Sequence[float | None]) -> list[float | None]:
-    """To mean 0 and deviation 1 over the numbers; None stays None."""
+    """Returns the values with mean 0 and standard deviation 1; None stays None."""
     finite = np.array([value for value in values if value is not None])
     if not len(finite):
         return list(values)

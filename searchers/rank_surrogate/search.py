@@ -1,4 +1,4 @@
-"""A search over a pool with several metrics, by one surrogate of ranks and codes; and its base class."""
+"""Search a pool with several metrics by one surrogate of ranks and codes; and the base class of such searchers."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,19 +19,19 @@ from archray.searchers.space_search import PoolSearch
 from archray.trainables.spaces import Space
 from archray.trainables.spaces.encodings import word_rows
 
-SMALLER = "-"  # before a metric's name: the smaller the better
-SPREAD = 0.5  # of the weights that choose the first architecture, relative to their mean
+SMALLER = "-"  # prefix of a metric whose small values are good
+SPREAD = 0.5  # standard deviation of the weights that choose the first architecture, relative to their mean
 
 
 @dataclass(frozen=True)
 class MetricPool:
-    """The rows of a table.
+    """The rows of a table with several metrics.
 
     Args:
         architectures: n strings.
-        metrics: m names, with `-` before a metric whose small values are good.
-        columns: (n, m) the metrics, the larger the better; not finite where one is missing.
-        codes: (n, d) the architectures as categorical codes; a word has the same code in every place.
+        metrics: m names, with the prefix `-` for a metric whose small values are good.
+        columns: (n, m) the metrics, larger is better; not finite where a value is missing.
+        codes: (n, d) the architectures as categorical codes; a word has the same code at every position.
     """
 
     architectures: Sequence[str]
@@ -43,14 +43,13 @@ class MetricPool:
 def load_metric_pool(
     file: PoolFile, metrics: Sequence[str] | None, encoding: str | Space, results: Sequence[str] = ()
 ) -> MetricPool:
-    """Reads `file`. The other arguments are those of `RankSurrogateSearch`.
+    """Reads the pool in `file`. The other arguments are those of `RankSurrogateSearch`.
 
-    Raises: InvalidPool for an unusable table: a column that is absent, or holds no numbers or only one number, or
-        architectures that occur twice. InvalidInput for an encoding that does not fit, InvalidArchitecture for
-        strings that are not of the space.
+    Raises: InvalidPool for an unusable table: a missing, non-numeric or constant column, or repeated architectures.
+    InvalidInput for an encoding that does not fit, InvalidArchitecture for strings outside of the space.
     """
     table = file.read()
-    source = f"the pool {file.location}"
+    source = f"The pool {file.location}"
     columns = ", ".join(map(str, table.columns))
     if "architecture" not in table:
         raise InvalidPool(f"{source} has no column architecture; it has {columns}")
@@ -59,7 +58,10 @@ def load_metric_pool(
         metrics = [str(name) for name in table.select_dtypes("number").columns if name not in results]
     leaked = [name for name in metrics if name.removeprefix(SMALLER) in results]
     if leaked:
-        raise InvalidPool(f"{', '.join(leaked)}: named both as a metric and as a result; a search must not see results")
+        raise InvalidPool(
+            f"Expected metrics that are not results, got {', '.join(leaked)} in both. Remove them from metrics: a "
+            "search must not use results."
+        )
     values = np.zeros((len(table), len(metrics)))
     for place, metric in enumerate(metrics):
         name, sign = (metric, 1.0) if metric in table else (metric.removeprefix(SMALLER), -1.0)
@@ -70,20 +72,18 @@ def load_metric_pool(
         if len(np.unique(finite)) < 2:
             content = f"the same number, {finite[0]:g}, in every row" if len(finite) else "no finite number"
             raise InvalidPool(
-                f"{source}: the column {name} has {content}, and says nothing about the architectures; name the "
-                "metrics without it"
+                f"{source}: expected different numbers in the column {name}, got {content}. Leave it out of metrics."
             )
     codes = _codes(table, encoding)
     if not metrics and not codes.shape[1]:
         raise InvalidPool(
-            f"{source} has no metric, and the encoding is {encoding}: there is nothing to learn from; "
-            "name a metric or an encoding, or use RandomSearch"
+            f"{source} has no metric, and the encoding is {encoding}. Add a metric or an encoding, or use RandomSearch."
         )
     return MetricPool(table["architecture"].tolist(), tuple(metrics), values, codes)
 
 
 def _codes(table: pd.DataFrame, encoding: str | Space) -> IntArray:
-    """(n, d) the architectures as categorical codes, equal where their words are, in one place or in two."""
+    """Returns the architectures as categorical codes, (n, d); equal words have equal codes at every position."""
     names = table["architecture"].tolist()
     if isinstance(encoding, str):
         words = word_rows(names, encoding, table)
@@ -93,7 +93,12 @@ def _codes(table: pd.DataFrame, encoding: str | Space) -> IntArray:
 
 
 class MetricPoolSearch(PoolSearch):
-    """Base of searchers over a pool with several metrics. Args: see `RankSurrogateSearch`."""
+    """Base class of searchers over a pool with several metrics.
+
+    Args:
+        pool, metrics, encoding, budget, results: see `RankSurrogateSearch`.
+        options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
+    """
 
     def __init__(
         self,
@@ -122,9 +127,9 @@ class MetricPoolSearch(PoolSearch):
         return self.pool.metrics
 
     def observations(self, number: int) -> tuple[list[int], list[float | None]]:
-        """The rows suggested or handed over before suggestion `number`, in order, and the losses that it may use.
+        """Returns the rows evaluated or in flight before suggestion `number`, in order, and the losses that it may use.
 
-        None: the result is pending. A failed trial has the worst loss so far; it is pending while there is none.
+        A pending result has the loss None. A failed trial has the worst loss so far, and None before the first loss.
         """
         numbers = {self._rows[name]: k for name, k in self.suggested_numbers().items() if name in self._rows}
         return list(numbers), losses_of_answers(list(numbers.values()), self.usable_losses(number))
@@ -135,39 +140,47 @@ class MetricPoolSearch(PoolSearch):
 
 
 class RankSurrogateSearch(MetricPoolSearch):
-    """Searches a pool for the architecture with the best result, by any number of metrics and by its own codes.
+    """Searches a pool for the best architecture with a surrogate of several metrics and of the architectures' codes.
 
     Suggests: `architecture`, `seed`; each row of the pool at most once.
     Needs: the metric.
     Takes: a table with the column `architecture` and any number of metrics and costs.
 
-    A metric may be good on one table and mislead on the next, so no metric is trusted: each is weighed by the results.
-    For suggestion k, with the results of suggestions 1 to k - q:
-    1. metrics and results become normal scores of their ranks: units, scales and tails do not count;
-    2. a Gaussian process (`RankKernel`) explains the results by weights of the metrics, about equal ones, by a smooth
-       function of the metrics' ranks, and by the codes that architectures share, place by place and anywhere; a second
-       process uses no metric, a third no code, and each counts by the probability that it gives to the results;
-    3. the architecture not yet suggested that has the largest upper confidence bound is suggested.
-    Where all metrics mislead, their weights fall to zero or below within a few results; where they are uninformative,
-    the second process dominates.
+    A metric may be informative on one table and misleading on another, so the results determine the weight of each
+    metric. For suggestion k, with the results of suggestions 1 to k - q:
+    1. Metrics and results become normal scores of their ranks, which removes units, scales and tails.
+    2. A Gaussian process (`RankKernel`) explains the results by weights of the metrics with equal prior means, by a
+       smooth function of the metrics' ranks, and by the codes that architectures share, at the same position or
+       anywhere. A second process uses no metrics, a third no codes. Each process is weighted by its evidence.
+    3. The architecture with the largest upper confidence bound that was not suggested yet is suggested.
+    If all metrics mislead, their weights fall to zero or below within a few results. If they are uninformative, the
+    second process dominates.
 
-    The method is archray's own; `docs/methods/several-metrics.md` compares it with others.
+    This method was developed for archray; `docs/methods/several-metrics.md` compares it with others.
 
     Args:
         pool: path or URI of a table (Parquet, CSV) with a column `architecture`, one row per canonical form, and any
             number of metrics and costs.
-        metrics: the columns to use; `-kappa` for a metric whose small values are good. None: every column of numbers
-            that is not in `results`. An empty list: the codes alone.
-        encoding: how an architecture becomes categorical codes: `tokens` of its string, `columns:a,b,c` of the
-            table, or `none`, for uninformative strings; or the space of the architectures: its decisions.
+        metrics: the columns to use, with the prefix `-` (`-kappa`) for a metric whose small values are good. None:
+            every numeric column that is not in `results`. An empty list: only the codes.
+        encoding: the categorical codes of an architecture: `tokens` of its string, `columns:a,b,c` of the table,
+            `none` for uninformative strings, or the architectures' space, for its decisions.
         budget: the number of training runs.
-        results: columns that hold the result, which `metrics=None` leaves out.
-        setting: variances of the surrogate; None: those of `KernelSetting`.
-        kappa: standard deviations above the mean at the upper confidence bound.
-        points_to_evaluate: `{"architecture"}`, suggested first; they count in budget.
+        results: columns with results, which `metrics=None` leaves out.
+        setting: variances of the surrogate; None: the defaults of `KernelSetting`.
+        kappa: the number of standard deviations above the mean in the upper confidence bound.
+        points_to_evaluate: `{"architecture"}` to suggest first; they count in the budget.
         options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
-    Raises: InvalidPool for an unusable table, InvalidInput for any other argument.
+    Raises: InvalidPool for an unusable table, InvalidInput for any other invalid argument.
+
+    Example:
+        ```python
+        metrics = ["snip", "-kappa", "flops"]  # a small kappa is good
+        search = RankSurrogateSearch("pool.csv", metrics, budget=20, metric="accuracy", mode="max")
+        tune.Tuner(train, tune_config=tune.TuneConfig(search_alg=search, num_samples=-1)).fit()
+        print(search.best(), search.trust())
+        ```
     """
 
     opened: ClassVar[tuple[str, ...]] = (*PoolSearch.opened, "surrogate")
@@ -185,14 +198,14 @@ class RankSurrogateSearch(MetricPoolSearch):
         **options: Unpack[SearcherOptions],
     ) -> None:
         if not is_finite_number(kappa) or kappa < 0:
-            raise InvalidInput(f"kappa: expected a number of 0 or more, got {kappa!r}")
+            raise InvalidInput(f"kappa: expected a non-negative number, got {kappa!r}")
         self.setting = setting or KernelSetting()
         self.kappa = kappa
         super().__init__(pool, metrics, encoding, budget, results, **options)
 
     @cached_property
     def surrogate(self) -> RankSurrogate:
-        """The surrogate with the latest results; after unpickling it is built again from the results."""
+        """The surrogate with the latest results; it is rebuilt from the results after unpickling."""
         return RankSurrogate(metric_scores(self.pool.columns), self.pool.codes, self.setting, self.kappa)
 
     def propose(self, number: int) -> Proposal:
@@ -200,17 +213,17 @@ class RankSurrogateSearch(MetricPoolSearch):
         if suggested.all():
             return None
         rows, losses = self.observations(number)
-        left = self.rng("rank-surrogate", "ties", number).permutation(np.flatnonzero(~suggested))  # ties: by chance
+        left = self.rng("rank-surrogate", "ties", number).permutation(np.flatnonzero(~suggested))  # breaks ties
         if rows:
             promise = self.surrogate.promise(rows, losses)
-        else:  # (n,) by weights drawn about equal ones; 0 without metrics
+        else:  # (n,) a sum of scores with random, nearly equal weights; 0 without metrics
             scores = self.surrogate.scores
             deviations = self.rng("rank-surrogate", "first weights").standard_normal(scores.shape[1])
             promise = scores @ (1 + SPREAD * deviations)
         return {"architecture": self.pool.architectures[left[np.argmax(promise[left])]]}
 
     def trust(self) -> dict[str, float]:
-        """The weight of each metric's normal score in the posterior mean, by all results that are in."""
+        """Returns the weight of each metric's normal score in the posterior mean, given all available results."""
         pairs = [(self._rows[record.config["architecture"]], self.loss(record)) for record in self.records()]
         results = [(row, loss) for row, loss in pairs if loss is not None]
         weights = self.surrogate.metric_weights([row for row, _ in results], [loss for _, loss in results])

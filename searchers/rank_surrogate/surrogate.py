@@ -1,4 +1,4 @@
-"""A Gaussian process over architectures, by the ranks of their metrics and by their codes."""
+"""Gaussian processes over architectures with a kernel of metrics' ranks and codes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,17 +13,18 @@ from archray.searchers.bayesian_optimization import normal_scores
 
 # Gaussian process
 
-SMALLEST = 1e-12  # of a variance: rounding makes it negative at observed rows
-GROWTH = 32  # rows for which room is made at a time
+SMALLEST = 1e-12  # lower limit of a variance, which rounding makes negative at observed rows
+GROWTH = 32  # number of rows by which the arrays grow
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """The posterior of a process over n rows.
+    """The posterior of a Gaussian process over n rows.
 
     Args:
-        mean: (n,). deviation: (n,) of the value without noise.
-        evidence: log marginal likelihood of the targets that are in.
+        mean: (n,) the posterior means.
+        deviation: (n,) the posterior standard deviations of the values without noise.
+        evidence: log marginal likelihood of the available targets.
     """
 
     mean: FloatArray
@@ -35,14 +36,14 @@ class PoolProcess:
     """A Gaussian process over the n rows of a pool, observed row by row. Rasmussen and Williams 2006, ch. 2 and 5.
 
     Observation t costs O(t n): with L the Cholesky factor of the observed rows' kernel with noise, the rows of
-    V = L^-1 K (t, n) give mean and variance of all n. While results are pending, `posterior` also factorizes the (t, t)
-    covariance of the other rows once, in O(t^3).
+    V = L^-1 K (t, n) give the means and variances of all n rows. While results are pending, `posterior` also factorizes
+    the covariance of the rows with results, in O(t^3).
 
     Args:
         kernel_row: row -> (n,), the covariance of that row with every row, without noise.
-        variance: (n,) of every row, the kernel's diagonal.
-        mean: (n,) before any observation.
-        noise: variance of an observation about its row's value.
+        variance: (n,) the kernel's diagonal.
+        mean: (n,) the prior mean.
+        noise: variance of an observation around its row's value.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class PoolProcess:
         self._variance = variance.copy()
 
     def observe(self, rows: Sequence[int]) -> None:
-        """Makes `rows` the observed rows, in this order, and keeps the results of the rows that both start with."""
+        """Makes `rows` the observed rows, in this order; reuses the computations for the common prefix."""
         pairs = enumerate(zip(self.rows, rows, strict=False))
         same = next((t for t, (old, new) in pairs if old != new), min(len(self.rows), len(rows)))
         if same < len(self.rows):
@@ -73,7 +74,7 @@ class PoolProcess:
             factor, solved = np.zeros((t + GROWTH, t + GROWTH)), np.empty((t + GROWTH, n))
             factor[:t, :t], solved[:t] = self._factor, self._solved
             self._factor, self._solved = factor, solved
-        below = self._solved[:t, row]  # (t,): the new row of L, left of its diagonal
+        below = self._solved[:t, row]  # (t,) the new row of L, left of its diagonal
         diagonal = np.sqrt(max(self._variance[row], SMALLEST) + self._noise)
         self._factor[t, :t], self._factor[t, t] = below, diagonal
         self._solved[t] = (self._kernel_row(row) - below @ self._solved[:t]) / diagonal
@@ -81,10 +82,10 @@ class PoolProcess:
         self.rows.append(row)
 
     def posterior(self, targets: Sequence[float | None]) -> Posterior:
-        """The posterior given the observed rows' targets; None: the row is observed, and its result is pending.
+        """Returns the posterior given the targets of the observed rows; None is a pending result.
 
-        A pending row lowers the uncertainty about its neighbors and moves no mean, as if its result were the expected
-        one (the believer of Ginsbourger et al. 2010).
+        A pending row reduces the uncertainty of its neighbors but changes no mean, as if its result were the expected
+        value (kriging believer, Ginsbourger et al. 2010).
         """
         t = len(self.rows)
         factor = self._factor[:t, :t]
@@ -105,7 +106,7 @@ class PoolProcess:
 
 
 def _log_density(factor: FloatArray, residual: FloatArray) -> float:
-    """log N(residual; 0, L L^T)."""
+    """Returns log N(residual; 0, L L^T)."""
     whitened = solve_triangular(factor, residual, lower=True, check_finite=False)
     constant = len(residual) / 2 * np.log(2 * np.pi)
     return float(-0.5 * whitened @ whitened - np.log(np.diag(factor)).sum() - constant)
@@ -113,26 +114,32 @@ def _log_density(factor: FloatArray, residual: FloatArray) -> float:
 
 # Kernel
 
-RANK_LENGTH = 0.35  # of the smooth part, in ranks from 0 to 1, per metric
-COUNT_LENGTH = 1.4  # of the counts' part, in standard deviations of all counts together
-HEAD = 1.5  # normal scores, a quantile of 0.93: beyond it all scores are equal
-UNIT = 1.15  # brings the variance of scores cut there back to 1
+RANK_LENGTH = 0.35  # length scale of the smooth part, in ranks from 0 to 1, per metric
+COUNT_LENGTH = 1.4  # length scale of the counts' part, in standard deviations of all counts together
+HEAD = 1.5  # scores are clipped here, at the quantile 0.93
+UNIT = 1.15  # restores the variance of clipped scores to 1
 CODE_DECAY = 2.0  # of the encoding's part: exp(-2) for two architectures that differ everywhere
-RAREST = 0.01  # share of the rows that a counted code must occur in: a number unique to its row is not counted
+RAREST = 0.01  # minimum share of rows with a counted code, which excludes numbers that are unique to a row
 
 
 @dataclass(frozen=True)
 class KernelSetting:
-    """Variances, in units of the results' normal scores.
+    """Variances of the surrogate's parts, in units of the results' normal scores.
 
     Args:
-        offset: of what all results share: results are not a random sample.
-        linear: of the metrics' weights about their prior mean, summed over the metrics.
-        smooth: of a smooth function of the metrics' ranks.
-        encoding: of a function of the architecture's codes, place by place.
-        counts: of a function of how often each code occurs in the architecture, wherever.
-        noise: of a result about what metrics and codes can say.
-        prior: the sum of the metrics' weights before any result: 1 trusts them, all alike; 0 does not.
+        offset: variance of the common mean of all results, since results are not a random sample.
+        linear: variance of the metrics' weights around their prior mean, summed over the metrics.
+        smooth: variance of a smooth function of the metrics' ranks.
+        encoding: variance of a function of the architecture's codes, position by position.
+        counts: variance of a function of the counts of codes in the architecture, at any position.
+        noise: variance of a result that metrics and codes do not explain.
+        prior: prior mean of the sum of the metrics' weights: 1 trusts the metrics, all alike; 0 does not.
+
+    Example:
+        ```python
+        setting = KernelSetting(prior=0.0)  # do not trust the metrics before the first results
+        search = RankSurrogateSearch("pool.csv", setting=setting, metric="accuracy", mode="max")
+        ```
     """
 
     offset: float = 2.0
@@ -145,27 +152,28 @@ class KernelSetting:
 
     @property
     def parts(self) -> FloatArray:
-        """(5,) the variances of the parts of a kernel."""
+        """(5,) the variances of the kernel's parts."""
         return np.array([self.offset, self.linear, self.smooth, self.encoding, self.counts])
 
     @property
     def hypotheses(self) -> "tuple[KernelSetting, ...]":
-        """Metrics and codes are informative, or only the codes are, or only the metrics are."""
+        """Three hypotheses: metrics and codes are informative; only the codes are; only the metrics are."""
         return self, replace(self, linear=0.0, smooth=0.0, prior=0.0), replace(self, encoding=0.0, counts=0.0)
 
 
 class RankKernel:
-    """The similarity of two architectures, over n of them, for the kernels of any settings.
+    """The kernel over n architectures, for any `KernelSetting`.
 
     k(a, b) = offset + linear z_a . z_b / m + smooth exp(-|u_a - u_b|^2 / (2 l^2 m)) + encoding exp(-2 h(a, b))
-    + counts exp(-|c_a - c_b|^2 / (2 r^2)), with z the metrics' normal scores, cut at HEAD, u their ranks in (0, 1), h
-    the share of the codes in which a and b differ, c how often each code occurs, at variance 1 over all together.
-    The linear part follows from normally distributed weights of the metrics. Its scores are cut because good
-    architectures are among the first tenth of a useful metric, but rarely at its very head, where a search would stay.
-    The counts are there because the operations of a cell say more about it than their places.
+    + counts exp(-|c_a - c_b|^2 / (2 r^2)), with z the metrics' normal scores, clipped at HEAD, u their ranks in (0, 1),
+    h the share of codes in which a and b differ, and c the counts of each code, scaled to a total variance of 1.
+    The linear part follows from normally distributed weights of the metrics. Its scores are clipped, since good
+    architectures are in the first tenth of a useful metric but rarely at its very top, where a search would stay.
+    The counts are included since the operations of a cell are more informative than their positions.
 
     Args:
-        scores: (n, m) normal scores of the metrics. codes: (n, d) categorical. m or d may be 0.
+        scores: (n, m) normal scores of the metrics; m may be 0.
+        codes: (n, d) categorical codes; d may be 0.
     """
 
     def __init__(self, scores: FloatArray, codes: IntArray) -> None:
@@ -180,11 +188,11 @@ class RankKernel:
         self._last: tuple[int, FloatArray] | None = None
 
     def mean(self, setting: KernelSetting) -> FloatArray:
-        """(n,) before any result."""
+        """Returns the prior mean, (n,)."""
         return setting.prior * self.scores.sum(axis=1) / max(self.scores.shape[1], 1)
 
     def variance(self, setting: KernelSetting) -> FloatArray:
-        """(n,) the kernel's diagonal."""
+        """Returns the kernel's diagonal, (n,)."""
         n, metrics = self.scores.shape
         parts = np.ones((5, n))
         parts[1] = (self.scores**2).sum(axis=1) / max(metrics, 1)
@@ -192,13 +200,13 @@ class RankKernel:
         return setting.parts @ parts
 
     def row(self, row: int, setting: KernelSetting) -> FloatArray:
-        """(n,) the covariance of architecture `row` with all."""
-        if self._last is None or self._last[0] != row:  # one row of all settings after another
+        """Returns the covariance of architecture `row` with all architectures, (n,)."""
+        if self._last is None or self._last[0] != row:  # callers request a row for all settings before the next row
             self._last = row, self._parts(row)
         return setting.parts @ self._last[1]
 
     def _parts(self, row: int) -> FloatArray:
-        """(5, n) of architecture `row` with all, each at variance 1."""
+        """Returns the kernel's parts for architecture `row`, each with variance 1, (5, n)."""
         n, metrics = self.scores.shape
         parts = np.zeros((5, n))
         parts[0] = 1.0
@@ -216,9 +224,9 @@ class RankKernel:
 
 
 def counts_of(codes: IntArray) -> FloatArray:
-    """(n, d) codes -> (n, v) how often each of v codes occurs in a row, at variance 1 over all v together.
+    """Returns how often each of v codes occurs in a row, scaled to a total variance of 1, (n, d) -> (n, v).
 
-    Codes that occur in few rows, or as often in each, are left out; v may be 0.
+    Codes that occur in few rows, or equally often in every row, are left out; v may be 0.
     """
     counts = np.zeros((len(codes), 0))
     for value in np.unique(codes):
@@ -230,7 +238,7 @@ def counts_of(codes: IntArray) -> FloatArray:
 
 
 def _gaussian(places: FloatArray, squares: FloatArray, row: int, length: float) -> FloatArray:
-    """(n,) exp(-|p - p_row|^2 / (2 length^2)) of (n, k) places whose squared norms are `squares`."""
+    """Returns exp(-|p - p_row|^2 / (2 length^2)), (n,), of places (n, k) with the squared norms `squares`."""
     distance = squares + squares[row] - 2 * places @ places[row]
     return np.exp(-np.maximum(distance, 0.0) / (2 * length**2))
 
@@ -239,9 +247,9 @@ def _gaussian(places: FloatArray, squares: FloatArray, row: int, length: float) 
 
 
 def metric_scores(columns: FloatArray) -> FloatArray:
-    """(n, m) metrics -> (n, m) normal scores, each column by itself.
+    """Returns the normal scores of each metric, (n, m) -> (n, m).
 
-    A missing value takes the mean of its row's other scores, and 0, the middle, if there is none.
+    A missing value gets the mean of its row's other scores; 0, the median, if the row has none.
     """
     if not columns.shape[1]:
         return np.zeros(columns.shape)
@@ -252,23 +260,25 @@ def metric_scores(columns: FloatArray) -> FloatArray:
 
 
 def result_scores(losses: Sequence[float | None]) -> list[float | None]:
-    """Losses as normal scores, the best the largest; None stays None."""
+    """Returns the normal scores of losses; the smallest loss has the largest score, and None stays None."""
     scores = normal_scores(np.array([np.nan if loss is None else -loss for loss in losses]))
     return [None if loss is None else float(score) for loss, score in zip(losses, scores, strict=True)]
 
 
 # Surrogate
 
-KAPPA = 2.0  # deviations above the mean; at 0.5 a search stayed where it began
+KAPPA = 2.0  # standard deviations above the mean; with 0.5 searches did not leave their first region
 
 
 class RankSurrogate:
-    """A mixture of Gaussian processes over n architectures, one for each hypothesis of a setting of the kernel.
+    """A mixture of Gaussian processes over n architectures, one for each hypothesis.
 
     Args:
-        scores: (n, m) normal scores of the metrics. codes: (n, d). See `RankKernel`.
-        kappa: of the upper confidence bound.
-        hypotheses: None: those of `setting`.
+        scores: (n, m) normal scores of the metrics, see `RankKernel`.
+        codes: (n, d) categorical codes, see `RankKernel`.
+        setting: variances of the kernel's parts; None: the defaults of `KernelSetting`.
+        kappa: standard deviations above the mean in the upper confidence bound.
+        hypotheses: one setting per Gaussian process; None: `setting.hypotheses`.
     """
 
     def __init__(
@@ -282,25 +292,25 @@ class RankSurrogate:
         self._hypotheses = tuple(hypotheses or (setting or KernelSetting()).hypotheses)
         self.kappa = kappa
         self._kernel = kernel = RankKernel(scores, codes)
-        self.scores = kernel.scores  # as the linear part sees them
+        self.scores = kernel.scores  # clipped, as in the kernel's linear part
         self._processes = [
             PoolProcess(partial(kernel.row, setting=s), kernel.variance(s), kernel.mean(s), s.noise)
             for s in self._hypotheses
         ]
 
     def promise(self, rows: Sequence[int], losses: Sequence[float | None]) -> FloatArray:
-        """(n,) the upper confidence bound of each architecture's result, in normal scores.
+        """Returns the upper confidence bound of each architecture's result, in normal scores, (n,).
 
         Args:
-            rows: the architectures evaluated, or in flight, in the order of suggestion.
-            losses: of each, the smaller the better; None: pending.
+            rows: the architectures evaluated or in flight, in the order of suggestion.
+            losses: their losses, smaller is better; None for a pending result.
         """
         posteriors = self.posteriors(rows, result_scores(losses))
         bounds = np.stack([posterior.mean + self.kappa * posterior.deviation for posterior in posteriors])
         return mixture([posterior.evidence for posterior in posteriors]) @ bounds
 
     def metric_weights(self, rows: Sequence[int], losses: Sequence[float]) -> FloatArray:
-        """(m,) the weight of each metric's normal score in the posterior mean, after these results."""
+        """Returns the weight of each metric's normal score in the posterior mean, given these results, (m,)."""
         kernel, indices, targets = self._kernel, list(rows), result_scores(losses)
         scores, metrics = kernel.scores[indices], kernel.scores.shape[1]
         weights = []
@@ -313,9 +323,11 @@ class RankSurrogate:
         return mixture(evidence) @ np.array(weights)
 
     def posteriors(self, rows: Sequence[int], targets: Sequence[float | None]) -> list[Posterior]:
-        """The posterior of each hypothesis, in normal scores; `mixture` weighs them by evidence.
+        """Returns the posterior of each hypothesis, in normal scores; `mixture` weights them by evidence.
 
-        rows: as of `promise`. targets: the normal scores of their results; None: pending.
+        Args:
+            rows: as in `promise`.
+            targets: the normal scores of their results; None for a pending result.
         """
         for process in self._processes:
             process.observe(rows)
@@ -323,6 +335,6 @@ class RankSurrogate:
 
 
 def mixture(evidence: Sequence[float]) -> FloatArray:
-    """(s,) the posterior probability of each hypothesis, equal before: softmax of the log evidence."""
+    """Returns the posterior probability of each hypothesis under equal priors, softmax of the log evidence, (s,)."""
     weights = np.exp(np.array(evidence) - max(evidence))
     return weights / weights.sum()

@@ -1,4 +1,4 @@
-"""The conformance suite of searchers, in one process: Tune's interface called as Tune calls it."""
+"""The conformance suite for searchers in one process, which calls a searcher as Tune does."""
 
 import functools
 import hashlib
@@ -25,7 +25,7 @@ Configs = list[dict[str, Any]]
 
 
 def _expected_to_fail(test: Callable[..., None], reason: str) -> Callable[..., None]:
-    import pytest  # not above: only the suite's users have it
+    import pytest  # imported here: only users of the suite have it
 
     @functools.wraps(test)
     def expecting(*arguments: Any, **options: Any) -> None:
@@ -33,46 +33,55 @@ def _expected_to_fail(test: Callable[..., None], reason: str) -> Callable[..., N
             test(*arguments, **options)
         except Exception:
             pytest.xfail(reason)
-        raise AssertionError(f"{test.__name__} passes, and is listed in lacks: {reason}")
+        raise AssertionError(f"Expected {test.__name__} to fail, since it is listed in lacks ({reason}), but it passed")
 
     return expecting
 
 
 def hashed_score(config: Mapping[str, Any]) -> float:
-    """A score in [0, 1) that looks random but is a function of what the searcher suggested, its seed apart."""
+    """Returns a pseudorandom score in [0, 1), a function of the suggested config without its seed.
+
+    Args:
+        config: the suggested config.
+
+    Example:
+        ```python
+        assert hashed_score({"width": 8, "seed": 1}) == hashed_score({"width": 8, "seed": 2})
+        ```
+    """
     return fraction({key: value for key, value in config.items() if key != "seed"})
 
 
 def fraction(value: Any) -> float:
-    """A number in [0, 1) from the SHA-256 of a JSON value."""
+    """Returns a number in [0, 1) from the SHA-256 of a JSON value."""
     digest = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
 def entries_of(reported: Mapping[str, Any] | float) -> dict[str, Any]:
-    """The entries of a result, from the return value of an evaluator."""
+    """Returns the entries of a result from the return value of an evaluator."""
     return dict(reported) if isinstance(reported, Mapping) else {"score": reported}
 
 
 def failing(evaluate: Evaluator, failure: Callable[[], Any]) -> Evaluator:
-    """`evaluate`, with `failure()` instead of a score for about a third of the configs."""
+    """Returns `evaluate` with `failure()` instead of a score for about a third of the configs."""
     return lambda config: failure() if fraction(config) < 1 / 3 else evaluate(config)
 
 
 def fail() -> Any:
-    """The evaluation of a failing trial."""
-    raise RuntimeError("this trial fails")
+    """Raises the error of a failing trial."""
+    raise RuntimeError("This trial fails on purpose")
 
 
 def assert_finite_best(searcher: Searcher) -> None:
-    """Checks that `best()`, if there is one, has a value."""
+    """Checks that the value of `best()`, if it exists, is finite."""
     best = searcher.best() if hasattr(searcher, "best") else None
     assert best is None or math.isfinite(best["value"])
 
 
 @dataclass
 class Suggestions:
-    """The configs of a searcher's suggestions, in order, and of the trials in flight, by trial id."""
+    """A record of a searcher's suggestions: configs in order, trials in flight by trial id, and events."""
 
     configs: Configs = field(default_factory=list)
     in_flight: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -81,7 +90,7 @@ class Suggestions:
 
 @contextmanager
 def recorded(searcher: Searcher) -> Iterator[Suggestions]:
-    """The suggestions within the block. Afterwards the searcher has its methods back: some searchers are pickled."""
+    """Records the suggestions inside the block, then restores the searcher's methods so that it can be pickled."""
     suggestions = Suggestions()
     suggest, complete = searcher.suggest, searcher.on_trial_complete
 
@@ -109,20 +118,27 @@ def recorded(searcher: Searcher) -> Iterator[Suggestions]:
                 vars(searcher)[name] = before[name]
 
 
-COMPLETION_SEEDS = (1, 2)  # orders in which trials in flight end
+COMPLETION_SEEDS = (1, 2)  # seeds of the order in which trials in flight end
 CONCURRENCIES = (1, 3)
 
 
 class ConformanceSuite:
-    """The searcher under test, and its searches: the base of the suites with tests.
+    """Base class of the conformance suites: makes the searcher under test and runs its searches.
 
     Attributes:
-        evaluator: reference (`module:attribute`) of a function config -> score, or -> a result dictionary with
-            `score`. It must be deterministic, and importable in Ray's workers for `TunerConformance`.
-        budget: a number of trials that shows the behavior of the searcher.
-        lacks: by the name of a test, the reason why the searcher does not pass it. pytest reports it as an expected
-            failure (XFAIL) with that reason; a test that is listed and passes is an error. `test_finishes` means that
-            the searcher never finishes: the other tests stop it after `budget` trials, as Tune's `num_samples` does.
+        evaluator: reference (`module:attribute`) of a function from a config to a score, or to a result dictionary with
+            `score`. It must be deterministic and, for `TunerConformance`, importable in Ray's workers.
+        budget: a number of trials that is large enough to show the searcher's behavior.
+        lacks: a dictionary from the name of a test that the searcher does not pass to the reason. pytest reports such a
+            test as an expected failure (XFAIL); if it passes, that is an error. `test_finishes` means that the searcher
+            never finishes. The other tests then stop it after `budget` trials, as Tune's `num_samples` does.
+
+    Example:
+        ```python
+        class TestRandomSearch(SearcherConformance, TunerConformance):
+            def make(self, *, seed=0, budget=7, metric="score", mode="max"):
+                return RandomSearch("nasbench201", budget, seed=seed, metric=metric, mode=mode)
+        ```
     """
 
     evaluator: str = "archray.searchers.testing:hashed_score"
@@ -133,39 +149,39 @@ class ConformanceSuite:
     def make(
         self, *, seed: int = 0, budget: int = 7, metric: str | None = "score", mode: str | None = "max"
     ) -> Searcher:
-        """A new searcher; the same arguments give an equal one. A searcher without a budget ignores it."""
-        raise NotImplementedError("define make in your subclass")
+        """Returns a new searcher; equal arguments must give equal searchers. A searcher may ignore the budget."""
+        raise NotImplementedError("Define make in your subclass")
 
     def make_late(self) -> tuple[Searcher, dict[str, Any]]:
-        """A new searcher that takes metric and mode from `TuneConfig`, and the `param_space` that it needs."""
+        """Returns a new searcher that takes metric and mode from `TuneConfig`, and the `param_space` that it needs."""
         return self.fresh(metric=None, mode=None), {"settings": {}}
 
     def expected_trials(self, budget: int) -> int:
-        """How many trials a search with `budget` makes."""
+        """Returns the number of trials of a search with `budget`."""
         return budget
 
     def evaluate(self) -> Evaluator:
         return load_reference(self.evaluator)
 
     def run(self, searcher: Searcher, evaluate: Evaluator | None = None, **options: Any) -> Configs:
-        """Runs a search through `drive`, to its end. Returns its suggestions in order."""
+        """Runs a search by `drive` to its end; returns its suggestions in order."""
         return self.suggestions(searcher, evaluate, **options).configs
 
     def suggestions(self, searcher: Searcher, evaluate: Evaluator | None = None, **options: Any) -> Suggestions:
-        """As `run`, with the trials in flight when it stopped."""
+        """Runs a search as `run` does; returns also the trials in flight when it stopped."""
         with recorded(searcher) as suggestions:
             drive(searcher, evaluate or self.evaluate(), **{**self._limit(self.budget), **options})
         return suggestions
 
     def _limit(self, trials: int) -> dict[str, Any]:
-        """The option of `drive` that stops a searcher which never finishes."""
+        """Returns the options of `drive` that stop a searcher which never finishes."""
         return {"max_trials": trials} if "test_finishes" in self.lacks else {}
 
     def fresh(self, **changes: Any) -> Searcher:
         return self.make(**{"seed": 0, "budget": self.budget, "metric": "score", "mode": "max", **changes})
 
     def undisturbed(self, concurrency: int = 1) -> Configs:
-        """The suggestions of an undisturbed search."""
+        """Returns the suggestions of an uninterrupted search."""
         if concurrency not in self._undisturbed:
             self._undisturbed[concurrency] = self.run(self.fresh(), concurrency=concurrency)
         return self._undisturbed[concurrency]
@@ -175,17 +191,25 @@ class ConformanceSuite:
         cls._undisturbed = {}
         for name, reason in vars(cls).get("lacks", {}).items():
             if not name.startswith("test_") or not hasattr(cls, name):
-                raise TypeError(f"{cls.__name__}.lacks: the conformance suite has no test {name!r}")
+                raise TypeError(f"{cls.__name__}.lacks: expected tests of the conformance suite, got {name!r}")
             setattr(cls, name, _expected_to_fail(getattr(cls, name), reason))
 
     def result(self, config: Mapping[str, Any], iteration: int) -> dict[str, Any]:
-        """A result in the form in which Tune passes it on."""
+        """Returns a result in the form in which Tune passes it to searchers."""
         entries = entries_of(self.evaluate()(dict(config)))
         return {**entries, "training_iteration": iteration, "done": False, "trial_id": "of Tune"}
 
 
 class SearcherConformance(ConformanceSuite):
-    """Subclass it in a test file and define `make`; pytest collects the rest."""
+    """The conformance tests of a searcher. Subclass it in a test file and define `make`; pytest collects the tests.
+
+    Example:
+        ```python
+        class TestRandomSearch(SearcherConformance):
+            def make(self, *, seed=0, budget=7, metric="score", mode="max"):
+                return RandomSearch("nasbench201", budget, seed=seed, metric=metric, mode=mode)
+        ```
+    """
 
     # Suggestions
 
@@ -205,7 +229,7 @@ class SearcherConformance(ConformanceSuite):
         searcher = self.fresh()
         assert searcher.set_max_concurrency(3) in (True, False)
         configs = [searcher.suggest(f"t{number}") for number in range(3)]
-        if searcher.set_max_concurrency(3):  # it keeps the limit, instead of ConcurrencyLimiter
+        if searcher.set_max_concurrency(3):  # the searcher enforces the limit, not ConcurrencyLimiter
             assert sum(isinstance(config, dict) for config in configs) >= 1
             assert not isinstance(searcher.suggest("one too many"), dict)
 
@@ -233,7 +257,7 @@ class SearcherConformance(ConformanceSuite):
         self.run(self.fresh(), lambda config: fail(), concurrency=2)
 
     def test_completed_twice(self) -> None:
-        """As a restored experiment may do."""
+        """Completes every trial twice, as a restored experiment may do."""
         searcher = self.fresh()
         complete = searcher.on_trial_complete
 
@@ -252,7 +276,7 @@ class SearcherConformance(ConformanceSuite):
         searcher.on_trial_complete(trial_id="unknown", error=True)
 
     def test_early_stopped_trials(self) -> None:
-        """A scheduler may stop a trial after some of its results, with or without the last one."""
+        """Stops trials after some of their results, as a scheduler does, with or without a last result."""
         searcher = self.fresh()
         searcher.set_max_concurrency(1)
         for number in range(2 * self.budget):
@@ -266,7 +290,7 @@ class SearcherConformance(ConformanceSuite):
         assert config == Searcher.FINISHED or "test_finishes" in self.lacks
 
     def test_retried_trials(self) -> None:
-        """A trial that is restored reports iterations again; Tune does not announce it."""
+        """Reports iterations again, as a restored trial does without notice by Tune."""
         searcher = self.fresh()
         searcher.set_max_concurrency(1)
         configs: Configs = []
@@ -280,9 +304,9 @@ class SearcherConformance(ConformanceSuite):
         assert configs == self.undisturbed()
 
     def test_repaired_trials(self, tmp_path: Path) -> None:
-        """Tune runs an errored trial again, with `restart_errored` under a new id, and its result replaces the error.
+        """Runs a failed trial again, so that its result replaces the error.
 
-        Other trials may have been suggested after the failure.
+        Tune does so, with `restart_errored` under a new id. Other trials may have been suggested after the failure.
         """
         for trial_id, gone_on in (("a", False), ("a", True), ("another id", True)):
             searcher: Any = self.fresh()
@@ -327,7 +351,7 @@ class SearcherConformance(ConformanceSuite):
                 taken = self.fresh().set_search_properties("score", "max", domain)
             except ValueError:
                 continue
-            assert taken is False, "Tune itself refuses domains only if set_search_properties returns False"
+            assert taken is False, "Expected set_search_properties to return False, so that Tune rejects the domains"
 
     # State
 
@@ -350,7 +374,7 @@ class SearcherConformance(ConformanceSuite):
             assert before.configs + after == self.undisturbed(concurrency)
 
     def test_restored_searcher_knows_its_trials_in_flight(self, tmp_path: Path) -> None:
-        """A restored Tuner continues them under their old ids."""
+        """Ends trials under their old ids after a restore, as a restored Tuner does."""
         begun = self.fresh()
         begun.set_max_concurrency(2)
         with recorded(begun) as before:
@@ -365,12 +389,12 @@ class SearcherConformance(ConformanceSuite):
         assert before.configs + self.run(continued, concurrency=2, **rest) == self.undisturbed(2)
 
     def test_a_fresh_searcher_pickles(self) -> None:
-        """Tune pickles the searcher when the Tuner is created."""
+        """Pickles the searcher, as Tune does when a Tuner is created."""
         copy = ray.cloudpickle.loads(ray.cloudpickle.dumps(self.fresh()))
         assert self.run(copy) == self.undisturbed()
 
     def test_replayed_from_an_earlier_state(self, tmp_path: Path) -> None:
-        """With the later events, a state saved in the middle becomes the state at which the driver was killed."""
+        """Replays later events on a state saved in the middle, and gets the state at which the driver was killed."""
         searcher = self.fresh()
         if not isinstance(searcher, ArchraySearcher):
             return  # `replay` is for archray's searchers
@@ -382,5 +406,5 @@ class SearcherConformance(ConformanceSuite):
             drive(searcher, self.evaluate(), max_trials=self.budget // 4 + 1, **options)
         restored: Any = self.fresh()
         restored.restore(str(tmp_path / "state"))
-        replay(restored, suggestions.events[before - 1 :])  # with one event that is in the state already
+        replay(restored, suggestions.events[before - 1 :])  # includes one event that the state already contains
         assert restored.get_state() == searcher.get_state()

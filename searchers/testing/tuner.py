@@ -1,4 +1,4 @@
-"""The conformance suite of searchers through a real `tune.Tuner`, interrupted and restored among others."""
+"""The conformance suite for searchers in a real `tune.Tuner`, with interruption and restore."""
 
 import json
 import os
@@ -16,16 +16,18 @@ from archray.references import load_reference
 from archray.searchers.testing.conformance import Configs, ConformanceSuite, Evaluator, entries_of
 
 STEPS = 2  # iterations of a trial
-PATIENCE_S = 120.0  # how long a trial waits for a second one
-SAVE_SECONDS = "TUNE_GLOBAL_CHECKPOINT_S"  # between two saves of Tune's state
+PATIENCE_S = 120.0  # maximum time that a trial waits for a second trial
+SAVE_SECONDS = "TUNE_GLOBAL_CHECKPOINT_S"  # the interval at which Tune saves its state
 
 
 class ConformanceTrainable(tune.Trainable):
-    """Reports the score of its config, in STEPS iterations; can be reused, saved and restored.
+    """A trainable that reports the score of its config in STEPS iterations. Tune can reuse, save and restore it.
 
-    Config, next to the suggestion, under the key `conformance`, or by `tune.with_parameters`:
-        evaluator: reference of the function config -> score or result.
-        meeting: a folder; the trial continues once two trials have a file there. None: no waiting.
+    Args:
+        config: the suggested config, and the options under the key `conformance`: `evaluator`, the reference of a
+            function from a config to a score or a result; `meeting`, a folder (the trial waits until two trials have a
+            file there) or None.
+        conformance: the options, if they are passed by `tune.with_parameters`.
     """
 
     def setup(self, config: dict[str, Any], conformance: dict[str, Any] | None = None) -> None:
@@ -41,7 +43,7 @@ class ConformanceTrainable(tune.Trainable):
             (folder / self.trial_id).touch()
             while len(list(folder.iterdir())) < 2:
                 if time.monotonic() > deadline:
-                    raise TimeoutError("no second trial was started at the same time")
+                    raise TimeoutError(f"Expected a second concurrent trial, got none within {PATIENCE_S:.0f} s")
                 time.sleep(0.02)
         self.steps_done += 1
         return {**entries_of(self.evaluate(self.suggested)), "done": self.steps_done >= STEPS}
@@ -49,7 +51,7 @@ class ConformanceTrainable(tune.Trainable):
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         (Path(checkpoint_dir) / "steps.json").write_text(json.dumps(self.steps_done))
 
-    def load_checkpoint(self, checkpoint_dir: str) -> None:  # type: ignore[override]  # Ray names a dict, gives a path
+    def load_checkpoint(self, checkpoint_dir: str) -> None:  # type: ignore[override]  # Ray annotates a dict, passes a path
         self.steps_done = json.loads((Path(checkpoint_dir) / "steps.json").read_text())
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -58,15 +60,21 @@ class ConformanceTrainable(tune.Trainable):
 
 
 class TunerConformance(ConformanceSuite):
-    """Subclass it, too, and define the same `make`, to test the searcher in a `Tuner`.
+    """Tests of a searcher in a `Tuner`. Subclass it next to `SearcherConformance`, with the same `make`.
 
-    Each test runs a Tune experiment on the Ray that is initialized, or on a local one with two CPUs.
+    Each test runs a Tune experiment on the initialized Ray, or on a local Ray with two CPUs.
+
+    Example:
+        ```python
+        class TestMySearcher(MyConformance, TunerConformance):  # MyConformance defines make
+            pass
+        ```
     """
 
     concurrency: int = 2
 
     def test_tuner_runs_the_same_search(self, tmp_path: Path) -> None:
-        """The given number of trials at once, no blocking, and the suggestions that `drive` gets."""
+        """Checks that concurrent trials do not block each other, and that the suggestions equal those of `drive`."""
         (tmp_path / "meeting").mkdir()
         at_once = self.concurrency if self._independent_from_the_start() else 1
         results = fit(self.tuner(tmp_path, meeting=tmp_path / "meeting" if at_once > 1 else None))
@@ -74,7 +82,7 @@ class TunerConformance(ConformanceSuite):
         assert same_configs(suggested_configs(results), self.undisturbed(self.concurrency))
 
     def test_tuner_without_param_space(self, tmp_path: Path) -> None:
-        """Tune passes metric and mode on only with a `param_space`; without one, the searcher's arguments suffice."""
+        """Checks that metric and mode of the searcher suffice: Tune passes its own only if there is a `param_space`."""
         quiet_ray()
         trainable = tune.with_parameters(ConformanceTrainable, **self.param_space())
         results = Tuner(
@@ -93,7 +101,7 @@ class TunerConformance(ConformanceSuite):
         except Exception:
             assert (tmp_path / "interrupted").exists()
         else:
-            raise AssertionError("the run was not interrupted")
+            raise AssertionError("Expected the run to be interrupted, but it finished")
         run = str(tmp_path / "run")
         trainable = self.with_resources(ConformanceTrainable)
         results = fit(Tuner.restore(run, trainable=trainable, param_space=self.param_space()))
@@ -111,7 +119,7 @@ class TunerConformance(ConformanceSuite):
             fit(self.tuner(tmp_path, extra={"lr": tune.uniform(0, 1)}))
         except ValueError:
             return
-        raise AssertionError("a trial would get a domain instead of a value")
+        raise AssertionError("Expected a ValueError for an unresolved domain, got none")
 
     def with_resources(self, trainable: Any) -> Any:
         return tune.with_resources(trainable, {"cpu": 1 / self.concurrency})
@@ -131,7 +139,7 @@ class TunerConformance(ConformanceSuite):
         callbacks: list[tune.Callback] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> Tuner:
-        """A Tuner over a new searcher that takes metric and mode from TuneConfig."""
+        """Returns a Tuner with a new searcher that takes metric and mode from TuneConfig."""
         quiet_ray()
         return Tuner(
             self.with_resources(ConformanceTrainable),
@@ -148,14 +156,14 @@ class TunerConformance(ConformanceSuite):
         )
 
     def _independent_from_the_start(self) -> bool:
-        """Whether the second suggestion comes before the first result; a method of rounds may have to wait."""
+        """Returns whether the second suggestion needs no result; a method with rounds may have to wait."""
         searcher = self.fresh()
         searcher.set_max_concurrency(self.concurrency)
         return all(isinstance(searcher.suggest(trial), dict) for trial in ("a", "b"))
 
 
 class Interruption(tune.Callback):
-    """Stops an experiment by an exception after a number of trials, once: it creates the file `mark`."""
+    """A callback that stops an experiment once, by an exception after `after` trials; it creates the file `mark`."""
 
     def __init__(self, mark: Path, after: int) -> None:
         self.mark, self.after = mark, after
@@ -165,17 +173,17 @@ class Interruption(tune.Callback):
         if ended >= self.after and not self.mark.exists():
             self.mark.touch()
             copy_to_storage(trials[0])
-            raise RuntimeError("interrupted on purpose")
+            raise RuntimeError("Interrupted on purpose")
 
 
 def quiet_ray() -> None:
-    """Starts a small local Ray if there is none."""
+    """Starts a small local Ray if Ray is not initialized."""
     if not ray.is_initialized():
         ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 
 
 def fit(tuner: Tuner) -> tune.ResultGrid:
-    """Runs a Tuner that saves its state after every step. Restores the environment: other runs save rarely."""
+    """Runs a Tuner that saves its state after every step, and restores the environment variable afterwards."""
     before = os.environ.get(SAVE_SECONDS)
     os.environ[SAVE_SECONDS] = "0"
     try:
@@ -187,24 +195,24 @@ def fit(tuner: Tuner) -> tune.ResultGrid:
 
 
 def copy_to_storage(trial: Any) -> None:
-    """Copies Tune's saved state to the storage, whole: for a callback that ends `fit` by an exception.
+    """Copies Tune's complete saved state to the storage, for a callback that ends `fit` by an exception.
 
-    Tune copies in threads, and `fit` does not wait for them after an exception, so the last copy can hold half of a
-    state that was being written. While a callback runs, nothing is written.
+    Tune copies in threads, and `fit` does not wait for them after an exception. So the last copy can contain an
+    incomplete state. Tune writes nothing while a callback runs.
     """
     syncer = trial.storage.syncer
-    with suppress(Exception):  # of the copy under way; the next copy is complete
+    with suppress(Exception):  # of the running copy; the next copy is complete
         syncer.wait()
     syncer.sync_up(trial.storage.experiment_driver_staging_path, trial.storage.experiment_fs_path)
     syncer.wait()
 
 
 def suggested_configs(results: tune.ResultGrid) -> Configs:
-    """The suggestion of each trial."""
+    """Returns the suggested config of each trial."""
     configs = [results[number].config or {} for number in range(len(results))]
     return [{k: v for k, v in config.items() if k != "conformance"} for config in configs]
 
 
 def same_configs(ours: Configs, theirs: Configs) -> bool:
-    """Whether both contain the same configs; results are in the order of trial ids, not of suggestion."""
+    """Returns whether both contain the same configs, in any order: results are ordered by trial id."""
     return sorted(json.dumps(c, sort_keys=True) for c in ours) == sorted(json.dumps(c, sort_keys=True) for c in theirs)

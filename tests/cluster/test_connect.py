@@ -44,7 +44,7 @@ def test_the_address_comes_from_the_environment_too(monkeypatch: pytest.MonkeyPa
 
 
 def test_sizes_of_a_cluster_that_runs_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="leave them out"):
+    with pytest.raises(InvalidInput, match="Leave them out"):
         check_address(ClusterSettings(address="10.0.0.1:6379", num_cpus=2))
     with pytest.raises(ValidationError):
         ClusterSettings.model_validate({"adress": "auto"})
@@ -73,7 +73,7 @@ def test_a_session_over_ssh_is_told_how_to_reach_the_dashboard(monkeypatch: pyte
     monkeypatch.setenv("LOGNAME", "ada")
     monkeypatch.setenv("SSH_CONNECTION", "198.51.100.7 50022 192.0.2.10 22")
     assert ssh_tunnel("http://127.0.0.1:8266") == (
-        "ssh -L 8266:127.0.0.1:8266 ada@192.0.2.10, then http://127.0.0.1:8266"
+        "ssh -L 8266:127.0.0.1:8266 ada@192.0.2.10, then open http://127.0.0.1:8266"
     )
     monkeypatch.setenv("SSH_CONNECTION", "198.51.100.7 50022 192.0.2.10 2222")
     assert "8265 -p 2222 ada@" in (ssh_tunnel("http://127.0.0.1:8265") or "")
@@ -166,7 +166,7 @@ cluster.shutdown()
 
 NOBODY = """
 from archray.cluster.connect import ClusterError
-for address, reason in {"127.0.0.1:1": "nothing answers there", "head": "expected auto, local or ip:port"}.items():
+for address, reason in {"127.0.0.1:1": "no answer", "head": "expected auto, local or ip:port"}.items():
     try:
         with connect(ClusterSettings(address=address)):
             raise AssertionError(address)

@@ -73,7 +73,7 @@ def test_a_node_that_does_not_see_the_run_or_the_data_is_named(tmp_path: Path) -
 
     ours = seen("run", "mounted")
     compare(ours, [ours])
-    with pytest.raises(InvalidInput, match=r"^node 10\.0\.0\.2 does not see the run's folder: there is no .*s3://"):
+    with pytest.raises(InvalidInput, match=r"^node 10\.0\.0\.2 cannot read the run's folder: there is no .*s3://"):
         compare(ours, [ours, seen("nowhere", "mounted")])
     for data, there in (("empty", "a folder with 0 entries"), ("nowhere", "nothing that can be read (No such file")):
         with pytest.raises(InvalidInput, match=re.escape(f"node 10.0.0.2 has {there}")) as caught:
@@ -123,5 +123,5 @@ def test_a_search_ends_where_a_node_has_not_mounted_its_folder(tmp_path: Path) -
     )
     said = done.stdout.splitlines()[-1]
     assert said.startswith("2 archray: node 127.0.0.1 (id "), done.stdout
-    assert f"does not see the run's folder: there is no {shared}/run" in said
+    assert f"cannot read the run's folder: there is no {shared}/run" in said
     assert list(shared.rglob("*.json")) == list(shared.rglob("node-check*")) == [], "the refused run left nothing"

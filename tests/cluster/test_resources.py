@@ -48,17 +48,17 @@ def test_settings_that_ray_cannot_place_are_refused(wrong: dict[str, float]) -> 
     [
         (
             {"gpus_per_trial": 0.6},
-            "at 0.6 of a GPU has the GPU to itself, and no other can use the 0.4 .* 0.5 for two",
+            "got 0.6.* 0.4 of it stays idle.* 0.5 for two",
         ),
         ({"gpus_per_trial": 0.00001}, "at least 0.0001 of a GPU"),
-        ({"gpus_per_trial": 0.5, "trials_per_gpu": 2}, "trials_per_gpu=2 and gpus_per_trial=0.5 both say"),
-        ({"gpus_per_trial": 0, "trials_per_gpu": "auto"}, "trials_per_gpu=auto and gpus_per_trial=0 both say"),
+        ({"gpus_per_trial": 0.5, "trials_per_gpu": 2}, "got both .trials_per_gpu=2, gpus_per_trial=0.5"),
+        ({"gpus_per_trial": 0, "trials_per_gpu": "auto"}, "got both .trials_per_gpu=auto, gpus_per_trial=0"),
         ({"trials_per_gpu": 0}, "auto or a whole number of trials from 1"),
         ({"trials_per_gpu": "atuo"}, "auto or a whole number of trials from 1"),
-        ({"autoscales": True, "max_concurrent": 4}, "give max_concurrent, and gpus_per_trial or a number"),
-        ({"custom": {"GPUs": 1}}, "no custom resource 'GPUs': use gpus_per_trial"),
-        ({"custom": {"cpu": 1}}, "no custom resource 'cpu': use cpus_per_trial"),
-        ({"custom": {"disk": 0}}, "more than 0 of 'disk'"),
+        ({"autoscales": True, "max_concurrent": 4}, "Set max_concurrent, and gpus_per_trial or a number"),
+        ({"custom": {"GPUs": 1}}, "a custom resource, got 'GPUs'. Use gpus_per_trial"),
+        ({"custom": {"cpu": 1}}, "a custom resource, got 'cpu'. Use cpus_per_trial"),
+        ({"custom": {"disk": 0}}, "a positive amount of 'disk'"),
     ],
 )
 def test_shares_and_names_that_mean_something_else_are_refused(wrong: dict[str, object], message: str) -> None:
@@ -74,7 +74,8 @@ def test_the_share_of_so_many_trials_holds_exactly_as_many() -> None:
 
 
 def test_the_message_for_a_share_that_leaves_a_part_of_a_gpu_idle() -> None:
-    assert unused_share(0.3) == "3 trials on a GPU leave 0.1 of it idle; 0.3333 each would use it all"
+    warning = unused_share(0.3) or ""
+    assert "3 trials per GPU leave 0.1 of each GPU idle" in warning and "gpus_per_trial to 0.3333" in warning
     assert unused_share(0.33) is None
 
 
@@ -94,9 +95,9 @@ def test_concurrency_on_two_cpus() -> None:
 @pytest.mark.parametrize("key", ["cpus_per_trial", "gpus_per_trial"])
 def test_a_trial_larger_than_every_node_is_refused(key: str) -> None:
     settings = ResourceSettings.model_validate({key: 64})
-    with pytest.raises(InvalidInput, match=r"more than any node has; the cluster's nodes: 2 CPUs and 0 GPUs"):
+    with pytest.raises(InvalidInput, match=r"more than any node has.*: 2 CPUs and 0 GPUs"):
         concurrency(settings)
-    with pytest.raises(InvalidInput, match=rf"Lower {key}$"):
+    with pytest.raises(InvalidInput, match=rf"Lower {key}\.$"):
         actor_count(settings)
 
 
@@ -109,11 +110,11 @@ def test_a_cluster_that_grows_is_believed() -> None:
 
 @pytest.mark.usefixtures("ray_session")
 def test_more_workers_than_the_cluster_holds_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="3 workers of 1 CPU and 0 GPUs each, and 2 fit on the cluster"):
+    with pytest.raises(InvalidInput, match="3 workers of 1 CPU and 0 GPUs each, but only 2 fit on the cluster"):
         concurrency(ResourceSettings(), workers=3)
 
 
 @pytest.mark.usefixtures("ray_session")
 def test_a_resource_that_no_node_has_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"no node of the cluster has the resource 'disc' \(resources.custom\)"):
+    with pytest.raises(InvalidInput, match=r"No node of the cluster has the resource 'disc' \(resources.custom\)"):
         concurrency(ResourceSettings(custom={"disc": 1}))

@@ -72,7 +72,7 @@ def check_entry(name: str) -> None:
 def test_a_method_can_be_declared_once_under_a_name_of_its_own() -> None:
     summaries = archray.list_names("methods")
     assert set(summaries) == set(METHODS.names()) and all(summaries.values())
-    with pytest.raises(ValueError, match="the method 'hnas' is registered already"):
+    with pytest.raises(ValueError, match="method 'hnas' is already registered"):
         METHODS.declare("hnas", "another", "module:attribute")
     with pytest.raises(UnknownName, match="no method 'hmas'; did you mean 'hnas'"):
         METHODS.summary("hmas")

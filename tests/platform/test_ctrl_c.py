@@ -77,7 +77,7 @@ def test_ctrl_c_does_not_wait_for_a_long_epoch(tmp_path):
                 wait_until(process, lambda before=before: "again to stop" in log_after(tmp_path, before), tmp_path)
         assert process.wait(timeout=PATIENCE) == 130, (tmp_path / "log.txt").read_text()
         said = log_after(tmp_path, before)
-        assert "stopped; what was finished is saved" in said and f"archray resume {tmp_path / 'run'}" in said
+        assert "stopped; finished work is saved" in said and f"archray resume {tmp_path / 'run'}" in said
         assert epochs_trained(stage) == {}, "it waited for an epoch"
         assert archray.runs(tmp_path)[0].state == "interrupted"
 

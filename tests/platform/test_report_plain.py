@@ -112,7 +112,7 @@ def test_a_metric_that_promises_more_when_smaller_goes_from_the_smallest() -> No
     ("options", "message"),
     [
         ({"mu": 0.5}, "mu: expected 1 or more, got 0.5"),
-        ({"nu": 2.0}, "nu: expected it beside mu"),
+        ({"nu": 2.0}, "nu: expected mu and nu together"),
         ({"mu": 1.0, "proxy": "kappa"}, "expected a metric whose largest values come first, got kappa, smallest first"),
         ({"mu": 1.0, "search__order": "smallest"}, "got synflow, smallest first"),
     ],

@@ -81,5 +81,5 @@ def test_a_node_that_does_not_see_the_run_is_named_before_anything_is_trained(on
     run = tmp_path / "private" / "run"
     done = on_two_nodes(*SEARCH, "--out", str(run))
     assert done.returncode == 2, done.stdout + done.stderr
-    assert f"node {THERE}" in done.stderr and "does not see the run's folder" in done.stderr
+    assert f"node {THERE}" in done.stderr and "cannot read the run's folder" in done.stderr
     assert not list(run.glob("search/tune-*"))

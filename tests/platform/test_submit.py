@@ -216,9 +216,9 @@ def test_what_is_wrong_is_a_sentence(sender: Sender) -> None:
     token = sender.environment
     said = "cannot reach the Ray cluster at "
     for environment, address, reason in [
-        ({**token, "RAY_AUTH_TOKEN": ""}, sender.address, "it asks for a token, and none was given"),
-        ({**token, "RAY_AUTH_TOKEN": "wrong"}, sender.address, "it does not take the token in RAY_AUTH_TOKEN"),
-        (token, "http://127.0.0.1:1", "nothing answers there"),
+        ({**token, "RAY_AUTH_TOKEN": ""}, sender.address, "the cluster requires a token, but none was given"),
+        ({**token, "RAY_AUTH_TOKEN": "wrong"}, sender.address, "the cluster rejects the token in RAY_AUTH_TOKEN"),
+        (token, "http://127.0.0.1:1", "no answer"),
         (token, "127.0.0.1:8265", "expected the URL of its dashboard"),
     ]:
         line = Sender(address, environment, sender.folder).output("--", "list", "methods", code=2)

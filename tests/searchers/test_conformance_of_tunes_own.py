@@ -121,13 +121,13 @@ class TestHyperOpt(OfAnotherPackage):
 
 
 def test_a_guarantee_that_is_lacking_must_be_one_of_the_suite() -> None:
-    with pytest.raises(TypeError, match="has no test 'test_colour'"):
+    with pytest.raises(TypeError, match="got 'test_colour'"):
         type("Wrong", (TestRandomOfTune,), {"lacks": {"test_colour": "none"}})
 
 
 def test_a_guarantee_that_is_given_must_not_be_listed() -> None:
     modest = type("Modest", (TestRandomOfTune,), {"lacks": {"test_suggestions_are_json": "so it says"}})
-    with pytest.raises(AssertionError, match="passes, and is listed in lacks: so it says"):
+    with pytest.raises(AssertionError, match=r"is listed in lacks \(so it says\)"):
         modest().test_suggestions_are_json()
 
 

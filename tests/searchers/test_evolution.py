@@ -227,15 +227,15 @@ def test_finds_better_cells_than_random_search() -> None:
         ({"budget": 5, "population": 2, "space": {"width": [1, 2]}}, "width: expected a Tune domain"),
         ({"budget": 5, "population": 2, "space": {"width": tune.grid_search([1])}}, "width: expected a Tune domain"),
         ({"budget": 5, "population": 2, "space": {"width": tune.sample_from(ones)}}, "width: expected a Tune domain"),
-        ({"budget": 5, "population": 2, "space": {"width": tune.choice([(1, 2)])}}, "that JSON can hold"),
+        ({"budget": 5, "population": 2, "space": {"width": tune.choice([(1, 2)])}}, "width: expected JSON values"),
         ({"budget": 5, "population": 2, "space": {"width": tune.choice([1])}}, "2 values or more"),
-        ({"budget": 5, "population": 2, "space": {"seed": tune.choice([1, 2])}}, "none called 'seed'"),
+        ({"budget": 5, "population": 2, "space": {"seed": tune.choice([1, 2])}}, "got 'seed'"),
         ({"budget": 5, "population": 2, "space": ["a", "b"]}, "got a list of candidates"),
         ({"budget": 5, "population": 2, "space": 3}, "an object with sample"),
         ({"budget": 5, "population": 2, "space": DOMAINS, "points_to_evaluate": [{"width": 8}]}, "with the keys"),
         (
             {"budget": 5, "population": 2, "space": {"a": tune.choice([1, 2])}, "points_to_evaluate": [{"a": 3}]},
-            "a point's a to be of",
+            "a point's a to be in",
         ),
     ],
 )

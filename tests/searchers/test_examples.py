@@ -99,7 +99,7 @@ def test_several_metrics_in_your_own_experiment(
     assert len(example["layers"](best["architecture"])) >= 1
     assert 0 < best["value"] <= 1
     told = capsys.readouterr().out
-    assert "gradient_norm weighs" in told and f"best: {best['architecture']}" in told
+    assert "weight of gradient_norm" in told and f"best: {best['architecture']}" in told
 
 
 def test_several_metrics_benchmark(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -248,7 +248,7 @@ def test_pickled_searcher_notices_a_changed_pool(tmp_path: Path, table: Path) ->
         ({"budget": 2.5}, "budget"),
         ({"penalty": "cubic"}, "square or absolute"),
         ({"points": "grid"}, "selections or bayesian or uniform"),
-        ({"points": "selections", "on_repeat": "tell"}, "never asks one"),
+        ({"points": "selections", "on_repeat": "tell"}, "never repeats"),
         ({"preset": "paper"}, "paper-code"),
         ({"on_repeat": "again"}, "tell or next-best"),
         ({"log10_mu": (0, -4)}, "low < high"),

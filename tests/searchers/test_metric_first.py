@@ -102,8 +102,8 @@ def test_the_best_of_a_pool_are_evolutions_first_population(tmp_path: Path) -> N
     [
         ({"by": "nwot"}, "no column nwot; it has architecture, snip, flops"),
         ({"by": "architecture"}, "numbers in the column architecture"),
-        ({"by": "empty"}, "4 rows and none with a finite empty"),
-        ({"by": "constant"}, "constant is 3 in every row"),
+        ({"by": "empty"}, "a finite empty in .*, got none in 4 rows"),
+        ({"by": "constant"}, "constant in .*, got 3 in every row"),
         ({"by": "snip", "order": "best"}, "order: expected largest or smallest"),
         ({"by": "snip", "points_to_evaluate": [{"name": "a"}]}, "a point with architecture"),
     ],
@@ -118,5 +118,5 @@ def test_wrong_arguments(tmp_path: Path, arguments: dict[str, Any], message: str
 
 
 def test_more_than_the_pool_has(pool: Path) -> None:
-    with pytest.raises(InvalidPool, match="3 rows with a finite snip, fewer than 4"):
+    with pytest.raises(InvalidPool, match=r"4 rows with a finite snip in .*, got 3"):
         best_of_pool(pool, "snip", 4)

@@ -45,14 +45,14 @@ def test_json_round_trip() -> None:
 @pytest.mark.parametrize(
     ("log_probs", "message"),
     [
-        ({}, "expected a dict of decisions"),
-        ([0.0], "expected a dict of decisions"),
+        ({}, "expected a dict from decision"),
+        ([0.0], "expected a dict from decision"),
         ({"width": [[0.0, 1.0]]}, "one log-probability per choice of 'width'"),
         ({"width": []}, "one log-probability per choice"),
         ({"width": 1.0}, "one log-probability per choice"),
-        ({"width": [0.0, np.nan]}, "finite, or -inf"),
-        ({"width": [0.0, np.inf]}, "finite, or -inf"),
-        ({"width": [-np.inf, None]}, "one finite at least"),
+        ({"width": [0.0, np.nan]}, "expected finite log-probabilities"),
+        ({"width": [0.0, np.inf]}, "expected finite log-probabilities"),
+        ({"width": [-np.inf, None]}, "at least one finite value"),
         ({"width": ["many", "few"]}, "expected numbers for the decision 'width'"),
     ],
 )
@@ -68,7 +68,7 @@ def test_a_space_wants_its_own_decisions() -> None:
         )
     with pytest.raises(InvalidInput, match=r"expected 5 log-probabilities for 2<-1 \(none, "):
         Posterior({**flat("nasbench201"), "2<-1": np.zeros(4)}, "nasbench201")
-    with pytest.raises(InvalidInput, match="or encode; got both"):
+    with pytest.raises(InvalidInput, match="or encode, got both"):
         Posterior(flat("nasbench201"), "nasbench201", encode=str)
 
 

@@ -161,7 +161,7 @@ def test_points_and_evaluations_of_the_users(write: Write) -> None:
     assert suggested[0] == names[5]
     assert len(set(suggested)) == 4
     assert names[9] not in suggested
-    with pytest.raises(InvalidInput, match="one of the pool's"):
+    with pytest.raises(InvalidInput, match="is in the pool"):
         searcher.add_evaluated_point({"architecture": "unknown"}, 3.0)
 
 
@@ -180,13 +180,13 @@ def test_what_it_came_to_trust(write: Write) -> None:
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        ({"metric0": 1.0}, {}, "the column metric0 has the same number, 1, in every row"),
-        ({"metric0": math.nan}, {"metrics": ["metric0"]}, "the column metric0 has no finite number"),
+        ({"metric0": 1.0}, {}, "the column metric0, got the same number, 1, in every row"),
+        ({"metric0": math.nan}, {"metrics": ["metric0"]}, "the column metric0, got no finite number"),
         ({}, {"metrics": ["unknown"]}, "no column unknown; it has architecture, metric0"),
         ({"word": "a"}, {"metrics": ["word"]}, "expected numbers in the column word"),
         ({"architecture": "a"}, {}, "'a' more than once"),
-        ({}, {"metrics": [], "encoding": "none"}, "nothing to learn from"),
-        ({"accuracy": 1.0}, {"metrics": ["accuracy"], "results": ["accuracy"]}, "both as a metric and as a result"),
+        ({}, {"metrics": [], "encoding": "none"}, "has no metric"),
+        ({"accuracy": 1.0}, {"metrics": ["accuracy"], "results": ["accuracy"]}, "metrics that are not results"),
     ],
 )
 def test_bad_tables(write: Write, change: dict[str, Any], options: dict[str, Any], message: str) -> None:

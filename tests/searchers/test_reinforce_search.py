@@ -186,10 +186,10 @@ def test_what_is_handed_over_is_learnt_from() -> None:
         ({"space": {"width": tune.choice([8, 16]), "lr": tune.loguniform(1e-4, 1)}}, "lr: expected a finite number of"),
         ({"space": {"n": tune.randint(0, 10_000)}}, "n: expected a finite number of values"),
         ({"space": "fourier"}, "categorical decisions, got fourier, which is continuous"),
-        ({"space": Undecided()}, "Undecided to have decisions, a dictionary from each key"),
-        ({"learning_rate": 0}, "learning_rate: expected a number above 0"),
-        ({"momentum": 1.0}, "momentum: expected a number of 0 or more and below 1"),
-        ({"entropy": -1}, "entropy: expected a number of 0 or more"),
+        ({"space": Undecided()}, "Undecided.decisions to be a dictionary from each key"),
+        ({"learning_rate": 0}, "learning_rate: expected a positive number"),
+        ({"momentum": 1.0}, "momentum: expected a number in"),
+        ({"entropy": -1}, "entropy: expected a non-negative number"),
     ],
 )
 def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:

@@ -63,8 +63,8 @@ def test_a_changed_file_is_refused(table: Path) -> None:
     [
         ({"kappa": None}, "no column kappa; it has architecture, snip"),
         ({"snip": None}, "no column snip; it has"),
-        ({"snip": [0.0] * 5}, "5 rows and none with a finite snip"),
-        ({"kappa": [math.nan] * 5}, "none with a finite snip"),
+        ({"snip": [0.0] * 5}, "a finite nonzero snip .* none in 5 rows"),
+        ({"kappa": [math.nan] * 5}, "a finite nonzero snip"),
         ({"architecture": ["a", "b", "c", "a", "e"]}, "'a' more than once"),
         ({"architecture": [1, 2, 3, 4, 5]}, "expected strings"),
         ({"snip": ["high"] * 5}, "expected numbers"),
@@ -81,5 +81,5 @@ def test_no_table_at_all(tmp_path: Path) -> None:
     with pytest.raises(InvalidPool, match="cannot be read"):
         PoolFile.of(tmp_path / "none.parquet")
     (tmp_path / "text.parquet").write_text("not a table")
-    with pytest.raises(InvalidPool, match="no Parquet table"):
+    with pytest.raises(InvalidPool, match="a Parquet or CSV table"):
         load_pool(PoolFile.of(tmp_path / "text.parquet"), "snip")

@@ -214,7 +214,7 @@ def test_without_a_metric_it_is_said_what_to_write() -> None:
 
 
 def test_contradicting_metric_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="metric='score', and TuneConfig says 'loss'"):
+    with pytest.raises(InvalidInput, match="got metric='score' in RandomSearch and 'loss' in TuneConfig"):
         search().set_search_properties("loss", "max", {"settings": 1})
 
 

@@ -195,7 +195,7 @@ def test_a_candidate_without_a_score_is_eliminated(caplog: pytest.LogCaptureFixt
         trials = drive(searcher, evaluate)
     assert trials["candidates"].tolist() == [NAMES, ["c0", "c1"], ["c1"]]
     assert trials["budget"].tolist() == [25, 100, 100]
-    assert "round 1: eliminated for want of a finite score: 6 (c2, c3, c4, c5, c6, ...)" in caplog.text
+    assert "Round 1: eliminated without a finite score: 6 (c2, c3, c4, c5, c6, ...)" in caplog.text
     first = searcher.rounds().query("round == 1")
     assert first["failure"].notna().tolist() == [False] * 2 + [True] * 6
     assert not first["kept"][2:].any()
@@ -222,7 +222,7 @@ def test_a_round_goes_on_without_a_lost_replica(loss: str, caplog: pytest.LogCap
     best = searcher.best()
     assert (best["candidate"], best["round"]) == ("c7", 4)
     assert searcher.failure is None
-    assert "round 2: replica 1 is lost" in caplog.text
+    assert "Round 2: replica 1 is lost" in caplog.text
     assert "2 of 3 are left" in caplog.text
     assert "a node left" in caplog.text or loss in ("error", "only nan")
     assert searcher.rounds().groupby("round")[["replicas", "lost"]].first().to_numpy().tolist() == [
@@ -274,7 +274,7 @@ def test_a_standalone_trial_that_fails() -> None:
     [
         (["a", "b", "c", "b"], "got b twice"),
         ([{"x": 1, "y": 2}, {"y": 2, "x": 1}], 'got {"y": 2, "x": 1} twice'),
-        ([], "two or more to select from, got none"),
+        ([], "two or more, got none"),
         (["a"], "got only a"),
         ("abc", "got a str"),
         ([1.0, math.nan], "got nan at position 1"),
@@ -308,7 +308,7 @@ def test_bad_arguments(argument: dict[str, Any]) -> None:
 
 
 def test_evaluations_made_elsewhere_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="takes no evaluation"):
+    with pytest.raises(InvalidInput, match="no external evaluation"):
         search().add_evaluated_point({"candidates": ["c0"]}, 0.5)
 
 
@@ -331,7 +331,7 @@ def test_a_trainable_that_reports_no_usable_scores(report: dict[str, Any], messa
 
 
 def test_weights_must_be_named() -> None:
-    with pytest.raises(InvalidInput, match="'weights' as a URI, or None, got a list"):
+    with pytest.raises(InvalidInput, match="'weights' as a URI or None, got a list"):
         drive(search(), lambda config: {**solve(config), "weights": np.zeros(3)})
 
 
@@ -416,7 +416,7 @@ def test_losses_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture
     begun = search(replicas=2)
     drive(begun, lambda c: {"score": math.nan} if c["replica"] else solve(c), max_trials=2)
     begun.save(str(tmp_path / "state"))
-    assert "round 1: replica 1 is lost" in caplog.text
+    assert "Round 1: replica 1 is lost" in caplog.text
     caplog.clear()
     continued = search(replicas=2)
     continued.restore(str(tmp_path / "state"))
@@ -442,7 +442,7 @@ def test_a_tuner_goes_on_without_a_lost_worker(tmp_path: Path, caplog: pytest.Lo
             ),
         ).fit()
     assert (len(results), results.num_errors) == (7, 1)
-    assert "round 2: replica 1 is lost" in caplog.text
+    assert "Round 2: replica 1 is lost" in caplog.text
     second = searcher.rounds().query("round == 2")
     assert second["failure"].notna().tolist() == [True, False, False, False]
     assert second[["replicas", "lost"]].to_numpy().tolist() == [[1, 1]] * 4
