@@ -191,7 +191,7 @@ def test_the_best_single_architecture_at_as_many_evaluations(svgd: archray.RunRe
         ("nesbs", {"ensemble_size": 0}, "ensemble_size"),
         ("nesbs", {"ensemble_size": 20_000}, "15625 at most"),
         ("nesbs", {"sampler": "gibbs"}, "sampler"),
-        ("nesbs", {"sampler": "mc", "delta": "grid"}, "mc has no delta"),
+        ("nesbs", {"sampler": "mc", "delta": "grid"}, "got mc, which has no delta"),
         ("nesbs", {"delta": "often"}, "delta"),
         ("nesbs", {"temperature": 0}, "temperature"),
         ("nesbs", {"search__delta_range": [1.0, -2.0]}, "low < high"),
@@ -199,9 +199,9 @@ def test_the_best_single_architecture_at_as_many_evaluations(svgd: archray.RunRe
         ("nesbs", {"space": "fourier"}, "feature maps, not networks; choose darts, "),
         ("nesbs", {"final_seeds": 2}, "final_seeds"),
         ("nesbs", {"best_response": True, "posterior__posterior__scale": "data"}, "scale"),
-        ("urs", {"best_response": True}, "uniform draws need no posterior"),
-        ("urs", {"sampler": "mc"}, "urs samples by uniform"),
-        ("single-best", {"sampler": "svgd-rd"}, "single-best samples by mc"),
+        ("urs", {"best_response": True}, "uses the posterior with best_response, got uniform"),
+        ("urs", {"sampler": "mc"}, "search.sampler to be uniform for urs, got mc"),
+        ("single-best", {"sampler": "svgd-rd"}, "search.sampler to be mc for single-best, got svgd-rd"),
     ],
 )
 def test_what_cannot_be_is_refused_before_ray_starts(

@@ -130,5 +130,5 @@ def test_a_population_as_large_as_the_budget_is_refused() -> None:
 
 
 def test_rungs_above_all_epochs_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="below the 2 epochs of a whole training"):
+    with pytest.raises(InvalidInput, match="below the 2 epochs of a full training run"):
         check_config(make_config("asha", "smoke", None, {"grace_period": 2}))

@@ -92,8 +92,8 @@ def test_by_training_with_two_costs(method: str, tmp_path: Path) -> None:
     ("objectives", "message"),
     [
         ("validation_accuracy", "at least one cost"),
-        ("-flops", "expected validation_accuracy and at least one cost"),
-        ("validation_accuracy, flops", "expected a minus before each cost.*-flops"),
+        ("-flops", "to be validation_accuracy and at least one cost"),
+        ("validation_accuracy, flops", "expected a minus sign before each cost.*-flops"),
         ("validation_accuracy, -flops, -flops", "each once, got flops twice"),
         ("validation_accuracy, - -flops", "expected names"),
     ],
