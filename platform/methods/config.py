@@ -36,7 +36,7 @@ def check_budget_grows(budget: int, before: int) -> None:
     """Checks that an extended search has at least as many training runs as before. Raises: InvalidInput."""
     if budget < before:
         raise InvalidInput(
-            f"expected a budget of at least the {count(before, 'training')} that the run already has, got {budget}"
+            f"expected a budget of at least the {count(before, 'training run')} that the run already has, got {budget}"
         )
 
 

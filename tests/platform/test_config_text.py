@@ -130,7 +130,7 @@ def test_a_dry_run_counts_what_the_configuration_says(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     text = shown("search", "hnas", "--preset", "smoke", "--repeats", "2", "--pool-size", "20", "--dry-run")
     assert "score architectures without training: 20 architectures\n" in text
-    assert "3 trainings of 1 epoch\n" in text and "1 training of 2 epochs\n" in text
+    assert "3 training runs of 1 epoch\n" in text and "1 training run of 2 epochs\n" in text
     assert "2 times, in repeat-00, ...:" in text
     assert re.search(r"make the run archray-runs/hnas-\d{8}-\d{6}", text)
     assert list(tmp_path.iterdir()) == []

@@ -121,7 +121,7 @@ def test_a_search_that_begins_again_predicts_nothing_twice_and_finds_the_same(
         file.unlink()
     again = archray.resume(svgd.path)
     evaluated = len(pd.read_parquet(search / "members.parquet"))
-    assert f"3 ensembles evaluated, of {evaluated} architectures; the best has validation" in capsys.readouterr().out
+    assert f"evaluated 3 ensembles of {evaluated} architectures; the best has validation" in capsys.readouterr().out
     assert {name: (search / name).read_bytes() for name in before} == before
     assert {file: file.stat().st_mtime_ns for file in times} == times and predictions[0].exists()
     assert again.members == svgd.members and again.test_accuracy == svgd.test_accuracy

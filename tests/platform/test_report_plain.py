@@ -125,7 +125,7 @@ def test_constraints_that_are_none_are_refused(method: str, options: dict[str, A
 
 def test_a_population_as_large_as_the_budget_is_refused() -> None:
     for method in ("evolution", "zero-cost-evolution"):
-        with pytest.raises(InvalidInput, match="below the budget, 4 trainings, got 4"):
+        with pytest.raises(InvalidInput, match="below the budget, 4 training runs, got 4"):
             check_config(make_config(method, "smoke", None, {"population": 4}))
 
 

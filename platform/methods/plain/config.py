@@ -123,9 +123,9 @@ def check_population(population: int, budget: int) -> None:
     """Checks that the budget exceeds the initial population. Raises: InvalidInput."""
     if population >= budget:
         raise InvalidInput(
-            f"expected search.population to be below the budget, {count(budget, 'training')}, got {population}: the "
-            "initial population is random, and only later architectures evolve. Lower search.population, or use the "
-            "method random"
+            f"expected search.population to be below the budget, {count(budget, 'training run')}, got {population}: "
+            "the initial population is random, and only later architectures evolve. Lower search.population, or use "
+            "the method random"
         )
 
 
