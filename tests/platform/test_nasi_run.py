@@ -108,7 +108,7 @@ def test_architectures_of_a_table_are_scored_and_hold_its_results(result: archra
     whole = scored[scored["failure"].isna()]
     assert len(whole) >= 6 and (whole[list(METRICS[:2])] > 0).all(axis=None)
     page = page_of(result)
-    assert "test_accuracy of" in page and "What nu and mu do" in page
+    assert "test_accuracy of" in page and "Effect of nu and mu" in page
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ def test_only_what_was_trained_equally_long_is_compared(tmp_path: Path) -> None:
     assert Trials(trials).best == 2
     assert Trials(trials).values.isna().tolist() == [True, False, False, False, True]
     text = words(rendered(plain_run(tmp_path / "run", rungs=True)))
-    assert "ended before the last epoch and took no part" in text and "stopped early" in text
+    assert "stopped before the last epoch" in text and "stopped early" in text
 
 
 def test_where_trainings_ended(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_on_a_table_it_ends_with_what_no_other_betters(method: str, table: Path,
     )
     assert archray.load(run.path).pareto.equals(run.pareto)
     page = (Path(run.path) / "report.html").read_text(encoding="utf-8")
-    assert "The set" in page and "Hypervolume by trainings" in page
+    assert "Pareto front" in page and "Hypervolume by training runs" in page
     figure = archray.plots.pareto_front(run)
     assert figure.axes[0].get_xlabel() == "board_latency_ms"
     assert archray.plots.pareto_hypervolume(run).axes[0].has_data()
