@@ -147,7 +147,7 @@ def test_draws_from_the_posterior(svgd: archray.RunResult, tmp_path: Path, capsy
     archray.show(run)
     printed = capsys.readouterr().out
     assert len(found.members) == 2 and all(member in printed for member in found.members)
-    assert "PPD  " in printed and "members of the ensemble, each alone:" in printed
+    assert "PPD  " in printed and "members of the ensemble as single networks:" in printed
 
 
 @pytest.mark.slow
