@@ -118,11 +118,11 @@ def test_a_cell_without_variants_is_drawn_alone(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_run_in_which_width_is_all_bears_the_claims_out(tmp_path: Path) -> None:
     told = {claim.text: claim for claim in claims(wide_run(tmp_path / "run"))}
-    for text in ("wider cells converge faster", "wider cells lie in a smoother landscape"):
+    for text in ("wider cells converge faster", "wider cells have a smoother loss landscape"):
         assert told[text].verdict == HOLDS and told[text].high < 0
     assert told["wider cells have a smaller gradient variance"].value == pytest.approx(-1)
     assert told["operations matter less than connections"].verdict == HOLDS
-    assert told["wider cells are not better in the end"].verdict != FAILS
+    assert told["wider cells are not more accurate"].verdict != FAILS
 
 
 # The surroundings of trained weights
