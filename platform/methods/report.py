@@ -281,7 +281,7 @@ def pool_bounds(run: Run[Any], canvas: Figure) -> None:
 
 
 def _judgement(run: Run[Any]) -> Judgement:
-    """Raises: NothingToDraw without a scored pool with three trained architectures."""
+    """The judgement of a run. Raises: NothingToDraw without a scored pool with three trained architectures."""
     judgement = judged_bounds(run.best)
     if judgement is None or not judgement.promises:
         raise NothingToDraw(

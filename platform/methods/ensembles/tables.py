@@ -25,7 +25,7 @@ ENSEMBLE = "ensemble.json"  # of the final stage: the measures of the ensemble a
 POSTERIOR = "posterior.json"
 MEMBERS = "members.parquet"  # of the search: a row per sampled member, with `shared_loss`, `shared_accuracy`, `failure`
 OF_EACH = ("test_accuracy", "test_nll", "ece")  # measures of the ensemble and of each member
-OF_ENSEMBLE = ("members_test_accuracy", "ppd")  # and of the ensemble alone
+OF_ENSEMBLE = ("members_test_accuracy", "ppd")  # measures of the ensemble only
 METRICS = ("shared_loss", "shared_accuracy")  # the first with a value ranks the sampled ensembles
 
 

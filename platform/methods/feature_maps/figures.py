@@ -97,7 +97,7 @@ def _draw(run: Run[Any], canvas: Figure, by: By) -> None:
 
 
 def _curve(run: Run[Any], by: By) -> tables.AccuracyCurve:
-    """Raises: NothingToDraw without a test accuracy, or without seconds."""
+    """The accuracy curve of a run. Raises: NothingToDraw without a test accuracy, or without seconds."""
     curve = tables.accuracy_curve(tables.progress_of(run), by)
     if curve is None:
         raise NothingToDraw(f"the run has no test accuracy by {by}; use a finished run of a feature map method")
@@ -357,7 +357,7 @@ def halving_generalisation(run: Run[Any], canvas: Figure) -> None:
 
 
 def _gaps(run: Run[Any]) -> pd.DataFrame:
-    """Raises: NothingToDraw without test and validation losses of the selection."""
+    """The gaps of a run. Raises: NothingToDraw without test and validation losses of the selection."""
     gaps = tables.selection_gaps(run)
     if gaps.empty:
         raise NothingToDraw("the search has no test and validation errors of its leaders; run it again")

@@ -31,7 +31,7 @@ _NUMBERED = 12  # number of members up to which all are numbered; with more, onl
 
 
 def _objectives(run: Run[Any]) -> ObjectiveTable:
-    """Raises: NothingToDraw if the run has no Pareto front."""
+    """The objectives of a run. Raises: NothingToDraw if the run has no Pareto front."""
     if run.table("pareto", PARETO).empty:
         raise NothingToDraw("the run has no Pareto front: it has one objective, or its search has not finished")
     return objective_table(run)

@@ -417,7 +417,7 @@ def scored_supernets(run: Run[Any]) -> list[Scored]:
 
 
 def _drawn(scored: Sequence[Scored]) -> list[Scored]:
-    """Raises: NothingToDraw without a finite accuracy."""
+    """The supernets in the figure. Raises: NothingToDraw without a finite accuracy."""
     nets = [supernet for supernet in scored if supernet.accuracies.size][:_MOST]
     if not nets:
         raise NothingToDraw("the run has no scores with shared weights; run rs-ws or sliced-supernet")

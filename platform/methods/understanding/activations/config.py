@@ -99,7 +99,7 @@ def amount(config: ActivationsConfig) -> str:
     """The number of training runs, of their steps, and of instances per computation."""
     trainings = len(config.labels) * config.seeds * (2 + len(config.problem.activations))
     steps = count(config.problem.steps, "step")
-    return f"{count(trainings, 'training')} of {steps}, {count(config.seeds_at_once, 'instance')} at once"
+    return f"{count(trainings, 'training run')} of {steps}, {count(config.seeds_at_once, 'instance')} at once"
 
 
 ACTIVATIONS = Method(
