@@ -92,10 +92,10 @@ _declare(
     "feature_maps.config",
     {
         "random-maps": "Random search over feature maps, with a full solve of each",
-        "halving": "Successive halving with weight sharing (Khodak 2020, Algorithm 1)",
-        "fast-halving": "Halving with a dimension that grows by sqrt(2) per round (Khodak 2020, B.1)",
-        "successive-halving": "Ray Tune's asynchronous successive halving, with the feature dimension as the resource",
-        "hyperband": "Ray Tune's Hyperband, with the feature dimension as the resource",
+        "halving": "Successive halving over feature maps, with weight sharing (Khodak 2020, Algorithm 1)",
+        "fast-halving": "Halving over feature maps with a growing dimension (Khodak 2020, B.1)",
+        "successive-halving": "Ray Tune's asynchronous successive halving over feature maps, by feature dimension",
+        "hyperband": "Ray Tune's Hyperband over feature maps, by feature dimension",
     },
 )
 _declare(
