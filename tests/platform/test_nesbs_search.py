@@ -189,7 +189,7 @@ def test_the_best_single_architecture_at_as_many_evaluations(svgd: archray.RunRe
     ("method", "options", "said"),
     [
         ("nesbs", {"ensemble_size": 0}, "ensemble_size"),
-        ("nesbs", {"ensemble_size": 20_000}, "15625 at most"),
+        ("nesbs", {"ensemble_size": 20_000}, "at most 15625"),
         ("nesbs", {"sampler": "gibbs"}, "sampler"),
         ("nesbs", {"sampler": "mc", "delta": "grid"}, "got mc, which has no delta"),
         ("nesbs", {"delta": "often"}, "delta"),

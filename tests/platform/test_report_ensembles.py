@@ -83,7 +83,7 @@ def test_nothing_found_and_one_member_and_untrained(new_run: NewRun) -> None:
     trained = {("final", "trials.parquet"): pd.DataFrame({"parameters": [3.2e6, 3.4e6]})}
     one = lead(new_run(trained, alone))
     assert "Network 3.300 M parameters" in one
-    assert "chose the architecture below; trained in full, it has a test accuracy of 95.00 %." in one
+    assert "selected the architecture below. After the final training its test accuracy is 95.00 %." in one
     assert "best member" not in one
     assert "There is no test accuracy" in lead(new_run({}, {MEASURES: None}))
 
