@@ -93,7 +93,7 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
     (("proxies", "--size", "0"), "size"),
     (("proxies", "--size", "20000"), "a pool of 20000 is too large"),
     ((*SEARCH, "--pool-size", "20000"), "a pool of 20000 is too large"),
-    ((*SEARCH, "--pool", "absent.parquet"), "expected the file of a pool, got absent.parquet"),
+    ((*SEARCH, "--pool", "absent.parquet"), "absent.parquet, which does not exist; pass a table"),
     (("proxies", "--out", "taken/file"), "exists already"),
     ((*SEARCH, "--space", "leaves.py:Space"), "cannot be imported: SystemExit: bye ("),
     ((*SEARCH, "--data", "leaves.py:data"), "leaves.py, line 2)"),

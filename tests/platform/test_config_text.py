@@ -143,7 +143,7 @@ def test_a_dry_run_counts_the_members_that_are_trained(name: str, trained: int, 
     [told] = re.findall(
         r"^#   \d+\. final +.*: (.*)$", dry_run(make_config(name, "smoke", None, {}), out=tmp_path / "run"), re.M
     )
-    assert told == f"{count(trained, 'training')} of 2 epochs"
+    assert told == f"{count(trained, 'training run')} of 2 epochs"
 
 
 def test_a_dry_run_refuses_what_a_search_refuses(tmp_path: Path) -> None:
