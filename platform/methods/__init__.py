@@ -1,4 +1,4 @@
-"""The methods, each with its configuration, stages, presets and the sections of its report."""
+"""Methods and studies, each with its configuration, presets, stages and report."""
 
 from archray.platform.methods.catalogue import METHODS, STUDIES, get_method, open_run
 from archray.platform.methods.method import Method

@@ -1,4 +1,4 @@
-"""Configurations that families share: final trainings, pools, and the defaults of spaces and presets."""
+"""Configurations that the families of methods share: final training, pools, and defaults of spaces and presets."""
 
 from __future__ import annotations
 
@@ -29,40 +29,40 @@ if TYPE_CHECKING:
 
 Texts = Annotated[
     tuple[str, ...], REPEATED, BeforeValidator(texts_of)
-]  # also `flops <= 5M, latency_ms <= 5` in one text
+]  # one string may hold several: `flops <= 5M, latency_ms <= 5`
 
 
 def check_budget_grows(budget: int, before: int) -> None:
-    """Raises: InvalidInput for an extended search of fewer trainings than the run has."""
+    """Checks that an extended search has at least as many training runs as before. Raises: InvalidInput."""
     if budget < before:
         raise InvalidInput(
-            f"expected a budget of more than the {count(before, 'training')} that the run has, got {budget}"
+            f"expected a budget of at least the {count(before, 'training run')} that the run already has, got {budget}"
         )
 
 
 class FinalConfig(SearchConfig):
-    """A search whose result is trained, or solved, in the end.
+    """A search that trains (or solves for) its result at the end.
 
     Fields:
-        final_seeds: trainings of what was found, each from its own random numbers.
+        final_seeds: number of final training runs of the result, each with its own random seed.
     """
 
     final_seeds: int = Field(1, ge=1)
 
 
 class TrainedSearchConfig(FinalConfig):
-    """A search that ends with the standalone training of what it found.
+    """A search that ends with the standalone training of the best architecture.
 
     Fields:
-        network: the skeleton that architectures are put in.
-        final: how the found architecture is trained.
-        baseline: how many random architectures are trained the same way, to compare with; 0 for none.
-        constraints: bounds on what a network costs, all of which everything that is searched meets, the random
-            architectures too: `latency_ms <= 5`, `parameters < 1.5M`.
-        costs: which costs of networks are looked at, and how a latency is measured.
+        network: the network that contains the architecture: channels, cells, and other settings of the skeleton.
+        final: settings of the final training of the best architecture.
+        baseline: number of random architectures that are trained the same way, for comparison; 0 for none.
+        constraints: upper or lower bounds on the costs of a network, such as `latency_ms <= 5` or `parameters < 1.5M`.
+            Every architecture of the search meets all of them, and so do the random architectures.
+        costs: the costs of networks that are reported, and how latency is measured.
     """
 
-    unconstrained: ClassVar[str | None] = None  # why the method takes no constraints
+    unconstrained: ClassVar[str | None] = None  # the reason, if the method does not support constraints
 
     network: NetworkSettings = NetworkSettings()
     final: TrainingSettings = TrainingSettings(epochs=200)
@@ -80,7 +80,7 @@ class TrainedSearchConfig(FinalConfig):
 
     @property
     def cost_names(self) -> tuple[str, ...]:
-        """The costs that are looked at, those of the constraints among them."""
+        """The costs that the run reports, including the costs in the constraints."""
         if not self.constraints:
             return self.costs.names
         from archray.trainables.spaces.constrained_space import costs_named, parse_constraints
@@ -94,11 +94,11 @@ class TrainedSearchConfig(FinalConfig):
         super().check()
         get_space(self.space).check_packages()
         if self.constraints and self.unconstrained is not None:
-            raise InvalidInput(f"{self.method} takes no constraints: {self.unconstrained}; leave constraints out")
+            raise InvalidInput(f"{self.method} does not support constraints: {self.unconstrained}; remove constraints")
         self.check_costs()
 
     def check_costs(self) -> None:
-        """Raises: UnknownName, InvalidInput or InvalidTable if there is no such cost, before anything starts."""
+        """Checks that the costs exist, before the run starts. Raises: UnknownName, InvalidInput, InvalidTable."""
         if self.cost_names:
             from archray.trainables.costs import check_costs
 
@@ -106,16 +106,16 @@ class TrainedSearchConfig(FinalConfig):
 
 
 def cost_role(name: str) -> str:
-    """Of a cost's file in the run, where it is the user's own."""
+    """The role of the file of a custom cost in the run."""
     return f"cost-{cost_column(name)}"
 
 
 class PooledConfig(TrainedSearchConfig):
-    """The configuration of a search that chooses from a pool.
+    """The configuration of a search that selects architectures from a pool.
 
     Fields:
-        proxies: how the pool is scored: its metrics are those listed, and those that the search looks at.
-        pool: which architectures are scored.
+        proxies: how the pool is scored. The metrics that the search needs are added to the metrics listed here.
+        pool: the architectures that are scored.
     """
 
     proxies: ProxySettings = ProxySettings()
@@ -123,11 +123,11 @@ class PooledConfig(TrainedSearchConfig):
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The metrics that the search looks at, by name or reference."""
+        """The metrics that the search uses, by name or reference."""
         raise NotImplementedError
 
     def low_is_good(self, metric: str) -> bool:
-        """Whether a smaller value of a metric promises more. Of a column of the user's that is not known: no."""
+        """Whether a smaller value of a metric is better. False for unknown columns of a user's table."""
         of_user = metric not in PROXIES and self.pool.table is None and not self.space.startswith(PREFIX)
         return get_proxy(metric).direction == "min" if of_user else low_is_good(metric)
 
@@ -142,13 +142,17 @@ class PooledConfig(TrainedSearchConfig):
             check_proxies(self.scored)
             if self.data.limit is not None and self.data.limit < self.proxies.batch_size:
                 raise InvalidInput(
-                    f"expected data.limit to be at least proxies.batch_size ({self.proxies.batch_size}), the images in "
-                    f"the batch that scores architectures, got {self.data.limit}; raise the one or lower the other"
+                    f"expected data.limit to be at least proxies.batch_size ({self.proxies.batch_size}), the number of "
+                    f"images that score an architecture, got {self.data.limit}; raise data.limit or lower "
+                    "proxies.batch_size"
                 )
             candidates(self.space, self.pool.size, self.seed)
             return
         if not Path(self.pool.table).is_file():
-            raise InvalidPool(f"there is no pool {self.pool.table}; give a table that 'archray proxies' has written")
+            raise InvalidPool(
+                f"expected the file of a pool, got {self.pool.table}, which does not exist; pass a table that "
+                "'archray proxies' wrote"
+            )
         from archray.searchers.pool_file import PoolFile
 
         space = get_space(self.space)
@@ -156,7 +160,7 @@ class PooledConfig(TrainedSearchConfig):
             space.decode(architecture)
 
     def architectures_of(self, file: PoolFile) -> Sequence[str]:
-        """Those of a pool that was scored elsewhere. Raises: InvalidPool if it cannot serve the search."""
+        """The architectures of an existing pool. Raises: InvalidPool if the search cannot use the pool."""
         from archray.searchers.pool_file import check_names
 
         names = file.read(["architecture", *map(column_of, self.needed)])["architecture"]
@@ -169,24 +173,24 @@ class PooledConfig(TrainedSearchConfig):
 
 
 def file_role(metric: str) -> str:
-    """Of a metric's file in the run, where it is the user's own."""
+    """The role of the file of a custom metric in the run."""
     return f"proxy-{column_of(metric)}"
 
 
-# Presets of searches that train what they propose: networks, trainings, pools' scoring.
+# Presets of searches that train the architectures they suggest: networks, training, scoring of pools.
 
 TINY: Values = {"channels": 4, "cells": 1}
 TRAININGS: Mapping[str, Values] = {
     "smoke": {"network": TINY},
     "demo": {
         "network": {"channels": 8, "cells": 1},
-        # after some 20 epochs nearly every cell has learnt the digits, and there is nothing to compare
+        # after about 20 epochs nearly every cell classifies the digits well, and accuracies no longer differ
         "train": {"epochs": 4, "batch_size": 64},
         "final": {"epochs": 10, "batch_size": 64},
         "final_seeds": 3,
         "baseline": 8,
     },
-    # NAS-Bench-201's networks and trainings, of 12 epochs in the search (Dong and Yang 2020)
+    # the networks and training of NAS-Bench-201, 12 epochs in the search (Dong and Yang 2020)
     "paper": {
         "data": {"name": "cifar10"},
         "network": {"channels": 16, "cells": 5},
@@ -195,7 +199,7 @@ TRAININGS: Mapping[str, Values] = {
         "final_seeds": 3,
     },
 }
-# Of those that look at a pool first. Abdelfattah et al. 2021 score with the networks that are trained, on one batch.
+# Presets of searches that score a pool first. Abdelfattah et al. (2021) score the trained network, on one batch.
 SCORINGS: Mapping[str, Values] = {
     "smoke": {"proxies": {"network": TINY, "batch_size": 16}},
     "demo": {"proxies": {"network": {"channels": 4, "cells": 3}, "batch_size": 64}},
@@ -204,9 +208,11 @@ SCORINGS: Mapping[str, Values] = {
 
 
 def space_defaults(config: type[SearchConfig], space: str) -> dict[str, Any]:
-    """The options that a space's networks need, over the defaults of the fields of a configuration that take them.
+    """The options that the networks of a space need, merged into the defaults of the configuration's fields.
 
-    space: a registered name or a reference.
+    Args:
+        config: the class of the configuration.
+        space: a registered name or a reference.
     """
     options, fields = get_space(space).defaults, config.model_fields
     values: dict[str, Any] = {}

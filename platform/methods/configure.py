@@ -1,4 +1,4 @@
-"""From a method's name, a preset, a file and flags to the configuration of a run, checked before Ray starts."""
+"""Builds the configuration of a run from a method, a preset, a file and flags, and validates it before Ray starts."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ from archray.platform.methods.config import space_defaults
 from archray.trainables.data import DATASETS, DataSettings, check_data, data_kind
 from archray.trainables.spaces import get_space
 
-# Where the flags that all methods share go in the configuration.
+# The paths in the configuration of the flags that all methods share.
 COMMON_FLAGS = {
     "data": "data.name",
     "data_dir": "data.data_dir",
@@ -47,12 +47,17 @@ def make_config(
     options: Mapping[str, Any],
     assignments: Sequence[str] = (),
 ) -> SearchConfig:
-    """The configuration of a run: the paper's defaults, the preset, the file, the assignments, the options, in layers.
+    """Builds the configuration of a run.
+
+    Later layers override earlier ones: defaults of the paper, preset, file, assignments, options.
 
     Args:
-        config: a file, or its content.
-        options: flags of the method or of all, or any option by its path with double underscores; None is left out.
-        assignments: `KEY=VALUE`, with any option by its path; the value is YAML.
+        name: name of the method or study.
+        preset: name of the preset; None for `demo`.
+        config: path of a configuration file, or its content.
+        options: flags of the method or of all methods, or any option by its path with double underscores. Options that
+            are None are ignored.
+        assignments: `KEY=VALUE` for any option by its path; the value is YAML.
 
     Raises: InvalidInput, UnknownName.
     """
@@ -60,12 +65,14 @@ def make_config(
     expect("preset", preset, str, type(None))
     preset = "demo" if preset is None else preset
     if preset not in method.presets:
-        raise InvalidInput(f"{name} has no preset {preset!r}; choose one of {', '.join(method.presets)}")
+        raise InvalidInput(f"expected a preset of {name} ({', '.join(method.presets)}), got {preset!r}")
     families = frozenset(family_paths(method.config))
     file = config if isinstance(config, Mapping) else read_config_file(config) if config is not None else {}
     values = merge(file, *map(parse_assignment, assignments), families=families)
     if values.get("method", name) != name:
-        raise InvalidInput(f"the configuration is one of {values['method']}, not of {name}; search by that method")
+        raise InvalidInput(
+            f"expected a configuration of {name}, got one of {values['method']}; run the method {values['method']}"
+        )
     paths = {**COMMON_FLAGS, **method.flags}
     flags = [nest(paths.get(k, k.replace("__", ".")), value) for k, value in options.items() if value is not None]
     values = merge(values, *flags, families=families)
@@ -75,35 +82,37 @@ def make_config(
     space = configuration.get("space", method.config.model_fields["space"].default)
     if not isinstance(space, str):
         raise InvalidInput(
-            f"space: expected a name ('archray list spaces') or a reference such as path.py:Class, got {space!r}"
+            f"expected space to be a name ('archray list spaces') or a reference such as path.py:Class, got {space!r}"
         )
     of_space = merge(space_defaults(method.config, space), method.defaults(space))
     return validate(method.config, merge(of_space, configuration, families=families))
 
 
 def check_config(config: SearchConfig, *, data_given: bool = False) -> None:
-    """Everything about a configuration that can be found wrong before Ray starts. Raises: ArchrayError."""
+    """Validates a configuration as far as possible before Ray starts. Raises: ArchrayError."""
     method, space = get_method(config.method), get_space(config.space)
     reason = method.serves(space)
     if reason is not None:
         raise InvalidInput(f"{config.method} cannot search {config.space}: {reason}")
-    if not data_given and config.data.name != config.space:  # a table that is looked up is its own data
+    if not data_given and config.data.name != config.space:  # a table of results needs no data set
         check_data_of_space(config.data, config.space)
         if config.data.streamed and not method.streams:
             raise InvalidInput(
-                f"{config.method} needs all images of {config.data.name} at once, and they stay in their files; choose "
-                f"one of {', '.join(name for name in METHODS if get_method(name).streams)}, or folder:PATH"
+                f"{config.method} needs all images in memory, got {config.data.name}, which streams them from files; "
+                f"load them with folder:PATH, or choose one of the methods "
+                f"{', '.join(name for name in METHODS if get_method(name).streams)}"
             )
     check_address(config.cluster)
     config.check()
 
 
 def check_data_of_space(data: DataSettings, space: str) -> None:
-    """Whether the data are there, and are what the architectures of a space are for. Raises: as `check_data`."""
+    """Checks that the data exist and are of the kind that the space needs. Raises: as `check_data`, InvalidInput."""
     check_data(data)
     kind, expected = data_kind(data), get_space(space).data_kind
     if kind != expected:
         others = [name for name in DATASETS if DATASETS.get(name).kind == expected]
         raise InvalidInput(
-            f"{space} is for {expected}, and {data.name} holds {kind}; choose --data {', '.join(others)}"
+            f"expected {expected} as data for {space}, got {data.name}, which contains {kind}; choose --data "
+            f"{', '.join(others)}"
         )

@@ -1,4 +1,4 @@
-"""A method or a study before it is run: configuration, presets, flags, the spaces it serves, how a bench runs it."""
+"""The description of a method or study: configuration, presets, flags, supported spaces, searcher for a bench."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Values = Mapping[str, Any]  # options, as a nested dictionary
 
 
 def serves_networks(space: Space) -> str | None:
-    """None for a space whose architectures are networks; else why it cannot be searched."""
+    """None for a space whose architectures are networks; otherwise the reason why it cannot be searched."""
     if space.kind == "network":
         if isinstance(space, TableSpace) or space.name in SPACES or hasattr(space, "build"):
             return None
@@ -22,30 +22,31 @@ def serves_networks(space: Space) -> str | None:
         )
     if isinstance(space, TableSpace):
         return (
-            "its rows are no architectures of a space of archray's, so nothing can train them; "
-            "'archray bench METHOD --table FILE' searches it by lookups"
+            "the rows of the table are not architectures of an archray space, so they cannot be trained; search the "
+            "table by lookups: 'archray bench METHOD --table FILE'"
         )
     return f"its architectures are {space.kind}s, not networks; choose {', '.join(network_spaces())}"
 
 
 def network_spaces() -> list[str]:
-    """The names of archray's spaces whose architectures are networks."""
+    """The names of the built-in spaces whose architectures are networks."""
     return [name for name in SPACES if SPACES.get(name).kind == "network"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchProblem:
-    """A table as the searchers of a bench see it: architectures, metrics and costs, and no value.
+    """A table as the searchers of a bench see it: architectures, metrics and costs, without the measured results.
 
     Attributes:
-        space: the space of its rows, `get_space("table:PATH")`, for a searcher over a space.
-        pool: for a searcher over a pool, the path of a Parquet table with `architecture` and a column per metric and
-            cost; a row per architecture (of isomorphic spellings the first), in the table's order.
-        metrics: the columns of `pool` that are training-free metrics; the more the better. costs: those that are costs.
-        encoding: of its architectures; see `archray.trainables.spaces.encodings`.
-        costs_of: architecture -> the costs that a run looks at, by column; None: the pool has them.
-        objective, mode: the key of a trial's result that a search is judged by, and its direction: Tune's metric and
-            mode.
+        space: the space of the table's rows, `get_space("table:PATH")`, for a searcher over a space.
+        pool: path of a Parquet table with the column `architecture` and one column per metric and cost, for a searcher
+            over a pool. One row per architecture (the first of isomorphic spellings), in the order of the table.
+        metrics: the columns of `pool` that are training-free metrics; larger is better.
+        costs: the columns of `pool` that are costs.
+        encoding: name of the encoding of the architectures; see `archray.trainables.spaces.encodings`.
+        costs_of: architecture -> the costs that a run reports, by column; None if the pool contains them.
+        objective, mode: Ray Tune's `metric` and `mode`: the key of a trial's result that the search optimizes, and its
+            direction.
     """
 
     space: Space
@@ -58,31 +59,35 @@ class SearchProblem:
     costs_of: Callable[[str], Mapping[str, float]] | None = None
 
 
-# make(problem, budget, seed, options): a new searcher of Tune's. budget: trainings. options: from the command line,
-# `hnas:proxy=snip,penalty=absolute`; an unknown option raises TypeError or InvalidInput. `proxy` is the column that a
-# method with `Method.by_proxy` goes by.
+# make(problem, budget, seed, options): a new Ray Tune searcher. budget: number of training runs. options: from the
+# command line, `hnas:proxy=snip,penalty=absolute`; an unknown option raises TypeError or InvalidInput. `proxy` is the
+# column that a method with `Method.by_proxy` uses.
 MakeSearcher = Callable[[SearchProblem, int, int, Mapping[str, Any]], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A method as the command line and the check of a configuration need it; importing one loads no Ray and no torch.
+    """A method as the command line and the validation of a configuration need it.
+
+    Importing one imports neither Ray nor torch.
 
     Attributes:
-        name: as on the command line.
-        config: its configuration.
-        recipe_at: where its `Recipe` is, `module:attribute`: imported when the method is run or its report is written.
-        presets: `smoke` (seconds), `demo` (minutes on two cores), `paper`, each a nested dictionary.
-        defaults: the papers' options for a space, by its name or reference, where they are not those of `config`.
-        flags: where the command line's short flags go in the configuration: `{"budget": "search.budget"}`.
+        name: name on the command line.
+        config: class of its configuration.
+        recipe_at: location of its `Recipe`, `module:attribute`; imported when the method runs or a report is written.
+        presets: `smoke` (seconds), `demo` (minutes on two cores) and `paper`, each a nested dictionary.
+        defaults: function from a space (name or reference) to the options of the papers that differ from `config`.
+        flags: path in the configuration of each short flag of the command line: `{"budget": "search.budget"}`.
         extendable: the flags that `resume` may change on a finished run.
-        serves: None if the method can search the space, else why not.
-        searcher_at: where the `MakeSearcher` for a table is, `module:function`; None: `archray bench` cannot run it.
-        streams: whether it serves images that stay in their files (`imagefolder-stream`): it trains networks alone.
-        by_proxy: whether that searcher goes by one training-free metric, its option `proxy`.
-        beside: rows that stand beside its own in every bench: their name after the method's -> further options.
-        words: the flag whose values the command also takes as words after the method's name; of a list.
-        stands_for: the options that given ones stand for, laid under them: those of a run whose folder they name.
+        serves: function that returns None if the method can search a space, otherwise the reason why not.
+        searcher_at: location of the `MakeSearcher` for a table, `module:function`; None if `archray bench` cannot run
+            the method.
+        streams: whether the method supports images that stay in their files (`imagefolder-stream`).
+        by_proxy: whether the searcher uses one training-free metric, its option `proxy`.
+        beside: additional rows of the method in every bench: suffix of the method's name -> options.
+        words: the list-valued flag whose values may follow the method's name on the command line.
+        stands_for: function that expands options: the folder of a run stands for options of that run. Explicit options
+            override the expanded ones.
     """
 
     name: str
@@ -102,7 +107,7 @@ class Method:
 
     @property
     def recipe(self) -> Any:
-        """Its `Recipe`, with what that imports."""
+        """The method's `Recipe`; this imports the method's stages."""
         return load_reference(self.recipe_at)
 
     @property

@@ -1,4 +1,4 @@
-"""What a method or a study does: its stages, what it shows; the last stage of every run, which writes that."""
+"""The recipe of a method or study: its stages and report, and the last stage of every run, which writes the report."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -18,23 +18,23 @@ from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
 
 ConfigT = TypeVar("ConfigT", bound=SearchConfig)
-TRIAL_STAGES = ("search", "selection", "final", "members", "baseline")  # whose trials stand in the run's own table
+TRIAL_STAGES = ("search", "selection", "final", "members", "baseline")  # their trials are also in the run's table
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(Generic[ConfigT]):
-    """The work of a method, and what its run shows.
+    """The stages and the report of a method.
 
     Attributes:
-        stages: what it does, in order, before the report.
-        findings: of a study, which finds no architecture: what it concludes, a sentence each; its `findings.json`.
-        measured: how good what one run found is, by the keys of `quantities`; its `architecture.json` says it.
-        headlines: the keys of those test accuracies of which the lowest is the headline.
+        stages: the stages in order, without the report.
+        findings: for a study, which selects no architecture: its conclusions, one sentence each (`findings.json`).
+        measured: the results of a run by the keys of `quantities`, written to `architecture.json`.
+        headlines: keys of the test accuracies; the lowest one is the headline.
         headline: the head of the report.
-        sections: what the report is made of.
-        listings: what the search tried, best first, as tables of the terminal and of `summary.json`.
-        training: the stages whose trials are trainings that the run needs, where it has them.
-        progress: the best so far by solver calls, of methods that are compared by it.
+        sections: the sections of the report.
+        listings: the evaluated architectures, best first, as tables for the terminal and `summary.json`.
+        training: the stages whose trials count as training cost of the run.
+        progress: the best result by number of solver calls, for methods that are compared by it.
     """
 
     stages: Sequence[Stage[ConfigT]]
@@ -49,12 +49,12 @@ class Recipe(Generic[ConfigT]):
 
 
 def recipe_of(run: Run[Any]) -> Recipe[Any]:
-    """The recipe of the run's method."""
+    """The recipe of a run's method."""
     return get_method(run.config.method).recipe
 
 
 def all_stages(recipe: Recipe[Any]) -> tuple[Stage[Any], ...]:
-    """The stages of a recipe, and one that writes what the run shows: it depends on all that the others wrote."""
+    """The stages of a recipe, and the stage that writes the report, which depends on the outputs of all others."""
 
     def depends(context: Context[Any]) -> dict[str, Any]:
         run = context.run
@@ -74,20 +74,19 @@ def all_stages(recipe: Recipe[Any]) -> tuple[Stage[Any], ...]:
         run.folder.write_json(FOUND if recipe.findings is None else FINDINGS, describe(run)["result"])
 
     def of_run(run: Run[Any]) -> dict[str, str]:
-        """Not of the report, which `archray report` rewrites."""
+        """Checksums of the results, without the report, which `archray report` may rewrite."""
         names = [name for name in (FOUND, FINDINGS, TRIALS, PROGRESS) if run.folder.exists(name)]
         model = run.folder / MODEL
         written = {name: run.folder.sha256(name) for name in names}
         return {**written, **{f"{MODEL}/{name}": model.sha256(name) for name in model.files()}}
 
-    title = "write what was found, and why"
+    title = "write results and report"
     report = WorkStage[Any](name="report", title=title, depends=depends, work=work, needs_ray=False, of_run=of_run)
     return (*recipe.stages, report)
 
 
 def describe(run: Run[Any]) -> dict[str, Any]:
-    """What the run's `summary.json` says of what is there: `result`, as its `architecture.json` or `findings.json`,
-    and `listings`."""
+    """The parts `result` (as in `architecture.json` or `findings.json`) and `listings` of a run's `summary.json`."""
     recipe = recipe_of(run)
     listings = [] if run.repeats else [asdict(listing) for listing in recipe.listings(run)]
     if recipe.findings is not None:
@@ -100,7 +99,7 @@ def describe(run: Run[Any]) -> dict[str, Any]:
 
 
 def write_report(run: Run[Any]) -> str:
-    """Writes `report.html`, also of a run that has not ended, or of repeats; returns where it lies."""
+    """Writes `report.html`, also for an unfinished run or for repeats. Returns: the path of the file."""
     recipe = recipe_of(run)
     run.folder.write_bytes(REPORT, render(run, recipe.headline(run), recipe.sections).encode())
     return f"{run.folder}/{REPORT}"

@@ -1,6 +1,6 @@
-"""Reports of searches for one network: headline, sections, trials, and how bounds order what was trained.
+"""Reports of searches for one network: headline, sections, trials, and how well bounds rank trained architectures.
 
-The bounds are those of Shu 2022, Theorem 7.2, Corollaries 7.1 and 7.2 and Eq. 7.6.
+The bounds are Theorem 7.2, Corollaries 7.1 and 7.2 and Eq. 7.6 of Shu 2022.
 """
 
 import math
@@ -43,13 +43,14 @@ def network_headline(
     cards: Sequence[Card] | None = None,
     lead: str | None = None,
 ) -> Headline:
-    """The head of the report; of repeats, of the best.
+    """The head of the report; for repeats, of the best run.
 
     Args:
-        tables: as of `failures_section`.
-        facts: what the family says of its search; the network's size and the failures follow.
-        cards: default: the test accuracies.
-        lead: default: what the search chose, and its test accuracy.
+        run: the run.
+        tables: as in `failures_section`.
+        facts: facts about the search; the size of the network and the failures are added.
+        cards: by default the test accuracies.
+        lead: by default the selected architecture and its test accuracy.
     """
     best = run.best
     more = {"Network": network_size(best.table("final", TRIALS)), "Failures": run_sections.failed(run, tables)}
@@ -65,11 +66,12 @@ def network_headline(
 def network_sections(
     *sections: MakeSection, tables: run_sections.Tables, names_of: section.NamesOf, order: str
 ) -> tuple[MakeSection, ...]:
-    """The sections of a report, with those of the family in the middle.
+    """The sections of a report, with the sections of the family in the middle.
 
     Args:
-        tables: as of `failures_section`.
-        names_of, order: as of `names_section`.
+        sections: sections of the family.
+        tables: as in `failures_section`.
+        names_of, order: as in `names_section`.
     """
     return (
         cell_section,
@@ -86,9 +88,14 @@ def network_sections(
 def list_trials(
     trials: pd.DataFrame, title: str, by: str, chosen: Collection[str | None] = (), *, least_first: bool = False
 ) -> Sequence[Listing]:
-    """Trials by their `architecture`, best first. Nothing of no trials.
+    """A listing of trials with their `architecture`, best first; empty without trials.
 
-    by: the more the better, unless `least_first`. chosen: what the search chose, marked, and first among equals.
+    Args:
+        trials: the trials.
+        title: title of the listing.
+        by: the column that ranks the trials.
+        chosen: the selected architectures, which are marked and come first among equals.
+        least_first: whether small values are good.
     """
     if trials.empty:
         return ()
@@ -101,21 +108,22 @@ def list_trials(
     return (Listing.of(f"{title}, best first", rows),)
 
 
-# How well the bounds of Corollaries 7.1 and 7.2 order what a run trained, of a pool that was scored without training.
+# How well the bounds of Corollaries 7.1 and 7.2 rank the trained architectures of a scored pool.
 
-METRICS = ("ntk_trace", "grad_norm", "snip", "grasp")  # of section 7.2.2, which the bounds are about
-CHANCES = 200  # orders drawn at random, to know what a fit finds in none
-_VALUES = ("test_accuracy", "result", "validation_accuracy", "objective")  # of a trained one: the first that is known
+METRICS = ("ntk_trace", "grad_norm", "snip", "grasp")  # section 7.2.2; the metrics of the bounds
+CHANCES = 200  # random orders, for the correlation that a fit reaches by chance
+_VALUES = ("test_accuracy", "result", "validation_accuracy", "objective")  # results of a trial: the first available
 
 
 @dataclass(frozen=True)
 class Promise:
-    """A number per trained architecture that promises a small error where it is small.
+    """A predictor of the error: a number per trained architecture; smaller values predict smaller errors.
 
     Attributes:
-        name: as `κ/M, M = snip`. values: (n,). group: what it comes from: `bound`, `fitted` or `plain`.
-        chance: Spearman's rho, its 95 % quantile over orders without any meaning, that the same fit reaches; NaN
-            without a fit.
+        name: such as `κ/M, M = snip`.
+        values: (n,).
+        group: its origin: `bound`, `fitted` or `plain`.
+        chance: 95 % quantile of Spearman's rho that the same fit reaches on random orders; NaN without a fit.
     """
 
     name: str
@@ -126,12 +134,14 @@ class Promise:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The trainings of a run that its pool has, and how each promise orders them.
+    """The trained architectures of a run's pool, and how well each predictor ranks them.
 
     Attributes:
-        value: the column that the error comes from. rows: `architecture`, `error`, `gap` (of training over the error's
-            split, NaN if not kept), of each architecture that was trained, and the pool's columns.
-        promises: in the order of the table. errors, gaps: the agreement of each with the error, and with the gap.
+        value: the column that gives the error.
+        rows: `architecture`, `error` and `gap` (training accuracy minus the accuracy behind the error; NaN if unknown)
+            of each trained architecture, and the columns of the pool.
+        promises: the predictors in the order of the table.
+        errors, gaps: the rank correlation of each predictor with the error, and with the gap.
     """
 
     value: str
@@ -142,17 +152,19 @@ class Judgement:
 
 
 def judged_bounds(run: Run[Any]) -> Judgement | None:
-    """Of one run. None without a pool with kappa and one of METRICS, or with fewer than three trained of it."""
+    """The judgement of a run. None without a pool with kappa and one of METRICS, or with fewer than three trials."""
     trained, value = _trained(run)
     return judge_bounds(run.table("pool", POOL), trained, value, run.space)
 
 
 def judge_bounds(pool: pd.DataFrame, trained: pd.DataFrame, value: str, space: str) -> Judgement | None:
-    """How the bounds of a scored pool order errors; None as of `judged_bounds`.
+    """How well the bounds of a scored pool rank errors; None as in `judged_bounds`.
 
     Args:
-        pool: `architecture`, a column per metric and kappa. trained: `architecture`, `error`, `gap`.
-        value: what the errors come from. space: of the architectures, by name or reference.
+        pool: `architecture`, a column per metric, and kappa.
+        trained: `architecture`, `error`, `gap`.
+        value: the column that gives the errors.
+        space: the space, by name or reference.
     """
     metrics = [name for name in METRICS if numbers(pool, name).notna().any()]
     if "architecture" not in pool or not numbers(pool, KAPPA).notna().any() or not metrics or trained.empty:
@@ -171,9 +183,9 @@ def judge_bounds(pool: pd.DataFrame, trained: pd.DataFrame, value: str, space: s
 
 
 def _trained(run: Run[Any]) -> tuple[pd.DataFrame, str]:
-    """`architecture`, `error`, `gap` of the search's trainings that were compared, each once; and which value."""
+    """`architecture`, `error` and `gap` of the comparable trials of a search, a row each; and the column of values."""
     trials = run.table("search", TRIALS)
-    if trials.empty:  # of HNAS there is what its optimiser asked for
+    if trials.empty:  # HNAS has the table of suggestions
         questions = run.table("search", "asked.parquet")
         column = "objective" if run.config.space.startswith(PREFIX) else "validation_accuracy"
         trials = questions.rename(columns={"value": column})
@@ -194,14 +206,14 @@ def _trained(run: Run[Any]) -> tuple[pd.DataFrame, str]:
 
 
 def _bounds(rows: pd.DataFrame, largest: dict[str, float]) -> Iterator[Promise]:
-    """kappa/M of Theorem 7.2, 1/M of Corollary 7.1, and Eq. 7.6 fitted, for each metric M over the pool's largest."""
+    """kappa/M (Theorem 7.2), 1/M (Corollary 7.1) and the fitted Eq. 7.6 for each metric M, relative to its maximum."""
     for name, top in largest.items():
         metric, kappa = rows[name].abs().to_numpy() / top, rows[KAPPA].to_numpy()
         finite = np.isfinite(metric) & np.isfinite(kappa) & (metric > 0)
         metric, kappa = np.where(finite, metric, np.nan), np.where(finite, kappa, np.nan)
         yield Promise(f"κ/M, M = {name}", kappa / metric, "bound")
         yield Promise(f"1/M, M = {name}", 1 / metric, "bound")
-        if finite.sum() >= MIN_POINTS:  # with the mu and nu that order these very errors best, and what chance gives
+        if finite.sum() >= MIN_POINTS:  # fit mu and nu to these errors, and to random orders
             quotient, error = kappa / metric, rows["error"].to_numpy()
             fit = fit_trade_off(metric[finite], quotient[finite], -error[finite])
             chances = chance_correlations(metric[finite], quotient[finite], CHANCES)
@@ -210,7 +222,7 @@ def _bounds(rows: pd.DataFrame, largest: dict[str, float]) -> Iterator[Promise]:
 
 
 def _plain(space_name: str, rows: pd.DataFrame) -> Iterator[Promise]:
-    """What no bound is needed for: kappa alone, sizes, and of genotypes the normal cell's width and depth."""
+    """Predictors without a bound: kappa alone, sizes, and for genotypes width and depth of the normal cell."""
     yield Promise("κ alone", rows[KAPPA].to_numpy(), "plain")
     for column, words in (("parameters", "most parameters"), ("multiply_adds", "most multiply-adds")):
         if rows[column].notna().any():
@@ -223,20 +235,20 @@ def _plain(space_name: str, rows: pd.DataFrame) -> Iterator[Promise]:
 
 
 _COLOURS = {"bound": FOUND, "fitted": RANDOM, "plain": MUTED}
-_FEW = 30  # trainings below which an interval of tau is half a unit wide or more
+_FEW = 30  # with fewer trials, the interval of tau is at least half a unit wide
 
 
 def pool_bounds_section(run: Run[Any]) -> Section:
-    """How the bounds order the trainings, and how surely. Of repeats, of the best."""
+    """How well the bounds rank the trials, with intervals. For repeats, of the best run."""
     judgement = _judgement(run)
     best = max(range(len(judgement.promises)), key=lambda place: judgement.errors[place].tau)
     error = "1 − " * judgement.value.endswith("accuracy") + quantity_of(judgement.value).label
     return figure_section(
         "pool-bounds",
-        "Do the bounds order what was trained?",
+        "Rank correlation of bounds and errors",
         pool_bounds(run),
-        description=f"Kendall's tau of {count(len(judgement.promises), 'promise')} with the errors; the highest is "
-        f"{CORRELATION.bare(judgement.errors[best].tau)}, of {judgement.promises[best].name}.",
+        description=f"Kendall's tau of {count(len(judgement.promises), 'predictor')} with the errors; the highest is "
+        f"{CORRELATION.bare(judgement.errors[best].tau)} ({judgement.promises[best].name}).",
         caption=_text("pool_bounds_caption", error=error, number=len(judgement.rows)),
         below=paragraphs(_words(judgement)) + _table(judgement),
     )
@@ -244,7 +256,7 @@ def pool_bounds_section(run: Run[Any]) -> Section:
 
 @figure(height=300)
 def pool_bounds(run: Run[Any], canvas: Figure) -> None:
-    """Kendall's tau of training-free bounds with the errors of what a run trained of its pool, with 95 % intervals.
+    """Kendall's tau of training-free bounds with the errors of the trained architectures, with 95 % intervals.
 
     Shu 2022, Corollaries 7.1 and 7.2.
     """
@@ -269,11 +281,11 @@ def pool_bounds(run: Run[Any], canvas: Figure) -> None:
 
 
 def _judgement(run: Run[Any]) -> Judgement:
-    """Raises: NothingToDraw without a scored pool of which three were trained."""
+    """The judgement of a run. Raises: NothingToDraw without a scored pool with three trained architectures."""
     judgement = judged_bounds(run.best)
     if judgement is None or not judgement.promises:
         raise NothingToDraw(
-            "the run has no pool with kappa and a gradient-based metric of which three or more were trained"
+            "expected a pool with kappa, a gradient-based metric and three or more trained architectures, got none"
         )
     return judgement
 
@@ -292,7 +304,7 @@ def _words(judgement: Judgement) -> Iterator[str]:
 
 
 def _verdict(agreements: list[tuple[str, Agreement]]) -> dict[str, object] | None:
-    """How many promises surely order the errors rightly and wrongly, and the best; None of no promises."""
+    """The numbers of predictors with an interval above and below 0, and the best; None without predictors."""
     if not agreements:
         return None
     name, best = max(agreements, key=lambda pair: pair[1].tau)
@@ -308,7 +320,7 @@ def _verdict(agreements: list[tuple[str, Agreement]]) -> dict[str, object] | Non
 def _table(judgement: Judgement) -> str:
     with_gap = any(math.isfinite(agreement.tau) for agreement in judgement.gaps)
     columns = [
-        Column("Promise"),
+        Column("Predictor"),
         *numeric("n", "τ", "95 %", "ρ", "95 %", *(["τ with the gap", "95 %"] if with_gap else [])),
     ]
     rows = []
@@ -317,7 +329,7 @@ def _table(judgement: Judgement) -> str:
         row += [_between(error.tau_interval), CORRELATION.bare(error.rho), _between(error.rho_interval)]
         rows.append(row + ([CORRELATION.bare(gap.tau), _between(gap.tau_interval)] if with_gap else []))
     notes = _text("pool_bounds_notes", gap_of=quantity_of(judgement.value).label if with_gap else None)
-    return table(columns, rows, label="Agreement of each promise with the errors") + paragraphs([notes])
+    return table(columns, rows, label="Rank correlation of each predictor with the errors") + paragraphs([notes])
 
 
 def _between(interval: tuple[float, float]) -> str:

@@ -1,4 +1,4 @@
-"""The searchers of methods, made for what they search: `make(problem, budget, seed, options)`, see `MakeSearcher`.
+"""Functions that make the searcher of each method: `make(problem, budget, seed, options)`, see `MakeSearcher`.
 
 `archray search` and `archray bench` call the same functions.
 """
@@ -24,7 +24,7 @@ Options = Mapping[str, Any]
 
 
 def _of_space(searcher: Callable[..., Any]) -> MakeSearcher:
-    """A searcher that needs the space alone; options: those of its class."""
+    """A function for a searcher that needs only the space; options: those of its class."""
     return lambda problem, budget, seed, options: searcher(problem.space, budget, seed=seed, **options)
 
 
@@ -35,30 +35,31 @@ bohb = _of_space(searchers.BOHBSearch)
 
 
 def evolution(problem: SearchProblem, budget: int, seed: int, options: Options) -> Searcher:
-    """options: those of `RegularizedEvolution`.
+    """Makes a `RegularizedEvolution`; options: those of its class.
 
-    Without `population` and `sample_size` these are 10 and 3, as in the program of Dong and Yang (2020); with fewer
-    than 20 trainings the population is half of them.
+    `population` defaults to 10 and `sample_size` to 3, as in the program of Dong and Yang (2020). With a budget below
+    20, the default population is half the budget.
     """
     sizes = {"population": _population(budget, options, 10), "sample_size": options.get("sample_size") or 3}
     return searchers.RegularizedEvolution(problem.space, budget, seed=seed, **{**options, **sizes})
 
 
 def _population(budget: int, options: Options, largest: int) -> int:
-    """The population that the options name; otherwise half the budget, at most `largest`."""
+    """The option `population`; by default half the budget, at most `largest`."""
     return options.get("population") or max(1, min(largest, budget // 2))
 
 
 def zero_cost(problem: SearchProblem, budget: int, seed: int, options: Options) -> Searcher:
-    """options: `proxy`, the column, and those of `MetricFirst`; without `order`, by the metric's own direction."""
+    """Makes a `MetricFirst`; options: `proxy` (a column) and those of its class. `order` defaults to the direction of
+    the metric."""
     ranking, others = _ranking(options)
     return searchers.MetricFirst(problem.pool, options["proxy"], budget, seed=seed, **ranking, **others)
 
 
 def zero_cost_evolution(problem: SearchProblem, budget: int, seed: int, options: Options) -> Searcher:
-    """An evolution whose first population is the pool's best by one metric; Abdelfattah et al. 2021, section 4.
+    """Makes an evolution whose first population is the pool's best by one metric (Abdelfattah et al. 2021, section 4).
 
-    options: `proxy`, the column, `order`, `mu` and `nu` as of `zero_cost`, and those of `evolution`.
+    options: `proxy` (a column), `order`, `mu` and `nu` as in `zero_cost`, and those of `evolution`.
     """
     ranking, others = _ranking(options)
     first = best_of_pool(problem.pool, options["proxy"], _population(budget, others, 10), seed=seed, **ranking)
@@ -73,12 +74,15 @@ def _ranking(options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def hnas(problem: SearchProblem, budget: int, seed: int, options: Options) -> Searcher:
-    """options: those of `HNASSearch`; `proxy` is the column that is M. Raises: InvalidInput without kappa."""
+    """Makes an `HNASSearch`; options: those of its class. `proxy` is the column with M.
+
+    Raises: InvalidInput without the column kappa.
+    """
     if KAPPA not in problem.metrics:
         raise InvalidInput(
-            f"HNAS needs the condition number of the neural tangent kernel, the column {KAPPA}, among the table's "
-            f"metrics, which are {', '.join(problem.metrics) or 'none'}; score them with 'archray proxies', and import "
-            "the table with --join"
+            f"expected a table with the metric {KAPPA} (condition number of the neural tangent kernel) for HNAS, got "
+            f"the metrics {', '.join(problem.metrics) or 'none'}; compute it with 'archray proxies', and import the "
+            "table with --join"
         )
     return searchers.HNASSearch(problem.pool, budget=budget, seed=seed, **options)
 
@@ -87,21 +91,21 @@ def hnas(problem: SearchProblem, budget: int, seed: int, options: Options) -> Se
 
 
 def rank_surrogate(problem: SearchProblem, budget: int, seed: int, options: Options) -> Searcher:
-    """options: those of `RankSurrogateSearch`, and `proxies`, its `metrics`, as `snip;flops` too; by default all
-    metrics and costs."""
+    """Makes a `RankSurrogateSearch`; options: those of its class, and `proxies` for its `metrics`, a list or
+    `snip;flops`. By default it uses all metrics and costs."""
     proxies, others = _proxies(problem, options)
     options = {"encoding": codes_of(problem.space, problem.encoding), **others}
     return searchers.RankSurrogateSearch(problem.pool, proxies, budget=budget, seed=seed, **options)
 
 
 def robot(problem: SearchProblem, budget: int, seed: int, options: Options) -> Searcher:
-    """options: those of `RoBoTSearch`, and `proxies` as of `rank_surrogate`."""
+    """Makes a `RoBoTSearch`; options: those of its class, and `proxies` as in `rank_surrogate`."""
     proxies, others = _proxies(problem, options)
     return searchers.RoBoTSearch(problem.pool, proxies, budget=budget, seed=seed, **others)
 
 
 def codes_of(space: Space, encoding: str) -> str | Space:
-    """What compares architectures: a space's decisions, or the encoding of a table without a space."""
+    """The encoding that compares architectures: a space, or the name of the encoding of a table without a space."""
     space = space.unconstrained if isinstance(space, ConstrainedSpace) else space
     if not isinstance(space, TableSpace):
         return space
@@ -109,14 +113,14 @@ def codes_of(space: Space, encoding: str) -> str | Space:
 
 
 def signed(metric: str) -> str:
-    """A metric as the searchers take it: with `-` before one of archray's of which less promises more."""
+    """A metric as the searchers expect it: with `-` in front if small values of a registered metric are good."""
     return f"-{metric}" if low_is_good(metric) else metric
 
 
 def _proxies(problem: SearchProblem, options: Options) -> tuple[list[str], dict[str, Any]]:
-    """The columns that `proxies` names, and the other options.
+    """The columns in `proxies`, and the other options.
 
-    By default all metrics and costs. Columns that are the same in every row are left out.
+    By default all metrics and costs, without columns that are constant.
     """
     others = {key: value for key, value in options.items() if key != "proxies"}
     names = options.get("proxies") or [*map(signed, problem.metrics), *problem.costs]
@@ -131,7 +135,7 @@ def _proxies(problem: SearchProblem, options: Options) -> tuple[list[str], dict[
 
 
 class PoolCosts:
-    """architecture -> its costs, by the columns of a pool, which is read again where this is unpickled."""
+    """A function from an architecture to its costs in a pool, which is read again after unpickling."""
 
     def __init__(self, pool: str, columns: Sequence[str]) -> None:
         self._file, self._columns = PoolFile.of(pool), list(columns)
@@ -150,8 +154,10 @@ class PoolCosts:
 
 
 def nsga2(problem: SearchProblem, budget: int, seed: int, options: Options) -> Searcher:
-    """options: those of `NSGA2Search`; `further` as `-a;-b` too. By default all costs are objectives, and the
-    population is half the budget, at most 20."""
+    """Makes an `NSGA2Search`; options: those of its class, with `further` as a list or `-a;-b`.
+
+    By default all costs are objectives, and the population is half the budget, at most 20.
+    """
     further, others = _further(problem, options)
     costs = problem.costs_of or PoolCosts(problem.pool, [objective.name for objective in read_objectives(further)])
     others["population"] = _population(budget, options, 20)
@@ -159,8 +165,11 @@ def nsga2(problem: SearchProblem, budget: int, seed: int, options: Options) -> S
 
 
 def pareto_pool(problem: SearchProblem, budget: int, seed: int, options: Options) -> Searcher:
-    """options: those of `ParetoPoolSearch`, and `proxies`, its `metrics`; it and `further` as `-a;-b` too. By default
-    all costs are objectives, and all metrics and the other costs are proxies."""
+    """Makes a `ParetoPoolSearch`; options: those of its class, and `proxies` for its `metrics`. `proxies` and `further`
+    may be lists or `-a;-b`.
+
+    By default all costs are objectives, and all metrics and the other costs are proxies.
+    """
     further, others = _further(problem, options)
     proxies, others = _proxies(problem, others)
     if not options.get("proxies"):
@@ -173,6 +182,6 @@ def _further(problem: SearchProblem, options: Options) -> tuple[list[str], dict[
     """The objectives after the metric, and the other options."""
     objectives = options.get("further") or [f"-{cost}" for cost in problem.costs]
     if not objectives:
-        raise InvalidInput("expected a table with costs, for objectives beside its own; import it with --costs")
+        raise InvalidInput("expected a table with costs as additional objectives, got none; import it with --costs")
     further = objectives.split(";") if isinstance(objectives, str) else list(objectives)
     return further, {key: value for key, value in options.items() if key != "further"}

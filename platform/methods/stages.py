@@ -1,4 +1,4 @@
-"""Stages that families share: a scored pool, final trainings, random architectures, plans of short trainings."""
+"""Stages that families share: a scored pool, final training, random architectures, plans of short training runs."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ def _score(context: Context[PooledConfig], folder: Folder) -> None:
     config, run = context.config, context.run
     if (source := config.pool.table) is not None:
         table = pd.read_csv(source) if source.endswith(".csv") else pd.read_parquet(source)
-        context.say(f"{count(len(table), 'architecture')} taken from {source}")
+        context.say(f"read {count(len(table), 'architecture')} from {source}")
         folder.write_parquet(POOL, feasible_rows(context, with_costs(context, table)))
         return
     metrics = tuple(run.resolved(file_role(name), name) for name in config.scored.metrics)
@@ -58,8 +58,8 @@ def _score(context: Context[PooledConfig], folder: Folder) -> None:
 def _amount(config: PooledConfig) -> str:
     pool = config.pool
     if pool.table is not None:
-        return f"none, they are taken from {pool.table}"
-    return "every canonical form of the space" if pool.size is None else count(pool.size, "architecture")
+        return f"none: scores are read from {pool.table}"
+    return "all canonical architectures of the space" if pool.size is None else count(pool.size, "architecture")
 
 
 POOL_STAGE = WorkStage[PooledConfig](
@@ -74,8 +74,8 @@ POOL_STAGE = WorkStage[PooledConfig](
 ACCURACY = "validation_accuracy"
 
 
-def trainings(number: int, training: SGDSettings, one: str = "training") -> str:
-    """`8 trainings of 4 epochs`: how much a stage does. one: what is trained, if that is no network."""
+def trainings(number: int, training: SGDSettings, one: str = "training run") -> str:
+    """The amount of work of a stage: `8 training runs of 4 epochs`. one: the noun to count."""
     return f"{count(number, one)} of {count(training.epochs, 'epoch')}" if number else "none"
 
 
@@ -87,13 +87,16 @@ def final_stage(
     write: Callable[[Folder, Path, Run[Any]], None],
     amount: Callable[[Any], str],
 ) -> TuneStage[FinalConfig]:
-    """Trains what the search found with each final seed, and writes the best on validation to `model/`.
+    """The stage that trains the best architecture with each final seed.
+
+    It writes the network with the best validation accuracy to `model/`.
 
     Args:
-        reads: what a training depends on beside the architecture.
-        trials: makes the plan, given the context, `total` and `keys`.
-        write: writes a model from the folder of a trial's checkpoint.
-        amount: as of any stage.
+        title: title of the stage.
+        reads: paths in the configuration on which a training run depends, besides the architecture.
+        trials: function that makes the plan from the context, `total` and `keys`.
+        write: function that writes a model from the folder of a trial's checkpoint.
+        amount: function that describes the amount of work.
     """
 
     def plan(context: Context[FinalConfig], tuned: Folder) -> TrialPlan:
@@ -120,7 +123,7 @@ def final_stage(
 
 
 def best_checkpoint(results: Sequence[Result]) -> Checkpoint | None:
-    """That of the best on validation; None if all failed."""
+    """The checkpoint of the trial with the best validation accuracy; None if all trials failed."""
     pairs = [((result.metrics or {}).get(ACCURACY, math.nan), result.checkpoint) for result in results]
     pairs = [(accuracy, checkpoint) for accuracy, checkpoint in pairs if checkpoint and not math.isnan(accuracy)]
     return max(pairs, key=itemgetter(0))[1] if pairs else None
@@ -135,12 +138,15 @@ def training_plan(
     settings: dict[str, Any] | None = None,
     **plan: Any,
 ) -> TrialPlan:
-    """A plan of standalone trainings.
+    """A plan of standalone training runs.
 
     Args:
-        test: whether the test split is evaluated, in the last epoch.
-        settings: settings of `trainable` beside those of a `StandaloneTrainable`.
-        plan: further fields of `TrialPlan`.
+        context: context of the stage.
+        training: settings of the training.
+        test: whether the last epoch evaluates on the test split.
+        trainable: class of the trials.
+        settings: settings of `trainable` in addition to those of `StandaloneTrainable`.
+        plan: additional fields of `TrialPlan`.
     """
     run = context.run
     standalone = StandaloneSettings(
@@ -160,7 +166,7 @@ def training_plan(
 
 
 def final_trials(context: Context[TrainedSearchConfig], **plan: Any) -> TrialPlan:
-    """A plan of trainings in full, as the configuration has them under `final`."""
+    """A plan of full training runs with the settings `final` of the configuration."""
     workers = context.config.resources.train_workers
     trainable = StandaloneTrainable if workers == 1 else ParallelTrainable
     return training_plan(context, context.config.final, test=True, trainable=trainable, workers=workers, **plan)
@@ -169,14 +175,14 @@ def final_trials(context: Context[TrainedSearchConfig], **plan: Any) -> TrialPla
 def _random_trials(context: Context[TrainedSearchConfig], tuned: Folder) -> TrialPlan | None:
     count = context.config.baseline
     if count == 0:
-        context.say("none asked for")
+        context.say("skipped: baseline is 0")
         return None
     seed, space = context.seed("baseline"), searched_space(context)
     return final_trials(context, total=count, searcher=lambda: RandomSearch(space, budget=count, seed=seed))
 
 
 FINAL_STAGE = final_stage(
-    "train the found architecture from scratch",
+    "train the best architecture from scratch",
     reads=("network", "final"),
     trials=final_trials,
     write=write_network,
@@ -184,7 +190,7 @@ FINAL_STAGE = final_stage(
 )
 BASELINE_STAGE = TuneStage[TrainedSearchConfig](
     name="baseline",
-    title="train random architectures the same way",
+    title="train random architectures for comparison",
     reads=("network", "final", "baseline"),
     plan=_random_trials,
     amount=lambda config: trainings(config.baseline, config.final),
@@ -195,12 +201,13 @@ SEARCHER = "searcher.json"  # the state of the searcher when the search ended
 
 
 def search_plan(context: Context[Any], tuned: Folder, make: Callable[[], Any], **plan: Any) -> TrialPlan:
-    """A plan of the short trainings that a searcher asks for; an extended run goes on from its smaller budget.
+    """A plan of the short training runs that a searcher suggests. An extended run continues from its smaller budget.
 
     Args:
-        tuned: of Tune, in the folder of the stage.
-        make: makes the searcher, which then receives the trials of the smaller budget, if there are any.
-        plan: further fields of `TrialPlan`.
+        context: context of the stage.
+        tuned: Tune's folder in the folder of the stage.
+        make: function that makes the searcher. The searcher then receives the trials of the smaller budget, if any.
+        plan: additional fields of `TrialPlan`.
     """
     config, stage = context.config, tuned.parent
     smaller: dict[str, Any] | None = stage.read_json(SEARCHER) if stage.exists(SEARCHER) else None
@@ -223,7 +230,7 @@ def search_plan(context: Context[Any], tuned: Folder, make: Callable[[], Any], *
 
 
 def write_state(folder: Folder, run: TuneRun) -> None:
-    """Writes what `search_plan` goes on from; nothing of a searcher of Tune's."""
+    """Writes the state from which `search_plan` continues; nothing for a searcher of Ray Tune."""
     searcher = run.searcher()
     if isinstance(searcher, ArchraySearcher):
         folder.write_json(SEARCHER, searcher.get_state())

@@ -44,11 +44,11 @@ def round_files(run: Path) -> dict[str, int]:
     ("options", "error", "said"),
     [
         ({"attacks": "fgms"}, UnknownName, "there is no attack 'fgms'; did you mean 'fgsm'"),
-        ({"attacks": []}, InvalidInput, "expected an attack or several, got none"),
+        ({"attacks": []}, InvalidInput, "expected one or more attacks, got none"),
         ({"epsilon": 0}, InvalidInput, "expected epsilon between 0 and 1, .* got 0"),
         ({"epsilon": -0.1}, InvalidInput, "expected epsilon between 0 and 1, .* got -0.1"),
         ({"images": 0}, InvalidInput, "expected images of 1 or more, got 0"),
-        ({"images": 61}, InvalidInput, "expected at most 60 images, the test split of digits, got 61"),
+        ({"images": 61}, InvalidInput, "expected at most 60 images, the size of the test split of digits, got 61"),
         ({"settings": {"pgd": {"steps": 3}}}, InvalidInput, "there is no option 'settings.pgd.steps'"),
     ],
 )
@@ -67,10 +67,10 @@ def test_runs_that_cannot_be_attacked_say_why(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="expected an ensemble of two members or more"):
         archray.attack(one)
     network = ended(run_of_network(tmp_path / "network", "nasbench201"))
-    with pytest.raises(InvalidInput, match=r"expected the run of an ensemble, .* which found one architecture"):
+    with pytest.raises(InvalidInput, match=r"expected a run with an ensemble, .* which has a single network"):
         archray.attack(network)
     begun = run_of_ensemble(tmp_path / "begun", "nasbench201", [0, 1])
-    with pytest.raises(RunFolderError, match=r"has not ended, .*: archray resume "):
+    with pytest.raises(RunFolderError, match=r"got the unfinished run .*: archray resume "):
         archray.attack(str(begun.folder))
     with pytest.raises(RunFolderError, match="holds no run"):
         archray.attack(tmp_path)
@@ -134,7 +134,7 @@ def test_each_member_is_attacked_and_all_defend(ensemble: Path, ray_session: Non
 
     # The report has it, and the figure is a function of the run.
     page = (ensemble / "report.html").read_text()
-    assert "Under attack" in page and "ε = 25.5/255" in page
+    assert "Accuracy under attack" in page and "ε = 25.5/255" in page
     legend = plots.ensemble_defence(ensemble).legends[0]
     assert "test accuracy (defence)" in [text.get_text() for text in legend.get_texts()]
     assert archray.show(ensemble).result["fgsm_defence_accuracy"] == of_fgsm.mean()

@@ -48,7 +48,7 @@ def test_in_python_it_is_what_search_takes() -> None:
     values = archray.config("hnas", preset="smoke", budget=5, train__lr=0.05, space="darts")
     assert (values["search"]["budget"], values["train"]["lr"], values["space"]) == (5, 0.05, "darts")
     assert make_config("hnas", None, values, {}).model_dump(mode="json") == values
-    with pytest.raises(InvalidInput, match="no preset 'tiny'"):
+    with pytest.raises(InvalidInput, match=r"expected a preset of hnas .*, got 'tiny'"):
         archray.config("hnas", preset="tiny")
 
 
@@ -67,7 +67,7 @@ def test_settings_of_another_name_replace_those_of_the_file(tmp_path: Path) -> N
 
 
 def test_a_configuration_of_another_method_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="is one of darts, not of gdas; search by that method"):
+    with pytest.raises(InvalidInput, match="a configuration of gdas, got one of darts"):
         make_config("gdas", None, archray.config("darts"), {})
 
 
@@ -130,7 +130,7 @@ def test_a_dry_run_counts_what_the_configuration_says(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     text = shown("search", "hnas", "--preset", "smoke", "--repeats", "2", "--pool-size", "20", "--dry-run")
     assert "score architectures without training: 20 architectures\n" in text
-    assert "3 trainings of 1 epoch\n" in text and "1 training of 2 epochs\n" in text
+    assert "3 training runs of 1 epoch\n" in text and "1 training run of 2 epochs\n" in text
     assert "2 times, in repeat-00, ...:" in text
     assert re.search(r"make the run archray-runs/hnas-\d{8}-\d{6}", text)
     assert list(tmp_path.iterdir()) == []
@@ -143,7 +143,7 @@ def test_a_dry_run_counts_the_members_that_are_trained(name: str, trained: int, 
     [told] = re.findall(
         r"^#   \d+\. final +.*: (.*)$", dry_run(make_config(name, "smoke", None, {}), out=tmp_path / "run"), re.M
     )
-    assert told == f"{count(trained, 'training')} of 2 epochs"
+    assert told == f"{count(trained, 'training run')} of 2 epochs"
 
 
 def test_a_dry_run_refuses_what_a_search_refuses(tmp_path: Path) -> None:

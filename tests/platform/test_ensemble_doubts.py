@@ -43,7 +43,7 @@ def test_poor_calibration_is_said() -> None:
     assert calibration_doubt(pd.Series([POOR_ECE - 1e-9, 0.2, 0.2])) is None
     assert calibration_doubt(pd.Series([math.nan, 0.2])) is None
     poor = str(calibration_doubt(pd.Series([0.081, 0.03, 0.05])))
-    assert "its ECE is 8.10 %, and from 5 % on" in poor and "its members have 4.00 % on average" in poor
+    assert "its ECE is 8.10 %. With an ECE of 5 %" in poor and "a lower ECE, 4.00 % on average" in poor
     assert "members" not in str(calibration_doubt(pd.Series([0.081, 0.1, 0.2])))
 
 

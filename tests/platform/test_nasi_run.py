@@ -108,7 +108,7 @@ def test_architectures_of_a_table_are_scored_and_hold_its_results(result: archra
     whole = scored[scored["failure"].isna()]
     assert len(whole) >= 6 and (whole[list(METRICS[:2])] > 0).all(axis=None)
     page = page_of(result)
-    assert "test_accuracy of" in page and "What nu and mu do" in page
+    assert "test_accuracy of" in page and "Effect of nu and mu" in page
 
 
 @pytest.mark.slow
@@ -139,15 +139,15 @@ def test_of_random_labels_and_inputs_the_search_knows_no_data(search: Search) ->
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"agreement": 1}, "expected an agreement of 3 architectures or more, or 0 for none, got 1"),
-        ({"agreement": 2}, "two points always lie on a line"),
+        ({"agreement": 1}, "expected agreement to be at least 3 architectures, or 0 for none, got 1"),
+        ({"agreement": 2}, "a correlation needs 3 points"),
         ({"agreement_table": "absent.csv"}, "absent.csv cannot be read"),
         ({"agreement_rows": 2}, "agreement_rows"),
         ({"mu": -1}, r"nasi\.mu"),
         ({"nu": 0}, r"nasi\.nu"),
         ({"labels": "noise"}, r"nasi\.labels"),
         ({"space": "fourier"}, "feature maps, not networks"),
-        ({"data": "docstrings"}, "is for images, and docstrings holds text"),
+        ({"data": "docstrings"}, "got docstrings, which contains text"),
         ({"search_seeds": 3, "selection__epoch": 9}, r"selection\.epoch"),
     ],
 )
@@ -161,8 +161,12 @@ def test_a_table_of_another_space_is_refused_before_ray(known: Path, tmp_path: P
     pd.read_csv(known)[:2].to_csv(few, index=False)
     pd.read_csv(known)[["architecture"]].to_csv(unknown, index=False)
     for space, table, told in (
-        ("nasbench1shot1-1", known, "expected a table of architectures of nasbench1shot1-1, and .* is of others"),
-        ("nasbench201", few, "expected 3 architectures or more, got 2"),
+        (
+            "nasbench1shot1-1",
+            known,
+            "expected a table of architectures of nasbench1shot1-1, got .* with other architectures",
+        ),
+        ("nasbench201", few, "expected at least 3 architectures in .*few.csv, got 2"),
         ("nasbench201", unknown, "no column that is known to be the objective"),
     ):
         with pytest.raises(InvalidInput, match=told):

@@ -121,7 +121,7 @@ def test_a_search_that_begins_again_predicts_nothing_twice_and_finds_the_same(
         file.unlink()
     again = archray.resume(svgd.path)
     evaluated = len(pd.read_parquet(search / "members.parquet"))
-    assert f"3 ensembles evaluated, of {evaluated} architectures; the best has validation" in capsys.readouterr().out
+    assert f"evaluated 3 ensembles of {evaluated} architectures; the best has validation" in capsys.readouterr().out
     assert {name: (search / name).read_bytes() for name in before} == before
     assert {file: file.stat().st_mtime_ns for file in times} == times and predictions[0].exists()
     assert again.members == svgd.members and again.test_accuracy == svgd.test_accuracy
@@ -147,7 +147,7 @@ def test_draws_from_the_posterior(svgd: archray.RunResult, tmp_path: Path, capsy
     archray.show(run)
     printed = capsys.readouterr().out
     assert len(found.members) == 2 and all(member in printed for member in found.members)
-    assert "PPD  " in printed and "members of the ensemble, each alone:" in printed
+    assert "PPD  " in printed and "members of the ensemble as single networks:" in printed
 
 
 @pytest.mark.slow
@@ -189,9 +189,9 @@ def test_the_best_single_architecture_at_as_many_evaluations(svgd: archray.RunRe
     ("method", "options", "said"),
     [
         ("nesbs", {"ensemble_size": 0}, "ensemble_size"),
-        ("nesbs", {"ensemble_size": 20_000}, "15625 at most"),
+        ("nesbs", {"ensemble_size": 20_000}, "at most 15625"),
         ("nesbs", {"sampler": "gibbs"}, "sampler"),
-        ("nesbs", {"sampler": "mc", "delta": "grid"}, "mc has no delta"),
+        ("nesbs", {"sampler": "mc", "delta": "grid"}, "got mc, which has no delta"),
         ("nesbs", {"delta": "often"}, "delta"),
         ("nesbs", {"temperature": 0}, "temperature"),
         ("nesbs", {"search__delta_range": [1.0, -2.0]}, "low < high"),
@@ -199,9 +199,9 @@ def test_the_best_single_architecture_at_as_many_evaluations(svgd: archray.RunRe
         ("nesbs", {"space": "fourier"}, "feature maps, not networks; choose darts, "),
         ("nesbs", {"final_seeds": 2}, "final_seeds"),
         ("nesbs", {"best_response": True, "posterior__posterior__scale": "data"}, "scale"),
-        ("urs", {"best_response": True}, "uniform draws need no posterior"),
-        ("urs", {"sampler": "mc"}, "urs samples by uniform"),
-        ("single-best", {"sampler": "svgd-rd"}, "single-best samples by mc"),
+        ("urs", {"best_response": True}, "uses the posterior with best_response, got uniform"),
+        ("urs", {"sampler": "mc"}, "search.sampler to be uniform for urs, got mc"),
+        ("single-best", {"sampler": "svgd-rd"}, "search.sampler to be mc for single-best, got svgd-rd"),
     ],
 )
 def test_what_cannot_be_is_refused_before_ray_starts(

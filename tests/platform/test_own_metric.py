@@ -10,7 +10,7 @@ from archray.platform.methods.configure import check_config, make_config
 def test_a_metric_that_hnas_cannot_maximise_is_refused(tmp_path):
     file = tmp_path / "own.py"
     file.write_text("def loss(network, images, labels):\n    return 1.0\n\n\nloss.direction = 'min'\n")
-    with pytest.raises(InvalidInput, match=r"looks for a large M, and .*own.py:loss"):
+    with pytest.raises(InvalidInput, match=r"whose large values are good, got .*own.py:loss"):
         check_config(make_config("hnas", "smoke", None, {"proxy": f"{file}:loss"}))
 
 

@@ -119,7 +119,7 @@ def test_errors_without_meaning_are_told_as_such(tmp_path: Path) -> None:
     assert 0.4 < fitted.chance < 1  # two numbers fitted on ten errors in a random order
     low, high = judged.errors[0].tau_interval
     assert high - low > 0.5
-    assert "10 trainings are few" in words(pool_bounds_section(run))
+    assert "With only 10 trained architectures" in words(pool_bounds_section(run))
 
 
 def test_of_a_table_the_result_judges(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_of_a_table_the_result_judges(tmp_path: Path) -> None:
     judged = judged_bounds(run)
     assert judged is not None and judged.value == "result"
     np.testing.assert_allclose(judged.rows["error"], -np.linspace(94, 90, 12))
-    assert "gap" not in words(pool_bounds_section(run)).split("Promise")[1]
+    assert "gap" not in words(pool_bounds_section(run)).split("Predictor")[1]
 
 
 @pytest.mark.parametrize("lacking", ["kappa", "metric", "trainings"])
@@ -139,5 +139,5 @@ def test_without_what_it_needs_there_is_no_section(tmp_path: Path, lacking: str)
     elif lacking == "metric":
         pool = pool.rename(columns={"ntk_trace": "synflow"})
     run = searched(tmp_path, pool, np.linspace(0.1, 0.2, 2 if lacking == "trainings" else 8))
-    with pytest.raises(NothingToDraw, match="three or more were trained"):
+    with pytest.raises(NothingToDraw, match="three or more trained architectures"):
         pool_bounds_section(run)

@@ -83,7 +83,7 @@ def test_nothing_found_and_one_member_and_untrained(new_run: NewRun) -> None:
     trained = {("final", "trials.parquet"): pd.DataFrame({"parameters": [3.2e6, 3.4e6]})}
     one = lead(new_run(trained, alone))
     assert "Network 3.300 M parameters" in one
-    assert "chose the architecture below; trained in full, it has a test accuracy of 95.00 %." in one
+    assert "selected the architecture below. After the final training its test accuracy is 95.00 %." in one
     assert "best member" not in one
     assert "There is no test accuracy" in lead(new_run({}, {MEASURES: None}))
 
@@ -167,7 +167,7 @@ def test_what_delta_does_is_of_the_runs_own_members(run: Run[Any], new_run: NewR
         assert row["difference"] == pytest.approx(sum(differ) / 3)
         assert row["shared_accuracy"] == pytest.approx(sum(alone[member] for member in members) / 3)
     for none in (trials.assign(delta=math.nan), trials.assign(members=[[CELLS[0]]] * len(trials))):
-        with pytest.raises(NothingToDraw, match="at a delta"):
+        with pytest.raises(NothingToDraw, match="no ensemble with a delta"):
             delta_effect_section(new_run({TRIALS: none}))
 
 
@@ -180,7 +180,7 @@ def test_estimates_are_told_of_members_beside_the_truth(run: Run[Any], new_run: 
     )
     assert measures["pearson"] == pytest.approx(members["shared_accuracy"].corr(members["test_accuracy"]))
     assert "3 members" in str(estimated_true_section(run))
-    with pytest.raises(NothingToDraw, match="fewer than 3 members"):
+    with pytest.raises(NothingToDraw, match="3 or more members"):
         estimated_true_section(new_run({}, ensemble_documents(tuple(CELLS[:2]))))
     assert estimates(new_run({MEMBERS: pd.DataFrame()})).empty
 
@@ -198,7 +198,7 @@ def test_members_are_drawn_beside_each_other(run: Run[Any], new_run: NewRun) -> 
     )
     assert member_cells_section(new_run({}, ensemble_documents(tuple(CELLS[:1])))) is None
     equal = member_cells_section(new_run({}, ensemble_documents((CELLS[0],) * 3)))
-    assert "All 3 members are one architecture." in words(equal)
+    assert "All 3 members have the same architecture." in words(equal)
 
 
 def test_posterior_tables_by_choices_and_entropy(run: Run[Any], new_run: NewRun) -> None:
@@ -208,11 +208,11 @@ def test_posterior_tables_by_choices_and_entropy(run: Run[Any], new_run: NewRun)
     assert (list(three), list(two)) == (["a", "b"], ["c"])
     np.testing.assert_allclose(three["a"], np.full(3, 1 / 3))
     ruled_out = {("posterior", "posterior.json"): {name: [None, 0.0, 0.0, 0.0, 0.0] for name in names}}
-    assert "mean entropy is 1.39 nats, where uniform choices have 1.39" in words(
+    assert "mean entropy is 1.39 nats (1.39 for a uniform posterior)" in words(
         posterior_section(new_run({}, ruled_out))
     )
     certain = {("posterior", "posterior.json"): {name: [None, 0.0, None, None, None] for name in names}}
-    assert "mean entropy is 0.00 nats, where" in words(posterior_section(new_run({}, certain)))
+    assert "mean entropy is 0.00 nats (" in words(posterior_section(new_run({}, certain)))
 
 
 def test_a_posterior_without_curves_and_curves_without_a_posterior(new_run: NewRun) -> None:

@@ -193,7 +193,7 @@ def test_maps_without_both_accuracies_are_counted_and_left_out(new_run: NewRun) 
     frame.loc[5, "standalone_accuracy"] = np.inf
     assert sum(len(panel.rows) for panel in correlation_panels(frame)) == len(frame) - 2
     text = rendered(new_run(correlation=frame), [correlation_section])
-    assert "2 points without both accuracies are left out" in text
+    assert "2 points without both accuracies are not shown" in text
     with pytest.raises(NothingToDraw, match=r"correlation\.maps"):
         shared_against_standalone(new_run(correlation=frame.assign(shared_accuracy=np.nan)))
 
@@ -274,14 +274,14 @@ def test_the_oracles_accuracies_stand_before_those_of_the_search(tmp_path: Path)
 def test_one_search_has_no_mean(new_run: NewRun) -> None:
     assert "±" not in words(rendered(new_run(repeats=1), []))
     progress = TABLES["progress"].assign(search_test_accuracy=np.nan)
-    assert "its test accuracy is not known" in words(rendered(new_run(repeats=1, progress=progress), []))
+    assert "its test accuracy is unknown" in words(rendered(new_run(repeats=1, progress=progress), []))
 
 
 def test_a_search_that_found_nothing_says_so(tmp_path: Path) -> None:
     lost = pd.DataFrame({"round": 1, "candidate": ["a", "b"], "score": np.nan, "kept": False, "failure": "lost"})
     tables = {("search", "rounds.parquet"): lost}
     text = words(rendered(write_run(tmp_path, "halving", config={"space": "fourier"}, tables=tables)))
-    assert "The run found no feature map; the failures below say why." in text
+    assert "The run found no feature map; see the failures below." in text
     assert "Failures 2 in rounds of halving" in text and "rounds of halving lost 2 2" in text
 
 

@@ -34,7 +34,7 @@ def test_only_what_was_trained_equally_long_is_compared(tmp_path: Path) -> None:
     assert Trials(trials).best == 2
     assert Trials(trials).values.isna().tolist() == [True, False, False, False, True]
     text = words(rendered(plain_run(tmp_path / "run", rungs=True)))
-    assert "ended before the last epoch and took no part" in text and "stopped early" in text
+    assert "stopped before the last epoch" in text and "stopped early" in text
 
 
 def test_where_trainings_ended(tmp_path: Path) -> None:
@@ -125,10 +125,10 @@ def test_constraints_that_are_none_are_refused(method: str, options: dict[str, A
 
 def test_a_population_as_large_as_the_budget_is_refused() -> None:
     for method in ("evolution", "zero-cost-evolution"):
-        with pytest.raises(InvalidInput, match="below the budget, 4 trainings, got 4"):
+        with pytest.raises(InvalidInput, match="below the budget, 4 training runs, got 4"):
             check_config(make_config(method, "smoke", None, {"population": 4}))
 
 
 def test_rungs_above_all_epochs_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="below the 2 epochs of a whole training"):
+    with pytest.raises(InvalidInput, match="below the 2 epochs of a full training run"):
         check_config(make_config("asha", "smoke", None, {"grace_period": 2}))

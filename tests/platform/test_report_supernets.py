@@ -183,7 +183,7 @@ def test_a_search_that_failed_has_no_entropy_at_the_end(run: Run[Any]) -> None:
     last = TABLES["entropies"][TABLES["entropies"]["epoch"] == 12]
     ends = last.groupby("trial_id")["entropy"].mean()
     assert len(ends) == 4
-    assert f"At the end of the search it is {ends.min():.2f} to {ends.max():.2f}." in words(entropies_section(run))
+    assert f"The final entropy is {ends.min():.2f} to {ends.max():.2f}." in words(entropies_section(run))
 
 
 def test_every_panel_of_entropies_holds_its_lines(new_run: NewRun) -> None:
@@ -208,7 +208,7 @@ def test_entropies_that_cannot_be_drawn(new_run: NewRun) -> None:
     for nothing in (pd.DataFrame(), entropies.assign(entropy=math.nan), entropies.head(0)):
         assert section_ids(rendered(new_run(entropies=nothing), [entropies_section])) == []
     zero = new_run(entropies=entropies.assign(entropy=0.0))
-    assert "At the end of the search it is 0.00." in words(entropies_section(zero))
+    assert "The final entropy is 0.00." in words(entropies_section(zero))
 
 
 # Discretisation
@@ -222,7 +222,7 @@ def test_mixture_and_discretised_in_the_last_epoch(run: Run[Any]) -> None:
         numbers = ["–"] * 3 if number == FAILED else [f"{mixture:.2f}", f"{mixture / 2:.2f}", f"{mixture / 2:.2f}"]
         expected.append([str(seed), *numbers])
     assert table_rows(section) == expected
-    assert "35.88 percentage points above the discretised architecture on average over 4 seeds" in words(section)
+    assert "35.88 percentage points above the discretized architecture on average over 4 seeds" in words(section)
 
 
 def test_the_last_epoch_is_not_the_last_row(run: Run[Any], new_run: NewRun) -> None:

@@ -111,7 +111,7 @@ def test_searches_that_solve_for_one_map_at_a_time_have_one_row(tmp_path: Path) 
     assert error["candidates"] == 3 and error["winner"] and error["validation"] == pytest.approx(0.1 / 3)
     assert error["reused"] == error["bound"] == pytest.approx(gap_bound(1, 300, math.log(3)))
     said = words(generalisation_section(run).body)
-    assert "halving is none" not in said
+    assert "Halving selects by shared weights" not in said
 
 
 def test_a_run_without_leaders_has_no_section(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_on_a_table_it_ends_with_what_no_other_betters(method: str, table: Path,
     )
     assert archray.load(run.path).pareto.equals(run.pareto)
     page = (Path(run.path) / "report.html").read_text(encoding="utf-8")
-    assert "The set" in page and "Hypervolume by trainings" in page
+    assert "Pareto front" in page and "Hypervolume by training runs" in page
     figure = archray.plots.pareto_front(run)
     assert figure.axes[0].get_xlabel() == "board_latency_ms"
     assert archray.plots.pareto_hypervolume(run).axes[0].has_data()
@@ -92,8 +92,8 @@ def test_by_training_with_two_costs(method: str, tmp_path: Path) -> None:
     ("objectives", "message"),
     [
         ("validation_accuracy", "at least one cost"),
-        ("-flops", "expected validation_accuracy and at least one cost"),
-        ("validation_accuracy, flops", "expected a minus before each cost.*-flops"),
+        ("-flops", "to be validation_accuracy and at least one cost"),
+        ("validation_accuracy, flops", "expected a minus sign before each cost.*-flops"),
         ("validation_accuracy, -flops, -flops", "each once, got flops twice"),
         ("validation_accuracy, - -flops", "expected names"),
     ],

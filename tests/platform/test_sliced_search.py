@@ -31,10 +31,10 @@ def config_of(**options: Any) -> Any:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"space": "nasbench201"}, "no slices of its largest one; choose vit"),
+        ({"space": "nasbench201"}, "not slices of its largest network; choose the space vit"),
         ({"population": 8}, "search.population to be below the budget"),
         ({"candidates": 9, "selection__keep": 9}, "candidates to be at most search.budget, 8, got 9"),
-        ({"supernet": "no/such/run"}, "expected the supernet of another run, got .*no/such/run"),
+        ({"supernet": "no/such/run"}, "expected the folder of a run as supernet, got .*no/such/run"),
         ({"selection__epoch": 2}, "selection.epoch"),
     ],
 )
@@ -61,9 +61,9 @@ def supernet_run(folder: Path, **options: Any) -> Path:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"channels": 6}, r"expected network.channels 4, with which the supernet in .* was trained, got 6"),
-        ({"data": "gaussian"}, r"expected data.name 'digits'"),
-        ({"data__limit": 50}, r"expected data.limit None"),
+        ({"channels": 6}, r"expected network.channels to be 4, .* got 6"),
+        ({"data": "gaussian"}, r"expected data.name to be 'digits'"),
+        ({"data__limit": 50}, r"expected data.limit to be None"),
     ],
 )
 def test_another_networks_or_datas_supernet_is_refused(tmp_path: Path, options: dict[str, Any], told: str) -> None:
@@ -77,13 +77,13 @@ def test_weights_that_are_gone_or_others_are_refused(tmp_path: Path) -> None:
     run = supernet_run(tmp_path / "run")
     place = run / "supernet" / WEIGHTS
     place.write_bytes(b"others")
-    with pytest.raises(InvalidInput, match="are others than when this run began"):
+    with pytest.raises(InvalidInput, match="have changed since this run started"):
         TrainedSupernet.of_run(str(run)).weights()
     place.unlink()
-    with pytest.raises(InvalidInput, match="are gone; put the run that trained them back"):
+    with pytest.raises(InvalidInput, match="which does not exist; restore the run"):
         TrainedSupernet.of_run(str(run)).weights()
     shutil.rmtree(run / "supernet")
-    with pytest.raises(InvalidInput, match="has no trained sliced supernet"):
+    with pytest.raises(InvalidInput, match="expected a run with a trained sliced supernet"):
         TrainedSupernet.of_run(str(run))
 
 

@@ -110,7 +110,7 @@ def test_the_objective_is_a_flag(objective: str) -> None:
     ("name", "options", "told"),
     [
         ("gaea-darts", {"space": "fourier"}, "feature maps, not networks"),
-        ("gaea-darts", {"space": "vit"}, "it has no operations to mix"),
+        ("gaea-darts", {"space": "vit"}, "have no operations to mix"),
         ("gaea-darts", {"selection__epoch": 2}, "selection.epoch"),
         ("gaea-darts", {"network__auxiliary": True, "space": "nasbench201"}, "auxiliary"),
         ("gaea-pc-darts", {"search_channels": 6}, "partial_channels"),

@@ -46,15 +46,15 @@ SMALL = {"channels": 2, "cells": 1}
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"architecture": ["darts-v3"]}, "there is no architecture 'darts-v3', and no run in a folder of that name"),
-        ({"architecture": ["runs/none"]}, "there is no run in the folder 'runs/none' (no manifest.json)"),
+        ({"architecture": ["darts-v3"]}, "a genotype or the folder of a run, got 'darts-v3'"),
+        ({"architecture": ["runs/none"]}, "got 'runs/none', which has no manifest.json"),
         ({"architecture": [NB201]}, "expected the genotype of two cells, which have a width and a depth"),
-        ({"architecture": ["darts-v2", "darts-v2"]}, "expected different architectures, got one twice"),
-        ({"architecture": []}, "expected one architecture or more, got none"),
-        ({"points": 0}, "expected a plane of 3 points or more on a side, got 0; give --points 3 at least"),
-        ({"space": "nasbench201"}, "have no cells with a width and a depth; choose darts, darts-none or nasnet"),
-        ({"learning_rate": [0.1, 10.0]}, "distinct factors above 0 with 1 among them"),
-        ({"points": -1}, "3 points or more on a side, got -1"),
+        ({"architecture": ["darts-v2", "darts-v2"]}, "expected distinct architectures, got a duplicate"),
+        ({"architecture": []}, "expected one or more architectures, got none"),
+        ({"points": 0}, "expected plane.points to be at least 3, got 0; set --points"),
+        ({"space": "nasbench201"}, "not cells with a width and a depth; choose darts, darts-none or nasnet"),
+        ({"learning_rate": [0.1, 10.0]}, "distinct positive factors that include 1"),
+        ({"points": -1}, "plane.points to be at least 3, got -1"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_paragraph_before_anything_starts(options: dict[str, Any], message: str) -> None:
@@ -118,11 +118,11 @@ def test_a_cell_without_variants_is_drawn_alone(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_run_in_which_width_is_all_bears_the_claims_out(tmp_path: Path) -> None:
     told = {claim.text: claim for claim in claims(wide_run(tmp_path / "run"))}
-    for text in ("wider cells converge faster", "wider cells lie in a smoother landscape"):
+    for text in ("wider cells converge faster", "wider cells have a smoother loss landscape"):
         assert told[text].verdict == HOLDS and told[text].high < 0
     assert told["wider cells have a smaller gradient variance"].value == pytest.approx(-1)
     assert told["operations matter less than connections"].verdict == HOLDS
-    assert told["wider cells are not better in the end"].verdict != FAILS
+    assert told["wider cells are not more accurate"].verdict != FAILS
 
 
 # The surroundings of trained weights

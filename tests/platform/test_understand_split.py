@@ -32,15 +32,15 @@ FIGURES = ("split_losses", "split_gradients", "split_points_needed", "split_spec
         ({"problem": {"validation_sizes": [0, 8]}}, "the first at least 1"),
         ({"problem": {"validation_sizes": [8]}}, "two sizes"),
         ({"problem": {"validation_sizes": [16, 8]}}, "growing"),
-        ({"parameters": [1, 2]}, "one candidate has nothing to weigh"),
-        ({"parameters": [4, 2]}, "growing"),
+        ({"parameters": [1, 2]}, "parameters of at least 2, got 1"),
+        ({"parameters": [4, 2]}, "in increasing order"),
         ({"parameters": [2, 99]}, "expected at most as many parameters as candidates, .* 24, got 99"),
         ({"train_size": 128, "width": 128}, "expected fewer training points than features, got 128 and 128"),
         ({"problem": {"activations": ["relu", "swosh"]}, "parameters": [2], "spectral_parameters": 2}, "swosh"),
         ({"problem": {"activations": ["relu", "relu"]}}, "none of them twice"),
         ({"data": "digits", "problem": {"validation_sizes": [8, 4096]}}, "points to train and validate on, .* 4096"),
         ({"data": "digits", "test_size": 100_000}, "set test_size to"),
-        ({"space": "nasbench201"}, "its architectures are networks, not activations"),
+        ({"space": "nasbench201"}, "its architectures are networks, and the study supports only activations"),
         ({"ridge": -1.0}, "ridge"),
         ({"form": "mixture"}, "form"),
     ],
@@ -58,7 +58,7 @@ def test_verdicts_are_of_intervals() -> None:
     assert below(Interval(0.9, 0.6, 1.4), 1.0) == OPEN
     assert points(Interval(math.inf, 8, math.inf)) == "more than were measured"
     assert points(Interval(20, 8, math.inf)) == "20 (8 to ∞)"
-    assert shown(Interval(math.nan, 0, 0)) == "not known" and shown(Interval(-0.5, -0.6, -0.4))[0] == "\N{MINUS SIGN}"
+    assert shown(Interval(math.nan, 0, 0)) == "unknown" and shown(Interval(-0.5, -0.6, -0.4))[0] == "\N{MINUS SIGN}"
 
 
 def test_a_failed_trial_has_no_rows() -> None:
@@ -71,10 +71,10 @@ def test_a_failed_trial_has_no_rows() -> None:
 @pytest.mark.slow
 def test_it_says_how_many_points_suffice_on_a_teacher_and_on_images(tmp_path: Path) -> None:
     run = archray.understand("split", preset="smoke", out=tmp_path / "run")
-    assert run.findings[0].startswith("To come within 5 % of the best architecture's test loss it took")
+    assert run.findings[0].startswith("A test loss within 5 % of the best architecture's required")
     verdicts = [finding for finding in run.findings if "limit of gradient ascent" in finding]
     assert len(verdicts) == 3 and all(": holds (" in finding for finding in verdicts)
-    assert "The training loss is 0 whatever the architecture, and selects none: holds" in run.findings[1]
+    assert "The training loss is 0 for every architecture, so it cannot select one: holds" in run.findings[1]
     assert unknown(tmp_path / "run") == []
     page = (tmp_path / "run" / "report.html").read_text()
     for anchor in ("claims", "losses", "gradients", "needed", "spectral", "rank-one", "failures"):

@@ -1,1 +1,1 @@
-"""Searches that end in an ensemble of networks: their configuration and stages. NESBS (Shu 2022, ch. 5)."""
+"""Searches for an ensemble of networks: configuration, stages and figures. NESBS (Shu 2022, ch. 5)."""

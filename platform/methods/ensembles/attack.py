@@ -1,6 +1,6 @@
-"""The rounds of an attack on a trained ensemble: each member attacked by each attack, by actors over the cluster.
+"""The rounds of an attack on a trained ensemble, one per member and attack, on actors over the cluster.
 
-A round is a file as soon as it comes back; asked again, only what is missing is done.
+Each finished round is a file, so that a second call runs only the missing rounds.
 """
 
 import time
@@ -28,17 +28,17 @@ from archray.trainables.adversarial.defence import AttackWorker, check_defenders
 from archray.trainables.data import load_images
 from archray.trainables.ensembles.ensemble import KIND, STATE_DICT, load_ensemble
 
-MOST_IMAGES = 1000  # by default; AutoAttack takes hours for more, on a CPU
+MOST_IMAGES = 1000  # default; with more images, AutoAttack takes hours on a CPU
 
 
 class AttackQuestion(Settings):
-    """What is asked of an ensemble.
+    """The settings of an attack on an ensemble.
 
     Fields:
-        attacks: by name.
-        images: of the test split, at most; None: 1,000, or all of fewer.
-        seed: of the choice of images, of random starts and of noise; None: the run's.
-        settings: how strong the attacks are.
+        attacks: names of the attacks.
+        images: number of test images. Default: up to 1,000.
+        seed: seed of the choice of images, of random starts and of noise. Default: the seed of the run.
+        settings: strength of the attacks.
     """
 
     attacks: tuple[str, ...] = ("fgsm", "pgd", "cw", "autoattack")
@@ -48,27 +48,30 @@ class AttackQuestion(Settings):
 
 
 def check_attack(run: Run[Any], question: AttackQuestion) -> AttackQuestion:
-    """The question with images and seed as they are for this run, of one repeat.
+    """Validates an attack and fills in the number of images and the seed.
 
-    Raises: RunFolderError for a run that has not ended; InvalidInput for one that found no ensemble of two members or
-    more, weights of other networks, images that there are not, or a data set without pixels; UnknownName;
-    MissingExtra. Nothing has begun then.
+    Args:
+        run: a single run, not repeats.
+        question: the settings of the attack.
+
+    Raises: RunFolderError for an unfinished run; InvalidInput for a run without an ensemble of two or more members,
+    for weights of other networks, too many images, or a data set without pixels; UnknownName; MissingExtra.
     """
     for name in question.attacks:
         ATTACKS.check(name)
     if not question.attacks:
-        raise InvalidInput(f"expected an attack or several, got none; choose of {', '.join(ATTACKS)}")
+        raise InvalidInput(f"expected one or more attacks, got none; choose from {', '.join(ATTACKS)}")
     check_toolbox()
     if not run.ended:
         raise RunFolderError(
-            f"{run.folder} has not ended, and only a trained ensemble is attacked; finish it with: "
+            f"expected a finished run with a trained ensemble, got the unfinished run {run.folder}; finish it with: "
             f"{command('resume', run.folder)}"
         )
     _, model, described = trained(run)
     if described.get("kind") != KIND:
         raise InvalidInput(
-            f"expected the run of an ensemble, of which one member is attacked and all defend, got {run.folder}, which "
-            "found one architecture; attack a run of nesbs, deep-ensemble or another search for an ensemble"
+            f"expected a run with an ensemble, got {run.folder}, which has a single network; attack a run of nesbs, "
+            "deep-ensemble or another ensemble method"
         )
     check_defenders(len(described["members"]))
     load_ensemble(model.read_bytes, run.space)
@@ -77,7 +80,7 @@ def check_attack(run: Run[Any], question: AttackQuestion) -> AttackQuestion:
     available = len(data.test)
     if question.images is not None and question.images > available:
         raise InvalidInput(
-            f"expected at most {count(available, 'image')}, the test split of {run.config.data.name}, got "
+            f"expected at most {count(available, 'image')}, the size of the test split of {run.config.data.name}, got "
             f"{question.images}; lower --images"
         )
     update = {
@@ -89,10 +92,17 @@ def check_attack(run: Run[Any], question: AttackQuestion) -> AttackQuestion:
 
 
 def attack_run(run: Run[Any], question: AttackQuestion, folder: Folder, console: Console) -> pd.DataFrame:
-    """Does the rounds that are missing in `folder`, on Ray, and writes its tables; returns that of attacks.
+    """Runs the rounds that are missing in `folder` on Ray, and writes the tables.
 
-    run: one repeat. question: as `check_attack` gives it. Raises: RunInterrupted after Ctrl-C; ArchrayError if a round
-    fails twice.
+    Args:
+        run: a single run, not repeats.
+        question: the settings, as `check_attack` returns them.
+        folder: folder of the attack.
+        console: console for the progress.
+
+    Returns: The table of attacks.
+
+    Raises: RunInterrupted after Ctrl-C; ArchrayError if a round fails twice.
     """
     model = trained(run)[1]
     members = range(len(model.read_json(DESCRIPTION)["members"]))
@@ -109,7 +119,7 @@ def attack_run(run: Run[Any], question: AttackQuestion, folder: Folder, console:
     folder.write_json(QUESTION, question.model_dump(mode="json"))
     have = set((folder / PARTS).files())
     missing = [item for item, name in names.items() if name not in have]
-    console.print(f"{count(len(names), 'round')}, {len(names) - len(missing)} done before", highlight=False)
+    console.print(f"{count(len(names), 'round')}, {len(names) - len(missing)} already finished", highlight=False)
     if missing:
         _do(run, question, folder, missing, names, console)
     parts = {item: (folder / PARTS).read_parquet(name) for item, name in names.items()}
@@ -126,7 +136,7 @@ def _do(
     names: dict[tuple[str, int], str],
     console: Console,
 ) -> None:
-    """The rounds `missing`, each written under its name as it comes."""
+    """Runs the rounds `missing`, and writes each when it finishes."""
     kwargs = {
         "model": str(trained(run)[1]),
         "space": run.space,
@@ -138,7 +148,7 @@ def _do(
     options = {"title": f"{run.config.method} attack", "stop": lambda: INTERRUPT.requested}
     answers = map_over_cluster(AttackWorker, missing, kwargs, run.config.resources, **options)
     done, errors = len(names) - len(missing), []
-    with stop_gracefully(console, "the rounds under way have ended"), closing(answers):
+    with stop_gracefully(console, "the rounds in progress have finished"), closing(answers):
         for outcome in (outcome for outcomes in answers for outcome in outcomes):
             attack, member = outcome.item
             if outcome.error is not None:
@@ -155,6 +165,6 @@ def _do(
                 highlight=False,
             )
     if errors:
-        raise ArchrayError(f"{count(len(errors), 'round')} failed, twice each; the first is {errors[0]}")
+        raise ArchrayError(f"{count(len(errors), 'round')} failed twice; the first is {errors[0]}")
     if done < len(names):
-        raise RunInterrupted(f"stopped with {done} of {count(len(names), 'round')} done; they are saved")
+        raise RunInterrupted(f"stopped after {done} of {count(len(names), 'round')}, which are saved")

@@ -1,4 +1,4 @@
-"""Configurations and presets of NESBS and of the ensembles it is compared with. Shu 2022, ch. 5; notes E3, E5, E8."""
+"""Configurations and presets of NESBS and of the baseline ensembles. Shu 2022, ch. 5; notes E3, E5, E8."""
 
 import math
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ from archray.trainables.tune.settings import PosteriorOptions, SupernetOptions
 
 
 class EnsembleConfig(TrainedSearchConfig):
-    """A search that ends with an ensemble of networks, each trained once from scratch.
+    """A search whose result is an ensemble of networks, each trained once from scratch.
 
     Fields:
-        ensemble_size: n, members of the ensemble; 3 in the paper.
+        ensemble_size: number of members of the ensemble (n); 3 in the paper.
     """
 
     ensemble_size: int = Field(3, ge=1)
@@ -33,31 +33,31 @@ class EnsembleConfig(TrainedSearchConfig):
 
     @property
     def member_count(self) -> int:
-        """How many architectures an ensemble has, of those that are sampled too."""
+        """Number of architectures in an ensemble, also in the sampled ones."""
         return self.ensemble_size
 
     def check(self) -> None:
-        """Builds the standalone network without memory: what does not go together is refused before Ray starts."""
+        """Builds the standalone network without memory, so that errors occur before Ray starts."""
         super().check()
         space = get_space(self.space)
         if self.ensemble_size > space.size:
             raise InvalidInput(
-                f"ensemble_size: expected {space.size} at most, the architectures of {space.name}, got "
-                f"{self.ensemble_size}; lower it"
+                f"expected ensemble_size to be at most {space.size}, the number of architectures of {space.name}, got "
+                f"{self.ensemble_size}"
             )
         check_network(self.space, self.network)
 
 
 class SamplingOptions(Settings):
-    """What `NESBSSearch` is told, but for the posterior and the size of ensembles; see there.
+    """Options of `NESBSSearch`, without the posterior and the size of ensembles.
 
     Fields:
-        sampler: how an ensemble is drawn from the posterior; `uniform`: from all that the supernet can find.
-        temperature: of the posterior: below 1 sharpens, above 1 flattens it.
-        delta: diversity of svgd-rd's particles: a number, grid, or bo (it is searched).
-        delta_range: (low, high), where `grid` and `bo` look for delta.
-        budget: T, the number of ensembles that are evaluated with the shared weights (note E3).
-        average: what the members' outputs are averaged as, probabilities (note E8) or logits.
+        sampler: how ensembles are drawn from the posterior; `uniform` draws from all architectures of the supernet.
+        temperature: temperature of the posterior: below 1 sharpens it, above 1 flattens it.
+        delta: weight of the diversity between particles of `svgd-rd`: a number, or `grid` or `bo` to search it.
+        delta_range: bounds (low, high) of delta for `grid` and `bo`.
+        budget: number of ensembles that are evaluated with the shared weights (T).
+        average: outputs of the members that are averaged: `probabilities` or `logits`.
     """
 
     sampler: SerializeAsAny[EnsembleSampler] = SVGDRD()
@@ -70,7 +70,10 @@ class SamplingOptions(Settings):
     @model_validator(mode="after")
     def _go_together(self) -> "SamplingOptions":
         if not self.sampler.has_delta and self.delta is not None:
-            raise ValueError(f"{self.sampler.name} has no delta; leave delta out, or choose the sampler svgd-rd")
+            raise ValueError(
+                f"expected the sampler svgd-rd with delta, got {self.sampler.name}, which has no delta; remove delta "
+                "or choose svgd-rd"
+            )
         low, high = self.delta_range
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise ValueError(f"expected delta_range as (low, high) with low < high, got {self.delta_range}")
@@ -81,14 +84,14 @@ class NESBSConfig(EnsembleConfig):
     """The configuration of NESBS.
 
     Fields:
-        supernet: what the supernet is, and how its weights are trained, on one random path in each step.
-        posterior: how the posterior over architectures is learnt, given those weights.
-        best_response: the posterior is learnt while the supernet is trained, and draws its paths, without the KL
-            (section 5.2.2): for comparison with the one learnt afterwards.
-        search: how ensembles are sampled, and how many.
+        supernet: the supernet, whose weights are trained on one random path in each step.
+        posterior: how the posterior over architectures is learned, with the weights of the supernet fixed.
+        best_response: learn the posterior, without its KL term, while the supernet trains, and sample the paths from it
+            (section 5.2.2). For comparison with the posterior that is learned after the training.
+        search: how ensembles are sampled and evaluated.
     """
 
-    only_sampler: ClassVar[str | None] = None  # of a method that is about one
+    only_sampler: ClassVar[str | None] = None  # the sampler, if the method supports only one
 
     method: str = "nesbs"
     space: str = "darts"
@@ -101,15 +104,15 @@ class NESBSConfig(EnsembleConfig):
     def _supernet_goes_together(self) -> "NESBSConfig":
         if not isinstance(self.supernet.relaxation, PathSettings):
             raise ValueError(
-                f"expected supernet.relaxation path, got {self.supernet.relaxation.name}; leave it out, or set "
-                "best_response to true for draws of the posterior"
+                f"expected supernet.relaxation to be path, got {self.supernet.relaxation.name}; remove it, or set "
+                "best_response to true to sample paths from the posterior"
             )
         _ = self.trained_supernet  # raises
         return self
 
     @property
     def trained_supernet(self) -> SupernetOptions:
-        """The supernet as it is trained: with the best-response posterior in place of uniform paths, if asked for."""
+        """The supernet as it is trained: with `best_response`, the posterior replaces uniform paths."""
         if not self.best_response:
             return self.supernet
         training = self.supernet.training.model_copy(update={"architecture_data": "validation"})
@@ -124,7 +127,7 @@ class NESBSConfig(EnsembleConfig):
 
     @property
     def sampled(self) -> int:
-        """How many suggestions are evaluated."""
+        """Number of suggestions that are evaluated."""
         return self.search.budget
 
     def check(self) -> None:
@@ -132,18 +135,19 @@ class NESBSConfig(EnsembleConfig):
         sampler = self.search.sampler
         if self.best_response and not sampler.of_the_posterior:
             raise InvalidInput(
-                f"{sampler.name} draws need no posterior; set best_response to false, or choose another sampler"
+                f"expected a sampler that uses the posterior with best_response, got {sampler.name}; set best_response "
+                "to false, or choose another sampler"
             )
         if self.only_sampler is not None and sampler.name != self.only_sampler:
             raise InvalidInput(
-                f"{self.method} samples by {self.only_sampler}, got {sampler.name}; leave search.sampler out, or "
-                "choose the method nesbs"
+                f"expected search.sampler to be {self.only_sampler} for {self.method}, got {sampler.name}; remove "
+                "search.sampler, or run the method nesbs"
             )
         check_supernet(self.space, self.supernet)
 
 
 class UniformConfig(NESBSConfig):
-    """The configuration of ensembles drawn uniformly: no posterior is learnt."""
+    """The configuration of uniformly sampled ensembles, without a posterior."""
 
     only_sampler: ClassVar[str | None] = "uniform"
 
@@ -151,7 +155,7 @@ class UniformConfig(NESBSConfig):
 
 
 class SingleBestConfig(NESBSConfig):
-    """The configuration of a search for one architecture, which sees as many as T ensembles of n have members."""
+    """The configuration of a search for one architecture with T n evaluations, as many as T ensembles of n members."""
 
     only_sampler: ClassVar[str | None] = "mc"
 
@@ -166,15 +170,15 @@ class SingleBestConfig(NESBSConfig):
         return self.search.budget * self.ensemble_size
 
 
-DROPPED = 0.01  # of the paths: Shu 2022, Table 5.2
+DROPPED = 0.01  # share of dropped paths: Shu 2022, Table 5.2
 
 
 class PooledConfig(EnsembleConfig):
-    """A search that first trains a pool of architectures, each on its own.
+    """A search that first trains a pool of architectures, each from scratch.
 
     Fields:
-        pool: how many; 50 in the thesis.
-        train: how each is trained; 50 epochs in the thesis.
+        pool: number of architectures in the pool; 50 in Shu (2022).
+        train: settings of the training of each architecture; 50 epochs in Shu (2022).
     """
 
     pool: int = Field(50, ge=1)
@@ -182,11 +186,11 @@ class PooledConfig(EnsembleConfig):
 
 
 class OneArchitectureConfig(PooledConfig):
-    """An ensemble whose members have one architecture.
+    """An ensemble whose members have the same architecture.
 
     Fields:
-        architecture: which, as the space's string (one that another run found, say) or by name (`archray list
-            architectures`). None: of a pool of random ones the best on validation; with one, no pool is trained.
+        architecture: the architecture, as a string of the space or by name (`archray list architectures`). Default: the
+            best of a pool of random architectures on validation data. With an architecture, no pool is trained.
     """
 
     method: str = "deep-ensemble"
@@ -195,9 +199,9 @@ class OneArchitectureConfig(PooledConfig):
     @field_validator("architecture")
     @classmethod
     def _by_name(cls, text: str | None, info: ValidationInfo) -> str | None:
-        """A name's string, in the configuration too: a run says what it trained. What is wrong, `check` says."""
+        """Replaces a name by its string, so that the run records what it trained. `check` reports errors."""
         if info.context:
-            return text  # a run's has been spelled out, and its space may be code that must not run yet
+            return text  # the configuration of a run has strings, and code of its space must not run yet
         if text is None or not is_name(text) or "space" not in info.data:
             return text
         space = get_space(info.data["space"])
@@ -210,7 +214,7 @@ class OneArchitectureConfig(PooledConfig):
 
 
 class SnapshotConfig(OneArchitectureConfig):
-    """An ensemble of the snapshots of one training."""
+    """An ensemble of the snapshots of one training run."""
 
     method: Literal["snapshot"] = "snapshot"
 
@@ -223,21 +227,21 @@ class SnapshotConfig(OneArchitectureConfig):
         super().check()
         if self.ensemble_size > self.final.epochs:
             raise InvalidInput(
-                f"expected final.epochs of {self.ensemble_size} or more, one for each snapshot, got "
+                f"expected final.epochs to be at least {self.ensemble_size}, one for each snapshot, got "
                 f"{self.final.epochs}; raise it, or lower ensemble_size"
             )
         if self.final.cycles > 1:
             raise InvalidInput(
-                f"expected final.cycles to be left out, as snapshot has a cycle for each member, got "
-                f"{self.final.cycles}; set ensemble_size"
+                f"expected final.cycles to be 1, got {self.final.cycles}; set ensemble_size, which is the number of "
+                "cycles"
             )
 
 
 class DropPathConfig(OneArchitectureConfig):
-    """An ensemble of one network's draws of dropped paths.
+    """An ensemble of one network with different randomly dropped paths.
 
     Fields:
-        drop_path: the probability with which paths are dropped to predict; that of training is `final.drop_path`.
+        drop_path: probability of dropping a path at prediction; `final.drop_path` is the probability in training.
     """
 
     method: Literal["mc-droppath"] = "mc-droppath"
@@ -253,17 +257,18 @@ class NESConfig(PooledConfig):
         super().check()
         if self.ensemble_size > self.pool:
             raise InvalidInput(
-                f"expected a pool of {self.ensemble_size} or more, the members of the ensemble, got {self.pool}; raise "
-                "pool, or lower ensemble_size"
+                f"expected pool to be at least ensemble_size, {self.ensemble_size}, got {self.pool}; raise pool, or "
+                "lower ensemble_size"
             )
 
 
 class EvolutionOptions(Settings):
-    """How `nes-re` grows its pool; see `RegularizedEvolution`.
+    """Options of the evolution of the pool of `nes-re`; see `RegularizedEvolution`.
 
     Fields:
-        population: P. The authors have 50 with a pool of 400; of the thesis' pool of 50 this is a fifth.
-        parents: m, members of the ensemble that is selected from the population to draw a parent from; 10 there.
+        population: size of the population (P). Zaidi et al. (2021) use 50 for a pool of 400.
+        parents: number of members of the population that form an ensemble, from which a parent is drawn (m). Zaidi et
+            al. (2021) use 10.
     """
 
     population: int = Field(10, ge=1)
@@ -271,10 +276,10 @@ class EvolutionOptions(Settings):
 
 
 class EvolvedNESConfig(NESConfig):
-    """The configuration of neural ensemble search from a pool that evolves.
+    """The configuration of neural ensemble search from a pool that grows by evolution.
 
     Fields:
-        evolution: of the pool.
+        evolution: options of the evolution.
     """
 
     method: Literal["nes-re"] = "nes-re"
@@ -284,14 +289,14 @@ class EvolvedNESConfig(NESConfig):
         super().check()
         if self.evolution.population >= self.pool:
             raise InvalidInput(
-                f"expected evolution.population below pool, {self.pool}, got {self.evolution.population}; the "
-                "population is drawn at random, and what comes after it evolves"
+                f"expected evolution.population to be below pool, {self.pool}, got {self.evolution.population}: the "
+                "initial population is random, and only the rest of the pool evolves. Lower evolution.population"
             )
 
 
 _RECIPES = "archray.platform.methods.ensembles.stages"
 
-# The supernet is trained as section 5.4.1 says, on 70 % of the training data; validation is of the rest.
+# Training of the supernet as in section 5.4.1, on 70 % of the training data; the rest are validation data.
 _SUPERNET: Values = {
     "data": {"validation_fraction": 0.3},
     "supernet": {
@@ -317,8 +322,8 @@ PRESETS: Mapping[str, Values] = {
         PLAIN,
         {
             "supernet": {"network": {"channels": 8, "cells": 1}, "training": {"epochs": 30, "batch_size": 64}},
-            # Of some hundred images nothing is heard beside the prior at the paper's scale of 1, and its batch and
-            # epochs are 80 steps. The score function has no bias, and takes half the time.
+            # With a few hundred images the prior dominates at the paper's scale of 1, and the paper's batch size and
+            # epochs give 80 steps. The score function has no bias, and takes half the time.
             "posterior": {
                 "posterior": {"scale": "data", "estimator": "score-function", "samples": 2},
                 "epochs": 40,
@@ -333,7 +338,7 @@ PRESETS: Mapping[str, Values] = {
 
 
 def _sampled_defaults(space: str, *method: Values) -> dict[str, Any]:
-    """The paper's options of an ensemble's supernet and final training in a space, and those of a method over them."""
+    """The paper's options of supernet and final training in a space, with the options of a method on top."""
     return defaults_of(space, _SUPERNET, get_space(space).defaults.get("ensembles", {}), *method)
 
 
@@ -358,7 +363,7 @@ _sampled = partial(
 )
 _SVGD = {"search": {"sampler": {"name": "svgd-rd", "iterations": 100}}}
 
-# Of NESBS' options those that the methods without shared weights have too, so that only the ensembles differ.
+# The options that NESBS shares with the methods without shared weights, so that only the ensembles differ.
 _SHARED = ("data", "network", "final", "ensemble_size")
 _POOLS: Mapping[str, Values] = {
     "smoke": {"pool": 4, "train": {"epochs": 1}},
@@ -375,7 +380,7 @@ _FLAGS = {
 
 
 def _shared(values: Values) -> dict[str, Any]:
-    """Those of NESBS' options that are these methods' too; a pool is trained as its final networks are."""
+    """The options of NESBS that these methods share; the pool is trained like the final networks."""
     taken = {name: value for name, value in values.items() if name in _SHARED}
     return merge(taken, {"train": taken["final"]}) if "final" in taken else taken
 
@@ -389,7 +394,7 @@ def _presets(**options: Values) -> dict[str, Values]:
 
 
 def _has_paths(space: Space) -> str | None:
-    """None for a space whose networks have paths to drop; else why it cannot be searched."""
+    """None for a space whose networks have paths to drop; otherwise the reason why it cannot be searched."""
     if isinstance(space, GenotypeSpace):
         return None
     return "its networks have no paths to drop; choose darts, darts-none or nasnet"
@@ -405,10 +410,10 @@ _pooled = partial(
 _of_one = partial(
     _pooled,
     config=OneArchitectureConfig,
-    defaults=lambda space: _pooled_defaults(space, {"pool": 10}),  # random architectures, where none is given
+    defaults=lambda space: _pooled_defaults(space, {"pool": 10}),  # random architectures, without `architecture`
     flags=_FLAGS | {"architecture": "architecture"},
 )
-# Few epochs leave no time for many dropped paths; but a network that is to do without some has to have learnt it.
+# With few epochs, only few paths can be dropped; but prediction with dropped paths needs training with dropped paths.
 _DROPPED = {"final": {"drop_path": DROPPED}}
 
 NESBS = _sampled(

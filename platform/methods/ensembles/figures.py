@@ -26,10 +26,10 @@ from archray.trainables.ensembles.measures import agreement
 from archray.trainables.spaces import get_space
 
 _text = texts_of(__package__)
-_TITLES = {"elbo": "ELBO", "kl": "KL to the prior", "entropy": "entropy of a decision"}
+_TITLES = {"elbo": "ELBO", "kl": "KL to the prior", "entropy": "entropy per decision"}
 
 
-Probabilities = dict[tuple[str, ...], dict[str, np.ndarray]]  # choices -> decision between them -> (choices,)
+Probabilities = dict[tuple[str, ...], dict[str, np.ndarray]]  # choices -> decision with these choices -> (choices,)
 
 
 @figure(height=250)
@@ -38,7 +38,7 @@ def posterior_training(run: Run[Any], canvas: Figure) -> None:
     curves = _curves(run)
     shown = _shown(curves)
     if not shown:
-        raise NothingToDraw("this run has no posterior that was trained by itself; see its method's stages")
+        raise NothingToDraw("the run has no training of a posterior; run nesbs without best_response")
     for axes, name in zip(np.ravel(canvas.subplots(1, len(shown))), shown, strict=True):
         if name == "entropy" and "decision" in curves:
             for decision, rows in curves.groupby("decision", sort=False):
@@ -60,7 +60,7 @@ def posterior_training(run: Run[Any], canvas: Figure) -> None:
 
 
 def posterior_section(run: Run[Any]) -> Section | None:
-    """The curves of its training, and a table of probabilities. Nothing without either."""
+    """The training curves and a table of probabilities. None without either."""
     curves, probabilities = _curves(run), run.best.document(tables.POSTERIOR_LEARNT, tables.POSTERIOR)
     body = ""
     if shown := _shown(curves):
@@ -80,11 +80,11 @@ def posterior_section(run: Run[Any]) -> Section | None:
         body += paragraphs([doubt] if doubt else [])
     if probabilities is not None and (groups := grouped_decisions(Posterior(probabilities, run.best.space))):
         body += _probabilities(groups)
-    return Section("posterior", "The posterior over architectures", body) if body else None
+    return Section("posterior", "Posterior over architectures", body) if body else None
 
 
 def grouped_decisions(posterior: Posterior) -> Probabilities:
-    """The decisions in order, those with the same choices together; a decision with one choice is left out."""
+    """The decisions in order, grouped by their choices, without decisions with a single choice."""
     groups: Probabilities = {}
     for (name, choices), row in zip(posterior.choices.items(), posterior.log_probs, strict=True):
         if len(choices) > 1:
@@ -93,7 +93,7 @@ def grouped_decisions(posterior: Posterior) -> Probabilities:
 
 
 def _curves(run: Run[Any]) -> pd.DataFrame:
-    """The curves as floats, by epoch; empty without one."""
+    """The curves as floats, by epoch; empty without an epoch."""
     frame = run.best.table(tables.POSTERIOR_LEARNT, CURVES)
     curves = frame.assign(**{name: numbers(frame, name) for name in ("epoch", *_TITLES)})
     return curves[curves["epoch"].notna()].sort_values("epoch", kind="stable")
@@ -104,9 +104,9 @@ def _shown(curves: pd.DataFrame) -> list[str]:
 
 
 def _probabilities(groups: Probabilities) -> str:
-    """Their entropy in words, and a table for each group: a row per decision, a column per choice."""
+    """Text about the entropy, and a table per group with a row per decision and a column per choice."""
     decisions = [row for rows in groups.values() for row in rows.values()]
-    possible = np.log([max(int(np.sum(row > 0)), 1) for row in decisions])  # a choice of probability 0 is ruled out
+    possible = np.log([max(int(np.sum(row > 0)), 1) for row in decisions])  # probability 0 marks an impossible choice
     text = _text(
         "probabilities",
         decisions=len(decisions),
@@ -123,8 +123,8 @@ def _probabilities(groups: Probabilities) -> str:
     return content
 
 
-_BEST = 10  # ensembles in the table that is not folded
-_DOTS = 300  # with more ensembles than this, only the lines are drawn
+_BEST = 10  # number of ensembles in the unfolded table
+_DOTS = 300  # number of ensembles above which only lines are drawn
 
 
 @figure(height=270)
@@ -132,7 +132,7 @@ def ensembles_best_so_far(run: Run[Any], canvas: Figure) -> None:
     """The best validation loss and accuracy so far of the sampled ensembles, by evaluations."""
     sampled = tables.sampled_ensembles(run)
     if sampled.empty:
-        raise NothingToDraw("this run has evaluated no ensemble with a finite loss")
+        raise NothingToDraw("the run has no evaluated ensemble with a finite loss")
     metrics, chosen = tables.known_metrics(sampled), tables.chosen_ensemble(run, sampled)
     several, many = sampled["repeat"].nunique() > 1, len(sampled) > _DOTS
     shown = sampled.loc[[] if chosen is None else [chosen]] if several else sampled
@@ -151,7 +151,7 @@ def ensembles_best_so_far(run: Run[Any], canvas: Figure) -> None:
             figures.tell_points(axes, shown["evaluations"], values[shown.index], texts)
         _draw_ring(axes, sampled, "evaluations", metric, chosen)
         figures.few_ticks(axes, 5, integer=True)
-        axes.set(xlabel="ensembles evaluated", ylabel=quantity.axis)
+        axes.set(xlabel="evaluated ensembles", ylabel=quantity.axis)
 
 
 def ensembles_section(run: Run[Any]) -> Section:
@@ -173,14 +173,14 @@ def ensembles_section(run: Run[Any]) -> Section:
     body = _ensemble_table(best, names, chosen, f"The best {count(len(best), 'ensemble')}", by_value=True)
     if len(sampled) > len(best):
         whole = _ensemble_table(sampled, names, chosen, "All ensembles", by_value=False)
-        body += folded(f"All {count(len(sampled), 'ensemble')}, as they were sampled", whole)
+        body += folded(f"All {count(len(sampled), 'ensemble')} in the order of sampling", whole)
     end = quantity_of(rank).show(best_so_far(sampled, rank)[0][-1])
     text = _text("ensembles", ensembles=len(sampled), architectures=len(members), failed=failed)
     return figure_section(
         "ensembles",
-        "The ensembles that were sampled",
+        "Sampled ensembles",
         canvas,
-        description=f"Best {quantity_of(rank).label} so far against evaluations; at the end {end}.",
+        description=f"Best {quantity_of(rank).label} so far by evaluations; at the end {end}.",
         caption=caption,
         above=paragraphs([text]),
         below=body,
@@ -188,9 +188,9 @@ def ensembles_section(run: Run[Any]) -> Section:
 
 
 def best_so_far(sampled: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation over the repeats of `best_of_each`; (evaluations,) both.
+    """Mean and standard deviation of `best_of_each` over the repeats, (evaluations,) each.
 
-    The mean is NaN until each repeat has a value, the deviation with one repeat.
+    The mean is NaN until each repeat has a value. The deviation is NaN for one repeat.
     """
     values = best_of_each(sampled, metric)
     deviation = values.std(0, ddof=1) if len(values) > 1 else np.full(values.shape[1], math.nan)
@@ -198,7 +198,7 @@ def best_so_far(sampled: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndar
 
 
 def best_of_each(sampled: pd.DataFrame, metric: str) -> np.ndarray:
-    """The metric of the ensemble that ranks best until each evaluation, of each repeat: (repeats, evaluations)."""
+    """The metric of the best ensemble so far after each evaluation, (repeats, evaluations)."""
     rank = tables.known_metrics(sampled)[0]
     repeats = [rows for _, rows in sampled.groupby("repeat", sort=False)]
     values = np.full((len(repeats), int(sampled["evaluations"].max())), math.nan)  # (repeats, evaluations)
@@ -208,12 +208,12 @@ def best_of_each(sampled: pd.DataFrame, metric: str) -> np.ndarray:
             if loss < lowest:
                 lowest, best = loss, value
             values[repeat, place] = best
-        values[repeat, len(rows) :] = best  # a repeat that has ended keeps its last
+        values[repeat, len(rows) :] = best  # a finished repeat keeps its last value
     return values
 
 
 def _draw_ring(axes: Axes, rows: pd.DataFrame, x: str, metric: str, chosen: int | None) -> None:
-    """Around the ensemble that was chosen."""
+    """Draws a ring around the selected ensemble."""
     if chosen is not None:
         look: dict[str, Any] = {"markerfacecolor": SURFACE, "markeredgecolor": INK, "markeredgewidth": 1.8}
         place = rows[x][chosen], rows[metric][chosen] * quantity_of(metric).factor
@@ -251,7 +251,7 @@ def _ensemble_table(
 
 @figure(height=270)
 def ensembles_by_delta(run: Run[Any], canvas: Figure) -> None:
-    """The validation loss and accuracy of the sampled ensembles against the delta they were sampled at."""
+    """The validation loss and accuracy of the sampled ensembles by delta."""
     rows, means, best = swept_delta(run)
     metrics, chosen = tables.known_metrics(rows), tables.chosen_ensemble(run, rows)
     texts = tables.sampled_texts(rows, tables.names_of(run))
@@ -283,16 +283,16 @@ def ensemble_delta_section(run: Run[Any]) -> Section:
     row = (whole_number(len(rows)), whole_number(len(means)), signed(f"{best:.3g}"), *values)
     return figure_section(
         "ensemble-delta",
-        "How much diversity?",
+        "Validation performance by delta",
         canvas,
-        description=f"Validation performance against delta of {count(len(rows), 'ensemble')}.",
+        description=f"Validation performance of {count(len(rows), 'ensemble')} by delta.",
         caption=caption,
-        below=table(columns, [row], label="The best delta"),
+        below=table(columns, [row], label="Best delta"),
     )
 
 
 def swept_delta(run: Run[Any]) -> tuple[pd.DataFrame, pd.DataFrame, float]:
-    """The ensembles that were sampled at a delta and did not fail; the metrics' means by delta; the best delta.
+    """The successful ensembles with a delta, the means of the metrics by delta, and the best delta.
 
     Raises: NothingToDraw for fewer than two deltas.
     """
@@ -301,14 +301,14 @@ def swept_delta(run: Run[Any]) -> tuple[pd.DataFrame, pd.DataFrame, float]:
         rank = tables.known_metrics(rows)[0]
         rows = rows[rows["delta"].notna() & rows[rank].notna()]
     if rows.empty or rows["delta"].nunique() < 2:
-        raise NothingToDraw("this run sampled ensembles at fewer than two deltas; choose --delta grid or bo")
+        raise NothingToDraw("the run has ensembles with fewer than two deltas; run with --delta grid or bo")
     means = rows.groupby("delta")[list(tables.METRICS)].mean()
     return rows, means, float(means.index[int(means[rank].to_numpy().argmin())])
 
 
-_DRAWN = 5  # members whose cells are drawn; the table has all
+_DRAWN = 5  # maximal number of cells in the figure; the table has all
 _MEASURES = {
-    "difference": Quantity("decisions that two members differ in", "%", 100.0, 1),
+    "difference": Quantity("decisions in which two members differ", "%", 100.0, 1),
     "shared_accuracy": quantity_of("shared_accuracy"),
 }
 _AGREE = ("shared_accuracy", "test_accuracy")
@@ -316,7 +316,7 @@ _SHARE = Quantity("share", "%", 100.0, 0)
 
 
 def member_cells_section(run: Run[Any]) -> Section | None:
-    """A cell per member, or the table of decisions alone. Nothing for fewer than two members."""
+    """A cell per member, or only the table of decisions. None for fewer than two members."""
     space, strings = get_space(run.best.space), tables.found_members(run.best)
     members, names = [cell.decided(space, member) for member in strings], tables.names_of(run).all_of(strings)
     if len(members) < 2:
@@ -326,26 +326,26 @@ def member_cells_section(run: Run[Any]) -> Section | None:
     columns = (Column("Decision", "code"), *(Column(f"{number}: {name}") for number, name in enumerate(names, 1)))
     rows = [(row[0].name, *(decision.choice for decision in row)) for row in zip(*members, strict=True)]
     faint = frozenset(place for place, row in enumerate(rows) if len(set(row[1:])) == 1)
-    whole = table(columns, rows, label="The decisions of each member", faint=faint)
+    whole = table(columns, rows, label="Decisions of each member", faint=faint)
     if not all(map(cell.is_graph, members)):
-        return Section("members", "The members", paragraphs([text]) + whole)
+        return Section("members", "Members", paragraphs([text]) + whole)
     cells, nodes = [cell.cell_edges(decisions) for decisions in members[:_DRAWN]], cell.node_count(members[0])
     drawings = ""
     for number, (name, edges) in enumerate(zip(names, cells, strict=False), 1):
         drawings += f"<h3>Member {number}, {section.linked(name)}</h3>{cell.cell_drawing(edges, nodes)}"
     caption = _text("cells", sentence=text, members=len(members), drawn=_DRAWN)
     content = section.captioned(drawings + cell.cell_legend(cells, nodes), caption)
-    return Section("members", "The members", content + folded("The members as a table", whole))
+    return Section("members", "Members", content + folded("Members as a table", whole))
 
 
 def common_decisions(members: Sequence[Sequence[cell.Decided]]) -> int:
-    """How many decisions are the same in all members."""
+    """The number of decisions that are the same in all members."""
     return sum(len({decision.choice for decision in row}) == 1 for row in zip(*members, strict=True))
 
 
 @figure(height=250)
 def ensembles_delta_effect(run: Run[Any], canvas: Figure) -> None:
-    """How far the members of each sampled ensemble differ, and how good they are alone, against delta."""
+    """Difference and mean accuracy of the members of each sampled ensemble by delta."""
     members, names = member_measures(run), tables.names_of(run)
     chosen = tables.chosen_ensemble(run, members)
     for axes, (name, quantity) in zip(canvas.subplots(1, len(_MEASURES)), _MEASURES.items(), strict=True):
@@ -363,27 +363,27 @@ def ensembles_delta_effect(run: Run[Any], canvas: Figure) -> None:
 
 
 def delta_effect_section(run: Run[Any]) -> Section:
-    """Difference and quality of the members of each ensemble by the delta it was sampled at."""
+    """Difference and accuracy of the members of each ensemble by delta."""
     members = member_measures(run)
     return figure_section(
         "delta-effect",
-        "What delta does",
+        "Members by delta",
         ensembles_delta_effect(run),
-        description=f"Difference and accuracy of the members of {count(len(members), 'ensemble')} against delta.",
+        description=f"Difference and accuracy of the members of {count(len(members), 'ensemble')} by delta.",
         caption=_text("delta_effect", blue=tables.chosen_ensemble(run, members) is not None),
     )
 
 
 def member_measures(run: Run[Any]) -> pd.DataFrame:
-    """The ensembles that were sampled at a delta, with `difference` and, the mean of the members, `shared_accuracy`.
+    """The ensembles with a delta, with `difference`, and `shared_accuracy` as the mean over their members.
 
-    Raises: NothingToDraw if there is none of two members or more.
+    Raises: NothingToDraw if there is none with two or more members.
     """
     sampled = tables.sampled_ensembles(run)
     if len(sampled):
         sampled = sampled[sampled["delta"].notna() & (sampled["members"].map(len) > 1)]
     if sampled.empty:
-        raise NothingToDraw("this run sampled no ensemble at a delta; choose --sampler svgd-rd")
+        raise NothingToDraw("the run has no ensemble with a delta; run with --sampler svgd-rd")
     space = get_space(run.best.space)
     alone = run.pooled(tables.SEARCH, tables.MEMBERS)
     accuracies = dict(zip(alone["architecture"], alone["shared_accuracy"], strict=True)) if len(alone) else {}
@@ -401,7 +401,7 @@ def member_measures(run: Run[Any]) -> pd.DataFrame:
 
 @figure(height=320)
 def estimated_against_true(run: Run[Any], canvas: Figure) -> None:
-    """The validation accuracy of each member with shared weights, against its test accuracy trained from scratch."""
+    """The test accuracy of each member trained from scratch by its validation accuracy with shared weights."""
     axes, names = canvas.subplots(), tables.names_of(run)
     members, measures = member_agreement(run.best)
     x, y = (members[quantity] * quantity_of(quantity).factor for quantity in _AGREE)
@@ -419,7 +419,7 @@ def estimated_against_true(run: Run[Any], canvas: Figure) -> None:
 
 
 def estimated_true_section(run: Run[Any]) -> Section:
-    """Both accuracies of the members, and how they agree. Fewer than three members that have both are none."""
+    """Both accuracies of the members, and their correlation. None for fewer than three members with both."""
     members, measures = member_agreement(run.best)
     columns = numeric("Members", "Spearman", "Pearson", "Agreement-30% (%)", "By chance (%)")
     shares = (_SHARE.bare(measures[name]) for name in ("agreement", "chance"))
@@ -427,21 +427,21 @@ def estimated_true_section(run: Run[Any]) -> Section:
     rho = CORRELATION.bare(measures["spearman"])
     return figure_section(
         "estimated-true",
-        "Do shared weights tell good ensembles from bad ones?",
+        "Accuracy with shared weights and after training",
         estimated_against_true(run),
-        description=f"Members, with shared weights and trained: Spearman's rho {rho}.",
+        description=f"Accuracy of the members with shared weights and after training: Spearman's rho {rho}.",
         caption=_text("estimates", lost=len(tables.estimates(run.best)) - len(members)),
-        below=table(columns, [row], label="Agreement of accuracies with shared weights and trained")
+        below=table(columns, [row], label="Agreement of accuracies with shared weights and after training")
         + paragraphs([_text("agreement")]),
     )
 
 
 def member_agreement(run: Run[Any]) -> tuple[pd.DataFrame, dict[str, float | int]]:
-    """The rows of `estimates` with both, and their `agreement`. Raises: NothingToDraw for fewer than three."""
+    """The rows of `estimates` with both values, and their `agreement`. Raises: NothingToDraw for fewer than three."""
     rows = tables.estimates(run).dropna()
     if len(rows) < MIN_POINTS:
         raise NothingToDraw(
-            f"this run has fewer than {MIN_POINTS} members with accuracies by shared weights and by training"
+            f"the figure needs {MIN_POINTS} or more members with accuracies by shared weights and by training"
         )
     return rows, agreement(rows[_AGREE[0]], rows[_AGREE[1]])
 

@@ -1,6 +1,6 @@
-"""The last stage of a search for an ensemble: its networks trained from scratch, measures, one module. Shu 2022, 5.5.1.
+"""The final stage of an ensemble method: training from scratch, measures, and one module. Shu 2022, 5.5.1.
 
-A network for each member; or one network, whose snapshots or draws of dropped paths are the members.
+Either each member is a network, or the members are snapshots or random path drops of one network.
 """
 
 import itertools
@@ -42,7 +42,7 @@ from archray.trainables.tune import standalone_trainable as standalone
 def map_over_cluster(
     worker: type[Any], items: Sequence[Any], worker_kwargs: dict[str, Any], resources: ResourceSettings, **options: Any
 ) -> Generator[list[Outcome], None, None]:
-    """`actor_map` of one item at a time, on as many actors as the resources allow, which receive their `device`."""
+    """Calls `actor_map` with one item at a time, on as many actors as the resources allow. Actors receive `device`."""
     return actor_map(
         worker,
         items,
@@ -58,7 +58,7 @@ def map_over_cluster(
 def _predictions(context: Context[configs.EnsembleConfig], checkpoints: Sequence[Checkpoint]) -> list[np.ndarray]:
     """The probabilities of trained networks on the test images, (images, classes) each, by actors over the cluster.
 
-    Raises: ArchrayError if one cannot be computed.
+    Raises: ArchrayError if a prediction fails.
     """
     run, config = context.run, context.config
     kwargs = {"data": run.data.model_dump(mode="json"), "space": run.space, "amp": config.final.amp}
@@ -68,7 +68,7 @@ def _predictions(context: Context[configs.EnsembleConfig], checkpoints: Sequence
     ) as answers:
         for outcome in itertools.chain.from_iterable(answers):
             if outcome.error is not None:
-                raise ArchrayError(f"the predictions of a trained network failed: {outcome.error}")
+                raise ArchrayError(f"prediction with a trained network failed: {outcome.error}")
             predictions[outcome.index] = np.asarray(outcome.value, dtype=np.float32)
     return [predictions[number] for number in range(len(checkpoints))]
 
@@ -80,16 +80,19 @@ def write_ensemble(
     checkpoints: Sequence[Checkpoint],
     average: str = "probabilities",
 ) -> None:
-    """Predicts with trained networks, and writes their measures and, as `model/`, all of them as one module.
+    """Predicts with trained networks, and writes their measures and one module with all networks in `model/`.
 
-    `predictions-I.npy` are probabilities on the test images. `ensemble.json` holds, as fractions, `test_accuracy`,
-    `test_nll` (nats), `ece` of the averaged predictions, `members_test_accuracy` (the mean of each alone), `ppd`
-    (pairwise predictive disagreement, None of a single member), `average`, `images`, and `members` with
-    `test_accuracy`, `test_nll`, `ece`, `predictions` (the file) each.
+    `predictions-I.npy` contains probabilities on the test images. `ensemble.json` contains `test_accuracy` (fraction),
+    `test_nll` (nats) and `ece` of the averaged predictions, `members_test_accuracy` (mean of the single members), `ppd`
+    (pairwise predictive disagreement, None for a single member), `average`, `images`, and `members` with
+    `test_accuracy`, `test_nll`, `ece` and `predictions` (the file) each.
 
     Args:
-        members: what each member is: `architecture`, `seed`, or what else distinguishes it.
-        checkpoints: of each member's `StandaloneTrainable`.
+        context: context of the stage.
+        folder: folder of the stage.
+        members: description of each member: `architecture`, `seed`, or other keys that distinguish it.
+        checkpoints: checkpoint of each member's `StandaloneTrainable`.
+        average: outputs that are averaged, `probabilities` or `logits`.
     """
     dataset = load_images(context.run.data)
     predictions, labels = _predictions(context, checkpoints), dataset.test.labels.cpu().numpy()
@@ -136,7 +139,7 @@ def _average(context: Context[Any]) -> str:
 
 
 def _trials(context: Context[configs.EnsembleConfig], tuned: Folder) -> TrialPlan:
-    """A network of each architecture. Repeated ones make networks that differ by their seed."""
+    """The plan of one network per architecture. Networks of the same architecture have different seeds."""
     members = found_members(context.run)
     seeds = first_seeds(context.seed("final"), len(members))
     keys = {
@@ -153,11 +156,11 @@ def _write_trained(context: Context[configs.EnsembleConfig], folder: Folder, run
     trained = {(result.config or {})["member"]: run.checkpoint(result) for result in run.ended}
     kept = {number: checkpoint for number, checkpoint in sorted(trained.items()) if checkpoint is not None}
     if not kept:
-        raise ArchrayError(f"none of {count(len(architectures), 'network')} was trained: {run.failures}")
+        raise ArchrayError(f"training failed for all of {count(len(architectures), 'network')}: {run.failures}")
     if len(kept) < len(architectures):
         context.say(
-            f"not trained: {len(architectures) - len(kept)} of {count(len(architectures), 'member')}, see "
-            "final/trials.parquet; the ensemble is of the others"
+            f"training failed for {len(architectures) - len(kept)} of {count(len(architectures), 'member')} (see "
+            "final/trials.parquet); the ensemble consists of the others"
         )
     members = [{"architecture": architectures[number], "seed": seeds[number]} for number in kept]
     write_ensemble(context, folder, members, list(kept.values()), _average(context))
@@ -191,15 +194,20 @@ def _write_parts(
     labels: Sequence[dict[str, Any]],
     states: Callable[[Path], Sequence[dict[str, Any]]],
 ) -> None:
-    """Writes the parts of the one network as checkpoints of their own, of which the ensemble is made.
+    """Writes each part of a single network as a checkpoint, and the ensemble of all parts.
 
-    labels: what distinguishes each part. states: folder of the network's checkpoint -> those of the parts.
+    Args:
+        context: context of the stage.
+        folder: folder of the stage.
+        run: the trial of the network.
+        labels: keys that distinguish each part.
+        states: function from the folder of the network's checkpoint to the states of the parts.
     """
     architecture, [seed] = found_members(context.run)[0], first_seeds(context.seed("final"), 1)
     [result] = run.ended
     checkpoint = run.checkpoint(result)
     if checkpoint is None:
-        raise ArchrayError(f"the training of {architecture} failed: {run.failures}")
+        raise ArchrayError(f"training {architecture} failed: {run.failures}")
     members, kept = [], []
     with checkpoint.as_directory() as place:
         for number, (label, state) in enumerate(zip(labels, states(Path(place)), strict=True)):
@@ -217,7 +225,7 @@ def _write_snapshots(context: Context[configs.SnapshotConfig], folder: Folder, r
 
 
 def _write_draws(context: Context[configs.DropPathConfig], folder: Folder, run: TuneRun) -> None:
-    """The one network as often as the ensemble has members, each with paths dropped by its own seed."""
+    """Writes one member per seed of dropped paths, all with the same network."""
     seeds = first_seeds(context.seed("final"), context.config.ensemble_size)
     drops = [{"probability": context.config.drop_path, "seed": seed} for seed in seeds]
 
@@ -230,7 +238,7 @@ def _write_draws(context: Context[configs.DropPathConfig], folder: Folder, run: 
 
 SNAPSHOT_STAGE = TuneStage[configs.SnapshotConfig](
     name="final",
-    title="train one network in cycles, a member at each end",
+    title="train one network in cycles, with a member at the end of each",
     reads=("network", "snapshot_training"),
     depends=lambda context: {"members": found_members(context.run)},
     plan=lambda context, tuned: _one_trial(context, context.config.snapshot_training, standalone.SnapshotTrainable),
@@ -239,7 +247,7 @@ SNAPSHOT_STAGE = TuneStage[configs.SnapshotConfig](
 )
 DROP_PATH_STAGE = TuneStage[configs.DropPathConfig](
     name="final",
-    title="train one network, and drop paths in prediction",
+    title="train one network, and drop paths at prediction",
     reads=("network", "final", "drop_path"),
     depends=lambda context: {"members": found_members(context.run)},
     plan=lambda context, tuned: _one_trial(context, context.config.final, standalone.StandaloneTrainable),

@@ -1,6 +1,6 @@
-"""A pool of architectures trained each on its own, and the members chosen from it. Zaidi et al. 2021, Algorithms 1, 2.
+"""A pool of trained architectures, and the selection of an ensemble from it. Zaidi et al. 2021, Algorithms 1 and 2.
 
-The pool is drawn at random or evolved. Its best architecture, or the members that forward selection finds in it.
+The pool is random or grows by evolution. The result is its best architecture, or an ensemble by forward selection.
 """
 
 import math
@@ -35,7 +35,9 @@ LOSS = "validation_loss"
 class EnsembleParents:
     """Parents of NES-RE: the members of the ensemble that forward selection finds in the population.
 
-    size: m, members; all, of a population that has fewer. data: whose validation images the predictions are of.
+    Args:
+        size: number of members (m); a smaller population is used completely.
+        data: the data set whose validation images the predictions belong to.
     """
 
     def __init__(self, size: int, data: DataSettings) -> None:
@@ -44,13 +46,15 @@ class EnsembleParents:
         self._probabilities: dict[str, npt.NDArray[np.float32]] = {}  # by URI
 
     def __call__(self, population: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Positions. A trial that was stopped before its last epoch has no predictions, and is no parent."""
+        """Positions of the parents. A trial that stopped before its last epoch has no predictions and is skipped."""
         places = [place for place, parent in enumerate(population) if parent["predictions"] is not None]
         uris = [population[place]["predictions"] for place in places]
         if not uris:
             return []
         cache = self._probabilities
-        self._probabilities = {uri: cache[uri] if uri in cache else read_predictions(uri) for uri in uris}  # the living
+        self._probabilities = {
+            uri: cache[uri] if uri in cache else read_predictions(uri) for uri in uris
+        }  # keep only the current population
         labels = load_images(self.data).validation.labels
         chosen = forward_selection(
             np.stack([self._probabilities[uri] for uri in uris]), labels, min(self.size, len(uris))
@@ -62,7 +66,7 @@ class EnsembleParents:
 
 
 def _drawn(context: Context[PooledConfig]) -> ArchraySearcher:
-    """Draws as many networks as the space has at most."""
+    """A random search; it stops early if the space has fewer networks."""
     return RandomSearch(searched_space(context), budget=context.config.pool, seed=context.seed(POOL))
 
 
@@ -83,14 +87,14 @@ def _write_pool(context: Context[PooledConfig], folder: Folder, run: TuneRun) ->
     numbers = run.searcher().history().set_index("trial_id")["number"]
     folder.write_parquet(TRIALS, trials.assign(number=trials["trial_id"].map(numbers)))
     if "predictions" not in trials or trials["predictions"].isna().all():
-        raise ArchrayError(f"none of {count(len(trials), 'network')} of the pool was trained: {run.failures}")
+        raise ArchrayError(f"training failed for all of {count(len(trials), 'network')} of the pool: {run.failures}")
 
 
 def _stage(searcher: Callable[[Context[Any]], ArchraySearcher], *reads: str) -> TuneStage[Any]:
     def plan(context: Context[Any], tuned: Folder) -> TrialPlan | None:
         config = context.config
         if "architecture" in reads and config.architecture is not None:
-            context.say("none, the architecture is given")
+            context.say("none: architecture is set")
             return None
         return training_plan(
             context,
@@ -105,12 +109,12 @@ def _stage(searcher: Callable[[Context[Any]], ArchraySearcher], *reads: str) -> 
 
     def amount(config: Any) -> str:
         if "architecture" in reads and config.architecture is not None:
-            return "none, the architecture is given"
+            return "none: architecture is set"
         return trainings(config.pool, config.train)
 
     return TuneStage(
         name=POOL,
-        title="train a pool of architectures, each on its own",
+        title="train a pool of architectures from scratch",
         reads=("network", "train", POOL, *reads),
         plan=plan,
         finish=_write_pool,
@@ -125,7 +129,7 @@ SMALL_POOL_STAGE = _stage(_drawn, "architecture")
 
 
 def _trained_pool(context: Context[Any]) -> pd.DataFrame:
-    """The networks of the pool that were trained to the end, in the order of suggestion. See `MemberTrainable`."""
+    """The fully trained networks of the pool, in the order of suggestion. See `MemberTrainable`."""
     trials = context.run.table(POOL, TRIALS)
     return trials[trials["predictions"].notna()].sort_values("number", ignore_index=True)
 
@@ -135,7 +139,7 @@ def _pool_digest(context: Context[Any]) -> dict[str, Any]:
 
 
 def _take_one(context: Context[OneArchitectureConfig], folder: Folder) -> None:
-    """The architecture that is given, or the best of the pool on validation, for all members."""
+    """Uses the configured architecture, or the best of the pool on validation data, for all members."""
     config = context.config
     name, value = config.architecture, None
     if name is None:
@@ -149,7 +153,7 @@ def _take_one(context: Context[OneArchitectureConfig], folder: Folder) -> None:
 
 ONE_ARCHITECTURE_STAGE = WorkStage[OneArchitectureConfig](
     name="search",
-    title="choose the architecture of all members",
+    title="select the architecture of all members",
     reads=("ensemble_size", "architecture"),
     depends=_pool_digest,
     work=_take_one,
@@ -158,13 +162,13 @@ ONE_ARCHITECTURE_STAGE = WorkStage[OneArchitectureConfig](
 
 
 def _select(context: Context[NESConfig], folder: Folder) -> None:
-    """Algorithm 1, line 2: forward selection from the whole pool. The table has that of every smaller pool too."""
+    """Forward selection from the pool (Algorithm 1, line 2). The table also has the selection of every smaller pool."""
     config, pool = context.config, _trained_pool(context)
     size = config.ensemble_size
     if len(pool) < size:
         raise ArchrayError(
-            f"expected {count(size, 'network')} or more in the pool that were trained to the end, got {len(pool)}; the "
-            "table pool/trials.parquet says why the others failed; lower ensemble_size or raise pool"
+            f"expected at least {count(size, 'trained network')} in the pool, got {len(pool)}; see the failures in "
+            "pool/trials.parquet, and lower ensemble_size or raise pool"
         )
     probabilities = np.stack([read_predictions(uri) for uri in pool["predictions"]])  # (pool, images, classes)
     labels = load_images(context.run.data).validation.labels.numpy()
@@ -188,7 +192,7 @@ def _select(context: Context[NESConfig], folder: Folder) -> None:
     folder.write_parquet(TRIALS, pd.DataFrame(rows))
     value, accuracy = last[LOSS], last[ACCURACY]
     folder.write_json(FOUND, {"members": last["members"], "value": value, "metric": LOSS, ACCURACY: accuracy})
-    context.say(f"the ensemble selected has {quantity_of(LOSS).text(last[LOSS])}, as trained in the pool")
+    context.say(f"the selected ensemble has {quantity_of(LOSS).text(last[LOSS])} with the networks of the pool")
 
 
 MEMBER_SELECTION_STAGE = WorkStage[NESConfig](

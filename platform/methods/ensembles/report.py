@@ -1,4 +1,4 @@
-"""Report of a search for an ensemble: members, attacks, diversity, headline and listings. Shu 2022, ch. 5."""
+"""The report of an ensemble search: members, attacks, diversity, headline and listings. Shu 2022, ch. 5."""
 
 import math
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _BARS = {tables.ATTACKED: RANDOM, tables.TRANSFERRED: TRIAL, tables.DEFENDED: FO
 
 @figure(height=300)
 def ensemble_defence(run: Run[Any], canvas: Figure) -> None:
-    """Accuracy under each attack: of the attacked member, of the others alone, of the ensemble, and under noise."""
+    """Accuracy under each attack: attacked member, other members, ensemble, and ensemble under noise."""
     rounds = _attacked(run)
     attacks = tables.over_rounds(rounds)
     axes = canvas.subplots()
@@ -58,7 +58,7 @@ def ensemble_defence(run: Run[Any], canvas: Figure) -> None:
 
 
 def attack_section(run: Run[Any]) -> Section:
-    """The figure, and the table: a row an attack, means and standard deviations over rounds."""
+    """The figure, and a table with a row per attack: means and standard deviations over rounds."""
     rounds = _attacked(run)
     accuracies, rows = [], []
     for name, group in rounds.groupby("attack", sort=False):
@@ -70,7 +70,7 @@ def attack_section(run: Run[Any]) -> Section:
     question = tables.attack_question(run.best.folder) or {}
     return figure_section(
         "attack",
-        "Under attack",
+        "Accuracy under attack",
         ensemble_defence(run),
         description=f"Accuracy of the ensemble under attack: {', '.join(accuracies)}.",
         caption=_text(
@@ -86,19 +86,19 @@ def attack_section(run: Run[Any]) -> Section:
 def _attacked(run: Run[Any]) -> pd.DataFrame:
     rounds = tables.attacked_rounds(run.best)
     if rounds.empty:
-        raise NothingToDraw(f"this run was not attacked; {command('attack', run.folder)}")
+        raise NothingToDraw(f"the run has no attack; start one with: {command('attack', run.folder)}")
     return rounds
 
 
 TEST, MEMBERS, _PPD = map(quantity_of, ("test_accuracy", "members_test_accuracy", "ppd"))
 _QUANTITIES = {key: quantity_of(key) for key in (*tables.OF_EACH, *tables.OF_ENSEMBLE)}
 _OF_REPEATS = {key: quantity_of(key) for key in (*tables.OF_ENSEMBLE, *tables.OF_EACH)}
-_MOST = 24  # models that are drawn; the table has all
+_MOST = 24  # maximal number of models in the figure; the table has all
 
 
 @figure(height=200)
 def ensemble_test_accuracies(run: Run[Any], canvas: Figure) -> None:
-    """The test accuracy of the found ensemble and of each of its members alone."""
+    """The test accuracy of the selected ensemble and of each member alone."""
     rows, names = _drawn(tested_models(run.best)), tables.names_of(run)
     figures.set_height(canvas, 70 + 24 * len(rows))
     axes = canvas.subplots()
@@ -121,7 +121,7 @@ def ensemble_test_accuracies(run: Run[Any], canvas: Figure) -> None:
 
 
 def ensemble_result_section(run: Run[Any]) -> Section:
-    """A row per model, the ensemble first, and the table."""
+    """The figure and a table with a row per model, the ensemble first."""
     canvas, models = ensemble_test_accuracies(run), tested_models(run.best)
     drawn = _drawn(models)
     accuracies = ", ".join(f"{row['name']} {TEST.show(row['test_accuracy'])}" for row in drawn.to_dict("records"))
@@ -134,10 +134,10 @@ def ensemble_result_section(run: Run[Any]) -> Section:
     for row in models.to_dict("records"):
         cells = [quantity.bare(row[name]) for name, quantity in shown.items()]
         rows.append((row["name"], names.of(row["architecture"]), *cells))
-    model_table = table(columns, rows, label="The ensemble and its members", marked=0)
+    model_table = table(columns, rows, label="Ensemble and members", marked=0)
     return figure_section(
         "ensemble",
-        "The ensemble and its members",
+        "Ensemble and members",
         canvas,
         description=f"Test accuracy: {accuracies}.",
         caption=_text(
@@ -155,7 +155,7 @@ def tested_models(run: Run[Any]) -> pd.DataFrame:
     models = tables.trained_models(run)
     models = models.assign(**{name: numbers(models, name) for name in _QUANTITIES})
     if not models["test_accuracy"].notna().any():
-        raise NothingToDraw("the ensemble of this run has not been trained; resume it")
+        raise NothingToDraw("the ensemble of the run is not trained yet; resume the run")
     return models
 
 
@@ -165,10 +165,10 @@ def _drawn(models: pd.DataFrame) -> pd.DataFrame:
 
 @figure(height=300)
 def ensemble_diversity(run: Run[Any], canvas: Figure) -> None:
-    """The mean accuracy of an ensemble's members against their disagreement, a point per repeat of the run."""
+    """The mean accuracy of an ensemble's members by their disagreement, a point per repeat of the run."""
     ensembles = _measured(run)
     if len(ensembles) < 2:
-        raise NothingToDraw("this run trained one ensemble, and a point by itself shows nothing; give it --repeats")
+        raise NothingToDraw("the figure needs two or more ensembles, and the run trained one; run it with --repeats")
     axes = canvas.subplots()
     x, y = ensembles["ppd"] * _PPD.factor, ensembles["members_test_accuracy"] * MEMBERS.factor
     axes.scatter(x, y, s=36, color=FOUND, alpha=0.6, linewidth=0)
@@ -184,29 +184,29 @@ def ensemble_diversity(run: Run[Any], canvas: Figure) -> None:
 
 
 def diversity_section(run: Run[Any]) -> Section:
-    """The members' accuracy over PPD of the repeats' ensembles, and the table of means."""
+    """The members' accuracy by PPD for the ensembles of the repeats, and the table of means."""
     ensembles = _measured(run)
-    title, rows = "Good members or different ones?", _diversity_table(run, ensembles)
+    title, rows = "Accuracy and diversity of the members", _diversity_table(run, ensembles)
     if len(ensembles) == 1:
         return Section("diversity", title, paragraphs([_text("accuracy_and_disagreement")]) + rows)
     return figure_section(
         "diversity",
         title,
         ensemble_diversity(run),
-        description=f"Mean accuracy of a member against disagreement, of {count(len(ensembles), 'ensemble')}.",
+        description=f"Mean accuracy of the members by disagreement for {count(len(ensembles), 'ensemble')}.",
         caption=_text("diversity", bars=len(ensembles) >= figures.BAND),
         below=rows,
     )
 
 
 def _measured(run: Run[Any]) -> pd.DataFrame:
-    """The trained ensembles of two members or more, a row per repeat. Raises: NothingToDraw if there is none."""
+    """The trained ensembles with two or more members, a row per repeat. Raises: NothingToDraw if there is none."""
     trained = [models for models in map(tables.trained_models, run.repeats or [run]) if len(models)]
     ensembles = pd.DataFrame([{**models.iloc[0], "members": len(models) - 1} for models in trained])
     ensembles = ensembles.assign(**{name: numbers(ensembles, name) for name in _OF_REPEATS})
     ensembles = ensembles[ensembles["ppd"].notna()]
     if ensembles.empty:
-        raise NothingToDraw("this run has trained no ensemble of two members or more")
+        raise NothingToDraw("the run has no trained ensemble with two or more members")
     return ensembles
 
 
@@ -220,7 +220,7 @@ def _diversity_table(run: Run[Any], ensembles: pd.DataFrame) -> str:
         *([len(ensembles)] if several else []),
         *(quantity.spread(ensembles[name]).removesuffix(f" {quantity.unit}") for name, quantity in shown.items()),
     )
-    return table([Column("Method"), *numeric(*headings)], [row], label="Members and diversity")
+    return table([Column("Method"), *numeric(*headings)], [row], label="Accuracy and diversity of the members")
 
 
 _TABLES: run_sections.Tables = {
@@ -232,7 +232,7 @@ _TABLES: run_sections.Tables = {
 
 
 def measured(run: Run[Any]) -> run_sections.Measured:
-    """The test accuracy of the ensemble and of its members alone, and its other measures; random architectures."""
+    """The measures of the ensemble and of its members alone, and the test accuracy of random architectures."""
     models = tables.trained_models(run)
     spreads = {**run_sections.measured_networks(run), **tables.measured_attacks(run)}
     if models.empty:
@@ -245,7 +245,7 @@ def measured(run: Run[Any]) -> run_sections.Measured:
 
 
 def headline(run: Run[Any]) -> Headline:
-    """The test accuracy of the ensemble beside those of its members, and how many ensembles were sampled."""
+    """The test accuracies of the ensemble and its members, and the number of sampled ensembles."""
     best, sampled = run.best, tables.sampled_ensembles(run)
     members, models = tables.found_members(best), tables.trained_models(best)
     thing = "architecture" if len(members) == 1 else "ensemble"
@@ -255,7 +255,7 @@ def headline(run: Run[Any]) -> Headline:
         "Failures": run_sections.failed(run, _TABLES),
     }
     if not members:
-        return Headline(thing, "The run found no ensemble; the failures below say why.", facts=facts)
+        return Headline(thing, "The run found no ensemble; see the failures below.", facts=facts)
     spreads = run_sections.over_repeats(run, measured)
     if models.empty or "test_accuracy" not in spreads:
         return Headline(thing, _text("untrained", members=len(members)), members, facts=facts)
@@ -278,7 +278,7 @@ _CURVES = TrainingCurves(
             "supernet", "supernet", "of supernets", "of the supernet", in_full=False, accuracy="mixture_accuracy"
         ),
         Trainings("pool", "pool", "of the pool", in_full=False),
-        Trainings("final", "final", "of the ensemble's members in full", colour=FOUND),
+        Trainings("final", "final", "of the ensemble's members (final training)", colour=FOUND),
         BASELINE,
     ),
     of_both=OWN_SCHEDULE,
@@ -288,7 +288,7 @@ _CURVES = TrainingCurves(
 
 @figure(height=CURVES_HEIGHT)
 def ensemble_training_curves(run: Run[Any], canvas: Figure) -> None:
-    """The training curves of the supernet or the pool, of the members and of random architectures, by epoch."""
+    """Accuracy and loss by epoch of an ensemble search: supernet or pool, members, random baseline."""
     _CURVES.draw(run, canvas)
 
 
@@ -301,22 +301,24 @@ SECTIONS: Sequence[MakeSection] = (
     attack_section,
     member_cells_section,
     diversity_section,
-    *SAMPLING_SECTIONS,  # nothing of a pool
+    *SAMPLING_SECTIONS,  # None for methods with a pool
     curves_section,
     *cost_sections(tables.names_of),
-    section.names_section(tables.names_of, "architectures", "in the order of their accuracy alone, where it is known"),
+    section.names_section(
+        tables.names_of, "architectures", "in the order of their accuracy as single networks, if known"
+    ),
     run_sections.failures_section(_TABLES),
     run_sections.manifest_section,
 )
 
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
-    """The members of the trained ensemble, and the ensembles that were sampled or the pool, best first."""
+    """The members of the trained ensemble; and the sampled ensembles or the pool, best first."""
     listings = []
     members = (run.document("final", tables.ENSEMBLE) or {"members": ()})["members"]
     if len(members) > 1:
         rows = [{"test_accuracy": m["test_accuracy"], "architecture": m.get("architecture")} for m in members]
-        listings.append(Listing.of("members of the ensemble, each alone", rows))
+        listings.append(Listing.of("members of the ensemble as single networks", rows))
     trials = run.table(tables.SEARCH, TRIALS)
     if "shared_loss" not in trials:
         chosen = tables.found_members(run)
@@ -332,4 +334,4 @@ def listings(run: Run[Any]) -> Sequence[Listing]:
         for row in trials.sort_values("shared_loss").to_dict("records")
     ]
     size = count(run.config.member_count, "member")
-    return [*listings, Listing.of(f"ensembles sampled, of {size} each, best first", rows)]
+    return [*listings, Listing.of(f"sampled ensembles of {size}, best first", rows)]

@@ -1,6 +1,6 @@
-"""Stages of searches for an ensemble: supernet, posterior, and ensembles evaluated with shared weights.
+"""Stages of searches for an ensemble: supernet, posterior, and evaluation of ensembles with shared weights.
 
-Shu 2022, section 5.2.1 (a uniform path for each step), Eq. 5.4 and Algorithm 5.1, lines 4 to 7.
+Shu 2022, section 5.2.1 (a uniform path in each step), Eq. 5.4 and Algorithm 5.1, lines 4 to 7.
 """
 
 import json
@@ -51,34 +51,34 @@ MIXTURE = "mixture_accuracy"
 
 
 def _single_trial(context: Context[NESBSConfig], stage: str, **plan: Any) -> TrialPlan:
-    """One trial with the stage's own seed. plan: fields of `TrialPlan`; more of the metric is better."""
+    """The plan of one trial with the seed of the stage. plan: fields of `TrialPlan`; a larger metric is better."""
     return TrialPlan(mode="max", total=1, keys={"seed": tune.grid_search([context.seed(stage)])}, at_most=1, **plan)
 
 
 def supernet_settings(context: Context[NESBSConfig]) -> dict[str, Any]:
-    """What a `SupernetTrainable` of the run is told: space and data as they hold in its folder."""
+    """The settings of the run's `SupernetTrainable`, with space and data from the run's folder."""
     run, options = context.run, dict(context.config.trained_supernet)
     return SupernetSettings(**options, space=run.space, data=run.data).model_dump(mode="json")
 
 
 def _write_trained(context: Context[NESBSConfig], folder: Folder, run: TuneRun) -> None:
-    for name, table in ((TRIALS, run.trials), (CURVES, run.curves)):  # without the tables that stand in cells
+    for name, table in ((TRIALS, run.trials), (CURVES, run.curves)):  # without the columns whose cells contain tables
         folder.write_parquet(name, table.drop(columns=["updates", "posterior"], errors="ignore"))
     [result] = run.ended
     checkpoint = run.checkpoint(result)
     if checkpoint is None:
-        raise ArchrayError(f"the training of the supernet failed: {run.failures}")
+        raise ArchrayError(f"training the supernet failed: {run.failures}")
     metrics = result.metrics or {}
     with checkpoint.as_directory() as place:
         state = read_state(Path(place))["trainer"]["supernet"]
     write_weights(folder.uri, WEIGHTS, state)
     updates = pd.DataFrame(json.loads(metrics["updates"]))
     folder.write_parquet("updates.parquet", updates)
-    if metrics.get("posterior") is not None:  # the best response, learnt with the weights
+    if metrics.get("posterior") is not None:  # the best-response posterior, learned with the weights
         folder.write_json(POSTERIOR, json.loads(metrics["posterior"]))
     context.say(
-        f"{quantity_of(MIXTURE).text(metrics[MIXTURE])}, of drawn paths; an operation's weights were updated "
-        f"{updates['updates'].min()} to {updates['updates'].max()} times"
+        f"{quantity_of(MIXTURE).text(metrics[MIXTURE])} of random paths; {updates['updates'].min()} to "
+        f"{updates['updates'].max()} updates per operation"
     )
 
 
@@ -98,7 +98,7 @@ def _posterior_trial(context: Context[NESBSConfig], tuned: Folder) -> TrialPlan 
     run, config = context.run, context.config
     if config.best_response:
         tuned.parent.write_json(POSTERIOR, context.folder(SUPERNET).read_json(POSTERIOR))
-        context.say("it was learnt with the supernet")
+        context.say("skipped: the posterior was learned with the supernet")
         return None
     settings = PosteriorSettings(
         **dict(config.posterior),
@@ -114,18 +114,18 @@ def _write_posterior(context: Context[NESBSConfig], folder: Folder, run: TuneRun
     [result] = run.ended
     metrics = result.metrics or {}
     if metrics.get("posterior") is None:
-        raise ArchrayError(f"the posterior was not learnt: {run.failures}")
+        raise ArchrayError(f"learning the posterior failed: {run.failures}")
     folder.write_parquet(CURVES, entropy_curves(context.run.space, read_results(run.folder)))
     folder.write_json(POSTERIOR, Posterior(json.loads(metrics["posterior"]), context.run.space).to_dict())
     context.say(
         f"{quantity_of('elbo').text(metrics['elbo'])} at scale {metrics['scale']:g}, KL {metrics['kl']:.4f}, mean "
-        f"entropy of a decision {metrics['entropy']:.4f} nats"
+        f"entropy per decision {metrics['entropy']:.4f} nats"
     )
 
 
 def entropy_curves(space: str, results: pd.DataFrame) -> pd.DataFrame:
-    """A row per epoch and decision with two choices or more: `epoch`, `decision`, `entropy` (nats); and, the same in
-    each row of an epoch, `elbo`, `kl`, `expected_loss` (nats), `scale`."""
+    """A row per epoch and decision with two or more choices: `epoch`, `decision`, `entropy` (nats); and `elbo`, `kl`,
+    `expected_loss` (nats) and `scale`, which are equal in all rows of an epoch."""
     decisions = get_space(space).posterior_decisions
     rows = [
         {
@@ -142,20 +142,20 @@ def entropy_curves(space: str, results: pd.DataFrame) -> pd.DataFrame:
 
 POSTERIOR_STAGE = TuneStage[NESBSConfig](
     name=POSTERIOR_LEARNT,
-    title="learn a posterior over architectures, given the supernet",
+    title="learn a posterior over architectures with the supernet's weights",
     reads=("trained_supernet", "posterior", "best_response"),
     depends=file_digests(f"{SUPERNET}/{WEIGHTS}"),
     plan=_posterior_trial,
     finish=_write_posterior,
     amount=lambda config: (
-        "none, it is learnt with the supernet" if config.best_response else count(config.posterior.epochs, "epoch")
+        "none: learned with the supernet" if config.best_response else count(config.posterior.epochs, "epoch")
     ),
 )
 
 
 METRIC = "shared_loss"
-IN_OUR_WORDS = {"loss": METRIC, "accuracy": "shared_accuracy"}  # what the evaluator says of one member
-OF_ENSEMBLES = {"validation_loss": METRIC, "validation_accuracy": "shared_accuracy"}  # and of an ensemble
+IN_OUR_WORDS = {"loss": METRIC, "accuracy": "shared_accuracy"}  # columns of the evaluator for a single member
+OF_ENSEMBLES = {"validation_loss": METRIC, "validation_accuracy": "shared_accuracy"}  # and for an ensemble
 
 
 def _depends(context: Context[NESBSConfig]) -> dict[str, Any]:
@@ -173,14 +173,14 @@ def _search(context: Context[NESBSConfig], folder: Folder) -> None:
         return NESBSSearch(posterior, ensemble_size=config.member_count, seed=context.seed(SEARCH), **options)
 
     ensembles = _evaluator(context, folder)
-    if not fresh().depends_on_results:  # all members are known at once, and are predicted over the whole cluster
+    if not fresh().depends_on_results:  # all members are known in advance, and the whole cluster predicts with them
         planned = drive(fresh(), lambda suggested: 0.0)
         ensembles.add(member for members in planned["members"] for member in members)
 
     def evaluate(suggested: dict[str, Any]) -> dict[str, Any]:
         try:
             return ensembles(suggested)
-        except RunInterrupted as stopped:  # which `drive` would take for the failure of a trial
+        except RunInterrupted as stopped:  # which `drive` would record as the failure of a trial
             raise KeyboardInterrupt(str(stopped)) from stopped
 
     searcher = fresh()
@@ -190,7 +190,7 @@ def _search(context: Context[NESBSConfig], folder: Folder) -> None:
     folder.write_parquet("asked.parquet", searcher.questions())
     usable = trials[trials[METRIC].notna()]
     if usable.empty:
-        raise ArchrayError(f"none of {count(len(trials), 'ensemble')} has a loss: {failure_reasons(trials)}")
+        raise ArchrayError(f"none of {count(len(trials), 'ensemble')} has a finite loss: {failure_reasons(trials)}")
     best = usable.iloc[int(usable[METRIC].argmin())]
     folder.write_json(
         FOUND,
@@ -204,13 +204,13 @@ def _search(context: Context[NESBSConfig], folder: Folder) -> None:
         },
     )
     context.say(
-        f"{count(len(trials), 'ensemble')} evaluated, of {count(len(ensembles.members()), 'architecture')}; the best "
+        f"evaluated {count(len(trials), 'ensemble')} of {count(len(ensembles.members()), 'architecture')}; the best "
         f"has {quantity_of(METRIC).text(best[METRIC])}"
     )
 
 
 def _posterior(context: Context[NESBSConfig]) -> Posterior:
-    """The posterior that was learnt, or the uniform one over what the supernet can find."""
+    """The learned posterior, or the uniform distribution over the architectures that the supernet can find."""
     run, config = context.run, context.config
     if config.search.sampler.of_the_posterior:
         return Posterior(context.folder(POSTERIOR_LEARNT).read_json(POSTERIOR), searched_space(context))
@@ -219,11 +219,11 @@ def _posterior(context: Context[NESBSConfig]) -> Posterior:
         decision.name: [0.0 if choice in possible_choices(decision, groups) else None for choice in decision.choices]
         for decision in get_space(run.space).posterior_decisions
     }
-    return Posterior(equal, searched_space(context))  # type: ignore[arg-type]  # None is an impossible choice
+    return Posterior(equal, searched_space(context))  # type: ignore[arg-type]  # None marks an impossible choice
 
 
 def _evaluator(context: Context[NESBSConfig], folder: Folder) -> CachedEnsembles:
-    """Predictions of members by actors over the cluster; what is in the folder is not computed again."""
+    """Predictions of members by actors over the cluster; predictions in the folder are reused."""
     config, resources = context.config, context.config.resources
     weights = arrays_of(read_weights((context.folder(SUPERNET) / WEIGHTS).uri))
     kwargs = {"settings": supernet_settings(context), "weights": ray.put(weights)}
@@ -231,7 +231,7 @@ def _evaluator(context: Context[NESBSConfig], folder: Folder) -> CachedEnsembles
 
     def predict(members: Sequence[str]) -> Iterator[list[Outcome]]:
         answers = final.map_over_cluster(SharedPredictions, members, kwargs, resources, **options)
-        with stop_gracefully(context.console, "the members under way are predicted"), closing(answers):
+        with stop_gracefully(context.console, "the predictions in progress have finished"), closing(answers):
             yield from answers
 
     labels = load_images(context.run.data).validation.labels.cpu().numpy()
@@ -242,8 +242,8 @@ def _evaluator(context: Context[NESBSConfig], folder: Folder) -> CachedEnsembles
 
 
 def _trial_table(driven: pd.DataFrame, search: SamplingOptions) -> pd.DataFrame:
-    """A row per sampled ensemble, in order: `number`, `sampler`, `delta` (NaN for a sampler without), `temperature`,
-    `members`, `seed`, and what the evaluator reported: `shared_loss`, `shared_accuracy`, `failure`, ..."""
+    """A row per sampled ensemble, in order: `number`, `sampler`, `delta` (NaN if the sampler has no delta),
+    `temperature`, `members`, `seed`, and the results `shared_loss`, `shared_accuracy`, `failure`, ..."""
     table = driven.drop(columns=["trial_id", "value"]).rename(columns=OF_ENSEMBLES)
     table.insert(0, "number", range(len(table)))
     table["sampler"] = search.sampler.name
@@ -255,11 +255,11 @@ def _trial_table(driven: pd.DataFrame, search: SamplingOptions) -> pd.DataFrame:
 
 SAMPLING_STAGE = WorkStage[NESBSConfig](
     name=SEARCH,
-    title="sample ensembles, and evaluate them with the shared weights",
+    title="sample ensembles, and evaluate them with shared weights",
     reads=("trained_supernet", "search", "member_count", "sampled"),
     depends=_depends,
     work=_search,
-    amount=lambda config: f"{count(config.sampled, 'suggestion')} of {count(config.member_count, 'architecture')}",
+    amount=lambda config: f"{count(config.sampled, 'evaluation')} of {count(config.member_count, 'architecture')}",
 )
 
 

@@ -1,7 +1,7 @@
-"""Tables of a search for an ensemble, of its members, and of attacks on it. Shu 2022, ch. 5, Table 5.4.
+"""Tables of an ensemble search, of the members, and of attacks. Shu 2022, ch. 5, Table 5.4.
 
-Accuracies, PPD (pairwise predictive disagreement) and ECE (expected calibration error) are fractions, losses nats,
-sizes of attacks in units of a pixel.
+Accuracies, PPD (pairwise predictive disagreement) and ECE (expected calibration error) are fractions, losses are in
+nats, and sizes of attacks in units of a pixel.
 """
 
 import math
@@ -25,17 +25,17 @@ ENSEMBLE = "ensemble.json"  # of the final stage: the measures of the ensemble a
 POSTERIOR = "posterior.json"
 MEMBERS = "members.parquet"  # of the search: a row per sampled member, with `shared_loss`, `shared_accuracy`, `failure`
 OF_EACH = ("test_accuracy", "test_nll", "ece")  # measures of the ensemble and of each member
-OF_ENSEMBLE = ("members_test_accuracy", "ppd")  # and of the ensemble alone
-METRICS = ("shared_loss", "shared_accuracy")  # the first that is known ranks the sampled ensembles
+OF_ENSEMBLE = ("members_test_accuracy", "ppd")  # measures of the ensemble only
+METRICS = ("shared_loss", "shared_accuracy")  # the first with a value ranks the sampled ensembles
 
 
 def found_members(run: Run[Any]) -> list[str]:
-    """The members of the found ensemble; none before the search has ended."""
+    """The members of the selected ensemble; empty before the search has finished."""
     return list((run.found or {}).get("members", ()))
 
 
 def names_of(run: Run[Any]) -> ShortNames:
-    """The names of the members found, then of those that were sampled or trained, the best alone first."""
+    """Short names of the selected members, then of sampled or trained ones, by their accuracy as single networks."""
     best = run.best
     alone, pool = run.pooled(SEARCH, MEMBERS), best.table("pool", TRIALS)
     sampled = [member for row in run.pooled(SEARCH, TRIALS).get("members", ()) for member in row]
@@ -43,7 +43,7 @@ def names_of(run: Run[Any]) -> ShortNames:
 
 
 def _by(frame: pd.DataFrame, accuracy: str) -> list[str]:
-    """The architectures of a table, that with the highest `accuracy` first."""
+    """The architectures of a table, the highest `accuracy` first."""
     if "architecture" not in frame:
         return []
     best = numbers(frame, accuracy).sort_values(ascending=False, kind="stable").index
@@ -51,8 +51,8 @@ def _by(frame: pd.DataFrame, accuracy: str) -> list[str]:
 
 
 def trained_models(run: Run[Any]) -> pd.DataFrame:
-    """A row of the ensemble, then one per member: `kind`, `name`, `architecture`, `test_accuracy`, `test_nll`, `ece`,
-    and of the ensemble `members_test_accuracy` and `ppd`. Empty before they are trained."""
+    """A row for the ensemble, then one per member: `kind`, `name`, `architecture`, `test_accuracy`, `test_nll`, `ece`,
+    and for the ensemble `members_test_accuracy` and `ppd`. Empty before the final training."""
     measured = run.document("final", ENSEMBLE)
     if measured is None:
         return pd.DataFrame()
@@ -66,10 +66,10 @@ def trained_models(run: Run[Any]) -> pd.DataFrame:
 
 
 def sampled_ensembles(run: Run[Any]) -> pd.DataFrame:
-    """A row per sampled ensemble of every repeat, in order; empty where none has a finite loss or accuracy.
+    """A row per sampled ensemble of every repeat, in order; empty if none has a finite loss or accuracy.
 
-    Columns: `repeat`, `sampler`, `evaluations` (of this repeat until then, from 1), `delta` (NaN for a sampler
-    without), `temperature`, `members` (a tuple), `shared_loss`, `shared_accuracy` (NaN of a failure), `failure`.
+    Columns: `repeat`, `sampler`, `evaluations` (so far in this repeat, from 1), `delta` (NaN if the sampler has no
+    delta), `temperature`, `members` (a tuple), `shared_loss`, `shared_accuracy` (NaN for a failure), `failure`.
     """
     frame = run.pooled(SEARCH, TRIALS)
     reasons = failures(frame)
@@ -95,7 +95,7 @@ def known_metrics(sampled: pd.DataFrame) -> list[str]:
 
 
 def sampled_texts(sampled: pd.DataFrame, names: ShortNames) -> list[str]:
-    """What each sampled ensemble says of itself where it is pointed at."""
+    """The tooltips of the sampled ensembles."""
     shown = {name: quantity_of(name) for name in known_metrics(sampled)}
     several = sampled["repeat"].nunique() > 1
     texts = []
@@ -109,7 +109,7 @@ def sampled_texts(sampled: pd.DataFrame, names: ShortNames) -> list[str]:
 
 
 def chosen_ensemble(run: Run[Any], sampled: pd.DataFrame) -> int | None:
-    """The row of the ensemble that the run chose, the best and the first of equals; None if it was not sampled."""
+    """The row of the selected ensemble, the best and first among equals; None if it was not sampled."""
     members = sorted(found_members(run.best))
     if not members or sampled.empty:
         return None
@@ -119,9 +119,9 @@ def chosen_ensemble(run: Run[Any], sampled: pd.DataFrame) -> int | None:
 
 
 def estimates(run: Run[Any]) -> pd.DataFrame:
-    """A row per trained member: `name`, `shared_accuracy` beside `test_accuracy` after training.
+    """A row per trained member: `name`, `shared_accuracy` and `test_accuracy`.
 
-    Empty without shared weights, or before the ensemble is trained."""
+    Empty without shared weights, or before the final training."""
     shared, measured = run.table(SEARCH, MEMBERS), run.document("final", ENSEMBLE)
     if measured is None or shared.empty:
         return pd.DataFrame()
@@ -131,16 +131,16 @@ def estimates(run: Run[Any]) -> pd.DataFrame:
     return members.rename(columns={"architecture": "name"})
 
 
-_PART = 0.25  # of the epochs, whose ELBOs are averaged: that of one epoch is an estimate from a few draws
-_LOST = 0.5  # of what the ELBO had gained: a loss of more is no noise of those estimates
-# Our choice: above all networks on CIFAR-10 of Guo et al. 2017, Table 1, before they are calibrated (3.0 to 4.6 %), and
-# below four of its five on CIFAR-100 (10.4 to 16.5 %), whose probabilities that paper sets out to mend.
+_PART = 0.25  # share of the epochs over which ELBOs are averaged: the ELBO of one epoch is a noisy estimate
+_LOST = 0.5  # share of the ELBO's gain; a larger loss is not noise of the estimates
+# Our choice. In Guo et al. 2017, Table 1, uncalibrated networks have 3.0 to 4.6 % on CIFAR-10, below this limit, and
+# four of five have 10.4 to 16.5 % on CIFAR-100, above it.
 POOR_ECE = 0.05
 _ECE = quantity_of("ece")
 
 
 def elbo_doubt(elbo: pd.Series) -> str | None:
-    """That the ELBO fell where training was to raise it; None where it did not. elbo: by epoch, in order."""
+    """A warning if the ELBO fell during training, None otherwise. elbo: by epoch, in order."""
     finite = elbo.dropna()
     if len(finite) < 2:
         return None
@@ -158,7 +158,7 @@ def elbo_doubt(elbo: pd.Series) -> str | None:
 
 
 def calibration_doubt(ece: pd.Series) -> str | None:
-    """That the ensemble is poorly calibrated; None where it is not. ece: of the ensemble, then of its members."""
+    """A warning if the ensemble is poorly calibrated, None otherwise. ece: of the ensemble, then of its members."""
     ensemble, members = float(ece.iloc[0]), finite_values(ece.iloc[1:])
     if math.isnan(ensemble) or ensemble < POOR_ECE:
         return None
@@ -166,13 +166,13 @@ def calibration_doubt(ece: pd.Series) -> str | None:
     return _text("poor_calibration", ece=_ECE.show(ensemble), limit=f"{100 * POOR_ECE:.0f}", members=mean)
 
 
-ATTACK = "attack"  # of a run that was attacked: the folder of what follows
-QUESTION = "attack.json"  # which attacks, how strong, on how many images
-PARTS = "parts"  # a table a round, as it comes
-IMAGES = "images.parquet"  # a row a round and image
-ROUNDS = "attack_rounds.parquet"  # a row a round
-ATTACKS = "attacks.parquet"  # a row an attack
-ENDED = "ended.json"  # once all rounds are there, written last
+ATTACK = "attack"  # the folder of the following files in a run
+QUESTION = "attack.json"  # settings: attacks, their strength, number of images
+PARTS = "parts"  # a table per finished round
+IMAGES = "images.parquet"  # a row per round and image
+ROUNDS = "attack_rounds.parquet"  # a row per round
+ATTACKS = "attacks.parquet"  # a row per attack
+ENDED = "ended.json"  # written last, after all rounds
 ATTACKED, TRANSFERRED = "attack_accuracy", "transfer_accuracy"
 DEFENDED, CONTROL = "defence_accuracy", "noise_accuracy"
 BENIGN = ("benign_member_accuracy", "benign_accuracy")
@@ -181,7 +181,7 @@ MEASURES = (*ACCURACIES, "linf", "l2", "seconds")
 
 
 def round_of(images: pd.DataFrame) -> dict[str, float]:
-    """The measures of one round, from its table of images: means, `linf` the largest, `seconds` the sum."""
+    """The measures of one round from its table of images: means, the maximum for `linf`, the sum for `seconds`."""
 
     def accuracy(column: str) -> float:
         return float((images[column] == images["label"]).mean())
@@ -201,7 +201,7 @@ def round_of(images: pd.DataFrame) -> dict[str, float]:
 
 
 def write_tables(folder: Folder, parts: Mapping[tuple[str, int], pd.DataFrame]) -> pd.DataFrame:
-    """Writes the three tables of rounds by (attack, member); returns that of attacks, in the order of the rounds."""
+    """Writes the three tables from the rounds by (attack, member). Returns: the table of attacks."""
     every = [table.assign(attack=attack, member=member) for (attack, member), table in parts.items()]
     images = pd.concat(every, ignore_index=True)
     columns = ["attack", "member"]
@@ -217,7 +217,7 @@ def write_tables(folder: Folder, parts: Mapping[tuple[str, int], pd.DataFrame]) 
 
 
 def over_rounds(rounds: pd.DataFrame) -> pd.DataFrame:
-    """A row an attack: `attack`, `rounds`, `images`, and of each measure mean and, as `KEY_std`, deviation (n - 1)."""
+    """A row per attack: `attack`, `rounds`, `images`, and for each measure mean and deviation (n - 1) as `KEY_std`."""
     rows = []
     for attack, group in rounds.groupby("attack", sort=False):
         row: dict[str, Any] = {"attack": attack, "rounds": len(group), "images": int(group["images"].iloc[0])}
@@ -228,19 +228,19 @@ def over_rounds(rounds: pd.DataFrame) -> pd.DataFrame:
 
 
 def attacked_rounds(run: Run[Any]) -> pd.DataFrame:
-    """The rounds of a run whose attack has ended; empty otherwise."""
+    """The rounds of a run whose attack has finished; empty otherwise."""
     return run.table(ATTACK, ROUNDS) if (run.folder / ATTACK).exists(ENDED) else pd.DataFrame()
 
 
 def attack_question(folder: Folder) -> dict[str, Any] | None:
-    """What the attack of the run in a folder asked, where it has ended; of several repeats, of the first."""
+    """The settings of the finished attack of the run in a folder; for repeats, of the first one."""
     repeats = [folder / name for name in folder.folders() if name.startswith(REPEAT)]
     places = [place / ATTACK for place in (folder, *repeats)]
     return next((place.read_json(QUESTION) for place in places if place.exists(ENDED)), None)
 
 
 def measured_attacks(run: Run[Any]) -> dict[str, Spread]:
-    """The defence accuracy under each attack, over its rounds, as `FGSM_defence_accuracy` with the attack's name."""
+    """The defense accuracy under each attack over its rounds; the key is the attack's name and `_defence_accuracy`."""
     rounds = attacked_rounds(run)
     if rounds.empty:
         return {}

@@ -1,1 +1,1 @@
-"""What the methods that select a feature map share. Khodak et al. 2020, section 2 and appendix B."""
+"""Searches for a feature map: configuration, stages and figures. Khodak et al. 2020, section 2 and appendix B."""

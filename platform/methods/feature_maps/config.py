@@ -1,4 +1,4 @@
-"""Configurations of searches for a feature map: random search, fewer features first, and halving with shared weights.
+"""Configurations of searches for a feature map: random search, multi-fidelity search, halving with shared weights.
 
 Khodak et al. 2020, Algorithm 1, Figures 1 and 3, appendix B.1; Li et al. 2018.
 """
@@ -19,7 +19,7 @@ from archray.trainables.feature_maps.solve_settings import Bases, SolveSettings
 from archray.trainables.spaces import Space, get_space, is_own_space
 from archray.trainables.spaces.feature_map import FeatureMapSpace
 
-DIMENSIONS = {"images": 2_000, "text": 65_536}  # features, where the configuration names none
+DIMENSIONS = {"images": 2_000, "text": 65_536}  # default number of features
 PAPER: Values = {"data": {"name": "cifar10"}, "dimension": 100_000}
 FLAGS: Mapping[str, str] = {"dimension": "dimension", "loss": "solve.loss", "final_seeds": "final_seeds"}
 
@@ -28,9 +28,9 @@ class FeatureMapConfig(FinalConfig):
     """The configuration of a method that selects a feature map. Each final solve draws new bases.
 
     Fields:
-        solve: the regularised problem, and how its solution is scored.
-        dimension: features of a full solve. None: 2,000 for images and 65,536 for text (the paper has 100,000 for
-            CIFAR-10 and 16,777,216 for IMDb).
+        solve: the regularized problem, and how its solution is scored.
+        dimension: number of features of a full solve. Default: 2,000 for images and 65,536 for text (in the paper
+            100,000 for CIFAR-10 and 16,777,216 for IMDb).
     """
 
     space: str = "fourier"
@@ -40,7 +40,7 @@ class FeatureMapConfig(FinalConfig):
     @field_validator("data")
     @classmethod
     def _split_of_the_paper(cls, data: DataSettings) -> DataSettings:
-        """CIFAR-10 in 40,000, 10,000 and 10,000 images unless the user says otherwise (appendix B.2.1)."""
+        """Splits CIFAR-10 into 40,000, 10,000 and 10,000 images by default (appendix B.2.1)."""
         if data.name == "cifar10" and data.validation_fraction is None:
             return data.model_copy(update={"validation_fraction": 0.2})
         return data
@@ -48,7 +48,7 @@ class FeatureMapConfig(FinalConfig):
     @field_validator("dimension")
     @classmethod
     def _of_custom_space(cls, dimension: int | None, info: ValidationInfo) -> int | None:
-        """Writes down the dimension of a custom space: a run's configuration is read without the code of the run."""
+        """Sets the dimension for a custom space, as the configuration of a run is read without the code of the run."""
         space = info.data.get("space", "")
         if dimension is None and is_own_space(space) and not info.context:
             return DIMENSIONS[get_space(space).data_kind]
@@ -56,14 +56,14 @@ class FeatureMapConfig(FinalConfig):
 
     @property
     def full_dimension(self) -> int:
-        """Features of a full solve."""
+        """Number of features of a full solve."""
         if self.dimension is None and is_own_space(self.space):
-            raise InvalidInput(f"expected a dimension for the space {self.space}, got none; give --dimension")
+            raise InvalidInput(f"expected a dimension for the space {self.space}, got none; set --dimension")
         return self.dimension or DIMENSIONS[get_space(self.space).data_kind]
 
     @property
     def mode(self) -> str:
-        """Whether the best score is the least (a loss) or the largest (an accuracy)."""
+        """Whether the best score is the smallest (a loss) or the largest (an accuracy)."""
         return "min" if self.solve.score == "loss" else "max"
 
     def check(self) -> None:
@@ -73,12 +73,10 @@ class FeatureMapConfig(FinalConfig):
 
 
 def serves(space: Space) -> str | None:
-    """None for a space of feature maps; else why it cannot be searched."""
+    """None for a space of feature maps; otherwise the reason why it cannot be searched."""
     if isinstance(space, FeatureMapSpace):
         return None
-    return (
-        "it is no space of feature maps; choose fourier or ngrams, or, to halve networks, the method supernet-halving"
-    )
+    return "it is not a space of feature maps; choose fourier or ngrams. For networks, use the method supernet-halving"
 
 
 maps_method = partial(Method, serves=serves, extendable=("final_seeds",))
@@ -88,7 +86,7 @@ class RandomMapsConfig(FeatureMapConfig):
     """The configuration of random search.
 
     Fields:
-        candidates: number of feature maps that are drawn and solved for.
+        candidates: number of random feature maps, each with a full solve.
     """
 
     method: Literal["random-maps"] = "random-maps"
@@ -109,11 +107,11 @@ RANDOM_MAPS = maps_method(
 
 
 class RungsConfig(FeatureMapConfig):
-    """The configuration of a search that solves at few features first.
+    """The configuration of a search that solves with few features first.
 
     Fields:
-        eta: factor of the features from rung to rung; one in `eta` maps is promoted.
-        rungs: number of dimensions; the largest is `dimension`, the smallest `dimension / eta^(rungs - 1)`.
+        eta: factor by which the number of features grows from rung to rung; one in `eta` feature maps is promoted.
+        rungs: number of rungs. The highest has `dimension` features, the lowest `dimension / eta^(rungs - 1)`.
     """
 
     eta: int = Field(4, ge=2)
@@ -125,14 +123,14 @@ class RungsConfig(FeatureMapConfig):
 
     @property
     def dimensions(self) -> tuple[int, ...]:
-        """Features of every rung, the smallest first: each at least eta^rung times the smallest."""
+        """Number of features of every rung, the smallest first; each is at least eta^rung times the smallest."""
         return tuple(self.full_dimension // self.eta ** (self.rungs - 1 - rung) for rung in range(self.rungs))
 
     def check(self) -> None:
         if self.full_dimension < self.max_resource:
             raise InvalidInput(
-                f"{self.rungs} rungs with eta {self.eta} need a dimension of {self.max_resource} or more, "
-                f"got {self.full_dimension}; give more features or fewer rungs"
+                f"expected a dimension of at least {self.max_resource} for {self.rungs} rungs with eta {self.eta}, "
+                f"got {self.full_dimension}; raise dimension or lower rungs"
             )
         super().check()
 
@@ -156,7 +154,9 @@ class HyperbandConfig(RungsConfig):
     def check(self) -> None:
         starts = [int(self.max_resource * self.eta**-s) for s in range(self.rungs)]  # in floating point, as in Tune
         if starts != [self.eta ** (self.rungs - 1 - s) for s in range(self.rungs)]:
-            raise InvalidInput(f"Ray Tune's Hyperband rounds the rungs of eta {self.eta} to nothing; choose 2 or 4")
+            raise InvalidInput(
+                f"expected eta to be 2 or 4 for Ray Tune's Hyperband, which rounds rungs, got {self.eta}"
+            )
         super().check()
 
     @property
@@ -186,12 +186,12 @@ HYPERBAND = maps_method(
 
 
 class CorrelationOptions(Settings):
-    """Figure 1 of the paper: shared-weights accuracy against standalone accuracy of the first candidates.
+    """Comparison of shared-weights accuracy with standalone accuracy of the first candidates (Figure 1 of the paper).
 
     Fields:
-        maps: number of candidates (the paper: 32); 0 leaves the stage out.
-        dimensions: features of the solves (default: a quarter, a half and all of the search's dimension).
-        bases: kinds of bases; each has a shared solve.
+        maps: number of feature maps that are compared (32 in the paper); 0 for none.
+        dimensions: numbers of features of the solves. Default: a quarter, a half and all of the search's dimension.
+        bases: kinds of bases; each has its own shared solve.
     """
 
     maps: int = Field(0, ge=0)
@@ -203,7 +203,7 @@ class CorrelatedConfig(FeatureMapConfig):
     """A search whose shared-weights scores are compared with standalone solves.
 
     Fields:
-        correlation: Figure 1.
+        correlation: options of the comparison.
     """
 
     correlation: CorrelationOptions = CorrelationOptions()
@@ -213,10 +213,10 @@ class HalvingConfig(CorrelatedConfig):
     """The configuration of halving; see `WeightSharingHalving`.
 
     Fields:
-        candidates: number of feature maps that the search chooses from, drawn from the space by the seed.
-        replicas: shared solves of a round, each with its own assignment and bases; their scores are averaged.
-        keep: the share of the candidates that a round keeps.
-        growth: factor of the dimension from round to round; 1 is Algorithm 1.
+        candidates: number of random feature maps at the start.
+        replicas: number of shared solves per round, each with its own assignment and bases; their scores are averaged.
+        keep: share of the candidates that stay after each round.
+        growth: factor by which the dimension grows from round to round; 1 in Algorithm 1.
     """
 
     method: Literal["halving", "fast-halving"] = "halving"
@@ -227,7 +227,7 @@ class HalvingConfig(CorrelatedConfig):
 
 
 class FastHalvingConfig(HalvingConfig):
-    """The configuration of Fast Weight-Sharing: halving whose dimension grows by sqrt(2) each round (B.1)."""
+    """The configuration of Fast Weight-Sharing: halving with a dimension that grows by sqrt(2) per round (B.1)."""
 
     method: Literal["fast-halving"] = "fast-halving"
     growth: float = Field(math.sqrt(2), ge=1)

@@ -25,16 +25,16 @@ from archray.platform.run.run import Run
 from archray.plurals import count
 
 _text = texts_of(__package__)
-_AXES = {"calls": "solver calls", "seconds": "seconds of featurising, solving and scoring"}
-_STEPS = 40  # a curve with at most so many steps has a text for each
-_SKEWED = 8  # where 1 - accuracy falls by more than this factor, it is drawn instead, on a logarithmic axis
-_LONG = 50  # and where the longest of several runs is more than this many times the least x shown, so has x
-_FLOOR = 1e-5  # the least that a logarithmic axis shows: a band may reach below zero
+_AXES = {"calls": "solver calls", "seconds": "seconds of featurizing, solving and scoring"}
+_STEPS = 40  # number of steps up to which each step has a tooltip
+_SKEWED = 8  # factor of 1 - accuracy above which the axis shows 1 - accuracy on a logarithmic scale
+_LONG = 50  # ratio of the longest run to the smallest x above which the x axis is logarithmic
+_FLOOR = 1e-5  # lower limit of a logarithmic axis, as a band may reach below zero
 
 
 @dataclass(frozen=True)
 class Line:
-    """A curve as it is drawn: its name in the legend, its colour and dashes (None for a whole line)."""
+    """A curve in a figure: its name in the legend, its color, and its dashes (None for a solid line)."""
 
     label: str
     curve: tables.AccuracyCurve
@@ -43,14 +43,14 @@ class Line:
 
 
 def solver_calls_section(run: Run[Any]) -> Section:
-    """Figure 2, and folded below it the solver calls of one repeat."""
-    canvas, title = halving_accuracy_by_calls(run), "Test accuracy over solver calls"
+    """Figure 2, and a folded table of the solver calls of one repeat."""
+    canvas, title = halving_accuracy_by_calls(run), "Test accuracy by solver calls"
     return _accuracy_section(run, "calls", "solver-calls", title, canvas, _calls(run))
 
 
 def seconds_section(run: Run[Any]) -> Section:
     """Figure 3."""
-    canvas, title = halving_accuracy_by_seconds(run), "Test accuracy over time"
+    canvas, title = halving_accuracy_by_seconds(run), "Test accuracy by time"
     return _accuracy_section(run, "seconds", "seconds", title, canvas)
 
 
@@ -72,19 +72,19 @@ def _accuracy_section(run: Run[Any], by: By, anchor: str, title: str, canvas: Fi
         unknown=int(numbers(progress, "search_test_accuracy").isna().sum()),
         calls=len(progress),
     )
-    description = f"Test accuracy over {over}, from {start} to {end}."
+    description = f"Test accuracy by {over}, from {start} to {end}."
     return figures.figure_section(anchor, title, canvas, description=description, caption=caption, below=below)
 
 
 @figure(height=310)
 def halving_accuracy_by_calls(run: Run[Any], canvas: Figure) -> None:
-    """Test accuracy of a feature map search's best so far over its solver calls. Khodak et al. 2020, Figure 2."""
+    """Test accuracy of the best feature map so far by solver calls. Khodak et al. 2020, Figure 2."""
     _draw(run, canvas, "calls")
 
 
 @figure(height=310)
 def halving_accuracy_by_seconds(run: Run[Any], canvas: Figure) -> None:
-    """Test accuracy of a feature map search's best so far over seconds of its calls. Khodak et al. 2020, Figure 3."""
+    """Test accuracy of the best feature map so far by seconds of solver calls. Khodak et al. 2020, Figure 3."""
     _draw(run, canvas, "seconds")
 
 
@@ -97,19 +97,19 @@ def _draw(run: Run[Any], canvas: Figure, by: By) -> None:
 
 
 def _curve(run: Run[Any], by: By) -> tables.AccuracyCurve:
-    """Raises: NothingToDraw without a known test accuracy, or without seconds."""
+    """The accuracy curve of a run. Raises: NothingToDraw without a test accuracy, or without seconds."""
     curve = tables.accuracy_curve(tables.progress_of(run), by)
     if curve is None:
-        raise NothingToDraw(f"no test accuracy over {by} is known of the run; it needs a search for a feature map")
+        raise NothingToDraw(f"the run has no test accuracy by {by}; use a finished run of a feature map method")
     return curve
 
 
 def draw_accuracies(axes: Axes, lines: Sequence[Line], by: By) -> bool:
-    """Step curves with their bands of one standard deviation, or two repeats as points, each ending in a dot.
+    """Draws step curves with bands of one standard deviation, or two repeats as points, and a point at each end.
 
-    Where 1 - accuracy falls by a large factor, that is drawn, on a logarithmic axis, which says so.
+    If 1 - accuracy falls by a large factor, the figure shows 1 - accuracy on a logarithmic axis.
 
-    Returns: whether 1 - accuracy is drawn.
+    Returns: whether the figure shows 1 - accuracy.
     """
     gaps = 1 - np.concatenate([line.curve.mean for line in lines])
     missing = bool(gaps.min() > 0 and gaps.max() > _SKEWED * gaps.min())
@@ -131,7 +131,7 @@ def draw_accuracies(axes: Axes, lines: Sequence[Line], by: By) -> bool:
 
 
 def _tell(axes: Axes, line: Line, heights: np.ndarray, by: By) -> None:
-    """Texts: the accuracy at each step; with many steps, at the end. heights: (k,) on the axis."""
+    """Adds tooltips with the accuracy at each step; with many steps, only at the end. heights: (k,) on the axis."""
     x, name = line.curve.x, f"{line.label}\n" if line.label else ""
     words = [count(int(at), "solver call") if by == "calls" else f"{significant(at)} s" for at in x]
     accuracies = [f"{TEST.label} {TEST.show(mean)}" for mean in line.curve.mean]
@@ -156,7 +156,7 @@ def _scale(axes: Axes, lines: Sequence[Line], by: By, *, logarithmic: bool) -> N
 
 
 def _calls(run: Run[Any]) -> str:
-    """The solver calls of the repeat that found the map above, folded."""
+    """The folded table of the solver calls of the repeat that selected the map."""
     progress = tables.progress_of(run)
     repeat, frame = tables.found_repeat(run, progress)
     headings = {"calls": "Call", "dimension": "Dimension", "candidates": "Maps left"}
@@ -176,7 +176,7 @@ def _calls(run: Run[Any]) -> str:
         for i in frame.index
     ]
     final = np.flatnonzero(flags(frame, "final"))
-    label, marked = "The solver calls and the best feature map after each", int(final[-1]) if final.size else None
+    label, marked = "Solver calls with the best feature map so far", int(final[-1]) if final.size else None
     summary = f"Solver calls of repeat {repeat}" if progress["repeat"].nunique() > 1 else "Solver calls"
     return folded(summary, table(columns, rows, label=label, marked=marked))
 
@@ -184,7 +184,7 @@ def _calls(run: Run[Any]) -> str:
 _SIDES = ("shared_accuracy", "standalone_accuracy")
 _SHARED, _ALONE = map(quantity_of, _SIDES)
 _RHO = Quantity("rank correlation", "", 1.0, 2)
-_PANEL = {1: 330, 2: 235}  # height of a row of so many panels
+_PANEL = {1: 330, 2: 235}  # height of a row by its number of panels
 
 
 @dataclass(frozen=True)
@@ -194,12 +194,12 @@ class Panel:
     bases: str  # `shared` or `independent`
     dimension: int
     rows: pd.DataFrame  # `architecture`, `shared_accuracy`, `standalone_accuracy` of the maps in all repeats; finite
-    rho: pd.Series  # Spearman's rho of each repeat; NaN with fewer than three maps, or with equal values only
+    rho: pd.Series  # Spearman's rho of each repeat; NaN with fewer than three maps, or with constant values
     maps: int  # the largest number of maps in a repeat
 
 
 def correlation_section(run: Run[Any]) -> Section:
-    """A panel per dimension and kind of bases, and the table of their rho."""
+    """A panel per dimension and kind of bases, and a table of the correlations."""
     correlation = run.pooled("correlation", tables.CORRELATION)
     panels = correlation_panels(correlation)
     described = ", ".join(f"{_RHO.bare(p.rho.mean())} at {p.dimension} with {p.bases} bases" for p in panels)
@@ -212,9 +212,9 @@ def correlation_section(run: Run[Any]) -> Section:
     )
     return figures.figure_section(
         "correlation",
-        "Do shared weights tell good maps from bad ones?",
+        "Accuracy with shared and standalone weights",
         shared_against_standalone(run),
-        description=f"Shared against standalone validation accuracy; Spearman's rho {described}.",
+        description=f"Validation accuracy with shared and standalone weights; Spearman's rho {described}.",
         caption=caption,
         below=_table(panels),
     )
@@ -222,9 +222,9 @@ def correlation_section(run: Run[Any]) -> Section:
 
 @figure(height=_PANEL[1])
 def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
-    """Shared-weights accuracy against standalone accuracy of the same feature maps, a panel per dimension and bases.
+    """Standalone accuracy by shared-weights accuracy of feature maps, a panel per dimension and kind of bases.
 
-    The panels of each kind of bases start a new row; all have the same axes. Khodak et al. 2020, Figure 1.
+    The panels of each kind of bases start a new row. All panels have the same axes. Khodak et al. 2020, Figure 1.
     """
     panels, best = correlation_panels(run.pooled("correlation", tables.CORRELATION)), run.best.architecture
     kinds = Counter(panel.bases for panel in panels)
@@ -258,7 +258,7 @@ def correlation_panels(correlation: pd.DataFrame) -> list[Panel]:
     frame = frame[frame[list(names)].notna().all(axis=1)]
     if frame.empty:
         raise NothingToDraw(
-            "the run has compared no shared with standalone accuracies; search by halving with correlation.maps"
+            "the run does not compare shared with standalone accuracies; run halving with correlation.maps"
         )
     panels = []
     for bases in sorted(frame["bases"].unique(), reverse=True):
@@ -299,25 +299,25 @@ _ERROR = Quantity("error", "percentage points", 100.0, 2)
 _LOSS = Quantity("loss", "", 1.0, 3)
 _LINES = (
     ("bound", FOUND, "solid", "log |C| of the round"),
-    ("reused", GREEN, (0, (6, 2)), "the same points in every round"),
+    ("reused", GREEN, (0, (6, 2)), "same samples in every round"),
     ("alone", MUTED, (0, (2, 2)), "no selection, |C| = 1"),
-)  # of the figure: column, colour, dashes, the bound in words
+)  # column, color, dashes, label
 
 
 def generalisation_section(run: Run[Any]) -> Section:
-    """Bounds and measured gaps round by round, of the winner, and the corollaries' rates."""
+    """Bounds and measured gaps by round, those of the winner, and the rates of the corollaries."""
     gaps = _gaps(run)
     errors = gaps[gaps["loss"] == "error"]
     below = paragraphs(_gap_sentences(run, gaps)) + _rounds_table(errors, _ERROR)
     clipped = gaps[gaps["loss"] == "clipped"]
-    summary = f"The same of the solver's own loss, clipped: between 0 and {significant(clipped['B'].max())}"
+    summary = f"Gaps and bounds of the solver's clipped loss, between 0 and {significant(clipped['B'].max())}"
     below += folded(summary, _rounds_table(clipped, _LOSS)) if len(clipped) else ""
     return figures.figure_section(
         "generalisation",
-        "What selection can cost, and did",
+        "Generalization gap of the selection",
         halving_generalisation(run),
-        description=f"Test minus validation error, at most {_ERROR.show(errors['gap'].max())}, and the bounds on it, "
-        f"from {_ERROR.show(errors['alone'].min())} on.",
+        description=f"Test minus validation error, at most {_ERROR.show(errors['gap'].max())}, and its bounds, at "
+        f"least {_ERROR.show(errors['alone'].min())}.",
         caption=_text("generalisation", delta=tables.DELTA, shared=gaps["shared"].any()),
         below=below + _rates(errors),
     )
@@ -325,7 +325,7 @@ def generalisation_section(run: Run[Any]) -> Section:
 
 @figure(height=330)
 def halving_generalisation(run: Run[Any], canvas: Figure) -> None:
-    """Test minus validation error of what each round of a feature map search selects, and the bounds of Theorem 3.1.
+    """Test minus validation error of the selection in each round of a feature map search, and bounds of Theorem 3.1.
 
     Khodak et al. 2020.
     """
@@ -351,21 +351,21 @@ def halving_generalisation(run: Run[Any], canvas: Figure) -> None:
     ends = ["\nwinner" if not shared else "" for _, shared in places]
     axes.set_xticks(list(places.values()), [f"{size}{end}" for size, end in zip(sizes, ends, strict=True)])
     axes.set_xlim(-0.5, len(places) - 0.5)
-    axes.set_xlabel("candidates that were selected from")
-    axes.set_ylabel("test − validation error (points)")
+    axes.set_xlabel("number of candidates")
+    axes.set_ylabel("test − validation error (percentage points)")
     canvas.legend(loc="outside upper left", ncols=2)
 
 
 def _gaps(run: Run[Any]) -> pd.DataFrame:
-    """Raises: NothingToDraw without test and validation losses of what was selected."""
+    """The gaps of a run. Raises: NothingToDraw without test and validation losses of the selection."""
     gaps = tables.selection_gaps(run)
     if gaps.empty:
-        raise NothingToDraw("the search has no test and validation errors of its leaders; run it with this version")
+        raise NothingToDraw("the search has no test and validation errors of its leaders; run it again")
     return gaps
 
 
 def _gap_sentences(run: Run[Any], gaps: pd.DataFrame) -> Iterator[str]:
-    """The measured gaps of the 0-1 loss and their bounds, and the winner's excess error."""
+    """Text about the measured gaps of the 0-1 loss, their bounds, and the excess error of the winner."""
     errors = gaps[gaps["loss"] == "error"]
     winner = errors[errors["winner"]]
     means = winner.mean(numeric_only=True)
@@ -390,20 +390,20 @@ def _gap_sentences(run: Run[Any], gaps: pd.DataFrame) -> Iterator[str]:
             solved=solved,
             bound=_ERROR.show(means["selection"]),
             candidates=candidates if solved < candidates and run.table("search", ROUNDS).size else 0,
-            # whether the 0-1 loss of standalone solves decided
+            # whether the 0-1 loss of standalone solves selected the map
             proved=run.config.solve.score == "accuracy" and not (winner["round"] > 1).any(),
         )
 
 
 def _rounds_table(gaps: pd.DataFrame, quantity: Quantity) -> str:
-    headings = ["Candidates", "Validation points", "Measured gap", "Largest", "Bound", "No selection"]
+    headings = ["Candidates", "Validation samples", "Measured gap", "Largest", "Bound", "No selection"]
     reuses = gaps["shared"].any()
-    columns = [Column("Selected"), *numeric(*headings, *(["Points reused"] if reuses else []))]
+    columns = [Column("Selected"), *numeric(*headings, *(["Samples reused"] if reuses else []))]
     rows = []
     for (number, winner), of_round in gaps.groupby(["round", "winner"], sort=True):
         size = of_round["candidates"].iloc[0]
         row = [
-            "the winner" if winner else f"round {number}",
+            "winner" if winner else f"round {number}",
             whole_number(size),
             whole_number(of_round["points"].mean()),
             quantity.spread(of_round["gap"]).removesuffix(f" {quantity.unit}"),
@@ -415,7 +415,7 @@ def _rounds_table(gaps: pd.DataFrame, quantity: Quantity) -> str:
 
 
 def _rates(errors: pd.DataFrame) -> str:
-    """The terms of Corollaries 3.1 and 3.2, of the winner."""
+    """The terms of Corollaries 3.1 and 3.2 for the winner."""
     winner = errors[errors["winner"]]
     if winner.empty:
         return ""
@@ -425,7 +425,7 @@ def _rates(errors: pd.DataFrame) -> str:
         ("3.1 (Lipschitz loss)", "√((‖w‖² + 1)/|T| log 1/δ)", tables.weights_rate(norm, trained)),
         ("3.2 (random Fourier features, square loss)", "log²(1/δ)/√|T|", tables.kernel_rate(trained)),
         ("both", "√(1/|V| log((|C| + 1)/δ))", tables.validation_rate(points, size)),
-        ("both, of one candidate", "√(1/|V| log(2/δ))", tables.validation_rate(points, 1)),
+        ("both, one candidate", "√(1/|V| log(2/δ))", tables.validation_rate(points, 1)),
     ]
     columns = [Column("Corollary"), Column("Term"), *numeric("Value")]
     text = _text("rates", norm=norm, points=trained)

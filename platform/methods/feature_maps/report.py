@@ -1,4 +1,4 @@
-"""Report of a feature map search, and comparisons of several at equal cost. Khodak et al. 2020, Fig. 2 and 3."""
+"""The report of a feature map search, and comparisons of runs at equal cost. Khodak et al. 2020, Fig. 2 and 3."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ from archray.platform.run.run_summary import Listing
 from archray.plurals import count
 
 _text = texts_of(__package__)
-Look = tuple[str, tuple[float, ...] | None]  # colour and dashes
+Look = tuple[str, tuple[float, ...] | None]  # color and dashes
 
 _LOOKS: tuple[Look, ...] = (
     (FOUND, None),
@@ -40,7 +40,7 @@ _LOOKS: tuple[Look, ...] = (
 def equal_cost_sections(runs: Sequence[Progress]) -> list[Section]:
     """Test accuracies at equal cost, and Figures 2 and 3 with a line per run; see `equal_cost`.
 
-    Raises: InvalidInput without runs, or with a label twice.
+    Raises: InvalidInput without runs, or with a duplicate label.
     """
     comparison = tables.comparison_table(runs)
     return [_table(runs, comparison), *_curves(runs)]
@@ -55,7 +55,7 @@ def _table(runs: Sequence[Progress], comparison: pd.DataFrame) -> Section:
 
 
 def _fairness(runs: Sequence[Progress], comparison: pd.DataFrame) -> Iterator[str]:
-    """What the numbers of the table are, and which of them are comparable: note W6."""
+    """Text about the numbers of the table, and which of them are comparable (note W6)."""
     yield _text("equal_cost")
     yield _text("equal_seconds")
     smaller = [label for label, progress in runs if len(progress) and not tables.comparable_by_calls(progress)]
@@ -76,32 +76,32 @@ def _fairness(runs: Sequence[Progress], comparison: pd.DataFrame) -> Iterator[st
 
 @figure(height=400, of="progress")
 def accuracies_compared_by_calls(runs: Sequence[Progress], canvas: Figure) -> None:
-    """Test accuracy over solver calls, a line for each run that compares there. Khodak et al. 2020, Figure 2."""
+    """Test accuracy by solver calls, a line for each comparable run. Khodak et al. 2020, Figure 2."""
     _draw(runs, canvas, "calls")
 
 
 @figure(height=400, of="progress")
 def accuracies_compared_by_seconds(runs: Sequence[Progress], canvas: Figure) -> None:
-    """Test accuracy over seconds, a line for each run. Khodak et al. 2020, Figure 3."""
+    """Test accuracy by seconds, a line for each run. Khodak et al. 2020, Figure 3."""
     _draw(runs, canvas, "seconds")
 
 
 _FIGURES: tuple[tuple[By, str, Callable[[Sequence[Progress]], Figure]], ...] = (
-    ("calls", "Over solver calls", accuracies_compared_by_calls),
-    ("seconds", "Over time", accuracies_compared_by_seconds),
+    ("calls", "Test accuracy by solver calls", accuracies_compared_by_calls),
+    ("seconds", "Test accuracy by time", accuracies_compared_by_seconds),
 )
 
 
 def _draw(runs: Sequence[Progress], canvas: Figure, by: By) -> None:
     lines = _lines(runs, by)
     if not lines:
-        raise NothingToDraw(f"none of the runs has a test accuracy over {by}; compare searches for feature maps")
+        raise NothingToDraw(f"none of the runs has a test accuracy by {by}; compare runs of feature map methods")
     figures.draw_accuracies(canvas.subplots(), lines, by)
     canvas.legend(loc="outside upper left", ncols=2, handlelength=3.2)
 
 
 def _lines(runs: Sequence[Progress], by: By) -> list[Line]:
-    """The curves over solver calls, of the runs that compare there, or over seconds, of all."""
+    """The curves by solver calls of the comparable runs, or by seconds of all runs."""
     lines = []
     for (label, progress), look in zip(runs, looks_of(runs), strict=True):
         if by == "seconds" or tables.comparable_by_calls(progress):
@@ -111,7 +111,7 @@ def _lines(runs: Sequence[Progress], by: By) -> list[Line]:
 
 
 def looks_of(runs: Sequence[Progress]) -> list[Look]:
-    """The look of each run, in order: random search as on every page, a second run of it as any other."""
+    """The look of each run, in order. The first run of random search has the look of random search on all pages."""
     looks, free = [], cycle(_LOOKS)
     for _, progress in runs:
         random = tables.is_random_search(progress) and (RANDOM, None) not in looks
@@ -120,7 +120,7 @@ def looks_of(runs: Sequence[Progress]) -> list[Look]:
 
 
 def _curves(runs: Sequence[Progress]) -> Iterator[Section]:
-    """The curves over solver calls and over seconds, where there are any."""
+    """The sections with the curves by solver calls and by seconds, if there are any."""
     for by, title, compared in _FIGURES:
         lines = _lines(runs, by)
         if not lines:
@@ -131,21 +131,21 @@ def _curves(runs: Sequence[Progress]) -> Iterator[Section]:
         spread = drawing.spread_words(most, "standard deviation")
         points = 2 in repeats and most > 2
         caption = _text("compared", by=by, fewest=fewest, most=most, two_as_points=points, spread=spread)
-        description = f"Test accuracy over {by}, at the end: {ends}."
+        description = f"Test accuracy by {by}; at the end {ends}."
         yield drawing.figure_section(f"over-{by}", title, compared(runs), description=description, caption=caption)
 
 
 _TABLES: run_sections.Tables = {"rounds of halving": ("search", ROUNDS), "final training": ("final", TRIALS)}
 HEADLINES = ("test_accuracy", "search_test_accuracy")  # the lower of the two is the headline
-_LINES = 20  # solver calls that are printed one by one
+_LINES = 20  # number of solver calls up to which all are printed
 
 
 def _lead(run: Run[Any], progress: pd.DataFrame) -> str:
-    """The map that was found, in a sentence or two; plain text. `progress` has a row."""
+    """The selected feature map in one or two sentences, plain text. `progress` has at least one row."""
     repeat, rows = tables.found_repeat(run, progress)
     calls, seconds = numbers(rows, "calls").max(), numbers(rows, "seconds").max()
     accuracy, dimension = numbers(rows, "search_test_accuracy").iloc[-1], numbers(rows, "dimension")
-    # Of solves of several sizes, the size of the last one is only known where it is the final one.
+    # With solves of several sizes, the size of the last one is only known if it is the final solve.
     one_size = (flags(rows, "final").any() or dimension.nunique() == 1) and dimension.notna().all()
     accuracies = run_sections.tested(run.best, "final")
     return _text(
@@ -162,7 +162,7 @@ def _lead(run: Run[Any], progress: pd.DataFrame) -> str:
 
 
 def measured_maps(run: Run[Any]) -> run_sections.Measured:
-    """The test accuracies of one run: of the final solves, and of the last solve of the search."""
+    """The test accuracies of a single run: of the final solves, and of the last solve of the search."""
     tests = {"test_accuracy": Spread.of(run_sections.tested(run, "final"), "final solve")}
     progress = tables.progress_of(run)
     if len(progress):
@@ -172,7 +172,7 @@ def measured_maps(run: Run[Any]) -> run_sections.Measured:
 
 
 def map_repeats_section(run: Run[Any]) -> Section | None:
-    """A row per repeat with its map and costs. Nothing for fewer than two."""
+    """A row per repeat with its map and costs. None for fewer than two repeats."""
     progress = tables.progress_of(run)
     last = tables.last_rows(progress)
     if len(last) < 2:
@@ -187,7 +187,7 @@ def map_repeats_section(run: Run[Any]) -> Section | None:
     maps = {i: tables.map_in(last, i) for i in order}
     rows = [
         (
-            "nothing found" if maps[i] is None else names.of(maps[i]),
+            "none found" if maps[i] is None else names.of(maps[i]),
             TEST.bare(accuracies[i]),
             *([TEST.spread(again.get(int(last["repeat"][i]), ())).removesuffix(" %")] if in_full else []),
             last["repeat"][i],
@@ -208,12 +208,12 @@ def map_repeats_section(run: Run[Any]) -> Section | None:
     )
     best, _ = tables.found_repeat(run, progress)
     marked = next((place for place, i in enumerate(order) if last["repeat"][i] == best), None)
-    body = paragraphs([text]) + table(columns, rows, label="The repeats of the search", marked=marked)
+    body = paragraphs([text]) + table(columns, rows, label="Repeats of the search", marked=marked)
     return Section("repeats", "Repeats", body)
 
 
 rounds_section = Halving(
-    "Feature map", "solve", "Features", tables.names_of, ending="The last solve is of the winner alone."
+    "Feature map", "solve", "Features", tables.names_of, ending="The last solve has only the winner."
 ).section
 SECTIONS: tuple[MakeSection, ...] = (
     cell_section,
@@ -223,16 +223,16 @@ SECTIONS: tuple[MakeSection, ...] = (
     figures.seconds_section,
     rounds_section,
     figures.generalisation_section,
-    names_section(tables.names_of, "feature maps", "as the searches came to hold them for the best, the best first"),
+    names_section(tables.names_of, "feature maps", "in the order of their test accuracy as best map of a search"),
     run_sections.failures_section(_TABLES),
     run_sections.manifest_section,
 )
 
 
 def headline(run: Run[Any]) -> Headline:
-    """Test accuracies, the lower one first, solver calls and seconds; of repeats, their means, and the best map."""
+    """Test accuracies (the lower one first), solver calls and seconds; for repeats, means and the best map."""
     architecture, progress = run.best.architecture, tables.progress_of(run)
-    lead = "The run found no feature map; the failures below say why."
+    lead = "The run found no feature map; see the failures below."
     cards: list[Card] = []
     facts: dict[str, object] = {}
     if len(progress):
@@ -241,7 +241,7 @@ def headline(run: Run[Any]) -> Headline:
         calls, seconds = numbers(last, "calls").mean(), numbers(last, "seconds").mean()
         costs = (
             Card("trial", significant(calls, 3 if calls % 1 else 1), "solver calls"),
-            Card("trial", duration(seconds), "in these calls"),
+            Card("trial", duration(seconds), "of solver calls"),
         )
         cards = run_sections.headline_cards(run_sections.over_repeats(run, measured_maps), HEADLINES)
         cards += [card for card in costs if card.value != MISSING]
@@ -261,7 +261,7 @@ def headline(run: Run[Any]) -> Headline:
 
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
-    """The solver calls of the search: one row each, or one for each that was better than those before."""
+    """The solver calls of the search, a row each; for many calls, only those with a new best map."""
     progress = tables.progress_of(run)
     if progress.empty:
         return ()
@@ -269,4 +269,4 @@ def listings(run: Run[Any]) -> Sequence[Listing]:
     keys = ("calls", "seconds", "candidates", "dimension", "search_test_accuracy", "architecture")
     steps = progress if len(progress) <= _LINES else better
     rows = [{key: row[key] for key in keys} for row in steps.to_dict("records")]
-    return (Listing.of("solver calls, and the best so far after each", rows),)
+    return (Listing.of("solver calls with the best feature map so far", rows),)

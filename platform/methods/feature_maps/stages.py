@@ -1,8 +1,8 @@
 """Stages and recipes of searches for a feature map. Khodak et al. 2020, Algorithm 1, Figures 1 to 3, appendix B.1.
 
-Random search and halving with shared weights; Ray Tune's successive halving and Hyperband with the feature dimension as
-resource. Then a final solve, oracle solves and the correlation. Oracle solves give the accuracy of the best map of each
-round; they count neither as solver calls nor as seconds (note W6).
+Searches: random search, halving with shared weights, and Ray Tune's successive halving and Hyperband with the feature
+dimension as resource. Then: final solve, oracle solves and correlation. Oracle solves measure the accuracy of the best
+map of each round. They do not count as solver calls or seconds (note W6).
 """
 
 import math
@@ -37,14 +37,14 @@ from archray.trainables.data import load_data
 from archray.trainables.feature_maps.solve_settings import Bases
 from archray.trainables.tune.feature_map_trainable import FeatureMapSettings, FeatureMapTrainable, feature_map_space
 
-READS = ("solve", "full_dimension")  # what a solve depends on, whatever the feature map
-MAX_DRAWS = 1000  # in search of a feature map that is new
+READS = ("solve", "full_dimension")  # paths in the configuration on which every solve depends
+MAX_DRAWS = 1000  # draws that may repeat a feature map
 
 
 def sample_candidates(context: Context[FeatureMapConfig], number: int) -> list[str]:
-    """The run's candidates: distinct feature maps drawn uniformly from the space, a function of the run's seed.
+    """The candidates of the run: distinct feature maps, drawn uniformly from the space with the seed of the run.
 
-    Naive-Bayes weights need two classes (note W8): with more, maps that use them are not drawn.
+    Naive-Bayes weights need two classes (note W8). With more classes, maps that use them are skipped.
     """
     run, config = context.run, context.config
     space = feature_map_space(run.space)
@@ -62,30 +62,31 @@ def sample_candidates(context: Context[FeatureMapConfig], number: int) -> list[s
             candidates[candidate] = None
     if len(candidates) < number:
         raise InvalidInput(
-            f"{config.space} gave {count(len(candidates), 'distinct feature map')}, and {number} were asked for as "
-            "candidates; ask for fewer"
+            f"expected at most {count(len(candidates), 'candidate')} for {config.space}, which has no more distinct "
+            f"feature maps, got {number}; lower candidates"
         )
     if left_out:
         context.say(
-            f"maps with Naive-Bayes weights are left out: they need two classes, {config.data.name} has {classes}"
+            f"skipping feature maps with Naive-Bayes weights: they need two classes, and {config.data.name} has "
+            f"{classes}"
         )
     return list(candidates)
 
 
 def solves(number: int, config: FeatureMapConfig) -> str:
-    """`3 solves with 2 000 features`: how much a stage does."""
+    """The amount of work of a stage: `3 solves with 2 000 features`."""
     return f"{count(number, 'solve')} with {count(config.full_dimension, 'feature')}"
 
 
 def solve_settings(context: Context[FeatureMapConfig], **changes: Any) -> dict[str, Any]:
-    """The settings of the run's `FeatureMapTrainable`s. changes: fields of `FeatureMapSettings` over them."""
+    """The settings of the run's `FeatureMapTrainable`. changes: fields of `FeatureMapSettings` to override."""
     run, config = context.run, context.config
     fields: dict[str, Any] = {"solve": config.solve, "dimension": config.full_dimension, **changes}
     return FeatureMapSettings(space=run.space, data=run.data, **fields).model_dump(mode="json")
 
 
 def solve_plan(context: Context[FeatureMapConfig], *, settings: dict[str, Any] | None = None, **plan: Any) -> TrialPlan:
-    """A plan of solves. settings: of `solve_settings`. plan: further fields of `TrialPlan`."""
+    """A plan of solves. settings: from `solve_settings`. plan: additional fields of `TrialPlan`."""
     plan = {"settings": settings or solve_settings(context), "mode": context.config.mode, **plan}
     return TrialPlan(trainable=FeatureMapTrainable, metric="score", **plan)
 
@@ -93,13 +94,15 @@ def solve_plan(context: Context[FeatureMapConfig], *, settings: dict[str, Any] |
 def write_found_map(
     context: Context[FeatureMapConfig], folder: Folder, architecture: str, value: float, *, calls: int
 ) -> None:
-    """Writes what was found, with its validation accuracy, and says so."""
+    """Writes and prints the best feature map and its validation accuracy."""
     folder.write_json(FOUND, {"architecture": architecture, "value": value, "metric": ACCURACY})
-    context.say(f"found {architecture}  ({quantity_of(ACCURACY).text(value)}, {count(calls, 'solver call')})")
+    context.say(
+        f"best feature map {architecture}  ({quantity_of(ACCURACY).text(value)}, {count(calls, 'solver call')})"
+    )
 
 
 FINAL_SOLVE_STAGE = final_stage(
-    "solve for the found feature map alone",
+    "solve for the best feature map without shared weights",
     reads=READS,
     trials=solve_plan,
     write=write_classifier,
@@ -128,7 +131,7 @@ def _write_oracle(context: Context[FeatureMapConfig], folder: Folder, run: TuneR
 
 ORACLE_STAGE = TuneStage[FeatureMapConfig](
     name="oracle",
-    title="solve for the best feature map of every round, to compare",
+    title="solve for the best feature map of every round, for comparison",
     reads=READS,
     depends=file_digests(f"search/{PROGRESS}"),
     plan=_oracle_trials,
@@ -139,7 +142,7 @@ ORACLE_STAGE = TuneStage[FeatureMapConfig](
 def _correlate(context: Context[CorrelatedConfig], folder: Folder) -> None:
     options = context.config.correlation
     if options.maps == 0:
-        context.say("not asked for (correlation.maps)")
+        context.say("skipped: correlation.maps is 0")
         return
     maps = sample_candidates(context, options.maps)
     full = context.config.full_dimension
@@ -152,7 +155,7 @@ def _correlate(context: Context[CorrelatedConfig], folder: Folder) -> None:
 def _standalone_accuracies(
     context: Context[CorrelatedConfig], folder: Folder, maps: list[str], dimensions: tuple[int, ...]
 ) -> pd.DataFrame:
-    """`architecture`, `dimension`, `standalone_accuracy`: the validation accuracy of each map solved for alone."""
+    """`architecture`, `dimension`, `standalone_accuracy`: the validation accuracy of each map with its own weights."""
     settings = solve_settings(context, rungs=dimensions, evaluate_test=False)
     keys = {"architecture": tune.grid_search(maps), "seed": context.seed("correlation")}
     plan = solve_plan(context, total=len(maps), settings=settings, keys=keys)
@@ -190,7 +193,7 @@ def _digest(context: Context[CorrelatedConfig], dimensions: tuple[int, ...]) -> 
 
 CORRELATION_STAGE = WorkStage[CorrelatedConfig](
     name="correlation",
-    title="shared against standalone accuracy",
+    title="compare shared and standalone accuracy",
     reads=(*READS, "correlation"),
     work=_correlate,
     amount=lambda config: count(config.correlation.maps, "feature map") if config.correlation.maps else "none",
@@ -201,7 +204,7 @@ CORRELATION_STAGE = WorkStage[CorrelatedConfig](
 
 
 def drawn_maps(context: Context[Any], **plan: Any) -> TrialPlan:
-    """A solve for each candidate of the configuration, in a random order. plan: as of `solve_plan`."""
+    """A plan of a solve per candidate, in random order. plan: as in `solve_plan`."""
     candidates, seed = sample_candidates(context, context.config.candidates), context.seed("search")
     budget = len(candidates)
     searcher = partial(RandomSearch, candidates, budget=budget, seed=seed)
@@ -214,22 +217,22 @@ def write_best_solve(context: Context[FeatureMapConfig], folder: Folder, run: Tu
     folder.write_parquet(PROGRESS, progress)
     best = progress.iloc[-1] if len(progress) else None
     if best is None or best["architecture"] is None:
-        raise ArchrayError(f"none of {count(len(run.trials), 'solve')} has a score: {run.failures}")
+        raise ArchrayError(f"none of {count(len(run.trials), 'solve')} reported a score: {run.failures}")
     write_found_map(context, folder, best["architecture"], float(best[ACCURACY]), calls=len(progress))
 
 
 def best_so_far(solves: pd.DataFrame, mode: str) -> pd.DataFrame:
-    """A row per solve in the order they ended: the best score until then, and its test accuracy.
+    """A row per solve in the order of completion, with the best score so far and its test accuracy.
 
     Args:
-        solves: a row per step of every trial; its `seconds` are of the trial so far.
-        mode: whether the best score is the least (`min`) or the largest.
+        solves: a row per step of every trial; `seconds` is the time of the trial so far.
+        mode: whether the smallest (`min`) or the largest (`max`) score is best.
 
     Returns: `calls` (so far), `seconds` (so far), `architecture` (the best so far), `dimension` (of this solve),
         `candidates` (1), `score`, `validation_accuracy` and `search_test_accuracy` of the best, `final` (False).
     """
     solves = solves.sort_values(["trial_id", "training_iteration"])
-    steps = solves.groupby("trial_id")["seconds"].diff().fillna(solves["seconds"])  # of each step alone
+    steps = solves.groupby("trial_id")["seconds"].diff().fillna(solves["seconds"])  # of each step
     solves = solves.assign(step_seconds=steps).sort_values(["timestamp", "trial_id"], kind="stable")
     rows: list[dict[str, Any]] = []
     best: dict[Any, Any] = {"architecture": None}
@@ -263,7 +266,12 @@ def maps_recipe(
     amount: Callable[[Any], str],
     finish: Callable[[Context[Any], Folder, TuneRun], None] = write_best_solve,
 ) -> Recipe[Any]:
-    """A recipe of a search for a feature map. title to finish: of the first stage. more: stages after the final one."""
+    """The recipe of a search for a feature map.
+
+    Args:
+        more: stages after the final solve.
+        title, reads, plan, amount, finish: arguments of the search stage.
+    """
     reads = (*READS, *reads)
     search = TuneStage[Any](
         name="search", title=title, reads=reads, plan=plan, finish=finish, search=True, amount=amount
@@ -308,7 +316,7 @@ def _write_winner(context: Context[configs.HalvingConfig], folder: Folder, run: 
     folder.write_parquet(ROUNDS, rounds)
     folder.write_parquet(PROGRESS, progress)
     best = searcher.best()
-    value = trials.loc[trials["candidates"].map(len) == 1, ACCURACY].dropna()  # of the solve for the winner alone
+    value = trials.loc[trials["candidates"].map(len) == 1, ACCURACY].dropna()  # of the solve with only the winner
     if best is None or value.empty:
         raise ArchrayError(f"halving found no feature map: {searcher.failure or run.failures}")
     write_found_map(context, folder, best["candidate"], float(value.iloc[0]), calls=int(progress["calls"].max()))
@@ -317,9 +325,12 @@ def _write_winner(context: Context[configs.HalvingConfig], folder: Folder, run: 
 def halving_progress(trials: pd.DataFrame, rounds: pd.DataFrame, mode: str) -> pd.DataFrame:
     """A row per round and one for the final solve, with the columns of `best_so_far`.
 
-    Replicas of a round count as one call each, and their seconds add up.
+    Each replica of a round counts as a call, and their seconds add up.
 
-    trials: a row each. rounds: see `WeightSharingHalving.rounds`. mode: is the best score the least (`min`)?
+    Args:
+        trials: a row per trial.
+        rounds: see `WeightSharingHalving.rounds`.
+        mode: whether the smallest (`min`) or the largest (`max`) score is best.
     """
     rows = []
     calls, seconds = 0, 0.0
@@ -337,7 +348,7 @@ def halving_progress(trials: pd.DataFrame, rounds: pd.DataFrame, mode: str) -> p
                 "dimension": int(solved["dimension"].iloc[0]),
                 "candidates": left,
                 "score": math.nan if best is None else float(best["score"]),
-                "search_test_accuracy": float(solved["test_accuracy"].iloc[0]),  # NaN of a shared solve
+                "search_test_accuracy": float(solved["test_accuracy"].iloc[0]),  # NaN for a shared solve
                 "final": left == 1,
             }
         )
@@ -352,13 +363,13 @@ HALVING_RECIPE = maps_recipe(
     plan=_weight_sharing_trials,
     finish=_write_winner,
     amount=lambda config: (
-        count(config.candidates, "candidate") + ", of which a round leaves a share of "
-        f"{config.keep:g}; {count(config.replicas, 'solve')} a round"
+        f"{count(config.candidates, 'candidate')}; each round keeps a share of {config.keep:g} and takes "
+        f"{count(config.replicas, 'solve')}"
     ),
 )
 
 
-RESOURCE = "resource"  # a solve's dimension in units of the smallest rung's, rounded down
+RESOURCE = "resource"  # dimension of a solve in units of the lowest rung's dimension, rounded down
 
 
 def _halving_trials(context: Context[configs.SuccessiveHalvingConfig], tuned: Folder) -> TrialPlan:
@@ -396,7 +407,7 @@ def _hyperband_trials(context: Context[configs.HyperbandConfig], tuned: Folder) 
     )
 
 
-_TITLE = "solve at few features first"
+_TITLE = "solve with few features first"
 SUCCESSIVE_HALVING = maps_recipe(
     title=_TITLE,
     reads=("candidates", "eta", "rungs"),

@@ -1,7 +1,7 @@
-"""Tables of a feature map search: accuracy over cost, comparison at equal cost (note W6), bounds of Theorem 3.1.
+"""Tables of a feature map search: accuracy by cost, comparison at equal cost (note W6), bounds of Theorem 3.1.
 
-Khodak et al. 2020. A run of a comparison is a label and its `progress_of`, which also describes its solver calls. The
-caller makes sure that runs are of one space, one data set and one machine.
+Khodak et al. 2020. A run in a comparison is a label and its `progress_of`. The caller ensures that all runs have the
+same space, data set and machine.
 """
 
 import math
@@ -25,19 +25,19 @@ By = Literal["calls", "seconds"]
 TEST = quantity_of("search_test_accuracy")
 
 # A row per `bases` (`shared` or `independent`), `dimension` and `architecture`: the validation accuracies with shared
-# weights, `shared_accuracy`, and solved for alone, `standalone_accuracy`; fractions.
+# weights (`shared_accuracy`) and with standalone weights (`standalone_accuracy`), fractions.
 CORRELATION = "correlation.parquet"
-LETTER = "F"  # of the short names of feature maps
-_POINTS = 400  # of a curve: steps finer than this are not seen
+LETTER = "F"  # letter of the short names of feature maps
+_POINTS = 400  # maximal number of points of a curve; more are not visible
 
 
 def progress_of(run: Run[Any]) -> pd.DataFrame:
-    """A row per solver call of a search, in order, of all repeats; no row before the search has ended.
+    """A row per solver call of a search, in order, for all repeats; empty before the search has finished.
 
-    Columns: `repeat`, `calls` (so far), `seconds` (so far, of featurising, solving and scoring), `architecture` (the
+    Columns: `repeat`, `calls` (so far), `seconds` (so far, of featurizing, solving and scoring), `architecture` (the
     best so far), `dimension` (of this solve), `candidates` (that shared it), `score`, `search_test_accuracy` (of the
-    best so far; where solves are shared that of an oracle, which solves for it alone at the full dimension; NaN if not
-    known), `final` (whether this is the standalone solve that ends the search).
+    best so far; for shared solves that of an oracle, a standalone solve at the full dimension; NaN if unknown), `final`
+    (whether this is the last, standalone solve of the search).
     """
     repeats = []
     for number, repeat in enumerate(run.repeats or [run]):
@@ -48,7 +48,7 @@ def progress_of(run: Run[Any]) -> pd.DataFrame:
 
 
 def names_of(run: Run[Any]) -> ShortNames:
-    """Short names: the maps found, those that were the best so far in a search, by accuracy, and those in rounds."""
+    """Short names: selected maps, maps that were the best so far in a search, by accuracy, and maps in rounds."""
     progress = progress_of(run)
     best = numbers(progress, "search_test_accuracy").sort_values(ascending=False, kind="stable").index
     held = progress["architecture"].reindex(best) if "architecture" in progress else ()
@@ -57,12 +57,12 @@ def names_of(run: Run[Any]) -> ShortNames:
 
 @dataclass(frozen=True)
 class AccuracyCurve:
-    """The mean over repeats as a step curve: from each `x` on to the next, `mean` holds."""
+    """The mean over repeats as a step curve; `mean` is constant from each `x` to the next."""
 
     x: np.ndarray  # (k,) ascending calls or seconds, from the last repeat's start to the last repeat's end
     mean: np.ndarray  # (k,) fractions
     deviation: np.ndarray  # (k,); NaN for a single repeat
-    curves: np.ndarray  # (repeats, k) the curves that the mean is over
+    curves: np.ndarray  # (repeats, k) the curves of the repeats
 
     @property
     def repeats(self) -> int:
@@ -70,7 +70,7 @@ class AccuracyCurve:
 
 
 def by_repeat(progress: pd.DataFrame) -> list[tuple[object, pd.DataFrame]]:
-    """The repeats of a progress table, each with its rows in the order of its solver calls."""
+    """The repeats of a progress table, each with its rows in the order of the solver calls."""
     if progress.empty:
         return []
     ordered = progress.sort_values("calls", kind="stable") if "calls" in progress else progress
@@ -78,14 +78,14 @@ def by_repeat(progress: pd.DataFrame) -> list[tuple[object, pd.DataFrame]]:
 
 
 def last_rows(progress: pd.DataFrame) -> pd.DataFrame:
-    """A row per repeat: its last solver call, with what the search chose."""
+    """A row per repeat: its last solver call, with the selected map."""
     return pd.DataFrame([rows.iloc[-1] for _, rows in by_repeat(progress)]).reset_index(drop=True)
 
 
 def found_repeat(run: Run[Any], progress: pd.DataFrame) -> tuple[object, pd.DataFrame]:
-    """The number and the rows, indexed from 0, of the first repeat that ended with the found map, else of the first.
+    """The number and the rows (indexed from 0) of the first repeat that selected the map of the run, or of the first.
 
-    progress: the run's `progress_of`, with a row or more.
+    progress: the run's `progress_of`, with at least one row.
     """
     repeats = [(repeat, rows.reset_index(drop=True)) for repeat, rows in by_repeat(progress)]
     architecture = run.best.architecture
@@ -104,29 +104,29 @@ def shares_solves(progress: pd.DataFrame) -> bool:
 
 
 def total(progress: pd.DataFrame, by: By) -> float:
-    """The solver calls or seconds after which every repeat has ended; NaN if none is known."""
+    """The solver calls or seconds after which every repeat has finished; NaN if unknown."""
     return float(numbers(progress, by).max())
 
 
 def accuracies_at(progress: pd.DataFrame, by: By, x: np.ndarray) -> np.ndarray:
-    """The test accuracy of each repeat at each `x`, (repeats, len(x)) fractions; NaN before a repeat's first.
+    """The test accuracy of each repeat at each `x`, (repeats, len(x)) fractions; NaN before the first value.
 
-    A row without an accuracy keeps the one before it. A repeat that has ended keeps its last one.
+    A row without an accuracy keeps the last value, and so does a finished repeat.
     """
     rows = []
     for _, frame in by_repeat(progress):
         at, accuracy = numbers(frame, by).to_numpy(), numbers(frame, "search_test_accuracy").to_numpy()
         finite = np.isfinite(at) & np.isfinite(accuracy)
         at, accuracy = at[finite], accuracy[finite]
-        place = np.searchsorted(at, x, side="right")  # (len(x),) how many steps lie at or before each x
+        place = np.searchsorted(at, x, side="right")  # (len(x),) number of steps at or before each x
         rows.append(np.concatenate([[np.nan], accuracy])[place])
     return np.array(rows) if rows else np.empty((0, len(x)))
 
 
 def accuracy_at(progress: pd.DataFrame, by: By = "calls", x: float = math.inf) -> tuple[float, float, int]:
-    """Mean and standard deviation over repeats of the test accuracy after `x` solver calls, or seconds.
+    """Mean and standard deviation of the test accuracy over repeats after `x` solver calls or seconds.
 
-    By default at the end of each repeat. Repeats without an accuracy by then do not count.
+    The default is the end of each repeat. Repeats without an accuracy are ignored.
 
     Returns: mean (a fraction; NaN without a repeat), standard deviation (NaN with fewer than two), number of repeats.
     """
@@ -137,16 +137,16 @@ def accuracy_at(progress: pd.DataFrame, by: By = "calls", x: float = math.inf) -
 
 
 def with_deviation(mean: float, deviation: float) -> str:
-    """A test accuracy and its standard deviation: `96.79 ± 0.10 %`; the mean alone where there is one repeat."""
+    """A test accuracy and its standard deviation: `96.79 ± 0.10 %`; only the mean for a single repeat."""
     if not math.isfinite(deviation):
         return TEST.show(mean)
     return f"{TEST.bare(mean)} ± {TEST.bare(deviation)} {TEST.unit}"
 
 
 def accuracy_curve(progress: pd.DataFrame, by: By) -> AccuracyCurve | None:
-    """The mean over repeats on a grid of all their steps. Repeats without any are left out.
+    """The mean over repeats on a grid of all their steps, without repeats that have no accuracy.
 
-    None if there is no test accuracy, or no x at which all others have one.
+    None without a test accuracy, or without an x at which all other repeats have one.
     """
     x = _steps(progress, by)
     if x.size == 0:
@@ -164,11 +164,11 @@ def accuracy_curve(progress: pd.DataFrame, by: By) -> AccuracyCurve | None:
 
 
 def reaches(progress: pd.DataFrame, accuracy: float, by: By) -> float:
-    """The solver calls or seconds from which on the mean over repeats is at or above `accuracy`; NaN if it is not."""
+    """The solver calls or seconds from which the mean over repeats stays at or above `accuracy`; NaN if never."""
     x = _steps(progress, by)
     if x.size == 0:
         return math.nan
-    good = accuracies_at(progress, by, x).mean(axis=0) >= accuracy  # where a repeat has none yet, the mean is NaN
+    good = accuracies_at(progress, by, x).mean(axis=0) >= accuracy  # if a repeat has no value yet, the mean is NaN
     if not good[-1]:
         return math.nan
     late = np.flatnonzero(~good)
@@ -176,7 +176,7 @@ def reaches(progress: pd.DataFrame, accuracy: float, by: By) -> float:
 
 
 def _steps(progress: pd.DataFrame, by: By) -> np.ndarray:
-    """Every x at which some repeat's test accuracy may change, ascending."""
+    """All x at which the test accuracy of a repeat may change, ascending."""
     x, accuracy = numbers(progress, by).to_numpy(), numbers(progress, "search_test_accuracy").to_numpy()
     return np.unique(x[np.isfinite(x) & np.isfinite(accuracy)])
 
@@ -202,15 +202,15 @@ def is_random_search(progress: pd.DataFrame) -> bool:
 
 
 def comparable_by_calls(progress: pd.DataFrame) -> bool:
-    """Whether a run's solver calls are comparable with those of others (note W6): full solves, shared or not.
+    """Whether the solver calls of a run are full solves, shared or not, and so comparable with other runs (note W6).
 
-    Halving with a growing dimension is comparable; the solves of the other methods are smaller, and many more.
+    Halving with a growing dimension is comparable. Other methods have many more and smaller solves.
     """
     return _of_one_size(progress) or shares_solves(progress)
 
 
 def growing(progress: pd.DataFrame) -> bool:
-    """Whether solves are shared, and the later ones have more features: fast halving."""
+    """Whether solves are shared and later ones have more features, as in fast halving."""
     return shares_solves(progress) and not _of_one_size(progress)
 
 
@@ -219,24 +219,24 @@ def _of_one_size(progress: pd.DataFrame) -> bool:
 
 
 def comparison_table(runs: Sequence[Progress]) -> pd.DataFrame:
-    """A row per run. Test accuracies are fractions; NaN where a run has none, or is not to be compared there.
+    """A row per run. Test accuracies are fractions; NaN if a run has none or is not comparable.
 
     Columns, in two levels:
         `run`: `solver calls` and `seconds`, means over the repeats, and the number of `repeats`.
-        `at N solver calls`, for a quarter of random search's and for the fewest of the runs comparable by calls,
-        `at N s`, for the time in which the fastest run ends, and random search, with all of their repeats,
-        `at the end`: of each the `mean` and the `standard deviation` over the repeats that have one by then, and
-        their number, `repeats`.
-        `to random search's accuracy`: the `solver calls` and `seconds` from which on the mean stays at or above that
-        which random search ends with; only with one run of random search.
+        `at N solver calls`, for a quarter of the calls of random search, and for the fewest calls of a comparable run,
+        `at N s`, for the times in which all repeats of the fastest run and of random search finish,
+        `at the end`: the `mean` and `standard deviation` over the repeats with a value at this point, and their number
+        `repeats`.
+        `to random search's accuracy`: the `solver calls` and `seconds` from which the mean stays at or above the final
+        accuracy of random search; only with a single run of random search.
 
-    Raises: InvalidInput without runs, or with a label twice.
+    Raises: InvalidInput without runs, or with a duplicate label.
     """
     labels = [label for label, _ in runs]
     if not labels:
-        raise InvalidInput("expected runs to compare, got none; name the folder of at least one")
+        raise InvalidInput("expected one or more runs to compare, got none; pass the folder of a run")
     if twice := {label for label in labels if labels.count(label) > 1}:
-        raise InvalidInput(f"expected a label of its own for each run, got {', '.join(sorted(twice))} more than once")
+        raise InvalidInput(f"expected a distinct label for each run, got duplicates: {', '.join(sorted(twice))}")
     calls, seconds, reference = calls_compared(runs), seconds_compared(runs), reference_accuracy(runs)
     rows: list[dict[tuple[str, str], float]] = []
     for _, progress in runs:
@@ -261,9 +261,9 @@ def comparison_table(runs: Sequence[Progress]) -> pd.DataFrame:
 
 
 def written(comparison: pd.DataFrame) -> pd.DataFrame:
-    """A comparison table in words, a column per comparison: `96.79 ± 0.10` in percent, a dash without a value.
+    """A comparison table as text, a column per comparison: `96.79 ± 0.10` in percent, a dash without a value.
 
-    With an accuracy of some of the repeats only: `96.79 ± 0.10 (7 of 10)`.
+    If only some repeats have an accuracy: `96.79 ± 0.10 (7 of 10)`.
     """
     columns: dict[str, list[str]] = {}
     for name in dict.fromkeys(comparison.columns.get_level_values(0)):
@@ -278,7 +278,7 @@ def written(comparison: pd.DataFrame) -> pd.DataFrame:
 
 
 def reference_accuracy(runs: Sequence[Progress]) -> float | None:
-    """The mean test accuracy that random search ends with; None without exactly one run of it that has one."""
+    """The mean final test accuracy of random search; None without exactly one such run with an accuracy."""
     searches = _random_searches(runs)
     if len(searches) != 1:
         return None
@@ -287,7 +287,7 @@ def reference_accuracy(runs: Sequence[Progress]) -> float | None:
 
 
 def calls_compared(runs: Sequence[Progress]) -> list[int]:
-    """Numbers of solver calls to compare at, ascending; none with fewer than two comparable runs."""
+    """Numbers of solver calls for comparisons, ascending; empty with fewer than two comparable runs."""
     totals = _totals([progress for _, progress in runs if comparable_by_calls(progress)], "calls")
     if len(totals) < 2:
         return []
@@ -296,7 +296,7 @@ def calls_compared(runs: Sequence[Progress]) -> list[int]:
 
 
 def seconds_compared(runs: Sequence[Progress]) -> list[float]:
-    """Seconds to compare at, ascending, of three digits and not shorter than the runs they are of."""
+    """Seconds for comparisons, ascending, rounded up to three digits."""
     totals = _totals([progress for _, progress in runs], "seconds")
     if len(totals) < 2:
         return []
@@ -335,16 +335,19 @@ def _short(value: float) -> str:
 
 # Bounds: Theorem 3.1 of Khodak et al. 2020, and its corollaries' rates.
 
-DELTA = 0.05  # each statement holds with probability 1 - DELTA over the validation points; Theorem 3.1 has 1 - 3 DELTA
+DELTA = 0.05  # each bound holds with probability 1 - DELTA over the validation samples; Theorem 3.1 has 1 - 3 DELTA
 
 
 def gap_bound(bound: float, points: float, entropy: float, delta: float = DELTA) -> float:
-    """B sqrt(2/|V| (entropy + log 1/delta)): how far the risk of a selection can exceed its validation loss.
+    """B sqrt(2/|V| (entropy + log 1/delta)): the bound on the risk of a selection minus its validation loss.
 
-    Step 1 in the proof of Theorem A.2. It holds for every hypothesis at once, and so for any rule of selection.
+    Step 1 in the proof of Theorem A.2. It holds for all hypotheses simultaneously, and so for any selection rule.
 
     Args:
-        bound: B. points: |V|. entropy: log |C|; 0 without a selection.
+        bound: B.
+        points: |V|.
+        entropy: log |C|; 0 without a selection.
+        delta: probability that the bound fails.
     """
     return bound * math.sqrt(2 / points * (entropy + math.log(1 / delta))) if points > 0 else math.inf
 
@@ -358,24 +361,24 @@ def hoeffding_bound(bound: float, points: float, entropy: float, delta: float = 
 
 
 def selection_bound(bound: float, points: float, entropy: float, delta: float = DELTA) -> float:
-    """(3B/2) sqrt(2/|V| (entropy + log 1/delta)): how far the risk of a selection can exceed the best candidate's.
+    """(3B/2) sqrt(2/|V| (entropy + log 1/delta)): the bound on a selection's risk minus that of the best candidate.
 
-    The last term of Theorem 3.1: `gap_bound`, and half of it once more for the best candidate's validation loss (step 3
-    of the proof). Step 2 assumes that the least validation loss was selected, of weights solved for exactly.
+    The last term of Theorem 3.1: `gap_bound`, plus half of it for the validation loss of the best candidate (step 3 of
+    the proof). Step 2 assumes that the lowest validation loss of exact solutions is selected.
     """
     return 1.5 * gap_bound(bound, points, entropy, delta)
 
 
 def rounds_entropy(candidates: int, left: int) -> float:
-    """log of (|C| choose |C_t|) |C_t|: the hypotheses that a round of halving could have selected with reused points.
+    """log of (|C| choose |C_t|) |C_t|: the hypotheses that a round of halving can select with reused samples.
 
-    The same validation points decided in the rounds before which |C_t| of the |C| candidates share its weights.
+    In earlier rounds, the same validation samples selected the |C_t| of |C| candidates that share the weights.
     """
     return math.lgamma(candidates + 1) - math.lgamma(left + 1) - math.lgamma(candidates - left + 1) + math.log(left)
 
 
 def weights_rate(weight_norm: float, train_points: float, delta: float = DELTA) -> float:
-    """sqrt((||w||^2 + 1)/|T| log 1/delta): the first term of Corollary 3.1 as Corollary A.1 proves it, no constant."""
+    """sqrt((||w||^2 + 1)/|T| log 1/delta): the first term of Corollary 3.1 (A.1) without its constant."""
     return math.sqrt((weight_norm**2 + 1) / train_points * math.log(1 / delta))
 
 
@@ -385,22 +388,22 @@ def kernel_rate(train_points: float, delta: float = DELTA) -> float:
 
 
 def validation_rate(points: float, candidates: int, delta: float = DELTA) -> float:
-    """sqrt(1/|V| log((|C| + 1)/delta)): the second term of both, as Corollaries A.2 and A.3 have it, no constant."""
+    """sqrt(1/|V| log((|C| + 1)/delta)): the second term of both corollaries (A.2 and A.3) without its constant."""
     return math.sqrt(math.log((candidates + 1) / delta) / points)
 
 
-LOSSES = ("error", "clipped")  # 0-1, and the solver's own of clipped decision values
+LOSSES = ("error", "clipped")  # 0-1 loss, and the solver's loss of clipped decision values
 
 
 def selection_gaps(run: Run[Any]) -> pd.DataFrame:
-    """A row per solve that selected, and loss; of all repeats, in the order of rounds. Empty without test points.
+    """A row per loss and solve that selected a map, for all repeats in the order of rounds. Empty without test samples.
 
-    Columns: `repeat`, `round` (of halving, from 1; 1 else), `shared` (whether the candidates shared the weights),
-    `winner` (whether it is what the search ends with), `loss` (of LOSSES), `B`, `candidates` (|C|; of the winner all
-    of the search), `points` (|V|: validation points that it was scored on), `test_points`, `train_points`,
+    Columns: `repeat`, `round` (of halving, from 1; otherwise 1), `shared` (whether the candidates shared the weights),
+    `winner` (whether it is the result of the search), `loss` (of LOSSES), `B`, `candidates` (|C|; for the winner all
+    candidates of the search), `points` (|V|: validation samples of the score), `test_points`, `train_points`,
     `weight_norm`, `validation`, `test` (mean losses), `gap` (test - validation), `bound` (`gap_bound` with log |C|),
-    `hoeffding`, `alone` (`gap_bound` of a single candidate), `reused` (`gap_bound` where the points served the rounds
-    before, too), `selection` (`selection_bound`).
+    `hoeffding`, `alone` (`gap_bound` of a single candidate), `reused` (`gap_bound` if earlier rounds used the same
+    samples), `selection` (`selection_bound`).
     """
     rows = []
     for number, repeat in enumerate(run.repeats or [run]):
@@ -411,7 +414,7 @@ def selection_gaps(run: Run[Any]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class _Solve:
-    """A solve that selected one of `candidates` hypotheses. columns: the trainable's report."""
+    """A solve that selected one of `candidates` hypotheses. columns: the results of the trial."""
 
     number: int
     shared: bool
@@ -422,7 +425,7 @@ class _Solve:
 
 
 def _solves(trials: pd.DataFrame, curves: pd.DataFrame, mode: str) -> list[_Solve]:
-    """The solves of a search; none without leaders in its tables, or without test points."""
+    """The solves of a search; empty without leaders in its tables, or without test samples."""
     if "leader" not in trials:
         return []
     left = numbers(trials, "candidates_left")
@@ -439,7 +442,7 @@ def _solves(trials: pd.DataFrame, curves: pd.DataFrame, mode: str) -> list[_Solv
 
 
 def _standalone(curves: pd.DataFrame, mode: str) -> list[_Solve]:
-    """The best solve of a search for one map at a time; its hypotheses are all pairs of maps and dimensions."""
+    """The best solve of a search without shared solves; the hypotheses are all pairs of maps and dimensions."""
     score = numbers(curves, "score")
     if not score.notna().any():
         return []
@@ -449,7 +452,7 @@ def _standalone(curves: pd.DataFrame, mode: str) -> list[_Solve]:
 
 
 def _losses(solve: _Solve) -> list[dict[str, Any]]:
-    """A row per known loss."""
+    """A row per loss with values."""
     columns, rows = solve.columns, []
     for loss in LOSSES:
         validation, test = (float(columns.get(f"leader_{part}_{loss}", math.nan)) for part in ("validation", "test"))
@@ -481,10 +484,10 @@ def _losses(solve: _Solve) -> list[dict[str, Any]]:
 
 
 def excess_errors(run: Run[Any]) -> pd.DataFrame:
-    """A row per repeat: the winner's test error minus the least among the maps solved alone at its dimension.
+    """A row per repeat: the winner's test error minus the lowest among maps with standalone solves at its dimension.
 
-    Columns: `repeat`, `excess` (0-1), `known` (maps solved alone, by the search or an oracle), `of` (all candidates).
-    Halving solves alone only for the leaders of its rounds, so the excess over all candidates can be larger.
+    Columns: `repeat`, `excess` (0-1), `known` (maps with standalone solves in the search or the oracle stage), `of`
+    (all candidates). Halving has standalone solves only for the leaders of rounds, so the true excess can be larger.
     """
     rows = []
     for number, repeat in enumerate(run.repeats or [run]):

@@ -25,16 +25,19 @@ class HNASOptions(Settings):
     """Options of `HNASSearch`.
 
     Fields:
-        proxy: the training-free metric M of Eq. 7.7: a name (`archray list proxies`), or path.py:function.
-        budget: trainings, K of Algorithm 7.1. 20 in the authors' program (note H2).
-        points: how (mu, nu) are chosen: `selections`, by a Gaussian process over what was selected and at random in
-            turn; `bayesian`, by one over (mu, nu), as in the paper; `uniform`, at random from the same square. None:
-            `selections`, and `bayesian` with the preset `paper-code` and with `tell`.
-        penalty: F(x) is x^2 (`square`, Eq. 7.7) or |x| (`absolute`); None: that of the preset, or `square`.
-        preset: `paper-code` does as the authors' program (note H2): absolute penalty on the unscaled M, and candidates
-            that grow by random rows of the pool.
-        on_repeat: what happens to a point that selects an architecture again: `next-best` (also None) takes the next
-            best instead, `tell` answers with the value that is known.
+        proxy: the training-free metric M in the objective (Eq. 7.7): a name (`archray list proxies`) or
+            `path.py:function`.
+        budget: number of training runs (K in Algorithm 7.1); the authors' program uses 20.
+        points: how the objective's parameters (mu, nu) are chosen. `selections`: alternately by a Gaussian process
+            over the selected architectures and at random. `bayesian`: by a Gaussian process over (mu, nu), as in the
+            paper. `uniform`: at random. Default: `selections`; `bayesian` with the preset `paper-code` or with
+            `on_repeat` set to `tell`.
+        penalty: form of the penalty F(x) in the objective: `square` (x^2, Eq. 7.7) or `absolute` (|x|). Default: the
+            penalty of the preset, or `square`.
+        preset: `paper-code` reproduces the authors' program: absolute penalty, unscaled M, and a growing random subset
+            of the pool as candidates.
+        on_repeat: what to do if (mu, nu) selects an architecture that is already trained. `next-best` (the default)
+            trains the next best architecture instead; `tell` reports the value from before to the optimizer.
     """
 
     proxy: str = "ntk_trace"
@@ -49,9 +52,9 @@ class HNASConfig(PooledConfig):
     """The configuration of HNAS.
 
     Fields:
-        proxies: how the pool is scored: its metrics are those listed, the one searched with, and kappa.
-        search: the search over (mu, nu).
-        train: the short training that gives a trial its value.
+        proxies: how the pool is scored. The metric of the search and kappa are added to the metrics listed here.
+        search: options of the search over (mu, nu).
+        train: settings of the short training run that gives a trial its validation accuracy.
     """
 
     method: Literal["hnas"] = "hnas"
@@ -60,14 +63,20 @@ class HNASConfig(PooledConfig):
 
     def check(self) -> None:
         if self.search.proxy == KAPPA:
-            raise InvalidInput("kappa is the other half of HNAS's objective; choose another proxy")
+            raise InvalidInput(
+                "expected search.proxy to be a metric other than kappa, which the objective of HNAS already contains; "
+                "choose another proxy"
+            )
         if self.search.points == "selections" and self.search.on_repeat == "tell":
-            raise InvalidInput("search.points=selections asks for nothing twice: leave search.on_repeat=tell out")
+            raise InvalidInput(
+                "expected search.on_repeat to be next-best with search.points=selections, which never repeats an "
+                "architecture, got tell; remove search.on_repeat"
+            )
         super().check()
         if self.pool.table is None and self.low_is_good(self.search.proxy):
             raise InvalidInput(
-                f"HNAS looks for a large M, and {self.search.proxy} promises the more the smaller it is; choose "
-                "another proxy, or return its inverse"
+                f"expected a metric whose large values are good, got {self.search.proxy}, whose small values are good; "
+                "choose another proxy, or return its inverse"
             )
 
     def architectures_of(self, file: PoolFile) -> Sequence[str]:
@@ -81,7 +90,7 @@ class HNASConfig(PooledConfig):
 
     @property
     def proxy(self) -> str:
-        """The column of the pool that is M."""
+        """The column of the pool with the metric M."""
         return column_of(self.search.proxy)
 
     @property
@@ -102,7 +111,7 @@ _PRESETS: Mapping[str, Values] = {
         "pool": {"size": 300},
         "search": {"budget": 8},
     },
-    # Shu 2022, 7.5 and appendix; the search as in the authors' program (note H2), NAS-Bench-201's network and data
+    # Shu 2022, 7.5 and appendix; the search of the authors' program (note H2), network and data of NAS-Bench-201
     "paper": {"pool": {"size": None}, "search": {"budget": 20, "preset": "paper-code"}},
 }
 
@@ -126,5 +135,5 @@ HNAS = Method(
     extendable=("budget", "final_epochs", "final_seeds", "random"),
     searcher_at="archray.platform.methods.searchers:hnas",
     by_proxy=True,
-    beside={"random points": {"points": "uniform"}},  # note H7: they may find as much
+    beside={"random points": {"points": "uniform"}},  # the control experiment of note H7
 )

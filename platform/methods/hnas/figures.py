@@ -1,4 +1,4 @@
-"""Figures of HNAS: the search over (mu, nu), and its pool, with their sections. Shu 2022, Alg. 7.1, Eq. 7.7."""
+"""Figures of HNAS and their sections: the search over (mu, nu), and the pool. Shu 2022, Alg. 7.1, Eq. 7.7."""
 
 import math
 from collections.abc import Mapping
@@ -28,15 +28,15 @@ from archray.plurals import count
 from archray.searchers.hnas.objective import Pool, distance
 
 _text = texts_of(__package__)
-VALUES = "viridis"  # even to the eye, also to a colour-blind one
-_MARKS = (0.0, 0.25, 0.5, 0.75, 1.0)  # quantiles that the scale is marked at
-_TICKS = (1e-6, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)  # shares that an axis is marked at
+VALUES = "viridis"  # perceptually uniform, also for color-blind readers
+_MARKS = (0.0, 0.25, 0.5, 0.75, 1.0)  # quantiles with a tick on the color bar
+_TICKS = (1e-6, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)  # shares with a tick on the axis
 
 
 def quantile_scale(values_of: Mapping[str, float]) -> Normalize:
-    """The share of the values, in `VALUE`'s unit, that lie below one, from 0 to 1; between two it is linear.
+    """A color scale by quantile, linear between two values, so that an outlier does not dominate it.
 
-    By quantile, so that one outlier does not take up the scale.
+    values_of: architecture -> value, a fraction; the scale has `VALUE`'s unit.
     """
     values = np.unique(np.array(list(values_of.values())) * VALUE.factor)
     if values.size == 1:
@@ -50,7 +50,7 @@ def quantile_scale(values_of: Mapping[str, float]) -> Normalize:
 
 
 def draw_scale(canvas: Figure, axes: Axes, scale: Normalize) -> None:
-    """The colour bar above the axes, marked at the least value, the quartiles and the highest."""
+    """Draws the color bar above the axes, with ticks at minimum, quartiles and maximum."""
     bar = canvas.colorbar(ScalarMappable(scale, VALUES), ax=axes, label=VALUE.axis, location="top", aspect=30, pad=0.02)
     bar.outline.set_visible(False)
     marks = [float(scale.inverse(share)) for share in (_MARKS if isinstance(scale, FuncNorm) else (0.5,))]
@@ -59,7 +59,7 @@ def draw_scale(canvas: Figure, axes: Axes, scale: Normalize) -> None:
 
 
 def mark_shares(axis: Axis) -> None:
-    """Ticks at shares on a logarithmic axis of odds."""
+    """Sets ticks at shares on a logarithmic axis of odds."""
     low, high = axis.get_view_interval()
     odds = [share / (1 - share) for share in _TICKS]
     axis.set_major_locator(FixedLocator([value for value in odds if low <= value * 1.001 and value <= high * 1.001]))
@@ -67,13 +67,13 @@ def mark_shares(axis: Axis) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{tables.in_percent(value)} %"))
 
 
-# The path of the Bayesian optimiser over (mu, nu). Shu 2022, Alg. 7.1.
+# The path of the Bayesian optimizer over (mu, nu). Shu 2022, Alg. 7.1.
 
-_SAME = 0.012  # points of the path nearer than this share of the axes are one
+_SAME = 0.012  # points closer than this share of the axes are drawn as one
 
 
 def draw_path(axes: Axes, path: pd.DataFrame, best: int | None, norm: Normalize | None, names: ShortNames) -> None:
-    """Trainings numbered in their order, their ring in the colour of their value; free questions are dots."""
+    """Draws the training runs, numbered in order, with rings colored by value; repeated suggestions are dots."""
     free = path[path["repeat"]]
     axes.scatter(
         np.sqrt(free["nu"]), free["odds"], s=16, color=SURFACE, edgecolor=INK, linewidth=0.8, zorder=3, clip_on=False
@@ -84,7 +84,7 @@ def draw_path(axes: Axes, path: pd.DataFrame, best: int | None, norm: Normalize 
     axes.plot(x, y, color=INK, linewidth=1.0, alpha=0.75, zorder=3, clip_on=False)
     texts = []
     for row in path.to_dict("records"):
-        what = "known already, not trained again" if row["repeat"] else f"training {row['number']:.0f}"
+        what = "evaluated before, not trained again" if row["repeat"] else f"training run {row['number']:.0f}"
         what += ", failed" if row["failed"] else ""
         share, mu, nu = tables.in_percent(row["odds"]), significant(row["mu"]), significant(row["nu"])
         texts.append(
@@ -93,7 +93,7 @@ def draw_path(axes: Axes, path: pd.DataFrame, best: int | None, norm: Normalize 
         )
     figures.tell_points(axes, np.sqrt(path["nu"]), path["odds"], texts)
     places = axes.transAxes.inverted().transform(axes.transData.transform(np.column_stack([x, y])))  # (n, 2) shares
-    marks: dict[int, list[int]] = {}  # the trainings of each, by the first of them
+    marks: dict[int, list[int]] = {}  # first training run at a place -> all training runs there
     for i in range(len(trained)):
         first = next((j for j in marks if np.abs(places[j] - places[i]).max() < _SAME), i)
         marks.setdefault(first, []).append(i)
@@ -103,7 +103,7 @@ def draw_path(axes: Axes, path: pd.DataFrame, best: int | None, norm: Normalize 
 
 
 def _draw_mark(axes: Axes, at: tuple[float, float], rows: pd.DataFrame, best: bool, norm: Normalize | None) -> None:
-    """The mark of the trainings at one place."""
+    """Draws the mark of the training runs at one place."""
     order, value = spans(rows["number"].astype(int).tolist()), rows["value"].to_numpy()[0]
     failed = bool(rows["failed"].all())
     ring = SURFACE
@@ -146,7 +146,7 @@ def _draw_mark(axes: Axes, at: tuple[float, float], rows: pd.DataFrame, best: bo
 
 
 def spans(order: list[int]) -> list[str]:
-    """The first number, then the others with consecutive ones joined: `[3, 5, 6, 7, 9]` gives `3`, `5–7`, `9`."""
+    """The first number, then the others with consecutive numbers joined: `[3, 5, 6, 7, 9]` gives `3`, `5–7`, `9`."""
     joined: list[list[int]] = []
     for number in order[1:]:
         if joined and joined[-1][1] == number - 1:
@@ -158,8 +158,8 @@ def spans(order: list[int]) -> list[str]:
 
 # The path on the plane of the architectures that each point selects.
 
-_UNTRAINED = (0.55, 0.58, 0.62, 0.22)  # a veil of grey, on a light and on a dark page
-_UNTRAINED_ODD = (0.55, 0.58, 0.62, 0.34)  # the neighbour's, so that regions can be told apart
+_UNTRAINED = (0.55, 0.58, 0.62, 0.22)  # transparent gray, for light and dark pages
+_UNTRAINED_ODD = (0.55, 0.58, 0.62, 0.34)  # every other region, so that neighbors can be distinguished
 _SCALE = 5  # pixels of the image per point of the plane: borders stay thin
 
 
@@ -167,9 +167,9 @@ _SCALE = 5  # pixels of the image per point of the plane: borders stay thin
 class _Landscape:
     pool: Pool
     objective: tables.Objective
-    path: pd.DataFrame  # a row per question, see `question_points`
-    best: int | None  # the label of the best one
-    values: dict[str, float]  # of each architecture that was trained
+    path: pd.DataFrame  # a row per suggestion, see `question_points`
+    best: int | None  # the index label of the best trial
+    values: dict[str, float]  # trained architecture -> value
     names: ShortNames
 
     @classmethod
@@ -179,8 +179,8 @@ class _Landscape:
         path = tables.question_points(questions)
         if objective is None or pool is None or path.empty:
             raise NothingToDraw(
-                f"{run.folder} has no question about (mu, nu) with a pool to answer it; resume it if its search has "
-                "not ended"
+                f"expected suggestions of (mu, nu) and a scored pool in {run.folder}, got none; resume the run if its "
+                "search has not finished"
             )
         scale = tables.PenaltyScale(pool, objective)
         path = path.assign(odds=[scale.odds(*pair) for pair in zip(path["mu"], path["nu"], strict=True)])
@@ -189,14 +189,14 @@ class _Landscape:
 
     @cached_property
     def plane(self) -> tables.Plane:
-        """It holds all points of the path."""
+        """The plane; it contains all points of the path."""
         odds = self.path["odds"]
         return tables.plane(self.pool, self.objective, (min(ODDS[0], odds.min()), max(ODDS[1], odds.max())))
 
 
 @figure(height=430)
 def hnas_landscape(run: Run[Any], canvas: Figure) -> None:
-    """The path of HNAS' Bayesian optimiser over (mu, nu), on the plane of the architectures that each point selects."""
+    """The path of the Bayesian optimizer of HNAS over (mu, nu), on the plane of the selected architectures."""
     landscape = _Landscape.of(run)
     axes = canvas.subplots()
     norm = quantile_scale(landscape.values) if landscape.values else None
@@ -205,14 +205,14 @@ def hnas_landscape(run: Run[Any], canvas: Figure) -> None:
     mark_shares(axes.yaxis)
     if axes.get_xscale() == "log":
         figures.logarithmic(axes.xaxis)
-    axes.set_xlabel("√ν: where the objective wants M to be (M over the pool's largest)")
-    axes.set_ylabel("μ: its term's share of the objective")
+    axes.set_xlabel("√ν: target of M, relative to the pool's maximum")
+    axes.set_ylabel("μ: penalty share of the objective")
     if norm is not None:
         draw_scale(canvas, axes, norm)
 
 
 def landscape_section(run: Run[Any]) -> Section:
-    """The path on the landscape. Nothing without trials that asked for a (mu, nu), or without a pool to rank."""
+    """The path on the landscape. None without trials with (mu, nu), or without a pool."""
     landscape = _Landscape.of(run)
     pool, path, ground = landscape.pool, landscape.path, landscape.plane
     rows = np.unique(ground.selected)
@@ -235,13 +235,13 @@ def landscape_section(run: Run[Any]) -> Section:
         elsewhere=_elsewhere(path[~path["repeat"]], ground, pool),
         failures=bool(path["failed"].any()),
     )
-    description = f"The {count(len(path), 'point')} asked for, numbered, over the plane of mu and the root of nu."
-    title = "The search for μ and ν"
+    description = f"{count(len(path), 'numbered suggestion')} on the plane of mu and the square root of nu."
+    title = "Search over μ and ν"
     return figure_section("landscape", title, hnas_landscape(run), description=description, caption=caption)
 
 
 def draw_plane(axes: Axes, ground: tables.Plane, pool: Pool, values: dict[str, float], norm: Normalize | None) -> None:
-    """A region per selected architecture: coloured by its value if it was trained, grey if not."""
+    """Draws a region per selected architecture, colored by its value if it was trained, gray otherwise."""
     colours = colormaps[VALUES]
     image = np.empty((*ground.selected.shape, 4))
     for place, row in enumerate(np.unique(ground.selected)):
@@ -256,7 +256,7 @@ def draw_plane(axes: Axes, ground: tables.Plane, pool: Pool, values: dict[str, f
     border[:, 1:] |= selected[:, 1:] != selected[:, :-1]
     border[1:, :] |= selected[1:, :] != selected[:-1, :]
     large[border] = (1.0, 1.0, 1.0, 0.55)
-    # Drawn over logarithms, in a coordinate system of its own: an image has even pixels.
+    # The image has evenly spaced pixels, so it has its own axes below the logarithmic ones.
     low, high = ground.root_nu[0], ground.root_nu[-1]
     axes.set_xscale("log" if low > 0 else "linear")
     axes.set_xlim(low, high)
@@ -270,7 +270,7 @@ def draw_plane(axes: Axes, ground: tables.Plane, pool: Pool, values: dict[str, f
 
 
 def _elsewhere(path: pd.DataFrame, ground: tables.Plane, pool: Pool) -> int:
-    """How many trials trained another architecture than the plane has at their point."""
+    """The number of trials that trained an architecture other than the one that their point selects."""
     column = np.abs(ground.root_nu[:, None] - np.sqrt(path["nu"].to_numpy())).argmin(0)
     row = np.abs(np.log(ground.odds)[:, None] - np.log(path["odds"].to_numpy())).argmin(0)
     near = [
@@ -280,23 +280,21 @@ def _elsewhere(path: pd.DataFrame, ground: tables.Plane, pool: Pool) -> int:
     return sum(name not in names for name, names in zip(path["architecture"], near, strict=True))
 
 
-# The pool's scatter: M against kappa of every scored architecture, the evaluated ones and the winner marked.
+# The scatter plot of the pool: M and kappa of all scored architectures, with the trained ones marked.
 
-_CLOUD = "#8b96a5"  # the pool's points become an image, which cannot follow the page: a grey for light and dark
-_SKEWED = 8  # where the largest M is further above the median than this, M has a logarithmic axis too
-_MANY = 3000  # with more points than this, they are drawn smaller and fainter
+_CLOUD = "#8b96a5"  # the points are an image, which does not follow the page's theme: a gray for light and dark
+_SKEWED = 8  # ratio of the largest M to the median above which the axis of M is logarithmic
+_MANY = 3000  # number of points above which they are drawn smaller and fainter
 
 
 @figure(height=400)
 def hnas_pool(run: Run[Any], canvas: Figure) -> None:
-    """M against kappa of every scored architecture of HNAS' pool: those that were trained, the one found, and the line
-    of all (M, kappa) with its objective.
-    """
+    """M and kappa of all scored architectures of HNAS, with the trained ones, the selected one, and its level line."""
     names, run = names_of(run), run.best
     pool, values = _pool(run), tables.values_by_architecture(run.table(*QUESTIONS))
     axes = canvas.subplots()
     draw_cloud(axes, pool)
-    axes.set_xlabel(f"M: {run.config.proxy}, over the pool's largest")
+    axes.set_xlabel(f"M: {run.config.proxy}, relative to the pool's maximum")
     axes.set_ylabel("κ, condition number")
     winner = tables.row_of(pool, run.architecture)
     if winner is not None and (level := _level(run, pool)) is not None:
@@ -330,7 +328,7 @@ def hnas_pool(run: Run[Any], canvas: Figure) -> None:
 
 
 def pool_section(run: Run[Any]) -> Section:
-    """The scatter, or nothing where the pool cannot be ranked."""
+    """The scatter plot of the pool. None if the pool has no objective."""
     names, best = names_of(run), run.best
     pool, trained = _pool(best), len(tables.values_by_architecture(best.table(*QUESTIONS)))
     winner, level = tables.row_of(pool, best.architecture), _level(best, pool)
@@ -345,22 +343,24 @@ def pool_section(run: Run[Any]) -> Section:
         }
     name = None if winner is None else names.of(best.architecture)
     caption = _text("pool", size=len(pool), excluded=pool.excluded, trained=trained, name=name, line=line)
-    description = f"Scatter of M and kappa of {count(len(pool), 'architecture')}; {trained} were trained."
-    return figure_section("pool", "The pool", hnas_pool(run), description=description, caption=caption)
+    description = f"M and kappa of {count(len(pool), 'architecture')}, of which {trained} were trained."
+    return figure_section(
+        "pool", "Pool of scored architectures", hnas_pool(run), description=description, caption=caption
+    )
 
 
 def _pool(run: Run[Any]) -> Pool:
     pool = tables.usable_pool(run)
     if pool is None:
         raise NothingToDraw(
-            f"{run.folder} has no pool of architectures with a finite {run.config.proxy} and kappa; resume it "
-            "if its first stage has not ended"
+            f"expected a pool with finite {run.config.proxy} and kappa in {run.folder}, got none; resume the run if "
+            "its first stage has not finished"
         )
     return pool
 
 
 def draw_cloud(axes: Axes, pool: Pool) -> None:
-    """Every architecture of the pool; an image, so that the page does not grow with it."""
+    """Draws all architectures of the pool, as an image, so that the size of the page does not depend on the pool."""
     many = len(pool) > _MANY
     axes.scatter(
         pool.metric,
@@ -379,7 +379,7 @@ def draw_cloud(axes: Axes, pool: Pool) -> None:
 
 
 def draw_level(axes: Axes, pool: Pool, winner: int, mu: float, nu: float, how: tables.Objective) -> None:
-    """The line of all (M, kappa) whose objective is the winner's; what lies below it is better."""
+    """Draws the line of all (M, kappa) with the objective of the selected architecture; points below are better."""
     limits = axes.get_xlim(), axes.get_ylim()
     value = float(tables.rank(pool, mu, nu, how)[winner])
     low, high = limits[0]
@@ -390,7 +390,7 @@ def draw_level(axes: Axes, pool: Pool, winner: int, mu: float, nu: float, how: t
 
 
 def _level(run: Run[Any], pool: Pool) -> tuple[float, float, tables.Objective] | None:
-    """The (mu, nu) of the best trial, and the objective; None if that did not find what was found."""
+    """The (mu, nu) of the best trial, and the objective; None if another trial selected the architecture."""
     questions, objective = run.table(*QUESTIONS), tables.objective_of(run)
     best = tables.best_trial(questions)
     if best is None or objective is None or "architecture" not in questions:

@@ -1,4 +1,4 @@
-"""The report of HNAS: headline, why the architecture was chosen, the table of trials. Shu 2022, ch. 7, Eq. 7.7."""
+"""The report of HNAS: headline, reason for the selection, table of trials. Shu 2022, ch. 7, Eq. 7.7."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -36,7 +36,7 @@ _CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both=OWN_SCHEDULE, names_
 
 
 def trials_section(run: Run[Any]) -> Section | None:
-    """The trainings, the best first, and folded below them every question of the optimiser. Nothing without trials."""
+    """The training runs, best first, and a folded table of all suggestions of the optimizer. None without trials."""
     names, run = names_of(run), run.best
     frame, pool, objective = run.table(*QUESTIONS), tables.usable_pool(run), tables.objective_of(run)
     if frame.empty:
@@ -56,7 +56,7 @@ def trials_section(run: Run[Any]) -> Section | None:
     content = paragraphs([text]) + _trial_table(frame, ~again, names, scale)
     if again.any():
         everything = _trial_table(frame, again | ~again, names, scale, by_value=False)
-        content += section.folded("All questions, as they were asked", everything)
+        content += section.folded("All suggestions of the optimizer, in order", everything)
     return Section("trials", "Trials of the search", content)
 
 
@@ -68,11 +68,11 @@ def _trial_table(
     *,
     by_value: bool = True,
 ) -> str:
-    """The questions that are `shown`: architecture, value, number, point asked for, what became of it."""
+    """The suggestions that are `shown`: architecture, value, number, (mu, nu), and outcome."""
     mu, nu, values = (numbers(frame, name) for name in ("mu", "nu", "value"))
     with_point = mu.notna().any() or nu.notna().any()
     columns = [Column("Architecture", "name"), Column(VALUE.heading, "number", "descending" if by_value else None)]
-    columns += numeric("No.", *(["Penalty's share (%)"] if scale else []), *(["μ", "ν"] if with_point else []))
+    columns += numeric("No.", *(["Penalty share (%)"] if scale else []), *(["μ", "ν"] if with_point else []))
     again, reasons, order = flags(frame, "repeat"), failures(frame), tables.trial_numbers(frame)
     architectures = frame["architecture"] if "architecture" in frame else pd.Series(MISSING, index=frame.index)
     best, rows = tables.best_trial(frame), []
@@ -87,11 +87,11 @@ def _trial_table(
             row.append(tables.in_percent(scale.odds(mu[i], nu[i])))
         if with_point:
             row += [significant(mu[i]), significant(nu[i])]
-        rows.append((*row, reasons[i] or ("known already" if again[i] else "best" if i == best else "")))
+        rows.append((*row, reasons[i] or ("evaluated before" if again[i] else "best" if i == best else "")))
     return table(
         [*columns, Column("Note")],
         rows,
-        label="The trials of the search",
+        label="Trials of the search",
         marked=places.index(best) if best in places else None,
         faint=frozenset(place for place, i in enumerate(places) if again[i]),
     )
@@ -99,17 +99,17 @@ def _trial_table(
 
 @figure(height=CURVES_HEIGHT)
 def hnas_training_curves(run: Run[Any], canvas: Figure) -> None:
-    """Accuracy and loss by epoch of every training of HNAS: in the search, of what was found, at random."""
+    """Accuracy and loss by epoch of all training runs of HNAS: search, final training, random architectures."""
     _CURVES.draw(run, canvas)
 
 
 def curves_section(run: Run[Any]) -> Section:
-    """The training curves of the run. Nothing without a finite value."""
+    """The training curves of the run. None without a finite value."""
     return _CURVES.section(run, hnas_training_curves(run))
 
 
 def choice_section(run: Run[Any]) -> Section | None:
-    """How HNAS came to its choice. Nothing for a run that found nothing."""
+    """How HNAS selected the architecture. None for a run without a result."""
     names, run = names_of(run), run.best
     questions, objective, pool = run.table(*QUESTIONS), tables.objective_of(run), tables.usable_pool(run)
     best, values = tables.best_trial(questions), sorted(tables.values_by_architecture(questions).values(), reverse=True)
@@ -126,10 +126,10 @@ def choice_section(run: Run[Any]) -> Section | None:
         failures=int(failures(questions).notna().sum()),
     )
     if pool is None or (row := tables.row_of(pool, run.architecture)) is None:
-        return Section("choice", "Why this one", paragraphs([text]))
+        return Section("choice", "Why this architecture", paragraphs([text]))
     scoring = _text("scoring", size=len(pool), metric=run.config.proxy)
     body = paragraphs([scoring, text]) + _ranks(pool, objective, row, questions.iloc[best])
-    return Section("choice", "Why this one", body)
+    return Section("choice", "Why this architecture", body)
 
 
 def _ranks(pool: Pool, objective: tables.Objective, row: int, best: pd.Series) -> str:
@@ -139,16 +139,16 @@ def _ranks(pool: Pool, objective: tables.Objective, row: int, best: pd.Series) -
         better = values < values[row] if low_is_good else values > values[row]
         rows.append((name, significant(values[row]), significant(np.median(values)), f"{int(better.sum()) + 1}"))
 
-    add("M, over the pool's largest", pool.metric, low_is_good=False)
+    add("M, relative to the pool's maximum", pool.metric, low_is_good=False)
     add("κ", pool.kappa, low_is_good=True)
     add("κ/M", pool.kappa / (pool.metric + objective.epsilon), low_is_good=True)
     mu, nu = as_float(best.get("mu")), as_float(best.get("nu"))
     if mu > 0 and nu >= 0:
         values = tables.rank(pool, mu, nu, objective)
         share = tables.in_percent(tables.PenaltyScale(pool, objective).odds(mu, nu))
-        add(f"objective, its penalty's share {share} %, √ν = {significant(np.sqrt(nu))}", values, low_is_good=True)
-    columns = (Column("Score"), *numeric("this one", "pool's median", "rank"))
-    return table(columns, rows, label="The scores of the found architecture in the pool")
+        add(f"objective (penalty share {share} %, √ν = {significant(np.sqrt(nu))})", values, low_is_good=True)
+    columns = (Column("Score"), *numeric("selected", "pool's median", "rank in the pool"))
+    return table(columns, rows, label="Scores of the selected architecture in the pool")
 
 
 SECTIONS = network_sections(
@@ -160,12 +160,12 @@ SECTIONS = network_sections(
     trials_section,
     tables=_TABLES,
     names_of=names_of,
-    order="in the order of the value they were trained to",
+    order="in the order of their validation accuracy",
 )
 
 
 def headline(run: Run[Any]) -> Headline:
-    """The test accuracies, and how much was scored and trained for them."""
+    """The test accuracies, and the numbers of scored and trained architectures."""
     pool, questions = run.best.table(*POOL), run.best.table(*QUESTIONS)
     cards, best = accuracy_cards(run), tables.best_trial(questions)
     if best is not None:
@@ -174,7 +174,7 @@ def headline(run: Run[Any]) -> Headline:
     facts = {
         "Training-free metric": run.config.proxy,
         "Scored architectures": count(len(pool), "in the pool", "in the pool") if len(pool) else None,
-        "Search": count(trainings, "training") if trainings else None,
+        "Search": count(trainings, "training run") if trainings else None,
     }
     return network_headline(run, _TABLES, facts, cards=cards)
 

@@ -1,4 +1,4 @@
-"""HNAS: a training-free objective whose (mu, nu) Bayesian optimisation finds. Shu 2022, ch. 7, Alg. 7.1, Eq. 7.7."""
+"""HNAS: Bayesian optimization of the (mu, nu) of a training-free objective. Shu 2022, ch. 7, Alg. 7.1, Eq. 7.7."""
 
 from archray.errors import ArchrayError
 from archray.files import Folder
@@ -16,7 +16,7 @@ from archray.platform.run.layout import FOUND
 from archray.plurals import count
 from archray.searchers import HNASSearch
 
-MAX_CONCURRENT = 4  # more trials in flight than this, and the optimiser decides on too little
+MAX_CONCURRENT = 4  # with more trials in flight, the optimizer has too few results per decision
 
 
 def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
@@ -46,9 +46,9 @@ def _write_found(context: Context[HNASConfig], folder: Folder, run: TuneRun) -> 
     folder.write_parquet("asked.parquet", searcher.questions())
     best = searcher.best()
     if best is None:
-        raise ArchrayError(f"none of {count(len(run.trials), 'trial')} has a value: {run.failures}")
+        raise ArchrayError(f"none of {count(len(run.trials), 'trial')} reported an accuracy: {run.failures}")
     folder.write_json(FOUND, {**best, "metric": stages.ACCURACY})
-    context.say(f"found {best['architecture']}  ({quantity_of(stages.ACCURACY).text(best['value'])})")
+    context.say(f"best architecture {best['architecture']}  ({quantity_of(stages.ACCURACY).text(best['value'])})")
 
 
 RECIPE = Recipe[HNASConfig](
@@ -56,7 +56,7 @@ RECIPE = Recipe[HNASConfig](
         stages.POOL_STAGE,
         TuneStage(
             name="search",
-            title="train what the objective selects, and learn (mu, nu)",
+            title="train the architectures that the objective selects, and optimize (mu, nu)",
             reads=("network", "train", "search"),
             depends=file_digests(f"pool/{POOL}"),
             plan=_trials,

@@ -1,4 +1,4 @@
-"""Tables of an HNAS run: pool, the objective that ranks it, trials, the plane of (mu, nu). Shu 2022, Eq. 7.7."""
+"""Tables of an HNAS run: pool, objective, trials, and the plane of (mu, nu). Shu 2022, Eq. 7.7."""
 
 import math
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ from archray.searchers.hnas.objective import Penalty, Pool, PoolCoordinates, bui
 POOL = ("pool", "pool.parquet")
 QUESTIONS = ("search", "asked.parquet")
 
-VALUE = quantity_of("validation_accuracy")  # of a trial; the more the better
+VALUE = quantity_of("validation_accuracy")  # of a trial; larger is better
 
 
 @dataclass(frozen=True)
 class Objective:
-    """How HNAS ranks the pool: kappa/M + mu F(M^2 - nu), thesis Eq. 7.7, and where nu was searched."""
+    """The objective of HNAS, kappa/M + mu F(M^2 - nu) (Shu 2022, Eq. 7.7), and the search range of nu."""
 
-    penalty: Penalty = "square"  # F by name (note H2)
+    penalty: Penalty = "square"  # name of F (note H2)
     root_nu_bounds: tuple[float, float] = (0.0, 1.0)  # in units of the pool's largest |M| (note H1)
-    epsilon: float = 0.0  # added to M in the quotient: 1e-6 in the preset `paper-code`
+    epsilon: float = 0.0  # added to M in the quotient; 1e-6 in the preset `paper-code`
 
 
 def objective_of(run: Run[Any]) -> Objective | None:
-    """The objective that the search used; None before it has ended."""
+    """The objective of the search; None before the search has finished."""
     document = run.document("search", "objective.json")
     if document is None:
         return None
@@ -39,7 +39,7 @@ def objective_of(run: Run[Any]) -> Objective | None:
 
 
 def usable_pool(run: Run[Any]) -> Pool | None:
-    """The rows of the pool that have an objective; None if it lacks a column or has no such row."""
+    """The rows of the pool with a finite objective; None if a column is missing or no row is finite."""
     table, proxy = run.table(*POOL), run.config.proxy
     if not {"architecture", proxy, "kappa"} <= set(table.columns):
         return None
@@ -51,7 +51,7 @@ def usable_pool(run: Run[Any]) -> Pool | None:
 
 
 def row_of(pool: Pool, architecture: str | None) -> int | None:
-    """The row of an architecture in the pool, None if it has none."""
+    """The row of an architecture in the pool; None if the pool does not contain it."""
     names = list(pool.architectures)
     return names.index(architecture) if architecture in names else None
 
@@ -62,26 +62,26 @@ def rank(pool: Pool, mu: float, nu: float, how: Objective) -> NDArray[np.float64
 
 
 def best_trial(questions: pd.DataFrame) -> int | None:
-    """The row with the best value, the earliest of equals; None if there is no finite one."""
+    """The row with the best value, the first among equals; None without a finite value."""
     values = numbers(questions, "value").where(failures(questions).isna() & ~flags(questions, "repeat"))
     return int(np.nanargmax(values.to_numpy())) if values.notna().any() else None
 
 
 def trial_numbers(questions: pd.DataFrame) -> pd.Series:
-    """The numbers that trainings are shown with, from 1; NaN for repeats, and for what the user gave (number < 0)."""
+    """The numbers of the training runs, from 1; NaN for repeats and for evaluations passed by the user (number < 0)."""
     counted = ~flags(questions, "repeat") & ~(numbers(questions, "number") < 0)
     return counted.cumsum().astype(float).where(counted)
 
 
 def names_of(run: Run[Any]) -> ShortNames:
-    """The names of what was found, and of what the best repeat trained, by value; last what has none."""
+    """Short names of the selected architecture and of all trained ones of the best repeat, by value."""
     questions = run.best.table(*QUESTIONS)
     values = values_by_architecture(questions)
     return short_names(run, (*sorted(values, key=lambda name: -values[name]), *questions.get("architecture", ())))
 
 
 def values_by_architecture(questions: pd.DataFrame) -> dict[str, float]:
-    """The value of each architecture that was trained without failure: of the first training of it."""
+    """The value of each architecture in its first successful training run."""
     if "architecture" not in questions:
         return {}
     values = numbers(questions, "value").where(failures(questions).isna())
@@ -91,7 +91,7 @@ def values_by_architecture(questions: pd.DataFrame) -> dict[str, float]:
 
 
 def question_points(questions: pd.DataFrame) -> pd.DataFrame:
-    """The questions: `number` of the training, `mu`, `nu`, `repeat`, ...; the index is that of the trials."""
+    """The suggestions: `number` of the training run, `mu`, `nu`, `repeat`, ..., with the index of the trials."""
     path = pd.DataFrame(
         {
             "number": trial_numbers(questions),
@@ -107,47 +107,47 @@ def question_points(questions: pd.DataFrame) -> pd.DataFrame:
 
 
 class PenaltyScale:
-    """Between mu and odds, what the penalty has for each part of kappa/M, over one pool (note H1)."""
+    """The conversion between mu and odds, the ratio of the penalty to kappa/M in a pool (note H1)."""
 
     def __init__(self, pool: Pool, how: Objective) -> None:
         self._coordinates = PoolCoordinates(pool, how.penalty, (-2.0, 2.0))
 
     def unit(self, nu: float) -> float:
-        """The mu at which both terms count alike."""
+        """The mu at which both terms have equal weight."""
         return float(10 ** self._coordinates.log10_unit(math.sqrt(nu)))
 
     def odds(self, mu: float, nu: float) -> float:
-        """NaN without a mu and a nu."""
+        """The odds of the penalty; NaN without mu and nu."""
         return mu / self.unit(nu) if mu > 0 and nu >= 0 else math.nan
 
 
 def in_percent(odds: float) -> str:
-    """The share of the odds, in percent without its sign: `83`, `0.4`, `99.7`; a dash of NaN."""
+    """The odds as a share in percent, without the sign: `83`, `0.4`, `99.7`; a dash for NaN."""
     if math.isnan(odds):
         return MISSING
     share, rest = 100 * odds / (1 + odds), 100 / (1 + odds)
     if 1 <= share <= 99:
         return f"{share:.0f}"
-    one_digit = Decimal(f"{min(share, rest):.1g}")  # of the smaller side: `99.997`, not `100`
+    one_digit = Decimal(f"{min(share, rest):.1g}")  # digits of the smaller side: `99.997`, not `100`
     return format(one_digit if share < 1 else 100 - one_digit, "f")
 
 
-ODDS = (0.01, 100.0)  # of the penalty, that a plane has at least: a share from 1 % to 99 %, the default of the search
-_GRID = 144  # points of the plane on either axis: finer than a region that can be seen
+ODDS = (0.01, 100.0)  # minimal range of a plane: shares from 1 % to 99 %, the default of the search
+_GRID = 144  # points of the plane on each axis: finer than a visible region
 
 
 @dataclass(frozen=True)
 class Plane:
-    """Which architecture each (mu, nu) selects."""
+    """The architecture that each (mu, nu) selects."""
 
-    root_nu: NDArray[np.float64]  # (w,) evenly spaced, in its logarithm if it does not begin at 0
-    odds: NDArray[np.float64]  # (h,) of the penalty, evenly spaced in their logarithm; see `PenaltyScale`
-    mu: NDArray[np.float64]  # (h, w) that have these odds at each nu
+    root_nu: NDArray[np.float64]  # (w,) evenly spaced; on a logarithmic scale unless it starts at 0
+    odds: NDArray[np.float64]  # (h,) of the penalty, evenly spaced on a logarithmic scale; see `PenaltyScale`
+    mu: NDArray[np.float64]  # (h, w) values with these odds at each nu
     selected: NDArray[np.int64]  # (h, w) rows of the pool
 
 
 def plane(pool: Pool, how: Objective, odds: tuple[float, float] = ODDS) -> Plane:
-    """The plane of (odds, sqrt(nu)) over the bounds of both, by the objective that the search itself used."""
+    """The plane of (odds, sqrt(nu)) over the bounds of both, with the objective of the search."""
     root_nu = (np.geomspace if how.root_nu_bounds[0] > 0 else np.linspace)(*how.root_nu_bounds, _GRID)
     scale, rising = PenaltyScale(pool, how), np.geomspace(*odds, _GRID)
     mu = rising[:, None] * np.array([scale.unit(root**2) for root in root_nu.tolist()])  # (h, w)
@@ -157,7 +157,7 @@ def plane(pool: Pool, how: Objective, odds: tuple[float, float] = ODDS) -> Plane
     for j, root in enumerate(root_nu.tolist()):
         far = distance(pool.metric[rising_quotient], root**2, how.penalty)
         nearest = np.minimum.accumulate(np.concatenate([[np.inf], far[:-1]]))
-        rows = rising_quotient[far < nearest]  # no other row has both a smaller kappa/M and a smaller penalty
+        rows = rising_quotient[far < nearest]  # rows that no other row beats in both kappa/M and penalty
         weights: Any = mu[:, j, None]
         values = objective(pool.kappa[rows], pool.metric[rows], weights, root**2, how.penalty, how.epsilon)  # (h, rows)
         selected[:, j] = rows[values.argmin(1)]

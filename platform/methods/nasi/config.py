@@ -1,4 +1,4 @@
-"""The configuration of NASI, search at initialisation. Shu 2022 (thesis), sections 6.4 and 6.5."""
+"""The configuration of NASI (search at initialization). Shu 2022, sections 6.4 and 6.5."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ class NASIConfig(TrainedSearchConfig):
     """The configuration of NASI.
 
     Fields:
-        nasi: the supernet that is searched at its initial weights, and how.
-        search_seeds: k, how many searches run, each from its own initial weights.
-        agreement: random architectures whose trace norms are compared: the approximations with the exact one, random
-            labels and inputs with the data's (Table 6.7, Figure 6.1); 0 for none.
-        agreement_table: a table of trained architectures of the space, a file as of `table:FILE`: the trace norm, SNIP,
-            GraSP, SynFlow and NASWOT of some of them are compared with its accuracies (Figure 6.3, Table 6.5).
-        agreement_rows: how many of its architectures, drawn uniformly; all of a smaller table.
-        selection: which of the architectures that they found are trained to the end.
+        nasi: the supernet, and the search at its initial weights.
+        search_seeds: number of searches, each with its own initial weights.
+        agreement: number of random architectures that compare trace norms: each approximation with the exact norm,
+            random labels and inputs with real data (Table 6.7, Figure 6.1); 0 for none.
+        agreement_table: file with a table of trained architectures of the space, as in `table:FILE`. The report
+            compares the table's accuracies with trace norm, SNIP, GraSP, SynFlow and NASWOT (Figure 6.3, Table 6.5).
+        agreement_rows: number of architectures of that table that are compared, drawn uniformly; all of a smaller
+            table.
+        selection: which of the found architectures are trained to the end.
     """
 
     method: Literal["nasi"] = "nasi"
@@ -48,7 +49,7 @@ class NASIConfig(TrainedSearchConfig):
     @field_validator("agreement_table")
     @classmethod
     def _absolute_table(cls, table: str | None) -> str | None:
-        """A run may be resumed from another folder."""
+        """Makes the path absolute: a run may be resumed from another folder."""
         return None if table is None else absolute_name(f"{PREFIX}{table.removeprefix(PREFIX)}")
 
     @property
@@ -57,30 +58,35 @@ class NASIConfig(TrainedSearchConfig):
 
     @property
     def mode(self) -> str:
-        """Whether the best reward is the least or the largest."""
+        """The direction of the reward: `max`."""
         return "max"
 
     def check(self) -> None:
-        """Builds both networks without memory: what does not go together is refused before Ray starts."""
+        """Builds both networks without memory, so that options that do not fit raise an error before Ray starts."""
         super().check()
         supernets.check_selection(self.search_seeds, self.selection, self.final)
         if self.agreement in (1, 2):
             raise InvalidInput(
-                f"expected an agreement of 3 architectures or more, or 0 for none, got {self.agreement}: two points "
-                "always lie on a line"
+                f"expected agreement to be at least 3 architectures, or 0 for none, got {self.agreement}: a "
+                "correlation needs 3 points"
             )
         if self.agreement_table is not None:
             TableValues.read(self.agreement_table, get_space(self.space))
-        import torch  # not above: a configuration is read, and most that is wrong with it found, without
+        import torch  # here, as reading a configuration and most of its checks do not need torch
 
-        with torch.device("meta"):  # raises InvalidInput for options that do not go together
+        with torch.device("meta"):  # raises InvalidInput for options that do not fit
             images = {"in_channels": supernets.IMAGE_CHANNELS, "num_classes": supernets.CLASSES}
             self.nasi.build(self.space, **images, seed=None)
         supernets.check_network(self.space, self.network)
 
 
 def settings_of(run: Run[NASIConfig], **more: Any) -> dict[str, Any]:
-    """The settings of a run's `NASITrainable`s, JSON-able. more: fields of `NASISettings` over the run's own."""
+    """The settings of a run's `NASITrainable`, as JSON.
+
+    Args:
+        run: the run.
+        more: fields of `NASISettings` that override those of the run.
+    """
     options = {**dict(run.config.nasi), "space": run.space, "data": run.data, **more}
     return NASISettings(**options).model_dump(mode="json")
 
@@ -139,12 +145,13 @@ MIN_ROWS = 3  # architectures that a correlation needs
 
 @dataclass(frozen=True)
 class TableValues:
-    """The values after training, of the canonical forms of a space.
+    """The results of trained architectures in a table, by the canonical strings of a space.
 
     Attributes:
-        location: of the table's file. checksum: SHA-256 of it.
-        column: what the table's result is called; its objective, if it has no result. mode: whether the larger or the
-            smaller one is better.
+        location: path of the table's file.
+        checksum: SHA-256 of the file.
+        column: the column of the results; without results, the column of the objective.
+        mode: whether the largest (`max`) or the smallest (`min`) value is best.
         values: canonical string -> value.
     """
 
@@ -156,10 +163,10 @@ class TableValues:
 
     @classmethod
     def read(cls, name: str, space: Space) -> TableValues:
-        """Of `table:FILE`, with roles of columns behind a `?`.
+        """Reads `table:FILE`, with optional roles of columns after a `?`.
 
-        Raises: InvalidTable, InvalidInput, as `open_table`; InvalidInput for a table of another space, or of fewer than
-        three architectures.
+        Raises: InvalidTable, InvalidInput, as `open_table`; InvalidInput for a table of another space or with fewer
+        than three architectures.
         """
         table, values = open_table(name), dict[str, float]()
         for row in table.rows:
@@ -168,18 +175,19 @@ class TableValues:
                 values.setdefault(canonical_string(space, text), float(table.result[row]))
             except InvalidArchitecture as error:
                 raise InvalidInput(
-                    f"expected a table of architectures of {space.name}, and {table.location} is of others ({error}); "
-                    "give one of that space, or search the space that the table is of (--space)"
+                    f"expected a table of architectures of {space.name}, got {table.location} with other architectures "
+                    f"({error}); pass a table of that space, or set --space to the space of the table"
                 ) from error
         if len(values) < MIN_ROWS:
             raise InvalidInput(
-                f"expected {MIN_ROWS} architectures or more, got {len(values)} in {table.location}; give a larger table"
+                f"expected at least {MIN_ROWS} architectures in {table.location}, got {len(values)}; pass a larger "
+                "table"
             )
         column = table.roles.result or str(table.roles.objective)
         return cls(table.location, table.space.file.checksum, column, table.mode, values)
 
     def described(self) -> dict[str, Any]:
-        """All but the values, and the best of them; JSON-able."""
+        """The attributes without the values, and the best value, as JSON."""
         best = (max if self.mode == "max" else min)(self.values.values())
         return {
             "location": self.location,

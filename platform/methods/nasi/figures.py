@@ -1,4 +1,4 @@
-"""Tables, figures and sections of NASI: accuracies of a table, agreement of trace norms, other constants.
+"""Tables, figures and sections of NASI: accuracies in a table, agreement of trace norms, other constants.
 
 Shu 2022, sections 6.4 and 6.6, Figures 6.3 to 6.6, Tables 6.5 and 6.7.
 """
@@ -28,22 +28,22 @@ from archray.trainables.spaces.table_space import canonical_string
 
 _text = texts_of(__package__)
 
-AGREEMENT = "agreement.parquet"  # of the stage of that name, a row per architecture; see `NASIAgreementTrainable`
-IN_TABLE = "table.parquet"  # of the stage `table`, a row per architecture that a user's table has
-TABLE = "table.json"  # of the same stage: what that table is
-METRICS = ("ntk_trace_batch", "snip", "grasp", "synflow", "naswot")  # of Table 6.5, NASI's first
-REWARD = "found_reward"  # by which the found architectures of several seeds are compared
+AGREEMENT = "agreement.parquet"  # of the stage `agreement`, a row per architecture; see `NASIAgreementTrainable`
+IN_TABLE = "table.parquet"  # of the stage `table`, a row per architecture of the user's table
+TABLE = "table.json"  # of the stage `table`: the description of the user's table
+METRICS = ("ntk_trace_batch", "snip", "grasp", "synflow", "naswot")  # Table 6.5; the first is the metric of NASI
+REWARD = "found_reward"  # compares the found architectures of several seeds
 
 
 @dataclass(frozen=True)
 class NASISearchRow:
-    """What one search seed did, in numbers.
+    """The result of one search seed.
 
     Attributes:
-        seed, architecture, nu, trace, reward: of what it found; nu is that of its last step.
-        traces, nus: (T,), of the samples, in the order of the steps.
-        constants: a row per pair of constants that was tried on the same gradients: `nu` (the first step's), `mu`,
-            `architecture`, `trace`, `parameters`.
+        seed, architecture, nu, trace, reward: the found architecture and its values; nu is that of the last step.
+        traces, nus: (T,) values of the samples, in the order of the steps.
+        constants: a row per pair of constants for the same gradients: `nu` (of the first step), `mu`, `architecture`,
+            `trace`, `parameters`.
     """
 
     seed: int
@@ -57,9 +57,9 @@ class NASISearchRow:
 
 
 def searches(run: Run[Any]) -> list[NASISearchRow]:
-    """The searches that ended without a failure, the best first, as they are compared."""
+    """The searches that finished without a failure, best reward first."""
     cells = run.table("search", FOUND_CELLS)
-    if REWARD not in cells:  # empty, or of another method
+    if REWARD not in cells:  # empty, or a table of another method
         return []
     cells = cells[failures(cells).isna()].sort_values(REWARD, ascending=False, kind="stable")
     rows = []
@@ -82,18 +82,20 @@ def searches(run: Run[Any]) -> list[NASISearchRow]:
 
 # Metrics and the accuracies of a table. Shu 2022, Figure 6.3, Table 6.5.
 
-BINS, PER_BIN = 10, 5  # of the figure's means, at most and at least
+BINS, PER_BIN = 10, 5  # maximal number of bins, and minimal number of architectures per bin
 ALL, WITHIN = "all", "within nu"
 
 
 @dataclass(frozen=True)
 class Accuracies:
-    """Architectures that a table has, scored without training.
+    """Architectures of a table that were scored without training.
 
     Attributes:
-        rows: `architecture`, `result` as the table has it, a column per metric, `drawn`: not chosen by the search.
-        column: what the table calls the result. mode: `max` or `min`. best: of the whole table.
-        nu: Eq. 6.14, the mean trace norm of those that are drawn, on the same networks and batch.
+        rows: `architecture`, `result` in the table, a column per metric, and `drawn` (drawn at random from the table).
+        column: the table's column of the result.
+        mode: `max` or `min`.
+        best: best result of the whole table.
+        nu: mean trace norm of the drawn architectures on the same networks and batch (Eq. 6.14).
     """
 
     rows: pd.DataFrame
@@ -104,7 +106,7 @@ class Accuracies:
 
     @property
     def drawn(self) -> pd.DataFrame:
-        """With a trace norm; a network without a path from input to output has none."""
+        """The drawn rows with a trace norm; a network without a path from input to output has none."""
         return self.rows[self.rows["drawn"] & self.rows[METRICS[0]].notna()]
 
     @property
@@ -114,7 +116,7 @@ class Accuracies:
 
 
 def accuracies(run: Run[Any]) -> Accuracies | None:
-    """What the stage `table` of a run wrote; None where no table was given."""
+    """The results of the stage `table` of a run; None without a table."""
     frame, document = run.table("table", IN_TABLE), run.document("table", TABLE)
     if frame.empty or document is None:
         return None
@@ -126,12 +128,13 @@ def accuracies(run: Run[Any]) -> Accuracies | None:
 
 @dataclass(frozen=True)
 class MetricCorrelation:
-    """How a metric goes with the results of the architectures that are drawn; positive where it is right.
+    """The correlation of a metric with the results of the drawn architectures; positive if the metric is right.
 
     Attributes:
-        of: `all` of them, or those `within nu`, of which the trace norm is no larger than nu.
-        spearman, kendall, pearson: NaN of fewer than three, or where all are alike.
-        number: n.
+        metric: name of the metric.
+        of: `all` architectures, or those with a trace norm `within nu`.
+        spearman, kendall, pearson: NaN for fewer than three architectures, or for constant values.
+        number: number of architectures.
     """
 
     metric: str
@@ -143,7 +146,7 @@ class MetricCorrelation:
 
 
 def correlations(scores: Accuracies, mu: float) -> list[MetricCorrelation]:
-    """Of the trace norm, its reward (Eq. 6.8), the other metrics and the size: of all, then within nu. Table 6.5."""
+    """Correlations of trace norm, reward (Eq. 6.8), other metrics and size: for all, then within nu. Table 6.5."""
     sample = scores.drawn
     traces = sample[METRICS[0]].to_numpy()
     promises = {
@@ -157,7 +160,7 @@ def correlations(scores: Accuracies, mu: float) -> list[MetricCorrelation]:
         (metric, of): finite_pairs(values[mask], results[mask])
         for of, mask in masks.items()
         for metric, values in promises.items()
-        if (metric, of) != ("reward", WITHIN)  # where it is the trace norm
+        if (metric, of) != ("reward", WITHIN)  # within nu, the reward equals the trace norm
     }
     return [
         MetricCorrelation(metric, of, spearman(x, y), kendall(x, y), pearson(x, y), len(x))
@@ -167,11 +170,11 @@ def correlations(scores: Accuracies, mu: float) -> list[MetricCorrelation]:
 
 @figure(height=340)
 def nasi_against_accuracy(run: Run[Any], canvas: Figure) -> None:
-    """What a table says of architectures against their trace norms, means of bins, nu, and what NASI found."""
+    """Results of a table by trace norm, with the means of bins, nu, and the architectures that NASI found."""
     names, run = names_of(run), run.best
     scores = accuracies(run)
     if scores is None or scores.drawn.empty:
-        raise NothingToDraw("the run compares no trace norms with a table's accuracies; set its option agreement_table")
+        raise NothingToDraw("the run does not compare trace norms with a table's accuracies; set agreement_table")
     axes, sample = canvas.subplots(), scores.drawn
     x, y = sample[METRICS[0]], sample["result"]
     axes.scatter(x, y, s=18, color=TRIAL, linewidths=0, alpha=0.7, label="architectures")
@@ -183,7 +186,7 @@ def nasi_against_accuracy(run: Run[Any], canvas: Figure) -> None:
     space = get_space(run.space)
     selections = [canonical_string(space, row.architecture) for row in searches(run)]
     selection = scores.rows[scores.rows["architecture"].isin(selections)]
-    if not selection.empty:  # else the table has none of them
+    if not selection.empty:  # otherwise the table contains none of them
         axes.scatter(selection[METRICS[0]], selection["result"], s=60, color=FOUND, zorder=4, label="found")
     if (scores.rows[METRICS[0]].dropna() > 0).all():
         axes.set_xscale("log")
@@ -200,9 +203,9 @@ def nasi_against_accuracy(run: Run[Any], canvas: Figure) -> None:
 
 
 def binned(traces: np.ndarray, results: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of bins with equally many architectures, by trace norm: its mean, and mean and deviation of the results.
+    """Bins with equally many architectures, by trace norm: its mean, and mean and deviation of the results.
 
-    traces, results: (n,). Empty where there are too few for two bins.
+    traces, results: (n,). The arrays are empty if there are too few architectures for two bins.
     """
     number = min(BINS, len(traces) // PER_BIN)
     bins = np.array_split(np.argsort(traces, kind="stable"), number) if number > 1 else []
@@ -212,7 +215,7 @@ def binned(traces: np.ndarray, results: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def accuracies_section(run: Run[Any]) -> Section | None:
-    """The scatter, and the correlations. Nothing where no table was given, or before it was looked at."""
+    """The scatter plot and the correlations. None without a table, or before its stage has finished."""
     scores = accuracies(run.best)
     if scores is None or scores.drawn.empty:
         return None
@@ -237,7 +240,7 @@ def accuracies_section(run: Run[Any]) -> Section | None:
     subject = _text("accuracies", column=scores.column, number=len(sample))
     return figure_section(
         "accuracies",
-        "Does it go with accuracy?",
+        "Trace norm and accuracy",
         nasi_against_accuracy(run),
         description=f"{subject}.",
         caption=_text("accuracies_caption", subject=subject, nu=scores.nu),
@@ -245,7 +248,7 @@ def accuracies_section(run: Run[Any]) -> Section | None:
     )
 
 
-# Approximations of the trace norm beside the exact one, random labels and inputs beside the data's. Figure 6.1.
+# Approximations of the trace norm and the exact one; random labels and inputs and those of the data. Figure 6.1.
 
 _ROW = 230  # height of a row of two panels
 
@@ -255,8 +258,9 @@ class TraceNorms:
     """Two trace norms of the same architectures.
 
     Attributes:
-        other, reference: columns. words: what the first one is.
-        rows: the two columns, finite, of the architectures with both.
+        other, reference: columns.
+        words: description of `other`.
+        rows: the two columns of the architectures with both values.
     """
 
     other: str
@@ -270,7 +274,7 @@ class TraceNorms:
 
 
 def agreements(run: Run[Any]) -> list[TraceNorms]:
-    """Of the run's comparison: the approximations with the exact trace norm, then what is random with what is true."""
+    """The pairs of a run: approximations with the exact trace norm, then random labels and inputs with real ones."""
     frame = run.table("agreement", AGREEMENT)
     if frame.empty:
         return []
@@ -289,53 +293,55 @@ def agreements(run: Run[Any]) -> list[TraceNorms]:
 
 @figure(height=_ROW)
 def nasi_agreement(run: Run[Any], canvas: Figure) -> None:
-    """Approximated trace norms of random architectures against the exact ones, and with random labels and inputs."""
+    """Approximate trace norms of random architectures compared with exact ones, also with random labels and inputs."""
     pairs = agreements(run.best)
     if not pairs:
-        raise NothingToDraw("the run compares no trace norms; set its option agreement")
+        raise NothingToDraw("the run does not compare trace norms; set agreement")
     batches = [pair.other for pair in pairs if pair.other.startswith("batch_")]
-    pairs = [pair for pair in pairs if pair.other not in batches[:-1]]  # of the mini-batches the largest
+    pairs = [pair for pair in pairs if pair.other not in batches[:-1]]  # only the largest mini-batch
     for axes, pair in zip(figures.panels(canvas, len(pairs), 2, row=_ROW), pairs, strict=True):
         x, y = pair.rows[pair.reference], pair.rows[pair.other]
         axes.scatter(x, y, s=18, color=FOUND, linewidths=0)
         axes.set_title(f"{pair.words}, ρ = {pair.pearson:.2f}")
-        axes.set_xlabel("exact trace norm" if pair.reference == "exact" else "labels and inputs of the data")
-        texts = (f"{pair.words}\n{b:.4g} where the other is {a:.4g}" for a, b in zip(x, y, strict=True))
+        axes.set_xlabel(
+            "exact trace norm" if pair.reference == "exact" else "trace norm with labels and inputs of the data"
+        )
+        texts = (f"{pair.words}\n{b:.4g}, reference {a:.4g}" for a, b in zip(x, y, strict=True))
         figures.tell_points(axes, x, y, texts)
 
 
 def agreement_section(run: Run[Any]) -> Section | None:
-    """A scatter of each, and the table of all correlations. Nothing where it was not asked for."""
+    """A scatter plot per pair, and the table of all correlations. None without a comparison."""
     pairs = agreements(run.best)
     if not pairs:
         return None
     subject = f"Trace norms of {count(len(pairs[0].rows), 'random architecture')} at the same initial weights"
-    columns = [Column("Trace norm"), Column("Against"), *numeric("Pearson", "Spearman")]
+    columns = [Column("Trace norm"), Column("Reference"), *numeric("Pearson", "Spearman")]
     rows = []
     for pair in pairs:
         rho = spearman(pair.rows[pair.other], pair.rows[pair.reference])
         rows.append((pair.words, pair.reference, f"{pair.pearson:.2f}", f"{rho:.2f}"))
     return figure_section(
         "agreement",
-        "Do the approximations agree?",
+        "Agreement of trace norms",
         nasi_agreement(run),
-        description=f"{subject}, one against another.",
+        description=f"{subject}, compared in pairs.",
         caption=_text("agreement_caption", subject=subject),
-        below=table(columns, rows, label="How trace norms agree", sortable=False),
+        below=table(columns, rows, label="Correlation of trace norms", sortable=False),
     )
 
 
-# Other nu and mu on the same gradients: the architectures that they select. Shu 2022, Figures 6.4 and 6.6.
+# Architectures that other nu and mu select with the same gradients. Shu 2022, Figures 6.4 and 6.6.
 
 _CONSTANTS_ROW = 190  # height of a panel
-_LINES = (MUTED, FOUND, figures.PINK, figures.INDIGO, INK)  # of the values of mu
+_LINES = (MUTED, FOUND, figures.PINK, figures.INDIGO, INK)  # colors of the values of mu
 RESULT = "result"
 
 
 def constants_of(run: Run[Any], scores: Accuracies | None) -> pd.DataFrame:
-    """Of the best seed a row per pair: `nu`, `mu`, `architecture`, `trace`, `parameters`, and the table's `result`.
+    """A row per pair of constants for the best seed: `nu`, `mu`, `architecture`, `trace`, `parameters`, `result`.
 
-    What the table does not have, or what is nothing, has no result. Empty before the search.
+    `result` is NaN without an architecture, or if the table does not contain it. Empty before the search has finished.
     """
     rows = searches(run)
     if not rows:
@@ -349,7 +355,7 @@ def constants_of(run: Run[Any], scores: Accuracies | None) -> pd.DataFrame:
 
 
 def _measures(selections: pd.DataFrame, scores: Accuracies | None) -> dict[str, str]:
-    """Column -> words, of what is known of the architectures."""
+    """Column -> label, for the columns with values."""
     words = {"trace": "trace norm", "parameters": "parameters", RESULT: scores.column if scores else ""}
     return {
         column: label for column, label in words.items() if column in selections and selections[column].notna().any()
@@ -358,13 +364,13 @@ def _measures(selections: pd.DataFrame, scores: Accuracies | None) -> dict[str, 
 
 @figure(height=_CONSTANTS_ROW)
 def nasi_constants(run: Run[Any], canvas: Figure) -> None:
-    """Trace norm, size and a table's result of what NASI would have selected with other constraints and penalties."""
+    """Trace norm, size and table result of the architectures that NASI selects with other constraints and penalties."""
     run = run.best
     scores = accuracies(run)
     selections = constants_of(run, scores)
     measures = _measures(selections, scores)
     if not measures:
-        raise NothingToDraw("no search of the run has ended; what other constants select is known then")
+        raise NothingToDraw("the run has no results for other constants; wait until a search has finished")
     rows = figures.panels(canvas, len(measures), 1, row=_CONSTANTS_ROW, sharex=True)
     for axes, (column, label) in zip(rows, measures.items(), strict=True):
         for number, (mu, line) in enumerate(selections.groupby("mu")):
@@ -379,13 +385,13 @@ def nasi_constants(run: Run[Any], canvas: Figure) -> None:
         axes.set_ylabel(label)
     rows[0].set_xscale("log")
     figures.logarithmic(rows[-1].xaxis)
-    rows[-1].set_xlabel("nu, of the first step")
+    rows[-1].set_xlabel("nu of the first step")
     handles, labels = rows[0].get_legend_handles_labels()
     canvas.legend(handles, labels, loc="outside upper left", ncols=len(labels))
 
 
 def constants_section(run: Run[Any]) -> Section | None:
-    """What other nu and mu make of the same gradients, as figure and tables. Nothing before the search."""
+    """Figure and tables of the architectures that other nu and mu select. None before the search has finished."""
     names, best = names_of(run), run.best
     scores = accuracies(best)
     selections = constants_of(best, scores)
@@ -403,9 +409,9 @@ def constants_section(run: Run[Any]) -> Section | None:
     )
     return figure_section(
         "constants",
-        "What nu and mu do",
+        "Effect of nu and mu",
         nasi_constants(run),
-        description="What is selected, against nu, a line per mu.",
+        description="The selected architecture by nu, a line per mu.",
         caption=_text("constants_caption", measures=measures.values()),
         above=paragraphs([text]),
         below="".join(_grid(selections, column, label) for column, label in measures.items()),
@@ -418,10 +424,10 @@ def _grid(selections: pd.DataFrame, column: str, label: str) -> str:
     rows = []
     for mu in sorted(selections["mu"].unique()):
         cells = [of_pair.loc[(mu, nu)] for nu in nus]
-        words = ["nothing" if pd.isna(cell["architecture"]) else significant(cell[column]) for cell in cells]
+        words = ["none" if pd.isna(cell["architecture"]) else significant(cell[column]) for cell in cells]
         rows.append((significant(mu), *words))
     columns = [Column(f"{label}: mu \\ nu"), *numeric(*map(significant, nus))]
-    return table(columns, rows, label=f"{label} of what other constants select", sortable=False)
+    return table(columns, rows, label=f"{label} by nu and mu", sortable=False)
 
 
 COMPARISONS = (constants_section, agreement_section, accuracies_section)

@@ -1,4 +1,4 @@
-"""The report of NASI: headline, what each seed found, its samples, training curves. Shu 2022, chapter 6."""
+"""The report of NASI: headline, results by search seed, samples, training curves. Shu 2022, chapter 6."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +30,7 @@ _text = texts_of(__package__)
 _TABLES: Tables = {
     "searches": ("search", FOUND_CELLS),
     "comparison of trace norms": ("agreement", TRIALS),
-    "architectures of the table": ("table", IN_TABLE),
+    "scored architectures of the table": ("table", IN_TABLE),
     "selection": ("selection", SELECTED),
     "final training": ("final", TRIALS),
     "random architectures": ("baseline", TRIALS),
@@ -39,7 +39,7 @@ _CURVES = TrainingCurves((Trainings("selection", "selection", "in the selection"
 
 
 def headline(run: Run[Any]) -> Headline:
-    """What was chosen of what the search seeds found, and its test accuracy; of repeats, of the best."""
+    """The selected architecture and its test accuracy; for repeats, of the best run."""
     nasi, ended = run.config.nasi, len(searches(run.best))
     facts = {
         "Search": f"{count(ended, 'search', 'searches')} of {count(nasi.steps, 'step')}" if ended else None,
@@ -50,7 +50,7 @@ def headline(run: Run[Any]) -> Headline:
 
 
 def found_section(run: Run[Any]) -> Section | None:
-    """A row per search seed: what it found, and the trace norm beside its constraint. Nothing before the search."""
+    """A row per search seed: architecture, reward, trace norm and constraint. None before the search has finished."""
     names, run = names_of(run), run.best
     rows, shapes, outcomes = searches(run), _shapes(run), outcomes_of(run)
     if not rows:
@@ -64,12 +64,12 @@ def found_section(run: Run[Any]) -> Section | None:
         cells.append((names.of(row.architecture), *measures, outcomes.get(row.architecture, ""), str(row.seed)))
     text = _text("searches_text", mu=run.config.nasi.mu, with_shapes=bool(shapes))
     marked = next((place for place, row in enumerate(rows) if row.architecture == run.architecture), None)
-    content = table(columns, cells, label="What each search seed found", marked=marked)
-    return Section("found-cells", "What each seed found", paragraphs([text]) + content)
+    content = table(columns, cells, label="Results by search seed", marked=marked)
+    return Section("found-cells", "Results by search seed", paragraphs([text]) + content)
 
 
 def _shapes(run: Run[Any]) -> list[list[str]]:
-    """Of each row width and depth of the two cells of DARTS; empty in other spaces."""
+    """Width and depth of the two cells of each row in the DARTS space; empty in other spaces."""
     space = get_space(run.space)
     if not isinstance(space, DARTS):
         return []
@@ -79,10 +79,10 @@ def _shapes(run: Run[Any]) -> list[list[str]]:
 
 @figure(height=280)
 def nasi_samples(run: Run[Any], canvas: Figure) -> None:
-    """The trace norm of each architecture that the best seed of NASI sampled, and the constraint at that step."""
+    """The trace norm of each sampled architecture of the best seed of NASI, and the constraint at that step."""
     rows = searches(run.best)
     if not rows:
-        raise NothingToDraw("no search of the run has ended; its samples are known then")
+        raise NothingToDraw("the run has no samples; wait until a search has finished")
     [best, *_] = rows
     steps = np.arange(1, len(best.traces) + 1)
     above = best.traces > best.nus
@@ -90,7 +90,7 @@ def nasi_samples(run: Run[Any], canvas: Figure) -> None:
     for mask, colour, name in ((~above, FOUND, "within nu"), (above, RANDOM, "above nu")):
         axes.scatter(steps[mask], best.traces[mask], s=16, color=colour, label=name, linewidths=0)
     axes.plot(steps, best.nus, color=INK, linewidth=1.5, label="nu")
-    axes.axhline(best.trace, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="what was found")
+    axes.axhline(best.trace, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="found architecture")
     if (best.traces > 0).all():
         axes.set_yscale("log")
     axes.set_xlabel("step")
@@ -101,22 +101,22 @@ def nasi_samples(run: Run[Any], canvas: Figure) -> None:
 
 
 def samples_section(run: Run[Any]) -> Section:
-    """The samples' trace norms by step."""
+    """The trace norms of the samples by step."""
     canvas, best = nasi_samples(run), searches(run.best)[0]
     above = 100 * float((best.traces > best.nus).mean())
     subject = f"The trace norms of {count(len(best.traces), 'sampled architecture')}"
     return figure_section(
         "samples",
-        "What was sampled",
+        "Sampled architectures",
         canvas,
         description=f"{subject} by step, and nu.",
-        caption=f"{subject} of the best seed, by step; {above:.0f} % of them are above nu, where the penalty works.",
+        caption=f"{subject} of the best seed, by step. {above:.0f} % of them are above nu and have a penalty.",
     )
 
 
 @figure(height=CURVES_HEIGHT)
 def nasi_training_curves(run: Run[Any], canvas: Figure) -> None:
-    """Accuracy and loss by epoch of the selection, of final trainings and of random architectures, after NASI."""
+    """Accuracy and loss by epoch after a NASI search: selection, final training, random baseline."""
     _CURVES.draw(run, canvas)
 
 
@@ -137,9 +137,9 @@ SECTIONS = network_sections(
 
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
-    """What every search seed found, the best reward first, and what became of it."""
+    """The architecture and outcome of every search seed, best reward first."""
     outcomes, rows = outcomes_of(run), []
     for row in searches(run):
         measures = {REWARD: row.reward, "found_trace": row.trace, "architecture": row.architecture}
         rows.append({"outcome": outcomes.get(row.architecture, ""), **measures})
-    return (Listing.of(f"found by the search seeds, by {quantity_of(REWARD).label}", rows),) if rows else ()
+    return (Listing.of(f"architectures by search seed, sorted by {quantity_of(REWARD).label}", rows),) if rows else ()

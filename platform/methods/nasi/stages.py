@@ -1,6 +1,6 @@
-"""NASI: searches at initialisation, comparisons of trace norms, and GAEA's stages after them.
+"""NASI: search at initialization, comparisons of trace norms, then the selection and final stages of GAEA.
 
-Shu 2022 (thesis), chapter 6; the scores of a table's architectures are of section 6.6.2.
+Shu 2022, chapter 6; section 6.6.2 for the scores of a table's architectures.
 """
 
 import json
@@ -35,10 +35,10 @@ from archray.trainables.tune import nasi_trainable
 
 
 def _score(context: Context[NASIConfig], folder: Folder) -> None:
-    """Those that are drawn, and those that were found or that other constants select, as far as the table has them."""
+    """Scores a sample of the table, and those of its rows that the search (also with other constants) selected."""
     config, run = context.config, context.run
     if config.agreement_table is None:
-        context.say("no table was given (agreement_table)")
+        context.say("skipped: agreement_table is not set")
         folder.write_parquet(IN_TABLE, pd.DataFrame())
         return
     space, seed = get_space(run.space), context.seed("table")
@@ -70,13 +70,12 @@ def _score(context: Context[NASIConfig], folder: Folder) -> None:
     folder.write_parquet(IN_TABLE, scores.assign(result=names.map(table.values), drawn=names.isin(sample)))
     folder.write_json(TABLE, table.described())
     context.say(
-        f"{count(len(scores), 'architecture')} of {table.location} scored, {count_failures(scores)} of them with a "
-        "failed metric"
+        f"scored {count(len(scores), 'architecture')} of {table.location}, {count_failures(scores)} with failed metrics"
     )
 
 
 def _selections(cells: pd.DataFrame, space: Space) -> list[str]:
-    """The canonical forms of what the seeds found, and of what other constants select from the same gradients."""
+    """The canonical forms of the architectures of all seeds, and of those that other constants select."""
     columns = [cells["architecture"]] if "architecture" in cells else []
     if "constants" in cells:
         of_seeds = cells["constants"].dropna().map(json.loads)
@@ -93,7 +92,7 @@ TABLE_STAGE = WorkStage[NASIConfig](
     work=_score,
     without_data=lambda config: config.begins_without_data,
     amount=lambda config: (
-        f"{count(config.agreement_rows, 'architecture')} of {config.agreement_table}, nothing is trained"
+        f"{count(config.agreement_rows, 'architecture')} of {config.agreement_table}, without training"
         if config.agreement_table is not None
         else "none"
     ),
@@ -102,15 +101,15 @@ TABLE_STAGE = WorkStage[NASIConfig](
 
 def _amount(config: NASIConfig) -> str:
     nasi = config.nasi
-    text = f"{count(config.search_seeds, 'search', 'searches')} of {count(nasi.steps, 'step')}, nothing is trained"
+    text = f"{count(config.search_seeds, 'search', 'searches')} of {count(nasi.steps, 'step')}, without training"
     if nasi.without_data:
-        text += f"; no data: {nasi.drawn_words}"
+        text += f"; no data set: {nasi.drawn_words}"
     return text
 
 
 def _searches(context: Context[NASIConfig], tuned: Folder) -> TrialPlan:
     if context.config.nasi.without_data:
-        context.say(f"no data set is opened: {context.config.nasi.drawn_words}")
+        context.say(f"no data set needed: {context.config.nasi.drawn_words}")
     seeds = first_seeds(context.seed("search"), context.config.search_seeds)
     bounds: dict[str, Any] = {}
     if context.config.constraints and not measured_bounds(context):
@@ -128,7 +127,7 @@ def _searches(context: Context[NASIConfig], tuned: Folder) -> TrialPlan:
 
 
 def _write_found(context: Context[NASIConfig], folder: Folder, run: TuneRun) -> None:
-    """What each seed found; `nu` is the constraint of its last step."""
+    """Writes the architecture of each seed; `nu` is the constraint in the last step."""
     trials = run.trials
     names = ("found_trace", REWARD, "nu", "distribution", "samples", "constants")
     columns = {name: trials.get(name, math.nan) for name in names}
@@ -144,7 +143,7 @@ def _agreement_settings(context: Context[NASIConfig]) -> nasi_trainable.NASIAgre
 
 def _comparison(context: Context[NASIConfig], tuned: Folder) -> TrialPlan | None:
     if not context.config.agreement:
-        context.say("not asked for (agreement)")
+        context.say("skipped: agreement is 0")
         tuned.parent.write_parquet(AGREEMENT, pd.DataFrame())
         return None
     return TrialPlan(
@@ -166,7 +165,7 @@ RECIPE = Recipe(
     stages=(
         TuneStage[NASIConfig](
             name="search",
-            title="search at initialisation, by the trace norm of the neural tangent kernel",
+            title="search at initialization by the trace norm of the neural tangent kernel",
             reads=("nasi", "search_seeds"),
             plan=_searches,
             finish=_write_found,
@@ -176,7 +175,7 @@ RECIPE = Recipe(
         ),
         TuneStage[NASIConfig](
             name="agreement",
-            title="compare approximations of the trace norm, with random labels and inputs too",
+            title="compare approximations of the trace norm, also with random labels and inputs",
             reads=("nasi", "agreement"),
             plan=_comparison,
             finish=_write_agreement,

@@ -1,1 +1,1 @@
-"""Searches with several objectives: NSGA-II, and the search over a pool whose costs are known."""
+"""Searches with several objectives: NSGA-II, and search over a pool with known costs."""

@@ -1,4 +1,4 @@
-"""Searches with several objectives: their configurations, presets and flags."""
+"""Configurations, presets and flags of searches with several objectives."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from archray.trainables.costs import cost_column
 if TYPE_CHECKING:
     from archray.searchers.pareto.front import Objective
 
-ACCURACY = "validation_accuracy"  # of a training; of a table its objective
+ACCURACY = "validation_accuracy"  # of a training run; for a table, its objective
 
 
 class SeveralObjectivesConfig(plain.PlainConfig):
-    """The configuration of a search that ends with a set.
+    """The configuration of a search whose result is a Pareto front.
 
     Fields:
-        objectives: `validation_accuracy` (of a table, what it is searched for), and one cost or more, each with a minus
-            before it: by name (`parameters`, `flops`, `peak_memory`, `latency_ms`), a column of the table or of
-            `costs.table`, or path.py:function.
-        final_members: how many members of the set have the final training, spread along it: the most accurate, the
-            cheapest, then what lies farthest from those; or `all`.
+        objectives: `validation_accuracy` (for a table, its objective) and one or more costs, each with a minus sign in
+            front: `-parameters`, `-flops`, `-peak_memory`, `-latency_ms`, a column of the table or of `costs.table`, or
+            `path.py:function`.
+        final_members: number of members of the Pareto front with a final training run, or `all`. Members are taken in
+            this order: the most accurate, the cheapest, then the one farthest from those already taken.
     """
 
     objectives: Texts = (ACCURACY, "-parameters")
@@ -42,12 +42,12 @@ class SeveralObjectivesConfig(plain.PlainConfig):
         first, *costs = read_objectives(texts)
         if str(first) != ACCURACY or not costs:
             raise InvalidInput(
-                f'objectives: expected {ACCURACY} and at least one cost, "{ACCURACY}, -latency_ms", got '
+                f'expected objectives to be {ACCURACY} and at least one cost, "{ACCURACY}, -latency_ms", got '
                 f'"{", ".join(texts)}"'
             )
         if more := [cost.name for cost in costs if not cost.less]:
             raise InvalidInput(
-                f"objectives: expected a minus before each cost, as less of it is better, got {', '.join(more)}; write "
+                f"expected a minus sign before each cost in objectives, got {', '.join(more)}; write "
                 f'"{ACCURACY}, -{", -".join(cost.name for cost in costs)}"'
             )
         return texts
@@ -61,7 +61,7 @@ class SeveralObjectivesConfig(plain.PlainConfig):
 
     @property
     def cost_columns(self) -> tuple[str, ...]:
-        """What they are called in tables."""
+        """The columns of these costs in tables."""
         return tuple(cost_column(objective.name) for objective in self.further)
 
     @property
@@ -77,8 +77,9 @@ class NSGA2Options(plain.PlainOptions):
     """Options of `NSGA2Search`.
 
     Fields:
-        population: how many are drawn at random first, and of how many parents are chosen, N.
-        crossover: how many of the children have two parents; Deb et al. 2002, section IV-A.
+        population: number of random architectures at the start, and size of the population from which parents are
+            chosen (N).
+        crossover: share of the children with two parents (Deb et al. 2002, section IV-A).
     """
 
     population: int = Field(20, ge=1)
@@ -98,14 +99,14 @@ class NSGA2Config(SeveralObjectivesConfig):
 
 
 class ParetoPoolConfig(SeveralObjectivesConfig, plain.RankSurrogateConfig):
-    """The configuration of the search over a pool whose costs are known before anything is trained."""
+    """The configuration of the search over a pool whose costs are known before training."""
 
     method: Literal["pareto-pool"] = "pareto-pool"  # type: ignore[assignment]  # the field's own value
     search: plain.SeveralMetricsOptions = plain.SeveralMetricsOptions()
 
     @property
     def cost_names(self) -> tuple[str, ...]:
-        """Without the objectives that a pool scored elsewhere has columns of."""
+        """The costs, without the objectives that are columns of an existing pool."""
         if self.pool.table is None:
             return super().cost_names
         columns: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Recipes and report of searches with several objectives: the front, its members, the hypervolume by trainings."""
+"""Recipes and report of searches with several objectives: Pareto front, its members, and hypervolume by trials."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,28 +26,28 @@ from archray.platform.run.run_summary import Listing, front_of
 from archray.plurals import count
 
 _text = texts_of(__package__)
-_RESULTS = ("test_accuracy", "result")  # of a member in full: of its final trainings, or of a table
-_NUMBERED = 12  # members that a panel numbers; of more of them those alone that were trained in full
+_RESULTS = ("test_accuracy", "result")  # of a fully trained member: from its final training runs, or from a table
+_NUMBERED = 12  # number of members up to which all are numbered; with more, only the fully trained ones are
 
 
 def _objectives(run: Run[Any]) -> ObjectiveTable:
-    """Raises: NothingToDraw if the run has no set."""
+    """The objectives of a run. Raises: NothingToDraw if the run has no Pareto front."""
     if run.table("pareto", PARETO).empty:
-        raise NothingToDraw("no set of this search has been written: it has one objective, or has not ended")
+        raise NothingToDraw("the run has no Pareto front: it has one objective, or its search has not finished")
     return objective_table(run)
 
 
 @figure(height=300)
 def pareto_front(run: Run[Any], canvas: Figure) -> None:
-    """The value of every training against its cost, a panel per cost, and the set that no other dominates, numbered.
+    """The value of every trial by cost, a panel per cost, with the numbered members of the Pareto front.
 
-    Filled are the members of the set that were trained in full.
+    Filled points are fully trained members.
     """
     objectives, names = _objectives(run.best), names_of(run)
     quantity = quantity_of(objectives.key)
     values = objectives.table[objectives.key].to_numpy() * quantity.factor
     front = front_of(run.best.folder)
-    member = objectives.table["number"].map(front.set_index("number")["member"])  # NaN of what is none
+    member = objectives.table["number"].map(front.set_index("number")["member"])  # NaN for other trials
     members = member.notna().to_numpy()
     full = objectives.table["number"].isin(front["number"][_in_full(run.best, front)]).to_numpy()
     columns = canvas.subplots(1, len(objectives.costs), sharey=True, squeeze=False)[0]
@@ -61,7 +61,10 @@ def pareto_front(run: Run[Any], canvas: Figure) -> None:
         for which, fill in ((members & full, FOUND), (members & ~full, SURFACE)):
             axes.scatter(costs[which], values[which], s=30, color=fill, edgecolors=FOUND, linewidth=1.5, zorder=3)
         for place in order[full[order] | (len(order) <= _NUMBERED)]:
-            text, at = str(int(member[place])), (costs[place], values[place])  # left of the point: no step passes there
+            text, at = (
+                str(int(member[place])),
+                (costs[place], values[place]),
+            )  # left of the point, where the step line does not pass
             axes.annotate(text, at, (-5, 4), textcoords="offset points", ha="right", size=10, color=FOUND, zorder=4)
         labels = [
             f"{text}\n{quantity.bare(value / quantity.factor)}, {column} {significant(cost)}"
@@ -75,25 +78,25 @@ def pareto_front(run: Run[Any], canvas: Figure) -> None:
 
 
 def _in_full(run: Run[Any], front: pd.DataFrame) -> pd.Series:
-    """Which members were trained in full, or looked up in the end, with a result."""
+    """Whether each member has a result of a final training run or lookup."""
     results = [front[name].notna() for name in _RESULTS if name in front]
-    if not results:  # of a version before: what was found alone
+    if not results:  # a run of an older version: only the best architecture
         return front["architecture"] == run.architecture
     return pd.concat(results, axis=1).any(axis=1)
 
 
 @figure(height=230)
 def pareto_hypervolume(run: Run[Any], canvas: Figure) -> None:
-    """The hypervolume of what was trained so far, over the trainings, as a share of that in the end."""
+    """The hypervolume after each trial, as a share of the final hypervolume."""
     objectives = _objectives(run.best)
     axes = canvas.subplots()
     axes.step(objectives.table["number"], objectives.hypervolumes(), where="post", color=FOUND, linewidth=2)
     figures.few_ticks(axes, 8, integer=True)
-    axes.set(xlabel="trainings", ylabel="share of the last hypervolume")
+    axes.set(xlabel="training runs", ylabel="share of the final hypervolume")
 
 
 def set_section(run: Run[Any]) -> Section | None:
-    """The front as a figure, and its members as a table. Nothing before the set is written."""
+    """The Pareto front as a figure, and its members as a table. None before the front is written."""
     names, run = names_of(run), run.best
     front = front_of(run.folder)
     if front.empty:
@@ -103,15 +106,15 @@ def set_section(run: Run[Any]) -> Section | None:
     result = next((name for name in _RESULTS if name in front), None)
     columns = [*numeric("Member"), Column("Architecture", "name")]
     columns += numeric(quantity.heading, *objectives.costs)
-    columns += numeric(*([quantity_of(result).heading] if result else []), "No.", "Hypervolume it adds")
+    columns += numeric(*([quantity_of(result).heading] if result else []), "No.", "Hypervolume contribution")
     rows = []
     for row in front.to_dict("records"):
         cells = [row["member"], names.of(row["architecture"]), quantity.bare(row[objectives.key])]
         cells += [significant(row[cost]) for cost in objectives.costs]
         cells += [_tested(row, result)] if result else []
         rows.append((*cells, int(row["number"]), f"{100 * row['hypervolume_contribution']:.1f} %"))
-    described = f"{count(len(front), 'architecture')} of {len(objectives.table)} that no other dominates."
-    front_table = table(columns, rows, label="The set", faint=frozenset(np.flatnonzero(~full)))
+    described = f"{len(front)} of {count(len(objectives.table), 'architecture')} are on the Pareto front."
+    front_table = table(columns, rows, label="Pareto front", faint=frozenset(np.flatnonzero(~full)))
     explanation = _text(
         "set",
         on_table=run.config.on_table,
@@ -119,18 +122,18 @@ def set_section(run: Run[Any]) -> Section | None:
         complete=bool(full.all()),
     )
     content = figures.drawing("front", pareto_front(run), description=described) + front_table
-    return Section("pareto", "The set", captioned(content, f"{described} {explanation}"))
+    return Section("pareto", "Pareto front", captioned(content, f"{described} {explanation}"))
 
 
 def _tested(row: Mapping[Any, Any], result: str) -> str:
-    """The result of a member in full, with its deviation over final trainings."""
+    """The result of a fully trained member, with the deviation over its final training runs."""
     quantity, deviation = quantity_of(result), row.get(f"{result}_std")
     spread = Spread(float(row[result]), None if pd.isna(deviation) else float(deviation), 1)
     return quantity.bare(row[result]) if pd.isna(deviation) else quantity.spread(spread).removesuffix(" %")
 
 
 def _set_listings(run: Run[Any]) -> Sequence[Listing]:
-    """The members of the set, numbered, in the terminal. Nothing before the set is written."""
+    """The numbered members of the front for the terminal; empty before the front is written."""
     front = front_of(run.folder)
     if front.empty:
         return ()
@@ -138,24 +141,24 @@ def _set_listings(run: Run[Any]) -> Sequence[Listing]:
     results = [name for name in _RESULTS if name in front]
     keys = ["member", objectives.key, *objectives.costs, *results, "architecture"]
     rows = [{key: row[key] for key in keys} for row in front.to_dict("records")]
-    return (Listing.of("members of the set, the most accurate first", rows),)
+    return (Listing.of("members of the Pareto front, most accurate first", rows),)
 
 
 def hypervolume_section(run: Run[Any]) -> Section:
-    """The hypervolume by trainings."""
+    """The hypervolume by the number of trials."""
     canvas, volumes = pareto_hypervolume(run), objective_table(run.best).hypervolumes()
     reached = 1 + int(np.argmax(volumes >= 0.95))
-    text = f"After {count(reached, 'training')} of {len(volumes)} the hypervolume was 95 % of the last."
-    return figure_section("hypervolume", "Hypervolume by trainings", canvas, description=text, caption=text)
+    text = f"After {count(reached, 'training run')} of {len(volumes)}, the hypervolume was 95 % of the final one."
+    return figure_section("hypervolume", "Hypervolume by training runs", canvas, description=text, caption=text)
 
 
 def _recipe(make: MakeSearcher, title: str, pool: bool = False) -> Recipe[Any]:
-    """A plain search, the set it ends with, of which some members are trained in the end, and a report of it."""
+    """The recipe of a plain search with a Pareto front, final training of some of its members, and a report."""
     recipe = plain_recipe(make, title=title, pool=pool, sections=[set_section, hypervolume_section])
     after: dict[str, list[Stage[Any]]] = {"search": [PARETO_STAGE], "final": [MEMBERS_STAGE]}
     stages = [part for stage in recipe.stages for part in (stage, *after.get(stage.name, ()))]
     return replace(recipe, stages=stages, listings=lambda run: (*_set_listings(run), *recipe.listings(run)))
 
 
-NSGA2 = _recipe(searchers.nsga2, "train children of architectures that no other dominates")
-PARETO_POOL = _recipe(searchers.pareto_pool, "train what is expected to add most to the front", pool=True)
+NSGA2 = _recipe(searchers.nsga2, "train offspring of the non-dominated architectures")
+PARETO_POOL = _recipe(searchers.pareto_pool, "train the architectures with the largest expected hypervolume", pool=True)

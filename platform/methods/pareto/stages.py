@@ -1,4 +1,4 @@
-"""Stages of a search with several objectives: the front of its trainings, and final trainings of its members."""
+"""Stages of a search with several objectives: the Pareto front of its trials, and final training of its members."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -35,17 +35,18 @@ from archray.searchers.pareto.front import contributions, hypervolume, non_domin
 from archray.seeds import first_seeds
 from archray.trainables.tabular import Table
 
-MARGIN = 0.1  # of an objective's range over the trainings: the reference lies so far beyond the worst of them
+MARGIN = 0.1  # distance of the reference point from the worst trial, as a share of each objective's range
 
 
 @dataclass(frozen=True)
 class ObjectiveTable:
-    """The trainings of a search that have every objective, in the order of suggestion.
+    """The trials of a search that have every objective, in the order of suggestion.
 
     Args:
-        table: architecture, number (from 1), the value that was searched for, and the costs.
-        key: the name of that value. costs: the columns of the costs.
-        losses: (n, 1 + k) less is better.
+        table: architecture, number (from 1), the value of the search, and the costs.
+        key: the column of the value of the search.
+        costs: the columns of the costs.
+        losses: (n, 1 + k) objectives; smaller is better.
     """
 
     table: pd.DataFrame
@@ -64,12 +65,12 @@ class ObjectiveTable:
 
     @property
     def reference(self) -> FloatArray:
-        """(1 + k,) a tenth of the range beyond the worst; where all are equal, one beyond."""
+        """(1 + k,) reference point: the worst values plus a tenth of the range, or plus one if all values are equal."""
         spread = np.ptp(self.losses, axis=0)
         return self.losses.max(axis=0) + np.where(spread > 0, MARGIN * spread, 1.0)
 
     def front(self) -> pd.DataFrame:
-        """The rows that no other dominates, the best value first, with `hypervolume_contribution`, a share."""
+        """The rows that are not dominated, best value first, with the share `hypervolume_contribution`."""
         places = non_dominated(self.losses)
         points = self.losses[places]
         whole = hypervolume(points, self.reference)
@@ -77,13 +78,13 @@ class ObjectiveTable:
         return front.iloc[np.argsort(points[:, 0], kind="stable")].reset_index(drop=True)
 
     def hypervolumes(self) -> FloatArray:
-        """(n,) after each training, as a share of that after the last."""
+        """(n,) hypervolume after each trial, as a share of the final hypervolume."""
         volumes = [hypervolume(self.losses[:n], self.reference) for n in range(1, len(self.losses) + 1)]
         return np.array(volumes) / volumes[-1]
 
 
 def objective_table(run: Run[Any]) -> ObjectiveTable:
-    """Of one run whose set is written, not of its repeats."""
+    """The objectives of a single run (not of repeats) whose Pareto front is written."""
     costs = run.table("pareto", "costs.parquet")
     trials = Trials.of(run)
     columns = tuple(str(column) for column in costs if column != "number")
@@ -95,26 +96,28 @@ def _write_set(context: Context[SeveralObjectivesConfig], folder: Folder) -> Non
     run, columns = context.run, context.config.cost_columns
     trials = Trials.of(run)
     table = with_costs(context, trials.table)
-    if missing := [name for name in columns if name not in table]:  # columns of a pool that was scored elsewhere
+    if missing := [name for name in columns if name not in table]:  # columns of an existing pool
         pool = run.table("pool", POOL)[["architecture", *missing]]
         table = table.merge(pool, on="architecture", how="left", validate="many_to_one")
     objectives = ObjectiveTable.of(Trials(table, trials.mode), columns)
     if objectives.table.empty:
-        raise ArchrayError(f"none of {count(len(table), 'training')} has a value and {', '.join(columns)}")
+        raise ArchrayError(f"none of {count(len(table), 'trial')} has an accuracy and {', '.join(columns)}")
     front = objectives.front()
     numbered = table[list(columns)].astype("float64").assign(number=np.arange(1, len(table) + 1))
     folder.write_parquet("costs.parquet", numbered.reset_index(drop=True))
     further = [name for name in run_costs(context).frame_columns if name not in front] if has_costs(context) else []
     folder.write_parquet(PARETO, front.merge(numbered[["number"]].join(table[further]), on="number", how="left"))
-    best = front.iloc[0]  # of equally accurate ones the search found the first, the set has the cheapest
+    best = front.iloc[
+        0
+    ]  # among equally accurate trials, the search reports the first and the front contains the cheapest
     document = {"architecture": best["architecture"], "value": float(best[trials.key]), "number": int(best["number"])}
     folder.write_json(FOUND, {**(run.document("search") or {}), **document})
-    context.say(f"{count(len(front), 'architecture')} that no other of {len(objectives.table)} betters")
+    context.say(f"{len(front)} of {count(len(objectives.table), 'architecture')} on the Pareto front")
 
 
 PARETO_STAGE = WorkStage[SeveralObjectivesConfig](
     name="pareto",
-    title="keep what no other dominates",
+    title="compute the Pareto front",
     reads=("objectives",),
     depends=file_digests(f"search/{TRIALS}"),
     needs_ray=False,
@@ -122,16 +125,16 @@ PARETO_STAGE = WorkStage[SeveralObjectivesConfig](
 )
 
 
-# Final trainings of members of the set, spread along it, beside the most accurate one.
+# Final training of members of the front in addition to the most accurate one.
 
-_PREFIX = "model-"  # and the number of a training: the folder of a member's model
-_MEANS = ("parameters", "multiply_adds")  # of the final trainings
+_PREFIX = "model-"  # prefix of the folder of a member's model; the number of its trial follows
+_MEANS = ("parameters", "multiply_adds")  # means over the final training runs
 _COLUMNS = ["number", "architecture", "test_accuracy", "test_accuracy_std", *_MEANS, "failure", "model", "settings"]
 _NAMED = ["number", "architecture"]
 
 
 def chosen_members(run: Run[SeveralObjectivesConfig]) -> pd.DataFrame:
-    """The members that the configuration asks for, in the order in which more of them would be taken."""
+    """The members with a final training run, in the order of `final_members`."""
     front, objectives = front_of(run.folder), objective_table(run)
     places = pd.Index(objectives.table["number"]).get_indexer(front["number"])
     order, number = spread_order(objectives.losses[places]), run.config.final_members
@@ -140,33 +143,33 @@ def chosen_members(run: Run[SeveralObjectivesConfig]) -> pd.DataFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class _MemberStage(TuneStage[SeveralObjectivesConfig]):
-    """Trains those that nothing has trained yet: a run that is asked for more keeps what it has."""
+    """Trains the members that are not trained yet, so that an extended run keeps its results."""
 
     def requires_ray(self, context: Context[SeveralObjectivesConfig]) -> bool:
         return not _left(context, context.folder(self.name)).empty
 
 
 def _settings(config: SeveralObjectivesConfig) -> str:
-    """What a final training depends on beside the architecture, in brief."""
+    """A digest of the settings on which a final training run depends, besides the architecture."""
     return digest(config.model_dump(mode="json", include={"network", "final", "final_seeds"}))
 
 
 def _seeds(context: Context[SeveralObjectivesConfig]) -> list[int]:
-    """Those of the final training of what was found: members differ by their architecture alone."""
+    """The seeds of the final training of the best architecture: members differ only in their architecture."""
     return first_seeds(context.seed("final"), context.config.final_seeds)
 
 
 def _trained_before(context: Context[SeveralObjectivesConfig], folder: Folder) -> pd.DataFrame:
-    """The members that this stage has trained as it would now, when fewer were asked for."""
+    """The members that this stage trained before, with the same settings and fewer `final_members`."""
     if not folder.exists(MEMBERS):
         return pd.DataFrame(columns=_COLUMNS)
     rows = folder.read_parquet(MEMBERS)
-    rows = rows[rows["architecture"] != context.run.architecture]  # which the stage before trains
+    rows = rows[rows["architecture"] != context.run.architecture]  # the stage `final` trains it
     return rows[(rows["settings"] == _settings(context.config)) & (rows["model"] != MODEL)]
 
 
 def _left(context: Context[SeveralObjectivesConfig], folder: Folder) -> pd.DataFrame:
-    """The chosen members that nothing has trained yet; the stage before has trained what was found."""
+    """The members that are not trained yet. The stage `final` trained the best architecture."""
     members = chosen_members(context.run)
     trained = [context.run.architecture, *_trained_before(context, folder)["architecture"]]
     return members.loc[~members["architecture"].isin(trained), _NAMED]
@@ -175,10 +178,10 @@ def _left(context: Context[SeveralObjectivesConfig], folder: Folder) -> pd.DataF
 def _plan(context: Context[SeveralObjectivesConfig], tuned: Folder) -> TrialPlan | None:
     left = _left(context, tuned.parent)
     if left.empty:
-        context.say("none beside what is trained already")
+        context.say("skipped: all members are already trained")
         _write_members(context, tuned.parent)
         return None
-    context.say(f"{', '.join(map(str, left.index + 1))} of {count(len(front_of(context.run.folder)), 'member')}")
+    context.say(f"members {', '.join(map(str, left.index + 1))} of {len(front_of(context.run.folder))}")
     seeds = _seeds(context)
     keys = {"architecture": tune.grid_search(list(left["architecture"])), "seed": tune.grid_search(seeds)}
     return final_trials(context, total=len(left) * len(seeds), keys=keys)
@@ -199,7 +202,7 @@ def _model_of(number: int) -> str:
 
 
 def _write_members(context: Context[SeveralObjectivesConfig], folder: Folder) -> None:
-    """Writes which members were trained in full, and takes out of the tables what was trained otherwise."""
+    """Writes the table of trained members, and removes trials with other settings from the other tables."""
     run = context.run
     before, left = _trained_before(context, folder), _left(context, folder)
     trials = pd.DataFrame(columns=["architecture"])
@@ -217,7 +220,7 @@ def _write_members(context: Context[SeveralObjectivesConfig], folder: Folder) ->
     new = pd.DataFrame([{**row, "settings": settings} for row in rows], columns=_COLUMNS)
     table = pd.concat([before, new], ignore_index=True) if len(before) else new
     folder.write_parquet(MEMBERS, table)
-    for name in folder.folders():  # last: of what was trained with other settings
+    for name in folder.folders():  # last: remove models that were trained with other settings
         if name.startswith(_PREFIX) and f"{folder.name}/{name}" not in set(table["model"]):
             (folder / name).remove()
 
@@ -227,7 +230,7 @@ def _pairs(table: pd.DataFrame) -> Iterable[tuple[int, str]]:
 
 
 def _row(trials: pd.DataFrame, number: int, architecture: str, model: str) -> dict[str, Any]:
-    """What the final trainings of a member came to. model: where the best of them lies, if one has ended well."""
+    """The results of the final training runs of a member. model: folder of the best model, if a run succeeded."""
     trials = trials[trials["architecture"] == architecture]
     reasons = failures(trials).dropna()
     tested = Spread.of(numbers(trials, "test_accuracy"))
@@ -239,7 +242,7 @@ def _row(trials: pd.DataFrame, number: int, architecture: str, model: str) -> di
 
 
 def _members_of_table(context: Context[Any], folder: Folder, table: Table) -> None:
-    """What the table says of the chosen members."""
+    """Looks up the chosen members in the table."""
     members = chosen_members(context.run)
     trials = with_costs(context, results_of_table(table, members["architecture"]))
     folder.write_parquet(TRIALS, trials)
@@ -249,7 +252,7 @@ def _members_of_table(context: Context[Any], folder: Folder, table: Table) -> No
 
 def _amount(config: SeveralObjectivesConfig) -> str:
     if config.final_members == "all":
-        return f"{trainings(config.final_seeds, config.final)} for each but the most accurate"
+        return f"{trainings(config.final_seeds, config.final)} for each member except the most accurate"
     more = config.final_members - 1
     return f"at most {trainings(more * config.final_seeds, config.final)}" if more else "none"
 
@@ -257,7 +260,7 @@ def _amount(config: SeveralObjectivesConfig) -> str:
 MEMBERS_STAGE = or_look_up(
     _MemberStage(
         name="members",
-        title="train further members of the set from scratch",
+        title="train other members of the Pareto front from scratch",
         reads=("network", "final", "final_seeds", "final_members"),
         depends=file_digests(f"pareto/{PARETO}", f"final/{TRIALS}"),
         plan=_plan,
@@ -266,5 +269,7 @@ MEMBERS_STAGE = or_look_up(
         amount=_amount,
     ),
     _members_of_table,
-    lambda config: "all of the set" if config.final_members == "all" else f"at most {looked_up(config.final_members)}",
+    lambda config: (
+        "all members of the front" if config.final_members == "all" else f"at most {looked_up(config.final_members)}"
+    ),
 )

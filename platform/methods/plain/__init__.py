@@ -1,1 +1,1 @@
-"""The plain searches: one searcher, trainings one by one, and nothing shared between them."""
+"""Plain searches: one searcher, and independent training runs without shared weights."""

@@ -1,4 +1,4 @@
-"""Configurations, presets and flags of the plain searches: one searcher, and a short training of each trial."""
+"""Configurations, presets and flags of the plain searches: one searcher, and a short training run per trial."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PlainOptions(Settings):
     """Options of the searcher of a plain search.
 
     Fields:
-        budget: trainings of the search.
+        budget: number of training runs of the search.
     """
 
     budget: int = Field(100, ge=1)
@@ -40,17 +40,17 @@ class PlainConfig(TrainedSearchConfig):
 
     Fields:
         search: options of the searcher.
-        train: the short training that gives a trial its value.
+        train: settings of the short training run that gives a trial its validation accuracy.
     """
 
-    mutates: ClassVar[bool] = False  # whether the searcher asks the space for mutations
+    mutates: ClassVar[bool] = False  # whether the searcher needs mutations of the space
     search: PlainOptions = PlainOptions()
     train: TrainingSettings = TrainingSettings(epochs=12)
 
     @model_validator(mode="before")
     @classmethod
     def _table_is_its_own_data(cls, values: Any) -> Any:
-        """A table by its absolute place, as a run may be resumed from another folder; it has no data beside."""
+        """Makes the path of a table absolute, as a run may be resumed from another folder; a table needs no data."""
         space = values.get("space") if isinstance(values, Mapping) else None
         if not isinstance(space, str) or not space.startswith(PREFIX):
             return values
@@ -59,12 +59,12 @@ class PlainConfig(TrainedSearchConfig):
 
     @property
     def on_table(self) -> bool:
-        """Whether a table of trained architectures answers in the place of trainings."""
+        """Whether lookups in a table of trained architectures replace the training runs."""
         return self.space.startswith(PREFIX)
 
     @property
     def searcher_options(self) -> dict[str, Any]:
-        """Options of the searcher beside the budget."""
+        """Options of the searcher without the budget."""
         return self.search.model_dump(exclude={"budget"}, exclude_none=True)
 
     def check(self) -> None:
@@ -74,22 +74,23 @@ class PlainConfig(TrainedSearchConfig):
             super().check()
             return
         self.check_costs()
-        from archray.trainables.tabular import Table  # which imports what reads tables
+        from archray.trainables.tabular import Table  # which imports pandas
 
         space = get_space(self.space)
         assert isinstance(space, TableSpace)
         self.check_table(Table(space.file))
 
     def check_table(self, table: Table) -> None:
-        """Raises: InvalidInput if a table cannot serve."""
+        """Checks that the table supports this search. Raises: InvalidInput."""
         if self.repeats > 1:
             raise InvalidInput(
-                f"expected 1 repeat of a search on a table, got {self.repeats}; 'archray bench {self.method} --table "
-                f"{table.location} --seeds {self.repeats}' makes as many searches, and their mean and spread"
+                f"expected repeats to be 1 for a search on a table, got {self.repeats}; run 'archray bench "
+                f"{self.method} --table {table.location} --seeds {self.repeats}' for the mean and spread of several "
+                "searches"
             )
         if self.search.budget > len(table.rows):
             raise InvalidInput(
-                f"expected a budget of no more than the {count(len(table.rows), 'network')} in {table.location}, got "
+                f"expected a budget of at most the {count(len(table.rows), 'network')} in {table.location}, got "
                 f"{self.search.budget}"
             )
 
@@ -99,7 +100,7 @@ class PlainConfig(TrainedSearchConfig):
 
 
 class RandomConfig(PlainConfig):
-    """The configuration of random search: architectures drawn from the space, none of them twice."""
+    """The configuration of random search: architectures drawn from the space without replacement."""
 
     method: Literal["random"] = "random"
 
@@ -108,9 +109,10 @@ class EvolutionOptions(PlainOptions):
     """Options of `RegularizedEvolution`.
 
     Fields:
-        population: how many are alive, P: the first of them are drawn at random. 10 in Dong and Yang's program (2020),
-            for searches of some hundred trainings; 100 of 20,000 in Real et al. 2019, section 3.3.
-        sample_size: of the population, how many are drawn to choose a parent from, S: 3, or 25 there.
+        population: size of the population (P), which starts with random architectures. Dong and Yang (2020) use 10 for
+            about a hundred training runs; Real et al. (2019, section 3.3) use 100 for 20,000.
+        sample_size: number of members of the population that are drawn to choose a parent from (S). Dong and Yang
+            (2020) use 3, Real et al. (2019) use 25.
     """
 
     population: int = Field(10, ge=1)
@@ -118,16 +120,17 @@ class EvolutionOptions(PlainOptions):
 
 
 def check_population(population: int, budget: int) -> None:
-    """Raises: InvalidInput if nothing would be left to evolve."""
+    """Checks that the budget exceeds the initial population. Raises: InvalidInput."""
     if population >= budget:
         raise InvalidInput(
-            f"expected search.population to be below the budget, {count(budget, 'training')}, got {population}: "
-            "those come first, and only what comes after them evolves; lower it, or use the method random"
+            f"expected search.population to be below the budget, {count(budget, 'training run')}, got {population}: "
+            "the initial population is random, and only later architectures evolve. Lower search.population, or use "
+            "the method random"
         )
 
 
 class EvolutionConfig(PlainConfig):
-    """The configuration of ageing evolution."""
+    """The configuration of aging evolution."""
 
     mutates = True
     method: Literal["evolution"] = "evolution"
@@ -142,8 +145,8 @@ class LocalSearchOptions(PlainOptions):
     """Options of `LocalSearch`.
 
     Fields:
-        initial: how many are drawn at random before a climb begins, from the best of them.
-        whole_neighbourhood: whether all neighbours are trained before a step; if not, it goes to the first better one.
+        initial: number of random architectures before a climb, which starts from the best of them.
+        whole_neighbourhood: train all neighbors before each step if true; otherwise step to the first better neighbor.
     """
 
     initial: int = Field(10, ge=1)
@@ -162,9 +165,9 @@ class ReinforceOptions(PlainOptions):
     """Options of `ReinforceSearch`.
 
     Fields:
-        learning_rate: of Adam, for the logits of the policy.
-        momentum: of the moving average of rewards that is the baseline.
-        entropy: the weight of the policy's entropy: above zero it explores for longer.
+        learning_rate: learning rate of Adam for the logits of the policy.
+        momentum: momentum of the moving average of rewards, which is the baseline.
+        entropy: weight of the policy's entropy; a larger weight means longer exploration.
     """
 
     learning_rate: float = Field(0.01, gt=0)
@@ -180,18 +183,19 @@ class ReinforceConfig(PlainConfig):
 
 
 class RungOptions(Settings):
-    """At which epochs a scheduler of Ray Tune's compares trials.
+    """The epochs at which a Ray Tune scheduler compares trials.
 
     Fields:
-        grace_period: epochs of the lowest rung: no training ends before.
-        reduction_factor: eta: of the trials that reach a rung one in eta goes on, to the next, of eta times the epochs.
+        grace_period: number of epochs of the lowest rung; no trial stops before.
+        reduction_factor: factor eta by which the epochs grow from rung to rung; one in eta trials continues to the next
+            rung.
     """
 
     grace_period: int = Field(1, ge=1)
     reduction_factor: int = Field(4, ge=2)
 
     def epochs(self, last: int) -> list[int]:
-        """The epochs of all rungs, the lowest first; the last is that of a whole training."""
+        """The epochs of all rungs, the lowest first; the last is a full training run."""
         rungs = itertools.takewhile(lambda epoch: epoch < last, map(self._epoch, itertools.count()))
         return [*rungs, last]
 
@@ -203,7 +207,7 @@ class AshaConfig(PlainConfig):
     """The configuration of asynchronous successive halving over random architectures.
 
     Fields:
-        rungs: when trainings are compared; `train.epochs` is the highest rung, on a table its last epoch.
+        rungs: the epochs at which trials are compared. The highest rung is `train.epochs`; for a table, its last epoch.
     """
 
     method: Literal["asha"] = "asha"
@@ -211,10 +215,10 @@ class AshaConfig(PlainConfig):
 
     @property
     def whole(self) -> int:
-        """The epochs of a training that is not ended early."""
+        """The epochs of a training run that does not stop early."""
         if not self.on_table:
             return self.train.epochs
-        from archray.trainables.tabular import open_table  # which imports what reads tables
+        from archray.trainables.tabular import open_table  # which imports pandas
 
         return max(open_table(self.space).epochs, default=1)
 
@@ -222,18 +226,18 @@ class AshaConfig(PlainConfig):
         super().check()
         if self.rungs.grace_period >= self.whole:
             raise InvalidInput(
-                f"expected rungs.grace_period to be below the {count(self.whole, 'epoch')} of a whole training "
-                f"({'the last of the table' if self.on_table else 'train.epochs'}), got {self.rungs.grace_period}: no "
-                "training could end early"
+                f"expected rungs.grace_period to be below the {count(self.whole, 'epoch')} of a full training run "
+                f"({'the last epoch of the table' if self.on_table else 'train.epochs'}), got "
+                f"{self.rungs.grace_period}; otherwise no trial can stop early"
             )
 
     def check_table(self, table: Table) -> None:
         super().check_table(table)
         if len(table.epochs) < 2:
             raise InvalidInput(
-                f"{self.method} ends trainings early, and {table.location} has no values after several numbers of "
-                "epochs; name their columns when it is imported (archray bench import --epochs 12=COLUMN --epochs "
-                "200=COLUMN), or choose random or evolution"
+                f"expected a table with results at several epochs for {self.method}, which stops trials early, got "
+                f"{table.location}; import it with the columns of these results (archray bench import --epochs "
+                "12=COLUMN --epochs 200=COLUMN), or choose random or evolution"
             )
 
 
@@ -241,11 +245,11 @@ class BOHBOptions(PlainOptions):
     """Options of `BOHBSearch`.
 
     Fields:
-        top_n_percent: of the results at a rung, how many make the density of the good ones; at least one more than the
-            space has decisions.
-        num_samples: draws from that density, of which the one with the best ratio to the density of the others is
-            trained.
-        random_fraction: how many trainings are of random architectures all the same.
+        top_n_percent: percentage of the results at a rung that fit the density of good architectures; at least one
+            result more than the space has decisions.
+        num_samples: number of samples from that density. The sample with the best ratio to the density of the other
+            results is trained.
+        random_fraction: share of the trials with random architectures.
     """
 
     top_n_percent: int = Field(15, ge=1, le=99)
@@ -254,14 +258,14 @@ class BOHBOptions(PlainOptions):
 
 
 class BOHBConfig(AshaConfig):
-    """The configuration of BOHB: architectures that a model suggests, whose trainings successive halving ends early."""
+    """The configuration of BOHB: a model suggests architectures, and successive halving stops trials early."""
 
     method: Literal["bohb"] = "bohb"  # type: ignore[assignment]  # the field's own value
     search: BOHBOptions = BOHBOptions()
 
     @property
     def searcher_options(self) -> dict[str, Any]:
-        counted = None if self.on_table else self.rungs.epochs(self.train.epochs)  # a table has but some epochs
+        counted = None if self.on_table else self.rungs.epochs(self.train.epochs)  # a table contains only some epochs
         return {**super().searcher_options, "time_attr": "epoch", "budgets": counted}
 
     def check(self) -> None:
@@ -275,13 +279,13 @@ class PoolOptions(PlainOptions):
     """Options of a search by one training-free metric.
 
     Fields:
-        proxy: the metric, a name (`archray list proxies`) or path.py:function; of a pool that was scored elsewhere any
-            of its columns.
-        order: which of its values come first. None: those that promise more by the metric's own direction, and the
-            largest of a column that is none of archray's metrics.
-        mu: weight of the penalty on what the metric exceeds nu by, 1 or more (Shu 2022, Eq. 6.8): above nu a larger
-            value then promises no more (1) or less (2). None: no constraint. For metrics that are to be large.
-        nu: the largest value that is not penalised, in the metric's unit. None: its mean over the pool (Eq. 6.14).
+        proxy: the metric: a name (`archray list proxies`), `path.py:function`, or a column of an existing pool.
+        order: whether the `largest` or the `smallest` values come first. Default: the direction of the metric;
+            `largest` for a column that is not a registered metric.
+        mu: weight of the penalty on the excess of the metric over nu, 1 or more (Shu 2022, Eq. 6.8), for metrics whose
+            large values are good. With 1, values above nu rank equal; with 2, a larger value above nu ranks lower.
+            Default: no penalty.
+        nu: largest value without a penalty, in the unit of the metric. Default: the mean over the pool (Eq. 6.14).
     """
 
     budget: int = Field(20, ge=1)
@@ -303,7 +307,7 @@ class ZeroCostConfig(PlainConfig, PooledConfig):
 
     @property
     def proxy(self) -> str:
-        """The column of the pool that the search goes by."""
+        """The column of the pool that ranks the architectures."""
         return column_of(self.search.proxy)
 
     @property
@@ -357,9 +361,8 @@ class SeveralMetricsOptions(PlainOptions):
     """Options of a search over several metrics.
 
     Fields:
-        proxies: what it looks at: metrics by name (`archray list proxies`) or path.py:function; of a pool that was
-            scored elsewhere, its columns, with a `-` before one of which less promises more. Of a table: all of its
-            metrics and costs, unless they are named.
+        proxies: the metrics: names (`archray list proxies`), `path.py:function`, or columns of an existing pool, with a
+            `-` before a column whose small values are good. For a table, the default is all of its metrics and costs.
     """
 
     budget: int = Field(20, ge=1)
@@ -374,7 +377,7 @@ class SeveralMetricsOptions(PlainOptions):
 
 
 class RankSurrogateConfig(PlainConfig, PooledConfig):
-    """The configuration of a search by the ranks of several metrics and the architectures' own codes.
+    """The configuration of a search by the ranks of several metrics and the encoding of the architectures.
 
     Fields:
         search: options of the searcher.
@@ -389,7 +392,7 @@ class RankSurrogateConfig(PlainConfig, PooledConfig):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the pool that the search looks at, with `-` before those of which less promises more."""
+        """The columns of the pool that the search uses, with `-` before a column whose small values are good."""
         return tuple(
             f"-{column_of(bare)}" if bare != name or self.low_is_good(bare) else column_of(bare)
             for name, bare in zip(self.search.proxies, self.needed, strict=True)
@@ -400,10 +403,14 @@ class RankSurrogateConfig(PlainConfig, PooledConfig):
         columns = {**table.metrics, **table.costs}
         missing = [name for name in self.needed if name not in columns]
         if not columns:
-            raise InvalidInput(f"{table.location} has no metric: import it with --proxies or --costs")
+            raise InvalidInput(
+                f"expected a table with metrics or costs, got {table.location}; import it with --proxies or --costs"
+            )
         if missing and not self._unnamed:
             names = ", ".join(map(repr, missing))
-            raise InvalidInput(f"{table.location} has no metric {names}; choose from {', '.join(columns)}")
+            raise InvalidInput(
+                f"expected search.proxies to be columns of {table.location} ({', '.join(columns)}), got {names}"
+            )
 
     @property
     def _unnamed(self) -> bool:
@@ -411,17 +418,17 @@ class RankSurrogateConfig(PlainConfig, PooledConfig):
 
     @property
     def searcher_options(self) -> dict[str, Any]:
-        """Of a table, where none are named, all of its metrics and costs are looked at."""
+        """The options of the searcher; without `proxies`, a search on a table uses all of its metrics and costs."""
         return {} if self._unnamed else {"proxies": self.columns}
 
 
 class RoBoTConfig(RankSurrogateConfig):
-    """The configuration of RoBoT, which weighs several metrics."""
+    """The configuration of RoBoT, which learns weights of several metrics."""
 
     method: Literal["robot"] = "robot"  # type: ignore[assignment]  # the field's own value
 
 
-# A `Method` for each plain search, with its presets and flags. A new one needs a recipe in `stages`, too.
+# A `Method` for each plain search, with its presets and flags. A new search also needs a recipe in `stages`.
 
 _PRESETS: Mapping[str, Values] = {
     "smoke": {
@@ -446,7 +453,7 @@ EXTENDABLE = ("budget", "final_epochs", "final_seeds", "random")
 
 
 def serves(space: Space) -> str | None:
-    """None for a space of networks, and for a table, which answers in the place of trainings."""
+    """None for a space of networks or a table of results; otherwise the reason why it cannot be searched."""
     return None if isinstance(space, TableSpace) else serves_networks(space)
 
 
@@ -461,13 +468,16 @@ def plain_method(
     extendable: tuple[str, ...] = EXTENDABLE,
     **fields: Any,
 ) -> Method:
-    """A plain search.
+    """The `Method` of a plain search.
 
     Args:
-        family: the module of its `plain_recipe`, which has the method's name: `RANDOM`.
-        searcher: the name of its function in `methods.searchers`; None: `archray bench` cannot run it.
-        presets, flags: over those of all plain searches, and of searches over a pool.
-        fields: further ones of `Method`.
+        name: name of the method.
+        config: class of its configuration.
+        family: module with its `plain_recipe`, an attribute with the name of the method: `RANDOM`.
+        searcher: name of its function in `methods.searchers`; None if `archray bench` cannot run it.
+        presets, flags: values that override or extend those of all plain searches and of searches over a pool.
+        extendable: the flags that `resume` may change on a finished run.
+        fields: additional fields of `Method`.
     """
     layers = {}
     for preset, values in TRAININGS.items():
@@ -507,24 +517,24 @@ REINFORCE = plain_method(
     "reinforce",
     ReinforceConfig,
     searcher="reinforce",
-    # few trainings: at the paper's rate of 0.01 a policy of some dozen steps would still be uniform
+    # with the paper's rate of 0.01, the policy is still almost uniform after the few training runs of the demo
     presets={"demo": {"search": {"learning_rate": 0.1}}},
     flags={"learning_rate": "search.learning_rate", "entropy": "search.entropy"},
 )
 _HALVES: Mapping[str, Values] = {
     "smoke": {"search": {"budget": 4}, "train": {"epochs": 2}, "rungs": {"reduction_factor": 2}},
     "demo": {"search": {"budget": 32}, "train": {"epochs": 8}, "rungs": {"reduction_factor": 2}},
-    # the paper's eta 4; Li et al. 2020
+    # eta is 4, as in Li et al. 2020
     "paper": {"search": {"budget": 256}, "train": {"epochs": 64}},
 }
 _RUNGS: Mapping[str, str] = {"grace_period": "rungs.grace_period", "reduction_factor": "rungs.reduction_factor"}
-_ENDED = ("final_epochs", "final_seeds", "random")  # Tune's scheduler knows nothing of a search before
+_ENDED = ("final_epochs", "final_seeds", "random")  # no budget: Tune's scheduler cannot continue a search
 
 ASHA = plain_method("asha", AshaConfig, presets=_HALVES, flags=_RUNGS, extendable=_ENDED)
 BOHB = plain_method(
     "bohb",
     BOHBConfig,
-    presets={  # eta 3, with which Falkner et al. 2018 ran it
+    presets={  # eta is 3, as in Falkner et al. 2018
         **_HALVES,
         "paper": {"search": {"budget": 256}, "train": {"epochs": 81}, "rungs": {"reduction_factor": 3}},
     },

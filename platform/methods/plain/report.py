@@ -1,4 +1,4 @@
-"""The report of a plain search: headline, the best so far, why the architecture was chosen, rungs and trials."""
+"""The report of a plain search: headline, best so far, reason for the selection, rungs and trials."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,17 +37,17 @@ from archray.trainables.spaces.table_space import TableSpace
 from archray.trainables.tabular import OBJECTIVE
 
 _text = texts_of(__package__)
-ASKED = ("search", TRIALS)  # in the order in which the searcher asked for them
+ASKED = ("search", TRIALS)  # in the order of suggestion
 ACCURACY = "validation_accuracy"
 
 
 @dataclass(frozen=True)
 class Trials:
-    """The trials of a search, in the order in which it asked for them.
+    """The trials of a search, in the order of suggestion.
 
     Args:
-        table: a row for each.
-        mode: whether the larger or the smaller value is better.
+        table: a row per trial.
+        mode: whether the largest (`max`) or the smallest (`min`) value is best.
     """
 
     table: pd.DataFrame
@@ -55,12 +55,12 @@ class Trials:
 
     @classmethod
     def of(cls, run: Run[Any]) -> "Trials":
-        """Of one run, not of its repeats."""
+        """The trials of a single run, not of repeats."""
         return cls(run.table(*ASKED), (run.document("search") or {}).get("mode", "max"))
 
     @property
     def key(self) -> str:
-        """What they are compared by: a validation accuracy, or what a table says."""
+        """The column of the values: the validation accuracy, or the objective of a table."""
         return OBJECTIVE if OBJECTIVE in self.table else ACCURACY
 
     @property
@@ -69,9 +69,9 @@ class Trials:
 
     @cached_property
     def values(self) -> pd.Series:
-        """The value of each; NaN of one that failed, or that was stopped before the others' last epoch.
+        """The value of each trial; NaN for failed trials and for trials that stopped before the last epoch.
 
-        Only what was trained equally long is compared: a scheduler stops trials early.
+        A scheduler stops trials early, and only trials with equally many epochs are compared.
         """
         epochs = numbers(self.table, "epoch")
         values = numbers(self.table, self.key).where(failures(self.table).isna())
@@ -79,22 +79,22 @@ class Trials:
 
     @cached_property
     def losses(self) -> pd.Series:
-        """The values as something to minimise."""
+        """The values with a sign such that smaller is better."""
         return self.values if self.mode == "min" else -self.values
 
     @property
     def order(self) -> pd.Index:
-        """The rows, the best first, the earliest of equals; last those without a value."""
+        """The rows, best first, the earliest first among equals, and rows without a value last."""
         return self.losses.sort_values(kind="stable", na_position="last").index
 
     @property
     def best(self) -> int | None:
-        """The row with the best value, the earliest of equals; None if there is none."""
+        """The row with the best value, the earliest among equals; None without a value."""
         return int(self.order[0]) if self.values.notna().any() else None
 
 
 def names_of(run: Run[Any]) -> section.ShortNames:
-    """The names of what was found, and of what the best repeat trained, by value; last what has none."""
+    """Short names of the selected architecture and of all trained ones of the best repeat, by value."""
     trials = Trials.of(run.best)
     return section.short_names(run, () if trials.table.empty else trials.table["architecture"][trials.order])
 
@@ -102,18 +102,21 @@ def names_of(run: Run[Any]) -> section.ShortNames:
 _TABLES: Tables = {
     "search": ASKED,
     "final training": ("final", TRIALS),
-    "further members": ("members", TRIALS),
+    "other members of the front": ("members", TRIALS),
     "random architectures": ("baseline", TRIALS),
 }
 HEADLINES = ("test_accuracy", "result")
-_SECONDS = {"validation_accuracy": "time_total_s", "objective": "seconds"}  # of a trial, by what is compared
+_SECONDS = {
+    "validation_accuracy": "time_total_s",
+    "objective": "seconds",
+}  # column of the time of a trial, by the column of its value
 _CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both=OWN_SCHEDULE, names_of=names_of)
-_MANY = 300  # with more trials than this, their points are drawn smaller
+_MANY = 300  # number of trials above which points are drawn smaller
 
 
 @figure(height=270)
 def plain_best_so_far(run: Run[Any], canvas: Figure) -> None:
-    """The validation accuracy of each training of a plain search, in the order of suggestion, and the best so far."""
+    """The validation accuracy of each trial of a plain search, in the order of suggestion, and the best so far."""
     names, curves = names_of(run), best_of_repeats(run)
     trials = Trials.of(run.best)
     quantity = trials.quantity
@@ -133,34 +136,34 @@ def plain_best_so_far(run: Run[Any], canvas: Figure) -> None:
     axes.step(x, mean, where="post", color=FOUND, linewidth=2, zorder=3)
     axes.plot(x[-1:], mean[-1:], "o", color=FOUND, markersize=4, zorder=3)
     figures.few_ticks(axes, 8, integer=True)
-    axes.set(xlabel="trainings", ylabel=quantity.axis)
+    axes.set(xlabel="training runs", ylabel=quantity.axis)
 
 
 def best_of_repeats(run: Run[Any]) -> np.ndarray:
-    """The best value so far after each training, of each repeat: (repeats, trainings); NaN before the first value.
+    """The best value so far after each trial of each repeat, (repeats, trials); NaN before the first value.
 
-    A repeat with fewer trainings keeps its last. Raises: NothingToDraw if no training has a value.
+    A repeat with fewer trials keeps its last value. Raises: NothingToDraw if no trial has a value.
     """
     searched = [trials for one in run.repeats or [run] if not (trials := Trials.of(one)).table.empty]
     values = [trials.losses for trials in searched]
     if not any(losses.notna().any() for losses in values):
-        raise NothingToDraw("no training of this search has ended with a validation accuracy")
+        raise NothingToDraw("no trial of this search has finished with a validation accuracy")
     length = max(map(len, values))
     rows = [pd.Series(losses.to_numpy()).cummin().ffill().reindex(range(length)).ffill() for losses in values]
     return np.array(rows, dtype=float) * (1 if searched[0].mode == "min" else -1)
 
 
 def best_so_far_section(run: Run[Any]) -> Section:
-    """The figure, and how many trainings it took."""
+    """The figure, and the number of trials until the best one."""
     curves = best_of_repeats(run)
     repeats, length = curves.shape
     trials = Trials.of(run.best)
     last = trials.quantity.spread(curves[:, -1])
     return figure_section(
         "progress",
-        "The best so far",
+        "Best so far",
         plain_best_so_far(run),
-        description=f"Best {trials.quantity.label} so far over {count(length, 'training')}; at the end {last}.",
+        description=f"Best {trials.quantity.label} so far over {count(length, 'training run')}; at the end {last}.",
         caption=_text(
             "progress",
             repeats=repeats,
@@ -173,27 +176,27 @@ def best_so_far_section(run: Run[Any]) -> Section:
 
 @figure(height=CURVES_HEIGHT)
 def plain_training_curves(run: Run[Any], canvas: Figure) -> None:
-    """Accuracy and loss by epoch of every training of a plain search: in the search, of what was found, at random."""
+    """Accuracy and loss by epoch of all training runs of a plain search: search, final training, random baseline."""
     _CURVES.draw(run, canvas)
 
 
 def curves_section(run: Run[Any]) -> Section:
-    """The training curves of the run. Nothing without a finite value."""
+    """The training curves of the run. None without a finite value."""
     return _CURVES.section(run, plain_training_curves(run))
 
 
 def _thing(run: Run[Any]) -> str:
-    return "lookup" if run.config.on_table else "training"
+    return "lookup" if run.config.on_table else "training run"
 
 
 def _found_row(run: Run[Any], trials: Trials) -> int | None:
-    """The row of what was found, one of those with the best value; None if no row has a value."""
+    """The row of the selected architecture, one of the best; None if no row has a value."""
     number = (run.found or {}).get("number")
     return trials.best if number is None else int(number) - 1
 
 
 def choice_section(run: Run[Any]) -> Section | None:
-    """Why what was found was chosen: its place among the trials. Nothing for a run that found nothing."""
+    """The reason for the selection: the rank among the trials. None for a run without a result."""
     names, run = names_of(run), run.best
     trials = Trials.of(run)
     best, quantity = _found_row(run, trials), trials.quantity
@@ -201,7 +204,7 @@ def choice_section(run: Run[Any]) -> Section | None:
         return None
     values = trials.values[trials.order].dropna()
     if values.empty:
-        raise DamagedFile.at(f"{run.folder}/{'/'.join(ASKED)}", f"it has no {quantity.label}")
+        raise DamagedFile.at(f"{run.folder}/{'/'.join(ASKED)}", f"it contains no {quantity.label}")
     reasons = failures(trials.table)
     text = _text(
         "choice",
@@ -216,11 +219,11 @@ def choice_section(run: Run[Any]) -> Section | None:
         stopped=int((reasons.isna() & trials.values.isna()).sum()),
         failures=int(reasons.notna().sum()),
     )
-    return Section("choice", "Why this one", paragraphs([text, *_constraint(run)]))
+    return Section("choice", "Why this architecture", paragraphs([text, *_constraint(run)]))
 
 
 def _constraint(run: Run[Any]) -> list[str]:
-    """The constraint on the pool's metric, in words; empty of a search without one, or whose pool is not scored."""
+    """The constraint on the pool's metric in words; empty without a constraint, or before the pool is scored."""
     config, pool = run.config, run.table("pool", POOL)
     if not isinstance(config, ZeroCostConfig) or (penalty := config.penalty) is None or pool.empty:
         return []
@@ -242,12 +245,12 @@ def _constraint(run: Run[Any]) -> list[str]:
 
 
 def metric_trust(run: Run[Any]) -> pd.DataFrame:
-    """A row per metric of a search over several, the most trusted first: metric, before, weight, correlation, rank.
+    """The weight of each metric in a search by several metrics, a row each, by weight.
 
-    before, weight: of its normal score in what the surrogate of `rank-surrogate` expects, before and after the
-    trainings; RoBoT's own weights are of another scale, and this is its surrogate, too. correlation: Spearman's,
-    with the values of the trainings; NaN where there are under three. rank: of what was found, in the pool by this
-    metric, from 1.
+    Returns: `metric`; `before` and `weight`, the weight of its normal score in the surrogate of `rank-surrogate` before
+    and after the trials (the weights of RoBoT have another scale, so the same surrogate is used); `correlation`,
+    Spearman's with the values of the trials (NaN with fewer than three); `rank` of the selected architecture in the
+    pool by this metric, from 1.
     """
     table, trials = run.best.table("pool", POOL), Trials.of(run.best)
     proxies = run.config.searcher_options.get("proxies")
@@ -271,23 +274,23 @@ def metric_trust(run: Run[Any]) -> pd.DataFrame:
 
 
 def trust_section(run: Run[Any]) -> Section | None:
-    """The table of `metric_trust`. Nothing before the first training has a value."""
+    """The table of `metric_trust`. None before a trial has a value."""
     trials = Trials.of(run.best)
     if trials.table.empty or trials.best is None:
         return None
     trust, size = metric_trust(run), len(run.best.table("pool", POOL))
-    headings = numeric("weight", "Spearman with the trainings", f"rank of what was found, of {size}")
-    columns, rows = [Column("metric", "name"), *headings], []
+    headings = numeric("Weight", "Spearman correlation", f"Rank of the selected architecture (of {size})")
+    columns, rows = [Column("Metric", "name"), *headings], []
     for row in trust.to_dict("records"):
         rho = "" if np.isnan(row["correlation"]) else f"{row['correlation']:.2f}"
         rows.append((row["metric"], f"{row['weight']:.2f}", rho, row["rank"]))
-    content = table(columns, rows, label="the weight of each metric after the trainings")
+    content = table(columns, rows, label="Weight of each metric after the search")
     caption = _text("trust", trainings=int(trials.values.notna().sum()), before=f"{trust['before'][0]:.2f}")
-    return Section("trust", "What the metrics were worth", section.captioned(content, caption))
+    return Section("trust", "Weights of the metrics", section.captioned(content, caption))
 
 
 def rungs_section(run: Run[Any]) -> Section | None:
-    """How many trainings ended after which epoch, and how good they were. Nothing where all were equally long."""
+    """The number and results of trials by their last epoch. None if all trials have equally many epochs."""
     trials = Trials.of(run.best)
     if trials.table.empty:
         return None
@@ -300,14 +303,14 @@ def rungs_section(run: Run[Any]) -> Section | None:
         values = reached[ends.index]
         trainings = (int((epochs >= epoch).sum()), len(ends))
         rows.append((f"{epoch:.0f}", *trainings, bare(values.max()), bare(values.median())))
-    headings = numeric("Epoch", "Reached it", "Ended there", "Best", "Median")
-    content = table(headings, rows, label="Where trainings ended")
+    headings = numeric("Epoch", "Reached", "Stopped", "Best", "Median")
+    content = table(headings, rows, label="Trials by their last epoch")
     caption = _text("rungs", axis=trials.quantity.axis)
-    return Section("rungs", "Where trainings ended", section.captioned(content, caption))
+    return Section("rungs", "Trials by their last epoch", section.captioned(content, caption))
 
 
 def trials_section(run: Run[Any]) -> Section | None:
-    """The trainings, the best first. Nothing without trials."""
+    """The trials, best first. None without trials."""
     names, run = names_of(run), run.best
     trials = Trials.of(run)
     if trials.table.empty:
@@ -324,11 +327,11 @@ def trials_section(run: Run[Any]) -> Section | None:
         note = reasons[row] or ("best" if row == best else "stopped early" if np.isnan(values[row]) else "")
         cells = [row + 1, *([f"{epochs[row]:.0f}"] if several else []), *([significant(seconds[row])] if timed else [])]
         rows.append((names.of(trials.table["architecture"][row]), trials.quantity.bare(reached[row]), *cells, note))
-    text = f"{count(len(trials.table), _thing(run))}, the best first."
+    text = f"{count(len(trials.table), _thing(run))}, best first."
     body = table(
         columns,
         rows,
-        label="The trials of the search",
+        label="Trials of the search",
         marked=None if best is None else list(order).index(best),
         faint=frozenset(place for place, row in enumerate(order) if np.isnan(values[row])),
     )
@@ -336,7 +339,7 @@ def trials_section(run: Run[Any]) -> Section | None:
 
 
 def plain_sections(*sections: MakeSection) -> tuple[MakeSection, ...]:
-    """The sections of a report, with those of a family before the best so far."""
+    """The sections of a report, with additional sections before the best so far."""
     return network_sections(
         choice_section,
         *sections,
@@ -347,12 +350,12 @@ def plain_sections(*sections: MakeSection) -> tuple[MakeSection, ...]:
         trials_section,
         tables=_TABLES,
         names_of=names_of,
-        order="in the order of the value they were trained to",
+        order="in the order of their value in the search",
     )
 
 
 def measured_plain(run: Run[Any]) -> Measured:
-    """Of one run: the final trainings and random architectures beside them; of a table, what that says of both."""
+    """The results of a single run: final training and random architectures; for a table, lookups of both."""
     if not run.config.on_table:
         return measured_networks(run)
     spreads = {
@@ -363,10 +366,10 @@ def measured_plain(run: Run[Any]) -> Measured:
 
 
 def _table_lead(run: Run[Any]) -> str:
-    """What a search on a table chose, and what the table says of it, in a sentence or two."""
+    """The selected architecture of a search on a table, and its result, in one or two sentences."""
     measured = measured_plain(run)
     if "result" not in measured:
-        return "The search on a table has not ended."
+        return "The search on a table has not finished."
     result, random = quantity_of("result"), measured.get("random_result")
     return _text(
         "table_lead",
@@ -376,7 +379,7 @@ def _table_lead(run: Run[Any]) -> str:
 
 
 def headline(run: Run[Any]) -> Headline:
-    """The test accuracies, and how much was trained for them."""
+    """The test accuracies, and the number of training runs."""
     trials, on_table = Trials.of(run.best), run.config.on_table
     cards = headline_cards(measured_plain(run), HEADLINES) if on_table else accuracy_cards(run)
     if trials.best is not None:

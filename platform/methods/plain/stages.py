@@ -1,7 +1,7 @@
-"""Recipes of the plain searches: stages.trainings that one searcher asks for, and the training of the best in full.
+"""Recipes of the plain searches: short training runs that one searcher suggests, and full training of the best.
 
-On a table its answers replace the stages.trainings. Ray is not needed then: the searcher is driven in this process, in
-seconds, and a run that was stopped starts the search again.
+On a table, lookups replace the training runs. A search then takes seconds and needs no Ray: it runs in this process,
+and a stopped run restarts the search.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ from archray.trainables.proxies import column_of
 from archray.trainables.spaces import TableSpace, get_space
 from archray.trainables.tabular import OBJECTIVE, Table
 
-RESULT = "result"  # what the table says in the end
+RESULT = "result"  # the final result of an architecture in the table
 
 
 LookUp = Callable[[Context[Any], Folder, Table], None]
@@ -43,7 +43,7 @@ LookUp = Callable[[Context[Any], Folder, Table], None]
 
 @dataclass(frozen=True, kw_only=True)
 class OrLookUp(Stage[PlainConfig]):
-    """A stage that trains or scores, and what it does where the space is a table; see `or_look_up`."""
+    """A stage that trains or scores, with a replacement for tables; see `or_look_up`."""
 
     stage: Stage[Any]
     look_up: LookUp
@@ -62,7 +62,13 @@ class OrLookUp(Stage[PlainConfig]):
 
 
 def or_look_up(stage: Stage[Any], look_up: LookUp, amount: Callable[[Any], str]) -> OrLookUp:
-    """look_up: what it does on a table. amount: how much that is, as of any stage."""
+    """Adds lookups to a stage.
+
+    Args:
+        stage: the stage, for a space.
+        look_up: the work of the stage for a table.
+        amount: function that describes the amount of work for a table.
+    """
 
     def either(config: Any) -> str:
         return amount(config) if config.on_table else stage.amount(config)
@@ -71,22 +77,22 @@ def or_look_up(stage: Stage[Any], look_up: LookUp, amount: Callable[[Any], str])
 
 
 def looked_up(number: int) -> str:
-    """`8 architectures looked up`: how much a stage does."""
-    return f"{count(number, 'architecture')} looked up" if number else "none"
+    """The amount of work of a stage: `8 lookups`."""
+    return count(number, "lookup") if number else "none"
 
 
 def table_of(config: PlainConfig) -> Table:
     """The table that a run searches. Raises: InvalidTable, InvalidInput."""
     space = get_space(config.space)
-    assert isinstance(space, TableSpace)  # `on_table` says so
+    assert isinstance(space, TableSpace)  # as `on_table` is true
     return Table(space.file)
 
 
 def pool_of_table(context: Context[Any], folder: Folder, table: Table) -> None:
-    """Metrics and costs of every network of the table, as a pool."""
+    """Writes metrics and costs of all networks of the table as a pool."""
     columns: Mapping[str, Any] = {**table.metrics, **table.costs}
     pool = pd.DataFrame({"architecture": table.architectures, **columns}).iloc[table.rows]
-    context.say(f"{count(len(pool), 'architecture')}, their metrics taken from the table")
+    context.say(f"read the metrics of {count(len(pool), 'architecture')} from the table")
     folder.write_parquet(POOL, feasible_rows(context, with_costs(context, pool.reset_index(drop=True))))
 
 
@@ -98,9 +104,14 @@ def search_of_table(
     make: MakeSearcher,
     scheduler: Callable[[Any], TrialScheduler] | None,
 ) -> None:
-    """The search by one searcher, driven. The whole of an extended one: the lookups of before cost nothing.
+    """Runs the search of one searcher on a table. An extended search repeats its first lookups, which are free.
 
-    scheduler: of a search that stops trainings early; the table then answers epoch by epoch.
+    Args:
+        context: context of the stage.
+        folder: folder of the stage.
+        table: the table.
+        make: function that makes the searcher.
+        scheduler: function that makes the scheduler of a search that stops trials early; lookups are then by epoch.
     """
     config: PlainConfig = context.config
     problem = replace(problem_of(context), objective=OBJECTIVE, mode=table.mode)
@@ -117,30 +128,30 @@ def search_of_table(
     folder.write_parquet(TRIALS, with_costs(context, frame))
     trials = report.Trials(frame, table.mode)
     if trials.best is None:
-        raise ArchrayError(f"none of {count(len(frame), 'lookup')} has a value: {frame['failure'].iloc[0]}")
+        raise ArchrayError(f"none of {count(len(frame), 'lookup')} returned a value: {frame['failure'].iloc[0]}")
     _write_best(context, folder, trials, {"mode": table.mode})
 
 
 def _write_best(context: Context[Any], folder: Folder, trials: report.Trials, more: Mapping[str, Any]) -> None:
-    """Writes the best of the trials, of which one has a value."""
+    """Writes the best trial. At least one trial must have a value."""
     assert trials.best is not None
     name, value = trials.table["architecture"][trials.best], float(trials.values[trials.best])
     document = {"architecture": name, "value": value, "number": trials.best + 1, "metric": trials.key}
     folder.write_json(FOUND, {**document, **more})
-    context.say(f"found {name}  ({trials.quantity.text(value)})")
+    context.say(f"best architecture {name}  ({trials.quantity.text(value)})")
 
 
 def final_of_table(context: Context[Any], folder: Folder, table: Table) -> None:
-    """What the table says of what was found; there is no network to write."""
+    """Looks up the result of the best architecture; there is no network to write."""
     folder.write_parquet(TRIALS, with_costs(context, results_of_table(table, [str(context.run.architecture)])))
-    context.say("looked up in the table: nothing is trained, and there is no model")
+    context.say("looked up in the table; the run has no trained model")
 
 
 def baseline_of_table(context: Context[Any], folder: Folder, table: Table) -> None:
-    """What the table says of random architectures."""
+    """Looks up the results of random architectures."""
     number = min(context.config.baseline, len(table.rows))
     if number == 0:
-        context.say("none asked for")
+        context.say("skipped: baseline is 0")
         return
     searcher = RandomSearch(
         searched_space(context), number, seed=context.seed("baseline"), metric=RESULT, mode=table.mode
@@ -150,7 +161,7 @@ def baseline_of_table(context: Context[Any], folder: Folder, table: Table) -> No
 
 
 def results_of_table(table: Table, architectures: Any) -> pd.DataFrame:
-    """What the table says of architectures in the end, and its costs: a row each."""
+    """Final results and costs of architectures in the table, one row each."""
     rows = [table.row(name) for name in architectures]
     columns = {name: cost[rows] for name, cost in table.costs.items()}
     values = {"architecture": list(architectures), RESULT: table.result[rows], "row": rows, **columns}
@@ -166,15 +177,16 @@ def plain_recipe(
     reads: tuple[str, ...] = (),
     sections: Sequence[MakeSection] = (),
 ) -> Recipe[Any]:
-    """What one searcher's search does.
+    """The recipe of a search by one searcher.
 
     Args:
-        make: its searcher, see `searchers`; it receives `searcher_options` of the configuration.
-        title: what it does, for the terminal.
-        pool: whether it chooses from a pool, which a stage before scores; its configuration is a `PooledConfig`.
-        scheduler: configuration -> the scheduler that ends trainings early; a run that goes on begins with a fresh one.
-        reads: what of the configuration the scheduler depends on.
-        sections: of its report, as of `plain_sections`.
+        make: function that makes the searcher (see `searchers`) with the `searcher_options` of the configuration.
+        title: title of the search stage.
+        pool: whether it selects from a pool, which an earlier stage scores; its configuration is a `PooledConfig`.
+        scheduler: function from the configuration to the scheduler that stops trials early. A resumed run starts with a
+            new scheduler.
+        reads: paths in the configuration on which the scheduler depends.
+        sections: additional sections of the report, as in `plain_sections`.
     """
 
     def plan(context: Context[Any], tuned: Folder) -> TrialPlan:
@@ -224,7 +236,7 @@ def plain_recipe(
 
 
 def problem_of(context: Context[Any]) -> SearchProblem:
-    """What the run searches."""
+    """The search problem of a run."""
     config, space = context.config, get_space(context.run.space)
     metrics: tuple[str, ...] = ()
     costs: tuple[str, ...] = ()
@@ -234,7 +246,9 @@ def problem_of(context: Context[Any]) -> SearchProblem:
     elif isinstance(config, PooledConfig):
         scored = config.needed if config.pool.table is not None else config.scored.metrics
         metrics = tuple(map(column_of, scored))
-        costs = tuple(dict.fromkeys(["parameters", *map(cost_column, config.cost_names)]))  # the pool has the first
+        costs = tuple(
+            dict.fromkeys(["parameters", *map(cost_column, config.cost_names)])
+        )  # every pool contains `parameters`
     return SearchProblem(
         space=get_space(searched_space(context)),
         pool=(context.folder("pool") / POOL).uri,
@@ -249,9 +263,9 @@ def problem_of(context: Context[Any]) -> SearchProblem:
 
 def _write_found(context: Context[PlainConfig], folder: Folder, run: TuneRun) -> None:
     stages.write_state(folder, run)
-    trials = report.Trials(folder.read_parquet(TRIALS))  # those of a smaller budget too
+    trials = report.Trials(folder.read_parquet(TRIALS))  # including the trials of a smaller budget
     if trials.best is None:
-        raise ArchrayError(f"none of {count(len(trials.table), 'trial')} has a value: {run.failures}")
+        raise ArchrayError(f"none of {count(len(trials.table), 'trial')} reported an accuracy: {run.failures}")
     _write_best(context, folder, trials, {})
 
 
@@ -265,34 +279,34 @@ def _rungs(config: AshaConfig) -> ResumedASHA:
 
 
 RANDOM = plain_recipe(searchers.random_search, title="train random architectures")
-EVOLUTION = plain_recipe(searchers.evolution, title="train mutations of good young architectures")
-LOCAL_SEARCH = plain_recipe(searchers.local_search, title="train the neighbours of the best so far")
-REINFORCE = plain_recipe(searchers.reinforce, title="train what a policy draws, which learns from the accuracy")
+EVOLUTION = plain_recipe(searchers.evolution, title="train mutations of good recent architectures")
+LOCAL_SEARCH = plain_recipe(searchers.local_search, title="train neighbors of the best architecture so far")
+REINFORCE = plain_recipe(searchers.reinforce, title="train architectures sampled from a policy, and update the policy")
 ASHA = plain_recipe(
     searchers.random_search,
-    title="train random architectures, and end the worse ones early",
+    title="train random architectures, and stop poor ones early",
     scheduler=_rungs,
     reads=("rungs",),
 )
 BOHB = plain_recipe(
     searchers.bohb,
-    title="train what a model of good and bad suggests, and end the worse ones early",
+    title="train architectures that a density model suggests, and stop poor ones early",
     scheduler=_rungs,
     reads=("rungs",),
 )
-ZERO_COST = plain_recipe(searchers.zero_cost, title="train the best by the metric", pool=True)
+ZERO_COST = plain_recipe(searchers.zero_cost, title="train the best architectures by the metric", pool=True)
 ZERO_COST_EVOLUTION = plain_recipe(
-    searchers.zero_cost_evolution, title="train the best by the metric, then mutations of good young ones", pool=True
+    searchers.zero_cost_evolution, title="train the best architectures by the metric, then mutations", pool=True
 )
 RANK_SURROGATE = plain_recipe(
     searchers.rank_surrogate,
-    title="train what several metrics and the trainings so far promise",
+    title="train the best architectures by a surrogate of several metrics",
     pool=True,
     sections=[report.trust_section],
 )
 ROBOT = plain_recipe(
     searchers.robot,
-    title="train the best by weighted metrics, and learn the weights",
+    title="train the best architectures by weighted metrics, and learn the weights",
     pool=True,
     sections=[report.trust_section],
 )

@@ -1,1 +1,1 @@
-"""Searches that train a supernet: their configurations, stages, presets and figures."""
+"""Searches that train a supernet: configurations, stages, presets and figures."""

@@ -1,4 +1,4 @@
-"""Configurations, presets and flags of searches that train a supernet, and the papers' options in their spaces."""
+"""Configurations, presets and flags of searches that train a supernet, and the options of the papers per space."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -16,15 +16,15 @@ from archray.trainables.supernets.settings import SUPERNETS, PathSettings
 from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.settings import SupernetOptions
 
-FLOPS = "flops"  # the cost of a penalty that names none
-IMAGE_CHANNELS, CLASSES = 3, 10  # of the networks that a check builds: their errors do not depend on the data
+FLOPS = "flops"  # the default cost of a penalty
+IMAGE_CHANNELS, CLASSES = 3, 10  # of the networks that a check builds: their errors do not depend on the data set
 
 
 class SelectionSettings(Settings):
-    """Which of the found architectures are trained to the end (GAEA, App. C.1; note G5).
+    """Selection of the found architectures that are trained to the end (GAEA, App. C.1; note G5).
 
     Fields:
-        epoch: epoch after which the worst on validation are dropped.
+        epoch: epoch after which only the best architectures on validation data continue to train.
         keep: number of architectures that are trained to the end.
     """
 
@@ -36,9 +36,9 @@ class SupernetSearchConfig(TrainedSearchConfig):
     """The configuration of a search that trains a supernet.
 
     Fields:
-        supernet: the supernet, and how weights and architecture are trained.
-        search_seeds: k, the number of searches, each from other initial weights.
-        selection: which of the architectures that they found are trained to the end.
+        supernet: the supernet, and the training of its weights and architecture parameters.
+        search_seeds: number of searches, each with its own initial weights.
+        selection: which of the found architectures are trained to the end.
     """
 
     space: str = "darts"
@@ -48,7 +48,7 @@ class SupernetSearchConfig(TrainedSearchConfig):
 
     @property
     def penalised(self) -> str:
-        """The cost in the penalty of the mixture."""
+        """The cost in the penalty on the mixture."""
         return self.supernet.penalty.cost or next(iter(super().cost_names), FLOPS)
 
     @property
@@ -59,11 +59,11 @@ class SupernetSearchConfig(TrainedSearchConfig):
 
     @property
     def mode(self) -> str:
-        """Whether the best score with shared weights is the least (a loss) or the largest (an accuracy)."""
+        """Whether the best score with shared weights is the smallest (a loss) or the largest (an accuracy)."""
         return "max"
 
     def check(self) -> None:
-        """Builds both networks without memory: options that do not fit raise an error before Ray starts."""
+        """Builds both networks without memory, so that options that do not fit raise an error before Ray starts."""
         super().check()
         check_penalty(self.supernet)
         check_selection(self.search_seeds, self.selection, self.final)
@@ -72,16 +72,16 @@ class SupernetSearchConfig(TrainedSearchConfig):
 
 
 def check_selection(search_seeds: int, selection: SelectionSettings, final: TrainingSettings) -> None:
-    """Raises: InvalidInput if the selection is after the last epoch of the training."""
+    """Checks that the selection is before the last epoch of the training. Raises: InvalidInput."""
     if search_seeds > selection.keep and selection.epoch >= final.epochs:
         raise InvalidInput(
             f"expected selection.epoch to be below final.epochs, {final.epochs}, got {selection.epoch}; "
-            f"lower it, or set selection.keep to {search_seeds}: then none is dropped"
+            f"lower it, or set selection.keep to {search_seeds} to train all architectures to the end"
         )
 
 
 def check_penalty(options: SupernetOptions) -> None:
-    """Raises: InvalidInput for a penalty without an optimizer that uses the gradient of a mixture."""
+    """Checks that the optimizer of a penalty uses the gradient of the mixture. Raises: InvalidInput."""
     if not options.penalty.active:
         return
     import torch
@@ -93,22 +93,22 @@ def check_penalty(options: SupernetOptions) -> None:
         learner = options.optimizer.learner({"probe": torch.full((1, 2), 0.5, requires_grad=True)})
     if not isinstance(learner, GradientLearner):
         raise InvalidInput(
-            f"a cost's weight or target needs an optimizer that takes a mixture's gradient (adam, mirror-descent), got "
-            f"{options.optimizer.name}; leave --cost-weight and --cost-target out, or choose darts, pc-darts, gdas "
-            "or one of gaea"
+            f"expected an optimizer that uses the gradient of the mixture (adam, mirror-descent) with a cost's weight "
+            f"or target, got {options.optimizer.name}; remove --cost-weight and --cost-target, or choose darts, "
+            "pc-darts, gdas or a gaea method"
         )
 
 
 def check_supernet(space: str, options: SupernetOptions) -> None:
-    """Builds the supernet without memory. Raises: InvalidInput if its options do not go together."""
-    import torch  # here, as reading a configuration and most of its checks need none
+    """Builds the supernet without memory. Raises: InvalidInput if its options do not fit."""
+    import torch  # here, as reading a configuration and most of its checks do not need torch
 
     with torch.device("meta"):
         options.build(space, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
 
 
 def check_network(space: str, network: NetworkSettings) -> None:
-    """Builds a standalone network without memory. Raises: InvalidInput if its settings do not go together."""
+    """Builds a standalone network without memory. Raises: InvalidInput if its settings do not fit."""
     import torch
 
     from archray.trainables.nets import build
@@ -119,28 +119,29 @@ def check_network(space: str, network: NetworkSettings) -> None:
 
 
 def mixed_spaces() -> list[str]:
-    """The names of archray's spaces that have a supernet of mixed operations."""
+    """The names of the built-in spaces that have a supernet of mixed operations."""
     return [name for name in network_spaces() if not (SPACES.get(name).sliced or SPACES.get(name).standalone)]
 
 
 def serves(space: Space) -> str | None:
-    """None for a space that has a supernet of mixed operations; else why it cannot be searched."""
+    """None for a space that has a supernet of mixed operations; otherwise the reason why it cannot be searched."""
     if (reason := serves_networks(space)) is not None:
         return reason
     if space.sliced:
         return (
-            "it has no operations to mix, its networks share slices of weights; choose sliced-supernet, a method that "
-            f"trains or scores networks (random, evolution, zero-cost, hnas), or {', '.join(mixed_spaces())}"
+            "its networks share slices of weights and have no operations to mix; choose the method sliced-supernet, a "
+            "method that trains or scores networks (random, evolution, zero-cost, hnas), or one of the spaces "
+            f"{', '.join(mixed_spaces())}"
         )
     of_archray = space.name in SPACES and not space.standalone
-    if of_archray or space.name in SUPERNETS:  # a user's file registers its own
+    if of_archray or space.name in SUPERNETS:  # or the user's file registers one
         return None
     return f"it has no supernet; choose {', '.join(mixed_spaces())}, or register one for it (docs/extending.md)"
 
 
 # Shared by methods that train a supernet: defaults of each space, presets, flags.
 
-# Small images leave no room for an auxiliary tower, and few epochs no time for dropped paths.
+# Small images are too small for an auxiliary tower, and few epochs too short for dropped paths.
 PLAIN: Values = {
     "network": {"auxiliary": False},
     "final": {"auxiliary_weight": 0.0, "drop_path": 0.0, "augmentation": {"cutout": 0}},
@@ -188,9 +189,11 @@ FLAGS: Mapping[str, str] = {
 
 
 def defaults_of(space: str, *method: Values) -> dict[str, Any]:
-    """The options of supernet searches in a space, and those of a method over them.
+    """The options of supernet searches in a space, with the options of a method on top.
 
-    space: a registered name or a reference.
+    Args:
+        space: a registered name or a reference.
+        method: options of the method; later ones override earlier ones.
     """
     return merge(get_space(space).defaults.get("supernets", {}), *method)
 
@@ -203,12 +206,14 @@ def supernet_method(
     presets: Mapping[str, Values] | None = None,
     flags: Mapping[str, str] | None = None,
 ) -> Method:
-    """A method of GAEA's three stages: search, selection, final training.
+    """A method with the three stages of GAEA: search, selection, final training.
 
     Args:
-        recipe_at: where its `supernet_recipe` is.
-        method: its options, later ones over earlier ones.
-        presets, flags: over those of all such methods.
+        name: name of the method.
+        recipe_at: location of its `supernet_recipe`.
+        method: options of the method; later ones override earlier ones.
+        config: class of its configuration.
+        presets, flags: values that override or extend the shared ones.
     """
     return Method(
         name=name,
@@ -226,8 +231,8 @@ class RandomSearchWSConfig(SupernetSearchConfig):
     """The configuration of random search with weight sharing. Li and Talwalkar 2019, section 3.2.
 
     Fields:
-        samples: random architectures that are scored with the weights of each supernet; 1,000 in each round of the
-            authors' program.
+        samples: number of random architectures that are scored with the weights of each supernet; the authors' program
+            scores 1,000.
     """
 
     method: Literal["rs-ws"] = "rs-ws"
@@ -236,8 +241,8 @@ class RandomSearchWSConfig(SupernetSearchConfig):
     def check(self) -> None:
         if not isinstance(self.supernet.relaxation, PathSettings):
             raise InvalidInput(
-                f"rs-ws trains a random path in each step; expected the relaxation path, got "
-                f"{self.supernet.relaxation.name}. Leave supernet.relaxation out, or choose another method"
+                f"expected supernet.relaxation to be path for rs-ws, which trains a random path in each step, got "
+                f"{self.supernet.relaxation.name}; remove it, or choose another method"
             )
         super().check()
         from archray.platform.methods.supernets.random_paths import draw_architectures  # which imports torch
@@ -256,17 +261,17 @@ RS_WS = supernet_method(
 
 
 class SupernetHalvingConfig(SupernetSearchConfig):
-    """The configuration of halving over a supernet; see `WeightSharingHalving`. Khodak et al. 2020, Algorithm 1.
+    """The configuration of halving in a supernet; see `WeightSharingHalving`. Khodak et al. 2020, Algorithm 1.
 
-    Every round trains for `supernet.training.epochs`, also the last one, which trains the winner alone.
+    Every round trains for `supernet.training.epochs`, including the last one, which trains only the winner.
 
     Fields:
-        search_seeds: always one search; its replicas run at the same time.
-        candidates: number of architectures that the search chooses from, drawn by the seed.
-        replicas: supernets that a round trains, each from other weights; their scores are averaged.
-        keep: the share of the candidates that a round keeps.
-        growth: factor of the epochs from round to round; 1 is Algorithm 1.
-        score: the value on validation data that ranks candidates.
+        search_seeds: number of searches, always 1; its replicas run at the same time.
+        candidates: number of random architectures at the start.
+        replicas: number of supernets per round, each with its own initial weights; their scores are averaged.
+        keep: share of the candidates that stay after each round.
+        growth: factor by which the epochs grow from round to round; 1 in Algorithm 1.
+        score: value on validation data that ranks the candidates.
     """
 
     method: Literal["supernet-halving"] = "supernet-halving"
@@ -303,7 +308,7 @@ SUPERNET_HALVING = supernet_method(
 )
 
 
-# Searches that learn an architecture with a supernet: a relaxation, an optimizer and an objective each.
+# Searches that learn architecture parameters with a supernet: a relaxation, an optimizer and an objective each.
 
 SOFTMAX, SIMPLEX = {"name": "softmax"}, {"name": "simplex"}
 GUMBEL = {"name": "gumbel", "start": 10.0, "end": 0.1, "form": "linear", "hard": True}  # GDAS
@@ -316,7 +321,15 @@ PARTIAL = {"batch_size": 256, "lr": 0.1, "lr_min": 0.0}  # weights under partial
 
 
 def learned(name: str, relaxation: Values, optimizer: Values, *, partial_channels: int = 1, **training: Any) -> Method:
-    """A method of known parts. training: options of the supernet's training, its objective among them."""
+    """A method composed of registered parts.
+
+    Args:
+        name: name of the method.
+        relaxation: options of the relaxation.
+        optimizer: options of the optimizer of the architecture parameters.
+        partial_channels: the supernet mixes one in this number of channels (PC-DARTS); 1 for all.
+        training: options of the supernet's training, including its objective.
+    """
     supernet = {
         "relaxation": relaxation,
         "optimizer": optimizer,

@@ -1,4 +1,4 @@
-"""Figures of searches by a supernet: mixture, discretisation, selection, scores with shared weights, their sections.
+"""Figures of supernet searches and their sections: mixture, discretization, selection, scores with shared weights.
 
 GAEA, Li et al. 2021, Figure 1 and Appendix C.1.
 """
@@ -26,14 +26,14 @@ from archray.platform.run.run import Run
 from archray.plurals import count
 
 _text = texts_of(__package__)
-_LEGEND, _ROW = 50, 210  # heights, of the legend and of a row of panels
+_LEGEND, _ROW = 50, 210  # heights of the legend and of a row of panels
 _MIXTURE, _SHARED = quantity_of("mixture_accuracy"), quantity_of("shared_accuracy")
 _DROP, _SELECTION_ACCURACY = quantity_of("discretisation_drop"), quantity_of("selection_accuracy")
-_PANELS = {"mixture_accuracy": "mixture", "shared_accuracy": "discretised"}
+_PANELS = {"mixture_accuracy": "mixture", "shared_accuracy": "discretized"}
 
 
 def by_epoch(axes: Axes, nets: Sequence[Supernet], metric: str, factor: float = 1.0) -> None:
-    """A line per supernet of its column `metric` over `epoch`; those that found what was chosen on top, in blue."""
+    """Draws a line per supernet of `metric` by `epoch`; supernets that found the selected architecture are blue."""
     for net in sorted(nets, key=lambda net: net.chosen):
         rows = net.rows.assign(epoch=numbers(net.rows, "epoch")).sort_values("epoch")
         values = numbers(rows, metric) * factor
@@ -43,17 +43,17 @@ def by_epoch(axes: Axes, nets: Sequence[Supernet], metric: str, factor: float = 
         look: dict[str, Any] = {"color": colour, "linewidth": width, "alpha": alpha, "clip_on": False, "zorder": 3}
         axes.plot(rows["epoch"], values, marker="o" if values.notna().sum() == 1 else None, markersize=4, **look)
         last = values.last_valid_index()
-        text = f"seed {net.seed}{', found the chosen one' if net.chosen else ''}\n"
+        text = f"seed {net.seed}{', found the selected architecture' if net.chosen else ''}\n"
         text += f"{significant(values[last])} in epoch {rows['epoch'][last]:.0f}"
         figures.tell_line(axes, rows["epoch"].tolist(), values.tolist(), text)
     figures.few_ticks(axes, 6, integer=True)
 
 
 def draw_seed_legend(canvas: Figure, nets: Sequence[Supernet]) -> None:
-    """The legend above the panels: the search that found what was chosen, and the others."""
+    """Draws the legend above the panels: seeds that found the selected architecture, and other seeds."""
     handles = []
     if any(net.chosen for net in nets):
-        handles.append(Line2D([], [], color=FOUND, linewidth=2.2, label="found the chosen one"))
+        handles.append(Line2D([], [], color=FOUND, linewidth=2.2, label="found the selected architecture"))
     if not all(net.chosen for net in nets):
         handles.append(Line2D([], [], color=TRIAL, linewidth=1.3, label="other seeds" if handles else "search seeds"))
     canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
@@ -61,34 +61,34 @@ def draw_seed_legend(canvas: Figure, nets: Sequence[Supernet]) -> None:
 
 @dataclass(frozen=True)
 class Panel:
-    """The edges of one group, or of all."""
+    """The edges of one group, or all edges."""
 
     title: str
     nets: list[Supernet]  # one per search seed; rows: `epoch` and `entropy`, the mean over the panel's edges
-    uniform: float  # the mean entropy of uniform weights on these edges, in nats; NaN if it is not known
-    operations: tuple[int, ...]  # that the edges weigh, distinct numbers in order; empty if they are not known
+    uniform: float  # the mean entropy of uniform weights on these edges in nats; NaN if unknown
+    operations: tuple[int, ...]  # distinct numbers of operations of the edges, sorted; empty if unknown
 
     @property
     def highest(self) -> float:
-        """The largest entropy that is drawn."""
+        """The largest entropy in the panel."""
         drawn = max(float(net.rows["entropy"].max()) for net in self.nets)
         return max(self.uniform, drawn) if self.operations else drawn
 
 
 def entropies_section(run: Run[Any]) -> Section:
-    """A panel for all edges, and one per group where there are several."""
+    """A panel for all edges, and one per group if there are several groups."""
     groups = entropy_panels(run)
     nets = groups[0].nets
-    last = max(float(net.rows["epoch"].max()) for net in nets)  # supernets that did not come as far, have failed
+    last = max(float(net.rows["epoch"].max()) for net in nets)  # supernets with fewer epochs have failed
     ends = [float(net.rows["entropy"].iloc[-1]) for net in nets if net.rows["epoch"].iloc[-1] == last]
     low, high = f"{min(ends):.2f}", f"{max(ends):.2f}"
     end = low if low == high else f"{low} to {high}"
     number = count(len(nets), "search seed")
     return figures.figure_section(
         "entropies",
-        "Has the mixture decided?",
+        "Entropy of the mixture",
         supernet_entropies(run),
-        description=f"Mean entropy of the edges' weights by epoch, of {number}; at the end {end} nats.",
+        description=f"Mean entropy of the edges' weights by epoch for {number}; at the end {end} nats.",
         caption=_text("entropies", operations=groups[0].operations, uniform=groups[0].uniform, end=end),
     )
 
@@ -97,7 +97,7 @@ def entropies_section(run: Run[Any]) -> Section:
 def supernet_entropies(run: Run[Any], canvas: Figure) -> None:
     """The mean entropy of the edges' weights by epoch, a line per search seed. Li et al. 2021, Figure 1.
 
-    All edges first, then each group where there are several.
+    The first panel has all edges, the others one group each.
     """
     groups = entropy_panels(run)
     grid = figures.panels(canvas, len(groups), 2, row=_ROW, head=_LEGEND, sharey=True)
@@ -111,22 +111,22 @@ def supernet_entropies(run: Run[Any], canvas: Figure) -> None:
         axes.set_ylabel("entropy (nats)")
     for axes in grid[-2:]:
         axes.set_xlabel("epoch")
-    grid[0].set_ylim(0, 1.08 * max(panel.highest for panel in groups))  # of all panels: they share it
+    grid[0].set_ylim(0, 1.08 * max(panel.highest for panel in groups))  # shared by all panels
     draw_seed_legend(canvas, groups[0].nets)
 
 
 def entropy_panels(run: Run[Any]) -> list[Panel]:
-    """All edges first, then the groups in their order if there are several.
+    """All edges first, then the groups in order if there are several.
 
     Raises: NothingToDraw without a finite entropy.
     """
     run = run.best
     edges = run.table("search", tables.ENTROPIES)
-    edges = edges[numbers(edges, "entropy").notna() & ~(numbers(edges, "operations") <= 1)]  # one: nothing to decide
+    edges = edges[
+        numbers(edges, "entropy").notna() & ~(numbers(edges, "operations") <= 1)
+    ]  # one operation: no decision
     if edges.empty:
-        raise NothingToDraw(
-            "the run has no entropies of a mixture; they are of a search that learns an architecture, as darts"
-        )
+        raise NothingToDraw("the run has no entropies of a mixture; run a method that learns a mixture, such as darts")
     parts = [("all edges", edges)]
     if edges["group"].nunique() > 1:
         parts += [(str(group), rows) for group, rows in edges.groupby("group", sort=False)]
@@ -139,9 +139,9 @@ def entropy_panels(run: Run[Any]) -> list[Panel]:
 
 
 def uniform_entropy(entropies: pd.DataFrame) -> tuple[float, tuple[int, ...]]:
-    """The mean entropy of uniform weights, in nats, and the numbers of operations, distinct and in order.
+    """The mean entropy of uniform weights in nats, and the distinct numbers of operations, sorted.
 
-    NaN and () for the decisions of a controller, which are of no one number.
+    NaN and () for the decisions of a controller, which have no fixed number of choices.
     """
     operations = entropies.loc[entropies["epoch"] == entropies["epoch"].min(), "operations"]
     if operations.isna().any():
@@ -157,7 +157,7 @@ def discretisation_section(run: Run[Any]) -> Section:
     drops = section.finite_values(mixture - discrete for mixture, discrete in ends)
     return figures.figure_section(
         "discretisation",
-        "What does discretisation lose?",
+        "Accuracy lost by discretization",
         supernet_discretisation(run),
         description=_text(
             "discretisation_description",
@@ -172,7 +172,7 @@ def discretisation_section(run: Run[Any]) -> Section:
 
 @figure(height=270)
 def supernet_discretisation(run: Run[Any], canvas: Figure) -> None:
-    """Validation accuracy by epoch of each search seed's mixture, and of the architecture that it is discretised to."""
+    """Validation accuracy by epoch of the mixture of each search seed, and of its discretized architecture."""
     nets = discretised_supernets(run)
     left, right = canvas.subplots(1, 2, sharex=True, sharey=True)
     for axes, (metric, title) in zip((left, right), _PANELS.items(), strict=True):
@@ -185,18 +185,18 @@ def supernet_discretisation(run: Run[Any], canvas: Figure) -> None:
 
 
 def discretised_supernets(run: Run[Any]) -> list[Supernet]:
-    """The supernets with the curves of their search. Raises: NothingToDraw if none is of a mixture and discretised."""
+    """The supernets with the curves of their search. Raises: NothingToDraw without curves of a mixture."""
     curves = run.best.table("search", CURVES)
     if "epoch" not in curves or any(numbers(curves, name).isna().all() for name in _PANELS):
         raise NothingToDraw(
-            "no epoch of the run has the accuracies of a mixture and of what it is discretised to; it needs a search "
-            "that learns an architecture, as darts"
+            "the run has no accuracies of a mixture and of its discretized architecture; run a method that learns a "
+            "mixture, such as darts"
         )
     return tables.supernets(run.best, curves)
 
 
 def at_the_end(net: Supernet) -> tuple[float, float]:
-    """Validation accuracy of mixture and discretised architecture in the last epoch; NaN where it has none."""
+    """Validation accuracy of mixture and discretized architecture in the last epoch; NaN if missing."""
     last = net.rows.assign(epoch=numbers(net.rows, "epoch")).sort_values("epoch").tail(1)
     mixture, discrete = (float(numbers(last, name).iloc[0]) for name in _PANELS)
     return mixture, discrete
@@ -208,22 +208,22 @@ def _last_epoch(nets: Sequence[Supernet], ends: Sequence[tuple[float, float]]) -
         for net, (mixture, discrete) in zip(nets, ends, strict=True)
     ]
     return section.table(
-        section.numeric("Seed", "Mixture (%)", "Discretised (%)", "Drop (points)"),
+        section.numeric("Seed", "Mixture (%)", "Discretized (%)", "Drop (percentage points)"),
         rows,
-        label="Mixture and discretised architecture in the last epoch",
+        label="Mixture and discretized architecture in the last epoch",
         marked=next((place for place, net in enumerate(nets) if net.chosen), None),
     )
 
 
-# The selection among what the seeds found, trained on the final schedule. Li et al. 2021, App. C.1.
+# The selection among the architectures of the seeds, trained with the final schedule. Li et al. 2021, App. C.1.
 
-# Colour, width and alpha of a line.
+# Color, width and alpha of a line.
 _LOOKS = {"chosen": (FOUND, 2.4, 0.95), "kept": (INDIGO, 1.8, 0.9), "dropped": (TRIAL, 1.2, 0.8)}
-Line = tuple[str, pd.DataFrame]  # a key of _LOOKS, and the curve of a training
+Line = tuple[str, pd.DataFrame]  # a key of _LOOKS, and the curve of a training run
 
 
 def selection_section(run: Run[Any]) -> Section | None:
-    """The curves of the selection, and a table of the outcomes. Nothing without a selection."""
+    """The curves of the selection, and a table of the outcomes. None without a selection."""
     names, run = tables.names_of(run), run.best
     selection = run.table("selection", tables.SELECTED)
     if selection.empty:
@@ -246,10 +246,10 @@ def selection_section(run: Run[Any]) -> Section | None:
 
 @figure(height=310)
 def selection_curves(run: Run[Any], canvas: Figure) -> None:
-    """Validation accuracy by epoch of what the search seeds found, as far as each was trained. Li et al. 2021, C.1."""
+    """Validation accuracy by epoch of the found architectures in the selection. Li et al. 2021, C.1."""
     lines, names = selection_lines(run), tables.names_of(run)
     if not lines:
-        raise NothingToDraw("the run has no curves of a selection; its search seeds found fewer than two architectures")
+        raise NothingToDraw("the run has no selection, as its search seeds found fewer than two architectures")
     axes = canvas.subplots()
     for name, curve in lines:
         colour, width, alpha = _LOOKS[name]
@@ -276,21 +276,21 @@ def selection_curves(run: Run[Any], canvas: Figure) -> None:
 
 
 def cut_epoch(selection: pd.DataFrame) -> int | None:
-    """The epoch after which the worst were dropped; None if none was."""
+    """The epoch after which the worst were dropped; None if none was dropped."""
     dropped = ~section.flags(selection, "kept") & section.failures(selection).isna()
     epochs = numbers(selection, "epochs")[dropped].dropna()
     return int(epochs.max()) if len(epochs) else None
 
 
 def fate(row: pd.Series, chosen: str | None) -> str:
-    """`chosen`, `kept` or `dropped`, of a row of the selection."""
+    """The outcome of a row of the selection: `chosen`, `kept` or `dropped`."""
     if chosen is not None and row["architecture"] == chosen:
         return "chosen"
     return "kept" if row["kept"] else "dropped"
 
 
 def selection_lines(run: Run[Any]) -> list[Line]:
-    """Fate and curve of each training that has a finite accuracy, the most important last."""
+    """Outcome and curve of each training run with a finite accuracy, the most important last."""
     run = run.best
     selection, curves = run.table("selection", tables.SELECTED), run.table("selection", CURVES)
     if selection.empty or curves.empty:
@@ -305,7 +305,7 @@ def selection_lines(run: Run[Any]) -> list[Line]:
 
 
 def _selection_table(selection: pd.DataFrame, chosen: str | None, cut: int | None, names: section.ShortNames) -> str:
-    """The rows as they ended, best first."""
+    """The table of outcomes, best first."""
     frame = selection.assign(
         end=numbers(selection, "selection_accuracy"),
         cut=numbers(selection, "accuracy_at_cut"),
@@ -314,7 +314,7 @@ def _selection_table(selection: pd.DataFrame, chosen: str | None, cut: int | Non
         reason=section.failures(selection),
     ).sort_values(["kept", "end"], ascending=[False, False], ignore_index=True)
     fates = [fate(row, chosen) for _, row in frame.iterrows()]
-    headings = ["At its end (%)", "Epochs", *([f"At epoch {cut} (%)"] if cut is not None else [])]
+    headings = ["Final (%)", "Epochs", *([f"At epoch {cut} (%)"] if cut is not None else [])]
     columns = [section.Column("Architecture", "name"), *section.numeric(*headings), section.Column("Outcome")]
     rows = [
         (
@@ -329,17 +329,17 @@ def _selection_table(selection: pd.DataFrame, chosen: str | None, cut: int | Non
     return section.table(
         columns,
         rows,
-        label="The architectures of the selection",
+        label="Architectures of the selection",
         marked=fates.index("chosen") if "chosen" in fates else None,
         faint=frozenset(place for place, name in enumerate(fates) if name == "dropped"),
     )
 
 
-# The distribution of accuracies with shared weights, and the accuracy of the architecture that was found.
+# The distribution of accuracies with shared weights, and the accuracy of the found architecture.
 
-_MOST = 10  # supernets in the figure; the table has all
+_MOST = 10  # maximal number of supernets in the figure; the table has all
 _BINS = 40
-_AXIS, _SHARED_ROW = 85, 56  # heights, of the axis below and of a supernet's row
+_AXIS, _SHARED_ROW = 85, 56  # heights of the axis and of a supernet's row
 
 
 @dataclass(frozen=True)
@@ -350,11 +350,11 @@ class Scored:
     accuracies: np.ndarray  # (n,) finite values, fractions
     lost: int  # number of architectures without a score
     found: float  # the accuracy of the architecture that this search found; NaN if it has no score
-    chosen: bool  # whether the run chose that architecture
+    chosen: bool  # whether the run selected that architecture
 
 
 def shared_scores_section(run: Run[Any]) -> Section:
-    """A histogram per supernet, one above the other, and a table."""
+    """A stack of histograms, one per supernet, and a table."""
     scored = scored_supernets(run)
     nets = _drawn(scored)
     size = sum(supernet.accuracies.size for supernet in nets)
@@ -375,7 +375,7 @@ def shared_scores_section(run: Run[Any]) -> Section:
 
 @figure(height=_AXIS + 150)
 def supernet_shared_scores(run: Run[Any], canvas: Figure) -> None:
-    """How the accuracies of the architectures scored with shared weights spread, a histogram per supernet."""
+    """The distribution of accuracies with shared weights, a histogram per supernet."""
     nets = _drawn(scored_supernets(run))
     figures.set_height(canvas, _AXIS + max(_SHARED_ROW * len(nets), 150))
     values = np.concatenate([supernet.accuracies for supernet in nets]) * _SHARED.factor  # in percent
@@ -399,12 +399,12 @@ def supernet_shared_scores(run: Run[Any], canvas: Figure) -> None:
 
 
 def scored_supernets(run: Run[Any]) -> list[Scored]:
-    """The scores of each supernet, in order; empty for a method that scores none."""
+    """The scores of each supernet in order; empty for a method without scores."""
     run = run.best
     scores, cells = run.table("search", tables.SCORES), run.table("search", tables.FOUND_CELLS)
     if scores.empty:
         return []
-    firsts = cells.drop_duplicates("trial_id")  # of several candidates of one supernet the best
+    firsts = cells.drop_duplicates("trial_id")  # the best of several candidates of one supernet
     best = dict(zip(firsts["trial_id"], firsts["architecture"], strict=True))
     scored = []
     for net in tables.supernets(run, scores):
@@ -417,16 +417,16 @@ def scored_supernets(run: Run[Any]) -> list[Scored]:
 
 
 def _drawn(scored: Sequence[Scored]) -> list[Scored]:
-    """Raises: NothingToDraw without a finite accuracy."""
+    """The supernets in the figure. Raises: NothingToDraw without a finite accuracy."""
     nets = [supernet for supernet in scored if supernet.accuracies.size][:_MOST]
     if not nets:
-        raise NothingToDraw("the run has scored no architectures with shared weights; it needs a search by rs-ws")
+        raise NothingToDraw("the run has no scores with shared weights; run rs-ws or sliced-supernet")
     return nets
 
 
 def _shared_table(scored: Sequence[Scored]) -> str:
     lost = any(supernet.lost for supernet in scored)
-    headings = ("Seed", "Scored", *(["Without a score"] if lost else []), "Median (%)", "Best (%)", "Found (%)")
+    headings = ("Seed", "Scored", *(["Failed"] if lost else []), "Median (%)", "Best (%)", "Found (%)")
     rows = [
         (
             supernet.seed,

@@ -1,11 +1,11 @@
-"""Searches by a supernet that trains random paths: random search and halving with shared weights.
+"""Searches with a supernet that trains random paths: random search and halving with shared weights.
 
 Random search (Li and Talwalkar 2019, section 3.2) trains a uniformly drawn path in each step, scores random
-architectures with the weights, and takes the best. The paper scores on a mini-batch first, and only the best of these
-on all validation data; here actors over the cluster score all of them on all validation data.
+architectures with the weights, and selects the best. The paper scores on a mini-batch first, and only the best of these
+on all validation data; archray scores all of them on all validation data, with actors over the cluster.
 
 Halving (Khodak et al. 2020, Algorithm 1) trains the supernet on the paths of the remaining candidates in each round,
-from the weights of the round before, and scores the candidates with it.
+starting from the weights of the last round, and scores the candidates with these weights.
 """
 
 import math
@@ -44,26 +44,31 @@ from archray.trainables.tune import scorers
 from archray.trainables.tune.settings import SupernetOptions
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
-GROUP = 8  # architectures that one pass over the validation data scores: small, as a kill loses the groups in flight
-REPEATS = 1000  # draws in a row that give nothing new, before the space counts as exhausted
+GROUP = 8  # architectures per pass over the validation data: small, as a killed driver loses the groups in flight
+REPEATS = 1000  # consecutive draws without a new architecture after which the space counts as exhausted
 TYPES = {**dict.fromkeys(scorers.SCORES, "float64"), "failure": "string"}
 
 
 def draw_architectures(space: Space | str, options: SupernetOptions, number: int, seed: int) -> list[str]:
-    """Distinct architectures, drawn uniformly among those that the supernet can find.
+    """Draws distinct architectures uniformly from those that the supernet can find.
 
-    They are the discretisations of independent uniform weights. So `none`, where the supernet has no such operation,
-    is not drawn: its steps would never have trained that path. Isomorphic architectures count apart, as their shared
-    weights differ.
+    Each is the discretization of independent uniform weights. Operations that the supernet does not have (`none`) are
+    not drawn, as no step trained such a path. Isomorphic architectures are distinct, as their shared weights differ.
 
-    space: with a constraint, only architectures that meet it are drawn. Raises: InvalidInput if there are fewer.
+    Args:
+        space: the space; with constraints, only architectures that meet them are drawn.
+        options: options of the supernet.
+        number: number of architectures.
+        seed: seed of the draws.
+
+    Raises: InvalidInput if the space has fewer architectures.
     """
     meets = space.meets if isinstance(space, ConstrainedSpace) else lambda architecture: True
     space = get_space(space.unconstrained if isinstance(space, ConstrainedSpace) else space)
     parameters = options.groups(space)
     if number > space.size:
         size = count(int(space.size), "architecture")
-        raise InvalidInput(f"{space.name} has {size}, and {number} were asked for; ask for fewer")
+        raise InvalidInput(f"expected at most {size}, the size of {space.name}, got {number}; lower the number")
     generator = torch.Generator().manual_seed(seed)
     architectures: dict[str, None] = {}
     repeats = 0
@@ -76,10 +81,10 @@ def draw_architectures(space: Space | str, options: SupernetOptions, number: int
             continue
         repeats += 1
         if repeats == REPEATS:
-            distinct = count(len(architectures), "different architecture")
+            distinct = count(len(architectures), "distinct architecture")
             raise InvalidInput(
-                f"the supernet of {space.name} gave {distinct} before {REPEATS} draws gave none that was new, and "
-                f"{number} were asked for; ask for fewer"
+                f"expected at most {distinct} from the supernet of {space.name}, got {number}; the last {REPEATS} "
+                "draws found no other architecture. Lower the number"
             )
     return list(architectures)
 
@@ -94,12 +99,22 @@ def score_with_shared_weights(
     console: Console,
     labels: RunLabels | None = None,
 ) -> pd.DataFrame:
-    """A row for each architecture, in order: `architecture`, `shared_loss`, `shared_accuracy`, `failure`.
+    """Scores architectures with shared weights, on actors over the cluster.
 
-    Called again on the same folder, it resumes, see `score_in_shards`; each set of weights needs its own folder.
-    settings: fields of `SupernetSettings`.
+    A second call with the same folder resumes (see `score_in_shards`). Each set of weights needs its own folder.
 
-    Raises: WorkerFailed if the weights are of another supernet; RunInterrupted.
+    Args:
+        folder: folder of the shards.
+        architectures: the architectures.
+        settings: fields of `SupernetSettings`.
+        weights: weights of the supernet by name.
+        resources: resources of the actors.
+        console: console for the progress.
+        labels: labels of the actors' metrics.
+
+    Returns: A row for each architecture, in order: `architecture`, `shared_loss`, `shared_accuracy`, `failure`.
+
+    Raises: WorkerFailed if the weights do not fit the supernet; RunInterrupted.
     """
     table = score_in_shards(
         folder,
@@ -112,17 +127,17 @@ def score_with_shared_weights(
         group=max(1, min(GROUP, math.ceil(len(architectures) / actor_count(resources)))),
         labels=labels,
     )
-    console.print(f"    {count(len(table), 'architecture')} scored, {count_failures(table)} of them without a score")
+    console.print(f"    scored {count(len(table), 'architecture')}, {count_failures(table)} failed")
     return table
 
 
 # Random search.
 
-MIXTURE = "mixture_accuracy"  # of random paths, while training
+MIXTURE = "mixture_accuracy"  # accuracy of random paths during training
 
 
 def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: TuneRun) -> None:
-    """Scores random architectures with the weights of every trial that has ended, and takes the best of each."""
+    """Scores random architectures with the weights of every finished trial, and selects the best of each trial."""
     stages.write_entropies(context, folder, run)
     config, trials = context.config, run.trials.assign(failure=reasons(run.trials))
     results = {(result.metrics or {}).get("trial_id"): result for result in run.ended}
@@ -133,7 +148,7 @@ def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: Tun
         best = {"architecture": None, METRIC: math.nan, "failure": trial["failure"]}
         if pd.isna(trial["failure"]):
             checkpoint = results[trial["trial_id"]].checkpoint
-            assert checkpoint is not None  # a trial that ended without a failure has saved its last epoch
+            assert checkpoint is not None  # a trial without a failure has saved its last epoch
             with checkpoint.as_directory() as place:
                 weights = scorers.trained_weights(place)
             samples = stream_seed(context.seed("samples"), trial["seed"])  # architectures differ between trials
@@ -155,9 +170,12 @@ def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: Tun
 
 
 def best_of(scores: pd.DataFrame) -> dict[str, Any]:
-    """`architecture` and `shared_accuracy` of the best, of equal ones that with the least loss; or the `failure`.
+    """The architecture with the highest accuracy, among equals the one with the lowest loss.
 
-    scores: `architecture`, `shared_loss`, `shared_accuracy`, `failure`.
+    Args:
+        scores: `architecture`, `shared_loss`, `shared_accuracy`, `failure`.
+
+    Returns: `architecture`, `shared_accuracy` and `failure`.
     """
     usable = scores.dropna(subset=[METRIC]).sort_values([METRIC, "shared_loss"], ascending=[False, True])
     if usable.empty:
@@ -170,14 +188,13 @@ def best_of(scores: pd.DataFrame) -> dict[str, Any]:
 RS_WS_RECIPE = supernet_recipe(
     TuneStage(
         name="search",
-        title="train supernets on random paths, and score random architectures",
+        title="train supernets on random paths, and score random architectures with them",
         reads=(*READS, "samples"),
         plan=lambda context, tuned: stages.supernet_trials(context, metric=MIXTURE),
         finish=_write_best,
         search=True,
         amount=lambda config: (
-            f"{stages.supernets_amount(config)}, and {count(config.samples, 'architecture')} scored with the weights "
-            "of each"
+            f"{stages.supernets_amount(config)}, then {count(config.samples, 'scored architecture')} per supernet"
         ),
     ),
 )
@@ -210,9 +227,9 @@ def _halving_trials(context: Context[SupernetHalvingConfig], tuned: Folder) -> T
 
 
 def _write_winner(context: Context[SupernetHalvingConfig], folder: Folder, run: TuneRun) -> None:
-    """One row: the candidate that was left, and the last trial, which trained and scored it alone.
+    """Writes the last candidate, with the results of the last trial, which trained and scored only that candidate.
 
-    Raises: ArchrayError if none was left.
+    Raises: ArchrayError if no candidate is left.
     """
     searcher: WeightSharingHalving = run.searcher()
     folder.write_parquet(ROUNDS, searcher.rounds())
@@ -221,7 +238,9 @@ def _write_winner(context: Context[SupernetHalvingConfig], folder: Folder, run: 
         raise ArchrayError(f"halving found no architecture: {searcher.failure or run.failures}")
     last = trials[trials["round"] == best["round"]]
     if len(last["candidates"].iloc[0]) > 1:
-        raise ArchrayError(f"halving ended after round {best['round']}, with candidates left; give it more time")
+        raise ArchrayError(
+            f"halving stopped after round {best['round']} with more than one candidate left; raise time_budget_s"
+        )
     trial = last.iloc[0]
     winner = {
         "trial_id": trial["trial_id"],
@@ -237,14 +256,14 @@ def _write_winner(context: Context[SupernetHalvingConfig], folder: Folder, run: 
 HALVING_RECIPE = supernet_recipe(
     TuneStage(
         name="search",
-        title="train a supernet on the candidates that are left, and halve",
+        title="train a supernet on the remaining candidates, and halve them",
         reads=(*READS, "candidates", "replicas", "keep", "growth", "score"),
         plan=_halving_trials,
         finish=_write_winner,
         search=True,
         amount=lambda config: (
-            count(config.candidates, "candidate") + ", of which a round leaves a share of "
-            f"{config.keep:g}; the first trains {trainings(config.replicas, config.supernet.training, 'supernet')}"
+            f"{count(config.candidates, 'candidate')}; each round keeps a share of {config.keep:g}. The first round "
+            f"trains {trainings(config.replicas, config.supernet.training, 'supernet')}"
         ),
     ),
 )

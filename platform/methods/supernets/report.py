@@ -1,4 +1,4 @@
-"""The report of a search by a supernet: headline, training curves, sections, and its listing in the terminal."""
+"""The report of a supernet search: headline, training curves, sections, and the listing for the terminal."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,19 +35,21 @@ _TABLES: Tables = {
 
 
 def headline(run: Run[Any]) -> Headline:
-    """The architecture chosen among those of the search seeds, and its test accuracy; of repeats, of the best."""
+    """The selected architecture and its test accuracy; for repeats, of the best run."""
     cells = run.best.table("search", tables.FOUND_CELLS)
     return network_headline(run, _TABLES, {"Search": count(len(cells), "supernet") if len(cells) else None})
 
 
 def found_cells_section(run: Run[Any]) -> Section | None:
-    """A row per search seed. Nothing for a run that trains no supernet."""
+    """A row per search seed. None for a run without a supernet."""
     names, run = tables.names_of(run), run.best
     cells = run.table("search", tables.FOUND_CELLS)
     if cells.empty:
         return None
     cells = cells.assign(failure=failures(cells), order=numbers(cells, "shared_accuracy"))
-    cells = cells.sort_values("order", ascending=False, kind="stable", ignore_index=True)  # what has none comes last
+    cells = cells.sort_values(
+        "order", ascending=False, kind="stable", ignore_index=True
+    )  # rows without a value come last
     mixture, value = numbers(cells, "mixture_accuracy"), numbers(cells, "shared_accuracy")
     mixed = bool(mixture.notna().any())
     columns = [Column("Architecture", "name"), Column("Shared weights (%)", "number", "descending")]
@@ -63,7 +65,7 @@ def found_cells_section(run: Run[Any]) -> Section | None:
     seeds = table(
         columns,
         rows,
-        label="What each search seed found",
+        label="Results by search seed",
         marked=int(marked[0]) if len(marked) else None,
         faint=frozenset(cells.index[cells["failure"].notna()]),
     )
@@ -76,11 +78,11 @@ def found_cells_section(run: Run[Any]) -> Section | None:
         distinct=architectures.nunique(),
         mixed=mixed,
     )
-    return Section("found-cells", "What each seed found", paragraphs([text]) + seeds)
+    return Section("found-cells", "Results by search seed", paragraphs([text]) + seeds)
 
 
 def _of_chosen(run: Run[Any], rows: pd.DataFrame) -> pd.Series:
-    """Whether rows of curves are of the chosen architecture, or of a supernet that found it."""
+    """Whether rows of curves belong to the selected architecture, or to a supernet that found it."""
     of_supernets = rows["trial_id"].isin(tables.chosen_trials(run))
     return of_supernets.where(rows["stage"] == "search", curves.of_found_architecture(run, rows))
 
@@ -98,15 +100,15 @@ _CURVES = curves.TrainingCurves(
     others="other supernets",
     names_of=tables.names_of,
     of_search=(
-        "A supernet holds all architectures of the space, which share its weights; its accuracy is that of its "
-        "mixture, not of one architecture trained alone, and blue is the supernet that found what was chosen."
+        "A supernet contains all architectures of the space, which share its weights. Its accuracy is the accuracy of "
+        "the mixture, not of a standalone architecture. Blue: the supernet that found the selected architecture."
     ),
 )
 
 
 @figure(height=curves.CURVES_HEIGHT)
 def supernet_training_curves(run: Run[Any], canvas: Figure) -> None:
-    """Accuracy and loss by epoch of supernets, of the selection, of final trainings and of random architectures."""
+    """Accuracy and loss by epoch of a supernet search: supernets, selection, final training, random baseline."""
     _CURVES.draw(run, canvas)
 
 
@@ -130,7 +132,7 @@ SECTIONS = network_sections(
 
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
-    """The architecture and the outcome of every search seed: the chosen one first, failures last."""
+    """The architecture and outcome of every search seed: the selected one first, failures last."""
     cells, selection = run.table("search", tables.FOUND_CELLS), run.table("selection", tables.SELECTED)
     if cells.empty:
         return ()
@@ -145,11 +147,11 @@ def listings(run: Run[Any]) -> Sequence[Listing]:
         for row in cells.to_dict("records")
     ]
     rows.sort(key=_place)
-    return (Listing.of("found by the search seeds, the chosen one first", rows),)
+    return (Listing.of("architectures by search seed, selected one first", rows),)
 
 
 def _place(row: Mapping[str, Any]) -> tuple[int, float, float]:
-    """Order: chosen, trained to the end, dropped; then by the accuracies."""
+    """Sort key: chosen, trained to the end, dropped; then by accuracy."""
     order = ("chosen", "trained to the end")
     rank = order.index(row["outcome"]) if row["outcome"] in order else len(order)
     selection, shared = (as_float(row[key]) for key in ("selection_accuracy", "shared_accuracy"))

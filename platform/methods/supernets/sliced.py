@@ -1,8 +1,8 @@
-"""A sliced supernet, trained once, and architectures searched with its weights. Chen et al. 2021; Yu and Huang 2019.
+"""A search with a sliced supernet that is trained once. Chen et al. 2021; Yu and Huang 2019.
 
-1. The supernet is trained by the sandwich rule, or another run's is taken: then this costs nothing.
-2. Architectures that meet the constraints are evaluated with its weights, in this process.
-3. The best of them are trained alone, as in other searches with a supernet.
+1. The supernet is trained by the sandwich rule, or the weights of another run are used.
+2. Architectures that meet the constraints are evaluated with the shared weights, in this process.
+3. The best architectures are trained from scratch, as in other searches with a supernet.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ from archray.trainables.tune.scorers import SlicedScorer
 from archray.trainables.tune.settings import SlicedSettings
 from archray.trainables.tune.supernet_trainable import SlicedTrainable
 
-LARGEST = "largest_accuracy"  # by which the terminal tells of the training
+LARGEST = "largest_accuracy"  # the metric that the terminal shows during training
 _TABLES: Tables = {
     "supernet": ("supernet", TRIALS),
     "evaluation with shared weights": ("search", SCORES),
@@ -55,21 +55,21 @@ SECTIONS = network_sections(
 
 
 def headline(run: Run[Any]) -> Headline:
-    """The architecture that was found, and its test accuracy; of repeats, of the best."""
+    """The selected architecture and its test accuracy; for repeats, of the best run."""
     scores = run.best.table("search", SCORES)
     search = f"{count(len(scores), 'network')} evaluated with shared weights" if len(scores) else None
     return network_headline(run, _TABLES, {"Search": search, "Supernet": run.config.supernet})
 
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
-    """The candidates: the best with shared weights."""
+    """The candidates: the best architectures by shared weights."""
     cells = run.table("search", FOUND_CELLS)
-    return list_trials(cells, "the best with shared weights", "shared_accuracy", (run.architecture,))
+    return list_trials(cells, "candidates by shared weights", "shared_accuracy", (run.architecture,))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SupernetStage(TuneStage[SlicedConfig]):
-    """Trains a supernet, or takes another run's, for which it needs no Ray."""
+    """Trains a supernet, or uses the weights of another run, which does not need Ray."""
 
     def requires_ray(self, context: Context[SlicedConfig]) -> bool:
         return context.config.supernet is None
@@ -82,11 +82,12 @@ def _supernet_trial(context: Context[SlicedConfig], tuned: Folder) -> TrialPlan 
         config.check_source(source)
         if source.data_checksum != run.data_checksum():
             raise InvalidInput(
-                f"the supernet in {config.supernet} was trained on other data, of the same name; give the same data"
+                f"expected the data with which the supernet in {config.supernet} was trained, got other data of the "
+                "same name; use the same files"
             )
         source.weights()  # raises
         source.write(tuned.parent)
-        context.say(f"the supernet of {config.supernet}, trained before")
+        context.say(f"using the supernet of {config.supernet}")
         return None
     settings = SlicedSettings(space=run.space, data=run.data, network=config.network, training=config.sandwich)
     return TrialPlan(
@@ -104,7 +105,7 @@ def _write_trained(context: Context[SlicedConfig], folder: Folder, run: TuneRun)
     [result] = run.ended
     checkpoint = run.checkpoint(result)
     if checkpoint is None:
-        raise ArchrayError(f"the training of the supernet failed: {run.failures}")
+        raise ArchrayError(f"training the supernet failed: {run.failures}")
     with checkpoint.as_directory() as place:
         state = read_state(Path(place))
     write_weights(folder.uri, WEIGHTS, state["trainer"]["supernet"])
@@ -116,27 +117,27 @@ def _write_trained(context: Context[SlicedConfig], folder: Folder, run: TuneRun)
 
 SUPERNET_STAGE = SupernetStage(
     name=STAGE,
-    title="train a supernet of which every network is a slice",
+    title="train a supernet whose slices are the networks",
     reads=("network", "sandwich", "supernet"),
     plan=_supernet_trial,
     finish=_write_trained,
     amount=lambda config: (
-        f"none, it is that of {config.supernet}" if config.supernet else trainings(1, config.sandwich, "supernet")
+        f"none: weights of {config.supernet}" if config.supernet else trainings(1, config.sandwich, "supernet")
     ),
 )
 
 
 def _search(context: Context[SlicedConfig], folder: Folder) -> None:
-    """Evaluates architectures that meet the constraints, and keeps the best. After a kill it restarts, as it is short.
+    """Evaluates architectures that meet the constraints, and keeps the best ones.
 
-    It runs in the driver's process, on its GPU if there is one.
+    It runs in the driver's process, on a GPU if available. A killed run restarts this stage, which is short.
     """
     config, run = context.config, context.run
     supernet = TrainedSupernet.of_run(str(run.folder))
     settings = supernet.settings | {"space": run.space, "data": run.data.model_dump(mode="json")}
     score = SlicedScorer(settings, supernet.weights())
     space, whole = searched_space(context), get_space(run.space)
-    scores_of: dict[str, dict[str, Any]] = {}  # a network is evaluated once, however it is spelt
+    scores_of: dict[str, dict[str, Any]] = {}  # isomorphic spellings of a network are evaluated once
 
     def evaluate(suggested: dict[str, Any]) -> dict[str, Any]:
         form = whole.encode(whole.canonical(whole.decode(suggested["architecture"])))
@@ -154,13 +155,13 @@ def _search(context: Context[SlicedConfig], folder: Folder) -> None:
     scores = pd.DataFrame(scores_of.values()).astype({"failure": "string"}).assign(trial_id=STAGE, seed=seed)
     scores = scores.sort_values([METRIC, "shared_loss"], ascending=[False, True], kind="stable", ignore_index=True)
     folder.write_parquet(SCORES, with_costs(context, scores))
-    context.say(f"{count(len(scores), 'network')} evaluated with the shared weights")
+    context.say(f"evaluated {count(len(scores), 'network')} with shared weights")
     write_found(context, folder, scores[scores[METRIC].notna()].head(config.candidates).reset_index(drop=True))
 
 
 SEARCH_STAGE = WorkStage[SlicedConfig](
     name="search",
-    title="evaluate architectures with the shared weights",
+    title="evaluate architectures with shared weights",
     reads=("search", "candidates", "constraints", "costs"),
     depends=lambda context: {"weights": TrainedSupernet.of_run(str(context.run.folder)).sha256},
     work=_search,
@@ -169,7 +170,7 @@ SEARCH_STAGE = WorkStage[SlicedConfig](
 )
 
 
-_SELECTION: Stage[Any] = SELECTION_STAGE  # it reads network, final and selection, which this configuration has, too
+_SELECTION: Stage[Any] = SELECTION_STAGE  # it reads network, final and selection, which this configuration also has
 RECIPE = Recipe[SlicedConfig](
     stages=(
         SUPERNET_STAGE,

@@ -1,4 +1,4 @@
-"""The configuration of a search with a sliced supernet: trained once, or another run's. Chen et al. 2021."""
+"""The configuration of a search with a sliced supernet, trained here or by another run. Chen et al. 2021."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ WEIGHTS, DESCRIPTION = "weights.pt", "supernet.json"
 
 @dataclass(frozen=True)
 class TrainedSupernet:
-    """Weights by path and checksum: they are read where they are stored, and not copied.
+    """The weights of a trained supernet, by path and checksum; the file is not copied.
 
     Attributes:
-        place: URI of the folder that holds `weights.pt`.
+        place: URI of the folder that contains `weights.pt`.
         sha256: checksum of that file.
-        settings: fields of `SlicedSettings` that they were trained with.
-        config: the configuration of the run that trained or took them.
-        data_checksum: checksum of that run's data.
+        settings: fields of `SlicedSettings` of the training.
+        config: configuration of the run that trained the weights or took them from another run.
+        data_checksum: checksum of the data of that run.
     """
 
     place: str
@@ -44,15 +44,15 @@ class TrainedSupernet:
 
     @classmethod
     def of_run(cls, run: str) -> Self:
-        """Raises: InvalidInput if the folder holds no run with a trained sliced supernet."""
-        advice = "give the folder of a run of sliced-supernet whose supernet is trained"
+        """The supernet of a run. Raises: InvalidInput if the folder is not a run with a trained sliced supernet."""
+        advice = "pass the folder of a run of sliced-supernet whose stage `supernet` has finished"
         try:
             manifest = read_manifest(Folder(run))
         except RunFolderError as error:
-            raise InvalidInput(f"expected the supernet of another run, got {run}: {error}; {advice}") from error
+            raise InvalidInput(f"expected the folder of a run as supernet, got {run}: {error}; {advice}") from error
         folder = Folder(run) / STAGE
         if not folder.exists(DONE) or not folder.exists(DESCRIPTION):
-            raise InvalidInput(f"{run} has no trained sliced supernet; {advice}")
+            raise InvalidInput(f"expected a run with a trained sliced supernet, got {run}; {advice}")
         document = folder.read_json(DESCRIPTION)
         return cls(
             place=document["place"] or folder.uri,
@@ -63,7 +63,7 @@ class TrainedSupernet:
         )
 
     def write(self, folder: Folder) -> None:
-        """Writes the description into the stage's folder of a run, without the place of weights stored there."""
+        """Writes the description into the folder of a stage, without the path of weights that are stored there."""
         place = None if self.place == folder.uri else self.place
         folder.write_json(DESCRIPTION, {"place": place, "sha256": self.sha256, "settings": self.settings})
 
@@ -74,11 +74,12 @@ class TrainedSupernet:
         folder = Folder(self.place)
         if not folder.exists(WEIGHTS):
             raise InvalidInput(
-                f"the supernet's weights {folder}/{WEIGHTS} are gone; put the run that trained them back"
+                f"expected the supernet's weights at {folder}/{WEIGHTS}, which does not exist; restore the run that "
+                "trained them"
             )
         if folder.sha256(WEIGHTS) != self.sha256:
             raise InvalidInput(
-                f"the supernet's weights {folder}/{WEIGHTS} are others than when this run began; begin a new run"
+                f"the supernet's weights {folder}/{WEIGHTS} have changed since this run started; start a new run"
             )
         return read_weights((folder / WEIGHTS).uri)
 
@@ -87,10 +88,10 @@ class SlicedSearchOptions(Settings):
     """The search with the shared weights.
 
     Fields:
-        evolve: whether by ageing evolution (Real et al. 2019); else architectures are drawn at random.
-        budget: evaluations with shared weights.
-        population: size of the evolution's population; 50 in Chen et al. 2021.
-        sample_size: members of the population that are drawn to choose a parent from.
+        evolve: search by aging evolution (Real et al. 2019) if true, at random otherwise.
+        budget: number of evaluations with shared weights.
+        population: size of the population of the evolution; 50 in Chen et al. (2021).
+        sample_size: number of members of the population that are drawn to choose a parent from.
     """
 
     evolve: bool = True
@@ -103,12 +104,12 @@ class SlicedConfig(TrainedSearchConfig):
     """The configuration of a search with a sliced supernet.
 
     Fields:
-        supernet: the folder of a run of this method, whose trained weights are taken; its space, data and network must
-            be these. None: a supernet is trained.
-        sandwich: how its weights are trained; not read with the weights of another run.
-        search: how architectures are looked for with them.
-        candidates: number of the best with shared weights that start the final training in the selection.
-        selection: which of them are trained to the end.
+        supernet: folder of another run of this method with the same space, data and network, whose trained weights are
+            used. Default: train a supernet.
+        sandwich: settings of the training of the supernet; ignored with the weights of another run.
+        search: options of the search with the shared weights.
+        candidates: number of architectures, the best by shared weights, that start the final training.
+        selection: which of the candidates are trained to the end.
     """
 
     method: Literal["sliced-supernet"] = "sliced-supernet"
@@ -121,13 +122,13 @@ class SlicedConfig(TrainedSearchConfig):
 
     @property
     def mode(self) -> str:
-        """The best score with shared weights is the largest, an accuracy."""
+        """The direction of the score with shared weights, an accuracy: `max`."""
         return "max"
 
     @field_validator("supernet")
     @classmethod
     def _absolute_folder(cls, place: str | None) -> str | None:
-        """A run may be resumed from another folder."""
+        """Makes the path absolute: a run may be resumed from another folder."""
         return place if place is None or "://" in place else str(Path(place).expanduser().absolute())
 
     def check(self) -> None:
@@ -145,32 +146,35 @@ class SlicedConfig(TrainedSearchConfig):
             self.check_source(TrainedSupernet.of_run(self.supernet))
 
     def check_source(self, source: TrainedSupernet) -> None:
-        """Raises: InvalidInput if another run's supernet is of another space, data or network."""
+        """Checks that space, data and network of the other run are the same. Raises: InvalidInput."""
         config = self.model_dump(mode="json")
         for part in ("space", "data", "network"):
             expected, leaves = _leaves(part, source.config[part]), _leaves(part, config[part])
             differ = [key for key in leaves if expected.get(key) != leaves[key]]
             if differ:
                 raise InvalidInput(
-                    f"expected {differ[0]} {expected.get(differ[0])!r}, with which the supernet in {self.supernet} was "
-                    f"trained, got {leaves[differ[0]]!r}; give the same, or leave supernet out, to train another"
+                    f"expected {differ[0]} to be {expected.get(differ[0])!r}, as in the training of the supernet in "
+                    f"{self.supernet}, got {leaves[differ[0]]!r}; set the same value, or remove supernet to train one"
                 )
 
 
 def _leaves(part: str, value: Any) -> dict[str, Any]:
-    """Settings by their paths, without the folder of the data on this machine."""
+    """Settings by their paths, without the local folder of the data."""
     leaves = flat(value, f"{part}.") if isinstance(value, Mapping) else {part: value}
     return {key: leaf for key, leaf in leaves.items() if key != "data.data_dir"}
 
 
 def serves(space: Space) -> str | None:
-    """None for a space whose networks are slices of its largest; else why it cannot be searched."""
+    """None for a space whose networks are slices of its largest one; otherwise the reason why it cannot be searched."""
     if (reason := serves_networks(space)) is not None:
         return reason
     if space.sliced:
         return None
     sliced = ", ".join(name for name in network_spaces() if SPACES.get(name).sliced)
-    return f"its networks are no slices of its largest one; choose {sliced}, or rs-ws, which mixes operations"
+    return (
+        f"its networks are not slices of its largest network; choose the space {sliced}, or the method rs-ws, which "
+        "mixes operations"
+    )
 
 
 _FINAL: Values = {"epochs": 30, "batch_size": 64}
@@ -194,7 +198,7 @@ PRESETS: Mapping[str, Values] = {
         "final_seeds": 2,
         "baseline": 3,
     },
-    # AutoFormer's schedule (500 epochs), on networks for CIFAR's images
+    # the schedule of AutoFormer (500 epochs), with networks for the images of CIFAR
     "paper": {
         "data": {"name": "cifar10"},
         "network": {"channels": 32, "cells": 1},

@@ -1,4 +1,4 @@
-"""GAEA's stages: k supernets, trained at the same time, and the selection among what they find. Li et al. 2021, C.1."""
+"""The stages of GAEA: k supernets, trained in parallel, and the selection among their architectures. Li 2021, C.1."""
 
 import math
 from collections.abc import Mapping
@@ -38,13 +38,13 @@ READS = ("supernet", "search_seeds")
 
 
 def settings_of(config: SupernetSearchConfig, **more: Any) -> dict[str, Any]:
-    """The settings of a configuration's `SupernetTrainable`. more: fields of `SupernetSettings` over them."""
+    """The settings of `SupernetTrainable` for a configuration. more: fields that override those settings."""
     options = {**dict(config.supernet), "space": config.space, "data": config.data, **more}
     return SupernetSettings(**options).model_dump(mode="json")
 
 
 def supernet_settings(context: Context[SupernetSearchConfig], **more: Any) -> dict[str, Any]:
-    """As `settings_of`, with the space and the data of the run's folder, the costs of edges, and the bounds."""
+    """As `settings_of`, with space and data from the run's folder, the costs of edges, and the bounds."""
     config = context.config
     more = {"edge_costs": _edge_costs(context), "bounds": bounds_of(context), **more}
     if config.supernet.penalty.active:
@@ -61,12 +61,12 @@ def bounds_of(context: Context[Any]) -> BoundSettings | None:
 
 
 def measured_bounds(context: Context[Any]) -> list[str]:
-    """The bounded costs that are timed: a trial cannot measure them, as others run at the same time."""
+    """The bounded costs that are measured. A trial cannot measure them, as other trials run at the same time."""
     return [bound.cost for bound in constraints_of(context) if bound.cost in COSTS and get_cost(bound.cost).measured]
 
 
 def _edge_costs(context: Context[SupernetSearchConfig]) -> dict[str, EdgeCosts]:
-    """By column: the costs of edges for the penalty, and for the bounds that a trial cannot measure."""
+    """Costs of edges by column, for the penalty and for the bounds that a trial cannot measure."""
     config = context.config
     names = [*([config.penalised] if config.supernet.penalty.active else []), *measured_bounds(context)]
     if not names:
@@ -77,7 +77,7 @@ def _edge_costs(context: Context[SupernetSearchConfig]) -> dict[str, EdgeCosts]:
     for name in dict.fromkeys(names):
         column = cost_column(name)
         tables[column] = edge_costs(space, groups, partial(_cost, costs, column))
-        context.say(f"{column} of each operation on each edge: {tables[column].base:.5g} of a network that skips")
+        context.say(f"computed {column} of each operation; {tables[column].base:.5g} for a network of skip connections")
     return tables
 
 
@@ -87,7 +87,7 @@ def _cost(costs: NetworkCosts, column: str, architecture: str) -> float:
 
 
 def supernet_trials(context: Context[SupernetSearchConfig], *, metric: str = METRIC) -> TrialPlan:
-    """A supernet for each search seed. metric: the accuracy that the terminal shows of a trial."""
+    """The plan of one supernet per search seed. metric: the accuracy that the terminal shows."""
     seeds = first_seeds(context.seed("search"), context.config.search_seeds)
     return TrialPlan(
         trainable=SupernetTrainable,
@@ -104,21 +104,25 @@ def supernets_amount(config: SupernetSearchConfig) -> str:
 
 
 def write_entropies(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
-    """Writes the entropies of every edge's weights, if the search learns them."""
+    """Writes the entropies of the weights of every edge, if the search learns weights."""
     options = context.config.supernet
     operations = {group.name: len(group.operations) for group in options.groups(context.run.space)}
     entropies = entropy_table(read_results(run.folder), run.trials, operations)
-    if not entropies.empty and options.optimizer.name != "none":  # else they stay uniform
+    if not entropies.empty and options.optimizer.name != "none":  # otherwise weights stay uniform
         folder.write_parquet(ENTROPIES, entropies)
 
 
 def entropy_table(results: pd.DataFrame, trials: pd.DataFrame, operations: Mapping[str, int]) -> pd.DataFrame:
-    """Entropies of every edge's weights, nats: `trial_id`, `seed`, `epoch`, `group`, `edge`, `entropy`, `operations`.
+    """Entropies of the weights of every edge in nats.
 
-    results: a row per trial and epoch, with a list `entropies_GROUP` for each group. trials: a row per trial, with its
-    seed. operations: group -> how many operations each of its edges weighs.
+    Args:
+        results: a row per trial and epoch, with a list `entropies_GROUP` for each group.
+        trials: a row per trial, with its seed.
+        operations: group -> number of operations per edge.
+
+    Returns: `trial_id`, `seed`, `epoch`, `group`, `edge`, `entropy`, `operations`.
     """
-    if results.empty:  # every trial ended before its first epoch
+    if results.empty:  # every trial stopped before its first epoch
         return pd.DataFrame()
     results = results.merge(trials[["trial_id", "seed"]], on="trial_id")
     keys = ["trial_id", "seed", "epoch"]
@@ -137,10 +141,14 @@ def entropy_table(results: pd.DataFrame, trials: pd.DataFrame, operations: Mappi
 
 
 def write_found(context: Context[Any], folder: Folder, cells: pd.DataFrame, metric: str = METRIC) -> None:
-    """Writes the architecture of each search seed, and the best of them.
+    """Writes the architecture of each search seed, and the best one.
 
-    cells: `trial_id`, `seed`, `architecture`, `failure`, and further columns (see `quantities`), `metric` among them,
-    whose largest value is best.
+    Args:
+        context: context of the stage.
+        folder: folder of the stage.
+        cells: `trial_id`, `seed`, `architecture`, `failure`, and other columns (see `quantities`) including `metric`.
+        metric: the column that ranks the architectures; larger is better.
+
     Raises: ArchrayError if no seed found an architecture.
     """
     cells = _that_meet(context, cells)
@@ -154,13 +162,13 @@ def write_found(context: Context[Any], folder: Folder, cells: pd.DataFrame, metr
     value = float(best[metric])
     folder.write_json(FOUND, {"architecture": best["architecture"], "value": value, "metric": metric, metric: value})
     context.say(
-        f"{count(usable['architecture'].nunique(), 'architecture')} found, the best of them "
-        f"{best['architecture']}  ({quantity_of(metric).text(value)})"
+        f"found {count(usable['architecture'].nunique(), 'architecture')}; the best is {best['architecture']}  "
+        f"({quantity_of(metric).text(value)})"
     )
 
 
 def _that_meet(context: Context[Any], cells: pd.DataFrame) -> pd.DataFrame:
-    """With a failure for each architecture that violates the constraints, and the costs as columns."""
+    """The cells with a failure for each architecture that violates the constraints, and with columns of costs."""
     space = searched_space(context)
     if isinstance(space, ConstrainedSpace):
         strings = cells["architecture"].map(lambda name: isinstance(name, str))
@@ -169,7 +177,7 @@ def _that_meet(context: Context[Any], cells: pd.DataFrame) -> pd.DataFrame:
         ]
         for row in violations:
             name = str(cells.loc[row, "architecture"])
-            cells.loc[row, "failure"] = f"{name} does not meet {space.description}: it has {describe(space, name)}"
+            cells.loc[row, "failure"] = f"{name} violates {space.description}: it has {describe(space, name)}"
         cells.loc[violations, "architecture"] = None
     return with_costs(context, cells)
 
@@ -193,7 +201,7 @@ def _write_discretised(context: Context[SupernetSearchConfig], folder: Folder, r
 
 SEARCH_STAGE = TuneStage[SupernetSearchConfig](
     name="search",
-    title="train supernets, and discretise them",
+    title="train supernets and discretize them",
     reads=READS,
     plan=lambda context, tuned: supernet_trials(context),
     finish=_write_discretised,
@@ -202,13 +210,13 @@ SEARCH_STAGE = TuneStage[SupernetSearchConfig](
 )
 
 
-# The selection: the architectures start the full schedule, and the worst are dropped. Li et al. 2021, C.1.2-C.1.3.
+# The selection: all architectures start the full schedule, and the worst stop early. Li et al. 2021, C.1.2-C.1.3.
 
 SELECTION = "selection_accuracy"
 
 
 def _architectures(context: Context[SupernetSearchConfig]) -> list[str]:
-    """The distinct architectures that the search seeds found, in the order of the seeds."""
+    """The distinct architectures of the search seeds, in the order of the seeds."""
     table = context.run.table("search", FOUND_CELLS)
     return list(dict.fromkeys(table.loc[table["failure"].isna(), "architecture"].dropna()))
 
@@ -216,7 +224,7 @@ def _architectures(context: Context[SupernetSearchConfig]) -> list[str]:
 def _trials(context: Context[SupernetSearchConfig], tuned: Folder) -> TrialPlan | None:
     config, architectures = context.config, _architectures(context)
     if len(architectures) == 1:
-        context.say("one architecture was found; there is nothing to select from")
+        context.say("skipped: the search found one architecture")
         tuned.parent.write_json(FOUND, context.folder("search").read_json(FOUND))
         return None
     count, keep = len(architectures), config.selection.keep
@@ -240,11 +248,11 @@ def _select(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun
     folder.write_parquet(SELECTED, selection)
     usable = selection[selection["kept"] & selection[SELECTION].notna()]
     if usable.empty:
-        raise ArchrayError(f"none of {count(len(selection), 'architecture')} was trained: {run.failures}")
+        raise ArchrayError(f"training failed for all of {count(len(selection), 'architecture')}: {run.failures}")
     best = usable.iloc[0]  # the table is sorted
     value, name = float(best[SELECTION]), best["architecture"]
     cells = context.run.table("search", FOUND_CELLS)
-    before = context.folder("search").read_json(FOUND)["metric"]  # what the search seeds were compared by
+    before = context.folder("search").read_json(FOUND)["metric"]  # the metric that compares the search seeds
     at_search = float(cells.loc[cells["architecture"] == name, before].max())
     document = {"architecture": name, "value": value, "metric": SELECTION, SELECTION: value, before: at_search}
     folder.write_json(FOUND, document)
@@ -254,8 +262,8 @@ def _select(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun
 
 
 def selection_table(trials: pd.DataFrame, curves: pd.DataFrame, config: SupernetSearchConfig) -> pd.DataFrame:
-    """A row per architecture: `architecture`, `epochs` that it was trained, `accuracy_at_cut` at the epoch of the
-    selection, `selection_accuracy` after its last epoch, `kept` (trained to the end), `failure`."""
+    """A row per architecture: `architecture`, `epochs` (number of trained epochs), `accuracy_at_cut` (at the epoch of
+    the selection), `selection_accuracy` (after the last epoch), `kept` (trained to the end), `failure`."""
     at_cut = curves[curves["epoch"] == config.selection.epoch].set_index("trial_id")[ACCURACY]
     return pd.DataFrame(
         {
@@ -270,14 +278,14 @@ def selection_table(trials: pd.DataFrame, curves: pd.DataFrame, config: Supernet
 
 
 def selection_amount(number: int, config: Any) -> str:
-    """The trainings of a selection among `number` architectures."""
+    """The amount of work of a selection among `number` architectures."""
     epochs, keep = count(config.selection.epoch, "epoch"), config.selection.keep
-    return f"at most {trainings(number, config.final)}; after {epochs} all but the best {keep} stop"
+    return f"at most {trainings(number, config.final)}; only the best {keep} continue after {epochs}"
 
 
 SELECTION_STAGE = TuneStage[SupernetSearchConfig](
     name="selection",
-    title="begin to train what was found, and drop the worst",
+    title="start to train the found architectures, and stop the worst",
     reads=("network", "final", "selection"),
     depends=lambda context: {"found": _architectures(context)},
     plan=_trials,
@@ -287,7 +295,7 @@ SELECTION_STAGE = TuneStage[SupernetSearchConfig](
 
 
 def supernet_recipe(search: Stage[Any]) -> Recipe[Any]:
-    """GAEA's three stages. search: the first one; it writes as `write_found` does."""
+    """The recipe with the three stages of GAEA. search: the first stage, which calls `write_found`."""
     return Recipe(
         stages=(search, SELECTION_STAGE, FINAL_STAGE, BASELINE_STAGE),
         measured=measured_networks,

@@ -1,6 +1,6 @@
 """The search seeds of a run: their tables, supernets, architectures, and the outcomes of the selection.
 
-Accuracies are fractions; NaN where there is none. The curves of the search have `seed` and `shared_accuracy`, too.
+Accuracies are fractions; NaN if missing. The curves of the search also have `seed` and `shared_accuracy`.
 """
 
 import math
@@ -18,20 +18,20 @@ FOUND_CELLS = "found.parquet"  # of the search, a row per search seed; see `stag
 ENTROPIES = "entropies.parquet"  # of the search; see `stages.entropy_table`
 SCORES = "scores.parquet"  # of the search: `trial_id`, `seed`, and the columns of `score_with_shared_weights`
 SELECTED = "selected.parquet"  # of the selection; see `stages.selection_table`
-ORDER = "in the order of their accuracy with shared weights"  # of `names_of`, in words
+ORDER = "in the order of their accuracy with shared weights"  # the order of `names_of`
 
 
 @dataclass(frozen=True)
 class Supernet:
-    """One search seed of a run, and its rows of some table."""
+    """One search seed of a run, and its rows of a table."""
 
-    seed: str  # as it is shown
+    seed: str  # as displayed
     rows: pd.DataFrame
-    chosen: bool  # whether it found the architecture that the run chose
+    chosen: bool  # whether it found the architecture that the run selected
 
 
 def names_of(run: Run[Any]) -> ShortNames:
-    """Short names: the chosen architecture, those that the search seeds found, by value, and candidates of rounds."""
+    """Short names: the selected architecture, those of the search seeds by value, and candidates of rounds."""
     cells = run.best.table("search", FOUND_CELLS)
     value = numbers(cells, "shared_accuracy").sort_values(ascending=False, kind="stable")
     architectures: list[object] = [] if cells.empty else cells["architecture"].reindex(value.index).tolist()
@@ -49,19 +49,19 @@ def supernets(run: Run[Any], table: pd.DataFrame) -> list[Supernet]:
 
 
 def chosen_trials(run: Run[Any]) -> set[object]:
-    """The trials of the supernets that found the chosen architecture."""
+    """The trials of the supernets that found the selected architecture."""
     cells = run.table("search", FOUND_CELLS)
     return set() if cells.empty else set(cells.loc[cells["architecture"] == run.architecture, "trial_id"])
 
 
 def seed_words(seed: object) -> str:
-    """A seed without blanks between its digits: `2968811710`; a dash where it is not known."""
+    """A seed without spaces between its digits: `2968811710`; a dash if it is missing."""
     number = as_float(seed)
     return MISSING if number != number else f"{number:.0f}"
 
 
 def outcomes_of(run: Run[Any]) -> dict[str | None, str]:
-    """The outcome of each architecture of the selection in words; `chosen` for the one that the run chose."""
+    """The outcome of each architecture of the selection in words; `chosen` for the selected one."""
     outcomes: dict[str | None, str] = {}
     selection = run.table("selection", SELECTED)
     if not selection.empty:

@@ -1,1 +1,1 @@
-"""The study of architecture parameters: what alpha says of the activations it weighs. Roberts et al. 2022."""
+"""The study of architecture parameters: how well alpha ranks activations. Roberts et al. 2022."""

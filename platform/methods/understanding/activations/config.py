@@ -21,11 +21,11 @@ class ActivationsConfig(StudyConfig):
 
     Fields:
         problem: the activations, the networks, the samples and the training.
-        labels: what is to be learnt, each with all seeds: `realizable` (a teacher in the class), `noisy`, `outside` (a
-            teacher of another activation), `data` (the data set's classes as +1 and -1). Left out: all there are.
-        seeds: instances of each kind of labels; inputs, teacher and initial weights differ between instances.
-        seeds_at_once: instances that a trial trains as one computation.
-        teachers: of each number of activations (2, 3, all): random teachers on which the theorems are counted.
+        labels: kinds of labels: `realizable` (a teacher in the class), `noisy`, `outside` (a teacher with another
+            activation), `data` (the classes of the data set as +1 and -1). Default: all that the data support.
+        seeds: number of instances of each kind of labels; inputs, teacher and initial weights differ between instances.
+        seeds_at_once: number of instances that a trial trains as one computation.
+        teachers: number of random teachers that test the theorems, for 2, 3 and all activations.
     """
 
     method: Literal["activations"] = "activations"
@@ -45,7 +45,7 @@ class ActivationsConfig(StudyConfig):
     @model_validator(mode="before")
     @classmethod
     def _all_labels(cls, values: Any) -> Any:
-        """The default of `labels`: those of teachers, and those of the data if it has any."""
+        """The default of `labels`: all kinds of teachers, and the labels of the data set if it has any."""
         if not isinstance(values, dict) or values.get("labels"):
             return values
         data = values.get("data", {})
@@ -55,12 +55,12 @@ class ActivationsConfig(StudyConfig):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The numbers of activations for which theorems are counted: Theorems 1, 4 and 7."""
+        """The numbers of activations for which Theorems 1, 4 and 7 are tested."""
         most = len(self.problem.activations)
         return (*(size for size in (2, 3) if size < most), most)
 
     def check(self) -> None:
-        """Raises: ArchrayError if names, labels and data do not fit each other."""
+        """Checks that activations, labels and data fit. Raises: ArchrayError."""
         from archray.trainables.activations.instances import Pool
         from archray.trainables.activations.two_layer import get_activations  # which imports torch
 
@@ -69,34 +69,37 @@ class ActivationsConfig(StudyConfig):
         get_activations((*problem.activations, problem.outside))
         if "outside" in self.labels and problem.outside in problem.activations:
             raise InvalidInput(
-                f"expected outside to be an activation that is not searched, got {problem.outside}, which is one of "
-                f"{', '.join(problem.activations)}; name another, or leave it out of the activations"
+                f"expected problem.outside to be an activation outside of problem.activations "
+                f"({', '.join(problem.activations)}), got {problem.outside}; choose another, or remove it from "
+                "problem.activations"
             )
         labelled = "data" in self.labels
         if labelled and self.data.name == OWN_INPUTS:
             raise InvalidInput(
-                f"expected data with labels of their own, got {OWN_INPUTS}, which has inputs alone; "
-                "choose --data digits, or leave data out of --labels"
+                f"expected a data set with labels, got {OWN_INPUTS}, which has only inputs; choose --data digits, or "
+                "remove data from --labels"
             )
         if not all(Path(path).exists() for path in self.data.paths):
-            return  # arrays of the caller that the run does not hold yet: its stages check them
+            return  # arrays of the caller that the run does not contain yet: its stages check them
         pool = Pool.load(self.data)
         if pool is not None:
             pool.check(problem, self.data.name, labelled=labelled)
 
 
 def serves(space: Space) -> str | None:
-    """None for a space of activations; else why the study does not serve it."""
+    """None for a space of activations; otherwise the reason why the study does not support it."""
     if isinstance(space, Activations):
         return None
-    return "this study is of activations of two-layer networks; leave --space out, and name them: relu tanh sin"
+    return (
+        "the study supports only activations of two-layer networks; remove --space, and list activations: relu tanh sin"
+    )
 
 
 def amount(config: ActivationsConfig) -> str:
-    """The number of trainings, their steps, and how many run as one."""
+    """The number of training runs, of their steps, and of instances per computation."""
     trainings = len(config.labels) * config.seeds * (2 + len(config.problem.activations))
     steps = count(config.problem.steps, "step")
-    return f"{count(trainings, 'training')} of {steps}, {count(config.seeds_at_once, 'instance')} at once"
+    return f"{count(trainings, 'training run')} of {steps}, {count(config.seeds_at_once, 'instance')} at once"
 
 
 ACTIVATIONS = Method(

@@ -1,4 +1,4 @@
-"""Report of the study of activations: findings, headline, sections, figures and listings. Roberts et al. 2022."""
+"""The report of the study of activations: findings, headline, sections, figures and listings. Roberts et al. 2022."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -28,15 +28,15 @@ WORDS = {
     "alpha": "alpha",
     "shared": "shared-weights loss",
     "standalone": "standalone training",
-    "uniform": "loss of weights trained at uniform alpha",
-    "initial": "loss of the initial weights",
+    "uniform": "loss with weights trained at uniform alpha",
+    "initial": "loss with initial weights",
     "random": "a random order",
 }
 BY = {ranking: f"of {'' if ranking in ('alpha', 'random') else 'the '}{words}" for ranking, words in WORDS.items()}
 
 
 def findings(run: Run[Any]) -> list[str]:
-    """The conclusions of the study, a sentence each."""
+    """The conclusions of the study, one sentence each."""
     sentences = [_text("teachers", pairs=pairs) for pairs in tables.teacher_counts(run)]
     for pairs in tables.search_counts(run):
         searches = count(pairs.instances, "search", "searches")
@@ -47,7 +47,7 @@ def findings(run: Run[Any]) -> list[str]:
 
 
 def total(shares: Iterable[Share | None]) -> Share | None:
-    """All of them as one; None of none."""
+    """The sum of the shares; None without any."""
     pairs = [(share.holds, share.number) for share in shares if share]
     return Share(*map(sum, zip(*pairs, strict=True))) if pairs else None
 
@@ -67,7 +67,7 @@ def _of_rankings(run: Run[Any]) -> Iterator[str]:
 
 
 def _by_labels(run: Run[Any], rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """The kinds of labels that the study's table has, in the order of the configuration, with their rows."""
+    """The kinds of labels in the study's table, in the order of the configuration, with their rows."""
     kinds = set(rows.get("labels", ()))
     return [(kind, rows[rows["labels"].eq(kind)]) for kind in run.config.labels if kind in kinds]
 
@@ -77,32 +77,32 @@ def _taus(rows: pd.DataFrame, ranking: str, reference: str) -> pd.Series:
 
 
 def _top(rows: pd.DataFrame, ranking: str) -> float:
-    """The share of instances in which the first of a ranking is the best trained alone."""
+    """The share of instances in which the first of a ranking is the best by standalone training."""
     return float(rows.loc[rows["ranking"].eq(ranking) & rows["reference"].eq("standalone"), "top"].mean())
 
 
 def headline(run: Run[Any]) -> Headline:
-    """The conclusions on alpha in two sentences, and the numbers."""
+    """The conclusions about alpha in two sentences, and the counts."""
     run = run.best
     teachers, searches = tables.teacher_counts(run), tables.search_counts(run)
-    lead, cards = "The study has not ended.", []
+    lead, cards = "The study has not finished.", []
     if exact := total(counts.met for counts in teachers):
         violations, pairs = exact.number - exact.holds, count(exact.number, "pair")
-        lead = f"The theorems fail in {violations} of {pairs} of random teachers that meet the condition."
-        cards.append(Card("found", str(violations), f"exceptions in {pairs} of teachers with the condition"))
+        lead = f"The theorems fail for {violations} of {pairs} of random teachers that meet the condition."
+        cards.append(Card("found", str(violations), f"exceptions in {pairs} that meet the condition, random teachers"))
     met, unmet = total(counts.met for counts in searches), total(counts.unmet for counts in searches)
     if searches:
         lead += f" After a search {_text('agreement', met=met, unmet=unmet)}."
     for words, share, look in (("condition holds", met, "found"), ("condition fails", unmet, "random")):
         if share:
             pairs, (low, high) = count(share.number, "pair"), share.interval
-            label = f"of {pairs} of searches agree, {words} ({100 * low:.0f} to {100 * high:.0f} %)"
+            label = f"of {pairs} in searches agree, {words} ({100 * low:.0f} to {100 * high:.0f} %)"
             cards.append(Card(look, f"{100 * share.value:.0f} %", label))
     problem = run.config.problem
     facts = {
         "Activations": ", ".join(problem.activations),
         "Width and samples": f"{problem.width}; {problem.samples} + {problem.validation}",
-        "Seeds": f"{run.config.seeds} of each: {', '.join(run.config.labels)}",
+        "Seeds": f"{run.config.seeds} per kind of labels: {', '.join(run.config.labels)}",
     }
     return Headline(thing="activations", lead=lead, cards=cards, facts=facts)
 
@@ -110,8 +110,8 @@ def headline(run: Run[Any]) -> Headline:
 def claims_section(run: Run[Any]) -> Section:
     """The counts of pairs as a figure and a table."""
     canvas = activation_conditions(run)
-    description = "How often the larger alpha has the smaller loss, where the condition holds and where it fails."
-    columns = [Column("Pairs of"), *numeric("Instances", "h", "Condition holds", "Then alpha agrees", "Interval")]
+    description = "Share of pairs in which the larger alpha has the smaller loss, by whether the condition holds."
+    columns = [Column("Pairs"), *numeric("Instances", "h", "Condition holds", "alpha agrees", "Interval")]
     columns += [*numeric("Condition fails", "alpha agrees", "Interval"), Column("With the margin")]
     rows = [
         (
@@ -126,10 +126,10 @@ def claims_section(run: Run[Any]) -> Section:
     ]
     return figures.figure_section(
         "claims",
-        "Does alpha order the activations?",
+        "Order of activations by alpha",
         canvas,
         description=description,
-        caption=f"{description} Bars are Wilson intervals of 95 %; pairs of one instance are not independent.",
+        caption=f"{description} Bars are 95 % Wilson intervals, although pairs of an instance are not independent.",
         below=paragraphs([_text("pairs"), _text("best")])
         + table(columns, rows, label="Claims and counts", sortable=False),
     )
@@ -144,10 +144,10 @@ def _share_cells(share: Share | None) -> tuple[int, str, str]:
 
 @figure(height=300)
 def activation_conditions(run: Run[Any], canvas: Figure) -> None:
-    """How often the larger alpha has the smaller shared-weights loss: where Condition 6 holds, and where it fails."""
+    """Share of pairs in which the larger alpha has the smaller shared-weights loss, by whether Condition 6 holds."""
     counts = [*tables.teacher_counts(run.best), *tables.search_counts(run.best)]
     if not counts:
-        raise NothingToDraw("no teachers of the run have been counted")
+        raise NothingToDraw("the run has no results for random teachers; resume it")
     figures.set_height(canvas, 110 + 34 * len(counts))
     axes = canvas.subplots()
     names = [pairs.words for pairs in counts]
@@ -158,7 +158,7 @@ def activation_conditions(run: Run[Any], canvas: Figure) -> None:
     axes.set_xlim(-0.02, 1.02)
     axes.axvline(0.5, **DASHED)
     axes.grid(axis="y", visible=False)
-    axes.set_xlabel("pairs whose order by alpha is that by loss")
+    axes.set_xlabel("pairs in which alpha and loss agree")
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     canvas.legend(loc="outside upper left", ncols=2)
 
@@ -166,7 +166,7 @@ def activation_conditions(run: Run[Any], canvas: Figure) -> None:
 def _interval_marks(
     axes: Axes, shares: Sequence[Share | None], offset: float, colour: str, words: str, rows: Sequence[str]
 ) -> None:
-    """Shares with their intervals. offset: from the middle of a row, so that two marks fit."""
+    """Draws shares with their intervals. offset: distance from the middle of a row, so that two marks fit."""
     counted = [(place, share) for place, share in enumerate(shares) if share is not None]
     x = np.array([share.value for _, share in counted])
     ends = np.array([share.interval for _, share in counted]).reshape(-1, 2)
@@ -177,11 +177,11 @@ def _interval_marks(
 
 
 def agreement_section(run: Run[Any]) -> Section:
-    """Rankings against each other."""
+    """Rank correlations of the rankings."""
     canvas, run = activation_agreement(run), run.best
     rows = run.table("shared", tables.AGREEMENTS)
-    description = "Kendall's tau of each ranking with that by standalone training, a point per seed."
-    columns = [*map(Column, ("Labels", "Ranking", "Against")), *numeric("Seeds", "Kendall", "Spearman", "Same best")]
+    description = "Kendall's tau of each ranking with the ranking by standalone training, a point per seed."
+    columns = [*map(Column, ("Labels", "Ranking", "Reference")), *numeric("Seeds", "Kendall", "Spearman", "Same best")]
     cells = []
     for labels, part in _by_labels(run, rows):
         for ranking, reference in COMPARED:
@@ -192,16 +192,16 @@ def agreement_section(run: Run[Any]) -> Section:
     texts = [_text("same_best", activations=len(run.config.problem.activations)), *_by_conditions(rows)]
     return figures.figure_section(
         "agreement",
-        "Which ranking is right?",
+        "Agreement of rankings",
         canvas,
         description=description,
-        caption=f"{description} The line is the mean; a random ranking has 0 on average.",
+        caption=f"{description} Lines are means; a random ranking has a mean of 0.",
         below=paragraphs(texts) + table(columns, cells, label="Agreement of rankings"),
     )
 
 
 def _by_conditions(rows: pd.DataFrame) -> list[str]:
-    """Alpha against the shared loss, where more of an instance's pairs meet the condition and where fewer do."""
+    """Text about alpha and the shared loss in instances with more and with fewer pairs that meet the condition."""
     rows = rows[rows["ranking"].eq("alpha") & rows["reference"].eq("shared")].dropna(subset="kendall")
     if rows.empty:
         return []
@@ -217,11 +217,11 @@ def _by_conditions(rows: pd.DataFrame) -> list[str]:
 
 @figure(height=300)
 def activation_agreement(run: Run[Any], canvas: Figure) -> None:
-    """Kendall's tau of rankings of activations with that by standalone training, a point per seed."""
+    """Kendall's tau of rankings of activations with the ranking by standalone training, a point per seed."""
     agreements = _of_searches(run, tables.AGREEMENTS)
     agreements = agreements[agreements["reference"].eq("standalone")]
     names = {"shared": "shared loss", "uniform": "uniform alpha", "initial": "initial weights"}
-    rng = np.random.default_rng(0)  # vertical scatter without a meaning, so that points do not overlap
+    rng = np.random.default_rng(0)  # random vertical offsets, so that points do not overlap
     for axes, _, part in _panels(run, canvas, agreements):
         for place, ranking in enumerate(RANKINGS):
             rows = part[part["ranking"].eq(ranking)].dropna(subset="kendall")
@@ -242,15 +242,15 @@ def activation_agreement(run: Run[Any], canvas: Figure) -> None:
 
 
 def _of_searches(run: Run[Any], name: str) -> pd.DataFrame:
-    """A table of the searches. Raises: NothingToDraw if none has ended."""
+    """A table of the searches. Raises: NothingToDraw if no search has finished."""
     rows = run.best.table("shared", name)
     if rows.empty:
-        raise NothingToDraw("no search of the run has ended")
+        raise NothingToDraw("the run has no finished search; resume it")
     return rows
 
 
 def _panels(run: Run[Any], canvas: Figure, rows: pd.DataFrame) -> Iterator[tuple[Axes, str, pd.DataFrame]]:
-    """A panel for each kind of labels, the kind and its rows: at most three panels in a row, four in two rows."""
+    """A panel per kind of labels, with the kind and its rows; at most three panels in a row, four in two rows."""
     parts = _by_labels(run, rows)
     columns = len(parts) if len(parts) <= 3 else 2
     grid = figures.panels(canvas, len(parts), columns, row=190, head=30, sharey=True)
@@ -260,10 +260,10 @@ def _panels(run: Run[Any], canvas: Figure, rows: pd.DataFrame) -> Iterator[tuple
 
 
 def ranks_section(run: Run[Any]) -> Section:
-    """Rank against rank, and the alphas and losses of each activation."""
+    """Ranks by alpha and loss, and the mean alphas and losses of each activation."""
     canvas, run = activation_ranks(run), run.best
     rows = run.table("shared", tables.ACTIVATION_ROWS)
-    description = "The rank of each activation by alpha against its rank by the loss with the shared weights."
+    description = "Rank of each activation by alpha and by the loss with shared weights."
     columns = [Column("Labels"), Column("Activation")]
     columns += numeric("alpha", "Best alpha", "Shared loss", "Standalone loss")
     names = ["alpha", "best_alpha", "shared", "standalone"]
@@ -271,20 +271,20 @@ def ranks_section(run: Run[Any]) -> Section:
     for labels, part in _by_labels(run, rows):
         means = part.groupby("activation", sort=False)[names].mean()
         cells += [(labels, activation, *map(significant, values)) for activation, values in means.iterrows()]
-    text = "Means over seeds. Losses are 1/2 E (y - f)², on points that neither weights nor alpha have seen."
+    text = "Means over seeds. Losses are 1/2 E (y - f)² on samples that were used neither for weights nor for alpha."
     return figures.figure_section(
         "ranks",
-        "Alpha beside the losses",
+        "Ranks by alpha and loss",
         canvas,
         description=description,
-        caption=f"{description} The larger a point, the more seeds; on the line both agree.",
-        below=paragraphs([text]) + table(columns, cells, label="Means of each activation"),
+        caption=f"{description} The area of a point is the number of seeds. On the line, both ranks agree.",
+        below=paragraphs([text]) + table(columns, cells, label="Means by activation"),
     )
 
 
 @figure(height=300)
 def activation_ranks(run: Run[Any], canvas: Figure) -> None:
-    """The rank of each activation by alpha against that by its loss with the shared weights, over all seeds."""
+    """The rank of each activation by alpha and by the loss with shared weights, over all seeds."""
     rows = _of_searches(run, tables.ACTIVATION_ROWS)
     groups = rows.groupby(tables.KEYS)
     ranks = pd.DataFrame(
@@ -307,15 +307,15 @@ def activation_ranks(run: Run[Any], canvas: Figure) -> None:
 
 
 def alpha_section(run: Run[Any]) -> Section:
-    description = "The architecture parameters over the first seed's search."
-    caption = f"{description} alpha by mirror descent on validation points, the weights by gradient descent on others."
+    description = "Architecture parameters by step in the search of the first seed."
+    caption = f"{description} Mirror descent on validation samples for alpha, gradient descent on others for weights."
     canvas = activation_alpha(run.best)
-    return figures.figure_section("alpha", "A search", canvas, description=description, caption=caption)
+    return figures.figure_section("alpha", "Example of a search", canvas, description=description, caption=caption)
 
 
 @figure(height=280)
 def activation_alpha(run: Run[Any], canvas: Figure) -> None:
-    """The architecture parameters over the steps of the first seed's search, a panel per kind of labels."""
+    """The architecture parameters by step in the search of the first seed, a panel per kind of labels."""
     curves = _of_searches(run, CURVES)
     curves = curves[curves["phase"].eq("search") & curves["number"].eq(0)].sort_values("search_steps")
     names = run.config.problem.activations
@@ -325,7 +325,7 @@ def activation_alpha(run: Run[Any], canvas: Figure) -> None:
             style, colour = "-" if place < len(SERIES) else "--", SERIES[place % len(SERIES)]
             values = [1 / len(names), *rows[f"alpha_{name}"]]
             axes.plot(steps, values, style, color=colour, linewidth=1.8, label=name)
-            figures.tell_line(axes, steps, values, f"{name}\n{values[-1]:.3f} in the end")
+            figures.tell_line(axes, steps, values, f"{name}\n{values[-1]:.3f} at the end")
         axes.set_ylim(0, 1)
         axes.set_xlabel("step")
         figures.few_ticks(axes, 3, integer=True)
@@ -335,7 +335,7 @@ def activation_alpha(run: Run[Any], canvas: Figure) -> None:
 
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
-    """The counts, as rows."""
+    """The counts as rows."""
     rows = [
         {
             "pairs": counts.words,
@@ -344,7 +344,7 @@ def listings(run: Run[Any]) -> Sequence[Listing]:
         }
         for counts in tables.all_counts(run)
     ]
-    return [Listing.of("pairs that alpha orders as the losses do", rows)] if rows else []
+    return [Listing.of("pairs in which alpha and loss agree", rows)] if rows else []
 
 
 SECTIONS: Sequence[MakeSection] = (

@@ -1,6 +1,6 @@
-"""Stages of the study of activations: random teachers, searches, trainings and tables. Roberts et al. 2022.
+"""Stages of the study of activations: random teachers, searches, training and tables. Roberts et al. 2022.
 
-The alpha and W of a random teacher are taken as what a search returned: Assumption 3 as it stands (Theorems 1, 4, 7).
+The alpha and W of a random teacher count as the result of a search, which is Assumption 3 (Theorems 1, 4, 7).
 """
 
 from typing import Any
@@ -27,15 +27,15 @@ from archray.trainables.activations.instances import Pool, SharedRisks, uniform_
 from archray.trainables.activations.settings import ActivationSettings
 from archray.trainables.tune.activation_trainable import ActivationTrainable
 
-CHUNK = 20  # teachers of a shard: outputs of 20 x 2,000 points x 32 units x 5 activations are 50 MB
+CHUNK = 20  # teachers per shard: outputs of 20 x 2,000 points x 32 units x 5 activations take 50 MB
 
 
 def _teachers(config: ActivationsConfig) -> str:
-    return f"{count(config.teachers, 'teacher')} each of {', '.join(map(str, config.sizes))} activations"
+    return f"{count(config.teachers, 'teacher')} for each of {', '.join(map(str, config.sizes))} activations"
 
 
 def _work(context: Context[ActivationsConfig], folder: Folder) -> None:
-    """Writes a shard for each chunk of teachers that has none yet; then all shards as one table."""
+    """Writes the missing shards, one per chunk of teachers, and then all shards as one table."""
     config, shards = context.config, folder / "shards"
     pool = Pool.load(context.run.data)
     if pool is not None:
@@ -54,7 +54,7 @@ def _work(context: Context[ActivationsConfig], folder: Folder) -> None:
 
 
 def teacher_pairs(context: Context[ActivationsConfig], size: int, numbers: range, pool: Pool | None) -> pd.DataFrame:
-    """Pairs of teachers with these numbers, each of `size` of the study's activations, alpha uniform on the simplex."""
+    """Pairs of activations of random teachers with `size` activations and alpha uniform on the simplex."""
     problem = context.config.problem
     teachers = [_draw(context, size, number, pool) for number in numbers]
     inputs, weights, alpha, chosen = (torch.stack(column) for column in zip(*teachers, strict=True))
@@ -68,7 +68,7 @@ def teacher_pairs(context: Context[ActivationsConfig], size: int, numbers: range
 
 
 def _draw(context: Context[ActivationsConfig], size: int, number: int, pool: Pool | None) -> tuple[Any, ...]:
-    """Inputs (n, d), W (k, d), alpha (h,) and the places of the activations (h,) of one teacher."""
+    """Inputs (n, d), W (k, d), alpha (h,) and the indices of the activations (h,) of one teacher."""
     problem = context.config.problem
     generator = torch.Generator().manual_seed(named_seed(context.seed("teachers"), size, number))
     if pool is None:
@@ -83,7 +83,7 @@ def _draw(context: Context[ActivationsConfig], size: int, number: int, pool: Poo
 
 TEACHER_STAGE = WorkStage[ActivationsConfig](
     name="teachers",
-    title="count the theorems on random teachers",
+    title="test the theorems on random teachers",
     reads=("problem", "teachers", "labels"),
     work=_work,
     needs_ray=False,
@@ -112,11 +112,11 @@ def _trials(context: Context[ActivationsConfig], tuned: Folder) -> TrialPlan:
 
 
 def _write_rows(context: Context[ActivationsConfig], folder: Folder, run: TuneRun) -> None:
-    """Raises: ArchrayError if no trial has ended well."""
+    """Writes the tables of the stage. Raises: ArchrayError if all trials failed."""
     curves = run.curves
     instances = curves[curves["phase"].eq("instance")].sort_values(["labels", "number"], ignore_index=True)
     if instances.empty:
-        raise ArchrayError(f"no training of the activations ended well: {run.failures}")
+        raise ArchrayError(f"all training runs failed: {run.failures}")
     rows = tables.rows_of_activations(instances, context.config.problem.activations)
     pairs = tables.rows_of_pairs(rows)
     folder.write_parquet(tables.ACTIVATION_ROWS, rows)
@@ -129,7 +129,7 @@ RECIPE = Recipe(
         TEACHER_STAGE,
         TuneStage[ActivationsConfig](
             name="shared",
-            title="search alpha with shared weights, and train each activation alone",
+            title="search alpha with shared weights, and train each activation from scratch",
             reads=("problem", "labels", "seeds", "seeds_at_once"),
             plan=_trials,
             finish=_write_rows,

@@ -22,11 +22,12 @@ PAIR_COLUMNS = (
 
 
 def pair_table(risks: SharedRisks, names: np.ndarray, of_instances: Mapping[str, Any]) -> pd.DataFrame:
-    """A row for each pair of an instance with L(f_first) < L(f_second): PAIR_COLUMNS, and those of the instance.
+    """A row for each pair of an instance with L(f_first) < L(f_second): PAIR_COLUMNS and the columns of the instance.
 
     Args:
-        risks: of S instances with h activations. names: of these, (S, h), text.
-        of_instances: columns of S values, or one for all.
+        risks: risks of S instances with h activations.
+        names: (S, h) names of the activations.
+        of_instances: columns of S values, or a single value for all instances.
     """
     pairs = Pairs.of(risks)
     instance, first, second = (index.numpy() for index in torch.nonzero(pairs.ordered.cpu(), as_tuple=True))
@@ -47,16 +48,16 @@ def pair_table(risks: SharedRisks, names: np.ndarray, of_instances: Mapping[str,
 
 ACTIVATION_ROWS, PAIRS, AGREEMENTS = "activations.parquet", "pairs.parquet", "agreements.parquet"
 KEYS = ["labels", "number"]  # of an instance
-SEARCHED, BEST = "searched", "best"  # whose alpha a pair's is: the search's, or the best for its weights
-# Rankings of activations by a column of `activations.parquet`: the largest alpha is best, the least value of others.
+SEARCHED, BEST = "searched", "best"  # the alpha of a pair: of the search, or the best for its weights
+# Rankings of activations by a column of `activations.parquet`: the largest alpha is best, the smallest value of others.
 RANKINGS = ("alpha", "shared", "uniform", "initial", "random")
 COMPARED = [("alpha", "shared"), *((ranking, "standalone") for ranking in RANKINGS)]  # the second is a risk
 
 
 def rows_of_activations(instances: pd.DataFrame, activations: Sequence[str]) -> pd.DataFrame:
-    """A row for each activation of each instance: KEYS, `activation`, the columns of the trainable.
+    """A row for each activation of each instance: KEYS, `activation`, and the columns of the trainable.
 
-    instances: a row each, with a column for each activation, `alpha_relu`.
+    instances: a row per instance, with a column per activation such as `alpha_relu`.
     """
     parts = []
     for activation in activations:
@@ -68,7 +69,7 @@ def rows_of_activations(instances: pd.DataFrame, activations: Sequence[str]) -> 
 
 
 def rows_of_pairs(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of `activations.parquet`: the pairs of each instance, with the searched alpha and with the best one."""
+    """The pairs of each instance in `activations.parquet`, with the searched alpha and with the best one."""
     return pd.concat([_pairs(rows, *which) for which in ((SEARCHED, ""), (BEST, "best_"))], ignore_index=True)
 
 
@@ -89,10 +90,10 @@ def _pairs(rows: pd.DataFrame, word: str, prefix: str) -> pd.DataFrame:
 
 
 def agreement_rows(rows: pd.DataFrame, pairs: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """A row for each instance and two of its rankings, with their agreement.
+    """A row for each instance and pair of rankings, with their agreement.
 
-    `ranking` and `reference`; `kendall`, `spearman`; `top`: whether the first of the one is the first of the other;
-    `conditions`: the share of the instance's pairs, with the searched alpha, for which the condition holds.
+    Columns: `ranking` and `reference`; `kendall`, `spearman`; `top` (whether both have the same first activation);
+    `conditions` (share of the instance's pairs with the searched alpha that meet the condition).
     """
     searched = pairs[pairs["alpha_of"].eq(SEARCHED)]
     conditions = searched.groupby(KEYS)["condition"].mean()
@@ -112,12 +113,12 @@ def agreement_rows(rows: pd.DataFrame, pairs: pd.DataFrame, seed: int) -> pd.Dat
 
 
 TEACHERS = "teachers.parquet"
-THEOREMS = {2: "Theorem 1", 3: "Theorem 4"}  # of so many activations; Theorem 7 of any number
+THEOREMS = {2: "Theorem 1", 3: "Theorem 4"}  # by number of activations; Theorem 7 for any number
 
 
 @dataclass(frozen=True)
 class Share:
-    """`holds` of `number` pairs, with Wilson's 95 % interval, which takes the pairs of an instance as independent."""
+    """`holds` of `number` pairs, with the 95 % Wilson interval, which assumes independent pairs."""
 
     holds: int
     number: int
@@ -136,19 +137,21 @@ class Share:
 
     @classmethod
     def of(cls, conclusions: pd.Series) -> "Share | None":
-        """None of no pair."""
+        """The share of pairs with the conclusion; None without pairs."""
         return cls(int(conclusions.sum()), len(conclusions)) if len(conclusions) else None
 
 
 @dataclass(frozen=True)
 class TheoremCount:
-    """The pairs of one kind.
+    """The counts of one kind of pairs.
 
     Attributes:
-        words: their name in reports. labels: the kind of labels; empty for teachers.
-        instances: their number. activations: h.
-        met, unmet: the share of pairs with the conclusion where the condition holds, and where it fails.
-        margin: the share where the condition and the margin of note U5 hold.
+        words: name in reports.
+        labels: kind of labels; empty for teachers.
+        instances: number of instances.
+        activations: number of activations (h).
+        met, unmet: share of pairs with the conclusion, among pairs that meet and that do not meet the condition.
+        margin: the same share among pairs that meet the condition and have the margin of note U5.
     """
 
     words: str
@@ -161,7 +164,7 @@ class TheoremCount:
 
 
 def teacher_counts(run: Run[Any]) -> list[TheoremCount]:
-    """Counts of the random teachers, by their number of activations."""
+    """Counts of the random teachers by number of activations."""
     table = run.table("teachers", TEACHERS)
     if table.empty:
         return []
@@ -172,9 +175,9 @@ def teacher_counts(run: Run[Any]) -> list[TheoremCount]:
 
 
 def search_counts(run: Run[Any], alpha_of: str = SEARCHED) -> list[TheoremCount]:
-    """Counts of the searches, by their labels. alpha_of: SEARCHED, or BEST for the searched weights.
+    """Counts of the searches by labels. alpha_of: SEARCHED, or BEST for the best alpha with the searched weights.
 
-    Pairs for which the best alpha is zero twice are left out: it does not order them.
+    Pairs in which the best alpha is zero for both activations have no order and are ignored.
     """
     table = run.table("shared", PAIRS)
     if table.empty:
@@ -201,7 +204,7 @@ def _count(pairs: pd.DataFrame, words: str, activations: int, labels: str = "") 
 
 
 def all_counts(run: Run[Any]) -> Iterator[TheoremCount]:
-    """The counts of teachers, then of the searched alpha, then of the best alpha."""
+    """The counts of teachers, of the searched alpha, and of the best alpha."""
     yield from teacher_counts(run)
     yield from search_counts(run, SEARCHED)
     yield from search_counts(run, BEST)

@@ -17,11 +17,11 @@ class SplitConfig(StudyConfig):
     """The configuration of the study of validation sets.
 
     Fields:
-        problem: the models, the points and the teacher. Data other than `gaussian` have labels without a teacher.
-        parameters: the numbers h of architecture parameters, growing; each takes the first h candidates.
-        spectral_parameters: h of the comparison of spectral solutions with gradient ascent.
-        seeds: problems of each h; points, features and teacher differ between problems.
-        tolerance: an architecture is as good as the best if its test loss exceeds the best's by at most this share.
+        problem: the models, the samples and the teacher. Data sets other than `gaussian` have labels without a teacher.
+        parameters: numbers h of architecture parameters, in increasing order; each uses the first h candidates.
+        spectral_parameters: number h in the comparison of spectral solutions with gradient ascent.
+        seeds: number of problems for each h; samples, features and teacher differ between problems.
+        tolerance: largest relative excess of the test loss over the best, up to which an architecture counts as good.
     """
 
     method: Literal["split"] = "split"
@@ -37,26 +37,31 @@ class SplitConfig(StudyConfig):
     @classmethod
     def _growing(cls, numbers: tuple[int, ...]) -> tuple[int, ...]:
         if not numbers or sorted(set(numbers)) != list(numbers):
-            raise ValueError("expected one number of architecture parameters or more, growing")
+            raise ValueError(
+                f"expected one or more numbers of architecture parameters in increasing order, got {list(numbers)}"
+            )
         if numbers[0] < 2:
-            raise ValueError("one candidate has nothing to weigh; expected numbers of 2 or more")
+            raise ValueError(f"expected numbers of architecture parameters of at least 2, got {numbers[0]}")
         return numbers
 
     def check(self) -> None:
-        """Raises: ArchrayError if candidates, features or points do not suffice."""
+        """Checks that there are enough candidates, features and samples. Raises: ArchrayError."""
         from archray.trainables.tune.split_trainable import SplitTrialSettings, check_problem  # which import torch
 
         if not all(Path(path).exists() for path in self.data.paths):
-            return  # arrays of the caller that the run does not hold yet: its trials check them
+            return  # arrays of the caller that the run does not contain yet: its trials check them
         settings = SplitTrialSettings(data=self.data, **self.problem.model_dump())
         check_problem(settings, max(*self.parameters, self.spectral_parameters))
 
 
 def serves(space: Space) -> str | None:
-    """None for a space of activations; else why its parameters cannot be studied."""
+    """None for a space of activations; otherwise the reason why the study does not support it."""
     if space.kind == "activation":
         return None
-    return f"its architectures are {space.kind}s, not activations, of which alone the models have a closed form"
+    return (
+        f"its architectures are {space.kind}s, and the study supports only activations, whose models have a closed "
+        "form; remove --space"
+    )
 
 
 SMOKE: Mapping[str, object] = {

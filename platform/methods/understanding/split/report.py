@@ -1,4 +1,4 @@
-"""Report of the study of validation sets: headline, claims with verdicts, figures. Oymak et al. 2021."""
+"""The report of the study of validation sets: headline, claims with verdicts, figures. Oymak et al. 2021."""
 
 import math
 from collections.abc import Sequence
@@ -26,17 +26,17 @@ from archray.trainables.validation_split.measures import Array
 _TABLES: Tables = {"measures": (tables.MEASURES, TRIALS), "spectral solutions": (tables.SPECTRAL, TRIALS)}
 _text = texts_of(__package__)
 _BAND = (25, 75)  # percentiles of the problems
-_TICKS = 4  # on an axis of half a figure's width
-_MIN_EXCESS = 1e-4  # the smallest excess in a figure: it may be 0
+_TICKS = 4  # maximal number of ticks on an axis of half the figure's width
+_MIN_EXCESS = 1e-4  # the smallest excess on a logarithmic axis, as it may be 0
 
 
 def headline(run: Run[Any]) -> Headline:
-    """When validation data are enough, in a sentence and three numbers."""
+    """The required number of validation samples in a sentence, and three test losses."""
     config, problem = run.config, run.config.problem
     facts = {
         "Problems": count(config.seeds * len(config.parameters), "problem"),
-        "Models": "one layer, activations added up" if problem.form == "activation" else "a layer of each activation",
-        "Training points": whole_number(problem.train_size),
+        "Models": "one layer, sum of activations" if problem.form == "activation" else "one layer per activation",
+        "Training samples": whole_number(problem.train_size),
         "Hidden units": whole_number(problem.width),
         "Failed": failed(run, _TABLES),
     }
@@ -53,35 +53,35 @@ def headline(run: Run[Any]) -> Headline:
     values = {name: significant(np.median(loss)) for name, loss in losses.items()}
     text = _text("lead", enough=tables.enough(run), points=top, h=h, **values)
     cards = (
-        Card("found", values["selected"], f"test loss, selected with {top} points"),
-        Card("trial", values["best"], "test loss of the best"),
+        Card("found", values["selected"], f"test loss, selected with {top} samples"),
+        Card("trial", values["best"], "test loss of the best architecture"),
         Card("random", values["uniform"], "test loss of equal weights"),
     )
     return Headline("finding", text, cards=cards, facts=facts)
 
 
 def claims_section(run: Run[Any]) -> Section | None:
-    """The paper's claims, with measured values and verdicts."""
+    """The claims of the paper, with measured values and verdicts."""
     rows = [(claim.text, claim.measure, claim.verdict) for claim in tables.claims(run)]
     if not rows:
         return None
-    columns = (Column("Claim"), Column("Measured here"), Column("Verdict"))
+    columns = (Column("Claim"), Column("Measured"), Column("Verdict"))
     body = paragraphs([_text("claims")]) + table(columns, rows, label="Claims and verdicts", sortable=False)
-    return Section("claims", "Which claims hold here?", body)
+    return Section("claims", "Claims and verdicts", body)
 
 
 def losses_section(run: Run[Any]) -> Section:
     _, h = tables.largest(run)
-    title, description = "What does a validation set select?", f"Losses of the selected architecture, h = {h}."
+    title, description = "Loss of the selected architecture", f"Losses of the selected architecture, h = {h}."
     caption = _text("losses", h=h)
     return figures.figure_section("losses", title, split_losses(run), description=description, caption=caption)
 
 
 @figure(height=300)
 def split_losses(run: Run[Any], canvas: Figure) -> None:
-    """Validation and test loss of what each size of the validation set selects, at the largest h; median and quartiles.
+    """Validation and test loss of the selected architecture by size of the validation set, at the largest h.
 
-    Lines without points: the best architecture, equal weights, and random architectures.
+    Median and quartiles. Lines without points: the best architecture, equal weights, and random architectures.
     """
     frame, _ = tables.largest(run)
     axes = canvas.subplots()
@@ -102,38 +102,38 @@ def split_losses(run: Run[Any], canvas: Figure) -> None:
     ):
         _band(axes, *tables.curves(frame, column), colour, words)
     _log_axes(axes, sizes)
-    axes.set_ylabel("mean square error")
+    axes.set_ylabel("mean squared error")
     canvas.legend(loc="outside lower center", ncols=3)
 
 
 def gradients_section(run: Run[Any]) -> Section:
-    """Distances of validation loss and hyper-gradient from the test set's."""
+    """Distances of loss and hypergradient between validation and test set."""
     (frame, h), problem = tables.largest(run), run.config.problem
     columns = numeric(
-        "Points", "Loss, mean", "Loss, largest", "Gradient, mean", "Gradient, largest", "Rank correlation"
+        "Samples", "Loss, mean", "Loss, largest", "Gradient, mean", "Gradient, largest", "Rank correlation"
     )
     names = ["loss_gap_mean", "loss_gap_sup", "gradient_gap_mean", "gradient_gap_sup", "rank_correlation"]
     means = frame.groupby("points")[names].mean()
     rows = [(whole_number(size), *(significant(value) for value in row)) for size, row in means.iterrows()]
     return figures.figure_section(
         "gradients",
-        "Is the validation set's hyper-gradient that of the test set?",
+        "Distance between validation and test set",
         split_gradients(run),
-        description="Distances of loss and hyper-gradient by size.",
+        description="Distances of loss and hypergradient by size of the validation set.",
         caption=_text("gradients", architectures=problem.architectures, h=h, points=problem.test_size),
-        below=table(columns, rows, label="Distances by validation points, means over seeds"),
+        below=table(columns, rows, label="Distances by validation samples, means over seeds"),
     )
 
 
 @figure(height=290)
 def split_gradients(run: Run[Any], canvas: Figure) -> None:
-    """How far validation loss and hyper-gradient are from the test set's, over random architectures, at the largest h.
+    """Distances of loss and hypergradient between validation and test set, over random architectures, at the largest h.
 
-    The largest and the mean distance; the mean over seeds and its quartiles. Dashed: the slope of n^(-1/2).
+    Largest and mean distance; mean over seeds and quartiles. Dashed: the slope of n^(-1/2).
     """
     frame, _ = tables.largest(run)
     left, right = canvas.subplots(1, 2)
-    for axes, name, title in ((left, "loss", "loss"), (right, "gradient", "hyper-gradient")):
+    for axes, name, title in ((left, "loss", "loss"), (right, "gradient", "hypergradient")):
         for column, words, colour in ((f"{name}_gap_sup", "largest", RANDOM), (f"{name}_gap_mean", "mean", FOUND)):
             sizes, values = tables.curves(frame, column)
             _band(axes, sizes, values, colour, words)
@@ -141,33 +141,35 @@ def split_gradients(run: Run[Any], canvas: Figure) -> None:
         axes.plot(sizes, start * (np.array(sizes) / sizes[0]) ** -0.5, **DASHED)
         _log_axes(axes, sizes)
         axes.set_title(title)
-    left.set_ylabel("distance from the test set's")
+    left.set_ylabel("distance from the test set")
     canvas.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
 
 
 def needed_section(run: Run[Any]) -> Section:
-    """Validation points that suffice, by the number of parameters."""
+    """The required number of validation samples by the number of architecture parameters."""
     _, excess = tables.excess_by_parameters(run)
-    columns = numeric("h", "Points needed (90 % of resampled seeds)", "Excess with fewest (%)", "with most (%)")
+    columns = numeric(
+        "h", "Required samples (90 % of resampled seeds)", "Excess, fewest samples (%)", "Excess, most samples (%)"
+    )
     rows = [
         (h, tables.points(needed), *(f"{100 * float(np.median(excess[h][:, end])):.1f}" for end in (0, -1)))
         for h, needed in tables.needed_by_parameters(run).items()
     ]
     return figures.figure_section(
         "needed",
-        "How many validation points per architecture parameter?",
+        "Required validation samples",
         split_points_needed(run),
-        description="Excess by points, and points needed by h.",
+        description="Excess test loss by samples, and required samples by h.",
         caption=_text("needed"),
-        below=table(columns, rows, label="Validation points needed", sortable=False),
+        below=table(columns, rows, label="Required validation samples", sortable=False),
     )
 
 
 @figure(height=300)
 def split_points_needed(run: Run[Any], canvas: Figure) -> None:
-    """Excess test loss of what is selected, by validation points, a line for each h; and the points needed by h.
+    """Excess test loss of the selected architecture by validation samples, a line per h; and required samples by h.
 
-    Medians over seeds with quartiles on the left, 90 % of resampled seeds on the right.
+    Left: medians over seeds with quartiles. Right: 90 % of resampled seeds.
     """
     sizes, excess = tables.excess_by_parameters(run)
     left, right = canvas.subplots(1, 2)
@@ -176,7 +178,7 @@ def split_points_needed(run: Run[Any], canvas: Figure) -> None:
     left.axhline(run.config.tolerance, **DASHED)
     _log_axes(left, sizes)
     left.set_ylabel("excess test loss")
-    left.set_title("by validation points")
+    left.set_title("by validation samples")
     needed = {h: points for h, points in tables.needed_by_parameters(run).items() if np.isfinite(points.value)}
     for place, (h, points) in enumerate(needed.items()):
         high = points.high if np.isfinite(points.high) else sizes[-1]
@@ -187,7 +189,7 @@ def split_points_needed(run: Run[Any], canvas: Figure) -> None:
         h, points = next(iter(needed.items()))
         numbers = np.array(sorted(excess))
         right.plot(numbers, points.value * numbers / h, **DASHED)
-    right.set(xscale="log", yscale="log", xlabel="architecture parameters h", ylabel="points needed")
+    right.set(xscale="log", yscale="log", xlabel="architecture parameters h", ylabel="required samples")
     right.set_xticks(list(excess), [str(h) for h in excess])
     right.minorticks_off()
     figures.plain(right.yaxis)
@@ -196,9 +198,9 @@ def split_points_needed(run: Run[Any], canvas: Figure) -> None:
 
 
 def spectral_section(run: Run[Any]) -> Section:
-    """Spectral solutions compared with gradient ascent, and their test losses."""
+    """Spectral solutions, gradient ascent, and their test losses."""
     frame = tables.spectral_of(run)
-    columns = [Column("Problem"), *numeric("Comparisons", "Largest difference", "Steps of ascent", "Times as long")]
+    columns = [Column("Problem"), *numeric("Comparisons", "Largest difference", "Ascent steps", "Ratio of times")]
     rows = []
     for design, part in frame.groupby("design", sort=False):
         times = (part["ascent_seconds"] / part["spectral_seconds"]).median()
@@ -206,17 +208,17 @@ def spectral_section(run: Run[Any]) -> Section:
         rows.append((tables.DESIGNS[str(design)], len(part), *map(significant, values)))
     return figures.figure_section(
         "spectral",
-        "Does an eigenvector solve the upper problem?",
+        "Spectral solution of the upper-level problem",
         split_spectral(run),
-        description="Excess test loss of spectral solution and descent.",
+        description="Excess test loss of the spectral solution and of descent.",
         caption=_text("spectral", h=int(frame["parameters"].iloc[0])),
-        below=paragraphs([_text("ascent")]) + table(columns, rows, label="Spectral solution and ascent"),
+        below=paragraphs([_text("ascent")]) + table(columns, rows, label="Spectral solution and gradient ascent"),
     )
 
 
 @figure(height=300)
 def split_spectral(run: Run[Any], canvas: Figure) -> None:
-    """The spectral solution of the upper problem and descent on the validation loss: excess test loss by points.
+    """Excess test loss of the spectral solution and of descent on the validation loss, by validation samples.
 
     A panel for the low-rank form and one for multiple kernels, both of activations; median and quartiles over seeds.
     """
@@ -226,7 +228,7 @@ def split_spectral(run: Run[Any], canvas: Figure) -> None:
     for axes, (design, title) in zip(panels, designs.items(), strict=True):
         rows = frame[frame["design"] == design]
         if rows.empty:
-            raise NothingToDraw("the run has no spectral solutions of its activations")
+            raise NothingToDraw("the run has no spectral solutions for activations; resume it")
         for column, colour in (("spectral", FOUND), ("descent", RANDOM)):
             sizes, values = tables.curves(rows.assign(excess=rows[column] / rows["best"] - 1), "excess")
             _band(axes, sizes, np.maximum(values, _MIN_EXCESS), colour, column)
@@ -238,44 +240,44 @@ def split_spectral(run: Run[Any], canvas: Figure) -> None:
 
 
 def rank_one_section(run: Run[Any]) -> Section:
-    canvas, title = split_rank_one(run), "Does it find the teacher of a low-rank problem?"
+    canvas, title = split_rank_one(run), "Recovery of a low-rank teacher"
     description, caption = "Angle between spectral solution and teacher.", _text("rank_one")
     return figures.figure_section("rank-one", title, canvas, description=description, caption=caption)
 
 
 @figure(height=250)
 def split_rank_one(run: Run[Any], canvas: Figure) -> None:
-    """How near the spectral solution comes to a teacher of Gaussian features, by validation points.
+    """Angle between the spectral solution and a teacher with Gaussian features, by validation samples.
 
-    1 - cosine^2 of the angle between them, median and quartiles over seeds. Dashed: by the training points alone.
+    1 - cosine^2 of the angle, median and quartiles over seeds. Dashed: with only the training samples.
     """
     rows = tables.spectral_of(run)
     rows = rows[rows["design"] == "gaussian"]
     if rows.empty:
-        raise NothingToDraw("the run has no low-rank problems of Gaussian features")
+        raise NothingToDraw("the run has no low-rank problems with Gaussian features; resume it")
     axes = canvas.subplots()
     sizes, values = tables.curves(rows.assign(angle=1 - rows["cosine"] ** 2), "angle")
     _band(axes, sizes, values, FOUND, "split")
     alone = float(np.median(1 - tables.of_problems(rows, "cosine_single") ** 2))
-    axes.axhline(alone, label="training points alone", **DASHED)
+    axes.axhline(alone, label="only training samples", **DASHED)
     _log_axes(axes, sizes)
     axes.set_ylabel("1 − cosine²")
     canvas.legend(loc="outside lower center", ncols=2)
 
 
 def _band(axes: Axes, sizes: Sequence[int], values: Array, colour: str, words: str) -> None:
-    """The median over problems, and its quartiles."""
+    """Draws the median over problems, and the quartiles."""
     middle = np.median(values, axis=0)
     low, high = np.percentile(values, _BAND, axis=0)
     axes.fill_between(sizes, low, high, color=colour, alpha=0.18, linewidth=0)
     axes.plot(sizes, middle, color=colour, linewidth=1.8, marker="o", markersize=3.5, label=words)
-    texts = (f"{words}, {size} points\n{significant(value)}" for size, value in zip(sizes, middle, strict=True))
+    texts = (f"{words}, {size} samples\n{significant(value)}" for size, value in zip(sizes, middle, strict=True))
     figures.tell_points(axes, sizes, middle, texts)
 
 
 def _log_axes(axes: Axes, sizes: Sequence[int]) -> None:
-    """Both axes logarithmic, ticks at sizes of the validation set."""
-    axes.set(xscale="log", yscale="log", xlabel="validation points")
+    """Makes both axes logarithmic, with ticks at sizes of the validation set."""
+    axes.set(xscale="log", yscale="log", xlabel="validation samples")
     ticks = sizes[:: math.ceil(len(sizes) / _TICKS)]
     axes.set_xticks(ticks, [str(size) for size in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
@@ -288,13 +290,13 @@ def _colour(place: int) -> str:
 
 
 def listings(run: Run[Any]) -> list[Listing]:
-    """The points needed by h."""
+    """The required samples by h."""
     try:
         needed = tables.needed_by_parameters(run)
     except NothingToDraw:
         return []
     rows = [{"h": h, "points": points.value, "low": points.low, "high": points.high} for h, points in needed.items()]
-    return [Listing.of("validation points needed, by the number of architecture parameters", rows)]
+    return [Listing.of("required validation samples by number of architecture parameters", rows)]
 
 
 SECTIONS: tuple[MakeSection, ...] = (

@@ -1,4 +1,4 @@
-"""The study of validation sets: validation against test by their size, and spectral solutions. Oymak et al. 2021."""
+"""The study of validation sets: validation and test losses by size, and spectral solutions. Oymak et al. 2021."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ from archray.trainables.tune.split_trainable import SplitTrainable, SplitTrialSe
 
 
 def _plan(context: Context[SplitConfig], parameters: Sequence[int], *, spectral: bool) -> TrialPlan:
-    """A trial for each h and seed; the problems of a seed have the same points, whatever h."""
+    """The plan of a trial per h and seed. The problems of a seed have the same samples for every h."""
     config = context.config
     seeds = first_seeds(context.seed(tables.MEASURES), config.seeds)
     settings = SplitTrialSettings(data=context.run.data, **config.problem.model_dump())
@@ -35,16 +35,16 @@ def _plan(context: Context[SplitConfig], parameters: Sequence[int], *, spectral:
 
 
 def _write(folder: Folder, run: TuneRun, name: str) -> None:
-    """Raises: ArchrayError if no trial has a row."""
+    """Writes the rows of all trials. Raises: ArchrayError if there are none."""
     table = tables.rows_of(run.trials)
     if table.empty:
-        raise ArchrayError(f"none of {count(len(run.trials), 'problem')} could be measured: {run.failures}")
+        raise ArchrayError(f"all of {count(len(run.trials), 'problem')} failed: {run.failures}")
     folder.write_parquet(name, table.sort_values(["parameters", "seed"], kind="stable", ignore_index=True))
 
 
 MEASURES_STAGE = TuneStage[SplitConfig](
     name=tables.MEASURES,
-    title="compare validation and test, and select, at every size of the validation set",
+    title="compare validation and test loss at every size of the validation set",
     reads=("problem", "parameters", "seeds"),
     plan=lambda context, tuned: _plan(context, context.config.parameters, spectral=False),
     finish=lambda context, folder, run: _write(folder, run, tables.MEASURES_TABLE),
@@ -54,7 +54,7 @@ MEASURES_STAGE = TuneStage[SplitConfig](
 
 SPECTRAL_STAGE = TuneStage[SplitConfig](
     name=tables.SPECTRAL,
-    title="solve the upper problem by eigenvectors, and by gradient ascent",
+    title="solve the upper-level problem by eigenvectors and by gradient ascent",
     reads=("problem", "spectral_parameters", "seeds"),
     plan=lambda context, tuned: _plan(context, (context.config.spectral_parameters,), spectral=True),
     finish=lambda context, folder, run: _write(folder, run, tables.SPECTRAL_TABLE),

@@ -1,4 +1,4 @@
-"""Tables of the study of validation sets, values over seeds, and the claims of Oymak et al. 2021 with verdicts."""
+"""Tables of the study of validation sets, values over seeds, and verdicts on the claims of Oymak et al. 2021."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from archray.trainables.validation_split.measures import Array, Interval, decay,
 
 MEASURES, SPECTRAL = "measures", "spectral"  # stages
 MEASURES_TABLE, SPECTRAL_TABLE = "measures.parquet", "spectral.parquet"
-DESIGNS = {  # of the table of spectral solutions, in words
+DESIGNS = {  # labels of the designs in the table of spectral solutions
     "gaussian": "low-rank form, Gaussian features",
     "activation": "low-rank form, activations",
     "kernels": "multiple kernels",
@@ -25,7 +25,7 @@ DESIGNS = {  # of the table of spectral solutions, in words
 
 
 def rows_of(trials: pd.DataFrame) -> pd.DataFrame:
-    """A row per trial and size of the validation set, with the trial's `parameters` and `seed`; failed trials none."""
+    """A row per trial and size of the validation set, with `parameters` and `seed`; failed trials have no rows."""
     rows: list[dict[str, Any]] = []
     for trial in trials.to_dict("records"):
         whole = json.loads(trial["whole"])
@@ -35,30 +35,30 @@ def rows_of(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def measures_of(run: Run[Any]) -> pd.DataFrame:
-    """Of all repeats, with a `repeat`, and `problem`, which tells seeds apart. Raises: NothingToDraw without a row."""
+    """The measures of all repeats, with `repeat` and `problem` (repeat-seed). Raises: NothingToDraw without rows."""
     return _with_problem(run, MEASURES, MEASURES_TABLE)
 
 
 def spectral_of(run: Run[Any]) -> pd.DataFrame:
-    """As `measures_of`, of the spectral solutions."""
+    """As `measures_of`, for the spectral solutions."""
     return _with_problem(run, SPECTRAL, SPECTRAL_TABLE)
 
 
 def _with_problem(run: Run[Any], stage: str, name: str) -> pd.DataFrame:
     frame = run.pooled(stage, name)
     if frame.empty or "points" not in frame:
-        raise NothingToDraw(f"the run has no table of its stage {stage}; understand split to its end")
+        raise NothingToDraw(f"the run has no table of the stage {stage}; resume it")
     return frame.assign(problem=frame["repeat"].astype(str) + "-" + frame["seed"].astype(str))
 
 
 def curves(frame: pd.DataFrame, column: str) -> tuple[list[int], Array]:
-    """The sizes, and a row per problem of the column's values by size."""
+    """The sizes, and the values of a column, (problems, sizes)."""
     wide = frame.pivot_table(index="problem", columns="points", values=column)
     return [int(size) for size in wide.columns], wide.to_numpy(float)
 
 
 def excess_by_parameters(run: Run[Any]) -> tuple[list[int], Mapping[int, Array]]:
-    """The sizes, and by h the excess test losses, (problems, sizes)."""
+    """The sizes, and the excess test losses by h, (problems, sizes)."""
     frame = measures_of(run)
     numbers = sorted(int(h) for h in frame["parameters"].unique())
     pairs = {h: curves(frame[frame["parameters"] == h], "excess") for h in numbers}
@@ -66,7 +66,7 @@ def excess_by_parameters(run: Run[Any]) -> tuple[list[int], Mapping[int, Array]]
 
 
 def needed_by_parameters(run: Run[Any]) -> dict[int, Interval]:
-    """By h, the points from which on the median excess is within the tolerance."""
+    """The number of samples, by h, from which the median excess stays within the tolerance."""
     sizes, excess = excess_by_parameters(run)
     return {h: points_needed(sizes, values, run.config.tolerance) for h, values in excess.items()}
 
@@ -79,16 +79,16 @@ def largest(run: Run[Any]) -> tuple[pd.DataFrame, int]:
 
 
 def decay_of(frame: pd.DataFrame, column: str, test_size: int) -> Interval:
-    """The exponent of a column's mean over n = 1 / (1 / validation points + 1 / test points).
+    """The exponent of a column's mean over n = 1 / (1 / validation samples + 1 / test samples).
 
-    Of two independent samples' means, whose distance it is, n is what counts: a finite test set is no expectation.
+    The distance between the means of two independent samples depends on this n, as the test set is also finite.
     """
     sizes, values = curves(frame, column)
     return decay([1 / (1 / size + 1 / test_size) for size in sizes], values)
 
 
 def of_problems(frame: pd.DataFrame, column: str) -> np.ndarray:
-    """One value per problem of what does not depend on the size of the validation set."""
+    """One value per problem, for a column that does not depend on the size of the validation set."""
     values: np.ndarray = frame.groupby("problem")[column].first().to_numpy(float)
     return values
 
@@ -100,14 +100,14 @@ def at_largest_size(frame: pd.DataFrame, column: str) -> np.ndarray:
 
 
 INTERPOLATES = 1e-3  # training loss below which a model fits its training set; the labels' variance is about 1
-SLOWEST = -0.35  # exponent: -1/2, reduced by the heavy tails of single points
+SLOWEST = -0.35  # exponent: -1/2, weakened because of heavy-tailed losses of single samples
 SAME = 1e-6  # largest difference of two solutions, relative to their largest weight
 
 OPEN = "undecided"
 
 
 def claims(run: Run[Any]) -> list[Claim]:
-    """The claims that the run has tables of, in the order of the paper's abstract."""
+    """The claims for which the run has tables, in the order of the paper's abstract."""
     measured: list[Claim] = []
     for part in (_of_measures, _of_spectral):
         try:
@@ -130,28 +130,32 @@ def _of_measures(run: Run[Any]) -> list[Claim]:
     exponent = growth(*excess_by_parameters(run), tolerance)
     return [
         Claim(
-            "The training loss is 0 whatever the architecture, and selects none",
+            "The training loss is 0 for every architecture, so it cannot select one",
             f"largest training loss {significant(training)}",
             HOLDS if training < INTERPOLATES else FAILS,
         ),
         Claim(
-            "The validation loss is within about n^(-1/2) of the test loss, for all architectures at once",
+            "The validation loss is within about n^(-1/2) of the test loss, uniformly over architectures",
             loss,
             below(decays[0], SLOWEST),
         ),
-        Claim("The hyper-gradient likewise", gradient, below(decays[1], SLOWEST)),
         Claim(
-            "What the validation set selects comes near the best architecture",
-            f"median excess test loss {100 * excess:.1f} % with {top} points, h = {h}",
+            "The hypergradient on validation data is within about n^(-1/2) of that on test data",
+            gradient,
+            below(decays[1], SLOWEST),
+        ),
+        Claim(
+            "The architecture selected on validation data is close to the best one",
+            f"median excess test loss {100 * excess:.1f} % with {top} samples, h = {h}",
             HOLDS if excess <= tolerance else FAILS,
         ),
         Claim(
-            "It is better than equal weights",
+            "The selected architecture is better than equal weights",
             f"mean decrease of the test loss {_mean(gain)}; {better}",
             _positive(gain),
         ),
         Claim(
-            "The validation points that suffice grow at most as h, up to logarithms",
+            "The required number of validation samples grows at most linearly in h, up to logarithms",
             f"exponent {shown(exponent)}; {_needed(needed_by_parameters(run))}",
             OPEN if math.isnan(exponent.value) else below(exponent, 1.0),
         ),
@@ -174,15 +178,15 @@ def _of_spectral(run: Run[Any]) -> list[Claim]:
             excess = [at_largest_size(rows, name) / best - 1 for name in ("spectral", "descent")]
             spectral, descent = (float(np.median(values)) for values in excess)
             solution = Claim(
-                f"And has near-minimal test loss ({words})",
-                f"median excess {100 * spectral:.1f} %, of descent on the validation loss {100 * descent:.1f} %",
+                f"The spectral solution has near-minimal test loss ({words})",
+                f"median excess {100 * spectral:.1f} %; of descent on the validation loss {100 * descent:.1f} %",
                 HOLDS if spectral <= run.config.tolerance else FAILS,
             )
         else:
             cosine, alone = (at_largest_size(rows, name) for name in ("cosine", "cosine_single"))
             solution = Claim(
-                f"And finds the teacher ({words})",
-                f"cosine with the teacher {_mean(cosine)}; by training points alone {_mean(alone)}",
+                f"The spectral solution finds the teacher ({words})",
+                f"cosine with the teacher {_mean(cosine)}; with only training samples {_mean(alone)}",
                 HOLDS if cosine.mean() > 0.9 else FAILS,
             )
         measured += [limit, solution]
@@ -190,27 +194,27 @@ def _of_spectral(run: Run[Any]) -> list[Claim]:
 
 
 def findings(run: Run[Any]) -> list[str]:
-    """The points needed, and a sentence for each claim with its verdict; none before the first stage is done."""
+    """The required samples, and a sentence per claim with its verdict; empty before the first stage has finished."""
     verdicts = [f"{claim.text}: {claim.verdict} ({claim.measure})" for claim in claims(run)]
     return [enough(run), *verdicts] if verdicts else []
 
 
 def enough(run: Run[Any]) -> str:
-    """When the validation data are enough, in a sentence."""
+    """The required number of validation samples, in a sentence."""
     try:
         needed = needed_by_parameters(run)
     except NothingToDraw:
-        return "No size of a validation set has been measured yet."
+        return "The study has no results yet."
     share = f"{100 * run.config.tolerance:g} %"
-    return f"To come within {share} of the best architecture's test loss it took {_needed(needed)}."
+    return f"A test loss within {share} of the best architecture's required {_needed(needed)}."
 
 
 def _needed(needed: dict[int, Interval]) -> str:
-    return ", ".join(f"{points(interval)} for h = {h}" for h, interval in needed.items()) + " validation points"
+    return ", ".join(f"{points(interval)} for h = {h}" for h, interval in needed.items()) + " validation samples"
 
 
 def points(interval: Interval) -> str:
-    """`120 (90 to 160)`, `more than there were`."""
+    """`120 (90 to 160)`, `more than were measured`."""
     if math.isinf(interval.value):
         return "more than were measured"
     high = "∞" if math.isinf(interval.high) else whole_number(interval.high)
@@ -220,18 +224,18 @@ def points(interval: Interval) -> str:
 def shown(interval: Interval) -> str:
     """`−0.48 (−0.52 to −0.44)`: a value and its interval."""
     if math.isnan(interval.value):
-        return "not known"
+        return "unknown"
     value, low, high = (signed(f"{number:.2f}") for number in interval)
     return f"{value} ({low} to {high})"
 
 
 def below(interval: Interval, bound: float) -> str:
-    """Whether a value is at most the bound, as far as its interval tells."""
+    """The verdict on a value that is claimed to be at most the bound, by its interval."""
     return HOLDS if interval.high <= bound else FAILS if interval.low > bound else OPEN
 
 
 def _positive(values: np.ndarray) -> str:
-    """Whether the mean over problems is above 0 by two standard errors, or below."""
+    """The verdict on a mean that is claimed to be positive, by two standard errors."""
     error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf
     mean = float(values.mean())
     return HOLDS if mean > 2 * error else FAILS if mean < -2 * error else OPEN

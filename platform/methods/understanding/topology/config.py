@@ -21,13 +21,13 @@ POPULAR = ("darts-v2", "enas", "amoebanet", "nasnet", "snas-mild", "gaea-pc-dart
 
 
 class CellPlaneSettings(Settings):
-    """The plane through trained weights, along two random directions that are normalised by filter (sec. 4.3.2).
+    """The plane through trained weights, along two random directions that are normalized by filter (sec. 4.3.2).
 
     Attributes:
-        points: number on each side of the square, 3 or more.
-        radius: half of its side, in lengths of the weights' filters.
+        points: number of grid points on each side of the plane, at least 3.
+        radius: half the side of the plane, in units of the norms of the weights' filters.
         images: number of validation images for losses and gradients.
-        gradient_points: number on each side of the coarser square on which the variance of the gradient is measured.
+        gradient_points: number of grid points on each side of the coarser grid for the variance of the gradient.
     """
 
     points: int = 21
@@ -37,14 +37,14 @@ class CellPlaneSettings(Settings):
 
 
 class CellTraining(TrainingSettings):
-    """How a cell is trained. The defaults are section A.1.3's: cosine to zero, and no Nesterov momentum.
+    """Settings of the training of a cell. Defaults as in section A.1.3: cosine to zero, no Nesterov momentum.
 
     Attributes:
-        epochs: of each training; 600 in the thesis.
-        batch_size: 80 in the thesis.
-        lr: at the start; 0.025 in the thesis.
-        nesterov: whether the momentum is Nesterov's; not in the thesis.
-        weight_decay: of SGD, on every parameter; 3e-4 in the thesis.
+        epochs: number of epochs of each training run; 600 in Shu (2022).
+        batch_size: number of images per batch; 80 in Shu (2022).
+        lr: initial learning rate; 0.025 in Shu (2022).
+        nesterov: use Nesterov momentum; false in Shu (2022).
+        weight_decay: weight decay of SGD, on all parameters; 3e-4 in Shu (2022).
     """
 
     epochs: Count = 600
@@ -55,21 +55,21 @@ class CellTraining(TrainingSettings):
 
 
 class TopologyConfig(StudyConfig):
-    """The study of cells by their connections.
+    """The configuration of the study of the connections of cells.
 
     Fields:
-        architectures: cells, by name (`archray list architectures`), as genotypes, or as the folders of runs that found
-            them; of a run space, data and network are taken too.
-        connections: variants of each with other connections.
-        operations: variants of each with other operations.
-        widest: whether the widest and shallowest form of each is one more.
-        shapes: random connections of each whose width and depth alone are looked at.
-        network: the skeleton that cells are put in.
-        train: how each is trained: without regularisation, as section A.1.4.
-        learning_rates: factors of `train.lr`, with each of which every cell is trained (sec. 4.3.1: 0.1, 1 and 10).
-        seeds: trainings of each cell at each learning rate.
-        plane: around the weights of each cell's first training with `train.lr`.
-        linear_instances: random linear cells on which Theorems 4.3 and 4.4 are checked; 0 for none.
+        architectures: cells: names (`archray list architectures`), genotypes, or folders of runs that selected a cell.
+            A run also sets space, data and network.
+        connections: number of variants of each cell with random connections.
+        operations: number of variants of each cell with random operations.
+        widest: add the widest and shallowest variant of each cell.
+        shapes: number of random connections of each cell for the distribution of width and depth; they are not trained.
+        network: the network that contains the cells.
+        train: settings of the training of each cell, without regularization, as in section A.1.4.
+        learning_rates: factors of `train.lr`; every cell is trained with each of them (0.1, 1 and 10 in section 4.3.1).
+        seeds: number of training runs of each cell at each learning rate.
+        plane: the plane around the weights of the first training run of each cell with `train.lr`.
+        linear_instances: number of random linear cells that test Theorems 4.3 and 4.4; 0 for none.
     """
 
     method: str = "topology"
@@ -89,28 +89,28 @@ class TopologyConfig(StudyConfig):
     @field_validator("architectures")
     @classmethod
     def _of_runs(cls, places: tuple[str, ...]) -> tuple[str, ...]:
-        """Replaces the folder of a run by the architecture that the run found."""
+        """Replaces the folder of a run by the architecture that the run selected."""
         return tuple(found_in(place) if is_run(place) else place for place in places)
 
     @field_validator("learning_rates")
     @classmethod
     def _of_one(cls, factors: tuple[float, ...]) -> tuple[float, ...]:
         if 1.0 not in factors or len(set(factors)) < len(factors) or min(factors) <= 0:
-            raise ValueError(f"expected distinct factors above 0 with 1 among them, got {factors}")
+            raise ValueError(f"expected distinct positive factors that include 1, got {factors}")
         return factors
 
     def check(self) -> None:
         super().check()
         if self.plane.points < 3:
             raise InvalidInput(
-                f"expected a plane of 3 points or more on a side, got {self.plane.points}; give --points 3 at least"
+                f"expected plane.points to be at least 3, got {self.plane.points}; set --points 3 or more"
             )
         cells = self.cells
         if not cells:
-            raise InvalidInput(f"expected one architecture or more, got none; name one of {', '.join(POPULAR)}")
+            raise InvalidInput(f"expected one or more architectures, got none; choose from {', '.join(POPULAR)}")
         texts = [text for _, _, text in cells]
         if len(set(texts)) < len(texts):
-            raise InvalidInput(f"expected different architectures, got one twice: {', '.join(self.architectures)}")
+            raise InvalidInput(f"expected distinct architectures, got a duplicate in {', '.join(self.architectures)}")
 
     @property
     def cells(self) -> list[tuple[str, GenotypeSpace, str]]:
@@ -123,16 +123,15 @@ def _cell(number: int, text: str) -> tuple[str, GenotypeSpace, str]:
         spaces = named_architectures()
         if text not in spaces:
             raise InvalidArchitecture(
-                f"there is no architecture {text!r}, and no run in a folder of that name; name one of "
-                f"{', '.join(sorted(spaces))}, or give a genotype, or the folder of a run"
+                f"expected a name ({', '.join(sorted(spaces))}), a genotype or the folder of a run, got {text!r}"
             )
         space = get_space(spaces[text][0])
         assert isinstance(space, GenotypeSpace)  # no other space has named architectures
         return text, space, spelt_out(space, text)
     if os.sep in text and "(" not in text:
         raise InvalidArchitecture(
-            f"there is no run in the folder {text!r} (no {MANIFEST}), and no genotype is spelt like that; give the "
-            "folder that --out named, or a name (archray list architectures)"
+            f"expected the folder of a run, got {text!r}, which has no {MANIFEST}; pass the folder of --out, a name "
+            "(archray list architectures) or a genotype"
         )
     space = cell_space(text)
     string = spelt_out(space, text)
@@ -145,12 +144,12 @@ def is_run(place: str) -> bool:
 
 
 def found_in(place: str) -> str:
-    """The architecture that a run found. Raises: InvalidInput if it found none."""
+    """The architecture that a run selected. Raises: InvalidInput if the run selected none."""
     from archray.platform.methods.catalogue import open_run
 
     run = open_run(place, uses="tables")
     if run.best.architecture is None:
-        raise InvalidInput(f"expected a run that found one architecture, got {place}, which has none; name another")
+        raise InvalidInput(f"expected a run that selected an architecture, got {place}; pass the folder of another run")
     return run.best.architecture
 
 
@@ -168,11 +167,11 @@ def _of_first_run(options: Values) -> Values:
 def _serves(space: Space) -> str | None:
     if isinstance(space, GenotypeSpace):
         return None
-    return "its architectures have no cells with a width and a depth; choose darts, darts-none or nasnet"
+    return "its architectures are not cells with a width and a depth; choose darts, darts-none or nasnet"
 
 
 TINY: Values = {"channels": 4, "cells": 1}
-NEAR = 0.25  # at 1 the losses of networks as small as these are in the hundreds all over the plane
+NEAR = 0.25  # with a radius of 1, the losses of such small networks are in the hundreds all over the plane
 TOPOLOGY = Method(
     name="topology",
     config=TopologyConfig,

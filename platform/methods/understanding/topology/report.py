@@ -1,4 +1,4 @@
-"""Report of the study of cells: headline, claims with verdicts, tables of cells, and figures. Shu 2022, ch. 4."""
+"""The report of the study of cells: headline, claims with verdicts, tables of cells, and figures. Shu 2022, ch. 4."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,9 +29,9 @@ from archray.plurals import count
 
 _text = texts_of(__package__)
 _TABLES: Tables = {"training": ("trainings", TRIALS), "planes": ("planes", tables.PLANES)}
-# A verdict on one claim, and on several.
+# Singular and plural of the verdicts.
 _VERDICTS = {HOLDS: "hold", FAILS: "do not hold", tables.UNDECIDED: tables.UNDECIDED}
-_COLUMNS = {  # of a table of networks: heading, column, factor
+_COLUMNS = {  # heading -> (column, factor) of a table of networks
     "Width, c": ("width", 1),
     "Depth": ("depth", 1),
     "Parameters": ("parameters", 1),
@@ -44,20 +44,22 @@ _COLUMNS = {  # of a table of networks: heading, column, factor
     "Gradient variance": ("plane_variance", 1),
     "Curvature": ("hessian", 1),
 }
-_MEANS = {name: of for name, of in _COLUMNS.items() if name not in ("Epochs to loss", "Final loss")}  # as many as fit
+_MEANS = {
+    name: of for name, of in _COLUMNS.items() if name not in ("Epochs to loss", "Final loss")
+}  # the columns that fit on the page
 
 
 def headline(run: Run[Any]) -> Headline:
-    """The number of claims by verdict."""
+    """The numbers of claims by verdict."""
     run = run.best
     rows = run.table("variants", tables.VARIANTS)
     verdicts = [claim.verdict for claim in tables.claims(run)]
     numbers = {verdict: verdicts.count(verdict) for verdict in _VERDICTS}
     cells = count(len(set(rows["cell"])), "cell") if len(rows) else "no cell yet"
-    lead = f"{cells} and their variants, {count(len(rows), 'network')} trained at equal budget"
+    lead = f"{cells} and their variants, {count(len(rows), 'network')} trained with equal budgets"
     if verdicts:
         parts = [count(number, verdict, _VERDICTS[verdict]) for verdict, number in numbers.items() if number]
-        lead += f". Of {count(len(verdicts), 'claim')} of the thesis' chapter 4, {', '.join(parts)}"
+        lead += f". Of {count(len(verdicts), 'claim')} of Shu (2022), chapter 4, {', '.join(parts)}"
     cards = [Card("found", str(number), _VERDICTS[verdict]) for verdict, number in numbers.items()]
     spaces = ", ".join(dict.fromkeys(rows["space"])) if len(rows) else run.config.space
     return Headline("cells", f"{lead}.", cards=cards if verdicts else (), facts={"Space": spaces})
@@ -75,7 +77,7 @@ def claims_section(run: Run[Any]) -> Section | None:
 
 
 def cells_section(run: Run[Any]) -> Section | None:
-    """Each cell, and the means of its variants by kind."""
+    """Each cell, and means of its variants by kind."""
     run = run.best
     frame = networks(run)
     if frame.empty:
@@ -93,7 +95,7 @@ def cells_section(run: Run[Any]) -> Section | None:
     columns = [Column("Cell"), Column("Kind"), *numeric(*_MEANS)]
     caption = _text("cells", threshold=tables.loss_threshold(run))
     body = table(columns, rows, label="Cells and their variants", faint=frozenset(variants), sortable=False)
-    return Section("cells", "Cells and their variants", captioned(body, caption) + folded("Every network", _all(frame)))
+    return Section("cells", "Cells and their variants", captioned(body, caption) + folded("All networks", _all(frame)))
 
 
 def _all(frame: pd.DataFrame) -> str:
@@ -102,11 +104,11 @@ def _all(frame: pd.DataFrame) -> str:
     for _, row in frame.iterrows():
         values = [significant(row[column] * factor) for column, factor in _COLUMNS.values()]
         rows.append((row["cell"], KINDS[row["kind"]], row["number"], *values, row["architecture"]))
-    return table(columns, rows, label="Every network")
+    return table(columns, rows, label="All networks")
 
 
 def rates_section(run: Run[Any]) -> Section | None:
-    """Speed and accuracy of the cells at other learning rates. Nothing with one rate alone."""
+    """Convergence and accuracy of the cells at other learning rates. None with a single rate."""
     run = run.best
     factors = sorted(run.config.learning_rates)
     if len(factors) < 2 or networks(run).empty:
@@ -120,12 +122,12 @@ def rates_section(run: Run[Any]) -> Section | None:
                 means = (of_kind["mean_loss"].mean(), of_kind["test_accuracy"].mean() * 100)
                 rows.append((significant(factor * run.config.train.lr), words, *map(significant, means)))
     columns = [*numeric("Learning rate"), Column("Kind"), *numeric("Mean loss", "Test accuracy, %")]
-    body = captioned(table(columns, rows, label="Learning rates"), "Means over all cells, and over their variants.")
+    body = captioned(table(columns, rows, label="Learning rates"), "Means over all cells, and over variants by kind.")
     return Section("rates", "Learning rates", body)
 
 
 def linear_section(run: Run[Any]) -> Section | None:
-    """The number of instances and blocks whose measured value is below the bounds."""
+    """The numbers of instances that satisfy the bounds."""
     bounds = run.best.table("linear", tables.BOUNDS)
     if bounds.empty:
         return None
@@ -139,19 +141,19 @@ def linear_section(run: Run[Any]) -> Section | None:
             instances = holds.groupby(bounded["instance"]).all()
             ratio = (bounded["measured"] / bounded[form]).max()
             rows.append((theorem, gradient, form, f"{instances.sum()} of {len(instances)}", significant(ratio)))
-    columns = [*map(Column, ("Theorem", "Gradient", "Bound")), *numeric("Instances that keep it", "Largest ratio")]
+    columns = [*map(Column, ("Theorem", "Gradient", "Bound")), *numeric("Instances that satisfy it", "Largest ratio")]
     cells = captioned(table(columns, rows, label="Linear cells", sortable=False), _text("linear_cells"))
-    description = "Bounds against measured values, with the line on which both are equal."
+    description = "Bounds and measured values, with the line of equality."
     content = figures.drawing("linear-bounds", topology_linear_bounds(run), description=description)
     body = cells + captioned(content, _text("linear_bounds"))
     return Section("linear", "Theorems 4.3 and 4.4 on linear cells", body)
 
 
-# The figures: convergence, measures against width, the surroundings of trained weights, linear cells.
+# Figures: convergence, measures by width, planes around trained weights, linear cells.
 
 _COLOURS = {"cell": FOUND, "widest": GREEN, "connections": TRIAL, "operations": RANDOM}
-_ORDER = ("operations", "connections", "widest", "cell")  # the last on top
-_PANEL_COLUMNS, _ROW = 3, 165  # of panels: how many in a row, and the height of a row
+_ORDER = ("operations", "connections", "widest", "cell")  # drawing order, the last on top
+_PANEL_COLUMNS, _ROW = 3, 165  # number of panels in a row, and height of a row
 _TRENDS = (
     ("mean_loss", "mean validation loss", False),
     ("rise", "rise of the loss, nats", False),
@@ -177,7 +179,7 @@ def topology_convergence(run: Run[Any], canvas: Figure) -> None:
     run = run.best
     table, curves = networks(run), tables.curves_of(run)
     if curves.empty or curves["validation_loss"].notna().sum() == 0:
-        raise NothingToDraw("the study has no curves yet: its cells are not trained")
+        raise NothingToDraw("the study has no training curves yet; resume it")
     threshold = tables.loss_threshold(run)
     cells = list(dict.fromkeys(table["cell"]))
     grid = figures.panels(canvas, len(cells), _PANEL_COLUMNS, row=_ROW, head=60, sharex=True, sharey=True)
@@ -191,7 +193,7 @@ def topology_convergence(run: Run[Any], canvas: Figure) -> None:
                 text = f"{words}: {significant(row.width)} wide, {row.depth} deep"
                 for _, curve in curves[curves["architecture"] == row.architecture].groupby("trial_id"):
                     x, y = curve["epoch"].to_list(), curve["validation_loss"].clip(upper=4 * threshold).to_list()
-                    marker = "o" if len(x) == 1 else None  # one epoch alone has no line
+                    marker = "o" if len(x) == 1 else None  # a single epoch has no line
                     axes.plot(x, y, color=_COLOURS[kind], lw=width, alpha=alpha, marker=marker, ms=3)
                     figures.tell_line(axes, x, y, text)
         axes.set_title(name)
@@ -203,18 +205,18 @@ def topology_convergence(run: Run[Any], canvas: Figure) -> None:
 
 
 def trends_section(run: Run[Any]) -> Section:
-    description = "Measures of the networks against the width of their cells."
-    caption = "Every network that differs from its cell by connections alone, against the width of its normal cell."
-    return figure_section("trends", "Against width", topology_trends(run), description=description, caption=caption)
+    description = "Measures of the networks by the width of their cells."
+    caption = "Networks that differ from their cell only in the connections, by the width of the normal cell."
+    return figure_section("trends", "Measures by width", topology_trends(run), description=description, caption=caption)
 
 
 @figure(height=400)
 def topology_trends(run: Run[Any], canvas: Figure) -> None:
-    """Mean loss, landscape, gradient variance and accuracy of a study's networks against the width of their cells."""
+    """Mean loss, landscape, gradient variance and accuracy of a study's networks by the width of their cells."""
     table = connected(networks(run.best))
     measured = [trend for trend in _TRENDS if not table.empty and table[trend[0]].notna().any()]
     if not measured:
-        raise NothingToDraw("the study has measured nothing yet: its cells are not trained")
+        raise NothingToDraw("the study has no measures yet; resume it")
     grid = figures.panels(canvas, len(measured), 2, row=190, head=60)
     for axes, (column, label, in_decades) in zip(grid, measured, strict=True):
         for kind in _ORDER:
@@ -233,15 +235,15 @@ def topology_trends(run: Run[Any], canvas: Figure) -> None:
     _legend(canvas, set(table["kind"]))
 
 
-_CAP = 6.0  # nats above the centre, of a plane's colours
-_SQUARE_COLUMNS = 4  # of squares
+_CAP = 6.0  # upper end of the color scale of a plane, nats above the center
+_SQUARE_COLUMNS = 4  # number of planes in a row
 _THEOREMS = {"4.3": "Theorem 4.3: smoothness", "4.4": "Theorem 4.4: variance"}
 
 
 def _surroundings(run: Run[Any], column: str, nothing: str) -> list[tuple[str, pd.Series]]:
-    """Each cell with a `column`, and after it its narrowest and deepest variant if it has one; names and rows.
+    """Name and row of each cell with a value in `column`, each followed by its narrowest and deepest variant, if any.
 
-    nothing: the message without a `column`. Raises: NothingToDraw.
+    nothing: the message without values. Raises: NothingToDraw.
     """
     table = connected(networks(run.best))
     if table.empty or column not in table or table[column].notna().sum() == 0:
@@ -253,12 +255,12 @@ def _surroundings(run: Run[Any], column: str, nothing: str) -> list[tuple[str, p
             squares.append((str(name), cells.iloc[0]))
         if len(cells) and len(others):
             narrowest = others.sort_values(["width", "depth"], ascending=[True, False]).iloc[0]
-            squares.append(("its narrowest", narrowest))
+            squares.append(("narrowest variant", narrowest))
     return squares
 
 
 def _squares(canvas: Figure, networks: Sequence[tuple[str, pd.Series]], half: float) -> list[Axes]:
-    """A panel from -half to half for each network, under its name, width and depth."""
+    """A panel from -half to half per network, with its name, width and depth as title."""
     grid = figures.panels(canvas, len(networks), _SQUARE_COLUMNS, row=140, head=100, sharex=True, sharey=True)
     columns = min(_SQUARE_COLUMNS, len(networks))
     for number, (axes, (name, row)) in enumerate(zip(grid, networks, strict=True)):
@@ -272,7 +274,7 @@ def _squares(canvas: Figure, networks: Sequence[tuple[str, pd.Series]], half: fl
 
 
 def _bar(canvas: Figure, squares: list[Axes], drawn: Any, label: str) -> Colorbar:
-    """The color scale of all squares, above them."""
+    """Draws the color bar of all planes above them."""
     bar = canvas.colorbar(drawn, ax=squares, location="top", aspect=40, label=label)
     bar.outline.set_visible(False)
     return bar
@@ -281,22 +283,22 @@ def _bar(canvas: Figure, squares: list[Axes], drawn: Any, label: str) -> Colorba
 def planes_section(run: Run[Any]) -> Section:
     canvas = topology_planes(run)
     try:
-        description = "How far gradients of instances spread around each cell."
+        description = "Standard deviation of gradients around the trained weights of each cell."
         deviations = figures.drawing("gradients", topology_gradient_planes(run), description=description)
         below = captioned(deviations, _text("gradient_planes"))
     except NothingToDraw:
         below = ""
     description = "The loss around the trained weights of each cell."
     caption = _text("planes")
-    return figure_section("planes", "Landscapes", canvas, description=description, caption=caption, below=below)
+    return figure_section("planes", "Loss landscapes", canvas, description=description, caption=caption, below=below)
 
 
 @figure(height=400)
 def topology_planes(run: Run[Any], canvas: Figure) -> None:
     """The loss on a plane of weights around each cell of a study, and around its narrowest variant. Figure 4.6."""
-    cells = _surroundings(run, "plane", "the study has no planes yet")
+    cells = _surroundings(run, "plane", "the study has no planes yet; resume it")
     if not cells:
-        raise NothingToDraw("the study has no plane of a cell itself")
+        raise NothingToDraw("the study has no plane of an original cell; see the failures of its stage planes")
     radius = run.best.config.plane.radius
     grid, levels, drawn = _squares(canvas, cells, radius), np.linspace(0, _CAP, 13), None
     for axes, (_, row) in zip(grid, cells, strict=True):
@@ -311,13 +313,13 @@ def topology_planes(run: Run[Any], canvas: Figure) -> None:
 @figure(height=400)
 def topology_gradient_planes(run: Run[Any], canvas: Figure) -> None:
     """The gradient's standard deviation around each cell of a study, and around its narrowest variant. Figure 4.7."""
-    cells = _surroundings(run, "variances", "the study has no variances of gradients yet")
+    cells = _surroundings(run, "variances", "the study has no variances of gradients yet; resume it")
     if not cells:
-        raise NothingToDraw("the study has no variances around a cell itself")
+        raise NothingToDraw("the study has no variances around an original cell; see the failures of its stage planes")
     squares = [np.sqrt(tables.square(row["variances"]).clip(0)) for _, row in cells]
     positive = np.concatenate([square[np.isfinite(square) & (square > 0)] for square in squares])
     if not positive.size:
-        raise NothingToDraw("no gradient of the study varies")
+        raise NothingToDraw("all gradient variances of the study are 0 or missing")
     norm = LogNorm(float(positive.min()), float(positive.max()) * 1.001)
     half = run.best.config.plane.radius / 2
     grid, drawn = _squares(canvas, cells, half), None
@@ -329,10 +331,10 @@ def topology_gradient_planes(run: Run[Any], canvas: Figure) -> None:
 
 @figure(height=330)
 def topology_linear_bounds(run: Run[Any], canvas: Figure) -> None:
-    """Bounds of Theorems 4.3 and 4.4, printed and corrected, against what random linear cells have. Notes U1 and U2."""
+    """Bounds of Theorems 4.3 and 4.4, printed and corrected, and values measured on linear cells. Notes U1 and U2."""
     bounds = run.best.table("linear", tables.BOUNDS)
     if bounds.empty:
-        raise NothingToDraw("the study has no linear cells yet")
+        raise NothingToDraw("the study has no linear cells; resume it, or run it with --linear")
     narrow = bounds[bounds["gradient"] == "narrow"]
     points: dict[str, Any] = {"s": 5, "alpha": 0.35, "linewidths": 0, "rasterized": True}
     for axes, (theorem, rows) in zip(canvas.subplots(1, 2), narrow.groupby("theorem"), strict=True):
@@ -340,7 +342,7 @@ def topology_linear_bounds(run: Run[Any], canvas: Figure) -> None:
             above = rows[rows[name] > 0]  # a logarithmic axis has no 0
             axes.scatter(above["measured"], above[name], color=colour, label=name, **points)
         axes.set(xscale="log", yscale="log", title=_THEOREMS[str(theorem)], xlabel="measured")
-        low, high = rows["measured"].quantile([0.02, 1.0])  # a few saturated cells have next to none
+        low, high = rows["measured"].quantile([0.02, 1.0])  # a few saturated cells have values close to 0
         axes.set_xlim(low, high * 2)
         axes.set_ylim(low / 3, rows["corrected"].max() * 2)
         axes.axline((1, 1), (10, 10), **DASHED)
@@ -365,11 +367,11 @@ SECTIONS: tuple[MakeSection, ...] = (
 
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
-    """The cells, the fastest first."""
+    """The cells, fastest convergence first."""
     table = networks(run.best)
     if table.empty:
         return []
     cells = table[table["kind"] == "cell"].sort_values("mean_loss")
     keys = ["cell", "width", "depth", "parameters", "mean_loss", "test_accuracy", "rise"]
     rows = [dict(zip(keys, row, strict=True)) for row in cells[keys].itertuples(index=False)]
-    return [Listing.of("cells, by their mean loss over the epochs", rows)]
+    return [Listing.of("cells by mean loss over the epochs", rows)]

@@ -1,4 +1,4 @@
-"""Stages of the study of cells: variants, trainings, planes around trained weights, linear cells. Shu 2022, ch. 4."""
+"""Stages of the study of cells: variants, training, planes around trained weights, linear cells. Shu 2022, ch. 4."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ MEASURES = (
 
 
 def weights_file(number: int) -> str:
-    """The trained network of an architecture, by its place in `architectures_of`."""
+    """The file of a trained network, by the index of its architecture in `architectures_of`."""
     return f"{number:04d}.pt"
 
 
@@ -69,9 +69,13 @@ def _measure(context: Context[TopologyConfig], folder: Folder) -> None:
 
 
 def measures_of(rows: pd.DataFrame, plane: CellPlaneSettings) -> dict[str, Any]:
-    """The columns of `planes.parquet` for a network, from the rows of its items, in their order.
+    """The columns of `planes.parquet` for a network.
 
-    rows: `values`, `seconds` and `failure`. With a failed item, only its failure and the seconds are left.
+    Args:
+        rows: `values`, `seconds` and `failure` of the items of the network, in order.
+        plane: settings of the plane.
+
+    Returns: The columns; if an item failed, only `seconds` and `failure`.
     """
     failures, seconds = rows["failure"].dropna(), float(rows["seconds"].sum())
     if len(failures):
@@ -79,7 +83,7 @@ def measures_of(rows: pd.DataFrame, plane: CellPlaneSettings) -> dict[str, Any]:
     middle, *values = (json.loads(text) for text in rows["values"])
     losses, variances = values[: plane.points], values[plane.points :]
     measures = flatness(np.linspace(-plane.radius, plane.radius, plane.points), np.array(losses, dtype=float))
-    centre, variance, hessian = np.array(middle, dtype=float).tolist()  # null is NaN
+    centre, variance, hessian = np.array(middle, dtype=float).tolist()  # null in JSON is NaN
     return {
         "plane": json.dumps(losses),
         "variances": json.dumps(variances),
@@ -96,11 +100,11 @@ def measures_of(rows: pd.DataFrame, plane: CellPlaneSettings) -> dict[str, Any]:
 
 PLANE_STAGE = WorkStage[TopologyConfig](
     name="planes",
-    title="losses and gradients around the trained weights",
+    title="compute losses and gradients around the trained weights",
     reads=("plane",),
     depends=file_digests("trainings/trials.parquet", f"variants/{tables.VARIANTS}"),
     work=_measure,
-    amount=lambda config: f"{config.plane.points} x {config.plane.points} points of each network",
+    amount=lambda config: f"{config.plane.points} x {config.plane.points} points per network",
 )
 
 
@@ -110,7 +114,7 @@ def _shape(genotype: genotypes.Genotype) -> dict[str, Any]:
 
 
 def _draw_variants(context: Context[TopologyConfig], folder: Folder) -> None:
-    """Writes a row for each cell and variant to train, and the shapes of many more random connections."""
+    """Writes a row per cell and variant, and the shapes of random connections that are not trained."""
     config, data = context.config, load_images(context.run.data)
     sizes: dict[str, Any] = {"in_channels": data.in_channels, "num_classes": data.num_classes, "seed": None}
     rows, shapes = [], []
@@ -133,7 +137,7 @@ def _draw_variants(context: Context[TopologyConfig], folder: Folder) -> None:
         drawn = genotypes.random_shapes(space, architecture, config.shapes, named_seed(context.seed("shapes"), name))
         shapes += [{"cell": name, **_shape(genotype)} for genotype in drawn]
     table = pd.DataFrame(rows)
-    # A widest form may equal the cell or a drawn variant: the first of equal rows stays.
+    # The widest variant may equal the cell or a random variant: keep the first of equal rows.
     table = table.drop_duplicates(["cell", "architecture"], ignore_index=True)
     folder.write_parquet(tables.VARIANTS, table)
     folder.write_parquet(tables.SHAPES, pd.DataFrame(shapes))
@@ -165,7 +169,7 @@ def _trials(context: Context[TopologyConfig], tuned: Folder) -> TrialPlan:
 
 
 def _keep_weights(context: Context[TopologyConfig], folder: Folder, run: TuneRun) -> None:
-    """Writes the networks whose surroundings are measured: each architecture with the first seed, at `train.lr`."""
+    """Writes the networks for the planes: each architecture with the first seed, at `train.lr`."""
     [seed] = first_seeds(context.seed("trainings"), 1)
     weights, architectures = folder / tables.WEIGHTS, tables.architectures_of(context.run)
     for result in run.ended:
@@ -176,12 +180,12 @@ def _keep_weights(context: Context[TopologyConfig], folder: Folder, run: TuneRun
             state = network_state(read_state(Path(place)))
         write_weights(weights.uri, weights_file(architectures.index(keys["architecture"])), state)
     if not weights.exists() or not weights.files():
-        raise ArchrayError(f"none of {count(len(architectures), 'network')} was trained: {run.failures}")
+        raise ArchrayError(f"training failed for all of {count(len(architectures), 'network')}: {run.failures}")
 
 
 def _check_linear(context: Context[TopologyConfig], folder: Folder) -> None:
     if context.config.linear_instances == 0:
-        context.say("none asked for")
+        context.say("skipped: linear_instances is 0")
         return
     folder.write_parquet(tables.BOUNDS, bounds_table(context.config.linear_instances, context.seed("linear")))
 
@@ -197,20 +201,18 @@ RECIPE = Recipe[TopologyConfig](
         ),
         TuneStage[TopologyConfig](
             name="trainings",
-            title="train cells and variants at equal budget",
+            title="train cells and variants with equal budgets",
             reads=("network", "train", "learning_rates", "seeds"),
             depends=file_digests(f"variants/{tables.VARIANTS}"),
             plan=_trials,
             finish=_keep_weights,
             search=True,
-            amount=lambda config: trainings(
-                config.seeds * len(config.learning_rates), config.train, "training of each network"
-            ),
+            amount=lambda config: f"{trainings(config.seeds * len(config.learning_rates), config.train)} per network",
         ),
         PLANE_STAGE,
         WorkStage[TopologyConfig](
             name="linear",
-            title="Theorems 4.3 and 4.4 on linear cells",
+            title="test Theorems 4.3 and 4.4 on linear cells",
             reads=("linear_instances",),
             work=_check_linear,
             needs_ray=False,

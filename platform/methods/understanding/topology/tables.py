@@ -1,4 +1,4 @@
-"""Tables of the study of cells: a row for each network, and the claims of Shu (2022), chapter 4, with verdicts."""
+"""Tables of the study of cells: a row per network, and verdicts on the claims of Shu (2022), chapter 4."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from archray.platform.run.run import Run
 VARIANTS, SHAPES = "variants.parquet", "shapes.parquet"
 PLANES, BOUNDS = "planes.parquet", "bounds.parquet"
 WEIGHTS = "weights"
-KINDS = {"cell": "the cell", "widest": "widest", "connections": "connections", "operations": "operations"}
+KINDS = {"cell": "original", "widest": "widest", "connections": "connections", "operations": "operations"}
 MEASURED = (
     "epochs_to_threshold", "mean_loss", "final_loss", "test_loss", "test_accuracy", "rise", "flat",
     "gradient_variance", "plane_variance",
@@ -25,7 +25,7 @@ MEASURED = (
 
 
 def loss_threshold(run: Run[Any]) -> float:
-    """The validation loss that is counted as learnt: half of a uniform guess's, (ln K) / 2."""
+    """The validation loss that counts as learned: half the loss of a uniform prediction, (ln K) / 2."""
     from archray.trainables.data import load_images
 
     return math.log(load_images(run.data).num_classes) / 2
@@ -37,12 +37,12 @@ def architectures_of(run: Run[Any]) -> list[str]:
 
 
 def networks(run: Run[Any], factor: float = 1.0) -> pd.DataFrame:
-    """A row a network: the columns of `variants.parquet`, and MEASURED, NaN where it is not known.
+    """A row per network: the columns of `variants.parquet`, and MEASURED (NaN if unknown).
 
-    Means over seeds, of the trainings at `factor` times the learning rate. `mean_loss`: of the validation loss over
-    the epochs, the area under its curve, by which convergence is compared; a loss counts at most twice a uniform
-    guess's, so that one bad epoch is not all of it. `epochs_to_threshold`: until the loss is first below
-    `loss_threshold`, NaN if never. Losses and accuracies are of the last epoch.
+    Values are means over seeds of the training runs at `factor` times the learning rate. `mean_loss` is the mean
+    validation loss over the epochs, which measures convergence; losses are clipped at twice the loss of a uniform
+    prediction, so that a single bad epoch does not dominate. `epochs_to_threshold` is the first epoch with a loss below
+    `loss_threshold`, NaN if there is none. Other losses and accuracies are of the last epoch.
     """
     table = run.table("variants", VARIANTS)
     if table.empty:
@@ -55,7 +55,7 @@ def networks(run: Run[Any], factor: float = 1.0) -> pd.DataFrame:
 
 
 def curves_of(run: Run[Any], factor: float = 1.0) -> pd.DataFrame:
-    """The epochs of the trainings at a factor, those of failed ones left out."""
+    """The training curves at a factor of the learning rate, without failed trials."""
     curves = run.table("trainings", CURVES)
     trials = run.table("trainings", TRIALS)
     if curves.empty or trials.empty:
@@ -89,31 +89,31 @@ def _trained(run: Run[Any], factor: float) -> pd.DataFrame:
 
 
 def connected(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows that differ by their connections alone."""
+    """The rows that differ only in their connections."""
     return table if table.empty else table[table["kind"] != "operations"]
 
 
 def square(text: str) -> np.ndarray:
-    """(points, points) of a row's `plane` or `variances`; NaN where a value is not known."""
+    """(points, points) values of a row's `plane` or `variances`; NaN if missing."""
     return np.array(json.loads(text), dtype=float)
 
 
 UNDECIDED = "undecided at this scale"
-DRAWS = 2000  # of the bootstrap
-WEAK = 0.3  # a rank correlation that is called none in effect: it explains less than a tenth of the ranks' variance
-MIN_NETWORKS = 12  # networks that a correlation is computed of
+DRAWS = 2000  # number of bootstrap samples
+WEAK = 0.3  # a rank correlation below this counts as none: it explains less than a tenth of the ranks' variance
+MIN_NETWORKS = 12  # minimal number of networks for a correlation
 
 
 def spearman_within(table: pd.DataFrame, x: str, y: str, seed: int = 0) -> tuple[float, float, float]:
-    """Spearman's correlation of two columns within cells, and its 95 % interval by the bootstrap over networks.
+    """Spearman's correlation of two columns within cells, and its 95 % interval by bootstrap over networks.
 
-    Ranks are taken and centred within each cell, and pooled, so that differences between cells do not count. NaN for
-    fewer than MIN_NETWORKS networks, or where a column is constant in every cell.
+    Ranks are computed and centered within each cell and then pooled, so that differences between cells have no effect.
+    NaN for fewer than MIN_NETWORKS networks, or if a column is constant in every cell.
     """
     groups = [
         group[[x, y]].to_numpy(float).T
         for _, group in table[["cell", x, y]].dropna().groupby("cell")
-        if len(group) > 2  # two ranks are always in line
+        if len(group) > 2  # two ranks are always perfectly correlated
     ]
     if sum(group.shape[1] for group in groups) < MIN_NETWORKS:
         return np.nan, np.nan, np.nan
@@ -124,7 +124,7 @@ def spearman_within(table: pd.DataFrame, x: str, y: str, seed: int = 0) -> tuple
 
 
 def _pooled(groups: Sequence[np.ndarray]) -> np.ndarray:
-    """Of groups (2, draws, networks) the correlation (draws,) of their ranks, centred in each group."""
+    """The correlation (draws,) of ranks, centered in each group. groups: arrays (2, draws, networks)."""
     ranks = [rankdata(group, axis=-1) for group in groups]
     centred = np.concatenate([rank - rank.mean(axis=-1, keepdims=True) for rank in ranks], axis=-1)
     one, other = centred
@@ -134,31 +134,31 @@ def _pooled(groups: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def positive(low: float, high: float) -> str:
-    """The verdict on a quantity that is claimed to be above 0. low, high: its interval; NaN is undecided."""
+    """The verdict on a quantity that is claimed to be positive. low, high: its interval; NaN is undecided."""
     return HOLDS if low > 0 else FAILS if high < 0 else UNDECIDED
 
 
 def negative(low: float, high: float) -> str:
-    """As `positive`, on a quantity that is claimed to be below 0."""
+    """As `positive`, for a quantity that is claimed to be negative."""
     return positive(-high, -low)
 
 
 def no_gain(low: float, high: float) -> str:
-    """The verdict on a correlation that is claimed to be none, or at most weak."""
+    """The verdict on a correlation that is claimed to be absent or weak."""
     return HOLDS if high < WEAK else FAILS if low > 0 else UNDECIDED
 
 
 _RISE, _VARIANCE = "rise of the loss over the plane", "gradient variance"
 _LOSS = "mean loss over the epochs"
-# The claim, its section, the two columns of its correlation, the second in words, and the verdict on it.
+# The claim, its section, the two columns of its correlation, the label of the second, and the rule for the verdict.
 _TRENDS: tuple[tuple[str, str, str, str, str, Callable[[float, float], str]], ...] = (
     ("wider cells converge faster", "4.3.1", "width", "mean_loss", _LOSS, negative),
     ("shallower cells converge faster", "4.3.1", "depth", "mean_loss", _LOSS, positive),
-    ("wider cells lie in a smoother landscape", "4.3.2.1", "width", "rise", _RISE, negative),
-    ("shallower cells lie in a smoother landscape", "4.3.2.1", "depth", "rise", _RISE, positive),
+    ("wider cells have a smoother loss landscape", "4.3.2.1", "width", "rise", _RISE, negative),
+    ("shallower cells have a smoother loss landscape", "4.3.2.1", "depth", "rise", _RISE, positive),
     ("wider cells have a smaller gradient variance", "4.3.2.2", "width", "plane_variance", _VARIANCE, negative),
     ("shallower cells have a smaller gradient variance", "4.3.2.2", "depth", "plane_variance", _VARIANCE, positive),
-    ("wider cells are not better in the end", "4.4", "width", "test_accuracy", "final test accuracy", no_gain),
+    ("wider cells are not more accurate", "4.4", "width", "test_accuracy", "final test accuracy", no_gain),
 )
 
 
@@ -180,7 +180,7 @@ def claims(run: Run[Any]) -> list[Claim]:
 
 
 def findings(run: Run[Any]) -> list[str]:
-    """A sentence for each verdict."""
+    """A sentence per claim with its verdict."""
     sentences = [f"{claim.text}: {claim.verdict} ({claim.measure} {interval(claim)})" for claim in claims(run)]
     return [sentence[:1].upper() + sentence[1:] for sentence in sentences]
 
@@ -188,13 +188,13 @@ def findings(run: Run[Any]) -> list[str]:
 def interval(claim: Claim) -> str:
     """`-0.42 [-0.61, -0.18]`."""
     if np.isnan(claim.value):
-        return "not known"
+        return "unknown"
     value, low, high = (signed(f"{number:.2f}") for number in (claim.value, claim.low, claim.high))
     return f"{value} [{low}, {high}]"
 
 
 def _popular(table: pd.DataFrame, shapes: pd.DataFrame) -> list[Claim]:
-    """Observation 1, of the normal cell: how much wider, and how much shallower, it is than random connections."""
+    """Observation 1 for the normal cell: the shares of random connections that are narrower, and that are deeper."""
     measured = []
     for text, column, sign, other in (
         ("popular cells are wide", "width", 1, "narrower"),
@@ -213,7 +213,7 @@ def _popular(table: pd.DataFrame, shapes: pd.DataFrame) -> list[Claim]:
 
 
 def _operations(table: pd.DataFrame) -> Claim:
-    """How far convergence differs among variants of operations against variants of connections of the same cell."""
+    """The spread of convergence among variants of operations, relative to variants of connections of the same cell."""
     kinds = []
     for kind in ("operations", "connections"):
         groups = table[table["kind"].isin(("cell", kind))].groupby("cell")
@@ -234,7 +234,7 @@ def _operations(table: pd.DataFrame) -> Claim:
     low, high = middle([log_ratio([drawn_again(group) for group in kinds]) for _ in range(DRAWS)])
     return Claim(
         "operations matter less than connections",
-        "standard deviation of the mean loss among variants of operations, over that among variants of connections",
+        "ratio of the standard deviations of the mean loss, variants of operations to variants of connections",
         negative(low, high),
         "4.3.1",
         *map(float, np.exp([value, low, high])),
