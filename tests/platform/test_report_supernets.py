@@ -122,7 +122,7 @@ def test_what_a_user_wrote_is_escaped(new_run: NewRun, new_scored: NewRun) -> No
 # Header and comparison
 
 
-# What each seed found
+# Results by search seed
 
 
 def test_a_row_per_search_seed(run: Run[Any]) -> None:
