@@ -593,6 +593,6 @@ class ControllerSettings(RelaxationSettings):
     def check_optimizer(self, optimizer: OptimizerSettings) -> None:
         if not isinstance(optimizer, ReinforceSettings):
             raise InvalidInput(
-                f"expected the optimizer reinforce with the relaxation controller, got {optimizer.name}; choose both or "
-                "neither"
+                f"expected the optimizer reinforce with the relaxation controller, got {optimizer.name}; choose both "
+                "or neither"
             )
