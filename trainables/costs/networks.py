@@ -347,8 +347,8 @@ def edge_costs(space: Space, groups: Sequence[Group], cost: Callable[[str], floa
     2. An entry is the cost of the reference with that operation on that edge, minus the cost of the reference. If only
        some inputs of the edge's node keep the edge (DARTS), both have such inputs, and the entry is multiplied by the
        share of these inputs.
-    3. Decisions that no group of operations weights, such as a node's inputs, add the mean of their choices to the
-       base.
+    3. Decisions that no group of operations weights, such as a node's inputs, add the mean of their choices to
+       the base.
 
     If choices are independent and no edge is `none`, the result is exact for sums over operations: parameters, flops.
     If `none` cuts an edge off from the output, it is an upper bound. Groups that weight inputs are left out: their

@@ -93,9 +93,7 @@ class Cifar(NamedTuple):
     classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    validation_fraction: (
-        float | None
-    )  # NAS-Bench-201 halves the training images of CIFAR-10, the test ones of CIFAR-100
+    validation_fraction: float | None  # None: NAS-Bench-201 halves CIFAR-100's test images, not its training images
 
 
 CIFAR = {
