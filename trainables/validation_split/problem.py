@@ -110,7 +110,7 @@ FORMS: dict[Form, type[Interpolation]] = {"activation": Superposition, "kernels"
 
 
 class RandomFeatures:
-    """psi_i(x) in R^p of h activations in the lazy regime, with a common random first layer W, (m, d), and signs v, (m,).
+    """psi_i(x) in R^p of h activations in the lazy regime, with common random W, (m, d), and signs v, (m,).
 
     `output`: sigma_i(W x) / sqrt(m), so p = m. `both`: also v sigma_i'(W x) x^T / sqrt(m), so p = m (1 + d): the
     gradient of v^T sigma_i(W x) by v and W. The gradient at sigma_alpha = sum_i alpha_i sigma_i is then
