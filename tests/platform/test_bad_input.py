@@ -148,13 +148,16 @@ HEAVY_CASES: list[tuple[tuple[str, ...], str]] = [
     (("bench", "info", "twice.csv"), "'snip' more than once"),
     ((*SEARCH, "--pool", "twice.csv"), "'snip' more than once"),
     (("bench", "random:population=5", *TABLE, "--out", "bench"), "random has no option 'population' in a bench"),
-    (("bench", "import", "table.csv", "--proxies", "val_accuracy", "--out", "new.parquet"), "with one role each"),
-    (("bench", "import", "table.csv", "--proxies", "snip", "--costs", "snip", "--out", "new.parquet"), "one role each"),
+    (("bench", "import", "table.csv", "--proxies", "val_accuracy", "--out", "new.parquet"), "one role per column"),
+    (
+        ("bench", "import", "table.csv", "--proxies", "snip", "--costs", "snip", "--out", "new.parquet"),
+        "one role per column",
+    ),
     (("bench", "random", *TABLE, "--seeds", "100000000000000000000", "--out", "bench"), "expected 1 to 1,000,000"),
     ((*SEARCH, "--space", "table:pipe"), "expected a file, got a folder or a device"),
     ((*SEARCH, "--data", "calls.py:leaves"), "'calls.py:leaves' failed when archray called it: SystemExit: 3 ("),
     ((*SEARCH, "--data", "calls.py:fails"), "KeyError: 'absent' ("),
-    ((*MAPS, "--dimension", "500000", "--set", "solve.memory_gib=0.001"), "give more memory_gib or fewer features"),
+    ((*MAPS, "--dimension", "500000", "--set", "solve.memory_gib=0.001"), "raise memory_gib"),
 ]
 CASES = LIGHT + HEAVY_CASES
 CALLS = """from archray.trainables.spaces import Decision, Space

@@ -163,7 +163,7 @@ def test_a_table_of_another_space_is_refused_before_ray(known: Path, tmp_path: P
     for space, table, told in (
         ("nasbench1shot1-1", known, "expected a table of architectures of nasbench1shot1-1, and .* is of others"),
         ("nasbench201", few, "expected 3 architectures or more, got 2"),
-        ("nasbench201", unknown, "no column that is known to be the objective"),
+        ("nasbench201", unknown, "expected a column with the objective"),
     ):
         with pytest.raises(InvalidInput, match=told):
             check_config(make_config("nasi", "smoke", None, {"space": space, "agreement_table": str(table)}))

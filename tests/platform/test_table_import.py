@@ -122,7 +122,7 @@ def test_the_mean_of_the_trainings_is_found_where_it_is_missing() -> None:
         ("import own.csv --where task=x --proxies same", "the metric same is 5 in every row and tells nothing"),
         ("import own.csv --where task=x --objective holes", "1 row of 2 without a finite number in the column holes"),
         ("import own.csv --where task=x --encoding columns:wide", "has no column 'wide'"),
-        ("import own.csv --where task=x --space nasbench201", "expected a cell of 6 operations"),
+        ("import own.csv --where task=x --space nasbench201", "expected a cell with 6 operations"),
         ("import own.csv --where task=x --epochs ten=same", "expected a whole number of 1 or more, got 'ten'"),
         ("import own.csv --where task=x --missing keep", "expected refuse or drop, got 'keep'"),
         ("import own.csv --where task=x --join other.csv", "name the column to join on"),

@@ -48,7 +48,7 @@ SMALL = {"channels": 2, "cells": 1}
     [
         ({"architecture": ["darts-v3"]}, "there is no architecture 'darts-v3', and no run in a folder of that name"),
         ({"architecture": ["runs/none"]}, "there is no run in the folder 'runs/none' (no manifest.json)"),
-        ({"architecture": [NB201]}, "expected the genotype of two cells, which have a width and a depth"),
+        ({"architecture": [NB201]}, "expected the genotype of two cells"),
         ({"architecture": ["darts-v2", "darts-v2"]}, "expected different architectures, got one twice"),
         ({"architecture": []}, "expected one architecture or more, got none"),
         ({"points": 0}, "expected a plane of 3 points or more on a side, got 0; give --points 3 at least"),

@@ -34,7 +34,7 @@ def test_other_texts_are_refused(text: str) -> None:
 
 
 def test_a_unit_is_no_suffix() -> None:
-    with pytest.raises(InvalidInput, match="a bound is in the cost's own unit"):
+    with pytest.raises(InvalidInput, match="in the unit of the cost"):
         Constraint.parse("latency_ms <= 5 ms")
 
 
@@ -67,10 +67,10 @@ def test_several() -> None:
 
 @pytest.mark.parametrize("texts", [["a <= 4", "a >= 5"], ["a < 4", "a >= 4"], ["a > 4", "a <= 4"]])
 def test_two_that_exclude_each_other_are_refused(texts: list[str]) -> None:
-    with pytest.raises(InvalidInput, match="nothing meets both"):
+    with pytest.raises(InvalidInput, match="contradict each other"):
         parse_constraints(texts)
 
 
 def test_one_that_comes_twice_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="comes twice"):
+    with pytest.raises(InvalidInput, match="twice"):
         parse_constraints(["a <= 4", "a<=4.0"])

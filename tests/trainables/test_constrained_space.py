@@ -82,5 +82,5 @@ def test_networks_without_costs_are_no_answer() -> None:
             return float("inf")
 
     space = ConstrainedSpace(get_space("nasbench201"), failing, "flops <= 5")
-    with pytest.raises(InvalidInput, match="its costs are not known"):
+    with pytest.raises(InvalidInput, match="its costs are unknown"):
         space.check_met(np.random.default_rng(0))

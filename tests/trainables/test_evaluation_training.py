@@ -204,7 +204,7 @@ def test_options_that_a_network_lacks_are_refused_before_training(
 
 @pytest.mark.parametrize("network", [{"auxiliary": True}, {"stem": "imagenet"}])
 def test_a_supernet_has_neither_tower_nor_other_stem(network: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match="expected the stem cifar and no auxiliary tower"):
+    with pytest.raises(InvalidInput, match="expected the stem cifar and no auxiliary classifier"):
         build_supernet("darts", NetworkSettings(channels=4, cells=1, **network), 1, 3, seed=0)
 
 

@@ -157,7 +157,7 @@ def test_a_classifier_loads_and_predicts(bases: str, tmp_path: Path) -> None:
     assert accuracy == pytest.approx(result["test_accuracy"])
     state["classifier"]["probe"] += 1
     write_state(tmp_path, state)
-    with pytest.raises(InvalidInput, match="another random basis"):
+    with pytest.raises(InvalidInput, match="got another one"):
         load_classifier(tmp_path)
 
 
@@ -202,11 +202,11 @@ def test_numbers_that_are_not_finite_are_a_failed_result(tmp_path: Path) -> None
     trial = FeatureMapTrainable(config)
     result = trial.step()
     assert result.keys() == KEYS
-    assert result["done"] and "broke down" in result["failure"]
+    assert result["done"] and "Cholesky" in result["failure"]
     assert all(map(math.isnan, result["scores"])) and math.isnan(result["score"]) and math.isnan(result["seconds"])
     (tmp_path / "checkpoint").mkdir()
     trial.save_checkpoint(str(tmp_path / "checkpoint"))
-    with pytest.raises(InvalidInput, match=r"its solve failed: .*broke down"):
+    with pytest.raises(InvalidInput, match=r"its solve failed: .*Cholesky"):
         load_classifier(tmp_path / "checkpoint")
     restored = FeatureMapTrainable(config)
     restored.load_checkpoint(str(tmp_path / "checkpoint"))

@@ -179,7 +179,7 @@ def test_files_that_are_no_pictures_are_named(tmp_path):
     (tmp_path / "notes.png").write_text("no picture")
     with pytest.raises(InvalidInput, match=r"notes\.png cannot be read as an image"):
         GREY.of_files([tmp_path / "notes.png"])
-    with pytest.raises(InvalidInput, match=r"there is no file .*absent\.png"):
+    with pytest.raises(InvalidInput, match=r"expected an image file .*absent\.png"):
         GREY.of_files([tmp_path / "absent.png"])
     with pytest.raises(InvalidInput, match=r"pictures of 1, 3, 4 channels, got one for 2"):
         ImageForm(channels=2, size=8, mean=(0, 0), std=(1, 1)).of_files([tmp_path / "notes.png"])
@@ -187,6 +187,6 @@ def test_files_that_are_no_pictures_are_named(tmp_path):
 
 def test_data_that_do_not_say_their_form_are_refused():
     unknown = ImageForm(channels=1, size=8)
-    with pytest.raises(InvalidInput, match="says how its images are normalised"):
+    with pytest.raises(InvalidInput, match="a known normalization"):
         unknown.of_arrays(np.zeros((1, 8, 8)))
     assert unknown.of_arrays(np.zeros((1, 8, 8)), normalised=True).shape == (1, 1, 8, 8)

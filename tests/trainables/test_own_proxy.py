@@ -259,7 +259,7 @@ def test_a_decorated_function_takes_the_shared_pass_alone(tmp_path: Path) -> Non
         "@proxy(direction='max')\n"
         "def confused(network, images, labels):\n    return 1.0\n"
     )
-    with pytest.raises(InvalidInput, match=r"under @proxy to take the shared pass alone .* leave @proxy out"):
+    with pytest.raises(InvalidInput, match=r"under @proxy as a function of the shared pass only .* remove @proxy"):
         get_proxy(f"{path}:confused")
 
 

@@ -107,7 +107,7 @@ def test_an_epoch_is_seeded_and_goes_on_from_a_state():
     fresh.load_state_dict(one.state_dict())
     assert fresh.epoch() == other.epoch()
     assert fresh.finished
-    with pytest.raises(RuntimeError, match="training has finished"):
+    with pytest.raises(RuntimeError, match="expected an unfinished training run"):
         fresh.epoch()
 
 

@@ -86,7 +86,7 @@ def test_a_trial_that_failed_has_no_weights(tmp_path: Path) -> None:
     trainable = SupernetTrainable({"settings": settings, "seed": 3})
     assert trainable.step()["failure"]
     trainable.save_checkpoint(str(tmp_path))
-    with pytest.raises(InvalidInput, match="failed and left no weights"):
+    with pytest.raises(InvalidInput, match="expected weights in the checkpoint"):
         trained_weights(tmp_path)
 
 

@@ -98,7 +98,7 @@ def test_a_copy_is_the_same_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "roles", "said"),
     [
-        ({"val_accuracy": None}, {}, "no column that is known to be the objective; name the column of the value after"),
+        ({"val_accuracy": None}, {}, "expected a column with the objective"),
         ({}, {"objective": "valid"}, "no column 'valid' for objective; it has arch, val_accuracy"),
         ({}, {"metrics": "synflow"}, "no column 'synflow' for metrics"),
         (
@@ -118,7 +118,7 @@ def test_a_copy_is_the_same_table(tmp_path: Path) -> None:
         ({"zen": [2, 2, 2]}, {"metrics": "zen"}, "the metric zen is 2 in every row and tells nothing; leave it out"),
         ({"zen": [None, None, None]}, {"metrics": "zen"}, "the metric zen is empty; leave it out"),
         ({"arch": ["a", None, "c"]}, {}, "1 row without an architecture"),
-        ({"arch": None}, {}, "name what says which architecture a row is of (--architecture COLUMN,..."),
+        ({"arch": None}, {}, "name the columns that identify an architecture (--architecture COLUMN,..."),
         ({}, {"mode": "best"}, "expected 'max' or 'min', got 'best'"),
     ],
 )
