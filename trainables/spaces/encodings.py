@@ -56,7 +56,7 @@ def word_rows(
     elif encoding.startswith(COLUMNS):
         words = _table_words(encoding, table)
     else:
-        raise InvalidInput(f"expected an encoding, got {encoding!r}; choose {FORMS}")
+        raise InvalidInput(f"there is no encoding {encoding!r}; choose {FORMS}")
     if len(words) > 1 and (words == words[0]).all():
         raise InvalidInput(
             f"expected an encoding that distinguishes architectures, got {encoding}, which is the same for all "
@@ -95,7 +95,7 @@ def _table_words(encoding: str, table: pd.DataFrame | None) -> NDArray[np.str_]:
     missing = [name for name in names if name not in columns]
     if missing or table is None:
         raise InvalidInput(
-            f"expected columns of the table for the encoding {encoding}, got {', '.join(map(repr, missing))}; choose "
-            f"from {', '.join(columns)}"
+            f"the encoding {encoding} does not fit: the table has no column {', '.join(map(repr, missing))}; it has "
+            f"{', '.join(columns)}"
         )
     return np.stack([table[name].astype(str).to_numpy(dtype=np.str_) for name in names], axis=1)

@@ -196,7 +196,7 @@ class Space(ABC):
         for decision, choice in zip(self.decisions, architecture, strict=True):
             if choice not in decision.choices:
                 raise InvalidArchitecture(
-                    f"{self.name}: expected a choice for {decision.name}, got {choice!r}; "
+                    f"{self.name} has no choice {choice!r} for {decision.name}; "
                     f"choose one of {', '.join(decision.choices)}"
                 )
 

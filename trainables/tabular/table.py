@@ -105,9 +105,7 @@ class Table:
                 "another"
             )
         if column not in metrics:
-            raise InvalidInput(
-                f"{self.location}: expected a metric, got {column!r}; choose {', '.join(metrics) or 'none'}"
-            )
+            raise InvalidInput(f"{self.location} has no metric {column!r}; it has {', '.join(metrics) or 'none'}")
 
     def oracle(self, seeds: Seeds = "mean") -> TableOracle:
         return TableOracle(self, seeds)

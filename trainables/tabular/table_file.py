@@ -143,7 +143,7 @@ def guess_roles(columns: Sequence[str], useless: Iterable[str] = (), **named: An
     needed = {**roles.columns, **dict.fromkeys(roles.architecture, "architecture")}
     for column, role in needed.items():
         if column not in (*columns, *roles.seeds) and (role, column) != ("architecture", ROW):
-            raise InvalidTable(f"expected the column {column!r} for {role} in the table, got only {', '.join(columns)}")
+            raise InvalidTable(f"the table has no column {column!r} for {role}; it has {', '.join(columns)}")
     taken = set(roles.columns)
     usable = [column for column in columns if column not in taken | set(useless)]
     by_epoch = {int(match[1]): match[0] for column in columns if (match := EPOCH.fullmatch(column))}
@@ -285,17 +285,13 @@ def select(frame: pd.DataFrame, where: Mapping[str, str], location: str) -> pd.D
     expect("where", where, Mapping)
     for column, value in where.items():
         if column not in frame.columns:
-            raise InvalidTable(
-                f"{location}: expected a column to select by, got {column!r}; choose from {', '.join(frame.columns)}"
-            )
+            raise InvalidTable(f"{location} has no column {column!r} to select by; it has {', '.join(frame.columns)}")
         texts = frame[column].map(str)  # unlike `astype`, also for missing values
         chosen = frame[texts == value]
         if chosen.empty:
             held = sorted(texts.unique())
             choices = ", ".join(held[:FEW]) + (", ..." if len(held) > FEW else "")
-            raise InvalidTable(
-                f"{location}: expected a row where {column} is {value!r}, got none; choose from {choices}"
-            )
+            raise InvalidTable(f"{location} has no row where {column} is {value!r}; it is one of {choices}")
         frame = chosen
     if frame.empty:
         raise InvalidTable(f"expected rows in the table {location}, got none; give another file")
