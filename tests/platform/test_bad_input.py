@@ -30,7 +30,7 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
     ((*SEARCH, "--proxy", "absent.py:metric"), "absent.py, which does not exist"),
     ((*SEARCH, "--proxy", "metric.py:absent"), "'metric.py' has no 'absent'; it has metric, kappa"),
     ((*SEARCH, "--proxy", "metric.py:metric"), "a function of network, images and labels, got metric(network)"),
-    ((*SEARCH, "--proxy", "metric.py:kappa"), "the column 'kappa' of the pool"),
+    ((*SEARCH, "--proxy", "metric.py:kappa"), "its column 'kappa' is reserved"),
     ((*SEARCH, "--budget", "0"), "search.budget"),
     ((*SEARCH, "--set", "train=3"), "train: Input should be a group of options, keys and values, got 3"),
     ((*SEARCH, "--set", "proxies.metrics=[]"), "proxies.metrics: expected at least one metric"),

@@ -105,7 +105,7 @@ def test_what_nothing_meets_is_an_error_that_says_how_near(table: Path, tmp_path
     ("text", "message"),
     [
         ("speed <= 5", "there is no cost 'speed'"),
-        ("flops = 5", "expected a constraint of a cost"),
+        ("flops = 5", "expected a constraint with a cost"),
         ("flops <= 1M, flops > 2M", "contradict each other"),
     ],
 )

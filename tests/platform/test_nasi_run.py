@@ -141,7 +141,7 @@ def test_of_random_labels_and_inputs_the_search_knows_no_data(search: Search) ->
     [
         ({"agreement": 1}, "expected an agreement of 3 architectures or more, or 0 for none, got 1"),
         ({"agreement": 2}, "two points always lie on a line"),
-        ({"agreement_table": "absent.csv"}, "absent.csv cannot be read"),
+        ({"agreement_table": "absent.csv"}, "archray cannot read the table"),
         ({"agreement_rows": 2}, "agreement_rows"),
         ({"mu": -1}, r"nasi\.mu"),
         ({"nu": 0}, r"nasi\.nu"),

@@ -29,7 +29,7 @@ def test_texts(text: str, expected: Constraint) -> None:
     "text", ["latency_ms", "latency_ms = 5", "<= 5", "a <= b", "a <= nan", "a <= 5 <= 6", "5 <= a"]
 )
 def test_other_texts_are_refused(text: str) -> None:
-    with pytest.raises(InvalidInput, match="expected a constraint of a cost, one of"):
+    with pytest.raises(InvalidInput, match="expected a constraint with a cost, one of"):
         Constraint.parse(text)
 
 
@@ -61,7 +61,7 @@ def test_several() -> None:
     assert violation(constraints, {"a": 5.0, "b": 1.0}) == 0.75
     assert violation(constraints, {"a": 1.0, "b": 2.0}) == 0.0
     assert violation((), {}) == 0.0
-    with pytest.raises(InvalidInput, match="expected a cost b, got a"):
+    with pytest.raises(InvalidInput, match="expected the cost b, got a"):
         violation(constraints, {"a": 1.0})
 
 

@@ -187,7 +187,7 @@ def test_a_users_network_has_both(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("space", "network", "training", "message"),
     [
-        ("nasbench201", {"auxiliary": True}, {"auxiliary_weight": 0.4}, "space nasbench201 have no auxiliary tower"),
+        ("nasbench201", {"auxiliary": True}, {"auxiliary_weight": 0.4}, "nasbench201 have no auxiliary classifier"),
         ("nasbench201", {"stem": "imagenet"}, {}, "expected the stem cifar, .* got imagenet"),
         ("nasbench201", {}, {"auxiliary_weight": 0.4}, "expected auxiliary_weight 0, .* got 0.4"),
         ("nasbench201", {}, {"drop_path": 0.2}, "expected drop_path 0, .* got 0.2"),

@@ -295,7 +295,7 @@ def test_refuses_options(options: dict, said: str) -> None:
         ({"lr": math.nan}, "lr"),
         ({"lr": math.inf}, "lr"),
         ({"dgf": "burg"}, "burg"),
-        ({"floor": 1e-5, "log_space": True}, "choose one"),
+        ({"floor": 1e-5, "log_space": True}, "got both"),
         ({"floor": 1e-5, "dgf": "euclidean"}, "entropy"),
         ({"log_space": True, "dgf": "euclidean"}, "entropy"),
     ],

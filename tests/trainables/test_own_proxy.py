@@ -233,12 +233,12 @@ def test_a_metric_registered_by_hand_is_scored(monkeypatch: pytest.MonkeyPatch) 
         ("NUMBER", "to be a function of network, images and labels, got float"),
         ("Metric", "to be a function of network, images and labels, got the class Metric"),
         ("two", r"to be a function of network, images and labels, got two\(network, images\)"),
-        ("sideways", "expected the direction of 'sideways' to be max or min, got 'up'"),
+        ("sideways", "expected max or min as direction of the metric 'sideways', got 'up'"),
         (
             "snip",
-            r"would be the column 'snip' of the pool, which means something else there; give the function another",
+            r"its column 'snip' is reserved in a pool; rename the function",
         ),
-        ("failure", "would be the column 'failure' of the pool"),
+        ("failure", "its column 'failure' is reserved in a pool"),
     ],
 )
 def test_what_is_no_metric_is_known_before_anything_is_scored(file: Path, name: str, message: str) -> None:

@@ -226,7 +226,7 @@ def test_equal_images_have_a_jacov_far_below() -> None:
 def test_a_batch_without_two_images_of_a_class_is_a_failure_of_epe_nas_alone() -> None:
     network = Plain().double()
     results = score(network, batch(3)[0], torch.arange(3), ["epe_nas", "jacov"], ProxySettings())
-    assert "no two of the batch's 3 images are of one class" in str(results["epe_nas"].failure)
+    assert "expected two images of one class in the batch, got 3 images" in str(results["epe_nas"].failure)
     assert "take a larger batch" in str(results["epe_nas"].failure)
     assert results["jacov"].failure is None
 

@@ -81,7 +81,7 @@ def test_the_order_of_a_nodes_edges_has_no_meaning(architecture, swapped):
         ("('dil_conv_3x3', 2)", "('dil_conv_3x3', True)", "not a pair of an operation and a node number"),
         ("('dil_conv_3x3', 2)", "'dil_conv_3x3'", "not a pair of an operation and a node number"),
         ("('dil_conv_3x3', 2)", "('dil_' + 'conv_3x3', 2)", "expected Genotype"),
-        ("normal_concat=[2, 3, 4, 5]", "normal_concat=range(3, 6)", r"normal_concat is not range\(2, 6\)"),
+        ("normal_concat=[2, 3, 4, 5]", "normal_concat=range(3, 6)", r"expected normal_concat=range\(2, 6\)"),
         ("normal_concat=[2, 3, 4, 5]", "normal_concat=range(6)", "range needs two numbers"),
         ("normal_concat=[2, 3, 4, 5]", "normal_concat=4", "expected Genotype"),
         ("reduce=", "other=", "its arguments are not normal, normal_concat, reduce, reduce_concat"),

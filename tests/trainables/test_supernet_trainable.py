@@ -104,7 +104,7 @@ def test_wrong_input_is_refused() -> None:
         (make_config(relaxation={"name": "softmax"}), "expected the relaxation simplex or gumbel"),
         (make_config(relaxation={"name": "path", "start": 1.0}), "start"),
         (make_config(partial_channels=3), "partial_channels"),
-        (make_round(candidates=()), "at least one architecture"),
+        (make_round(candidates=()), "one architecture or more"),
         (make_round(budget=0), "budget"),
         (make_round(warm_start=3), "warm_start"),
         (make_config(seed=-1), "seed"),

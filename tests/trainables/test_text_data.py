@@ -203,7 +203,7 @@ def test_a_library_that_is_not_installed(monkeypatch):
 def test_limit_and_options(masked):
     few = load_text(DataSettings(name="docstrings", limit=50))
     assert [len(part) for part in parts(few)] == [50, 50, 50]
-    with pytest.raises(InvalidInput, match="docstrings is text and has no image_size or flip"):
+    with pytest.raises(InvalidInput, match="expected no image_size or flip for the texts of docstrings"):
         check_data(DataSettings(name="docstrings", image_size=8))
 
 
@@ -299,7 +299,7 @@ def test_imdb_that_is_missing_or_damaged(tmp_path):
     settings = write_imdb(tmp_path)
     damaged = tmp_path / "aclImdb" / "test" / "pos" / "3_7.txt"
     damaged.write_bytes(b"\xff\xfe\xfa")
-    with pytest.raises(DataNotFound, match=r"3_7\.txt is not a text in UTF-8"):
+    with pytest.raises(DataNotFound, match=r"expected a text in UTF-8, got .*3_7\.txt"):
         load_text(settings)
     for file in damaged.parent.iterdir():
         file.unlink()
@@ -321,5 +321,5 @@ def test_texts_of_the_users(tmp_path):
     assert load_text(settings).train.texts == ("many hands", "too many cooks")
     with pytest.raises(InvalidInput, match="expected a data set of images"):
         load_images(settings)
-    with pytest.raises(InvalidInput, match="a label of 64 bits for each of 2 texts"):
+    with pytest.raises(InvalidInput, match="a 64-bit label for each of 2 texts"):
         TextSplit(("a", "b"), np.array([0, 1, 0]))

@@ -150,7 +150,7 @@ def test_data_are_drawn_without_a_point_twice_and_refused_where_they_do_not_suff
 
     one = drawn((10, 20, 40))
     assert (one.parameters, len(one.validation), len(one.test)) == (3, 20, 40)
-    with pytest.raises(InvalidInput, match="40 points to train and validate on"):
+    with pytest.raises(InvalidInput, match="got 40 points for both"):
         drawn((10, 31, 40))
     with pytest.raises(InvalidInput, match="40 test points"):
         drawn((10, 20, 41))

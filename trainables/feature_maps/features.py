@@ -76,8 +76,7 @@ class RidgePlan:
             raise InvalidInput(
                 f"expected memory_gib of at least {needed:.3g} for ridge's {side} Gram matrix of {min(n, d):,} ({n:,} "
                 f"points with {d:,} features), got {memory_gib:g}; raise memory_gib, or lower the number of features "
-                "or "
-                "points"
+                "or points"
             )
         spare = (memory_gib - needed) * GIB  # beyond the Gram matrix and the smallest blocks
         kept = n * d * (4 + (gram == "int8"))
@@ -121,6 +120,5 @@ def check_fits(needed: float, memory_gib: float, what: str) -> None:
     if needed > memory_gib:
         raise InvalidInput(
             f"expected memory_gib of at least {needed:.3g} for {what}, got {memory_gib:g}; raise memory_gib or lower "
-            "the "
-            "number of features"
+            "the number of features"
         )

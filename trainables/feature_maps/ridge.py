@@ -198,8 +198,7 @@ class BlasGram:
         if info != 0 or not np.isfinite(np.einsum("ii->i", self.matrix)).all():
             raise SolveFailed(
                 f"expected a positive definite matrix for Cholesky, {len(self.matrix)} x {len(self.matrix)}, got one "
-                "that "
-                "is not; raise lam"
+                "that is not; raise lam"
             )
 
     def solve(self, right: Tensor) -> Tensor:
@@ -237,8 +236,7 @@ class TorchGram:
         if int(info) != 0 or not bool(torch.isfinite(self.matrix.diagonal()).all()):
             raise SolveFailed(
                 f"expected a positive definite matrix for Cholesky, {len(self.matrix)} x {len(self.matrix)}, got one "
-                "that "
-                "is not; raise lam"
+                "that is not; raise lam"
             )
 
     def solve(self, right: Tensor) -> Tensor:

@@ -160,8 +160,8 @@ class Space(ABC):
             if "=" in decision.name or any("|" in text for text in (decision.name, *decision.choices)):
                 raise InvalidInput(
                     f"the space {self.name}: expected names without '=' and '|', and choices without '|', because "
-                    "these "
-                    f"separate the parts of an architecture's string, got {decision.name!r} with {decision.choices}"
+                    f"these separate the parts of an architecture's string, got {decision.name!r} with "
+                    f"{decision.choices}"
                 )
 
     @property

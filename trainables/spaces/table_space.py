@@ -120,7 +120,7 @@ class TableSpace(Space):
         """Returns the row of an architecture in any spelling. Raises: InvalidArchitecture, with the nearest row."""
         if text in self._rows:
             return int(self.representative[self._rows[text]])
-        reason = f"expected an architecture of {self.name}, got {text!r}"
+        reason = f"{self.name} has no architecture {text!r}"
         if self.base is not None:
             try:
                 form = canonical_string(self.base, text)
@@ -174,8 +174,8 @@ class TableSpace(Space):
         if self.base is None and self.codes.shape[1] == 0:
             raise InvalidInput(
                 f"expected a space with mutations, got {self.name}, which has no encoding that defines near rows; "
-                "choose "
-                "one when you import the table (--encoding tokens or columns:a,b), or a method without mutations"
+                "choose one when you import the table (--encoding tokens or columns:a,b), or a method without "
+                "mutations"
             )
 
     def check_packages(self) -> None:

@@ -308,8 +308,7 @@ class XNAS(SimplexOptimizer):
             if seen > group["rounds"]:
                 raise InvalidInput(
                     f"expected at most {group['rounds']} data points, got {seen}; set rounds to the number of points "
-                    "in "
-                    "all steps"
+                    "in all steps"
                 )
         check_gradients(list(gradients))
         for (parameter, group), gradient in zip(params, gradients, strict=True):

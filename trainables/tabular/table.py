@@ -61,8 +61,7 @@ class Table:
             columns = ", ".join(column for column in file.rows.columns if column != ARCHITECTURE)
             raise InvalidTable(
                 f"expected a column with the objective in {file.location}, found no known name; name the column with "
-                "the "
-                f"value after training (--objective COLUMN); columns: {columns}"
+                f"the value after training (--objective COLUMN); columns: {columns}"
             )
         frame = self._distinct(file)
         self.frame = frame
@@ -127,8 +126,8 @@ class Table:
             values = " and ".join(map(str, first[column]))
             raise InvalidTable(
                 f"{self.location}: expected one row per architecture, got {count(number, 'architecture')} with "
-                "different "
-                f"values: {name!r} has {values} in {column}; {table_file.how_to_tell_apart(rows, ARCHITECTURE)}"
+                f"different values: {name!r} has {values} in {column}; "
+                f"{table_file.how_to_tell_apart(rows, ARCHITECTURE)}"
             )
         return rows.drop_duplicates(ARCHITECTURE).reset_index(drop=True)
 
@@ -139,8 +138,7 @@ class Table:
             raise InvalidTable(
                 f"{self.location}: expected finite numbers in the column {column} ({role}), got none in "
                 f"{count(len(missing), 'row')} of {len(values)}, first {self.architectures[missing[0]]!r}; complete "
-                "the "
-                "table, choose another column, or drop such rows (archray bench import --missing drop)"
+                "the table, choose another column, or drop such rows (archray bench import --missing drop)"
             )
         if role == "objective" and len(values) > 1 and np.ptp(values) == 0:
             raise InvalidTable(
@@ -157,8 +155,7 @@ class Table:
         if len(values) > 1 and np.nanmin(values) == np.nanmax(values):
             raise InvalidTable(
                 f"{self.location}: expected different values in the {role} {column}, got {np.nanmin(values):g} in "
-                "every "
-                "row; leave it out"
+                "every row; leave it out"
             )
         representative = self.space.representative
         for row in np.flatnonzero(~np.isnan(values) & np.isnan(values[representative])):

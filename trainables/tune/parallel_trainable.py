@@ -136,8 +136,8 @@ class WorkerGroup:
         if placement is None:
             raise InvalidInput(
                 "expected a Tune trial with a bundle for each worker, got a process without a placement group; give "
-                "the "
-                "Tuner tune.with_resources(trainable, tune.PlacementGroupFactory([{}, {'CPU': 1}, {'CPU': 1}]))"
+                "the Tuner tune.with_resources(trainable, tune.PlacementGroupFactory([{}, {'CPU': 1}, "
+                "{'CPU': 1}]))"
             )
         self._workers: list[Any] = []
         for rank, bundle in enumerate(bundles):

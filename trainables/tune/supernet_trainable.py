@@ -179,9 +179,8 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         if violation(nearest) > 0.0:
             raise InvalidArchitecture(
                 f"expected an architecture near {architecture} that meets {', '.join(bounds.constraints)}, got none; "
-                "the "
-                f"nearest, {nearest}, has {violation.describe(nearest)}; give the cost a weight (--cost-weight), or "
-                "loosen the constraint"
+                f"the nearest, {nearest}, has {violation.describe(nearest)}; give the cost a weight (--cost-weight), "
+                "or loosen the constraint"
             )
         return nearest
 

@@ -252,8 +252,7 @@ def synaptic_flow(network: nn.Module, image: Tensor, variant: Literal["no-bn", "
     if any(isinstance(module, torch.nn.LayerNorm) for module in network.modules()):
         raise NoScore(
             "expected a network without layer normalizations, which subtract the mean, so that absolute weights have "
-            "no "
-            "positive flow; choose another metric"
+            "no positive flow; choose another metric"
         )
     linear = copy.deepcopy(network).double().train()
     with torch.no_grad():

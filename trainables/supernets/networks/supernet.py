@@ -272,8 +272,7 @@ def build_supernet(
     if network.stem != "cifar" or network.auxiliary:
         raise InvalidInput(
             f"expected the stem cifar and no auxiliary classifier for a supernet, got stem {network.stem} and "
-            "auxiliary "
-            f"{network.auxiliary}; set them for the standalone networks only"
+            f"auxiliary {network.auxiliary}; set them for the standalone networks only"
         )
     groups(space, partial_channels=partial_channels, none=none)  # raises
 
@@ -316,8 +315,7 @@ def copy_weights(supernet: Supernet, architecture: Architecture | str, standalon
     if supernet.partial_channels > 1:
         raise InvalidInput(
             f"expected a supernet with partial_channels 1, got {supernet.partial_channels}: its operations have "
-            "another "
-            "width than those of the standalone network"
+            "another width than those of the standalone network"
         )
     choices = supernet.space.decode(architecture) if isinstance(architecture, str) else architecture
     places = supernet.modules_of(choices)
@@ -329,8 +327,7 @@ def copy_weights(supernet: Supernet, architecture: Architecture | str, standalon
         if source not in shared:
             raise InvalidInput(
                 f"expected the parameter {source} in the supernet for {name} of the standalone network, got none; "
-                "build "
-                "the standalone network in search form"
+                "build the standalone network in search form"
             )
         copied[name] = shared[source]
     try:
