@@ -187,7 +187,7 @@ class EpochTrainer(ABC):
     def _check_unfinished(self) -> None:
         if self.finished:
             raise RuntimeError(
-                f"expected an unfinished training run, got one after its last epoch, {count(self.epochs_done, 'epoch')}"
+                f"expected an unfinished training run, got one that finished after {count(self.epochs_done, 'epoch')}"
             )
 
     def _stream(self, *purpose: int) -> int:

@@ -40,7 +40,7 @@ class Beyond:
 def test_what_nothing_meets_is_refused_after_tens_and_names_the_least(name: str) -> None:
     beyond = Beyond(0.0, 0.8)
     space = ConstrainedSpace(get_space(name), beyond, "weight <= 0.8")
-    with pytest.raises(InvalidInput, match=r"nothing meets weight <= 0.8: .* has weight 1 \(25 % beyond\)"):
+    with pytest.raises(InvalidInput, match=r"that meets weight <= 0.8; .* has weight 1 \(25 % beyond\)"):
         space.check_met(np.random.default_rng(0))
     assert len(beyond.asked) <= 50
 

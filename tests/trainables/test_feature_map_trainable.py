@@ -175,7 +175,7 @@ def test_a_shared_solve_leaves_no_classifier(tmp_path: Path) -> None:
     trial = FeatureMapTrainable(shared())
     trial.step()
     trial.save_checkpoint(str(tmp_path))
-    with pytest.raises(InvalidInput, match="holds no classifier, its solve was for several maps"):
+    with pytest.raises(InvalidInput, match="got none, as its solve was for several maps"):
         load_classifier(tmp_path)
 
 

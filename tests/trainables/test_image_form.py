@@ -162,7 +162,7 @@ def test_a_warning_where_all_images_of_a_part_are_alike(tmp_path, caplog, alike)
 @pytest.mark.parametrize(
     ("images", "said"),
     [
-        (np.zeros((5, 2, 8, 8)), r"expected images of 3 channels.*got \(5, 2, 8, 8\)"),
+        (np.zeros((5, 2, 8, 8)), r"expected images with 3 channels.*got \(5, 2, 8, 8\)"),
         (np.zeros((5, 8, 8)), r"expected images with 3 channels"),
         (np.full((3, 8, 8), np.nan), "expected finite images"),
         (np.array(["a"]), "expected images as numbers"),

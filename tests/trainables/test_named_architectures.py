@@ -87,7 +87,11 @@ def test_a_node_that_reads_another_twice_has_its_operations_in_order():
     ("space", "text", "message"),
     [
         ("darts", "enas", "expected an architecture of the space darts, got 'enas', which is in nasnet; choose"),
-        ("nasnet", "darts-v2", "one of darts and darts-none; choose that space, or one of nasnet, amoebanet, enas"),
+        (
+            "nasnet",
+            "darts-v2",
+            "which is in darts and darts-none; choose that space, or one of nasnet, amoebanet, enas",
+        ),
         ("darts", "darts-v3", "no architecture 'darts-v3' in the space darts; did you mean 'darts-v"),
         ("nasbench201", "darts-v2", "expected an architecture of the space nasbench201, got 'darts-v2'"),
     ],

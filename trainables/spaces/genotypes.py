@@ -277,7 +277,7 @@ def spelt_out(space: Space, text: str) -> str:
         near = difflib.get_close_matches(text, space.named, n=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
         raise InvalidArchitecture(
-            f"expected an architecture of the space {space.name}, got {text!r}; {meant}choose {choices}"
+            f"there is no architecture {text!r} in the space {space.name}; {meant}choose {choices}"
         )
     space.decode(text)
     return text

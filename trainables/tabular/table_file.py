@@ -112,7 +112,7 @@ class Roles:
         unknown = sorted(values.keys() - cls.__dataclass_fields__.keys())
         if unknown:
             raise InvalidInput(
-                f"expected a role of a table, got {unknown[0]!r}; choose one of {', '.join(cls.__dataclass_fields__)}"
+                f"a table has no role {unknown[0]!r}; choose one of {', '.join(cls.__dataclass_fields__)}"
             )
         read = dict(values)
         for name in ("architecture", "metrics", "costs"):
