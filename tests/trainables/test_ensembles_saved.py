@@ -122,7 +122,7 @@ def test_what_is_no_ensemble_is_refused(tmp_path: Path) -> None:
         made(average="votes")
     with pytest.raises(InvalidInput, match="as output"):
         made(output="logits")
-    with pytest.raises(InvalidInput, match="each of 2 members"):
+    with pytest.raises(InvalidInput, match="the settings of 2 members, got 1"):
         save(tmp_path, made(), MEMBERS[:1])
     with pytest.raises(InvalidInput, match="entries other than"):
         save(tmp_path, made(), MEMBERS, {"kind": "mine"})
