@@ -240,7 +240,7 @@ def test_arrays_faults(tmp_path):
     x, y = images(10, 6, 6), np.arange(10) % 2
     path = tmp_path / "own.npz"
     for arguments, message in [
-        ((x, y[:5]), "expected y_train .* to be 10 integers"),
+        ((x, y[:5]), "expected y_train .* as 10 non-negative integers"),
         ((x, y - 1), "non-negative"),
         ((x, y.astype(float)), "integers"),
         ((x, y * 2), r"label 0\.\.2 .* y_train .* missing: 1"),

@@ -74,7 +74,7 @@ def test_the_order_of_a_nodes_edges_has_no_meaning(architecture, swapped):
     [
         ("sep_conv_3x3", "conv_7x7", r"darts has no choice 'conv_7x7' for normal_2_lower; choose one of max_pool_3x3"),
         ("sep_conv_3x3", "none", r"darts has no choice 'none'"),
-        ("('sep_conv_3x3', 1)", "('sep_conv_3x3', 0)", "node 2 of normal to have two different inputs .* got 0 and 0"),
+        ("('sep_conv_3x3', 1)", "('sep_conv_3x3', 0)", "two different inputs of node 2 of normal .* got 0 and 0"),
         ("('dil_conv_3x3', 2)", "('dil_conv_3x3', 5)", "node 5 of normal .* 0 to 4, got 0 and 5"),
         ("('dil_conv_3x3', 2)", "('dil_conv_3x3', -1)", "got -1 and 0"),
         (", ('dil_conv_3x3', 2)", "", "expected 8 edges in normal, got 7"),
