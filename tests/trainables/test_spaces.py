@@ -115,7 +115,7 @@ def test_malformed_string_says_the_form(text):
 
 
 def test_wrong_arity_of_a_tuple():
-    with pytest.raises(InvalidArchitecture, match=r"6 decisions, got 5 choices"):
+    with pytest.raises(InvalidArchitecture, match=r"6 choices, got 5 choices"):
         SPACE.encode(("none",) * 5)
 
 

@@ -114,7 +114,7 @@ def test_texts_that_are_hard_on_a_parser(text):
 
 
 def test_wrong_tuples():
-    with pytest.raises(InvalidArchitecture, match="24 decisions, got 3 choices"):
+    with pytest.raises(InvalidArchitecture, match="24 choices, got 3 choices"):
         SPACE.encode(("0,1", "none", "none"))
     with pytest.raises(InvalidArchitecture, match="no choice '1,0' for normal_2_inputs; choose one of 0,1"):
         SPACE.encode(("1,0", *SPACE.decode(DARTS_V2)[1:]))

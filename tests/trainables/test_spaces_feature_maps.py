@@ -62,7 +62,7 @@ def test_what_is_no_feature_map(text, message):
 
 
 def test_what_cannot_be_encoded():
-    with pytest.raises(InvalidArchitecture, match="2 decisions and the constant gamma, got 2 entries"):
+    with pytest.raises(InvalidArchitecture, match="2 choices and the constant gamma, got 2 entries"):
         FOURIER.encode(("gaussian", "none"))
     with pytest.raises(InvalidArchitecture, match=r"6 significant digits, '0.01', got '1e-2'"):
         FOURIER.encode(("gaussian", "none", "1e-2"))

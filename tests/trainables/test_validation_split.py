@@ -152,7 +152,7 @@ def test_data_are_drawn_without_a_point_twice_and_refused_where_they_do_not_suff
     assert (one.parameters, len(one.validation), len(one.test)) == (3, 20, 40)
     with pytest.raises(InvalidInput, match="got 40 points for both"):
         drawn((10, 31, 40))
-    with pytest.raises(InvalidInput, match="40 test points"):
+    with pytest.raises(InvalidInput, match="expected 41 test points, got 40 points"):
         drawn((10, 20, 41))
 
 
