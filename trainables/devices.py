@@ -1,4 +1,4 @@
-"""The device of a trial, its random generators, and errors when its memory runs out."""
+"""The device of a trial, its random generators, and errors when memory runs out."""
 
 import atexit
 import gc
@@ -9,15 +9,18 @@ import torch
 
 from archray.errors import InvalidInput, is_out_of_memory
 
-OUT_OF_MEMORY = "out of memory"  # start of a failure's reason; the trial may succeed with more of a GPU
-atexit.register(gc.unfreeze)  # else nanobind reports objects that `free_memory` froze as leaked
+OUT_OF_MEMORY = "out of memory"  # start of a failure's reason; the trial may succeed with a larger share of a GPU
+atexit.register(gc.unfreeze)  # otherwise nanobind reports objects that `free_memory` froze as leaked
 
 
 def choose_device(wanted: str, *, gpus: float | None = None) -> torch.device:
-    """The device called `wanted` on this machine.
+    """Returns the device `wanted` on this machine.
 
-    wanted: "auto", or a torch device. gpus: the share of GPUs from Ray; None without Ray, where "auto" takes a GPU if
-    there is one. Raises: InvalidInput for a device that is unknown or absent.
+    Args:
+        wanted: "auto", or a torch device.
+        gpus: Share of GPUs from Ray; None without Ray, where "auto" takes a GPU if there is one.
+
+    Raises: InvalidInput for an unknown or missing device.
     """
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() and gpus != 0 else "cpu")
@@ -26,12 +29,12 @@ def choose_device(wanted: str, *, gpus: float | None = None) -> torch.device:
     except RuntimeError as error:
         raise InvalidInput(f"expected a device such as auto, cpu, cuda or cuda:1, got {wanted!r}") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise InvalidInput(f"the device {wanted!r} needs a CUDA GPU and none is visible here; use auto or cpu")
+        raise InvalidInput(f"expected a visible CUDA GPU for the device {wanted!r}, got none; use auto or cpu")
     return device
 
 
 def memory_share(gpus: float | None) -> float:
-    """The share of a GPU's memory for work with `gpus` from Ray; all of it without Ray."""
+    """Returns the share of a GPU's memory for work with `gpus` from Ray; all of it without Ray."""
     return gpus if gpus is not None and 0 < gpus < 1 else 1.0
 
 
@@ -42,19 +45,20 @@ def limit_memory(device: torch.device, gpus: float | None) -> None:
     half a gigabyte. A later call replaces the limit.
     """
     if device.type == "cuda":
-        # torch needs an index here; None is the current GPU, the only one of most trials.
+        # torch needs an index here; None is the current GPU, the only one in most trials.
         torch.cuda.set_per_process_memory_fraction(memory_share(gpus), device.index)
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """The reason, `OUT_OF_MEMORY` and the text of `error`, if memory of a GPU or the CPU ran out; else None."""
+    """Returns the reason, `OUT_OF_MEMORY` and the text of `error`, if memory of a GPU or the CPU ran out; else None."""
     return f"{OUT_OF_MEMORY}: {error}" if is_out_of_memory(error) else None
 
 
 def free_memory() -> None:
     """Frees dropped objects, including reference cycles and torch's blocks on a GPU.
 
-    Surviving objects, mostly of libraries, are frozen: the next call takes milliseconds, not half a second.
+    Remaining objects, mostly of libraries, are frozen, so that the next call takes milliseconds instead of half a
+    second.
     """
     gc.collect()
     gc.freeze()
@@ -64,7 +68,7 @@ def free_memory() -> None:
 
 @contextmanager
 def own_randomness(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """A context in which draws from torch's global generators (dropout, initial weights) depend on `seed` alone.
+    """Makes draws from torch's global generators (dropout, initial weights) depend only on `seed`, within the context.
 
     device: if it is a GPU, its generator is seeded too. The generators are restored afterwards.
     """

@@ -1,6 +1,6 @@
-"""Training by SGD: the base of every trainer, and the trainer of one network. Dong and Yang 2020, section 2.4.
+"""Training by SGD: the base class of all trainers, and the trainer of one network. Dong and Yang 2020, section 2.4.
 
-Pure loops over tensors on one device, without Ray, files or search spaces.
+Loops over tensors on one device, without Ray, files or search spaces.
 """
 
 import math
@@ -23,12 +23,12 @@ from archray.trainables.data.dataset import Dataset, Split
 from archray.trainables.devices import own_randomness
 from archray.trainables.training_settings import SGDSettings, TrainingSettings
 
-EVALUATION_BATCH = 512  # images per forward pass of an evaluation; it changes no result, only memory and speed
+EVALUATION_BATCH = 512  # images per forward pass of an evaluation; it changes only memory and speed, no result
 ORDER, AUGMENTATION, NETWORK = 0, 1, 2  # purposes of random streams
 
 
 class Metrics(NamedTuple):
-    """Mean cross-entropy (nats) and accuracy (a fraction) over the images of a split; NaN for none."""
+    """Mean cross-entropy (nats) and accuracy (a fraction) over the images of a split; NaN without images."""
 
     loss: float
     accuracy: float
@@ -38,16 +38,16 @@ NO_METRICS = Metrics(math.nan, math.nan)
 
 
 def cosine(lr: float, step: int, steps: int) -> float:
-    """The learning rate of step `step` of `steps`: `lr` at step 0, exactly 0 once all steps are done."""
+    """Returns the learning rate of step `step` of `steps`: `lr` at step 0, exactly 0 after all steps."""
     return lr * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
-# Workers that train one network together. torch.distributed divides the data set; here batches are divided, so that the
+# Workers that train one network together. torch.distributed divides the data set. Here batches are divided, so that the
 # images of a step are the same for any number of workers.
 
 
 class Team:
-    """One of `size` workers; more than one must have joined the default process group.
+    """One of `size` workers. If there are several, they must have joined the default process group.
 
     Raises: ValueError for a rank out of range.
     """
@@ -58,29 +58,29 @@ class Team:
         self.rank, self.size = rank, size
 
     def part(self, count: int) -> slice:
-        """This worker's part of `count` items; parts are equal to within one, in the order of ranks."""
+        """Returns this worker's part of `count` items. Parts differ by at most one item, in the order of ranks."""
         return slice(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
     def shared(self, network: nn.Module) -> nn.Module:
-        """`network`, such that a backward pass leaves the mean of the workers' gradients."""
+        """Wraps `network`, so that a backward pass computes the mean of the workers' gradients."""
         if self.size == 1:
             return network
-        # Some architectures have operations without used output, whose weights have no gradient.
+        # Some architectures have operations with unused output, whose weights have no gradient.
         return DistributedDataParallel(network, broadcast_buffers=False, find_unused_parameters=True)
 
     def apart(self, network: Any) -> AbstractContextManager[Any]:
-        """A context in which passes of a `shared` network add to this worker's gradient alone."""
+        """Makes passes of a `shared` network add only to this worker's gradient, within the context."""
         return nullcontext() if self.size == 1 else network.no_sync()
 
     def total(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Each tensor summed over the workers, in place."""
+        """Sums each tensor over the workers, in place."""
         for tensor in tensors if self.size > 1 else ():
             dist.all_reduce(tensor)
         return tensors
 
     @torch.no_grad()
     def average_buffers(self, network: nn.Module) -> None:
-        """Gives all workers the mean of their running statistics."""
+        """Sets the running statistics of all workers to their mean."""
         for buffer in network.buffers() if self.size > 1 else ():
             if buffer.is_floating_point():
                 dist.all_reduce(buffer)
@@ -91,9 +91,9 @@ ALONE = Team()
 
 
 class SynchronisedBatchNorm2d(nn.BatchNorm2d):
-    """As `nn.BatchNorm2d`; in training, statistics and their gradient are those of all workers' images.
+    """Like `nn.BatchNorm2d`; in training, statistics and their gradient are those of all workers' images.
 
-    torch's `SyncBatchNorm` needs CUDA; this one also runs on CPUs, where it can be tested against one worker.
+    torch's `SyncBatchNorm` needs CUDA. This class also runs on CPUs, where it can be tested against one worker.
     """
 
     def forward(self, x: Tensor) -> Tensor:  # (n, C, H, W)
@@ -104,7 +104,7 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
             count = wide.new_full((1,), x.numel() / x.shape[1])
             mean, count = self._sums(wide.sum((0, 2, 3)), count)
             centered = wide - (mean / count)[:, None, None]
-            # In a second round, of centered values: the difference of two large sums would lose digits.
+            # In a second round, of centered values: the difference of two large sums loses digits.
             squares, _ = self._sums(centered.square().sum((0, 2, 3)), count.new_zeros(1))
             variance = squares / count  # (C,)
             self._track((mean / count).detach(), variance.detach() * count / (count - 1).clamp(min=1))
@@ -114,13 +114,13 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
         return out.to(x.dtype)
 
     def _sums(self, values: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """(C,) and (1,), over all workers."""
+        """Sums (C,) and (1,) over all workers."""
         both = all_reduce(torch.cat([values, count]))
         return both[:-1], both[-1:].detach()
 
     @torch.no_grad()
     def _track(self, mean: Tensor, unbiased: Tensor) -> None:
-        """Updates the running statistics, as torch does, with the unbiased variance."""
+        """Updates the running statistics with the unbiased variance, as torch does."""
         if not self.track_running_stats or self.running_mean is None or self.running_var is None:
             return
         assert self.num_batches_tracked is not None  # set with the others
@@ -131,7 +131,7 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
 
 
 def synchronised(network: nn.Module, team: Team) -> nn.Module:
-    """The network with batch normalization over all workers of `team`; same parameters and keys of its state."""
+    """Replaces batch normalization by one over all workers of `team`, with the same parameters and state keys."""
     if team.size == 1:
         return network
     if isinstance(network, nn.BatchNorm2d):
@@ -150,9 +150,9 @@ def _synchronised_norm(norm: nn.BatchNorm2d) -> SynchronisedBatchNorm2d:
 
 
 class EpochTrainer(ABC):
-    """One epoch per call, on the device of the data; on the CPU it resumes bit-exactly from a saved state.
+    """Base class: trains one epoch per call, on the device of the data; on the CPU it resumes bit-exactly from a state.
 
-    All randomness of an epoch is seeded from (seed, epoch), so a state has no generator.
+    All randomness of an epoch is seeded from (seed, epoch), so that a state contains no generator.
     """
 
     def __init__(self, dataset: Dataset, *, epochs: int, seed: int, amp: bool) -> None:
@@ -168,14 +168,14 @@ class EpochTrainer(ABC):
     @property
     @abstractmethod
     def lr(self) -> float:
-        """The learning rate of the next step."""
+        """Learning rate of the next step."""
 
     @abstractmethod
     def _parts(self) -> Mapping[str, Any]:
-        """The objects whose state changes in training, by name."""
+        """Returns the objects whose state changes in training, by name."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain data only; tensors are not copied, as in torch's state dicts."""
+        """Returns tensors and plain data only. Tensors are not copied, as in torch's state dicts."""
         return {name: part.state_dict() for name, part in self._parts().items()} | {"epochs_done": self.epochs_done}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -187,18 +187,18 @@ class EpochTrainer(ABC):
     def _check_unfinished(self) -> None:
         if self.finished:
             raise RuntimeError(
-                f"training has finished after {count(self.epochs_done, 'epoch')}; there is no further epoch"
+                f"expected an unfinished training run, got one that finished after {count(self.epochs_done, 'epoch')}"
             )
 
     def _stream(self, *purpose: int) -> int:
-        """The seed of one purpose in the coming epoch."""
+        """Returns the seed of one purpose in the next epoch."""
         return stream_seed(self.seed, self.epochs_done, *purpose)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, dtype=torch.bfloat16) if self._amp else nullcontext()
 
     def _logits(self, network: nn.Module, *inputs: Any) -> Tensor:
-        """(b, classes) float32."""
+        """Computes (b, classes) float32."""
         with self._autocast():
             logits: Tensor = network(*inputs)
         return logits.float()
@@ -208,7 +208,7 @@ SettingsT = TypeVar("SettingsT", bound=SGDSettings)
 
 
 class SGDTrainer(EpochTrainer, Generic[SettingsT]):
-    """An `EpochTrainer` of a module's weights, by SGD with momentum and optional gradient clipping."""
+    """Base class: an `EpochTrainer` of a module's weights, by SGD with momentum and optional gradient clipping."""
 
     def __init__(self, module: nn.Module, dataset: Dataset, settings: SettingsT, *, seed: int) -> None:
         super().__init__(dataset, epochs=settings.epochs, seed=seed, amp=settings.amp)
@@ -233,16 +233,16 @@ class SGDTrainer(EpochTrainer, Generic[SettingsT]):
 
     @abstractmethod
     def _lr(self, step: int) -> float:
-        """The learning rate of a step of the coming epoch."""
+        """Returns the learning rate of a step of the next epoch."""
 
     def _descend(self, loss: Tensor, lr: float) -> None:
-        """One step by the gradient of `loss`, of the weights that it depends on."""
+        """Makes one step by the gradient of `loss`, for the weights on which it depends."""
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self._update(lr)
 
     def _update(self, lr: float) -> None:
-        """One step of the weights by their present gradient."""
+        """Makes one step of the weights by their current gradient."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         if self.settings.grad_clip is not None:
@@ -253,25 +253,26 @@ class SGDTrainer(EpochTrainer, Generic[SettingsT]):
 class Trainer(SGDTrainer[TrainingSettings]):
     """Trains `network` on a data set.
 
-    The learning rate is annealed per step, as in NAS-Bench-201's program. That program has a short last batch; here an
-    epoch is cut into batches of equal size (to within one image), so that small data has no batch of a single image,
-    for which batch normalization raises an error.
+    The learning rate is annealed per step, as in NAS-Bench-201's program. That program has a short last batch. Here an
+    epoch is divided into batches of equal size (to within one image), so that small data has no batch of a single
+    image, for which batch normalization raises an error.
 
-    Dropout in the network draws from (seed, epoch) too; each call restores torch's global generators.
+    Dropout in the network also draws from (seed, epoch). Each call restores torch's global generators.
 
     A team of workers divides each batch: its images, their order, augmentation and learning rate are those of one
-    worker, and the step is by the gradient of the whole batch. Only draws of the network itself (dropped paths) differ
+    worker, and the step uses the gradient of the whole batch. Only draws of the network itself (dropped paths) differ
     by worker. Every worker returns the metrics of all.
 
     Args:
-        network: moved to the data's device; images (n, C, H, W) -> logits (n, classes). With an auxiliary tower it
-            has a module `auxiliary` and returns (logits, the tower's logits) in train mode. One with dropped paths
-            has an attribute `drop_path`, their probability, which is set before each epoch.
-        seed: of everything except the network's initial parameters.
-        team: the workers that train the network together, with the same arguments except the device.
+        network: Moved to the data's device; images (n, C, H, W) -> logits (n, classes). With an auxiliary classifier it
+            has a module `auxiliary` and returns (logits, auxiliary logits) in train mode. With dropped paths it has an
+            attribute `drop_path`, their probability, which is set before each epoch.
+        seed: Seed of all random choices except the network's initial parameters.
+        team: Workers that train the network together, with the same arguments except the device.
 
-    Raises: InvalidInput if a batch has fewer images than the team has workers; if `settings` need an auxiliary tower or
-    dropped paths that the network lacks, or give a tower no weight; for `settings.compile` without CUDA.
+    Raises: InvalidInput if a batch has fewer images than the team has workers; if `settings` need an auxiliary
+        classifier or dropped paths that the network lacks, or give an auxiliary classifier no weight; for
+        `settings.compile` without CUDA.
     """
 
     def __init__(
@@ -280,7 +281,7 @@ class Trainer(SGDTrainer[TrainingSettings]):
         device = dataset.train.device
         if settings.compile and device.type != "cuda":
             raise InvalidInput(
-                f"compile needs a CUDA device, got {device.type}; set training.compile to false or use a GPU"
+                f"expected a CUDA device with compile, got {device.type}; set training.compile to false or use a GPU"
             )
         _check_network(network, settings)
         self.team = team
@@ -299,24 +300,27 @@ class Trainer(SGDTrainer[TrainingSettings]):
         self._forward: Callable[[Tensor], Any] = torch.compile(shared) if settings.compile else shared
 
     def epoch(self) -> Metrics:
-        """Trains one epoch. Loss and accuracy are of the augmented training batches, before each step, without the
-        auxiliary tower. The loss may be infinite or NaN. Raises: RuntimeError when training has finished.
+        """Trains one epoch. Returns loss and accuracy on the augmented training batches, before each step.
+
+        They exclude the auxiliary classifier. The loss may be infinite or NaN.
+
+        Raises: RuntimeError when training has finished.
         """
         self._check_unfinished()
         train = self.dataset.train
-        loss_sum = torch.zeros((), device=self.device)  # sums stay on the device: one synchronisation per epoch
+        loss_sum = torch.zeros((), device=self.device)  # sums stay on the device: one synchronization per epoch
         correct = torch.zeros((), dtype=torch.int64, device=self.device)
         self.network.train()
         team, ranks = self.team, [self.team.rank] if self.team.rank else []
         if self.settings.drop_path > 0:
             probability = self.settings.drop_path * self.epochs_done / self.settings.epochs
-            self.network.drop_path = probability  # type: ignore[assignment]  # torch's stubs know tensors and modules
+            self.network.drop_path = probability  # type: ignore[assignment]  # torch's stubs allow tensors and modules
         with own_randomness(self._stream(NETWORK, *ranks), self.device):
             shuffling = torch.Generator(self.device).manual_seed(self._stream(ORDER))
             augmenting = torch.Generator(self.device).manual_seed(self._stream(AUGMENTATION))
             order = torch.randperm(len(train.labels), generator=shuffling, device=self.device)
             batches = order.tensor_split(self.steps_per_epoch)
-            parts = [batch[team.part(len(batch))] for batch in batches]  # this worker's
+            parts = [batch[team.part(len(batch))] for batch in batches]  # of this worker
             view = None if self._augmentation is None else self._augmentation.view(self._stream(AUGMENTATION))
             for step, (batch, part, images) in enumerate(zip(batches, parts, train.batches(parts, view), strict=True)):
                 labels = train.labels[part]  # (b,); images (b, C, H, W)
@@ -332,10 +336,12 @@ class Trainer(SGDTrainer[TrainingSettings]):
         return Metrics(loss_sum.item() / len(train.labels), correct.item() / len(train.labels))
 
     def _step(self, images: Tensor, labels: Tensor, lr: float, *, of: int) -> tuple[Tensor, Tensor]:
-        """One step by a batch of `of` images, given this worker's; their summed loss and the number of correct ones.
+        """Makes one step by a batch of `of` images, from this worker's images.
 
-        The gradient is that of the mean over the whole batch: workers' gradients are averaged, so each pass weighs its
-        images times the workers.
+        The gradient is that of the mean over the whole batch: workers' gradients are averaged, so each pass weights its
+        images by the number of workers.
+
+        Returns: The summed loss of this worker's images, and the number of correct ones.
         """
         passes = passes_of(of, self.team.size, self.settings.micro_batch_size)
         loss_sum = torch.zeros((), device=self.device)
@@ -361,7 +367,7 @@ class Trainer(SGDTrainer[TrainingSettings]):
 
     @torch.no_grad()
     def evaluate(self, split: Split) -> Metrics:
-        """Loss (without label smoothing) and accuracy on a whole split, in evaluation mode."""
+        """Computes loss (without label smoothing) and accuracy on a whole split, in evaluation mode."""
         count, part = len(split.labels), self.team.part(len(split.labels))
         if count == 0:
             return NO_METRICS
@@ -388,7 +394,7 @@ class Trainer(SGDTrainer[TrainingSettings]):
 
 
 def passes_of(images: int, workers: int, micro_batch_size: int | None) -> int:
-    """The number of passes of each worker over its part of a batch; the same for all, none is empty.
+    """Returns the number of passes of each worker over its part of a batch: equal for all workers, none empty.
 
     A pass has one image more than `micro_batch_size` if parts differ by one and a pass would be empty.
     """
@@ -401,12 +407,13 @@ def _check_network(network: nn.Module, settings: TrainingSettings) -> None:
     tower = getattr(network, "auxiliary", None) is not None
     if settings.auxiliary_weight > 0 and not tower:
         raise InvalidInput(
-            f"expected auxiliary_weight 0, as the network has no auxiliary tower, got {settings.auxiliary_weight}; "
-            "set network.auxiliary to true where the space has one, or training's auxiliary_weight to 0"
+            "expected auxiliary_weight 0, as the network has no auxiliary classifier, got "
+            f"{settings.auxiliary_weight}; "
+            "set network.auxiliary to true if the space supports it, or training's auxiliary_weight to 0"
         )
     if tower and settings.auxiliary_weight == 0:
         raise InvalidInput(
-            "expected auxiliary_weight above 0, as the network has an auxiliary tower, got 0; set training's "
+            "expected auxiliary_weight above 0, as the network has an auxiliary classifier, got 0; set training's "
             "auxiliary_weight to 0.4, or network.auxiliary to false"
         )
     if settings.drop_path > 0 and not hasattr(network, "drop_path"):

@@ -1,4 +1,4 @@
-"""Settings of training by SGD, of a network or a supernet's weights. Imports no torch."""
+"""Settings of SGD training, of a network or of a supernet's weights. Imports no torch."""
 
 from typing import Annotated, Self
 
@@ -13,19 +13,19 @@ NotNegative = Annotated[float, Field(ge=0)]
 
 
 class SGDSettings(Settings):
-    """Training of a network's own or shared weights. Subclasses set the defaults of their paper.
+    """Training of a network or of shared weights by SGD. Subclasses set the defaults of their paper.
 
     Attributes:
-        epochs: passes over the training images.
-        batch_size: images in a step.
-        lr: the learning rate at the beginning.
-        momentum: of SGD.
-        nesterov: whether the momentum is Nesterov's.
-        weight_decay: of SGD, on every parameter.
-        augmentation: of training images, crop, flip and cutout; None leaves them as they are.
-        grad_clip: bound on the L2 norm of the weights' whole gradient; None does not clip.
-        amp: forward passes in bfloat16 (autocast), which needs no loss scaling.
-        threads: torch threads of a trial; None: as many as the CPUs that Tune gave it.
+        epochs: Number of passes over the training images.
+        batch_size: Number of images per step.
+        lr: Initial learning rate.
+        momentum: Momentum of SGD.
+        nesterov: Whether to use Nesterov momentum.
+        weight_decay: Weight decay of SGD, on every parameter.
+        augmentation: Augmentation of training images by crop, flip and cutout; null disables it.
+        grad_clip: Upper bound on the L2 norm of the gradient of all weights; null disables clipping.
+        amp: Whether forward passes run in bfloat16 (autocast), which needs no loss scaling.
+        threads: Number of torch threads per trial (default: the number of CPUs that Tune assigned to the trial).
     """
 
     epochs: Count
@@ -42,7 +42,7 @@ class SGDSettings(Settings):
     @model_validator(mode="after")
     def _nesterov_needs_momentum(self) -> Self:
         if self.nesterov and self.momentum == 0:
-            raise ValueError("nesterov needs momentum above 0; set nesterov to false or momentum to 0.9")
+            raise ValueError("expected momentum above 0 with nesterov, got 0; set nesterov to false or momentum to 0.9")
         return self
 
 
@@ -54,19 +54,19 @@ class TrainingSettings(SGDSettings):
     Cutout (DeVries & Taylor 2017), label smoothing (Szegedy 2016) and clipping are off there.
 
     Attributes:
-        epochs: passes over the training images.
-        cycles: number of falls of the learning rate from `lr` to zero within the epochs: cyclic cosine annealing (Huang
-            et al. 2017, Eq. 2), here in cycles of whole epochs, whose lengths differ by one at most.
-        label_smoothing: share of a label that is spread over all classes.
-        auxiliary_weight: weight of the loss of the network's auxiliary tower; DARTS has 0.4.
-        drop_path: final probability p of dropping an edge of a cell per image; it rises linearly over the epochs,
+        epochs: Number of passes over the training images.
+        cycles: Number of cosine cycles of the learning rate, from `lr` to zero: cyclic cosine annealing (Huang et al.
+            2017, Eq. 2), in cycles of whole epochs whose lengths differ by at most one.
+        label_smoothing: Share of a label that is spread over all classes.
+        auxiliary_weight: Weight of the loss of the network's auxiliary classifier; 0.4 in DARTS.
+        drop_path: Final probability p of dropping an edge of a cell for an image. It rises linearly over the epochs:
             p e / epochs in epoch e = 0, 1, ... (Zoph et al. 2018; 0.2 in DARTS).
-        channels_last: memory in channels-last layout, which is faster with some kernels.
-        compile: `torch.compile`, on CUDA only.
-        micro_batch_size: images in a forward pass of a worker at most; gradients of a batch's passes are added before
-            the step, and each pass has its own batch statistics. None: a worker's whole part of the batch.
-        sync_batch_norm: whether the workers share the statistics of a batch; else each uses those of its part, and the
-            running statistics are averaged at the end of each epoch.
+        channels_last: Whether to use the channels-last memory layout, which is faster with some kernels.
+        compile: Whether to use `torch.compile`, on CUDA only.
+        micro_batch_size: Maximum number of images per forward pass of a worker (default: the worker's part of the
+            batch). The gradients of the passes are accumulated before a step; each pass has its own batch statistics.
+        sync_batch_norm: Whether the workers share the statistics of a batch. Otherwise each worker uses those of its
+            part, and the running statistics are averaged at the end of each epoch.
     """
 
     epochs: Count = 12
@@ -88,11 +88,11 @@ class TrainingSettings(SGDSettings):
     def _cycles_have_epochs(self) -> Self:
         if self.cycles > self.epochs:
             raise ValueError(
-                f"expected at most as many cycles as epochs, {self.epochs}, got {self.cycles}; lower cycles"
+                f"expected cycles of at most the number of epochs, {self.epochs}, got {self.cycles}; lower cycles"
             )
         return self
 
     @property
     def cycle_ends(self) -> list[int]:
-        """The epochs after which a cycle ends, counted from 1; the last is `epochs`."""
+        """The epochs after which a cycle finishes, counted from 1; the last is `epochs`."""
         return [cycle * self.epochs // self.cycles for cycle in range(1, self.cycles + 1)]

@@ -30,7 +30,7 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
     ((*SEARCH, "--proxy", "absent.py:metric"), "absent.py, which does not exist"),
     ((*SEARCH, "--proxy", "metric.py:absent"), "'metric.py' has no 'absent'; it has metric, kappa"),
     ((*SEARCH, "--proxy", "metric.py:metric"), "a function of network, images and labels, got metric(network)"),
-    ((*SEARCH, "--proxy", "metric.py:kappa"), "the column 'kappa' of the pool"),
+    ((*SEARCH, "--proxy", "metric.py:kappa"), "its column 'kappa' is reserved"),
     ((*SEARCH, "--budget", "0"), "search.budget"),
     ((*SEARCH, "--set", "train=3"), "train: Input should be a group of options, keys and values, got 3"),
     ((*SEARCH, "--set", "proxies.metrics=[]"), "proxies.metrics: expected at least one metric"),
@@ -151,13 +151,16 @@ HEAVY_CASES: list[tuple[tuple[str, ...], str]] = [
     (("bench", "info", "twice.csv"), "'snip' more than once"),
     ((*SEARCH, "--pool", "twice.csv"), "'snip' more than once"),
     (("bench", "random:population=5", *TABLE, "--out", "bench"), "random has no option 'population' in a bench"),
-    (("bench", "import", "table.csv", "--proxies", "val_accuracy", "--out", "new.parquet"), "with one role each"),
-    (("bench", "import", "table.csv", "--proxies", "snip", "--costs", "snip", "--out", "new.parquet"), "one role each"),
+    (("bench", "import", "table.csv", "--proxies", "val_accuracy", "--out", "new.parquet"), "one role per column"),
+    (
+        ("bench", "import", "table.csv", "--proxies", "snip", "--costs", "snip", "--out", "new.parquet"),
+        "one role per column",
+    ),
     (("bench", "random", *TABLE, "--seeds", "100000000000000000000", "--out", "bench"), "expected 1 to 1,000,000"),
     ((*SEARCH, "--space", "table:pipe"), "expected a file, got a folder or a device"),
     ((*SEARCH, "--data", "calls.py:leaves"), "'calls.py:leaves' failed when archray called it: SystemExit: 3 ("),
     ((*SEARCH, "--data", "calls.py:fails"), "KeyError: 'absent' ("),
-    ((*MAPS, "--dimension", "500000", "--set", "solve.memory_gib=0.001"), "give more memory_gib or fewer features"),
+    ((*MAPS, "--dimension", "500000", "--set", "solve.memory_gib=0.001"), "raise memory_gib"),
 ]
 CASES = LIGHT + HEAVY_CASES
 CALLS = """from archray.trainables.spaces import Decision, Space

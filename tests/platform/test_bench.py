@@ -203,7 +203,7 @@ def test_a_metric_that_is_the_same_in_every_row_is_left_out_and_said(
 ) -> None:
     table[1].assign(snip=1.0).to_csv(tmp_path / "flat.csv", index=False)
     question = {"table": tmp_path / "flat.csv", "budget": 5, "seeds": 1}
-    with pytest.raises(InvalidInput, match=r"flat.csv: the metric snip is the same in every row"):
+    with pytest.raises(InvalidInput, match=r"flat.csv: expected a metric that varies, got snip"):
         archray.bench(["zero-cost"], proxy="snip", out=tmp_path / "named", **question)
     assert "snip first" not in bench_here(["random"], out=tmp_path / "unnamed", **question).labels
     archray.bench(["random"], out=tmp_path / "unnamed", **question)  # nothing is left to do

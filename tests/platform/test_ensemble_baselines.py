@@ -168,7 +168,7 @@ def test_parents_are_the_ensemble_that_forward_selection_finds(tmp_path: Path) -
         ("mc-droppath", {"space": "darts", "drop_path": 1.0}, "drop_path"),
         ("snapshot", {"final_epochs": 1}, "one for each snapshot"),
         ("snapshot", {"final__cycles": 2}, "final.cycles"),
-        ("deep-ensemble", {"architecture": "|conv~0|"}, "expected a cell of 6 operations"),
+        ("deep-ensemble", {"architecture": "|conv~0|"}, "expected a cell with 6 operations"),
         ("nes-rs", {"budget": 1}, "expected pool to be at least ensemble_size, 2"),
         ("nes-re", {"evolution__population": 4}, "evolution.population to be below pool"),
         ("nes-rs", {"architecture": CELL}, "architecture"),

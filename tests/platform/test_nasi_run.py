@@ -141,7 +141,7 @@ def test_of_random_labels_and_inputs_the_search_knows_no_data(search: Search) ->
     [
         ({"agreement": 1}, "expected agreement to be at least 3 architectures, or 0 for none, got 1"),
         ({"agreement": 2}, "a correlation needs 3 points"),
-        ({"agreement_table": "absent.csv"}, "absent.csv cannot be read"),
+        ({"agreement_table": "absent.csv"}, "archray cannot read the table"),
         ({"agreement_rows": 2}, "agreement_rows"),
         ({"mu": -1}, r"nasi\.mu"),
         ({"nu": 0}, r"nasi\.nu"),
@@ -167,7 +167,7 @@ def test_a_table_of_another_space_is_refused_before_ray(known: Path, tmp_path: P
             "expected a table of architectures of nasbench1shot1-1, got .* with other architectures",
         ),
         ("nasbench201", few, "expected at least 3 architectures in .*few.csv, got 2"),
-        ("nasbench201", unknown, "no column that is known to be the objective"),
+        ("nasbench201", unknown, "expected a column with the objective"),
     ):
         with pytest.raises(InvalidInput, match=told):
             check_config(make_config("nasi", "smoke", None, {"space": space, "agreement_table": str(table)}))

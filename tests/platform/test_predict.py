@@ -129,11 +129,11 @@ def test_bad_input(run: Run[Any], tmp_path: Path) -> None:
     (tmp_path / "notes.png").write_text("no picture")
     (tmp_path / "empty").mkdir()
     for images, said in (
-        (tmp_path / "notes.png", "notes.png cannot be read as an image"),
+        (tmp_path / "notes.png", "notes.png as an image"),
         (tmp_path / "empty", "there is no image"),
-        ("absent.png", r"there is no file absent\.png"),
-        (np.zeros((2, 3, 8, 8)), r"expected images of 1 channel, .*got \(2, 3, 8, 8\)"),
-        ([], "expected images of 1 channel"),
+        ("absent.png", r"expected an image file at absent\.png"),
+        (np.zeros((2, 3, 8, 8)), r"expected images with 1 channel, .*got \(2, 3, 8, 8\)"),
+        ([], "expected images with 1 channel"),
     ):
         with pytest.raises(InvalidInput, match=said):
             archray.predict(place, images)

@@ -108,7 +108,7 @@ def test_the_mean_of_the_trainings_is_found_where_it_is_missing() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("import absent.csv", "absent.csv cannot be read"),
+        ("import absent.csv", "archray cannot read the table"),
         ("import own.csv --out taken.parquet", "taken.parquet exists already; choose another --out"),
         ("import own.csv --out absent/own.parquet", "there is no folder absent; create it"),
         ("import own.csv --objective valid", "no column 'valid' for objective; it has task, arch, val_accuracy"),
@@ -119,10 +119,10 @@ def test_the_mean_of_the_trainings_is_found_where_it_is_missing() -> None:
         ("import own.csv --where task", "--where: expected NAME=VALUE, got 'task'"),
         ("import own.csv --where tasks=x", "no column 'tasks' to select by"),
         ("import own.csv --where task=z", "no row where task is 'z'; it is one of x, y"),
-        ("import own.csv --where task=x --proxies same", "the metric same is 5 in every row and tells nothing"),
-        ("import own.csv --where task=x --objective holes", "1 row of 2 without a finite number in the column holes"),
+        ("import own.csv --where task=x --proxies same", "in the metric same, got 5 in every row"),
+        ("import own.csv --where task=x --objective holes", "expected finite numbers in the column holes"),
         ("import own.csv --where task=x --encoding columns:wide", "has no column 'wide'"),
-        ("import own.csv --where task=x --space nasbench201", "expected a cell of 6 operations"),
+        ("import own.csv --where task=x --space nasbench201", "expected a cell with 6 operations"),
         ("import own.csv --where task=x --epochs ten=same", "expected a whole number of 1 or more, got 'ten'"),
         ("import own.csv --where task=x --missing keep", "expected refuse or drop, got 'keep'"),
         ("import own.csv --where task=x --join other.csv", "name the column to join on"),

@@ -156,6 +156,6 @@ def test_a_table_whose_epochs_are_too_few_for_the_rungs(curves: Path, tmp_path: 
 def test_rows_that_nothing_says_to_be_near_are_refused_by_what_mutates(
     method: str, table: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(InvalidInput, match="has no encoding that says which rows are near"):
+    with pytest.raises(InvalidInput, match="has no encoding that defines near rows"):
         archray.search(method, space=f"table:{table}?encoding=none", preset="smoke", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

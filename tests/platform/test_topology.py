@@ -48,7 +48,7 @@ SMALL = {"channels": 2, "cells": 1}
     [
         ({"architecture": ["darts-v3"]}, "a genotype or the folder of a run, got 'darts-v3'"),
         ({"architecture": ["runs/none"]}, "got 'runs/none', which has no manifest.json"),
-        ({"architecture": [NB201]}, "expected the genotype of two cells, which have a width and a depth"),
+        ({"architecture": [NB201]}, "expected the genotype of two cells"),
         ({"architecture": ["darts-v2", "darts-v2"]}, "expected distinct architectures, got a duplicate"),
         ({"architecture": []}, "expected one or more architectures, got none"),
         ({"points": 0}, "expected plane.points to be at least 3, got 0; set --points"),

@@ -72,8 +72,8 @@ def test_wilsons_interval() -> None:
     ("options", "error", "message"),
     [
         ({"activation": ["relu", "tanhh"]}, UnknownName, "there is no activation 'tanhh'; did you mean 'tanh'"),
-        ({"activation": ["relu"]}, InvalidInput, "expected two activations or more, none of them twice, got relu"),
-        ({"activation": ["relu,relu"]}, InvalidInput, "none of them twice, got relu, relu"),
+        ({"activation": ["relu"]}, InvalidInput, "expected two or more distinct activations, got relu"),
+        ({"activation": ["relu,relu"]}, InvalidInput, "distinct activations, got relu, relu"),
         (
             {"activation": ["relu", "cos"]},
             InvalidInput,
@@ -102,7 +102,7 @@ def test_data_of_one_class(tmp_path: Path) -> None:
     check_config(make_config("activations", "smoke", None, options))
     with np.load(tmp_path / "two.npz") as stored:
         np.savez(tmp_path / "one.npz", **{**stored, "y_train": np.zeros_like(stored["y_train"])})
-    with pytest.raises(InvalidInput, match="expected two classes or more in y_train"):
+    with pytest.raises(InvalidInput, match="expected two or more classes in y_train"):
         check_config(make_config("activations", "smoke", None, {**options, "data": f"arrays:{tmp_path / 'one.npz'}"}))
 
 

@@ -29,12 +29,12 @@ def test_texts(text: str, expected: Constraint) -> None:
     "text", ["latency_ms", "latency_ms = 5", "<= 5", "a <= b", "a <= nan", "a <= 5 <= 6", "5 <= a"]
 )
 def test_other_texts_are_refused(text: str) -> None:
-    with pytest.raises(InvalidInput, match="expected a constraint of a cost, one of"):
+    with pytest.raises(InvalidInput, match="expected a constraint with a cost, one of"):
         Constraint.parse(text)
 
 
 def test_a_unit_is_no_suffix() -> None:
-    with pytest.raises(InvalidInput, match="a bound is in the cost's own unit"):
+    with pytest.raises(InvalidInput, match="in the unit of the cost"):
         Constraint.parse("latency_ms <= 5 ms")
 
 
@@ -61,16 +61,16 @@ def test_several() -> None:
     assert violation(constraints, {"a": 5.0, "b": 1.0}) == 0.75
     assert violation(constraints, {"a": 1.0, "b": 2.0}) == 0.0
     assert violation((), {}) == 0.0
-    with pytest.raises(InvalidInput, match="expected a cost b, got a"):
+    with pytest.raises(InvalidInput, match="expected the cost b, got a"):
         violation(constraints, {"a": 1.0})
 
 
 @pytest.mark.parametrize("texts", [["a <= 4", "a >= 5"], ["a < 4", "a >= 4"], ["a > 4", "a <= 4"]])
 def test_two_that_exclude_each_other_are_refused(texts: list[str]) -> None:
-    with pytest.raises(InvalidInput, match="nothing meets both"):
+    with pytest.raises(InvalidInput, match="contradict each other"):
         parse_constraints(texts)
 
 
 def test_one_that_comes_twice_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="comes twice"):
+    with pytest.raises(InvalidInput, match="twice"):
         parse_constraints(["a <= 4", "a<=4.0"])

@@ -222,7 +222,7 @@ def test_finds_better_cells_than_random_search() -> None:
         ({"budget": 5, "population": 0}, "population"),
         ({"budget": 5, "population": 2, "sample_size": 0}, "sample_size"),
         ({"budget": 5, "population": 2, "points_to_evaluate": [{"members": []}]}, "a point with architecture"),
-        ({"budget": 5, "population": 2, "space": One()}, "2 architectures or more"),
+        ({"budget": 5, "population": 2, "space": One()}, "2 or more architectures"),
         ({"budget": 5, "population": 2, "space": {}}, "an empty dict"),
         ({"budget": 5, "population": 2, "space": {"width": [1, 2]}}, "width: expected a Tune domain"),
         ({"budget": 5, "population": 2, "space": {"width": tune.grid_search([1])}}, "width: expected a Tune domain"),

@@ -215,7 +215,7 @@ def test_a_space_says_the_codes(write: Write) -> None:
     space, rng = get_space("nasbench1shot1-1"), np.random.default_rng(0)
     names = sorted({space.encode(space.sample(rng)) for _ in range(40)})
     pool = write(pd.DataFrame({"architecture": names, "snip": rng.random(len(names))}))
-    with pytest.raises(InvalidInput, match="tokens does not fit"):
+    with pytest.raises(InvalidInput, match="for the encoding tokens"):
         RankSurrogateSearch(pool)
     searcher = RankSurrogateSearch(pool, encoding=space, budget=5, metric="accuracy", mode="max")
     assert searcher.pool.codes.shape == (len(names), len(space.decisions))

@@ -51,5 +51,5 @@ def test_a_space_of_some_of_them():
 
 @pytest.mark.parametrize("names", [(), ("relu",), ("relu", "relu")])
 def test_fewer_than_two(names):
-    with pytest.raises(InvalidInput, match="expected two activations or more, none of them twice, got"):
+    with pytest.raises(InvalidInput, match="expected two or more distinct activations, got"):
         Activations(names)

@@ -87,12 +87,12 @@ def test_numbers_that_are_not_finite_are_a_failed_result(monkeypatch):
     monkeypatch.setattr(activation_trainable, "make_instances", spoilt)
     trial = ActivationTrainable(CONFIG)
     result = trial.step()
-    assert result["done"] and "not finite" in result["failure"] and math.isnan(result["alpha_relu"])
+    assert result["done"] and "finite inputs and labels" in result["failure"] and math.isnan(result["alpha_relu"])
     assert trial.step()["failure"] == result["failure"]
 
 
 def test_labels_and_instances_that_there_are_none_of():
-    with pytest.raises(InvalidInput, match="expected the config's `first` to be below 2, got 2"):
+    with pytest.raises(InvalidInput, match="expected `first` below 2 in the config, got 2"):
         ActivationTrainable({**CONFIG, "first": 2, "settings": {**SETTINGS, "instances": 2}})
-    with pytest.raises(InvalidInput, match="`labels` to be one of realizable, noisy, outside, data, got 'true'"):
+    with pytest.raises(InvalidInput, match="as `labels` in the config, got 'true'"):
         ActivationTrainable({**CONFIG, "labels": "true"})

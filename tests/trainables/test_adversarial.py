@@ -70,7 +70,7 @@ def test_only_data_with_pixels_in_0_to_1_are_attacked(name: str) -> None:
     if name == "digits":
         assert check_pixels(data).unit
         return
-    with pytest.raises(InvalidInput, match=r"expected images whose pixels lie in 0\.\.1 .* got gaussian"):
+    with pytest.raises(InvalidInput, match=r"expected images with pixels in 0\.\.1 .* got gaussian"):
         check_pixels(data)
 
 
@@ -198,7 +198,7 @@ def test_a_round_says_what_each_predicts(name: str, average: str) -> None:
 
 
 def test_an_ensemble_of_one_has_nobody_to_defend_it() -> None:
-    with pytest.raises(InvalidInput, match=r"expected an ensemble of two members or more, .* got one of 1 member"):
+    with pytest.raises(InvalidInput, match=r"expected an ensemble with two or more members, .* got 1 member"):
         check_defenders(1)
 
 

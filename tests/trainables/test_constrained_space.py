@@ -40,7 +40,7 @@ class Beyond:
 def test_what_nothing_meets_is_refused_after_tens_and_names_the_least(name: str) -> None:
     beyond = Beyond(0.0, 0.8)
     space = ConstrainedSpace(get_space(name), beyond, "weight <= 0.8")
-    with pytest.raises(InvalidInput, match=r"nothing meets weight <= 0.8: .* has weight 1 \(25 % beyond\)"):
+    with pytest.raises(InvalidInput, match=r"that meets weight <= 0.8; .* has weight 1 \(25 % beyond\)"):
         space.check_met(np.random.default_rng(0))
     assert len(beyond.asked) <= 50
 
@@ -54,7 +54,7 @@ def test_the_first_end_that_meets_it_is_enough() -> None:
 def test_bounds_on_both_sides_are_looked_for_everywhere() -> None:
     rng = np.random.default_rng(0)
     ConstrainedSpace(get_space("nasbench201"), Beyond(21.0, 21.0), "weight").check_met(rng)  # two of 9, two of 1
-    with pytest.raises(InvalidInput, match="100 architectures drawn at random"):
+    with pytest.raises(InvalidInput, match="100 random architectures"):
         ConstrainedSpace(get_space("nasbench201"), Beyond(17.1, 17.9), "weight").check_met(rng)
 
 
@@ -82,5 +82,5 @@ def test_networks_without_costs_are_no_answer() -> None:
             return float("inf")
 
     space = ConstrainedSpace(get_space("nasbench201"), failing, "flops <= 5")
-    with pytest.raises(InvalidInput, match="its costs are not known"):
+    with pytest.raises(InvalidInput, match="its costs are unknown"):
         space.check_met(np.random.default_rng(0))

@@ -55,7 +55,7 @@ def test_digits_are_scikit_learns_bit_for_bit():
 
 def test_digits_without_their_table(monkeypatch):
     monkeypatch.setattr(sources, "TABLE", "datasets/data/absent.csv.gz")
-    with pytest.raises(DataNotFound, match=r"no file datasets/data/absent\.csv\.gz in scikit-learn; reinstall it"):
+    with pytest.raises(DataNotFound, match=r"file datasets/data/absent\.csv\.gz in scikit-learn, got none; rein"):
         sources.read_digits(DataSettings())
 
 

@@ -203,7 +203,7 @@ def test_scoring_leaves_predictions_as_they_are_and_refuses_unknown_members() ->
         each.flags.writeable = False  # as in the object store
     score_ensembles(arranged, labels, [[0, 1], [1]])
     for wrong in ([2], [-1], []):
-        with pytest.raises(InvalidInput, match=r"positions 0\.\.1"):
+        with pytest.raises(InvalidInput, match=r"indices 0\.\.1"):
             score_ensembles(arranged, labels, [wrong])
 
 

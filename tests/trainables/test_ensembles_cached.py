@@ -105,7 +105,7 @@ def test_an_ensemble_with_a_member_that_failed_has_no_loss_and_says_why() -> Non
     assert [math.isnan(row["validation_loss"]) for row in rows] == [True, False, True]
     assert rows[0]["failure"] == "the member bad has no predictions: no predictions of bad"
     assert worker.asked["bad"] == 1 and cached.members()[-1]["failure"] == "no predictions of bad"
-    with pytest.raises(InvalidInput, match="one member or more"):
+    with pytest.raises(InvalidInput, match="one or more members"):
         cached.evaluate([[]])
 
 

@@ -116,15 +116,15 @@ def test_members_come_from_the_checkpoints_of_their_trials(split: Split, tmp_pat
 
 
 def test_what_is_no_ensemble_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="one member or more"):
+    with pytest.raises(InvalidInput, match="one or more members"):
         Ensemble([])
     with pytest.raises(InvalidInput, match="averaged"):
         made(average="votes")
     with pytest.raises(InvalidInput, match="as output"):
         made(output="logits")
-    with pytest.raises(InvalidInput, match="each of 2 members"):
+    with pytest.raises(InvalidInput, match="the settings of 2 members, got 1"):
         save(tmp_path, made(), MEMBERS[:1])
-    with pytest.raises(InvalidInput, match="other entries"):
+    with pytest.raises(InvalidInput, match="entries other than"):
         save(tmp_path, made(), MEMBERS, {"kind": "mine"})
     (tmp_path / "architecture.json").write_text('{"architecture": "|none~0|"}')
     with pytest.raises(InvalidInput, match="single network"):

@@ -187,7 +187,7 @@ def test_a_users_network_has_both(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("space", "network", "training", "message"),
     [
-        ("nasbench201", {"auxiliary": True}, {"auxiliary_weight": 0.4}, "space nasbench201 have no auxiliary tower"),
+        ("nasbench201", {"auxiliary": True}, {"auxiliary_weight": 0.4}, "nasbench201 have no auxiliary classifier"),
         ("nasbench201", {"stem": "imagenet"}, {}, "expected the stem cifar, .* got imagenet"),
         ("nasbench201", {}, {"auxiliary_weight": 0.4}, "expected auxiliary_weight 0, .* got 0.4"),
         ("nasbench201", {}, {"drop_path": 0.2}, "expected drop_path 0, .* got 0.2"),
@@ -204,7 +204,7 @@ def test_options_that_a_network_lacks_are_refused_before_training(
 
 @pytest.mark.parametrize("network", [{"auxiliary": True}, {"stem": "imagenet"}])
 def test_a_supernet_has_neither_tower_nor_other_stem(network: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match="expected the stem cifar and no auxiliary tower"):
+    with pytest.raises(InvalidInput, match="expected the stem cifar and no auxiliary classifier"):
         build_supernet("darts", NetworkSettings(channels=4, cells=1, **network), 1, 3, seed=0)
 
 

@@ -43,5 +43,5 @@ def test_an_onnx_graph_takes_any_number_of_images():
 
 
 def test_what_torch_cannot_follow_is_said():
-    with pytest.raises(InvalidInput, match="cannot make a graph of BranchesOnValues"):
+    with pytest.raises(InvalidInput, match="torch cannot trace BranchesOnValues"):
         exported_program(BranchesOnValues(), SHAPE)

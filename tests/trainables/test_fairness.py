@@ -113,10 +113,10 @@ def test_what_is_not_counted_is_not_updated(space: str) -> None:
 
 def test_partial_channels_need_whole_architectures() -> None:
     options = {"relaxation": {"name": "path"}, "optimizer": {"name": "none"}, "partial_channels": 2}
-    with pytest.raises(ValidationError, match="path with draws architectures, where edges weigh 1"):
+    with pytest.raises(ValidationError, match="path with draws architectures"):
         SupernetOptions.model_validate(options)
     SupernetOptions.model_validate({**options, **PATHS})
-    with pytest.raises(ValidationError, match="strict fairness is among the operations of an edge"):
+    with pytest.raises(ValidationError, match="expected draws edges with fair"):
         SupernetOptions.model_validate({**options, "relaxation": {**PATHS["relaxation"], "fair": True}})
 
 

@@ -162,11 +162,11 @@ def test_a_warning_where_all_images_of_a_part_are_alike(tmp_path, caplog, alike)
 @pytest.mark.parametrize(
     ("images", "said"),
     [
-        (np.zeros((5, 2, 8, 8)), r"expected images of 3 channels.*got \(5, 2, 8, 8\)"),
-        (np.zeros((5, 8, 8)), r"expected images of 3 channels"),
+        (np.zeros((5, 2, 8, 8)), r"expected images with 3 channels.*got \(5, 2, 8, 8\)"),
+        (np.zeros((5, 8, 8)), r"expected images with 3 channels"),
         (np.full((3, 8, 8), np.nan), "expected finite images"),
         (np.array(["a"]), "expected images as numbers"),
-        (torch.zeros(3, 8, 8, dtype=torch.bool), "expected images of 8 bits or floats, got bool"),
+        (torch.zeros(3, 8, 8, dtype=torch.bool), "expected 8-bit or float images, got bool"),
         ([np.zeros((3, 8, 8)), np.zeros((3, 9, 9))], "expected images of one size"),
     ],
 )
@@ -177,16 +177,16 @@ def test_what_is_no_image_is_refused(images, said):
 
 def test_files_that_are_no_pictures_are_named(tmp_path):
     (tmp_path / "notes.png").write_text("no picture")
-    with pytest.raises(InvalidInput, match=r"notes\.png cannot be read as an image"):
+    with pytest.raises(InvalidInput, match=r"notes\.png as an image"):
         GREY.of_files([tmp_path / "notes.png"])
-    with pytest.raises(InvalidInput, match=r"there is no file .*absent\.png"):
+    with pytest.raises(InvalidInput, match=r"expected an image file .*absent\.png"):
         GREY.of_files([tmp_path / "absent.png"])
-    with pytest.raises(InvalidInput, match=r"pictures of 1, 3, 4 channels, got one for 2"):
+    with pytest.raises(InvalidInput, match=r"pictures with 1, 3, 4 channels, got one for 2"):
         ImageForm(channels=2, size=8, mean=(0, 0), std=(1, 1)).of_files([tmp_path / "notes.png"])
 
 
 def test_data_that_do_not_say_their_form_are_refused():
     unknown = ImageForm(channels=1, size=8)
-    with pytest.raises(InvalidInput, match="says how its images are normalised"):
+    with pytest.raises(InvalidInput, match="a known normalization"):
         unknown.of_arrays(np.zeros((1, 8, 8)))
     assert unknown.of_arrays(np.zeros((1, 8, 8)), normalised=True).shape == (1, 1, 8, 8)

@@ -121,7 +121,7 @@ def test_a_look_up_is_calibrated_on_networks_that_are_timed_whole() -> None:
     fitted = latencies.record["calibration"]
     assert (fitted["overhead"], fitted["factor"]) == (pytest.approx(50.0), pytest.approx(2.0))
     assert fitted["networks"].keys() == {"a", "aa", "aaa", "aaaa"} and fitted["error"] < 1e-6
-    assert "50 ms + 2 times the sum over operations, from 4 networks" in told[0]
+    assert "50 ms + 2 times the sum over operations, fitted to 4 networks" in told[0]
     device.asked.clear()
     again = Latencies(lambda: device, "lookup", latencies.record, candidates=lambda: ["b"])
     assert again("ab") == latencies("ab") and device.asked == [] and len(told) == 1  # the line is kept

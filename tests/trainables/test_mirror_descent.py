@@ -264,8 +264,8 @@ def test_a_saved_optimizer_continues_identically(form: str, dtype: torch.dtype) 
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([[0.5, 0.6]], "sums to 1.1"),
-        ([[0.5, 0.5], [1.5, -0.5]], r"row \(1\)"),
+        ([[0.5, 0.6]], "sum 1.1"),
+        ([[0.5, 0.5], [1.5, -0.5]], "row 1 with"),
         ([[math.nan, 1.0]], "nan"),
         ([[]], "at least one operation"),
         (1.0, "at least one operation"),
@@ -295,7 +295,7 @@ def test_refuses_options(options: dict, said: str) -> None:
         ({"lr": math.nan}, "lr"),
         ({"lr": math.inf}, "lr"),
         ({"dgf": "burg"}, "burg"),
-        ({"floor": 1e-5, "log_space": True}, "choose one"),
+        ({"floor": 1e-5, "log_space": True}, "got both"),
         ({"floor": 1e-5, "dgf": "euclidean"}, "entropy"),
         ({"log_space": True, "dgf": "euclidean"}, "entropy"),
     ],

@@ -284,7 +284,7 @@ def test_nothing_is_found_where_no_step_had_a_gradient() -> None:
     options = {**WITHOUT_DATA, "nu": 1e-12, "mu": 1.0}
     result = NASITrainable({"settings": options, "seed": 1}).step()
     assert result["done"] and result["architecture"] is None
-    assert result["failure"].startswith("no step had a gradient") and "set mu to 2" in result["failure"]
+    assert result["failure"].startswith("expected a step with a gradient") and "set mu to 2" in result["failure"]
 
 
 @pytest.mark.slow

@@ -140,7 +140,7 @@ def test_a_cell_without_a_path_gives_constant_logits():
 def test_wrong_architectures():
     with pytest.raises(InvalidArchitecture, match="no choice 'conv5x5'"):
         small(RICH.replace("nor_conv_1x1", "conv5x5"))
-    with pytest.raises(InvalidArchitecture, match="6 decisions"):
+    with pytest.raises(InvalidArchitecture, match="6 choices"):
         small(("none",) * 4)
 
 

@@ -231,9 +231,9 @@ def test_multiply_adds_of_an_operation_by_hand():
 def test_what_cannot_be_built():
     with pytest.raises(InvalidArchitecture, match="no choice 'none'"):
         build(SPACE, DARTS_V2.replace("dil_conv_3x3", "none"), network=SMALL, in_channels=1, num_classes=2, seed=0)
-    with pytest.raises(InvalidInput, match="at least 2 channels and a cell per stage"):
+    with pytest.raises(InvalidInput, match="at least 2 channels and 1 cell per stage"):
         network_of(channels=1)
-    with pytest.raises(InvalidInput, match="at least 2 channels and a cell per stage"):
+    with pytest.raises(InvalidInput, match="at least 2 channels and 1 cell per stage"):
         network_of(cells=0)
     with pytest.raises(InvalidInput, match="expected a space of genotypes, got 'nasbench201'"):
         darts_network(

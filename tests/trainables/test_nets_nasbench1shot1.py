@@ -204,7 +204,7 @@ def test_flops_by_hand():
 def test_what_cannot_be_built():
     with pytest.raises(InvalidArchitecture, match="expected 4 nodes and the output"):
         build(TWO, KNOWN[THREE], network=SMALL, in_channels=1, num_classes=2, seed=0)
-    with pytest.raises(InvalidInput, match="3 branches needs as many channels, got 2"):
+    with pytest.raises(InvalidInput, match="at least one channel per branch of a cell, 3 channels, got 2"):
         network_of(TWO, channels=2)
     options = {"channels": 4, "cells": 1, "in_channels": 1, "num_classes": 2, "normalisation": "training"}
     with pytest.raises(InvalidInput, match=r"expected a space of NAS-Bench-1Shot1, got 'nasbench201'"):

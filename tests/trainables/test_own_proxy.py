@@ -233,12 +233,12 @@ def test_a_metric_registered_by_hand_is_scored(monkeypatch: pytest.MonkeyPatch) 
         ("NUMBER", "to be a function of network, images and labels, got float"),
         ("Metric", "to be a function of network, images and labels, got the class Metric"),
         ("two", r"to be a function of network, images and labels, got two\(network, images\)"),
-        ("sideways", "expected the direction of 'sideways' to be max or min, got 'up'"),
+        ("sideways", "expected max or min as direction of the metric 'sideways', got 'up'"),
         (
             "snip",
-            r"would be the column 'snip' of the pool, which means something else there; give the function another",
+            r"its column 'snip' is reserved in a pool; rename the function",
         ),
-        ("failure", "would be the column 'failure' of the pool"),
+        ("failure", "its column 'failure' is reserved in a pool"),
     ],
 )
 def test_what_is_no_metric_is_known_before_anything_is_scored(file: Path, name: str, message: str) -> None:
@@ -259,7 +259,7 @@ def test_a_decorated_function_takes_the_shared_pass_alone(tmp_path: Path) -> Non
         "@proxy(direction='max')\n"
         "def confused(network, images, labels):\n    return 1.0\n"
     )
-    with pytest.raises(InvalidInput, match=r"under @proxy to take the shared pass alone .* leave @proxy out"):
+    with pytest.raises(InvalidInput, match=r"under @proxy as a function of the shared pass only .* remove @proxy"):
         get_proxy(f"{path}:confused")
 
 

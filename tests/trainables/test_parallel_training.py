@@ -124,7 +124,7 @@ def test_more_workers_than_a_batch_has_images_are_refused() -> None:
 
 
 def test_a_trial_without_bundles_for_workers_is_told_of_them() -> None:
-    with pytest.raises(InvalidInput, match=r"one for each worker after it: tune.PlacementGroupFactory"):
+    with pytest.raises(InvalidInput, match=r"one bundle for each worker; use tune.PlacementGroupFactory"):
         ParallelTrainable(config()).step()
 
 

@@ -53,7 +53,7 @@ def test_of_other_columns_more_is_good() -> None:
     ("layer", "reason"),
     [
         (Raises(), "this layer does not work"),
-        (Times(math.nan), "not finite"),
+        (Times(math.nan), "finite"),
         (Times(0.0), "does not depend on its input"),
         (nn.Flatten(0), "IndexError"),
     ],
@@ -82,7 +82,7 @@ def test_equal_images_have_no_condition_number_but_a_trace(dtype: torch.dtype) -
     assert results["ntk_trace"].value > 0
     # Equal samples have equal gradients: lambda_min is zero, up to rounding on either side.
     assert math.isnan(results["kappa"].value)
-    assert str(results["kappa"].failure).startswith("lambda_min of the kernel is not positive")
+    assert str(results["kappa"].failure).startswith("expected a positive lambda_min")
     assert math.isnan(results["naswot"].value) and "-inf" in str(results["naswot"].failure)
 
 
@@ -100,7 +100,7 @@ def test_bad_input_is_refused() -> None:
         UnknownName, match=r"there is no proxy 'jacob'; did you mean 'jacov'\? choose one of epe_nas, .*zen"
     ):
         score(small(), images, labels, ["jacob"], ProxySettings())
-    with pytest.raises(InvalidInput, match="as many labels"):
+    with pytest.raises(InvalidInput, match="one label each"):
         score(small(), images, labels[:-1], ["snip"], ProxySettings())
 
 

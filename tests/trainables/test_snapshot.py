@@ -55,7 +55,7 @@ def test_the_rate_falls_to_zero_in_each_cycle_and_begins_anew() -> None:
     assert [trainer._lr(step) for step in range(5 * per_epoch)] == pytest.approx(expected)
     assert trainer._lr(5 * per_epoch) == 0.0
     assert settings.cycle_ends == [2, 5]
-    with pytest.raises(ValidationError, match="at most as many cycles as epochs"):
+    with pytest.raises(ValidationError, match="cycles of at most the number of epochs"):
         TrainingSettings(epochs=3, cycles=4)
 
 

@@ -74,22 +74,22 @@ def test_the_order_of_a_nodes_edges_has_no_meaning(architecture, swapped):
     [
         ("sep_conv_3x3", "conv_7x7", r"darts has no choice 'conv_7x7' for normal_2_lower; choose one of max_pool_3x3"),
         ("sep_conv_3x3", "none", r"darts has no choice 'none'"),
-        ("('sep_conv_3x3', 1)", "('sep_conv_3x3', 0)", "node 2 of normal to have two different inputs .* got 0 and 0"),
+        ("('sep_conv_3x3', 1)", "('sep_conv_3x3', 0)", "two different inputs of node 2 of normal .* got 0 and 0"),
         ("('dil_conv_3x3', 2)", "('dil_conv_3x3', 5)", "node 5 of normal .* 0 to 4, got 0 and 5"),
         ("('dil_conv_3x3', 2)", "('dil_conv_3x3', -1)", "got -1 and 0"),
         (", ('dil_conv_3x3', 2)", "", "expected 8 edges in normal, got 7"),
-        ("('dil_conv_3x3', 2)", "('dil_conv_3x3', True)", "no pair of an operation and a node's number"),
-        ("('dil_conv_3x3', 2)", "'dil_conv_3x3'", "no pair of an operation and a node's number"),
+        ("('dil_conv_3x3', 2)", "('dil_conv_3x3', True)", "not a pair of an operation and a node number"),
+        ("('dil_conv_3x3', 2)", "'dil_conv_3x3'", "not a pair of an operation and a node number"),
         ("('dil_conv_3x3', 2)", "('dil_' + 'conv_3x3', 2)", "expected Genotype"),
-        ("normal_concat=[2, 3, 4, 5]", "normal_concat=range(3, 6)", r"normal_concat is not range\(2, 6\)"),
+        ("normal_concat=[2, 3, 4, 5]", "normal_concat=range(3, 6)", r"expected normal_concat=range\(2, 6\)"),
         ("normal_concat=[2, 3, 4, 5]", "normal_concat=range(6)", "range needs two numbers"),
         ("normal_concat=[2, 3, 4, 5]", "normal_concat=4", "expected Genotype"),
-        ("reduce=", "other=", "its parts are not normal, normal_concat, reduce, reduce_concat"),
-        ("reduce_concat=[2, 3, 4, 5]", "**{}", "its parts are not"),
-        ("Genotype(", "Genotype('x', ", "its parts are not"),
-        ("Genotype", "Cells", r"no Genotype\(...\)"),
+        ("reduce=", "other=", "its arguments are not normal, normal_concat, reduce, reduce_concat"),
+        ("reduce_concat=[2, 3, 4, 5]", "**{}", "its arguments are not"),
+        ("Genotype(", "Genotype('x', ", "its arguments are not"),
+        ("Genotype", "Cells", r"not a Genotype\(...\)"),
         ("Genotype(", "Genotype((", "expected Genotype"),
-        ("'sep_conv_3x3'", r"'\w'", "it has a backslash"),
+        ("'sep_conv_3x3'", r"'\w'", "it contains a backslash"),
     ],
 )
 @pytest.mark.filterwarnings("error")  # Python's own, of an escape that it does not know
@@ -114,7 +114,7 @@ def test_texts_that_are_hard_on_a_parser(text):
 
 
 def test_wrong_tuples():
-    with pytest.raises(InvalidArchitecture, match="24 decisions, got 3 choices"):
+    with pytest.raises(InvalidArchitecture, match="24 choices, got 3 choices"):
         SPACE.encode(("0,1", "none", "none"))
     with pytest.raises(InvalidArchitecture, match="no choice '1,0' for normal_2_inputs; choose one of 0,1"):
         SPACE.encode(("1,0", *SPACE.decode(DARTS_V2)[1:]))

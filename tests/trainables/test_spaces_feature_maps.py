@@ -51,9 +51,9 @@ def test_known_strings():
         ("kernel=gaussian|gamma=1|preprocess=none", r"expected kernel=.*gamma="),
         ("kernel=gaussian|preprocess=none|gamma=1|gamma=1", r"expected kernel=.*gamma="),
         ("kernel=cosine|preprocess=none|gamma=1", "no choice 'cosine' for kernel; choose one of gaussian, laplace"),
-        ("kernel=gaussian|preprocess=none|gamma=10.1", r"gamma to be a number in \[1e-05, 10\], got '10.1'"),
-        ("kernel=gaussian|preprocess=none|gamma=nan", r"gamma to be a number in \[1e-05, 10\], got 'nan'"),
-        ("kernel=gaussian|preprocess=none|gamma=wide", r"gamma to be a number in \[1e-05, 10\], got 'wide'"),
+        ("kernel=gaussian|preprocess=none|gamma=10.1", r"gamma as a number in \[1e-05, 10\], got '10.1'"),
+        ("kernel=gaussian|preprocess=none|gamma=nan", r"gamma as a number in \[1e-05, 10\], got 'nan'"),
+        ("kernel=gaussian|preprocess=none|gamma=wide", r"gamma as a number in \[1e-05, 10\], got 'wide'"),
     ],
 )
 def test_what_is_no_feature_map(text, message):
@@ -62,7 +62,7 @@ def test_what_is_no_feature_map(text, message):
 
 
 def test_what_cannot_be_encoded():
-    with pytest.raises(InvalidArchitecture, match="2 decisions and the constant gamma, got 2 entries"):
+    with pytest.raises(InvalidArchitecture, match="2 choices and the constant gamma, got 2 entries"):
         FOURIER.encode(("gaussian", "none"))
     with pytest.raises(InvalidArchitecture, match=r"6 significant digits, '0.01', got '1e-2'"):
         FOURIER.encode(("gaussian", "none", "1e-2"))

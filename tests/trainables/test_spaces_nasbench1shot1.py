@@ -89,7 +89,7 @@ def test_what_is_wrong_is_said(text, message):
 def test_wrong_graphs():
     with pytest.raises(InvalidArchitecture, match="expected 4 operations and the parents of 5 nodes, got 3 and 5"):
         ONE.architecture(OPERATIONS, [[0], [0, 1], [0, 1], [0, 1], [0, 1]])
-    with pytest.raises(InvalidArchitecture, match="9 decisions, got 2 choices"):
+    with pytest.raises(InvalidArchitecture, match="9 choices, got 2 choices"):
         ONE.encode(("conv1x1-bn-relu", "0"))
 
 

@@ -40,5 +40,5 @@ def test_names_and_strings_that_are_none():
 
 def test_without_timm_its_networks_are_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)  # which makes its import fail
-    with pytest.raises(MissingExtra, match=r"timm cannot be imported; .*pip install 'archray\[timm\]'"):
+    with pytest.raises(MissingExtra, match=r"expected the package timm .*pip install 'archray\[timm\]'"):
         RESNETS.check_packages()

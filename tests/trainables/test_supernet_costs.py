@@ -58,4 +58,4 @@ def test_a_constraint_that_nothing_near_meets_is_a_failure_that_says_so() -> Non
     trial = SupernetTrainable(config=config)
     trial.train()
     last = trial.train()
-    assert "meets flops <= 10" in last["failure"] and "which comes nearest" in last["failure"]
+    assert "meets flops <= 10" in last["failure"] and "the nearest" in last["failure"]

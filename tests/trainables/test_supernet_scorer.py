@@ -77,7 +77,7 @@ def test_outputs_that_are_not_finite_have_no_accuracy(weights: dict[str, np.ndar
 
 def test_weights_of_another_supernet_are_refused(weights: dict[str, np.ndarray]) -> None:
     wider = {**SETTINGS, "network": {"channels": 4, "cells": 1}}
-    with pytest.raises(InvalidInput, match="expected the weights to be of a supernet with these settings' space"):
+    with pytest.raises(InvalidInput, match="expected the weights to belong to a supernet with these settings' space"):
         SupernetScorer(wider, weights, "cpu")
 
 
@@ -86,7 +86,7 @@ def test_a_trial_that_failed_has_no_weights(tmp_path: Path) -> None:
     trainable = SupernetTrainable({"settings": settings, "seed": 3})
     assert trainable.step()["failure"]
     trainable.save_checkpoint(str(tmp_path))
-    with pytest.raises(InvalidInput, match="failed and left no weights"):
+    with pytest.raises(InvalidInput, match="expected weights in the checkpoint"):
         trained_weights(tmp_path)
 
 

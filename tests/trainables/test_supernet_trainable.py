@@ -101,10 +101,10 @@ def test_divergence_is_a_result() -> None:
 def test_wrong_input_is_refused() -> None:
     for config, reason in (
         (make_config(colour="red"), "colour"),
-        (make_config(relaxation={"name": "softmax"}), "needs parameters on simplices"),
+        (make_config(relaxation={"name": "softmax"}), "expected the relaxation simplex or gumbel"),
         (make_config(relaxation={"name": "path", "start": 1.0}), "start"),
         (make_config(partial_channels=3), "partial_channels"),
-        (make_round(candidates=()), "at least one architecture"),
+        (make_round(candidates=()), "one architecture or more"),
         (make_round(budget=0), "budget"),
         (make_round(warm_start=3), "warm_start"),
         (make_config(seed=-1), "seed"),
@@ -149,7 +149,7 @@ def test_a_warm_start_begins_with_the_stored_weights(tmp_path: Path) -> None:
     for name, each in trainable.trainer.supernet.named_parameters():
         torch.testing.assert_close(each.detach(), read_weights(stored)["supernet"][name], rtol=0, atol=1e-9)
     another = make_round(warm_start=stored, settings={"network": {"channels": 4, "cells": 1}})
-    with pytest.raises(InvalidInput, match=r"of a supernet with these settings' .* leave warm_start out"):
+    with pytest.raises(InvalidInput, match=r"to belong to a supernet with these settings' .* leave warm_start out"):
         SupernetTrainable(another).step()
     with pytest.raises(FileNotFoundError):  # Tune tries again, then the round goes on without this replica
         SupernetTrainable(make_round(warm_start=f"{stored}-gone")).step()

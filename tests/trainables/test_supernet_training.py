@@ -324,11 +324,11 @@ def test_divergence_is_told(digits: Dataset) -> None:
 def test_what_does_not_go_together_is_refused() -> None:
     supernet, partial = make_supernet(), make_supernet(partial_channels=2)
     for net, relaxation, optimizer, reason in (
-        (supernet, SoftmaxSettings(), MirrorDescentSettings(), "needs parameters on simplices"),
-        (supernet, SimplexSettings(), AdamSettings(), "leaves the simplex"),
-        (supernet, PathSettings(), AdamSettings(), "no parameters to train"),
-        (partial, GumbelSettings(), AdamSettings(), "partial channels are for mixtures"),
-        (partial, PathSettings(), NoOptimizerSettings(), "partial channels are for mixtures"),
+        (supernet, SoftmaxSettings(), MirrorDescentSettings(), "expected the relaxation simplex or gumbel"),
+        (supernet, SimplexSettings(), AdamSettings(), "expected the optimizer mirror-descent"),
+        (supernet, PathSettings(), AdamSettings(), "expected the optimizer none"),
+        (partial, GumbelSettings(), AdamSettings(), "expected partial_channels 1"),
+        (partial, PathSettings(), NoOptimizerSettings(), "expected partial_channels 1"),
     ):
         with pytest.raises(InvalidInput, match=reason):
             build_mixing(net, relaxation, optimizer, seed=0)

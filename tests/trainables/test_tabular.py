@@ -73,7 +73,7 @@ def test_a_trial_draws_a_training_by_its_seed(tmp_path: Path) -> None:
     assert {drawn({"architecture": "c", "seed": seed})[OBJECTIVE] for seed in range(20)} == {75.0}
     assert drawn({"architecture": "a", "seed": 5}) == drawn({"architecture": "a", "seed": 5})
     assert table.oracle("mean")({"architecture": "a", "seed": 5})[OBJECTIVE] == 70.0
-    with pytest.raises(InvalidTable, match=r"no column for each training of val_accuracy.*--seeds val_accuracy="):
+    with pytest.raises(InvalidTable, match=r"training runs of val_accuracy.*--seeds val_accuracy="):
         read_table(path, seeds={}).oracle("drawn")
     with pytest.raises(InvalidInput, match="expected mean or drawn, got 'best'"):
         table.oracle("best")  # type: ignore[arg-type]
@@ -98,27 +98,31 @@ def test_a_copy_is_the_same_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "roles", "said"),
     [
-        ({"val_accuracy": None}, {}, "no column that is known to be the objective; name the column of the value after"),
+        ({"val_accuracy": None}, {}, "expected a column with the objective"),
         ({}, {"objective": "valid"}, "no column 'valid' for objective; it has arch, val_accuracy"),
         ({}, {"metrics": "synflow"}, "no column 'synflow' for metrics"),
         (
             {"arch": ["a", "b", "a"]},
             {},
-            "1 architecture more than once, with different values: 'a' has 70.0 and 75.0 in",
+            "1 architecture with different values: 'a' has 70.0 and 75.0 in",
         ),
         ({"arch": ["a", "b", "a"], "task": ["x", "x", "y"]}, {}, "choose one with --where task=x (or y)"),
         (
             {"val_accuracy": [70, None, 75]},
             {},
-            "1 row of 3 without a finite number in the column val_accuracy (objective)",
+            "in the column val_accuracy (objective), got none in 1 row of 3",
         ),
-        ({"test_accuracy": [70, 80, np.inf]}, {}, "the column test_accuracy (result), 'c' first"),
+        (
+            {"test_accuracy": [70, 80, np.inf]},
+            {},
+            "in the column test_accuracy (result), got none in 1 row of 3, first 'c'",
+        ),
         ({"val_accuracy": ["good", "bad", "bad"]}, {}, "expected numbers in the column val_accuracy"),
-        ({"val_accuracy": [5, 5, 5]}, {}, "the column val_accuracy (objective) is 5 in every row"),
-        ({"zen": [2, 2, 2]}, {"metrics": "zen"}, "the metric zen is 2 in every row and tells nothing; leave it out"),
-        ({"zen": [None, None, None]}, {"metrics": "zen"}, "the metric zen is empty; leave it out"),
-        ({"arch": ["a", None, "c"]}, {}, "1 row without an architecture"),
-        ({"arch": None}, {}, "name what says which architecture a row is of (--architecture COLUMN,..."),
+        ({"val_accuracy": [5, 5, 5]}, {}, "in the column val_accuracy (objective), got 5 in every row"),
+        ({"zen": [2, 2, 2]}, {"metrics": "zen"}, "in the metric zen, got 2 in every row; leave it out"),
+        ({"zen": [None, None, None]}, {"metrics": "zen"}, "expected numbers in the metric zen, got none; leave it out"),
+        ({"arch": ["a", None, "c"]}, {}, "expected an architecture in every row, got none in 1 row"),
+        ({"arch": None}, {}, "name the columns that identify an architecture (--architecture COLUMN,..."),
         ({}, {"mode": "best"}, "expected 'max' or 'min', got 'best'"),
     ],
 )
@@ -133,7 +137,7 @@ def test_what_cannot_be_used_is_refused(
 @pytest.mark.parametrize("value", [math.nan, math.inf, None])
 def test_rows_that_disagree_in_a_missing_value_are_rejected(tmp_path: Path, value: float | None) -> None:
     path = write(tmp_path, arch=["a", "a", "b"], val_accuracy=[70.0, value, 75.0], task=["x", value, "x"])
-    with pytest.raises(InvalidTable, match="1 architecture more than once"):
+    with pytest.raises(InvalidTable, match="1 architecture with different values"):
         read_table(path)
     with pytest.raises(InvalidTable, match="no row where task is 'y'"):
         read_table(path, {"task": "y"})

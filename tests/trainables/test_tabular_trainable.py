@@ -88,9 +88,9 @@ def test_a_trial_draws_its_training_by_its_seed(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_is_refused(curves: str) -> None:
-    with pytest.raises(InvalidInput, match="expected the config's `architecture`"):
+    with pytest.raises(InvalidInput, match="as `architecture` in the config"):
         TabularTrainable({"settings": {"table": curves}})
-    with pytest.raises(InvalidInput, match="cannot be read"):
+    with pytest.raises(InvalidInput, match="archray cannot read the table"):
         trial("absent.csv")
 
 

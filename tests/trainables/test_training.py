@@ -199,7 +199,7 @@ def test_gradient_clipping_bounds_the_first_step(dataset: Dataset) -> None:
 
 
 def test_compile_needs_cuda(dataset: Dataset) -> None:
-    with pytest.raises(InvalidInput, match="compile needs a CUDA device, got cpu"):
+    with pytest.raises(InvalidInput, match="expected a CUDA device with compile, got cpu"):
         Trainer(make_network(), dataset, TrainingSettings(compile=True), seed=0)
 
 

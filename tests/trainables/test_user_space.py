@@ -112,7 +112,7 @@ def test_initialisation_is_applied_over_the_users(tmp_path):
 
 def test_what_cannot_be_built(tmp_path):
     file = write(tmp_path)
-    with pytest.raises(InvalidArchitecture, match=r"space 'broken' to return a torch\.nn\.Module, got str"):
+    with pytest.raises(InvalidArchitecture, match=r"space 'broken', got str"):
         make(f"{file}:Broken")
     with pytest.raises(InvalidArchitecture, match=r"'Leaving\.build' failed .*: SystemExit: 3 \(.*, line \d+\)"):
         make(f"{file}:Leaving")
@@ -123,9 +123,9 @@ def test_what_cannot_be_built(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Lazy", r"parameters of fixed shapes, got those of a lazy layer such as nn\.LazyLinear"),
+        ("Lazy", r"parameters of fixed shapes .* got those of a lazy layer such as nn\.LazyLinear"),
         ("Mismatched", r"'the network of Mismatched\.build for activation=.*' failed .*: RuntimeError: "),
-        ("Narrow", r"logits of the shape \(2, 10\), got the shape \(2, 3\)"),
+        ("Narrow", r"logits of shape \(2, 10\) .*, got the shape \(2, 3\)"),
         ("Leaving", r"'Leaving\.build' failed .*: SystemExit: 3"),
     ],
 )

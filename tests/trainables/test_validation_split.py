@@ -150,16 +150,16 @@ def test_data_are_drawn_without_a_point_twice_and_refused_where_they_do_not_suff
 
     one = drawn((10, 20, 40))
     assert (one.parameters, len(one.validation), len(one.test)) == (3, 20, 40)
-    with pytest.raises(InvalidInput, match="40 points to train and validate on"):
+    with pytest.raises(InvalidInput, match="got 40 points for both"):
         drawn((10, 31, 40))
-    with pytest.raises(InvalidInput, match="40 test points"):
+    with pytest.raises(InvalidInput, match="expected 41 test points, got 40 points"):
         drawn((10, 20, 41))
 
 
 def test_a_kernel_that_cannot_fit_the_labels_is_said() -> None:
     settings = settings_of(SIZES, inputs=3, width=40, ridge=0.0)
     one = teacher_problem(get_activations(("identity", "relu")), settings, "activation")
-    with pytest.raises(InvalidInput, match="its kernel is singular"):
+    with pytest.raises(InvalidInput, match="got a singular kernel"):
         one.lower.predict(torch.tensor([1.0, 0.0]).double(), one.test.representation)
 
 

@@ -1,4 +1,4 @@
-"""Instances (inputs, labels, initial weights) and the conditions of the theorems on them. Roberts et al. 2022."""
+"""Instances (inputs, labels, initial weights) and the theorems' conditions on them. Roberts et al. 2022."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from archray.trainables.activations.settings import OWN_INPUTS, ActivationOption
 from archray.trainables.activations.two_layer import Sample, mixture_outputs, output_weights, squared_risks
 from archray.trainables.data import DataSettings, load_images
 
-FEWEST = 30  # points of a data set that must remain for the risks
+FEWEST = 30  # minimum number of points of a data set for the risks
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The points of a data set: inputs (N, d), of mean 0 and variance 1 per coordinate, and labels (N,) of +1 and -1.
+    """The points of a data set: inputs (N, d), with mean 0 and variance 1 per coordinate, and labels (N,), +1 and -1.
 
     A coordinate without variance is 0. The upper half of the classes has +1; with one class there are no labels.
     """
@@ -29,7 +29,8 @@ class Pool:
 
     @classmethod
     def load(cls, data: DataSettings, device: torch.device | str = "cpu") -> "Pool | None":
-        """All parts of a data set of images together; None for Gaussian inputs, which are drawn. Raises: as loaders."""
+        """Loads all parts of a data set of images together; None for Gaussian inputs, which are drawn. Raises: as
+        loaders."""
         if data.name == OWN_INPUTS:
             return None
         dataset = load_images(data, device)
@@ -48,25 +49,27 @@ class Pool:
         needed = options.samples + options.validation + FEWEST
         if len(self.inputs) < needed:
             raise InvalidInput(
-                f"expected {needed} points or more ({options.samples} to train, {options.validation} to validate, "
+                f"expected {needed} or more points ({options.samples} to train, {options.validation} to validate, "
                 f"{FEWEST} for the risks), got {count(len(self.inputs), 'point')} of {name}; "
                 "lower samples and validation"
             )
         if labelled and self.labels is None:
             raise InvalidInput(
-                f"expected data of two classes or more for labels of their own, got one class of {name}; "
+                f"expected data with two or more classes for the labels `data`, got one class of {name}; "
                 "leave data out of --labels"
             )
 
 
 @dataclass(frozen=True)
 class Instances:
-    """S instances on one device, in float64, as the theorems compare risks with small differences.
+    """S instances on one device, in float64, because the theorems compare risks with small differences.
 
     Attributes:
-        training, validation, risk: samples without a common point. initial: W, (S, k, d). output: v, (k,).
-        teacher: alpha* of realizable labels, (S, h); NaN of others.
-        largest: of each, the largest eigenvalue of E x x^T over the training sample, (S,).
+        training, validation, risk: Samples without common points.
+        initial: W, (S, k, d).
+        output: v, (k,).
+        teacher: alpha* of realizable labels, (S, h); NaN for others.
+        largest: For each, the largest eigenvalue of E x x^T over the training sample, (S,).
     """
 
     training: Sample
@@ -85,11 +88,12 @@ class Instances:
 def make_instances(
     options: ActivationOptions, labels: str, seeds: Sequence[int], pool: Pool | None, device: torch.device
 ) -> Instances:
-    """The instances of these seeds; each depends on its seed alone.
+    """Creates the instances of these seeds; each depends only on its seed.
 
-    Labels are `realizable`: f_{sigma_alpha*}(x, W*) of a teacher in the class, alpha* uniform on the simplex, W* as
-    initial weights are drawn; `noisy`: these with normal noise; `outside`: those of a teacher of another activation;
-    `data`: a data set's own. Every kind has a teacher's weights, inputs and initial weights of its seed alone.
+    Labels are `realizable`: f_{sigma_alpha*}(x, W*) of a teacher in the class, alpha* uniform on the simplex, W* drawn
+    like initial weights; `noisy`: the same with normal noise; `outside`: those of a teacher with another activation;
+    `data`: those of a data set. For every kind, the teacher's weights, inputs and initial weights depend only on the
+    seed.
     """
     instances = [_instance(options, labels, seed, pool) for seed in seeds]
     inputs, targets, initial, teacher = (torch.stack(column).to(device) for column in zip(*instances, strict=True))
@@ -105,7 +109,7 @@ def make_instances(
 def _instance(
     options: ActivationOptions, labels: str, seed: int, pool: Pool | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Inputs (n, d), labels (n,), initial weights (k, d) and alpha* (h,) of one instance, on the CPU."""
+    """Returns inputs (n, d), labels (n,), initial weights (k, d) and alpha* (h,) of one instance, on the CPU."""
     total = options.samples + options.validation + options.risk_samples
     rows = None
     if pool is None:
@@ -118,7 +122,7 @@ def _instance(
     alpha = torch.full((len(options.activations),), torch.nan, dtype=torch.float64)
     if labels == "data":
         if pool is None or pool.labels is None or rows is None:
-            raise InvalidInput("expected data with two classes for labels of their own, got none")
+            raise InvalidInput("expected data with two classes for the labels `data`, got none; set data")
         return inputs, pool.labels.cpu()[rows], initial, alpha
     weights = two_layer.draw_weights(options.width, dimension, _stream(seed, "teacher"))
     names = (options.outside,) if labels == "outside" else options.activations
@@ -136,7 +140,7 @@ def _instance(
 
 
 def uniform_on_simplex(*shape: int, generator: torch.Generator) -> Tensor:
-    """(..., h) float64, each row a draw: exponential variables divided by their sum."""
+    """Draws (..., h) float64, each row uniform on the simplex: exponential variables divided by their sum."""
     drawn = -torch.rand(shape, generator=generator, dtype=torch.float64).clamp(min=1e-300).log()
     return drawn / drawn.sum(-1, keepdim=True)
 
@@ -148,13 +152,13 @@ def _stream(seed: int, purpose: str) -> torch.Generator:
 # Conditions 3 and 6 on an instance, and the conclusions of Theorems 1, 4 and 7. Section 4; note U4.
 
 
-TIE = 1e-12  # of the larger of two numbers: float64 does not distinguish closer ones
+TIE = 1e-12  # relative to the larger of two numbers; float64 does not distinguish closer ones
 
 
 def without(alpha: Tensor) -> Tensor:
-    """Lemma 5 (Lemma 2 for h = 3): gamma of every i, (..., h) -> (..., h, h), row i with entry i zero and of sum 1.
+    """Computes Lemma 5 (Lemma 2 for h = 3): gamma, (..., h) -> (..., h, h), row i with entry i zero and sum 1.
 
-    alpha_k = (1 - alpha_i) gamma_k for k != i. An alpha_i of 1 leaves nothing to factor: its row is NaN.
+    alpha_k = (1 - alpha_i) gamma_k for k != i. For alpha_i = 1 the row is NaN.
     """
     h = alpha.shape[-1]
     others = alpha.unsqueeze(-2).expand(*alpha.shape, h) * (1 - torch.eye(h, dtype=alpha.dtype, device=alpha.device))
@@ -167,7 +171,8 @@ class SharedRisks:
 
     Attributes:
         alpha: (S, h), on the simplex.
-        discrete: L(f_{sigma_i}(W)), (S, h). mixture: L(f_{sigma_alpha}(W)), (S,).
+        discrete: L(f_{sigma_i}(W)), (S, h).
+        mixture: L(f_{sigma_alpha}(W)), (S,).
         distances: D_i = L(f_{sigma_i}, f_{sum_k gamma_k sigma_k}), (S, h), gamma by Lemma 5 without i.
     """
 
@@ -187,7 +192,7 @@ class SharedRisks:
 
 
 def larger(one: Tensor, other: Tensor) -> Tensor:
-    """one > other by more than rounding."""
+    """Whether one > other by more than rounding."""
     return one - other > TIE * torch.maximum(one.abs(), other.abs())
 
 
@@ -197,10 +202,11 @@ class Pairs:
 
     Attributes:
         ordered: L(f_i) < L(f_j), the premise of the theorems (Assumption 1 for the pair).
-        condition: Condition 6, which is Condition 3 for h = 3: D_i >= D_j. With h = 2 it always holds. An alpha
-            of 1 leaves no D, and no condition.
+        condition: Condition 6, which is Condition 3 for h = 3: D_i >= D_j. With h = 2 it always holds. For an alpha
+            of 1 there is no D, and no condition.
         conclusion: alpha_j < alpha_i.
-        margin: sqrt L_j - sqrt L_i > 2 sqrt L(f_alpha): with `ordered` and `condition` enough without realizability.
+        margin: sqrt L_j - sqrt L_i > 2 sqrt L(f_alpha): sufficient with `ordered` and `condition` if the labels are
+            not realizable.
     """
 
     ordered: Tensor
@@ -222,5 +228,5 @@ class Pairs:
 
     @property
     def violations(self) -> Tensor:
-        """Where premise and condition hold without the conclusion: (S, h, h) bool."""
+        """Where premise and condition are true and the conclusion is false: (S, h, h) bool."""
         return self.ordered & self.condition & ~self.conclusion

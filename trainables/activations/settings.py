@@ -1,4 +1,4 @@
-"""Settings of the study of activations. Imports no torch. Roberts et al. 2022."""
+"""Settings of the study of activation functions (Roberts et al. 2022). Imports no torch."""
 
 from typing import Annotated, Literal, get_args
 
@@ -9,26 +9,26 @@ from archray.trainables.data.settings import DataSettings
 
 Labels = Literal["realizable", "noisy", "outside", "data"]
 LABELS: tuple[str, ...] = get_args(Labels)
-OWN_INPUTS = "gaussian"  # the data set with inputs drawn here, of `dimension` coordinates
+OWN_INPUTS = "gaussian"  # data set whose inputs archray draws, with `dimension` coordinates
 
 
 class ActivationOptions(Settings):
-    """The networks, their teachers, the samples and the training.
+    """Options of the networks, their teachers, the samples and the training.
 
     Attributes:
-        activations: the h activations to choose from, of the space `activations`.
-        width: k, hidden units.
-        dimension: d, coordinates of Gaussian inputs; of a data set, as many as an image has numbers.
-        samples: points for training the weights.
-        validation: points for training alpha.
-        risk_samples: points for risks and conditions; of a data set, at most the remaining points.
-        outside: the teacher's activation of labels that no alpha can generate; none of `activations`.
-        noise: the standard deviation of the noise of noisy labels, relative to that of the labels without noise.
-        steps: of each training run: of the search, of the weights at uniform alpha, of each activation alone.
-        rate: of the weights, in units of 1 / the largest eigenvalue of the inputs' second moments; halved for an
-            instance that diverges.
-        alpha_rate: of mirror descent.
-        threads: torch threads of a trial; None: as many as the CPUs that Tune gave it.
+        activations: The h candidate activations of the space `activations`.
+        width: Number of hidden units, k.
+        dimension: Number of coordinates of Gaussian inputs, d. A data set uses one coordinate per image value.
+        samples: Number of points that train the weights.
+        validation: Number of points that train alpha.
+        risk_samples: Number of points for risks and conditions. A data set uses at most the remaining points.
+        outside: Activation of the teacher whose labels no alpha can generate. It must not be in `activations`.
+        noise: Standard deviation of the label noise, relative to that of the labels without noise.
+        steps: Number of steps of each training run: the search, the weights at uniform alpha, each single activation.
+        rate: Learning rate of the weights, in units of 1 / the largest eigenvalue of the inputs' second moments. It is
+            halved for an instance that diverges.
+        alpha_rate: Learning rate of mirror descent on alpha.
+        threads: Number of torch threads per trial (default: the number of CPUs that Tune assigned to the trial).
     """
 
     activations: Annotated[tuple[str, ...], REPEATED] = ("relu", "tanh", "sigmoid", "sin", "quadratic")
@@ -51,7 +51,7 @@ class ActivationOptions(Settings):
 
 
 def listed(names: object) -> object:
-    """The names in a list, whose entries may be several names separated by commas, such as `relu,tanh`."""
+    """Splits a list of names. An entry may contain several names separated by commas, such as `relu,tanh`."""
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         return names  # pydantic reports the wrong type
@@ -59,14 +59,14 @@ def listed(names: object) -> object:
 
 
 class ActivationSettings(ActivationOptions):
-    """All options of an `ActivationTrainable`, in its Tune config under the key `settings`.
+    """All options of an `ActivationTrainable`. Its Tune config contains them under the key `settings`.
 
     Attributes:
-        data: source of inputs, and of the labels `data`.
-        seeds: number of instances that a trial trains at once, numbered from its config's `first`.
-        instances: total number: the last trial may have fewer. None: each trial has `seeds`.
-        device: "auto" (a GPU if the trial has one, else the CPU), or a torch device.
-        seed: of a trial whose config has no `seed`.
+        data: Data set of the inputs. It also provides the labels if `labels` is `data`.
+        seeds: Number of instances that one trial trains at once, numbered from `first` of its config.
+        instances: Total number of instances; the last trial may train fewer (default: `seeds` in every trial).
+        device: Torch device, or `auto`: the GPU of the trial if it has one, else the CPU.
+        seed: Seed of a trial whose config has no `seed`.
     """
 
     data: DataSettings = DataSettings(name=OWN_INPUTS)

@@ -1,7 +1,7 @@
-"""The attacks, and how strong they are. Importing this loads neither torch nor the toolbox.
+"""The attacks and their strength. Imports neither torch nor the toolbox.
 
-Epsilon and steps are in units of a pixel in 0..1, before normalisation. Shu 2022, section 5.4, has 0.01 and 0.008 of
-FGSM and PGD; here the defaults are those of AutoAttack's paper on CIFAR, 8/255, for all attacks that are bounded by
+Epsilon and steps are in units of a pixel in 0..1, before normalization. Shu 2022, section 5.4, uses 0.01 and 0.008 for
+FGSM and PGD. The defaults here are those of AutoAttack's paper on CIFAR, 8/255, for all attacks that are bounded by
 L_inf, and a quarter of it as the step of PGD (Madry et al. 2018). To add an attack, add a function at the end.
 """
 
@@ -17,16 +17,16 @@ from archray.registry import Registry
 from archray.settings import Settings
 
 EPSILON = 8 / 255
-PACKAGES = ("art", "multiprocess")  # the toolbox, and what its AutoAttack imports without requiring it
+PACKAGES = ("art", "multiprocess")  # the toolbox, and an import of its AutoAttack that it does not require
 
 
 class PGDSettings(Settings):
-    """Projected gradient descent. Madry et al. 2018.
+    """Options of projected gradient descent (Madry et al. 2018).
 
-    Fields:
-        step: of an iteration, in units of a pixel; None: a quarter of epsilon.
-        iterations: 40 are PGD-40.
-        random_start: start at a random point of the ball instead of the image.
+    Attributes:
+        step: Size of a step, in units of a pixel (default: a quarter of epsilon).
+        iterations: Number of steps; 40 gives PGD-40.
+        random_start: Whether to start at a random point of the ball instead of the image.
     """
 
     step: float | None = Field(None, gt=0, lt=1)
@@ -35,17 +35,17 @@ class PGDSettings(Settings):
 
 
 class CWSettings(Settings):
-    """The L_2 attack of Carlini and Wagner 2017, with the thesis' numbers (Shu 2022, section 5.4).
+    """Options of the L_2 attack of Carlini and Wagner (2017), with the numbers of Shu (2022), section 5.4.
 
     The toolbox descends by a line search that starts with the learning rate, not by Adam.
 
-    Fields:
-        confidence: the least lead of a wrong class, in logits.
-        constant: the first c, the weight of misclassification against distance; the geometric middle of the thesis'
-            range, 0.001 to 10. It doubles while the attack fails, and is halved or bisected where it succeeds.
-        search_steps: number of values of c.
-        iterations: of the descent for each c.
-        learning_rate: of the first step.
+    Attributes:
+        confidence: Minimum margin of a wrong class, in logits.
+        constant: Initial c, the weight of misclassification against distance; the geometric center of the range in Shu
+            (2022), 0.001 to 10. It is doubled while the attack fails, and halved or bisected when it succeeds.
+        search_steps: Number of values of c.
+        iterations: Number of steps of the descent for each c.
+        learning_rate: Learning rate of the first step.
     """
 
     confidence: float = Field(0.0, ge=0)
@@ -56,15 +56,15 @@ class CWSettings(Settings):
 
 
 class AutoAttackSettings(Settings):
-    """The toolbox' AutoAttack: APGD on the cross-entropy, APGD on the difference of logits ratio, DeepFool, Square.
+    """Options of the toolbox's AutoAttack: APGD on cross-entropy and on the logit difference ratio, DeepFool, Square.
 
-    Croce and Hein (2020) have a targeted APGD, and FAB instead of DeepFool; the toolbox has neither. Each part attacks
+    Croce and Hein (2020) use a targeted APGD, and FAB instead of DeepFool; the toolbox has neither. Each part attacks
     the images that are still classified correctly.
 
-    Fields:
-        iterations: of APGD, and of DeepFool.
-        restarts: of APGD and Square.
-        queries: of Square, per image.
+    Attributes:
+        iterations: Number of iterations of APGD, and of DeepFool.
+        restarts: Number of restarts of APGD and Square.
+        queries: Number of queries of Square per image.
     """
 
     iterations: int = Field(100, ge=1)
@@ -73,12 +73,14 @@ class AutoAttackSettings(Settings):
 
 
 class AttackSettings(Settings):
-    """How strong the attacks are.
+    """Strength of the attacks.
 
-    Fields:
-        epsilon: the largest change of a pixel in 0..1, of the attacks that are bounded by L_inf.
-        pgd, cw, autoattack: settings of one attack.
-        batch: number of images that are attacked at once.
+    Attributes:
+        epsilon: Maximum change of a pixel in 0..1, for attacks that are bounded by L_inf.
+        pgd: Options of PGD.
+        cw: Options of the attack of Carlini and Wagner.
+        autoattack: Options of AutoAttack.
+        batch: Number of images that are attacked at once.
     """
 
     epsilon: float = Field(EPSILON, gt=0, lt=1)
@@ -93,10 +95,10 @@ class Attack:
     """One attack of the toolbox.
 
     Attributes:
-        title: its name in tables.
-        norm: `linf`, bounded by epsilon; or `l2`, without a bound, where the attack minimizes the change.
-        reads: the settings that it depends on, as plain data.
-        make: (the toolbox' classifier, settings) -> the toolbox' attack.
+        title: Name in tables.
+        norm: `linf`, bounded by epsilon; or `l2`, unbounded, where the attack minimizes the change.
+        reads: Function that returns the settings on which the attack depends, as plain data.
+        make: Function from (the toolbox's classifier, settings) to the toolbox's attack.
     """
 
     title: str
@@ -120,8 +122,8 @@ def check_toolbox() -> None:
     missing = [package for package in PACKAGES if find_spec(package) is None]
     if missing:
         raise MissingExtra(
-            f"attacks need the Adversarial Robustness Toolbox, and {', '.join(missing)} cannot be imported; install it "
-            "with: pip install 'archray[adversarial]'"
+            f"expected the Adversarial Robustness Toolbox for attacks, and Python cannot import {', '.join(missing)}; "
+            "install it with: pip install 'archray[adversarial]'"
         )
 
 
@@ -137,7 +139,7 @@ def fgsm(classifier: Any, settings: AttackSettings) -> Any:
 
 
 def _pgd_step(settings: AttackSettings) -> float:
-    """The step of an iteration, in units of a pixel."""
+    """Returns the size of a step, in units of a pixel."""
     return settings.epsilon / 4 if settings.pgd.step is None else settings.pgd.step
 
 
@@ -200,7 +202,7 @@ _CLASSES_OF_DLR = 3  # the difference of logits ratio divides by the gap between
     },
 )
 def autoattack(classifier: Any, settings: AttackSettings) -> Any:
-    """Several attacks, each on the images that withstood the attacks before. Croce and Hein 2020, section 6."""
+    """Several attacks, each on the images that the previous attacks did not change. Croce and Hein 2020, section 6."""
     from art.attacks.evasion import AutoAttack, AutoProjectedGradientDescent, DeepFool, SquareAttack
 
     iterations, restarts = settings.autoattack.iterations, settings.autoattack.restarts
@@ -212,7 +214,7 @@ def autoattack(classifier: Any, settings: AttackSettings) -> Any:
         AutoProjectedGradientDescent(
             classifier,
             **bounded,
-            eps_step=2 * settings.epsilon,  # its first; it is halved where the loss stops rising
+            eps_step=2 * settings.epsilon,  # the first step; it is halved when the loss stops increasing
             max_iter=iterations,
             nb_random_init=restarts,
             loss_type=loss,

@@ -31,31 +31,32 @@ from archray.trainables.training import EVALUATION_BATCH
 
 
 def check_pixels(data: Dataset) -> ImageForm:
-    """How the data set normalises pixels in 0..1. Raises: InvalidInput for one that has no such pixels."""
+    """Returns how the data set normalizes pixels in 0..1. Raises: InvalidInput for one without such pixels."""
     form = data.form
     if form is None or form.mean is None or form.std is None:
         raise InvalidInput(
-            f"expected a data set that says how its pixels are normalised, as epsilon is in units of a pixel in 0..1, "
-            f"and {data.name} does not; give its Dataset a `form` (an ImageForm)"
+            f"expected a data set with a known normalization, as epsilon is in units of a pixel in 0..1, got "
+            f"{data.name} without it; give its Dataset a `form` (an ImageForm)"
         )
     if not form.unit:
         raise InvalidInput(
-            f"expected images whose pixels lie in 0..1 before normalisation, as epsilon is in units of such a pixel, "
-            f"got {data.name}, whose values go beyond; attack a run on images, or divide your arrays by their maximum"
+            f"expected images with pixels in 0..1 before normalization, as epsilon is in units of such a pixel, got "
+            f"{data.name} with larger values; attack a run on images, or divide your arrays by their maximum"
         )
     return form
 
 
 def pixels_of(images: Tensor, form: ImageForm) -> Tensor:
-    """Normalised images (n, C, H, W) as pixels in 0..1; what rounding leaves outside is clipped."""
+    """Converts normalized images (n, C, H, W) to pixels in 0..1. Values outside, due to rounding, are clipped."""
     mean, std = _statistics(form, images.device)
     return (images * std + mean).clamp(0.0, 1.0)
 
 
 class PixelNetwork(nn.Module):
-    """A network and its normalisation: pixels in 0..1, (n, C, H, W) -> logits (n, classes), float32.
+    """A network with its normalization: pixels in 0..1, (n, C, H, W) -> logits (n, classes), float32.
 
-    network: normalised images -> logits, or a tuple of which these are the first.
+    Args:
+        network: Normalized images -> logits, or a tuple that starts with them.
     """
 
     def __init__(self, network: nn.Module, form: ImageForm) -> None:
@@ -71,12 +72,12 @@ class PixelNetwork(nn.Module):
 
 
 def _statistics(form: ImageForm, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
-    """Mean and deviation, (1, C, 1, 1) each."""
+    """Returns mean and standard deviation, (1, C, 1, 1) each."""
     mean, std = (torch.tensor(values, device=device).view(1, -1, 1, 1) for values in (form.mean, form.std))
     return mean, std
 
 
-# The toolbox, which works on NumPy arrays and draws from NumPy's global generator -------------------------------------
+# The toolbox, which uses NumPy arrays and draws from NumPy's global generator ----------------------------------------
 
 Floats = npt.NDArray[np.float32]
 
@@ -84,13 +85,14 @@ Floats = npt.NDArray[np.float32]
 def adversarial_images(
     network: nn.Module, pixels: Tensor, labels: Tensor, attack: Attack, settings: AttackSettings, *, seed: int
 ) -> Tensor:
-    """The adversarial images of an untargeted attack with the labels, (n, C, H, W) in 0..1, on the images' device.
+    """Computes adversarial images of an untargeted attack, (n, C, H, W) in 0..1, on the images' device.
 
     Args:
-        network: pixels in 0..1 -> logits (n, classes), a `PixelNetwork`; on the images' device. It is left in
-            evaluation mode, with its parameters' `requires_grad` restored.
-        pixels: (n, C, H, W) float32 in 0..1. labels: (n,).
-        seed: of the attack; torch's and NumPy's global generators are restored.
+        network: Pixels in 0..1 -> logits (n, classes), a `PixelNetwork` on the images' device. It stays in evaluation
+            mode, with its parameters' `requires_grad` restored.
+        pixels: (n, C, H, W) float32 in 0..1.
+        labels: (n,).
+        seed: Seed of the attack; torch's and NumPy's global generators are restored.
 
     Raises: MissingExtra without the toolbox.
     """
@@ -110,14 +112,14 @@ def adversarial_images(
 
 
 def classifier_of(network: nn.Module, shape: tuple[int, ...], classes: int) -> Any:
-    """The toolbox' classifier of a network on pixels. shape: of an image, (C, H, W)."""
+    """Creates the toolbox's classifier from a network on pixels. shape: of an image, (C, H, W)."""
     from art.estimators.classification import PyTorchClassifier
 
     class Classifier(PyTorchClassifier):
-        """The toolbox' classifier; predictions without a data loader, and gradients of one class in one pass.
+        """The toolbox's classifier, with predictions without a data loader and gradients of one class in one pass.
 
-        An image's logits depend on that image alone, so one backward pass through the sum of the chosen logits gives
-        the gradient for every image; the toolbox makes a pass for each class.
+        An image's logits depend on that image only, so one backward pass through the sum of the chosen logits computes
+        the gradient for every image. The toolbox makes one pass per class.
         """
 
         def predict(
@@ -146,7 +148,7 @@ def classifier_of(network: nn.Module, shape: tuple[int, ...], classes: int) -> A
 @contextmanager
 def _own_numpy_randomness(seed: int) -> Iterator[None]:
     """Seeds NumPy's global generator, and restores it."""
-    before = np.random.get_state()  # noqa: NPY002  # what the toolbox draws from
+    before = np.random.get_state()  # noqa: NPY002  # the toolbox draws from it
     np.random.seed(seed % 2**32)  # noqa: NPY002
     try:
         yield
@@ -155,11 +157,11 @@ def _own_numpy_randomness(seed: int) -> Iterator[None]:
 
 
 def check_defenders(members: int) -> None:
-    """Raises: InvalidInput for an ensemble of fewer than two."""
+    """Raises: InvalidInput for an ensemble with fewer than two members."""
     if members < 2:
         raise InvalidInput(
-            f"expected an ensemble of two members or more, as one is attacked and all defend, got one of "
-            f"{count(members, 'member')}; attack the run of an ensemble, deep-ensemble for example"
+            f"expected an ensemble with two or more members, one to attack and all to defend, got "
+            f"{count(members, 'member')}; attack the run of an ensemble, such as deep-ensemble"
         )
 
 
@@ -174,22 +176,24 @@ def attack_member(
     *,
     seed: int,
 ) -> pd.DataFrame:
-    """Attacks one member and predicts with all members and their average; a row per image, in order.
+    """Attacks one member and predicts with all members and their average. Returns one row per image, in order.
 
     Columns: `image` (from 0), `label`; the classes that the attacked member and the ensemble predict for the image
     (`benign_member`, `benign_ensemble`), the adversarial image (`attacked_member`, `attacked_ensemble`) and one with
     random noise (`noise_member`, `noise_ensemble`); `transfer`, the share of the other members that classify the
     adversarial image correctly; `linf` and `l2`, the size of the change in units of a pixel; `seconds` per image.
 
-    The noise is a random sign of epsilon for each value with an attack bounded by L_inf, and a random direction of the
-    length of the image's change with one by L_2; it is clipped to 0..1.
+    For an attack bounded by L_inf, the noise is a random sign of epsilon for each value; for L_2, a random direction
+    with the length of the image's change. It is clipped to 0..1.
 
     Args:
-        images: (n, C, H, W), normalised, on the ensemble's device. labels: (n,).
-        attacked: the member, from 0. name: of the attack.
-        seed: of the run; every round has its own random numbers.
+        images: (n, C, H, W), normalized, on the ensemble's device.
+        labels: (n,).
+        attacked: Index of the member, from 0.
+        name: Name of the attack.
+        seed: Seed of the run; every round has separate random numbers.
 
-    Raises: InvalidInput for an ensemble of one; UnknownName; MissingExtra.
+    Raises: InvalidInput for an ensemble with one member; UnknownName; MissingExtra.
     """
     check_defenders(len(ensemble.members))
     attack = ATTACKS.get(name)
@@ -221,7 +225,7 @@ def attack_member(
 
 @torch.no_grad()
 def _classes(ensemble: Ensemble, form: ImageForm, pixels: Tensor) -> npt.NDArray[np.int64]:
-    """The predicted class of each member, and last of their average, (members + 1, n)."""
+    """Predicts the class of each member, and last of their average, (members + 1, n)."""
     ensemble.eval()
     networks = [PixelNetwork(member, form).to(pixels.device) for member in ensemble.members]
     parts = [
@@ -233,7 +237,7 @@ def _classes(ensemble: Ensemble, form: ImageForm, pixels: Tensor) -> npt.NDArray
 
 
 def _noisy(pixels: Tensor, lengths: Tensor, attack: Attack, settings: AttackSettings, seed: int) -> Tensor:
-    """Images with noise instead of an attack. lengths: of the attack's changes by L_2, (n,)."""
+    """Adds noise to images instead of an attack. lengths: L_2 norms of the attack's changes, (n,)."""
     generator = torch.Generator().manual_seed(seed)
     draws = torch.randn(pixels.shape, generator=generator).to(pixels.device)
     if attack.norm == "linf":
@@ -244,7 +248,7 @@ def _noisy(pixels: Tensor, lengths: Tensor, attack: Attack, settings: AttackSett
 
 
 def chosen_images(images: int, number: int, seed: int) -> npt.NDArray[np.int64]:
-    """The ascending positions of `number` random images; the same for every attack and member."""
+    """Returns the sorted indices of `number` random images, the same for every attack and member."""
     draw = np.random.default_rng(named_seed(seed, "attacked images")).permutation(images)[:number]
     return np.sort(draw).astype(np.int64)
 
@@ -253,10 +257,13 @@ class AttackWorker:
     """Attacks members of one trained ensemble on test images.
 
     Args:
-        model: the folder of the ensemble's files, a path or a URI. space: of its members; see `load_ensemble`.
-        data: settings of the data, as a dict. images: number of test images. settings: `AttackSettings`, as a dict.
-        seed: of the draws.
-        device: `auto` takes a GPU where one is visible.
+        model: Folder of the ensemble's files, a path or a URI.
+        space: Space of its members; see `load_ensemble`.
+        data: Settings of the data, as a dict.
+        images: Number of test images.
+        settings: `AttackSettings`, as a dict.
+        seed: Seed of the draws.
+        device: Torch device; `auto` takes a GPU if one is visible.
     """
 
     def __init__(
@@ -280,7 +287,7 @@ class AttackWorker:
         self.settings, self.seed = AttackSettings(**settings), seed
 
     def __call__(self, item: tuple[str, int]) -> pd.DataFrame:
-        """The table of `attack_member` for (attack, member); `image` is the place in the test split."""
+        """Returns the table of `attack_member` for (attack, member); `image` is the index in the test split."""
         name, member = item
         table = attack_member(
             self.ensemble, self.form, self.images, self.labels, member, name, self.settings, seed=self.seed

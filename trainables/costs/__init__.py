@@ -1,4 +1,4 @@
-"""Costs of networks: parameters, floating-point operations, memory, latency. Importing this loads no torch."""
+"""Costs of networks: parameters, floating-point operations, memory, latency. Imports no torch."""
 
 from archray.trainables.costs.networks import BoundSettings, NetworkCosts, Violation, check_costs, costs_of
 from archray.trainables.costs.registry import COSTS, Cost, CostFailed, cost, cost_column, get_cost

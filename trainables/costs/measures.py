@@ -1,4 +1,4 @@
-"""Latency and peak memory of a network: timed passes by torch.export or ONNX Runtime, and the graph of operations."""
+"""Latency and peak memory of a network: timed passes by torch.export or ONNX Runtime, and the operation graph."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,14 +21,14 @@ NO_RUNTIME = "needs onnx, onnxscript and onnxruntime: pip install 'archray[expor
 
 
 class Timing(NamedTuple):
-    """Median of repeated passes, and the range between the quartiles. Milliseconds."""
+    """Median of repeated passes, and the interquartile range. Milliseconds."""
 
     median: float
     iqr: float
 
 
 def time_calls(call: Callable[[], Any], settings: LatencySettings) -> Timing:
-    """Times of `settings.repeats` calls, after `settings.warmup` calls."""
+    """Times `settings.repeats` calls, after `settings.warmup` calls."""
     clock = time.perf_counter if settings.clock == "wall" else time.thread_time
     for _ in range(settings.warmup):
         call()
@@ -42,7 +42,7 @@ def time_calls(call: Callable[[], Any], settings: LatencySettings) -> Timing:
 
 
 def network_latency(network: nn.Module, image_shape: tuple[int, int, int], settings: LatencySettings) -> Timing:
-    """Latency of a batch of `settings.batch_size` images, by `settings.runtime`, on the CPU.
+    """Measures the latency of a batch of `settings.batch_size` images with `settings.runtime`, on the CPU.
 
     Raises: MissingExtra without ONNX Runtime; any error of torch.export.
     """
@@ -65,12 +65,12 @@ def _torch_export(network: nn.Module, images: torch.Tensor, settings: LatencySet
 def _onnxruntime(network: nn.Module, images: torch.Tensor, settings: LatencySettings) -> Callable[[], Any]:
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
     if missing:
-        raise MissingExtra(f"a latency by ONNX Runtime {NO_RUNTIME}; not installed: {', '.join(missing)}")
+        raise MissingExtra(f"a latency with ONNX Runtime {NO_RUNTIME}; not installed: {', '.join(missing)}")
     import onnxruntime
 
     program = torch.onnx.export(network, (images,), dynamo=True, verbose=False)
     if program is None:
-        raise InvalidInput("torch.onnx exported nothing; choose the runtime torch-export")
+        raise InvalidInput("expected a program from torch.onnx, got none; choose the runtime torch-export")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = settings.threads
     options.inter_op_num_threads = 1
@@ -88,7 +88,7 @@ RUNTIMES: dict[str, Callable[[nn.Module, torch.Tensor, LatencySettings], Callabl
 
 @contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
-    """A context in which torch has this number of threads."""
+    """Sets torch's number of threads within the context."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -101,14 +101,14 @@ def torch_threads(threads: int) -> Iterator[None]:
 
 
 class Operation(NamedTuple):
-    """One node of an exported program. Nodes with equal keys have equal functions and shapes, and so equal times."""
+    """One node of an exported program. Nodes with equal keys have equal functions and shapes, hence equal times."""
 
     key: str
     call: Callable[[], Any]
 
 
 def operations_of(network: nn.Module, images: torch.Tensor) -> list[Operation]:
-    """Every operation of the exported program on these images, in order, callable on random inputs of its shapes."""
+    """Returns the operations of the exported program, in order, callable on random inputs with their shapes."""
     with torch.no_grad():
         program = torch.export.export(network, (images,))
     operations = []
@@ -138,7 +138,7 @@ def _shape(value: Any) -> str:
 
 
 def _random(value: Any) -> Any:
-    """Random tensors of the shapes, strides and types of fake ones."""
+    """Creates random tensors with the shapes, strides and types of fake ones."""
     if isinstance(value, list | tuple):
         return type(value)(map(_random, value))
     if not isinstance(value, torch.Tensor):
@@ -150,7 +150,7 @@ def _random(value: Any) -> Any:
 def operation_latencies(
     network: nn.Module, image_shape: tuple[int, int, int], settings: LatencySettings, timings: dict[str, Timing]
 ) -> list[str]:
-    """The keys of a network's operations, in order; adds the missing ones to `timings`."""
+    """Returns the keys of a network's operations, in order, and adds missing operations to `timings`."""
     operations = operations_of(network.eval().cpu(), _images(image_shape, settings))
     with torch_threads(settings.threads), torch.no_grad():
         for operation in operations:
@@ -163,14 +163,14 @@ def operation_latencies(
 
 
 class OperationTrace(TorchDispatchMode):
-    """The pieces of memory that each operation reads or writes.
+    """Records the pieces of memory that each operation reads or writes.
 
     Args:
-        left_out: tensors whose memory does not count.
+        left_out: Tensors whose memory does not count.
 
     Attributes:
-        steps: numbers of the pieces of every operation, in order.
-        sizes: bytes of every piece.
+        steps: Numbers of the pieces of every operation, in order.
+        sizes: Bytes of every piece.
     """
 
     def __init__(self, left_out: Iterable[torch.Tensor]) -> None:
@@ -179,7 +179,7 @@ class OperationTrace(TorchDispatchMode):
         self.sizes: list[int] = []
         self._left_out = {_address(tensor) for tensor in left_out}
         self._numbers: dict[int, int] = {}
-        self._storages: list[torch.UntypedStorage] = []  # kept, so that no address is used twice
+        self._storages: list[torch.UntypedStorage] = []  # stored, so that no address is reused
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         outputs = func(*args, **(kwargs or {}))
@@ -198,13 +198,13 @@ class OperationTrace(TorchDispatchMode):
 
 @torch.no_grad()
 def peak_activation_bytes(network: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Maximum of the bytes of activations alive at once for one image (C, H, W). The network is left as it was.
+    """Returns the maximum bytes of simultaneously alive activations for one image (C, H, W). Keeps the network's mode.
 
-    The pass in evaluation mode is recorded operation by operation. An activation is a piece of memory that an operation
-    wrote, or the image; views and in-place results share a piece. It is alive from the operation that writes it to the
-    last that reads it; while an operation runs, its inputs and outputs are alive. Weights, buffers, workspaces of
-    kernels and overhead of an allocator do not count: a runtime with a perfect memory plan, and no fused operations,
-    needs this much.
+    It records a pass in evaluation mode operation by operation. An activation is a piece of memory that an operation
+    writes, or the image; views and in-place results share a piece. An activation is alive from the operation that
+    writes it to the last that reads it; during an operation, its inputs and outputs are alive. Weights, buffers,
+    workspaces of kernels and allocator overhead do not count. The result is the memory that a runtime with a perfect
+    memory plan and without fused operations needs.
     """
     training = network.training
     network.eval()
@@ -220,7 +220,7 @@ def peak_activation_bytes(network: nn.Module, image_shape: tuple[int, int, int])
 
 
 def peak_of(steps: Sequence[set[int]], sizes: Sequence[int]) -> int:
-    """The largest sum of `sizes` that is alive at a step, each from the first step that holds it to the last."""
+    """Returns the largest sum of `sizes` alive at a step, each from the first to the last step that contains it."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for place, step in enumerate(steps):
@@ -239,5 +239,5 @@ def peak_of(steps: Sequence[set[int]], sizes: Sequence[int]) -> int:
 
 
 def _address(tensor: torch.Tensor) -> int:
-    """Equal for tensors that share their memory, also on the meta device."""
+    """Returns a number that is equal for tensors that share memory, also on the meta device."""
     return int(tensor.untyped_storage()._cdata)

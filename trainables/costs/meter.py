@@ -1,4 +1,4 @@
-"""Timing of a space's networks, in this process or on a device, and latencies from sums over operations."""
+"""Timing of a space's networks, in this process or on a device, and latencies as sums over operations."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -27,13 +27,13 @@ else:  # it imports torch
 logger = logging.getLogger(__name__)
 
 DRAWN = 8  # random candidates for the calibration, in addition to the even ones
-NETWORKS = 6  # candidates that are timed whole
+NETWORKS = 6  # candidates that are measured whole
 
 
 class Line(NamedTuple):
-    """latency = overhead + factor * sum of operations' times. overhead: milliseconds; neither is below 0.
+    """latency = overhead + factor * sum of operations' times. overhead: milliseconds; both are at least 0.
 
-    The times of operations do not include the work between them, nor cold caches.
+    The times of operations do not include the work between operations, nor cold caches.
     """
 
     overhead: float
@@ -44,14 +44,14 @@ class Line(NamedTuple):
 
 
 def calibration_candidates(space: Space) -> list[str]:
-    """Distinct even and random architectures, some of which are timed whole."""
+    """Returns distinct even and random architectures, some of which are measured whole."""
     rng = named_rng(0, "latency calibration")  # the same in every process
     drawn = [space.canonical(space.sample(rng)) for _ in range(DRAWN)]
     return [space.encode(form) for form in dict.fromkeys([*even_architectures(space), *drawn])]
 
 
 def spread_choice(sums: Sequence[float], number: int = NETWORKS) -> list[int]:
-    """The places of `number` sums (at most all), from the least to the greatest in nearly even steps."""
+    """Returns the indices of `number` sums (or all), from the smallest to the largest in nearly even steps."""
     order = [int(place) for place in np.argsort(sums, kind="stable")]
     chosen: list[int] = []
     for aim in np.linspace(sums[order[0]], sums[order[-1]], min(number, len(order))):
@@ -60,11 +60,13 @@ def spread_choice(sums: Sequence[float], number: int = NETWORKS) -> list[int]:
 
 
 def fit_line(sums: Sequence[float], whole: Sequence[float]) -> Line:
-    """The non-negative line of least squares of relative errors.
+    """Fits the non-negative line with the least squares of relative errors.
 
-    For a single sum, and if larger sums do not take longer, the overhead is 0.
+    The overhead is 0 for a single sum, and if larger sums do not take longer.
 
-    sums: (n,) of operations' times. whole: (n,) of the same networks; milliseconds, above 0.
+    Args:
+        sums: (n,) sums of operations' times, in milliseconds.
+        whole: (n,) times of the same networks, in milliseconds, above 0.
     """
     from scipy.optimize import nnls
 
@@ -78,7 +80,7 @@ def fit_line(sums: Sequence[float], whole: Sequence[float]) -> Line:
 
 
 def left_out_errors(sums: Sequence[float], whole: Sequence[float]) -> list[float]:
-    """For each network, the relative error of the line that is fitted to the others."""
+    """Returns, for each network, the relative error of the line that is fitted to the others."""
     errors = []
     for place, time in enumerate(whole):
         others = [number for number in range(len(whole)) if number != place]
@@ -88,9 +90,9 @@ def left_out_errors(sums: Sequence[float], whole: Sequence[float]) -> list[float
 
 
 def calibration(architectures: Sequence[str], sums: Sequence[float], whole: Sequence[float]) -> dict[str, Any]:
-    """The line and its data, as in `costs/latency.json`: `{"overhead", "factor", "networks", "error"}`.
+    """Returns the line and its data for `costs/latency.json`: `{"overhead", "factor", "networks", "error"}`.
 
-    `networks`: architecture -> its sum and its whole time. `error`: the median of `left_out_errors`; None for fewer
+    `networks`: architecture -> its sum and its measured time. `error`: the median of `left_out_errors`; None for fewer
     than three networks.
     """
     line = fit_line(sums, whole)
@@ -101,21 +103,21 @@ def calibration(architectures: Sequence[str], sums: Sequence[float], whole: Sequ
 
 def _calibration_text(record: dict[str, Any]) -> str:
     error = record["error"]
-    errors = "" if error is None else f"; each network by a line of the others: median error {error:.1%}"
+    errors = "" if error is None else f"; leave-one-out: median error {error:.1%}"
     return (
-        f"latencies by lookup: {record['overhead']:.3g} ms + {record['factor']:.3g} times the sum over operations, "
-        f"from {count(len(record['networks']), 'network')} timed whole{errors}"
+        f"Latency lookup: {record['overhead']:.3g} ms + {record['factor']:.3g} times the sum over operations, "
+        f"fitted to {count(len(record['networks']), 'network')} measured whole{errors}"
     )
 
 
 # Timing --------------------------------------------------------------------------------------------------------------
 
-Pair = tuple[float, float]  # milliseconds: the median, and the range between the quartiles
+Pair = tuple[float, float]  # milliseconds: the median, and the interquartile range
 
 
 @dataclass
 class LatencyMeter:
-    """Builds the network of an architecture, with weights from a fixed seed, and times it in its process."""
+    """Builds the network of an architecture, with weights from a fixed seed, and times it in the current process."""
 
     space: Space | str
     network: NetworkSettings
@@ -125,12 +127,12 @@ class LatencyMeter:
     settings: LatencySettings
 
     def whole(self, architecture: str) -> Pair:
-        """Of the whole network."""
+        """Times the whole network."""
         timing = measures.network_latency(self._built(architecture), self._image_shape, self.settings)
         return timing.median, timing.iqr
 
     def operations(self, architecture: str, timed: list[str]) -> tuple[list[str], dict[str, Pair]]:
-        """The operations of the network, in order, and the times of those that are not among `timed`."""
+        """Returns the operations of the network, in order, and the times of those that are not in `timed`."""
         timings = {key: measures.Timing(0.0, 0.0) for key in timed}
         keys = measures.operation_latencies(self._built(architecture), self._image_shape, self.settings, timings)
         new = set(timings) - set(timed)
@@ -154,17 +156,19 @@ class Times(Protocol):
 
 
 class Latencies:
-    """architecture -> its latency; each network, or by `lookup` each distinct operation, is timed once.
+    """Function from an architecture to its latency.
+
+    It times each network once, or with `lookup` each distinct operation.
 
     Args:
-        times: makes the meter, when the first time is measured.
+        times: Function that creates the meter for the first measurement.
         model: `whole`, or `lookup`: a linear function of the sum over the operations of the network's program, fitted
-            to a few networks that are timed whole.
-        record: earlier measurements, `{"whole", "operations", "networks", "calibration"}`.
-        save: called with the record after each measurement, so that a resumed run repeats none.
-        candidates: -> architectures, some of which are timed whole before the first lookup, for the line. None: the
-            sum is the latency.
-        announce: called with a description of the line after it is fitted.
+            to a few networks that are measured whole.
+        record: Earlier measurements, `{"whole", "operations", "networks", "calibration"}`.
+        save: Function of the record that is called after each measurement, so that a resumed run repeats none.
+        candidates: Function that returns architectures, some of which are measured whole before the first lookup, for
+            the line (default: the sum is the latency).
+        announce: Function of the text that describes the line after it is fitted.
     """
 
     def __init__(
@@ -183,7 +187,7 @@ class Latencies:
         self.record |= record or {}
 
     def __call__(self, architecture: str) -> Pair:
-        """Milliseconds of a batch: the median, and the range between the quartiles."""
+        """Returns milliseconds per batch: the median, and the interquartile range."""
         if self.model == "whole":
             return self.whole(architecture)
         line = self.line
@@ -195,7 +199,7 @@ class Latencies:
         return self._make()
 
     def whole(self, architecture: str) -> Pair:
-        """Of the whole network, timed once."""
+        """Times the whole network, once."""
         if architecture not in self.record["whole"]:
             self.record["whole"][architecture] = list(self.times.whole(architecture))
             self._save(self.record)
@@ -203,7 +207,7 @@ class Latencies:
         return median, iqr
 
     def sum(self, architecture: str) -> Pair:
-        """Sum over the network's operations; spreads as if they were independent."""
+        """Sums over the network's operations; combines spreads as if they were independent."""
         operations: dict[str, list[float]] = self.record["operations"]
         if architecture not in self.record["networks"]:
             keys, new = self.times.operations(architecture, list(operations))
@@ -217,9 +221,9 @@ class Latencies:
 
     @property
     def line(self) -> Line:
-        """The line from sums to latencies, calibrated at its first use.
+        """The line from sums to latencies, calibrated at first use.
 
-        Raises: CostFailed if none of the candidates can be timed.
+        Raises: CostFailed if no candidate can be timed.
         """
         if self._candidates is None:
             return Line(0.0, 1.0)
@@ -232,17 +236,21 @@ class Latencies:
 
     def _calibrated(self, candidates: Sequence[str]) -> dict[str, Any]:
         sums: dict[str, float] = {}
-        reason = "there are none"
+        reason = "no candidates"
         for name in candidates:
             try:
                 sums[name] = self.sum(name)[0]
-            except ArchrayError:  # of the device, not of this network
+            except ArchrayError:  # an error of the device, not of this network
                 raise
             except Exception as error:  # a custom network can fail in any way
                 reason = f"{name}: {type(error).__name__}: {error}"
-                logger.warning("%s is left out of the calibration", reason)
+                logger.warning(
+                    "archray cannot time a network for the calibration of latencies and skips it: %s", reason
+                )
         if not sums:
-            raise CostFailed(f"no network to calibrate the lookup of latencies with can be timed: {reason}")
+            raise CostFailed(
+                f"expected a network that can be timed, to calibrate the lookup of latencies; got: {reason}"
+            )
         names = list(sums)
         chosen = [names[place] for place in spread_choice(list(sums.values()))]
         return calibration(chosen, [sums[name] for name in chosen], [self.whole(name)[0] for name in chosen])

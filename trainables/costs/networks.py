@@ -1,4 +1,4 @@
-"""Costs of a space's architectures: of networks, by a table, and of a supernet's edges; violations of constraints."""
+"""Costs of a space's architectures: of networks, from a table, of a supernet's edges; violations of constraints."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
     from archray.trainables.supernets.networks import Group
 
 logger = logging.getLogger(__name__)
-LARGE_IMAGE = 64  # pixels a side; up to it a pass on the CPU is faster than one on the meta device
+LARGE_IMAGE = 64  # pixels per side; up to this size a pass on the CPU is faster than one on the meta device
 
 
 class NetworkCosts:
-    """architecture -> its costs, each canonical form computed once.
+    """Function from an architecture to its costs. Each canonical form is computed once.
 
-    Networks are built without weights (torch's meta device) where nothing is computed with them. Copies, and pickles,
-    do not contain computed costs.
+    Networks are built without weights (torch's meta device) if nothing is computed with them. Copies and pickles do
+    not contain computed costs.
 
     Args:
-        space: a space, its name or reference. A table gives the costs that are its columns; others need a table whose
+        space: Space, its name or reference. A table provides the costs in its columns; other costs need a table whose
             base space can build networks.
-        names: columns of the table, registered names, or references to custom costs.
-        network, in_channels, image_size, num_classes: options of the networks.
-        table: further measurements of the space's architectures: a `TableSpace` whose rows have costs.
-        settings: how a latency is measured.
+        names: Columns of the table, registered names, or references to custom costs.
+        network, in_channels, image_size, num_classes: Options of the networks.
+        table: Further measurements of the space's architectures: a `TableSpace` whose rows have costs.
+        settings: Options of the costs.
 
     Attributes:
-        failures: architecture -> the reason why it has no costs.
-        substitutes: column of a measured cost -> a function of architectures that replaces the measurement.
+        failures: Architecture -> the reason why it has no costs.
+        substitutes: Column of a measured cost -> a function of architectures that replaces the measurement.
 
-    Raises: UnknownName for a cost that neither the tables nor the registry have.
+    Raises: UnknownName for a cost that is neither in the tables nor in the registry.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class NetworkCosts:
 
     @property
     def frame_columns(self) -> tuple[str, ...]:
-        """The columns of costs in `frame`, in the order of `names`; a measured cost is followed by its spread."""
+        """The columns of costs in `frame`, in the order of `names`. A measured cost is followed by its spread."""
         columns = []
         for name in self.names:
             columns.append(cost_column(name))
@@ -89,7 +89,7 @@ class NetworkCosts:
         return get_space(self.source)
 
     def __call__(self, architecture: Architecture | str, names: Sequence[str] | None = None) -> Mapping[str, float]:
-        """The costs `names` (default: all) by column.
+        """Returns the costs `names` (default: all) by column.
 
         Raises: CostFailed if a network cannot be built or run; InvalidArchitecture.
         """
@@ -103,20 +103,20 @@ class NetworkCosts:
                     costs |= self.value_of(name, form)
                 except (InvalidArchitecture, CostFailed) as error:
                     self.failures[form] = str(error)
-                except ArchrayError:  # a wrong request, not a failure of this network
+                except ArchrayError:  # an invalid request, not a failure of this network
                     raise
                 except Exception as error:  # a custom network can fail in any way
                     self.failures[form] = f"{type(error).__name__}: {error}"
             if column not in costs:
-                raise CostFailed(f"{form} has no {column}: {self.failures[form]}")
+                raise CostFailed(f"archray cannot compute {column} of {form}: {self.failures[form]}")
         return costs
 
     def frame(self, architectures: Iterable[Architecture | str]) -> pd.DataFrame:
-        """A row per architecture, in order: `architecture` (as passed, encoded) and `frame_columns`.
+        """Returns one row per architecture, in order: `architecture` (as passed, encoded) and `frame_columns`.
 
-        A cost that failed is NaN. The reason is logged, and in `failures`.
+        A cost that failed is NaN. The reason is logged and stored in `failures`.
         """
-        import pandas as pd  # not above: configurations load without it
+        import pandas as pd  # not at the top: configurations load without it
 
         rows = []
         for architecture in architectures:
@@ -131,7 +131,7 @@ class NetworkCosts:
         return frame.astype(dict.fromkeys(self.frame_columns, "float64"))
 
     def value_of(self, name: str, architecture: str) -> dict[str, float]:
-        """One cost of one architecture by its column, and the spread of a measured cost."""
+        """Computes one cost of one architecture by its column, and the spread of a measured cost."""
         column = cost_column(name)
         if (table := self._table_of(name)) is not None:
             return {column: table_cost(table, name, architecture)}
@@ -147,18 +147,18 @@ class NetworkCosts:
 
     @cached_property
     def latencies(self) -> Latencies:
-        """The source of latencies. Default: networks are timed in this process; it may be replaced."""
+        """The source of latencies; may be replaced. By default, this process times the networks."""
         meter, candidates = partial(LatencyMeter, *self.meter_arguments), partial(calibration_candidates, self.space)
         return Latencies(meter, self.settings.model, candidates=candidates)
 
     @property
     def meter_arguments(self) -> tuple[Any, ...]:
-        """Arguments of a `LatencyMeter` of these networks, in any process."""
+        """Arguments of a `LatencyMeter` for these networks, in any process."""
         shape = self.in_channels, self.image_size, self.num_classes
         return self.source, self.network, *shape, self.settings.latency
 
     def built(self, architecture: str, *, weights: bool = True) -> nn.Module:
-        """The network of an architecture, in evaluation mode; without weights on the meta device if possible."""
+        """Builds a network in evaluation mode; without weights, on the meta device if possible."""
         import torch
 
         from archray.trainables.devices import own_randomness
@@ -180,7 +180,7 @@ class NetworkCosts:
         return tuple(table for table in (self.table, self.space) if isinstance(table, TableSpace))
 
     def _table_of(self, name: str) -> TableSpace | None:
-        """The table that has measured a cost."""
+        """Returns the table with measurements of a cost."""
         return next((table for table in self._tables if name in table.file.roles.costs), None)
 
     @property
@@ -196,8 +196,9 @@ class NetworkCosts:
             names = [column for table in reversed(self._tables) for column in table.file.roles.costs]
             names += COSTS.names() if buildable else ()
             raise UnknownName(
-                f"there is no cost {name!r}; choose one of {', '.join(names) or '(none: the table has no costs)'}, or "
-                "name a function of your own, path.py:function, of a network and the shape of an image"
+                f"there is no cost {name!r}; choose one of "
+                f"{', '.join(names) or '(none: the table has no costs)'}, or "
+                "a custom function path.py:function of a network and the shape of an image"
             )
         runtime = self.settings.latency.runtime
         if get_cost(name).measured and self.settings.model == "lookup" and runtime != "torch-export":
@@ -213,14 +214,14 @@ class NetworkCosts:
 
 
 def spread_column(column: str) -> str:
-    """The column of a measured cost's spread, the range between the quartiles."""
+    """Returns the column of a measured cost's spread, the interquartile range."""
     return f"{column}_iqr"
 
 
 def costs_of(
     space: Space | str, architectures: Iterable[Architecture | str], names: Sequence[str], **options: Any
 ) -> pd.DataFrame:
-    """A row per architecture, in order: `architecture` and a column per cost. options: as of `NetworkCosts`."""
+    """Computes one row per architecture: `architecture` and a column per cost. options: as in `NetworkCosts`."""
     return NetworkCosts(space, names, **options).frame(architectures)
 
 
@@ -230,12 +231,12 @@ def check_costs(space: Space | str, names: Sequence[str], settings: CostSettings
 
 
 def cost_table(settings: CostSettings) -> TableSpace | None:
-    """The table of further measurements that the settings name."""
+    """Opens the table of further measurements in the settings; None without one."""
     return None if settings.table is None else open_table_space(settings.table)
 
 
 def table_cost(table: TableSpace, column: str, architecture: str) -> float:
-    """The value of an architecture, in any spelling: the first finite one in the rows of its network.
+    """Returns the value of an architecture, in any spelling: the first finite one in the rows of its network.
 
     Raises: InvalidArchitecture if the table has no such row; CostFailed if none of its rows has a value.
     """
@@ -243,13 +244,13 @@ def table_cost(table: TableSpace, column: str, architecture: str) -> float:
     spellings = np.flatnonzero(table.representative == table.row(architecture))
     finite = values[spellings][np.isfinite(values[spellings])]
     if not len(finite):
-        raise CostFailed(f"{table.name} has no finite {column} of {architecture!r}")
+        raise CostFailed(f"expected a finite {column} of {architecture!r} in {table.name}, got none")
     return float(finite[0])
 
 
 @lru_cache(maxsize=8)
 def _column(table: TableSpace, column: str) -> Any:
-    """(n,) in the order of the space's rows."""
+    """Returns (n,) in the order of the space's rows."""
     import pandas as pd
 
     rows = table.file.rows.drop_duplicates("architecture")
@@ -260,7 +261,7 @@ def _column(table: TableSpace, column: str) -> Any:
 
 
 class Violation:
-    """architecture -> the sum of the constraints' violations; infinite without costs."""
+    """Function from an architecture to the sum of the constraints' violations; infinite without costs."""
 
     def __init__(self, constraints: Sequence[Constraint], costs: NetworkCosts) -> None:
         self.constraints, self.costs = tuple(constraints), costs
@@ -273,11 +274,11 @@ class Violation:
 
     @property
     def one_sided(self) -> bool:
-        """Whether all costs are bounded from above, or all from below."""
+        """Whether all bounds are upper bounds, or all lower bounds."""
         return len({constraint.relation[0] for constraint in self.constraints}) == 1
 
     def describe(self, architecture: str) -> str:
-        """The bounded costs: `latency_ms 5.3, flops 1.2e+07`."""
+        """Formats the bounded costs: `latency_ms 5.3, flops 1.2e+07`."""
         try:
             costs = self.costs(architecture, costs_named(self.constraints))
         except CostFailed as error:
@@ -290,9 +291,9 @@ class BoundSettings(Settings):
     """Constraints on the standalone networks of the architectures that a trial returns.
 
     Attributes:
-        constraints: texts, `flops <= 20M`.
-        network: the skeleton whose costs are bounded.
-        costs: source of the costs.
+        constraints: Constraints as text, `flops <= 20M`.
+        network: Width, depth and stem of the networks whose costs are bounded.
+        costs: Source of the costs.
     """
 
     constraints: tuple[str, ...]
@@ -300,7 +301,8 @@ class BoundSettings(Settings):
     costs: CostSettings = CostSettings()
 
     def violation(self, space: Space | str, **shape: Any) -> Violation:
-        """Of these constraints. shape: in_channels, image_size, num_classes. Raises: as `NetworkCosts`."""
+        """Creates the violation of these constraints. shape: in_channels, image_size, num_classes. Raises: as
+        `NetworkCosts`."""
         constraints, table = parse_constraints(self.constraints), cost_table(self.costs)
         costs = NetworkCosts(space, costs_named(constraints), network=self.network, table=table, **shape)
         return Violation(constraints, costs)
@@ -312,46 +314,48 @@ SKIP, NONE = "skip_connect", "none"
 
 
 class EdgeCosts(Settings):
-    """The expected cost of architectures whose operations are drawn by the weights: `base` + the sum of w * entry.
+    """Expected cost of architectures whose operations are drawn by the weights: `base` + the sum of w * entry.
 
-    As FBNet (Wu et al. 2019, Eq. 2 to 4) and ProxylessNAS (Cai et al. 2019, Eq. 2 and 3) have it for a chain of layers.
+    FBNet (Wu et al. 2019, Eq. 2 to 4) and ProxylessNAS (Cai et al. 2019, Eq. 2 and 3) use it for a chain of layers.
 
     Attributes:
-        base: the cost of the reference, whose edges all skip (or have their first operation).
-        entries: group -> edges -> operations, the cost that an operation adds to the reference, times the chance that
-            the architecture keeps its edge.
+        base: Cost of the reference, whose edges all skip (or have their first operation).
+        entries: Group -> edges -> operations: the cost that an operation adds to the reference, times the probability
+            that the architecture keeps its edge.
     """
 
     base: float
     entries: dict[str, list[list[float]]]
 
     def tensors(self, like: Tensor) -> dict[str, Tensor]:
-        """group -> (edges, operations), with the type and device of `like`."""
+        """Returns group -> (edges, operations), with the type and device of `like`."""
         import torch
 
         return {name: torch.tensor(rows, dtype=like.dtype, device=like.device) for name, rows in self.entries.items()}
 
     def expected(self, weights: Mapping[str, Tensor]) -> Tensor:
-        """The expected cost under the weights of a mixture, group -> (edges, operations); differentiable."""
+        """Returns the expected cost under weights of a mixture, group -> (edges, operations); differentiable."""
         like = next(iter(weights.values()))
         terms = [(weights[name] * entries).sum() for name, entries in self.tensors(like).items()]
         return self.base + sum(terms, like.new_zeros(()))
 
 
 def edge_costs(space: Space, groups: Sequence[Group], cost: Callable[[str], float]) -> EdgeCosts:
-    """The cost of every entry of the groups' weights, from changes of single choices in a reference.
+    """Computes the cost of every entry of the groups' weights, by changing single choices of a reference.
 
     1. The reference skips on every edge (without such an operation it takes the first other than `none`).
     2. An entry is the cost of the reference with that operation on that edge, minus the cost of the reference. If only
        some inputs of the edge's node keep the edge (DARTS), both have such inputs, and the entry is multiplied by the
        share of these inputs.
-    3. Decisions that no group of operations weighs, such as a node's inputs, add the mean of their choices to the base.
+    3. Decisions that no group of operations weights, such as a node's inputs, add the mean of their choices to
+       the base.
 
-    If choices are independent and no edge is `none` this is exact for sums over operations: parameters, flops. If
-    `none` cuts an edge off from the output it is an upper bound. Groups that weigh inputs are left out: their inputs
-    count as equally likely.
+    If choices are independent and no edge is `none`, the result is exact for sums over operations: parameters, flops.
+    If `none` cuts an edge off from the output, it is an upper bound. Groups that weight inputs are left out: their
+    inputs count as equally likely.
 
-    cost: string of an architecture -> its cost.
+    Args:
+        cost: Function from the string of an architecture to its cost.
     """
     decisions = {decision.name: decision for decision in space.posterior_decisions}
     reference = {name: _plain(decision) for name, decision in decisions.items()}
@@ -377,7 +381,7 @@ def edge_costs(space: Space, groups: Sequence[Group], cost: Callable[[str], floa
             for column, operation in enumerate(group.operations):
                 decision = decisions[group.decision(row, column)]
                 candidates = [choice for choice in decision.choices if group.stands_for(operation, choice)]
-                # The cheapest choice counts, of all if none takes the operation.
+                # Use the cheapest choice; if none takes the operation, the cheapest of all.
                 least = min(cost_with({**kept, decision.name: choice}) for choice in candidates or decision.choices)
                 differences.append(share * (least - plain))
                 weighed.add(decision.name)

@@ -1,4 +1,4 @@
-"""Costs of networks: the registry, archray's costs, and custom costs. To add one, add a function at the end."""
+"""Costs of networks: the registry, archray's costs, and custom costs. To add a cost, add a function at the end."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ CostFunction = Callable[["nn.Module", ImageShape], float]
 
 
 class CostFailed(ArchrayError):
-    """A network has no such cost; the message says which network, which cost, and why."""
+    """A network does not have this cost. The message contains the network, the cost and the reason."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """A named number of a network; less is better.
+    """A named number of a network; lower is better.
 
     Attributes:
-        name: as in the columns of a pool and in constraints.
-        unit: as in a table's header; empty for a count.
-        function: (network in evaluation mode, shape of an image) -> the value. Unless `measured`, the network may be
-            on the meta device.
-        summary: one line, without a period.
-        measured: whether it is timed on a machine, so that it varies and has settings.
+        name: Name in the columns of a pool and in constraints.
+        unit: Unit in a table's header; empty for a count.
+        function: Function of (network in evaluation mode, shape of an image). Unless `measured`, the network may be on
+            the meta device.
+        summary: One line, without a period.
+        measured: Whether it is timed on a machine, so that it varies and has settings.
     """
 
     name: str
@@ -53,7 +53,7 @@ COSTS: Registry[Cost] = Registry("cost")
 
 
 def cost(*, unit: str = "", summary: str = "", measured: bool = False) -> Callable[[CostFunction], Cost]:
-    """Makes a cost of a function of a network and the shape of an image; the options are those of `Cost`.
+    """Turns a function of a network and the shape of an image into a cost. The options are those of `Cost`.
 
     `@COSTS.register(name)` above it adds the cost to archray.
     """
@@ -61,19 +61,20 @@ def cost(*, unit: str = "", summary: str = "", measured: bool = False) -> Callab
 
 
 def cost_column(name_or_reference: str) -> str:
-    """The column of a cost: its name, or the attribute of a reference."""
+    """Returns the column of a cost: its name, or the attribute of a reference."""
     if name_or_reference in COSTS or not is_reference(name_or_reference):
         return name_or_reference
     return split_reference(name_or_reference)[1]
 
 
 def get_cost(name_or_reference: str) -> Cost:
-    """The cost of a registered name, or a custom cost by reference.
+    """Returns the cost with a registered name, or a custom cost by reference.
 
-    name_or_reference: a name, or `module:attribute` / `path.py:attribute` of a function of a network and the shape
-    (C, H, W) of an image, with or without `@cost`.
+    Args:
+        name_or_reference: A name, or `module:attribute` / `path.py:attribute` of a function of a network and the shape
+            (C, H, W) of an image, with or without `@cost`.
 
-    Raises: UnknownName for an unknown name or reference; InvalidInput if the reference is no such function.
+    Raises: UnknownName for an unknown name or reference; InvalidInput if the reference is not such a function.
     """
     if name_or_reference in COSTS or not is_reference(name_or_reference):
         return COSTS.get(name_or_reference)
@@ -84,20 +85,20 @@ def get_cost(name_or_reference: str) -> Cost:
 
 
 @COSTS.register("parameters")
-@cost(summary="Number of trainable parameters, without an auxiliary tower")
+@cost(summary="Number of trainable parameters, without an auxiliary classifier")
 def parameters(network: nn.Module, image_shape: ImageShape) -> float:
     return float(counts.count_parameters(network))
 
 
 @COSTS.register("flops")
 @cost(
-    summary="Floating-point operations for one image, by torch's counter: convolutions and matrix products, two for a "
-    "multiply-add",
+    summary="Floating-point operations for one image, by torch's counter: convolutions and matrix products; a "
+    "multiply-add counts twice",
 )
 def flops(network: nn.Module, image_shape: ImageShape) -> float:
-    """Of convolutions and matrix products; not of normalisation, pooling, activations and sums.
+    """Counts convolutions and matrix products, but not normalization, pooling, activations and sums.
 
-    What many papers call FLOPs are multiply-adds, half of this.
+    FLOPs in many papers are multiply-adds, half of this number.
     """
     return 2.0 * counts.count_multiply_adds(network, image_shape)
 
@@ -105,8 +106,8 @@ def flops(network: nn.Module, image_shape: ImageShape) -> float:
 @COSTS.register("peak_memory")
 @cost(
     unit="bytes",
-    summary="Largest sum of activations that are alive at once for one image, from the graph of operations; without "
-    "weights, workspaces of kernels, and what an allocator keeps",
+    summary="Largest sum of simultaneously alive activations for one image, from the graph of operations; without "
+    "weights, kernel workspaces and allocator overhead",
 )
 def peak_memory(network: nn.Module, image_shape: ImageShape) -> float:
     return float(measures.peak_activation_bytes(network, image_shape))
@@ -119,5 +120,5 @@ def peak_memory(network: nn.Module, image_shape: ImageShape) -> float:
     summary="Measured latency of a batch: the median of repeated passes; the spread is in `latency_ms_iqr`",
 )
 def latency_ms(network: nn.Module, image_shape: ImageShape) -> float:
-    """With the default settings; those of `NetworkCosts` may differ."""
+    """Uses the default settings; those of `NetworkCosts` may differ."""
     return measures.network_latency(network, image_shape, LatencySettings()).median

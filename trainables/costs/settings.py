@@ -1,4 +1,4 @@
-"""The costs of networks to report, and the measurement of latencies."""
+"""Settings of the reported costs of networks and of latency measurements."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,7 +9,7 @@ from archray.trainables.spaces.table_space import PREFIX, absolute_name
 
 
 def texts_of(value: Any) -> Any:
-    """The texts in a list, or in one text separated by commas; any other `value` as it is."""
+    """Splits a text at commas, or each text of a list. Returns any other `value` unchanged."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         return value
@@ -17,18 +17,18 @@ def texts_of(value: Any) -> Any:
 
 
 class LatencySettings(Settings):
-    """How a network is timed.
+    """Options of a latency measurement.
 
-    Fields:
-        runtime: `torch-export` (the program of torch.export, on the CPU) or `onnxruntime` (the ONNX model; needs the
-            extra `export`).
-        batch_size: images of a pass.
-        threads: CPU threads of a pass.
-        clock: `wall`, or `cpu`: the CPU time of the one thread, for a machine that others use too.
-        warmup: passes before the timed ones.
-        repeats: timed passes; their median is the latency of the whole batch.
-        resources: Ray's resources that name a device, as JSON: `{"raspberry": 1}`. The networks are timed one by one in
-            an actor that holds all these resources of a node. None: in the driver's process.
+    Attributes:
+        runtime: Runtime of the measured network: `torch-export` (the program of torch.export, on the CPU) or
+            `onnxruntime` (the ONNX model; needs the extra `export`).
+        batch_size: Number of images per forward pass.
+        threads: Number of CPU threads per forward pass.
+        clock: Clock of the measurement: `wall`, or `cpu`, the CPU time of a single thread, for a shared machine.
+        warmup: Number of passes before the timed ones.
+        repeats: Number of timed passes. Their median is the latency of the whole batch.
+        resources: Ray resources that identify a device, as JSON: `{"raspberry": 1}`. An actor that holds all these
+            resources of a node measures the networks one by one (default: measure in the driver process).
     """
 
     runtime: Literal["torch-export", "onnxruntime"] = "torch-export"
@@ -42,7 +42,7 @@ class LatencySettings(Settings):
     @model_validator(mode="after")
     def _one_thread(self) -> "LatencySettings":
         if self.clock == "cpu" and self.threads > 1:
-            raise ValueError(f"the clock cpu is of one thread, got threads {self.threads}; choose the clock wall")
+            raise ValueError(f"expected threads 1 with the clock cpu, got {self.threads}; choose the clock wall")
         return self
 
     @field_validator("resources", mode="before")
@@ -56,19 +56,19 @@ class LatencySettings(Settings):
         try:
             return json.loads(value)
         except ValueError:
-            raise ValueError('expected resources as JSON, {"raspberry": 1}') from None
+            raise ValueError('expected resources as JSON, such as {"raspberry": 1}') from None
 
 
 class CostSettings(Settings):
-    """The costs of networks to report.
+    """Options of the reported costs.
 
-    Fields:
-        names: columns of tables and reports in addition to the metrics: costs by name (`parameters`, `flops`,
-            `peak_memory`, `latency_ms`), `path.py:function`, or columns of `table`. Costs in `constraints` are added.
-        table: a file with costs of the space's architectures, as `archray bench import` takes it.
-        model: `whole`: every network is measured; `lookup`: each distinct operation is measured once, and a latency is
-            a linear function of their sum over a network, fitted to six networks that are measured whole.
-        latency: how a network is timed.
+    Attributes:
+        names: Costs to report as columns of tables: `parameters`, `flops`, `peak_memory`, `latency_ms`,
+            `path.py:function`, or columns of `table`. Costs in `constraints` are added.
+        table: File with costs of the space's architectures, in a format that `archray bench import` accepts.
+        model: Method of measuring a cost. `whole` measures every network. `lookup` measures each distinct operation
+            once; a latency is a linear function of their sum over a network, fitted to six networks measured whole.
+        latency: Options of a latency measurement.
     """
 
     names: Annotated[tuple[str, ...], REPEATED] = ()
@@ -85,5 +85,5 @@ class CostSettings(Settings):
     @field_validator("table")
     @classmethod
     def _absolute(cls, table: str | None) -> str | None:
-        """A run may be resumed from another folder."""
+        """Makes the path absolute, because a run may resume from another folder."""
         return None if table is None else absolute_name(table if table.startswith(PREFIX) else f"{PREFIX}{table}")

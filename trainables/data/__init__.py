@@ -1,4 +1,4 @@
-"""Data sets: images as tensors on the device and their augmentation; texts. Modules with torch load at first use."""
+"""Data sets: images as tensors on the device with their augmentation, and texts. torch modules load at first use."""
 
 from typing import TYPE_CHECKING
 

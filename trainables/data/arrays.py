@@ -1,4 +1,4 @@
-"""Arrays: a user's own images from Python, kept in one .npz file that every worker can read."""
+"""Custom images as arrays, stored in one .npz file that every worker can read."""
 
 import zipfile
 from pathlib import Path
@@ -29,12 +29,14 @@ def save_arrays(
     x_validation: npt.ArrayLike | None = None,
     y_validation: npt.ArrayLike | None = None,
 ) -> str:
-    """Writes images and labels to `path` (.npz) and returns the name to search on: `arrays:PATH`.
+    """Writes images and labels to `path` (.npz) and returns the name of the data set: `arrays:PATH`.
 
     Args:
-        x_*: images, (n, H, W), (n, C, H, W) or (n, H, W, C) with C 1 or 3; 8-bit, or float of any scale
-            (channels are standardised by the training images on loading).
-        y_*: (n,) labels, integers 0..K-1. Parts left out are cut from the training images by seed.
+        x_*: Images, (n, H, W), (n, C, H, W) or (n, H, W, C) with C 1 or 3; 8-bit, or float of any scale (channels are
+            standardized by the training images on loading).
+        y_*: (n,) labels, integers 0..K-1. Parts that are left out are split from the training images by seed.
+
+    Returns: The name `arrays:PATH` for `DataSettings.name` and `--data`.
 
     Raises: InvalidInput for other shapes, other labels, or images without labels.
     """
@@ -44,7 +46,7 @@ def save_arrays(
     stored: dict[str, Any] = {}
     for name, x, y in zip(PARTS, (x_train, x_validation, x_test), (y_train, y_validation, y_test), strict=True):
         if (x is None) != (y is None):
-            raise InvalidInput(f"expected both x_{name} and y_{name} or neither, got one of them")
+            raise InvalidInput(f"expected both x_{name} and y_{name} or neither, got one of them; give both")
         if x is not None and y is not None:
             stored[f"x_{name}"], stored[f"y_{name}"] = np.asarray(x), np.asarray(y)
     _raw(stored, "the arrays")
@@ -55,26 +57,26 @@ def save_arrays(
 
 
 def check(settings: DataSettings) -> None:
-    """Raises: DataNotFound if there is no such file; InvalidInput if it is no .npz with these arrays."""
+    """Raises: DataNotFound without such a file; InvalidInput if it is not an .npz file with these arrays."""
     path = settings.path
     if not path.is_file():
         entry = "a folder" if path.is_dir() else "no file"
-        raise DataNotFound(f"expected an .npz file at {path}, got {entry}; give one that holds {FORM}")
+        raise DataNotFound(f"expected an .npz file at {path}, got {entry}; give a file with {FORM}")
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.removesuffix(".npy") for name in archive.namelist()}
     except zipfile.BadZipFile as error:
-        raise InvalidInput(f"{path} is not an .npz file; expected one that holds {FORM}") from error
+        raise InvalidInput(f"expected an .npz file, got {path}, which is not one; give a file with {FORM}") from error
     _check_names(names, str(path))
 
 
 def read(settings: DataSettings) -> RawData:
-    """The arrays as parts, images as (n, C, H, W). Raises: InvalidInput as `save_arrays`."""
+    """Reads the arrays as parts, images as (n, C, H, W). Raises: InvalidInput as `save_arrays`."""
     try:
         with np.load(settings.path, allow_pickle=False) as archive:
             stored = {name: archive[name] for name in archive.files}
     except ValueError as error:
-        raise InvalidInput(f"{settings.path} cannot be read ({error}); expected plain arrays: {FORM}") from error
+        raise InvalidInput(f"archray cannot read {settings.path} ({error}); give plain arrays: {FORM}") from error
     return _raw(stored, str(settings.path))
 
 
@@ -85,21 +87,23 @@ def _raw(stored: dict[str, npt.NDArray[Any]], where: str) -> RawData:
     }
     num_classes = int(parts["train"][1].max()) + 1
     if num_classes < 2:
-        raise InvalidInput(f"expected two classes or more in y_train of {where}, got labels that are all 0")
+        raise InvalidInput(f"expected two or more classes in y_train of {where}, got labels that are all 0")
     missing = sorted(set(range(num_classes)) - set(parts["train"][1].tolist()))
     if missing:
         raise InvalidInput(
-            f"expected labels 0..{num_classes - 1} in y_train of {where}, each at least once; missing are "
-            f"{', '.join(map(str, missing[:10]))}: renumber the classes"
+            f"expected each label 0..{num_classes - 1} at least once in y_train of {where}; missing: "
+            f"{', '.join(map(str, missing[:10]))}; renumber the classes"
         )
     for name, (images, labels) in parts.items():
         if images.shape[1:] != parts["train"][0].shape[1:]:
             raise InvalidInput(
-                f"x_{name} of {where} has images of {images.shape[1:]}, x_train of {parts['train'][0].shape[1:]}; "
-                "they must agree"
+                f"expected images of the same shape in all parts, got {images.shape[1:]} in x_{name} of {where} and "
+                f"{parts['train'][0].shape[1:]} in x_train"
             )
         if labels.max() >= num_classes:
-            raise InvalidInput(f"y_{name} of {where} has the label {labels.max()}, which y_train has not")
+            raise InvalidInput(
+                f"expected in y_{name} of {where} only labels of y_train, got {labels.max()}; remove these images"
+            )
     return RawData(**parts, num_classes=num_classes)
 
 
@@ -121,12 +125,12 @@ def _part(x: npt.NDArray[Any], y: npt.NDArray[Any], name: str, where: str) -> Pa
         x = x.transpose(0, 3, 1, 2)
     if x.ndim != 4 or x.dtype.kind not in "uif":
         raise InvalidInput(
-            f"expected x_{name} of {where} to be numbers of shape (n, H, W), (n, C, H, W) or (n, H, W, C), "
+            f"expected x_{name} of {where} as numbers of shape (n, H, W), (n, C, H, W) or (n, H, W, C), "
             f"got {x.dtype} of {x.shape}"
         )
     if y.shape != (len(x),) or y.dtype.kind not in "ui" or len(y) == 0 or y.min() < 0:
         raise InvalidInput(
-            f"expected y_{name} of {where} to be {count(len(x), 'integer')}, none negative (and at least one), "
+            f"expected y_{name} of {where} as {count(len(x), 'non-negative integer')} (and at least one), "
             f"got {y.dtype} of {y.shape}"
         )
     if x.dtype != np.uint8:

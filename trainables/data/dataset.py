@@ -1,7 +1,7 @@
-"""A data set of images on a device: normalized tensors in three parts, and the augmentation of whole batches.
+"""Image data sets on a device: normalized tensors in three parts, and augmentation of whole batches.
 
-Pad-and-crop, flip and cutout (He et al. 2016; DeVries and Taylor 2017) are pure functions: what is random is an
-argument, which `Augmentation` draws. No Python runs per image.
+Pad-and-crop, flip and cutout (He et al. 2016; DeVries and Taylor 2017) are pure functions. Their random numbers are
+arguments, which `Augmentation` draws. No Python code runs per image.
 """
 
 import hashlib
@@ -24,15 +24,18 @@ from archray.trainables.data.settings import AugmentationSettings, DataSettings
 logger = logging.getLogger(__name__)
 
 PART_NAMES = ("training", "validation", "test")
-SHADE = 1.5 / 255  # of the largest training value: images that differ by less are nearly equal
-ROUNDING = 1e-4  # by which resizing may leave 0..1
+SHADE = 1.5 / 255  # share of the largest training value; images that differ by less count as nearly equal
+ROUNDING = 1e-4  # tolerance of 0..1 after resizing
 
 
 @dataclass(frozen=True)
 class View:
-    """How the images of a pass are cut. seed: of what is drawn; None draws nothing: the middle, not mirrored.
+    """How the images of a pass are cropped.
 
-    random_crop: cut at random, else the middle. flip: mirror half of them.
+    Attributes:
+        seed: Seed of the random numbers; None crops the center without mirroring.
+        random_crop: Whether to crop at random instead of the center.
+        flip: Whether to mirror half of the images.
     """
 
     seed: int | None = None
@@ -45,11 +48,12 @@ class View:
 
 
 def pad_crop(images: Tensor, offsets: Tensor, padding: int, fill: Sequence[float] = (0.0,)) -> Tensor:
-    """Pads every image, (n, C, H, W), on all sides and cuts a window of the old size, a different one for each image.
+    """Pads every image, (n, C, H, W), on all sides and crops a different window of the original size from each.
 
     Args:
         offsets: (n, 2) int64, top and left of each window in the padded image, in 0..2 * padding.
-        padding: pixels on each side. fill: their value per channel, or one for all.
+        padding: Pixels on each side.
+        fill: Value of the padding per channel, or one for all.
     """
     n, channels, height, width = images.shape
     shape = (n, channels, height + 2 * padding, width + 2 * padding)
@@ -63,17 +67,18 @@ def pad_crop(images: Tensor, offsets: Tensor, padding: int, fill: Sequence[float
 
 
 def flip(images: Tensor, mask: Tensor) -> Tensor:
-    """Mirrors left and right the images, (n, C, H, W), where `mask`, (n,) bool, is true."""
+    """Mirrors the images, (n, C, H, W), horizontally where `mask`, (n,) bool, is true."""
     return torch.where(mask[:, None, None, None], images.flip(-1), images)
 
 
 def cutout(images: Tensor, centers: Tensor, length: int, fill: Sequence[float] = (0.0,)) -> Tensor:
-    """Blanks a square in every image, (n, C, H, W); the square is clipped at the border.
+    """Blanks a square in every image, (n, C, H, W). The square is clipped at the border.
 
     Args:
         centers: (n, 2) int64, row and column of each square's center.
-        length: side in pixels; rows center - length // 2 up to, without, center - length // 2 + length.
-        fill: value inside per channel, or one for all. 0 is the mean color of normalized images, as in the original.
+        length: Side in pixels; the rows are center - length // 2 to center - length // 2 + length - 1.
+        fill: Value of the square per channel, or one for all. 0 is the mean color of normalized images, as in the
+            original.
     """
     height, width = images.shape[-2:]
     top, left = (centers - length // 2).unbind(1)  # (n,) each
@@ -92,7 +97,8 @@ def _per_channel(images: Tensor, fill: Sequence[float]) -> Tensor:
 class Augmentation:
     """Draws crops, flips and squares for a batch, and applies them in this order.
 
-    image_size, flip, black: of the data set: defaults for settings that are None, and the padding's color.
+    `image_size`, `flip` and `black` belong to the data set. They are the defaults of settings that are None, and the
+    color of the padding.
     """
 
     def __init__(
@@ -109,18 +115,18 @@ class Augmentation:
         self.black = tuple(black)
 
     def view(self, seed: int) -> View | None:
-        """How images are cut as they are read from files; None for images in memory."""
+        """Returns how images are cropped when they are read from files; None for images in memory."""
         return None
 
     def __call__(
         self, images: Tensor, generator: torch.Generator, part: slice = slice(None), of: int | None = None
     ) -> Tensor:
-        """The images, (n, C, H, W), augmented; the same shape.
+        """Returns the augmented images; (n, C, H, W), as the input.
 
         Args:
-            generator: on the images' device or the CPU.
-            part: the place of these images in their batch; numbers are drawn for the whole batch.
-            of: images in that batch; n if None.
+            generator: On the images' device or the CPU.
+            part: Position of these images in their batch; the random numbers are drawn for the whole batch.
+            of: Number of images in that batch (default: n).
         """
         _, _, height, width = images.shape
         n = len(images) if of is None else of
@@ -137,7 +143,7 @@ class Augmentation:
 
 
 def _integers(high: int, shape: tuple[int, ...], images: Tensor, generator: torch.Generator) -> Tensor:
-    """Uniform in 0..high - 1, drawn on the generator's device (a CPU one gives every device the same draws)."""
+    """Draws integers in 0..high - 1 on the generator's device; a CPU generator gives the same draws on every device."""
     return torch.randint(high, shape, generator=generator, device=generator.device).to(images.device)
 
 
@@ -156,11 +162,11 @@ class Split:
         return self.labels.device
 
     def batches(self, indices: Sequence[Tensor], view: View | None = None) -> Iterator[Tensor]:
-        """The images at `indices`, (b,) each. view: of images that are read from files; not used here."""
+        """Yields the images at `indices`, (b,) each. view: only used for images that are read from files."""
         return (self.images[batch] for batch in indices)
 
     def in_order(self, size: int, part: slice = slice(None)) -> Iterator[tuple[Tensor, Tensor]]:
-        """The images and labels of a part of the split, `size` at a time."""
+        """Yields the images and labels of a part of the split in batches of `size`."""
         return zip(self.images[part].split(size), self.labels[part].split(size), strict=True)
 
     def to(self, device: str | torch.device) -> "Split":
@@ -182,8 +188,8 @@ class Dataset:
     image_size: int  # height and width, in pixels
     black: tuple[float, ...] = (0.0,)  # per channel, black after normalization, which fills padding
     flip: bool = True  # whether a mirrored image keeps its label
-    form: ImageForm | None = None  # how pictures become its tensors; None: a user's function that does not say
-    classes: tuple[str, ...] = ()  # names of the labels 0..K-1; empty: not known
+    form: ImageForm | None = None  # processing of pictures into tensors; None if a custom function does not define it
+    classes: tuple[str, ...] = ()  # names of the labels 0..K-1; empty if unknown
 
     def to(self, device: str | torch.device) -> Self:
         return replace(
@@ -194,12 +200,12 @@ class Dataset:
         return Augmentation(settings, image_size=self.image_size, flip=self.flip, black=self.black)
 
     def sampled(self, chosen: Tensor, augmentation: AugmentationSettings | None, generator: torch.Generator) -> Tensor:
-        """The training images at `chosen`, (b,), as one batch, augmented. generator: of what augmentation draws."""
+        """Returns the training images at `chosen`, (b,), as one augmented batch. generator: for the augmentation."""
         images = self.train.images[chosen]
         return images if augmentation is None else self.augmentation(augmentation)(images, generator)
 
     def checksum(self) -> str:
-        """SHA-256, in hex, of all tensors with their shapes, in the order train, validation, test."""
+        """Computes the SHA-256, in hex, of all tensors with their shapes, in the order train, validation, test."""
         digest = hashlib.sha256()
         for split in (self.train, self.validation, self.test):
             for tensor in (split.images, split.labels):
@@ -211,24 +217,25 @@ class Dataset:
 def make_dataset(raw: RawData, settings: DataSettings) -> Dataset:
     """Splits, limits, scales to 0..1 (8-bit images), resizes and normalizes, in this order; on the CPU.
 
-    Raises: InvalidInput if images are not square and no `image_size` is set, or hold NaN or infinities.
+    Raises: InvalidInput if images are not square and no `image_size` is set, or contain NaN or infinity.
     """
     parts = split_parts(raw, settings)
     for part_name, (images, _) in zip(PART_NAMES, parts, strict=True):
         if not np.isfinite(images).all():
-            raise InvalidInput(f"the {part_name} images of {settings.name} hold NaN or infinity; remove those images")
+            raise InvalidInput(
+                f"expected finite {part_name} images in {settings.name}, got NaN or infinity; remove these images"
+            )
     height, width = parts[0][0].shape[-2:]
     if settings.image_size is None and height != width:
         raise InvalidInput(
-            f"{settings.name} has images of {height} x {width} pixels, expected square ones; "
-            "set image_size to resize them"
+            f"expected square images in {settings.name}, got {height} x {width} pixels; set image_size to resize them"
         )
     size = settings.image_size or height
     tensors = [_scaled(images, size) for images, _ in parts]
     for part_name, tensor in zip(PART_NAMES, tensors, strict=True):
         if len(tensor) > 1 and _alike(tensor, tensors[0]):
             logger.warning(
-                "%s: all %d %s images are (nearly) equal; check the files", settings.name, len(tensor), part_name
+                "%s: all %d %s images are (nearly) equal. Check the files.", settings.name, len(tensor), part_name
             )
     mean, std = _statistics(raw, tensors[0])
     low, high = torch.aminmax(tensors[0])
@@ -276,7 +283,7 @@ def _alike(images: Tensor, train: Tensor) -> bool:
 
 
 def _statistics(raw: RawData, train: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and deviation (1, C, 1, 1): published, or of the training images over all pixels."""
+    """Mean and standard deviation (1, C, 1, 1): published, or of the training images over all pixels."""
     channels = train.shape[1]
     if raw.normalised:
         return torch.zeros(1, channels, 1, 1), torch.ones(1, channels, 1, 1)
@@ -291,20 +298,21 @@ def _statistics(raw: RawData, train: Tensor) -> tuple[Tensor, Tensor]:
 def proxy_batch(
     dataset: Dataset, size: int, seed: int, augment: bool | AugmentationSettings = True
 ) -> tuple[Tensor, Tensor]:
-    """The batch for training-free metrics (note P5): training images, the same on every device.
+    """Returns the batch for training-free metrics (note P5): training images, the same on every device.
 
     Args:
-        size: images, drawn without replacement; the thesis has 64.
-        seed: of the draw and of the augmentation; the thesis has 42.
-        augment: true crops and flips as in training; gaussian images are never augmented.
+        size: Number of images, drawn without replacement; 64 in Shu (2022).
+        seed: Seed of the draw and of the augmentation; 42 in Shu (2022).
+        augment: True crops and flips as in training. Gaussian images are never augmented.
 
     Returns: images (size, C, H, W), labels (size,), on the data set's device.
+
     Raises: InvalidInput if there are fewer training images than `size`.
     """
     labels = dataset.train.labels
     if not 1 <= size <= len(labels):
         raise InvalidInput(
-            f"expected a batch of 1 to {count(len(labels), 'image')}, as many as {dataset.name} has for training, got "
+            f"expected a batch of 1 to {count(len(labels), 'image')}, the training images of {dataset.name}, got "
             f"{size}; lower the batch size"
         )
     generator = torch.Generator().manual_seed(seed)

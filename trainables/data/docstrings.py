@@ -1,6 +1,6 @@
-"""Docstrings of installed libraries as texts; the label is the library. No download.
+"""Docstrings of installed libraries as texts; the label is the library. Needs no download.
 
-They come from the public names in a package's sources, without words that reveal the package.
+The texts belong to public names in a package's sources. Words that reveal the package are removed.
 """
 
 import ast
@@ -23,27 +23,27 @@ from archray.trainables.data.settings import DataSettings
 
 SKIPPED = {"tests", "test", "testing", "_testing", "conftest.py", "externals", "_vendor", "distutils"}
 PRIVATE_BUT_READ = "_core"  # NumPy's public functions are defined there
-ATTACHED = ("add_newdoc", "add_docstr")  # calls that give a docstring to what is written in C
-PIECE_WORDS = 4  # a string of fewer words in such a call is a name
+ATTACHED = ("add_newdoc", "add_docstr")  # calls that attach a docstring to a C function
+PIECE_WORDS = 4  # a string with fewer words in such a call is a name
 
-NAMES = ("numpy", "scipy", "scikit", "sklearn", "pandas", "torch")  # also inside other words: from_numpy, PyTorch
+NAMES = ("numpy", "scipy", "scikit", "sklearn", "pandas", "torch")  # also within other words: from_numpy, PyTorch
 ALIASES = ("np", "npt", "nx", "pd", "sp", "sk", "nn", "aten", "c10", "c10d")  # whole words and parts of snake_case
 
-_RUN = r"[\w.\-/\\~]"  # what a dotted path, a path of files or a host is made of
+_RUN = r"[\w.\-/\\~]"  # characters of a dotted path, a file path or a host
 _VERSIONED = r"versionadded|versionchanged|deprecated|version"
 
 logger = logging.getLogger(__name__)
 
 
 def package_folder(package: str) -> Path | None:
-    """Where a top-level package is installed; None if it is not."""
+    """Returns the folder of an installed top-level package; None if it is not installed."""
     spec = PathFinder.find_spec(package)
     locations = None if spec is None else spec.submodule_search_locations
     return None if not locations else Path(next(iter(locations)))
 
 
 def module_names(folder: Path) -> list[str]:
-    """The public modules and packages directly in a package's folder, sorted."""
+    """Returns the public modules and packages directly in a package's folder, sorted."""
     return sorted(
         path.stem
         for path in folder.iterdir()
@@ -54,10 +54,10 @@ def module_names(folder: Path) -> list[str]:
 
 
 def docstrings_of(folder: Path) -> Iterator[str]:
-    """Docstrings, cleaned of indentation, in the order of the files' names and of their lines.
+    """Yields docstrings without indentation, in the order of file names and lines.
 
-    They include texts that `add_newdoc` and `add_docstr` attach to functions in C. Tests, vendored packages, private
-    packages (except NumPy's `_core`) and names with a leading underscore are left out.
+    They include texts that `add_newdoc` and `add_docstr` attach to C functions. Tests, vendored packages, private
+    packages (except NumPy's `_core`) and names with a leading underscore are skipped.
     """
     for file in sorted(folder.rglob("*.py")):
         parts = file.relative_to(folder).parts
@@ -69,7 +69,7 @@ def docstrings_of(folder: Path) -> Iterator[str]:
                 warnings.simplefilter("ignore")  # invalid escapes in old docstrings
                 tree = ast.parse(file.read_bytes())
         except (SyntaxError, ValueError) as error:
-            logger.warning("docstrings: %s is left out, it is no Python that this interpreter reads (%s)", file, error)
+            logger.warning("docstrings: %s is skipped, because this Python cannot parse it (%s)", file, error)
             continue
         yield from _in_body(tree)
 
@@ -94,12 +94,12 @@ def _in_body(node: ast.AST) -> Iterator[str]:
 
 
 def masker(modules: Iterable[str]) -> Callable[[str], str]:
-    """A function from a docstring to its masked text.
+    """Returns a function that masks a docstring.
 
-    Each of these becomes one blank: a placeholder of a template (`{input}`, `%(klass)s`); a URL; a line from `import`
-    or `from ... import` on; a word or path that holds one of NAMES, in any case; an identifier that is one of ALIASES
-    or holds one between underscores, with the dotted path behind it; a dotted path that starts with one of `modules`,
-    such as `linalg` or `nn` in import paths; a version number.
+    Each of these becomes one blank: a template placeholder (`{input}`, `%(klass)s`); a URL; the rest of a line from
+    `import` or `from ... import` on; a word or path that contains one of NAMES, in any case; an identifier that is one
+    of ALIASES or contains one between underscores, with the dotted path after it; a dotted path that starts with one of
+    `modules`, such as `linalg` or `nn` in import paths; a version number.
     """
     firsts = "|".join(sorted((re.escape(module) for module in modules), key=lambda name: (-len(name), name)))
     patterns = [
@@ -113,7 +113,7 @@ def masker(modules: Iterable[str]) -> Callable[[str], str]:
     ]
 
     def mask(text: str) -> str:
-        for pattern in patterns:  # in this order no blank creates a match of an earlier pattern
+        for pattern in patterns:  # in this order, no blank creates a match of an earlier pattern
             text = pattern.sub(" ", text)
         return text
 
@@ -122,21 +122,21 @@ def masker(modules: Iterable[str]) -> Callable[[str], str]:
 
 PREFIX = "docstrings:"
 PACKAGES = {"numpy": "numpy", "scipy": "scipy", "scikit-learn": "sklearn", "pandas": "pandas", "torch": "torch"}
-PER_LIBRARY = 2000  # NumPy has 1,100 or so, scikit-learn 1,500, the others more
+PER_LIBRARY = 2000  # NumPy has about 1,100, scikit-learn 1,500, the others more
 MINIMUM_WORDS = 10  # after masking
-FORMAT = 1  # of the cached file; raise it when the selection or the mask of texts changes
+FORMAT = 1  # version of the cached file; raise it when the selection or the mask of texts changes
 
 
 def check(settings: DataSettings) -> None:
-    """Raises: InvalidInput if the name chooses no two libraries; DataNotFound if one is not installed."""
+    """Raises: InvalidInput if the name does not choose two libraries; DataNotFound if one is not installed."""
     chosen_libraries(settings.name)
     for library, package in PACKAGES.items():
         if package_folder(package) is None:
-            raise DataNotFound(f"docstrings: {library} is not installed (pip install {library})")
+            raise DataNotFound(f"docstrings: expected {library} to be installed; run pip install {library}")
 
 
 def read(settings: DataSettings) -> RawText:
-    """At most PER_LIBRARY masked docstrings of each library, drawn by `settings.seed`, to be split 60/20/20."""
+    """Reads at most PER_LIBRARY masked docstrings of each library, drawn by `settings.seed`, for a 60/20/20 split."""
     libraries = chosen_libraries(settings.name)
     masked = masked_docstrings()
     texts: list[str] = []
@@ -156,40 +156,42 @@ def read(settings: DataSettings) -> RawText:
 
 
 def chosen_libraries(name: str) -> tuple[str, ...]:
-    """The libraries of `docstrings` (all five) or `docstrings:numpy,torch`, in the order of PACKAGES.
+    """Parses `docstrings` (all five libraries) or `docstrings:numpy,torch`. Returns them in the order of PACKAGES.
 
-    Raises: InvalidInput unless there are two or more, each once.
+    Raises: InvalidInput unless there are two or more distinct libraries.
     """
     if name + ":" == PREFIX:
         return tuple(PACKAGES)
     named = [library.strip() for library in name.removeprefix(PREFIX).split(",")]
     if len(named) < 2 or len(set(named)) != len(named) or not set(named) <= set(PACKAGES):
         raise InvalidInput(
-            f"expected docstrings, or docstrings: and two or more of {', '.join(PACKAGES)} (docstrings:numpy,torch), "
+            f"expected docstrings, or docstrings: with two or more of {', '.join(PACKAGES)} (docstrings:numpy,torch), "
             f"got {name!r}"
         )
     return tuple(library for library in PACKAGES if library in named)
 
 
 def masked_docstrings() -> dict[str, list[str]]:
-    """Every library's public docstrings, masked, each text once, sorted; texts that two libraries share are left out.
+    """Returns every library's public docstrings, masked, distinct and sorted, without texts that two libraries share.
 
-    All five libraries are read for any choice, because the mask depends on all of them. Kept in the cache folder under
-    their versions.
+    All five libraries are always read, because the mask depends on all of them. The cache folder stores the result
+    under the libraries' versions.
     """
     try:
         versions = sorted((library, version(library)) for library in PACKAGES)
     except PackageNotFoundError as error:
-        raise DataNotFound(f"docstrings: {error.name} is not installed (pip install {error.name})") from error
+        raise DataNotFound(
+            f"docstrings: expected {error.name} to be installed; run pip install {error.name}"
+        ) from error
     key = hashlib.sha256(repr((FORMAT, versions)).encode()).hexdigest()[:16]
     return cached_json(f"docstrings-{key}.json", extract_masked)
 
 
 def extract_masked() -> dict[str, list[str]]:
-    """`masked_docstrings`, read from the installed libraries."""
+    """Computes `masked_docstrings` from the installed libraries."""
     folders = {library: folder for library, name in PACKAGES.items() if (folder := package_folder(name)) is not None}
     mask = masker({name for folder in folders.values() for name in module_names(folder)})
-    spellings: dict[str, str] = {}  # words, spaced evenly -> the first text of these words
+    spellings: dict[str, str] = {}  # words with single spaces -> the first text with these words
     owners: dict[str, set[str]] = defaultdict(set)
     for library, folder in folders.items():
         for docstring in docstrings_of(folder):

@@ -1,7 +1,7 @@
 """Glyphs: letters of matplotlib's fonts as images, with different fonts for training, validation and test.
 
-A letter has a random place, size, rotation, shear and thickness, in front of clutter (parts of other letters), on a
-sloped background, with noise.
+A letter has a random position, size, rotation, shear and thickness. Behind it are clutter (parts of other letters), a
+sloped background and noise.
 """
 
 import hashlib
@@ -21,28 +21,28 @@ from archray.trainables.data.settings import DataSettings
 # Letters of the fonts that matplotlib installs, as distance fields: the distance of each point from the edge.
 
 SIDE = 64  # of a field, in cells
-BOX = 44  # cells that the longer side of a letter takes; the margin is for thickened strokes
-FINE = 2  # a field's cell is the mean of FINE x FINE finer ones, in which distances are measured
+BOX = 44  # cells of the longer side of a letter; the margin is for thickened strokes
+FINE = 2  # a cell is the mean of FINE x FINE finer cells, in which distances are measured
 CURVE_POINTS = 8  # straight pieces of a quadratic or cubic curve
-STEPS = 8  # a field is stored in 1/STEPS of a cell, clipped to 8 bits: 16 cells either way
-FORMAT = 1  # of a stored field; raise it when anything here changes one
+STEPS = 8  # a field is stored in units of 1/STEPS cell, clipped to 8 bits: 16 cells in both directions
+FORMAT = 1  # version of a stored field; raise it when a change here changes a field
 
 Point = tuple[float, float]
-Outline = list[npt.NDArray[np.float64]]  # closed contours, (m, 2) points (x, y) each, y upwards
+Outline = list[npt.NDArray[np.float64]]  # closed contours, (m, 2) points (x, y) each; y points up
 
 
 def font_folder() -> Path:
-    """Where matplotlib keeps its fonts."""
+    """Returns the folder of matplotlib's fonts."""
     import matplotlib as mpl
 
     return Path(mpl.get_data_path()) / "fonts" / "ttf"
 
 
 def distance_fields(fonts: Sequence[str], characters: str) -> npt.NDArray[np.int8]:
-    """(fonts, characters, SIDE, SIDE): the signed distance to the letter's edge in 1/STEPS cells, positive inside.
+    """Returns (fonts, characters, SIDE, SIDE): signed distances to the letter's edge in 1/STEPS cells, positive inside.
 
-    Row 0 is the top. A letter's bounding box is in the middle, its longer side BOX cells. Kept in the cache folder,
-    under the checksum of the fonts and what is drawn from them.
+    Row 0 is the top. A letter's bounding box is centered; its longer side is BOX cells. The cache folder stores the
+    result under the checksum of the fonts and of the characters.
     """
     digest = hashlib.sha256(repr((FORMAT, SIDE, BOX, FINE, STEPS, CURVE_POINTS, characters)).encode())
     for font in fonts:
@@ -52,7 +52,7 @@ def distance_fields(fonts: Sequence[str], characters: str) -> npt.NDArray[np.int
 
 
 def make_fields(fonts: Sequence[str], characters: str) -> npt.NDArray[np.int8]:
-    """`distance_fields` without the cache."""
+    """Computes `distance_fields` without the cache."""
     fields = np.empty((len(fonts), len(characters), SIDE, SIDE), dtype=np.int8)
     for row, font in zip(fields, fonts, strict=True):
         for field, character in zip(row, characters, strict=True):
@@ -61,10 +61,11 @@ def make_fields(fonts: Sequence[str], characters: str) -> npt.NDArray[np.int8]:
 
 
 def outline(font: Path, character: str) -> Outline:
-    """The contours of a letter as the font's file has them, in its units, curves in straight pieces.
+    """Returns the contours of a letter in the font's units, with curves as straight pieces.
 
-    Read by fontTools, on which matplotlib depends: what FreeType makes of a file depends on its version.
-    Raises: DataNotFound for a font that lacks the letter.
+    fontTools, a dependency of matplotlib, reads the file, because FreeType's result depends on its version.
+
+    Raises: DataNotFound for a font without the letter.
     """
     from fontTools.pens.basePen import BasePen
 
@@ -72,7 +73,7 @@ def outline(font: Path, character: str) -> Outline:
     contours: Outline = []
 
     class Pieces(BasePen):
-        """Collects contours; BasePen takes composite letters and runs of curves apart."""
+        """Collects contours. BasePen splits composite letters and runs of curves."""
 
         def _moveTo(self, point: Point) -> None:
             contours.append(np.array([point], dtype=np.float64))
@@ -89,7 +90,7 @@ def outline(font: Path, character: str) -> Outline:
 
     name = glyphs.font.getBestCmap().get(ord(character))
     if name is None:
-        raise DataNotFound(f"glyphs: {font} has no letter {character!r}; reinstall matplotlib")
+        raise DataNotFound(f"glyphs: expected the letter {character!r} in {font}; reinstall matplotlib")
     glyphs[name].draw(Pieces(glyphs))
     return contours
 
@@ -99,7 +100,7 @@ def _glyphs(font: Path) -> Any:
     from fontTools.ttLib import TTFont
 
     loaded = TTFont(font)
-    dates = logging.getLogger("fontTools.ttLib.tables._h_e_a_d")  # it warns of the old fonts' dates
+    dates = logging.getLogger("fontTools.ttLib.tables._h_e_a_d")  # suppress its warnings about the old fonts' dates
     dates.disabled = True
     try:
         _ = loaded["head"]
@@ -120,7 +121,7 @@ def _bezier(control: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def inside(contours: Outline) -> npt.NDArray[np.bool_]:
-    """Which of the (SIDE FINE)^2 fine cells have their middle inside the letter, by the non-zero winding rule."""
+    """Returns which of the (SIDE FINE)^2 fine cells have their center inside the letter (non-zero winding rule)."""
     size = SIDE * FINE
     points = np.concatenate(contours)
     low, high = points.min(axis=0), points.max(axis=0)
@@ -135,7 +136,7 @@ def inside(contours: Outline) -> npt.NDArray[np.bool_]:
         rows, edges = np.nonzero(crossed)
         slope = (x_next - x)[edges] / (y_next - y)[edges]
         at = x[edges] + (rows + 0.5 - y[edges]) * slope
-        first = np.clip(np.ceil(at - 0.5), 0, size).astype(np.int64)  # the first cell whose middle is right of it
+        first = np.clip(np.ceil(at - 0.5), 0, size).astype(np.int64)  # the first cell whose center is to the right
         np.add.at(winding, (rows, first), np.where(y_next[edges] > y[edges], 1, -1))
     return winding.cumsum(axis=1)[:, :size] != 0
 
@@ -152,12 +153,12 @@ def _field(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
 Floats = npt.NDArray[np.floating[Any]]  # float32
 
 PREFIX = "glyphs:"  # before the number of classes
-CHARACTERS = "ABCDEFGHJKLMNPQRSTUVWXYZabdefghmnqrt23456789&?@#%="  # no two of one form in two sizes, as c and C
+CHARACTERS = "ABCDEFGHJKLMNPQRSTUVWXYZabdefghmnqrt23456789&?@#%="  # without pairs that differ only in size: c and C
 CLASSES = range(10, len(CHARACTERS) + 1)
 DEFAULT_CLASSES = 20
 IMAGE_SIZE = 32
 IMAGES = {"train": 2000, "validation": 1000, "test": 1000}
-FONTS = {  # no family of fonts is in two parts
+FONTS = {  # each font family is in one part only
     "train": (
         *(f"DejaVuSans{style}.ttf" for style in ("", "-Bold", "-Oblique", "-BoldOblique")),
         *(f"DejaVuSerif{style}.ttf" for style in ("", "-Bold", "-Italic", "-BoldItalic")),
@@ -167,21 +168,21 @@ FONTS = {  # no family of fonts is in two parts
     "test": tuple(f"STIXGeneral{style}.ttf" for style in ("", "Bol", "Italic", "BolIta")),
 }
 
-# What is drawn uniformly, for every letter. Lengths are in pixels.
+# Ranges of uniform draws for every letter. Lengths are in pixels.
 HEIGHT = (16.0, 26.0)  # of the box around a letter
-STRETCH = 0.2  # width against height, 1 - or + this
-ROTATION = 0.25  # radians, either way
+STRETCH = 0.2  # relative width, 1 - or + this
+ROTATION = 0.25  # radians, in both directions
 SHEAR = 0.25
 THICKENED = (-0.4, 1.2)  # at the edge of strokes
-OUTSIDE = 2.0  # how far a letter's box may reach over the border
+OUTSIDE = 2.0  # how far a letter's box may extend over the border
 CLUTTER = 1  # parts of other letters
 CLUTTER_HEIGHT = (12.0, 40.0)
-CLUTTER_DISTANCE = (13.0, 20.0)  # of another letter's middle from that of the letter
+CLUTTER_DISTANCE = (13.0, 20.0)  # between the centers of another letter and of the letter
 CONTRAST = (0.5, 0.9)  # of the letter
 CLUTTER_CONTRAST = (0.1, 0.4)
 SLOPE = 0.3  # of the background, from border to border
 NOISE = 0.08  # standard deviation
-CHUNK = 256  # images drawn at a time: what is computed for them stays in a CPU's cache
+CHUNK = 256  # images drawn at a time, so that intermediate arrays fit into a CPU's cache
 
 
 def check(settings: DataSettings) -> None:
@@ -196,20 +197,20 @@ def check(settings: DataSettings) -> None:
 
 
 def number_of_classes(name: str) -> int:
-    """K of `glyphs:K`; of `glyphs` DEFAULT_CLASSES. Raises: InvalidInput if K is no number from 10 to 50."""
+    """Returns K of `glyphs:K`, or DEFAULT_CLASSES for `glyphs`. Raises: InvalidInput unless K is from 10 to 50."""
     if name + ":" == PREFIX:
         return DEFAULT_CLASSES
     number = name.removeprefix(PREFIX)
     if not (number.isascii() and number.isdigit() and int(number) in CLASSES):
         raise InvalidInput(
-            f"expected glyphs, or glyphs: and a number of classes from {CLASSES[0]} to {CLASSES[-1]} "
+            f"expected glyphs, or glyphs: with a number of classes from {CLASSES[0]} to {CLASSES[-1]} "
             f"(glyphs:{CLASSES[-1]}), got {name!r}"
         )
     return int(number)
 
 
 def read(settings: DataSettings) -> RawData:
-    """Images of 8 bits, (n, 1, 32, 32), as many of each class as can be, drawn by `settings.seed`."""
+    """Creates 8-bit images, (n, 1, 32, 32), with balanced classes, drawn by `settings.seed`."""
     classes = number_of_classes(settings.name)
     fonts = [font for of_part in FONTS.values() for font in of_part]
     fields = distance_fields(fonts, CHARACTERS)[:, :classes]
@@ -224,10 +225,10 @@ def read(settings: DataSettings) -> RawData:
 
 
 def _draw(fields: Floats, labels: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """(n, 32, 32): an image of each label. fields: (fonts, classes, SIDE, SIDE) distances in cells."""
+    """Draws (n, 32, 32), one image per label. fields: (fonts, classes, SIDE, SIDE) distances in cells."""
     count, (fonts, classes) = len(labels), fields.shape[:2]
     height = _uniform(rng, HEIGHT, count)
-    free = np.maximum(IMAGE_SIZE / 2 + OUTSIDE - height / 2, 0)  # the largest distance of its middle from the image's
+    free = np.maximum(IMAGE_SIZE / 2 + OUTSIDE - height / 2, 0)  # the largest distance of the letter from the center
     x, y = (free * _uniform(rng, (-1, 1), count) for _ in range(2))
     image = _ground(rng, count)
     for _ in range(CLUTTER):
@@ -249,20 +250,22 @@ def _draw(fields: Floats, labels: npt.NDArray[np.int64], rng: np.random.Generato
 
 
 def _ground(rng: np.random.Generator, count: int) -> Floats:
-    """(count, 32, 32) of 0..SLOPE: planes."""
+    """Draws planes, (count, 32, 32), with values in 0..SLOPE."""
     at = (np.arange(IMAGE_SIZE, dtype=np.float32) + 0.5) / IMAGE_SIZE - 0.5
     x, y = (_uniform(rng, (-SLOPE / 2, SLOPE / 2), (count, 1, 1)) for _ in range(2))
     return np.abs(x) / 2 + np.abs(y) / 2 + x * at + y * at[:, None]
 
 
 def _coverage(fields: Floats, height: Floats, x: Floats, y: Floats, rng: np.random.Generator) -> Floats:
-    """(n, 32, 32) of 0..1: how much of each pixel a letter covers.
+    """Returns the share of each pixel that a letter covers, (n, 32, 32) in 0..1.
 
-    fields: (n, SIDE, SIDE) of the letters. height: (n,) pixels that BOX cells take. x, y: (n,) the letter's middle in
-    pixels from the image's.
+    Args:
+        fields: (n, SIDE, SIDE) distances of the letters.
+        height: (n,) pixels of BOX cells.
+        x, y: (n,) pixels from the image's center to the letter's.
     """
     count = len(fields)
-    scale = BOX / height  # cells of a pixel
+    scale = BOX / height  # cells per pixel
     wide = 1 + _uniform(rng, (-STRETCH, STRETCH), count)
     angle, shear = _uniform(rng, (-ROTATION, ROTATION), count), _uniform(rng, (-SHEAR, SHEAR), count)
     cosine, sine = _direction(angle)  # from pixels to cells: a rotation, then a shear and a stretch
@@ -277,14 +280,17 @@ def _coverage(fields: Floats, height: Floats, x: Floats, y: Floats, rng: np.rand
 
 
 def _grid(factors: tuple[Floats, ...], right: Floats, down: Floats) -> Floats:
-    """(n, 32, 32) coordinates in a field: its middle, and a linear map of pixels, (n, 32) each."""
+    """Returns (n, 32, 32) coordinates in a field: its center plus a linear map of pixels, (n, 32) each."""
     a, b = (factor[:, None, None] for factor in factors)
     return a * right[:, None, :] + b * down[:, :, None] + np.float32((SIDE - 1) / 2)
 
 
 def bilinear(fields: Floats, u: Floats, v: Floats) -> Floats:
-    """Distances, in cells, at column u and row v between cells; beyond a field's border those of the border, minus the
-    distance to it. fields: (n, SIDE, SIDE); u, v and the result: (n, 32, 32)."""
+    """Interpolates distances, in cells, at column u and row v.
+
+    Outside a field, the result is the border's distance minus the distance to the border.
+    fields: (n, SIDE, SIDE); u, v and the result: (n, 32, 32).
+    """
     near_u, near_v = np.clip(u, 0, SIDE - 1), np.clip(v, 0, SIDE - 1)
     away = np.abs(u - near_u) + np.abs(v - near_v)
     left, top = (np.minimum(near.astype(np.int32), SIDE - 2) for near in (near_u, near_v))
@@ -297,7 +303,7 @@ def bilinear(fields: Floats, u: Floats, v: Floats) -> Floats:
 
 
 def _direction(angle: Floats) -> tuple[Floats, Floats]:
-    """Cosine and sine, computed in float64: machines differ in their last digit, which float32 does not show."""
+    """Computes cosine and sine in float64, because machines differ in the last digit, and rounds to float32."""
     exact = angle.astype(np.float64)
     return np.cos(exact).astype(np.float32), np.sin(exact).astype(np.float32)
 

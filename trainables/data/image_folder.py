@@ -1,7 +1,7 @@
-"""A user's images in class folders: read whole, or only their names, for images that are read while training.
+"""Custom images in class folders: all images, or only their names for images that are read during training.
 
-Either `PATH/{train,val,test}/class/image.png` (val and test may be left out), or `PATH/class/image.png`. Parts that are
-left out are cut from the training images by seed.
+The layout is `PATH/{train,val,test}/class/image.png` (val and test are optional) or `PATH/class/image.png`. Missing
+parts are split from the training images by seed.
 """
 
 import os
@@ -21,44 +21,45 @@ from archray.trainables.data.settings import DataSettings
 IMAGE_SIZE = 32
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
 PART_FOLDERS = {"train": "train", **dict.fromkeys(("val", "valid", "validation"), "validation"), "test": "test"}
-FORM = "PATH/train/CLASS/IMAGE (with val/ and test/ beside train/ if you have them) or PATH/CLASS/IMAGE"
+FORM = "PATH/train/CLASS/IMAGE (val/ and test/ next to train/ are optional) or PATH/CLASS/IMAGE"
 
 
 def check(settings: DataSettings) -> None:
-    """Every part has the same classes, at least two, and each class at least one image; no image is opened.
+    """Checks that all parts have the same two or more classes, each with an image. It opens no image.
 
-    Raises: DataNotFound if the folder or an image is missing; InvalidInput if parts disagree about the classes.
+    Raises: DataNotFound if the folder or an image is missing; InvalidInput if the classes of the parts differ.
     """
     parts = part_folders(settings.path)
     classes = classes_of(parts["train"])
     if len(classes) < 2:
         raise DataNotFound(
-            f"expected two class folders or more in {parts['train']}, got {', '.join(classes) or 'none'}; "
+            f"expected two or more class folders in {parts['train']}, got {', '.join(classes) or 'none'}; "
             f"arrange images as {FORM}"
         )
     for name, folder in parts.items():
         if classes_of(folder) != classes:
             different = sorted(set(classes_of(folder)) ^ set(classes))
             raise InvalidInput(
-                f"{name} and train of {settings.path} differ in the classes {', '.join(different)}; give each of "
+                f"expected the same class folders in all parts of {settings.path}, got differences between {name} and "
+                f"train: {', '.join(different)}; give each of "
                 f"{', '.join(sorted(path.name for path in parts.values()))} the same class folders"
             )
         for label in classes:
             if not _count(folder / label):
                 raise DataNotFound(
-                    f"expected images ({', '.join(sorted(SUFFIXES))}) in {folder / label}, found none; "
-                    "add some or remove the folder"
+                    f"expected images ({', '.join(sorted(SUFFIXES))}) in {folder / label}, got none; "
+                    "add images or remove the folder"
                 )
     whole = len(parts) == len({*PART_FOLDERS.values()})
     if not whole and all(_count(parts["train"] / label) == 1 for label in classes):
         raise InvalidInput(
-            f"expected several images of each class in {parts['train']}, of which some are held out, got one of each; "
+            f"expected several images of each class in {parts['train']}, because some are held out, got one of each; "
             "add images"
         )
 
 
 def read(settings: DataSettings) -> RawData:
-    """All images as RGB, (n, 3, S, S) of 8 bits, S being `image_size` or 32.
+    """Reads all images as 8-bit RGB, (n, 3, S, S), where S is `image_size` or 32.
 
     Raises: InvalidInput, with the file's name, if an image cannot be read.
     """
@@ -70,7 +71,7 @@ def read(settings: DataSettings) -> RawData:
 
 
 def read_names(settings: DataSettings) -> RawFiles:
-    """The names of all images, relative to the folder, and their labels. No image is opened."""
+    """Lists the names of all images, relative to the folder, and their labels. It opens no image."""
     folders = part_folders(settings.path)
     classes = tuple(classes_of(folders["train"]))
     parts: dict[str, Any] = {part: _names(settings.path, folder, classes) for part, folder in folders.items()}
@@ -78,9 +79,9 @@ def read_names(settings: DataSettings) -> RawFiles:
 
 
 def part_folders(path: Path) -> dict[str, Path]:
-    """The folders of train, and of validation and test if there are any."""
+    """Returns the folders of train, and of validation and test if they exist."""
     if not path.is_dir():
-        raise DataNotFound(f"there is no folder {path}; give one that holds {FORM}")
+        raise DataNotFound(f"expected a folder at {path}, got none; give a folder with {FORM}")
     if not (path / "train").is_dir():
         return {"train": path}
     return {part: path / name for name, part in PART_FOLDERS.items() if (path / name).is_dir()}
@@ -91,13 +92,13 @@ def classes_of(folder: Path) -> list[str]:
 
 
 def _count(folder: Path) -> int:
-    """The number of images in a folder and its subfolders, at most 2."""
+    """Returns the number of images in a folder and its subfolders, at most 2."""
     images = (file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
     return len(list(islice(images, 2)))
 
 
 def _read_part(folder: Path, size: int, classes: Sequence[str]) -> Part:
-    """Images (n, 3, S, S) and labels (n,), in torchvision's order."""
+    """Reads images (n, 3, S, S) and labels (n,), in torchvision's order."""
     form = ImageForm(channels=3, size=size)
     images: list[npt.NDArray[np.uint8]] = []
     labels: list[int] = []
@@ -109,7 +110,7 @@ def _read_part(folder: Path, size: int, classes: Sequence[str]) -> Part:
 
 
 def _names(root: Path, folder: Path, classes: Sequence[str]) -> Part:
-    """(n,) bytes and (n,) labels, in the order of classes and names."""
+    """Lists names, (n,) bytes, and labels (n,), in the order of classes and names."""
     names: list[bytes] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
@@ -120,7 +121,7 @@ def _names(root: Path, folder: Path, classes: Sequence[str]) -> Part:
 
 
 def _image_files(folder: Path) -> Iterator[str]:
-    """The images in a folder and its subfolders, in the order of torchvision's `ImageFolder`."""
+    """Yields the images in a folder and its subfolders, in the order of torchvision's `ImageFolder`."""
     for place, _, files in sorted(os.walk(folder, followlinks=True)):
         for file in sorted(files):
             if os.path.splitext(file)[1].lower() in SUFFIXES:

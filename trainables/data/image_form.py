@@ -19,20 +19,23 @@ if TYPE_CHECKING:
     import torch
     from PIL import Image
 
-MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # what PIL calls pictures of so many channels
-DEPTH_16 = ("PNG", "PPM")  # formats whose pictures of PIL's mode I have 16 bits
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # number of channels -> PIL mode
+DEPTH_16 = ("PNG", "PPM")  # formats whose pictures in PIL's mode I have 16 bits
 BITS_PER_SAMPLE = 258  # a tag of TIFF
 
 
 class ImageForm(Settings):
-    """The processing of a data set's images, to repeat it for other images.
+    """Processing of a data set's images, for repeating it on other images.
 
     Attributes:
-        channels, size: of the tensors, (channels, size, size).
-        mean, std: per channel, subtracted and divided by in normalization. None: a user's data set does not say.
-        unit: whether the values before normalization are in 0..1, as those of files.
-        crop: the square in the middle that is resized, as a share of the shorter side; None: the whole picture is
-            resized, and a picture that is not square is squeezed.
+        channels: Number of channels of the tensors, (channels, size, size).
+        size: Height and width of the tensors.
+        mean: Mean per channel, which normalization subtracts; None if a custom data set does not define it.
+        std: Standard deviation per channel, by which normalization divides; None if a custom data set does not define
+            it.
+        unit: Whether the values before normalization are in 0..1, as for files.
+        crop: Side of the centered square that is resized, as a share of the shorter side. None resizes the whole
+            picture; a picture that is not square is distorted.
     """
 
     channels: int = Field(ge=1)
@@ -46,19 +49,19 @@ class ImageForm(Settings):
     def _one_for_each_channel(self) -> ImageForm:
         for values in (self.mean, self.std):
             if values is not None and len(values) != self.channels:
-                raise ValueError(f"expected a mean and a std for each of {self.channels} channels, got {values}")
+                raise ValueError(f"expected one mean and one std per channel, {self.channels} each, got {values}")
         return self
 
     def read(self, file: str | Path) -> npt.NDArray[np.uint8]:
-        """The picture in a file, (size, size, channels) of 8 bits, converted to the data set's channels and resized.
+        """Reads a picture, (size, size, channels) of 8 bits, converted to the data set's channels and resized.
 
-        Raises: InvalidInput, with the file's name, if it is no picture; or if pictures have no such channels.
+        Raises: InvalidInput, with the file's name, if it is not a picture, or if pictures cannot have these channels.
         """
         from PIL import Image
 
         if self.channels not in MODES:
             raise InvalidInput(
-                f"expected a network for pictures of {', '.join(map(str, MODES))} channels, got one for "
+                f"expected a network for pictures with {', '.join(map(str, MODES))} channels, got one for "
                 f"{self.channels}; give arrays (n, {self.channels}, H, W)"
             )
         picture = read_picture(file, MODES[self.channels])
@@ -67,23 +70,23 @@ class ImageForm(Settings):
         return np.asarray(resized).reshape(self.size, self.size, self.channels)
 
     def of_files(self, files: Sequence[str | Path]) -> torch.Tensor:
-        """Pictures as input of a network, (n, channels, size, size) float32. Raises: InvalidInput as `read`."""
+        """Reads pictures as a network's input, (n, channels, size, size) float32. Raises: InvalidInput as `read`."""
         self._check_known()
         if not self.unit:
             raise InvalidInput(
-                "expected arrays on the scale of the data that the network was trained on, whose values are not in "
-                "0..1, got image files; give arrays from Python: run.predict(images)"
+                "expected arrays on the scale of the training data, whose values are not in 0..1, got image files; "
+                "give arrays from Python: run.predict(images)"
             )
         pixels = np.stack([self.read(file) for file in files]).transpose(0, 3, 1, 2)
         return self.of_arrays(np.ascontiguousarray(pixels))
 
     def of_arrays(self, images: Any, *, normalised: bool = False) -> torch.Tensor:
-        """Arrays or tensors as input of a network, (n, channels, size, size) float32.
+        """Converts arrays or tensors to a network's input, (n, channels, size, size) float32.
 
         Args:
-            images: (n, C, H, W), (n, H, W, C) or, of one channel, (n, H, W); of 8 bits, or floats on the scale of the
-                data set (0..1 for files). n may be missing for one image.
-            normalised: whether they are normalized already; then they are only resized.
+            images: (n, C, H, W), (n, H, W, C) or, with one channel, (n, H, W); 8-bit, or floats on the scale of the
+                data set (0..1 for files). n may be omitted for one image.
+            normalised: Whether they are already normalized; then they are only resized.
 
         Raises: InvalidInput for another shape, other channels, or values that are not finite.
         """
@@ -92,11 +95,11 @@ class ImageForm(Settings):
 
         tensor = images.detach().cpu() if isinstance(images, torch.Tensor) else _tensor(images)
         if tensor.dtype == torch.bool or tensor.is_complex():
-            raise InvalidInput(f"expected images of 8 bits or floats, got {str(tensor.dtype).removeprefix('torch.')}")
+            raise InvalidInput(f"expected 8-bit or float images, got {str(tensor.dtype).removeprefix('torch.')}")
         whole = tensor.dtype == torch.uint8
         tensor = self._channels_first(tensor).float()
         if not tensor.isfinite().all():
-            raise InvalidInput("expected finite images, got NaN or infinity; remove those images")
+            raise InvalidInput("expected finite images, got NaN or infinity; remove these images")
         if whole and not normalised:
             tensor = tensor / 255
         if tensor.shape[-2:] != (self.size, self.size):
@@ -121,7 +124,7 @@ class ImageForm(Settings):
         if tensor.ndim != 4 or tensor.shape[1] != self.channels or 0 in tensor.shape:
             plain = ", (n, H, W)" if self.channels == 1 else ""
             raise InvalidInput(
-                f"expected images of {count(self.channels, 'channel')}, (n, {self.channels}, H, W) or "
+                f"expected images with {count(self.channels, 'channel')}, (n, {self.channels}, H, W) or "
                 f"(n, H, W, {self.channels}){plain}, got {shape}"
             )
         return tensor
@@ -129,8 +132,8 @@ class ImageForm(Settings):
     def _check_known(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         if self.mean is None or self.std is None:
             raise InvalidInput(
-                "expected a data set that says how its images are normalised, and this one's function does not; give "
-                "its Dataset a `form` (an ImageForm), or give normalised arrays: run.predict(images, normalised=True)"
+                "expected a data set with a known normalization, got a custom one without it; give its Dataset a "
+                "`form` (an ImageForm), or give normalized arrays: run.predict(images, normalised=True)"
             )
         return self.mean, self.std
 
@@ -141,7 +144,7 @@ def _tensor(images: Any) -> torch.Tensor:
 
     try:
         array = np.asarray(images)
-    except ValueError as error:  # images of several sizes
+    except ValueError as error:  # images of different sizes
         raise InvalidInput(f"expected images of one size in an array, got {error}; give them one by one") from error
     if array.dtype.kind not in "uif":
         raise InvalidInput(f"expected images as numbers, got an array of {array.dtype}; give arrays, tensors or files")
@@ -151,13 +154,15 @@ def _tensor(images: Any) -> torch.Tensor:
 
 
 def read_picture(file: str | Path, mode: str = "RGB") -> Image.Image:
-    """The picture in a file (the first of an animation), upright by its EXIF orientation, with 8 bits per channel.
+    """Reads the picture in a file (the first of an animation), rotated by its EXIF orientation, 8 bits per channel.
 
-    Deeper integers are scaled by their depth, floats from 0..1. PIL reads colors of 16 bits as their upper 8. Without
-    an alpha channel in `mode`, transparent pixels have the color that the file stores for them.
+    Integers of more bits are scaled by their depth, floats from 0..1. PIL reads 16-bit colors as their upper 8 bits.
+    Without an alpha channel in `mode`, transparent pixels have the color that the file stores for them.
 
-    mode: PIL's name of the channels, as in MODES.
-    Raises: InvalidInput, with the file's name, if there is none, or it is no picture, broken or of another depth.
+    Args:
+        mode: PIL's name of the channels, as in MODES.
+
+    Raises: InvalidInput, with the file's name, if the file is missing, not a picture, broken or of another depth.
     """
     from PIL import Image, ImageOps
 
@@ -167,18 +172,18 @@ def read_picture(file: str | Path, mode: str = "RGB") -> Image.Image:
         with Image.open(file) as image:
             picture = ImageOps.exif_transpose(image)
             if picture.mode == "P" and "transparency" in picture.info:
-                picture = picture.convert("RGBA")  # PIL warns of conversions to other modes
+                picture = picture.convert("RGBA")  # PIL warns about conversions to other modes
             elif picture.mode[0] in "IF":
                 picture = _of_8_bits(picture, image)
             return picture.convert(mode)
     except FileNotFoundError as error:
-        raise InvalidInput(f"there is no file {file}; give images or folders of images") from error
+        raise InvalidInput(f"expected an image file at {file}, got none; give images or folders of images") from error
     except Exception as error:  # PIL's readers raise errors of many types on a broken file
-        raise InvalidInput(f"{file} cannot be read as an image ({error}); repair or remove it") from error
+        raise InvalidInput(f"archray cannot read {file} as an image ({error}); repair or remove it") from error
 
 
 def _of_8_bits(picture: Image.Image, image: Image.Image) -> Image.Image:
-    """A gray picture of deeper integers, or of floats, as one of 8 bits. image: as it was opened."""
+    """Converts a gray picture of more bits, or of floats, to 8 bits. image: the opened image."""
     from PIL import Image
 
     pixels = np.asarray(picture).astype(np.float64)
@@ -188,13 +193,13 @@ def _of_8_bits(picture: Image.Image, image: Image.Image) -> Image.Image:
         return Image.fromarray((pixels * 255).round().astype(np.uint8))
     if picture.mode == "I" and image.format not in DEPTH_16:
         raise ValueError("expected 1, 8 or 16 bits per channel, got integers of 32 bits; convert it to 8 or 16 bits")
-    tags = getattr(image, "tag_v2", {})  # of TIFF, which also has 12 bits
+    tags = getattr(image, "tag_v2", {})  # of TIFF, which also supports 12 bits
     depth = max(tags.get(BITS_PER_SAMPLE, (16,)))
     return Image.fromarray((pixels * (255 / (2**depth - 1))).round().astype(np.uint8))
 
 
 def middle(width: int, height: int, share: float) -> tuple[float, float, float, float]:
-    """The square in the middle of a picture, `share` of its shorter side: left, top, right, bottom, in pixels."""
+    """Returns left, top, right and bottom of the centered square with `share` of the shorter side, in pixels."""
     side = share * min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
     return left, top, left + side, top + side

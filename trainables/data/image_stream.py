@@ -1,7 +1,7 @@
-"""Images that stay in their files: worker processes decode the batches of a pass as they are needed.
+"""Images that are read from files during training: worker processes decode each batch when it is needed.
 
-For training they are cut at random (Szegedy et al. 2015), for evaluation in the middle. The draws for an image are a
-function of (seed, its index) alone: a pass is the same with any number of processes.
+Training crops at random (Szegedy et al. 2015), evaluation crops the center. The random numbers of an image depend only
+on (seed, index), so that a pass is the same with any number of processes.
 """
 
 import hashlib
@@ -24,13 +24,13 @@ from archray.trainables.data.raw import RawFiles, split_parts
 from archray.trainables.data.settings import AugmentationSettings, DataSettings
 
 IMAGE_SIZE = 224
-MEAN = (0.485, 0.456, 0.406)  # of ImageNet's images in 0..1, per channel: the data's own would need a pass over them
+MEAN = (0.485, 0.456, 0.406)  # of ImageNet's images in 0..1, per channel; the data's own need a pass over all images
 STD = (0.229, 0.224, 0.225)
 CENTER = 224 / 256  # of the shorter side, in an evaluation (He et al. 2016)
-AREA = (0.08, 1.0)  # of the image, in a random cut
-RATIO = (3 / 4, 4 / 3)  # of its width to its height, drawn uniformly in the logarithm
-ATTEMPTS = 10  # draws of a cut inside the image; then the largest allowed one in the middle
-PREFETCHED = 2  # batches that each process has ready
+AREA = (0.08, 1.0)  # of the image, in a random crop
+RATIO = (3 / 4, 4 / 3)  # width / height, drawn uniformly in the logarithm
+ATTEMPTS = 10  # draws of a crop inside the image; after that the largest allowed centered one
+PREFETCHED = 2  # batches that each process prepares in advance
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 MIDDLE = View()
@@ -38,12 +38,13 @@ MIDDLE = View()
 
 @dataclass(frozen=True, eq=False)
 class ImageFiles:
-    """Names of images, and how to make tensors of them; every worker process has a copy.
+    """Names of images, and their conversion to tensors; every worker process has a copy.
 
     Attributes:
-        folder: the names are relative to it.
-        names: (n,) bytes in one array: each process would copy a list of a million strings as it reads them.
-        size: height and width of the tensors.
+        folder: Folder to which the names are relative.
+        names: (n,) bytes in one array, because each process would copy a list of a million strings.
+        size: Height and width of the tensors.
+        view: How the images are cropped.
     """
 
     folder: str
@@ -58,18 +59,18 @@ class ImageFiles:
         return os.path.join(self.folder, os.fsdecode(bytes(self.names[index])))
 
     def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
-        """(size, size, 3). Raises: InvalidInput, with the file's name, if it cannot be read as an image."""
+        """Returns (size, size, 3). Raises: InvalidInput, with the file's name, if it cannot be read as an image."""
         from PIL import Image
 
         rgb = read_picture(self.path(index))
         box, mirrored = cut(rgb.size, self.view, index)
-        if self.view.cuts_at_random:  # else the filter reads pixels outside the box, as if resized before the cut
+        if self.view.cuts_at_random:  # otherwise the filter reads pixels outside the box, as if resized before the crop
             rgb, box = rgb.crop(box), (0, 0, round(box[2]) - round(box[0]), round(box[3]) - round(box[1]))
         pixels = np.asarray(rgb.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box))
         return pixels[:, ::-1] if mirrored else pixels
 
     def __getitems__(self, indices: Sequence[int]) -> Tensor | InvalidInput:
-        """A batch, (b, 3, size, size) of 8 bits. An error is returned: a worker would wrap it in a traceback."""
+        """Returns a batch, (b, 3, size, size) of 8 bits, or an error, which a worker would wrap in a traceback."""
         batch = np.empty((len(indices), self.size, self.size, 3), dtype=np.uint8)
         try:
             for place, index in enumerate(indices):
@@ -80,7 +81,7 @@ class ImageFiles:
 
 
 def cut(size: tuple[int, int], view: View, index: int) -> tuple[Box, bool]:
-    """The part of an image of (width, height) that is used, and whether it is mirrored."""
+    """Returns the used part of an image of (width, height), and whether it is mirrored."""
     width, height = size
     if view.seed is None:
         return middle(width, height, CENTER), False
@@ -111,8 +112,8 @@ class StreamedSplit(Split):
     """Images in files, and their labels (n,) on a device.
 
     Args:
-        name: of the data set, for messages.
-        workers: processes that decode; None: as many as torch has threads, which are a trial's CPUs.
+        name: Name of the data set, for messages.
+        workers: Number of decoding processes (default: the number of torch threads, which is the trial's CPUs).
     """
 
     def __init__(self, name: str, files: ImageFiles, labels: Tensor, workers: int | None) -> None:
@@ -125,9 +126,9 @@ class StreamedSplit(Split):
 
     @property
     def images(self) -> Tensor:
-        """Raises: InvalidInput: they are not in memory."""
+        """Raises: InvalidInput, because the images are not in memory."""
         raise InvalidInput(
-            f"{self.name} is read from its files as it is trained on, and this needs all its images at once; "
+            f"expected images in memory, got {self.name}, whose images are read from files during training; "
             "use folder:PATH for images that fit into memory"
         )
 
@@ -135,9 +136,12 @@ class StreamedSplit(Split):
         return StreamedSplit(self.name, self.files, self.labels.to(device), self.workers)
 
     def batches(self, indices: Sequence[Tensor], view: View | None = None) -> Iterator[Tensor]:
-        """The images at `indices`, (b,) each, as (b, 3, S, S) float32, normalized, on the labels' device.
+        """Yields the images at `indices`, (b,) each, as (b, 3, S, S) float32, normalized, on the labels' device.
 
-        view: how they are cut; None: in the middle. Raises: InvalidInput, with the name of a file that cannot be read.
+        Args:
+            view: How the images are cropped (default: the center).
+
+        Raises: InvalidInput, with the name of a file that cannot be read.
         """
         workers = torch.get_num_threads() if self.workers is None else self.workers
         workers = min(workers, len(indices) - 1)  # none for a single batch
@@ -149,7 +153,7 @@ class StreamedSplit(Split):
             collate_fn=_identity,
             pin_memory=self.device.type == "cuda",
             prefetch_factor=PREFETCHED if workers else None,
-            generator=torch.Generator(),  # else each pass would draw a seed from torch's global generator
+            generator=torch.Generator(),  # otherwise each pass draws a seed from torch's global generator
         )
         for batch in loader:
             if isinstance(batch, InvalidInput):
@@ -161,7 +165,7 @@ class StreamedSplit(Split):
         return zip(self.batches(places), self.labels[part].split(size), strict=True)
 
     def checksum(self) -> str:
-        """SHA-256, in hex, of the names and sizes of its files, and of its labels; no file is read.
+        """Computes the SHA-256, in hex, of the names and sizes of its files, and of its labels; reads no file.
 
         Raises: InvalidInput for an empty file, a folder or a device.
         """
@@ -169,7 +173,7 @@ class StreamedSplit(Split):
         for index, label in enumerate(self.labels.tolist()):
             file = os.stat(path := self.files.path(index))
             if not stat.S_ISREG(file.st_mode) or not file.st_size:
-                raise InvalidInput(f"expected an image file, got {path}, which is empty or no file; remove it")
+                raise InvalidInput(f"expected an image file, got {path}, which is empty or not a file; remove it")
             digest.update(self.files.names[index] + f";{file.st_size};{label}\n".encode())
         return digest.hexdigest()
 
@@ -179,7 +183,7 @@ class StreamedDataset(Dataset):
     """Images in three parts, in files."""
 
     def checksum(self) -> str:
-        """SHA-256, in hex, of the names, sizes and labels of its files, and of their size as tensors: not of pixels."""
+        """Computes the SHA-256, in hex, of names, sizes and labels of the files, and of the image size."""
         parts = [split.checksum() for split in (self.train, self.validation, self.test)]  # type: ignore[attr-defined]
         return hashlib.sha256(f"{parts} {self.image_size}".encode()).hexdigest()
 
@@ -194,10 +198,10 @@ class StreamedDataset(Dataset):
 
 
 class StreamedAugmentation(Augmentation):
-    """Augmentation of images that are read from files, partly as they are decoded, partly in batches.
+    """Augmentation of images that are read from files, partly during decoding, partly in batches.
 
-    `crop` of the settings: None cuts at random (8 to 100 % of the area, of ratio 3/4 to 4/3) and resizes, 0 takes the
-    middle, and a number of pixels takes the middle and cuts a padded window, as for images in memory.
+    `crop` of the settings: None crops at random (8 to 100 % of the area, with a ratio of 3/4 to 4/3) and resizes; 0
+    takes the center; a number of pixels takes the center and crops a padded window, as for images in memory.
     """
 
     def __init__(self, settings: AugmentationSettings, flip: bool, black: Sequence[float]) -> None:
@@ -206,7 +210,7 @@ class StreamedAugmentation(Augmentation):
         self._mirrors = flip if settings.flip is None else settings.flip
 
     def view(self, seed: int) -> View:
-        """How images are decoded in a pass. seed: of what is drawn."""
+        """Returns how images are decoded in a pass. seed: of the random numbers."""
         return View(seed, self._random_crop, self._mirrors)
 
 

@@ -1,4 +1,4 @@
-"""From settings to a data set on a device; and the check that runs before Ray starts. Imports no torch."""
+"""Loading of a data set on a device, and the check that runs before Ray starts. Imports no torch."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class DataSource:
     """A data set with a name.
 
     Attributes:
-        description: for `archray list datasets`.
-        read: from settings to the points.
-        check: raises an error if the points cannot be read, without reading them; None: they can always be read.
+        description: Text of `archray list datasets`.
+        read: Function from settings to the points.
+        check: Function that raises an error if the points cannot be read; it reads no points. None: always readable.
         kind: "images" or "text".
     """
 
@@ -39,68 +39,68 @@ class DataSource:
 
 DATASETS: Registry[DataSource] = Registry("data set")
 for _name, _source_of_name in {
-    "digits": DataSource("1,797 real 8 x 8 digits, inside scikit-learn; nothing to download", sources.read_digits),
+    "digits": DataSource("1,797 real 8 x 8 digits from scikit-learn; no download", sources.read_digits),
     "cifar10": DataSource(
-        "60,000 images 32 x 32 of 10 classes; from --data-dir", sources.read_cifar, sources.check_cifar
+        "60,000 images 32 x 32 in 10 classes; needs --data-dir", sources.read_cifar, sources.check_cifar
     ),
     "cifar100": DataSource(
-        "60,000 images 32 x 32 of 100 classes; from --data-dir", sources.read_cifar, sources.check_cifar
+        "60,000 images 32 x 32 in 100 classes; needs --data-dir", sources.read_cifar, sources.check_cifar
     ),
     "imagenet16-120": DataSource(
-        "ImageNet's first 120 classes at 16 x 16; from --data-dir", sources.read_imagenet16, sources.imagenet_folder
+        "ImageNet's first 120 classes at 16 x 16; needs --data-dir", sources.read_imagenet16, sources.imagenet_folder
     ),
     "glyphs": DataSource(
-        "letters of matplotlib's fonts, 32 x 32; 20 classes, or glyphs:10 to glyphs:50", glyphs.read, glyphs.check
+        "letters in matplotlib's fonts, 32 x 32; 20 classes, or glyphs:10 to glyphs:50", glyphs.read, glyphs.check
     ),
     "gaussian": DataSource("random images and labels, 3 x 32 x 32; for training-free metrics", sources.read_gaussian),
     "folder:PATH": DataSource(
-        "images, as PATH/CLASS/IMAGE or PATH/train/CLASS/IMAGE", image_folder.read, image_folder.check
+        "images in PATH/CLASS/IMAGE or PATH/train/CLASS/IMAGE", image_folder.read, image_folder.check
     ),
     "imagefolder-stream:PATH": DataSource(
-        "images as of folder:PATH, read during training: for more than memory holds",
+        "images as in folder:PATH, read during training, for data larger than memory",
         image_folder.read_names,
         image_folder.check,
     ),
-    "arrays:PATH": DataSource("arrays in an .npz that save_arrays writes", arrays.read, arrays.check),
+    "arrays:PATH": DataSource("arrays in an .npz file from save_arrays", arrays.read, arrays.check),
     "docstrings": DataSource(
-        "texts: docstrings of installed libraries, or of two: docstrings:numpy,torch",
+        "texts: docstrings of five installed libraries, or of some: docstrings:numpy,torch",
         docstrings.read,
         docstrings.check,
         "text",
     ),
     "imdb": DataSource(
-        "texts: 50,000 film reviews of 2 classes; from --data-dir", sources.read_imdb, sources.imdb_folder, "text"
+        "texts: 50,000 film reviews in 2 classes; needs --data-dir", sources.read_imdb, sources.imdb_folder, "text"
     ),
 }.items():
     DATASETS.register(_name, _source_of_name)
 
-PREFIXES = {docstrings.PREFIX: "docstrings", glyphs.PREFIX: "glyphs"}  # of names with a part or a number after them
+PREFIXES = {docstrings.PREFIX: "docstrings", glyphs.PREFIX: "glyphs"}  # of names with libraries or a number after them
 
 
 def check_data(settings: DataSettings) -> None:
     """Checks that the data exist, without reading the points and without torch.
 
-    Raises: UnknownName for a name that is no data set; DataNotFound, with a hint, when files are missing;
-    InvalidInput for files of another form, or options that the data do not have.
+    Raises: UnknownName for an unknown name; DataNotFound, with a hint, if files are missing; InvalidInput for files
+    in another format, or options that the data do not have.
     """
     source = _source(settings)
     if source is None:
         _user_function(settings)
         return
     if source.kind == "text" and (settings.image_size is not None or settings.flip is not None):
-        raise InvalidInput(f"{settings.name} is text and has no image_size or flip; leave them out")
+        raise InvalidInput(f"expected no image_size or flip for the texts of {settings.name}, got one; leave them out")
     if source.check is not None:
         source.check(settings)
 
 
 def data_kind(settings: DataSettings) -> str:
-    """`"images"` or `"text"`; archray calls a user's function to find out. Raises: as `load_data`."""
+    """Returns "images" or "text". For a custom data set, archray calls its function. Raises: as `load_data`."""
     source = _source(settings)
     return load_data(settings).kind if source is None else source.kind
 
 
 def load_data(settings: DataSettings, device: str | torch.device = "cpu") -> Dataset | TextDataset:
-    """The data set of these settings, images on `device`; this process keeps the last four.
+    """Loads the data set of these settings, images on `device`. The process caches the last four.
 
     Raises: as `check_data`; InvalidInput for points that cannot be used.
     """
@@ -108,7 +108,7 @@ def load_data(settings: DataSettings, device: str | torch.device = "cpu") -> Dat
 
 
 def load_images(settings: DataSettings, device: str | torch.device = "cpu") -> Dataset:
-    """`load_data` for code that needs images. Raises: also InvalidInput if the data are texts."""
+    """Like `load_data`, for code that needs images. Raises: also InvalidInput if the data are texts."""
     _check_kind(settings, "images", "digits")
     dataset = load_data(settings, device)
     assert not isinstance(dataset, TextDataset)  # by the check
@@ -116,7 +116,7 @@ def load_images(settings: DataSettings, device: str | torch.device = "cpu") -> D
 
 
 def load_text(settings: DataSettings) -> TextDataset:
-    """`load_data` for code that needs texts. Raises: also InvalidInput if the data are images."""
+    """Like `load_data`, for code that needs texts. Raises: also InvalidInput if the data are images."""
     _check_kind(settings, "text", "docstrings")
     dataset = load_data(settings)
     assert isinstance(dataset, TextDataset)  # by the check
@@ -130,7 +130,7 @@ def _check_kind(settings: DataSettings, expected: str, example: str) -> None:
 
 
 def read_data(settings: DataSettings, device: str | torch.device = "cpu") -> Dataset | TextDataset:
-    """`load_data`, read again."""
+    """Like `load_data`, without the cache."""
     source = _source(settings)
     if source is None:
         return _user_dataset(settings, device)
@@ -165,7 +165,7 @@ def _user_dataset(settings: DataSettings, device: str | torch.device) -> Dataset
 
 
 def _source(settings: DataSettings) -> DataSource | None:
-    """The registered source of a name; None if the name is a reference to a user's function."""
+    """Returns the registered source of a name; None if the name is a reference to a custom function."""
     for prefix in PATH_PREFIXES:
         if settings.name.startswith(prefix) and len(settings.name) > len(prefix):
             return DATASETS.get(f"{prefix}PATH")
@@ -178,7 +178,7 @@ def _source(settings: DataSettings) -> DataSource | None:
 
 
 def is_own_data(name: str) -> bool:
-    """Whether a name is a reference to a user's function, not a data set of archray's or one in files."""
+    """Whether a name refers to a custom function, not to a data set of archray or in files."""
     return is_reference(name) and _source(DataSettings(name=name)) is None
 
 
@@ -186,6 +186,6 @@ def _user_function(settings: DataSettings) -> Callable[[DataSettings], Any]:
     function = load_reference(settings.name)
     if not callable(function):
         raise UnknownName(
-            f"expected {settings.name!r} to be a function from DataSettings to a Dataset, got {type(function).__name__}"
+            f"expected {settings.name!r} as a function from DataSettings to a Dataset, got {type(function).__name__}"
         )
     return function

@@ -1,4 +1,4 @@
-"""Data as their reader returns them: seeded, stratified splits, data sets of texts, and a cache. No torch."""
+"""Raw data of a reader: seeded, stratified splits, data sets of texts, and a cache. Imports no torch."""
 
 import hashlib
 import json
@@ -22,21 +22,21 @@ Labels = npt.NDArray[np.int64]  # (n,) in 0..K-1
 # Points and labels. Points are texts, (n,) of str; names; or images, (n, C, H, W), uint8 in 0..255 or float.
 Part = tuple[npt.NDArray[Any], Labels]
 
-TEST_FRACTION = 0.2  # of all points, where a data set has no test part
+TEST_FRACTION = 0.2  # of all points, for a data set without a test part
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class RawParts:
-    """One data set as its files hold it; parts that are None are cut from the others (see `split_parts`)."""
+    """One data set as stored in its files. Parts that are None are split from the others (see `split_parts`)."""
 
     train: Part
     num_classes: int
     validation: Part | None = None
     test: Part | None = None
-    validation_fraction: float | None = 0.2  # share of `train`, when the settings name none; None halves `test`
-    classes: tuple[str, ...] = ()  # names of the labels 0..K-1; empty: not known
+    validation_fraction: float | None = 0.2  # default share of `train`; None splits `test` in half
+    classes: tuple[str, ...] = ()  # names of the labels 0..K-1; empty if unknown
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class RawText(RawParts):
 
 @dataclass(frozen=True)
 class RawFiles(RawParts):
-    """Images that stay in files: points are names, (n,) of bytes, relative to `folder`."""
+    """Images in files: points are names, (n,) of bytes, relative to `folder`."""
 
     folder: str = ""
 
@@ -58,22 +58,24 @@ class RawData(RawParts):
     mean: tuple[float, ...] | None = None  # published, per channel, of images in 0..1; None computes it from `train`
     std: tuple[float, ...] | None = None
     flip: bool = True  # whether a mirrored image keeps its label
-    normalised: bool = False  # the images are normalised already (gaussian)
+    normalised: bool = False  # whether the images are already normalized (gaussian)
 
 
 def stratified_split(labels: Labels, fraction: float, seed: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Indices (kept, held out): `fraction` of the points, drawn by `seed`, each class in its proportion.
+    """Splits indices into (kept, held out): `fraction` of the points, drawn by `seed`, with class proportions kept.
 
-    round(fraction * n) points are held out in all: each class gives the whole part of its share, and the classes with
-    the largest remainders one more. Both index arrays are sorted. Raises: InvalidInput if a part would be empty.
+    In total, round(fraction * n) points are held out: each class contributes the integer part of its share, and the
+    classes with the largest remainders one more. Both index arrays are sorted.
+
+    Raises: InvalidInput if a part would be empty.
     """
     rng = np.random.default_rng(seed)
     classes, counts = np.unique(labels, return_counts=True)
     total = round(fraction * len(labels))
     if total == 0 or total == len(labels):
         raise InvalidInput(
-            f"expected enough data to hold out a share of {fraction}, got {count(len(labels), 'point')}; give more of "
-            "them, a validation and a test part of their own, or another validation_fraction"
+            f"expected enough data to hold out a share of {fraction}, got {count(len(labels), 'point')}; give more "
+            "points, separate validation and test parts, or another validation_fraction"
         )
     exact = fraction * counts
     take = np.floor(exact).astype(int)
@@ -87,10 +89,10 @@ def stratified_split(labels: Labels, fraction: float, seed: int) -> tuple[npt.ND
 
 
 def split_parts(raw: RawParts, settings: DataSettings) -> tuple[Part, Part, Part]:
-    """(train, validation, test) of a data set, of each at most `limit` points; parts that its files hold are kept.
+    """Splits a data set into (train, validation, test) with at most `limit` points each. Existing parts are kept.
 
-    A missing test part is 20 % of all. A missing validation part is `validation_fraction` of the training points
-    that remain; if neither the settings nor the data set name a fraction, it is half of the test part.
+    A missing test part is 20 % of all points. A missing validation part is `validation_fraction` of the remaining
+    training points. If neither the settings nor the data set define a fraction, it is half of the test part.
 
     Raises: InvalidInput if a part would be empty.
     """
@@ -106,7 +108,7 @@ def split_parts(raw: RawParts, settings: DataSettings) -> tuple[Part, Part, Part
             train, validation = _hold_out(train, fraction, seed + 1)
     for name, (_, labels) in {"training": train, "validation": validation, "test": test}.items():
         if len(labels) == 0:
-            raise InvalidInput(f"the {name} part of {settings.name} is empty; give it at least one point")
+            raise InvalidInput(f"expected points in the {name} part of {settings.name}, got none; add at least one")
     limit = settings.limit
     return _limited(train, limit, seed + 2), _limited(validation, limit, seed + 2), _limited(test, limit, seed + 2)
 
@@ -133,7 +135,7 @@ class TextSplit:
     def __post_init__(self) -> None:
         if self.labels.shape != (len(self.texts),) or self.labels.dtype != np.int64:
             raise InvalidInput(
-                f"expected a label of 64 bits for each of {count(len(self.texts), 'text')}, "
+                f"expected a 64-bit label for each of {count(len(self.texts), 'text')}, "
                 f"got {self.labels.dtype} of {self.labels.shape}"
             )
 
@@ -155,7 +157,7 @@ class TextDataset:
     classes: tuple[str, ...]  # names of the labels 0..K-1
 
     def checksum(self) -> str:
-        """SHA-256, in hex, of the classes' names, all texts and all labels, in the order train, validation, test."""
+        """Computes the SHA-256, in hex, of class names, texts and labels, in the order train, validation, test."""
         digest = hashlib.sha256(f"{self.classes};".encode())
         for split in (self.train, self.validation, self.test):
             digest.update(f"{len(split)};".encode())
@@ -177,22 +179,22 @@ def make_text_dataset(raw: RawText, settings: DataSettings) -> TextDataset:
 
 
 def cache_folder() -> Path:
-    """As the XDG base directory specification says: a relative `XDG_CACHE_HOME` counts as none."""
+    """Returns archray's cache folder by the XDG base directory specification, which ignores a relative path."""
     root = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (root if root.is_absolute() else Path("~/.cache").expanduser()) / "archray"
 
 
 def cached_json(name: str, make: Callable[[], Any]) -> Any:
-    """The result of `make`, from the file `name` in the cache folder, which is written if it is absent.
+    """Returns the result of `make`, cached in the file `name` of the cache folder.
 
-    The file is complete or absent, even if other processes write it. An error of reading or writing the cache costs
-    time and a warning.
+    The file is complete or absent, even if other processes write it. An error while reading or writing the cache only
+    logs a warning.
     """
     return _cached(name, make, json.loads, lambda value: json.dumps(value, ensure_ascii=True).encode())
 
 
 def cached_array(name: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """`cached_json` for an array."""
+    """Like `cached_json`, for an array."""
 
     def encode(array: npt.NDArray[Any]) -> bytes:
         stream = BytesIO()
@@ -209,11 +211,11 @@ def _cached(name: str, make: Callable[[], Any], decode: Callable[[bytes], Any], 
     except FileNotFoundError:
         pass
     except (OSError, ValueError, EOFError) as error:
-        logger.warning("%s cannot be read and is made again (%s)", file, error)
+        logger.warning("archray cannot read the cached file %s and computes it again (%s)", file, error)
     value = make()
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_file(file, encode(value))
     except OSError as error:
-        logger.warning("%s cannot be written, so it is made again in each process (%s)", file, error)
+        logger.warning("archray cannot write the cached file %s, so each process computes it again (%s)", file, error)
     return value

@@ -7,34 +7,35 @@ from pydantic import Field, field_validator
 from archray.files import local_path
 from archray.settings import Seed, Settings
 
-STREAM = "imagefolder-stream:"  # prefix of the path of images that stay in their files
+STREAM = "imagefolder-stream:"  # prefix of a folder whose images are decoded during training
 PATH_PREFIXES = ("folder:", "arrays:", STREAM)
 
 
 class DataSettings(Settings):
-    """A data set by name, and its options. Paths are made absolute here, so that workers read the same files.
+    """A data set by name, and its options. Paths become absolute here, so that all workers read the same files.
 
     Attributes:
-        name: `digits`, `glyphs` (or `glyphs:K`, K from 10 to 50: letters of K classes), `cifar10`, `cifar100`,
-            `imagenet16-120`, `gaussian`, `folder:PATH` (images in class folders), `imagefolder-stream:PATH`
-            (the same for more images than memory holds: they are decoded as they are trained on), `arrays:PATH.npz`
-            (see `save_arrays`), the texts `docstrings` (of five libraries, or `docstrings:numpy,torch` for two) and
-            `imdb`, or `module:attribute` / `path.py:attribute` naming a function from these settings to a `Dataset` or
-            a `TextDataset`.
-        data_dir: the folder with the published files of CIFAR, ImageNet16-120 and IMDb.
-        seed: of splits that are not published, of `limit`'s choice, and of `gaussian`, `glyphs` and `docstrings`.
-        image_size: height and width in pixels; None: digits 8, glyphs, gaussian and folder 32, imagefolder-stream 224.
-            Other sizes are resized once, on loading, bilinearly with antialiasing. Texts have none.
-        validation_fraction: share of the training points held out for validation. None follows each data set:
+        name: Data set: `digits`, `glyphs` (or `glyphs:K`: letters of K classes, K from 10 to 50), `cifar10`,
+            `cifar100`, `imagenet16-120`, `gaussian`, `folder:PATH` (images in class folders),
+            `imagefolder-stream:PATH` (the same for data larger than memory: images are decoded during training),
+            `arrays:PATH.npz` (see `save_arrays`), the texts `docstrings` (of five libraries, or
+            `docstrings:numpy,torch` for two) and `imdb`, or `module:attribute` / `path.py:attribute`, a function from
+            these settings to a `Dataset` or a `TextDataset`.
+        data_dir: Folder with the published files of CIFAR, ImageNet16-120 or IMDb.
+        seed: Seed of splits that are not published, of the choice of `limit`, and of `gaussian`, `glyphs` and
+            `docstrings`.
+        image_size: Height and width in pixels (default: digits 8, imagefolder-stream 224, glyphs, gaussian and folder
+            32). Images of another size are resized once on loading, bilinearly with antialiasing. Not for texts.
+        validation_fraction: Share of the training points held out for validation. The default depends on the data set:
             cifar10 0.5 (the sizes of NAS-Bench-201's `cifar10-valid`, in a seeded, stratified split instead of its
-            published index lists); cifar100 and imagenet16-120 halve the official test images into validation and
-            test, as NAS-Bench-201 does, and imdb its test texts; digits and docstrings 0.25 (60/20/20 over all);
-            folders and arrays 0.2 unless they have a validation part; glyphs and gaussian have a fixed one.
-        limit: at most this many points in each part, chosen by seed, classes kept in proportion; None is all.
-        workers: processes that decode images of `imagefolder-stream`, in each trial; None: as many as the trial has
-            CPUs; 0 decodes in the trial itself. They change no result.
-        flip: whether a mirrored image keeps its label, so that augmentation may flip. None: yes, except for digits and
-            glyphs. Texts have none.
+            published index lists); cifar100 and imagenet16-120 split the official test images in half, as
+            NAS-Bench-201 does, and imdb its test texts; digits and docstrings 0.25 (60/20/20 overall); folders and
+            arrays 0.2 unless they have a validation part; glyphs and gaussian have a fixed part.
+        limit: Maximum number of points in each part, sampled by seed with class proportions kept (default: all).
+        workers: Number of processes per trial that decode images of `imagefolder-stream` (default: the number of CPUs
+            of the trial). 0 decodes in the trial's own process. The number does not change results.
+        flip: Whether a mirrored image keeps its label, so that augmentation may flip it (default: true, except for
+            digits and glyphs). Not for texts.
     """
 
     name: str = "digits"
@@ -61,7 +62,7 @@ class DataSettings(Settings):
 
     @property
     def streamed(self) -> bool:
-        """Whether the images stay in their files."""
+        """Whether images are decoded from their files during training."""
         return self.name.startswith(STREAM)
 
     @property
@@ -71,7 +72,7 @@ class DataSettings(Settings):
 
     @property
     def paths(self) -> list[str]:
-        """The folders and files of the data set in these settings."""
+        """Folders and files that these settings refer to."""
         paths = [str(self.path)] if self.name.startswith(PATH_PREFIXES) else []
         return [*paths, *([self.data_dir] if self.data_dir else [])]
 
@@ -80,9 +81,9 @@ class AugmentationSettings(Settings):
     """Augmentation of training images.
 
     Attributes:
-        crop: pixels of padding before the crop; 0 does not crop. None is an eighth of the image's size (4 of 32).
-        flip: mirror half of the images; None: if a mirrored image of the data set keeps its label.
-        cutout: side of the blanked square in pixels; 0 blanks nothing.
+        crop: Pixels of padding before the random crop; 0 disables it (default: an eighth of the image size, 4 of 32).
+        flip: Whether to mirror half of the images (default: if a mirrored image of the data set keeps its label).
+        cutout: Side of the blanked square in pixels; 0 disables cutout.
     """
 
     crop: int | None = Field(None, ge=0)

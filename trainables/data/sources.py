@@ -1,4 +1,4 @@
-"""Small sources of data: digits, random images, CIFAR, ImageNet16-120 and IMDb. Imports torchvision only for CIFAR."""
+"""Small data sources: digits, random images, CIFAR, ImageNet16-120 and IMDb. Imports torchvision only for CIFAR."""
 
 import pickle
 from collections.abc import Sequence
@@ -14,38 +14,40 @@ from archray.trainables.data.settings import DataSettings
 
 
 def _data_folder(settings: DataSettings, folders: Sequence[str], patterns: Sequence[str], hint: str) -> Path:
-    """The first of `folders`, in the data directory, that has a file of each pattern.
+    """Returns the first of `folders`, in the data directory, that contains a file for each pattern.
 
     Raises: DataNotFound, with the patterns without a file and where to get the files.
     """
     if settings.data_dir is None:
-        raise DataNotFound(f"{settings.name} needs a data directory, got none; {hint}")
+        raise DataNotFound(f"expected a data directory for {settings.name}, got none; {hint}")
     for name in folders:
         folder = Path(settings.data_dir) / name
         missing = [pattern for pattern in patterns if not any(file.is_file() for file in folder.glob(pattern))]
         if not missing:
             return folder
         if len(missing) < len(patterns):
-            break  # the folder has some of the files
-    raise DataNotFound(f"{settings.name}: expected {', '.join(missing)} in {folder}, which is not there; {hint}")
+            break  # the folder contains some of the files
+    raise DataNotFound(f"{settings.name}: expected {', '.join(missing)} in {folder}, got none; {hint}")
 
 
 # Digits: 1,797 real 8 x 8 images of handwritten digits (Alpaydin and Kaynak 1998, UCI).
 
-PIXEL_MAXIMUM = 16.0  # a pixel counts the dark ones in a block of 4 x 4
-TABLE = "datasets/data/digits.csv.gz"  # in scikit-learn: a row per image, its 64 pixels and its label
+PIXEL_MAXIMUM = 16.0  # a pixel is the number of dark pixels in a block of 4 x 4
+TABLE = "datasets/data/digits.csv.gz"  # in scikit-learn: one row per image with its 64 pixels and its label
 
 
 def read_digits(settings: DataSettings) -> RawData:
-    """All 1,797 images, (n, 1, 8, 8), as `sklearn.datasets.load_digits` reads them.
+    """Reads all 1,797 images, (n, 1, 8, 8), like `sklearn.datasets.load_digits`.
 
-    scikit-learn is not imported: that would take every process and every worker a second.
+    It does not import scikit-learn, which would take a second in every process and worker.
     """
     spec = find_spec("sklearn")
     folders = [] if spec is None else spec.submodule_search_locations or []
     tables = [table for folder in folders if (table := Path(folder) / TABLE).is_file()]
     if not tables:
-        raise DataNotFound(f"there is no file {TABLE} in scikit-learn; reinstall it: pip install scikit-learn")
+        raise DataNotFound(
+            f"expected the file {TABLE} in scikit-learn, got none; reinstall it: pip install scikit-learn"
+        )
     rows = np.loadtxt(tables[0], delimiter=",")  # (n, 65)
     images = (rows[:, :-1].reshape(-1, 1, 8, 8) / PIXEL_MAXIMUM).astype(np.float32)
     return RawData(
@@ -63,11 +65,11 @@ IMAGE_SIZE = 32
 CHANNELS = 3
 CLASSES = 10
 TRAIN_IMAGES = 1024
-HELD_OUT_IMAGES = 256  # in the validation and in the test part
+HELD_OUT_IMAGES = 256  # in the validation part and in the test part
 
 
 def read_gaussian(settings: DataSettings) -> RawData:
-    """Pixels from N(0, 1), labels uniform over 10 classes, by `settings.seed`; three channels, 32 x 32 by default."""
+    """Draws pixels from N(0, 1) and uniform labels of 10 classes by `settings.seed`; by default 3 x 32 x 32."""
     rng = np.random.default_rng(settings.seed)
     size = settings.image_size or IMAGE_SIZE
 
@@ -83,7 +85,7 @@ def read_gaussian(settings: DataSettings) -> RawData:
 
 
 class Cifar(NamedTuple):
-    """Where the files of one CIFAR are, and its statistics per channel, of 255, as in NAS-Bench-201."""
+    """Location of the files of one CIFAR data set, and its statistics per channel in 0..255, as in NAS-Bench-201."""
 
     folder: str
     files: tuple[str, ...]
@@ -91,7 +93,7 @@ class Cifar(NamedTuple):
     classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    validation_fraction: float | None  # NAS-Bench-201 halves CIFAR-10's training images, and CIFAR-100's test images
+    validation_fraction: float | None  # None: NAS-Bench-201 halves CIFAR-100's test images, not its training images
 
 
 CIFAR = {
@@ -120,14 +122,14 @@ def check_cifar(settings: DataSettings) -> None:
     """Raises: DataNotFound, with the missing files and where to get them."""
     cifar = CIFAR[settings.name]
     hint = (
-        f"download {cifar.archive} and unpack it, so that the data directory holds {cifar.folder}/, "
+        f"download {cifar.archive} and unpack it, so that the data directory contains {cifar.folder}/, "
         "or give another directory with --data-dir (data_dir)"
     )
     _data_folder(settings, [cifar.folder], cifar.files, hint)
 
 
 def read_cifar(settings: DataSettings) -> RawData:
-    """Training and test images, (n, 3, 32, 32) of 8 bits.
+    """Reads training and test images, (n, 3, 32, 32) of 8 bits.
 
     torchvision compares the files' MD5 with the published one. Raises: DataNotFound if they differ.
     """
@@ -138,8 +140,8 @@ def read_cifar(settings: DataSettings) -> RawData:
         train, test = (kind(settings.data_dir, train=training, download=False) for training in (True, False))
     except RuntimeError as error:
         raise DataNotFound(
-            f"the files of {settings.name} in {settings.data_dir} are damaged or not the published ones ({error}); "
-            f"download {cifar.archive} again and unpack it there"
+            f"expected the published files of {settings.name} in {settings.data_dir}, got damaged or other ones "
+            f"({error}); download {cifar.archive} again and unpack it there"
         ) from error
     train_part, test_part = (
         (part.data.transpose(0, 3, 1, 2), np.asarray(part.targets, dtype=np.int64)) for part in (train, test)
@@ -168,10 +170,10 @@ IMAGENET_STD = (63.22, 61.26, 65.09)
 IMAGENET_FOLDERS = ("", "ImageNet16")
 IMAGENET_HINT = (
     "get Imagenet16_train and Imagenet16_val of Downsampled ImageNet from https://image-net.org/download-images "
-    "(or NAS-Bench-201's ImageNet16.tar.gz), unpack them into one folder, and give it with --data-dir (data_dir)"
+    "(or ImageNet16.tar.gz of NAS-Bench-201), unpack them into one folder, and give it with --data-dir (data_dir)"
 )
 
-# Names that a pickle of a dict of NumPy arrays needs, under NumPy 1 and 2; any other name in the file is an error.
+# Names that a pickle of a dict of NumPy arrays needs, under NumPy 1 and 2. Any other name in the file raises an error.
 _ALLOWED = {
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
@@ -184,19 +186,19 @@ _ALLOWED = {
 class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"holds {module}.{name}, which a batch of images does not")
+            raise pickle.UnpicklingError(f"contains {module}.{name}, which a batch of images does not need")
         return super().find_class(module, name)
 
 
 def imagenet_folder(settings: DataSettings) -> Path:
-    """The folder with all batches. Raises: DataNotFound, with the missing files and where to get them."""
+    """Returns the folder with all batches. Raises: DataNotFound, with the missing files and where to get them."""
     return _data_folder(settings, IMAGENET_FOLDERS, (*TRAIN_FILES, TEST_FILE), IMAGENET_HINT)
 
 
 def read_imagenet16(settings: DataSettings) -> RawData:
-    """Training images, and ImageNet's validation images as the test part (halved for validation by default).
+    """Reads training images, and ImageNet's validation images as the test part (by default half is for validation).
 
-    Raises: DataNotFound if a file is no such batch.
+    Raises: DataNotFound if a file is not such a batch.
     """
     folder = imagenet_folder(settings)
     batches = [_batch(folder / file) for file in TRAIN_FILES]
@@ -212,7 +214,7 @@ def read_imagenet16(settings: DataSettings) -> RawData:
 
 
 def _batch(file: Path) -> Part:
-    """Images (n, 3, 16, 16) and labels 0..119 of the first 120 classes in one batch."""
+    """Reads images (n, 3, 16, 16) and labels 0..119 of the first 120 classes from one batch."""
     try:
         with file.open("rb") as stream:
             batch = _ArrayUnpickler(stream, encoding="latin1").load()
@@ -221,8 +223,8 @@ def _batch(file: Path) -> Part:
         images = data.reshape(len(labels), 3, IMAGENET_SIZE, IMAGENET_SIZE)
     except (pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError) as error:
         raise DataNotFound(
-            f"{file} is not a batch of Downsampled ImageNet at 16 x 16 (a pickled dict of data, (n, 768), and "
-            f"labels): {error}; download it again"
+            f"expected a batch of Downsampled ImageNet at 16 x 16 (a pickled dict of data, (n, 768), and labels), got "
+            f"{file}: {error}; download it again"
         ) from error
     chosen = labels < IMAGENET_CLASSES
     return images[chosen], labels[chosen]
@@ -233,21 +235,21 @@ def _batch(file: Path) -> Part:
 IMDB_FOLDER = "aclImdb"
 IMDB_CLASSES = ("neg", "pos")
 IMDB_HINT = (
-    f"download https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz and unpack it, so that the data "
-    f"directory holds {IMDB_FOLDER}/, or give another directory with --data-dir (data_dir)"
+    f"download https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz and unpack it, so that the directory "
+    f"contains {IMDB_FOLDER}/, or give another directory with --data-dir (data_dir)"
 )
 
 
 def imdb_folder(settings: DataSettings) -> Path:
-    """The folder with reviews in each of four folders. Raises: DataNotFound, with the empty ones and the download."""
+    """Returns the folder with reviews in four folders. Raises: DataNotFound, with the empty ones and the download."""
     patterns = [f"{part}/{cls}/*.txt" for part in ("train", "test") for cls in IMDB_CLASSES]
     return _data_folder(settings, [IMDB_FOLDER], patterns, IMDB_HINT)
 
 
 def read_imdb(settings: DataSettings) -> RawText:
-    """The published parts, 25,000 reviews each; the test part is halved for validation by default.
+    """Reads the published parts, 25,000 reviews each. By default half of the test part is for validation.
 
-    The folder `train/unsup` has no labels and is not read. Raises: DataNotFound for a file that is no UTF-8 text.
+    The folder `train/unsup` has no labels and is skipped. Raises: DataNotFound for a file that is not UTF-8 text.
     """
     folder = imdb_folder(settings)
     return RawText(
@@ -267,6 +269,6 @@ def _reviews(folder: Path) -> Part:
             try:
                 texts.append(file.read_text(encoding="utf-8"))
             except UnicodeDecodeError as error:
-                raise DataNotFound(f"{file} is not a text in UTF-8 ({error}); {IMDB_HINT}") from error
+                raise DataNotFound(f"expected a text in UTF-8, got {file} ({error}); {IMDB_HINT}") from error
             labels.append(label)
     return np.array(texts, dtype=np.object_), np.array(labels, dtype=np.int64)

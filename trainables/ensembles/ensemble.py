@@ -1,6 +1,6 @@
-"""An ensemble as one module: members of any architecture, their predictions averaged. Shu 2022, section 5.2.1.
+"""An ensemble as one module: members of any architecture, with averaged predictions. Shu 2022, section 5.2.1.
 
-Its two files are a description of the members, and their weights, which are read without running any code.
+It is saved in two files: a description of the members, and their weights, which are read without running any code.
 """
 
 import io
@@ -25,19 +25,19 @@ from archray.trainables.spaces import Space
 from archray.trainables.tune.standalone_trainable import load_trained
 
 Output = Literal["probabilities", "log_probabilities"]
-DESCRIPTION, STATE_DICT = "architecture.json", "state_dict.pt"  # the names that the files of a single network have
-KIND = "ensemble"  # `kind` of the description
+DESCRIPTION, STATE_DICT = "architecture.json", "state_dict.pt"  # the same names as for a single network
+KIND = "ensemble"  # `kind` in the description
 
 
 class Ensemble(nn.Module):
     """Averages its members' predictions: images (n, C, H, W) -> (n, classes).
 
     Args:
-        members: networks that give logits (n, classes), or a tuple that starts with them, as with an auxiliary tower in
-            train mode. Architectures and spaces may differ.
-        average: the members' probabilities, as in the paper, or their logits.
-        output: probabilities, or their logarithms, which are exact where probabilities are near 0, and which `nll_loss`
-            and `cross_entropy` take.
+        members: Networks that return logits (n, classes), or a tuple that starts with them, as with an auxiliary
+            classifier in train mode. Architectures and spaces may differ.
+        average: Whether to average the members' probabilities, as in the paper, or their logits.
+        output: Probabilities, or their logarithms, which are exact for probabilities near 0, and which `nll_loss` and
+            `cross_entropy` take.
 
     Raises: InvalidInput.
     """
@@ -47,7 +47,7 @@ class Ensemble(nn.Module):
     ) -> None:
         super().__init__()
         if not members:
-            raise InvalidInput("expected an ensemble of one member or more, got none")
+            raise InvalidInput("expected an ensemble with one or more members, got none")
         if output not in get_args(Output):
             raise InvalidInput(f"expected probabilities or log_probabilities as output, got {output!r}")
         check_averaged(average)
@@ -64,19 +64,24 @@ class Ensemble(nn.Module):
         return log_p.exp() if self.output == "probabilities" else log_p
 
     def member_logits(self, images: Tensor) -> Tensor:
-        """The logits of each member, (members, n, classes), float32."""
+        """Returns the logits of each member, (members, n, classes), float32."""
         outputs = [member(images) for member in self.members]
         return torch.stack([(out[0] if isinstance(out, tuple) else out).float() for out in outputs])
 
 
-# Its files
+# Files of an ensemble
 
 
 class Member(Settings):
     """The settings that rebuild a member.
 
-    space: a registered name, or a reference to a user's space. drop_path: the arguments of `DroppedPaths`, for a member
-    that drops paths to predict.
+    Attributes:
+        space: Name of a registered space, or a reference to a custom space.
+        architecture: The space's string.
+        network: Width, depth and stem of the network.
+        in_channels: Number of channels of an image.
+        num_classes: Number of classes.
+        drop_path: Arguments of `DroppedPaths`, for a member that drops paths in prediction.
     """
 
     space: str
@@ -87,7 +92,7 @@ class Member(Settings):
     drop_path: dict[str, Any] | None = None
 
     def build(self, space: str | Space | None = None) -> nn.Module:
-        """The network with random weights. space: instead of the member's, for a file that has moved."""
+        """Builds the network with random weights. space: replaces the member's, for a file that has moved."""
         shape: dict[str, Any] = {"in_channels": self.in_channels, "num_classes": self.num_classes}
         space = self.space if space is None else space
         network = build(space, self.architecture, network=self.network, seed=0, **shape)
@@ -95,9 +100,9 @@ class Member(Settings):
 
 
 def member_of(checkpoint: str | Path, space: str | Space | None = None) -> tuple[Member, nn.Module]:
-    """The network in a `StandaloneTrainable`'s checkpoint, on the CPU, in evaluation mode, and its settings.
+    """Loads the network in a checkpoint of a `StandaloneTrainable`, on the CPU, in evaluation mode, and its settings.
 
-    space: as `load_trained`. Raises: InvalidInput for the checkpoint of a trial that failed.
+    space: as in `load_trained`. Raises: InvalidInput for the checkpoint of a trial that failed.
     """
     network = load_trained(checkpoint, space)
     state = read_state(checkpoint)
@@ -115,15 +120,18 @@ def member_of(checkpoint: str | Path, space: str | Space | None = None) -> tuple
 def ensemble_files(
     ensemble: Ensemble, members: Sequence[Member], described: dict[str, Any] | None = None
 ) -> dict[str, bytes]:
-    """The contents of the ensemble's files by name. Write the description last, as it marks the ensemble as complete.
+    """Returns the contents of the ensemble's files by name. Write the description last; it marks completeness.
 
-    members: the settings of the networks, in order. described: further entries of the description, plain data
-    (accuracies, the data set).
+    Args:
+        members: Settings of the networks, in order.
+        described: Further entries of the description, plain data (accuracies, the data set).
 
-    Raises: InvalidInput for another number of members, or further entries whose names are taken.
+    Raises: InvalidInput for another number of members, or further entries with reserved names.
     """
     if len(members) != len(ensemble.members):
-        raise InvalidInput(f"expected what each of {count(len(ensemble.members), 'member')} is, got {len(members)}")
+        raise InvalidInput(
+            f"expected the settings of {count(len(ensemble.members), 'member')}, got {len(members)}; give one for each"
+        )
     entries: dict[str, Any] = {
         "kind": KIND,
         "members": [member.model_dump(mode="json") for member in members],
@@ -131,7 +139,9 @@ def ensemble_files(
         "output": ensemble.output,
     }
     if described and entries.keys() & described.keys():
-        raise InvalidInput(f"expected other entries than {', '.join(entries)}, got {', '.join(described)}")
+        raise InvalidInput(
+            f"expected further entries other than {', '.join(entries)}, got {', '.join(described)}; rename them"
+        )
     buffer = io.BytesIO()
     torch.save(ensemble.state_dict(), buffer)
     text = json.dumps(entries | (described or {}), indent=2, ensure_ascii=False) + "\n"
@@ -141,14 +151,14 @@ def ensemble_files(
 def load_ensemble(
     source: str | Path | Callable[[str], bytes], space: str | Space | None = None, output: Output | None = None
 ) -> Ensemble:
-    """The ensemble that was saved, on the CPU, in evaluation mode.
+    """Loads a saved ensemble on the CPU, in evaluation mode.
 
     Args:
-        source: the folder, or a function that reads a file of it by name, for remote folders.
-        space: instead of every member's, for a reference whose file has moved.
-        output: instead of the saved ensemble's.
+        source: Folder, or a function that reads one of its files by name, for remote folders.
+        space: Replaces every member's space, for a reference whose file has moved.
+        output: Replaces the saved ensemble's output.
 
-    Raises: FileNotFoundError; InvalidInput if the folder holds no ensemble, or other weights.
+    Raises: FileNotFoundError; InvalidInput if the folder contains no ensemble, or other weights.
     """
     read = source if callable(source) else lambda name: (Path(source) / name).read_bytes()
     described = json.loads(read(DESCRIPTION))
@@ -160,5 +170,5 @@ def load_ensemble(
     state = load_trained_weights(read(STATE_DICT), f"{place}{STATE_DICT}", classes, f"{place}{DESCRIPTION}")
     networks = [member.build(space) for member in members]
     ensemble = Ensemble(networks, average=described["average"], output=output or described["output"])
-    load_fitting(ensemble, state, f"{STATE_DICT} to hold the weights of the members that {DESCRIPTION} names")
+    load_fitting(ensemble, state, f"{STATE_DICT} with the weights of the members in {DESCRIPTION}")
     return ensemble.eval()

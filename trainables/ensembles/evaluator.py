@@ -1,4 +1,4 @@
-"""Evaluates ensembles from their members' predictions, each computed once. Shu 2022, Algorithm 5.1, lines 5 to 6."""
+"""Evaluation of ensembles from their members' predictions, each computed once. Shu 2022, Algorithm 5.1, lines 5-6."""
 
 import hashlib
 import io
@@ -23,8 +23,10 @@ METRICS = ("validation_loss", "validation_accuracy", "members_accuracy", "disagr
 class Answer(NamedTuple):
     """The prediction of one member; `archray.cluster.actor_pool.Outcome` has the same attributes.
 
-    item: the member's string. value: its probabilities, (images, classes), or a string, the reason of a failure.
-    error: the worker's error; there is no value then.
+    Attributes:
+        item: The member's string.
+        value: Its probabilities, (images, classes), or a string, the reason of a failure.
+        error: The worker's error; there is no value then.
     """
 
     item: str
@@ -46,21 +48,21 @@ class _Member:
 
 
 class CachedEnsembles:
-    """Config `{"members": [..]}` -> the ensemble's validation loss; the `evaluate` of `searchers.drive`.
+    """Function from a config `{"members": [..]}` to the ensemble's validation loss: `evaluate` of `searchers.drive`.
 
-    A member's predictions are computed once, whatever the number of its ensembles: T ensembles of n members cost as
-    many forward passes as there are distinct strings. They are kept in this process, and in `folder`, for the next
-    object with the same folder.
+    A member's predictions are computed once, regardless of the number of its ensembles: T ensembles of n members cost
+    as many forward passes as there are distinct strings. Predictions are cached in this process, and in `folder` for
+    the next object with the same folder.
 
     Args:
-        labels: of the validation images, (images,).
-        predict: members without predictions -> an answer for each, in any order, as they come. With actors:
-            `lambda members: actor_map(SharedPredictions, members, worker_kwargs=.., num_actors=..)`.
-        folder: for one set of weights and one set of images; None keeps nothing on disk.
-        how: what is averaged.
+        labels: Labels of the validation images, (images,).
+        predict: Function from members without predictions to an answer for each, in any order, as they arrive. With
+            actors: `lambda members: actor_map(SharedPredictions, members, worker_kwargs=.., num_actors=..)`.
+        folder: Folder for one set of weights and one set of images; None stores nothing on disk.
+        how: What is averaged: probabilities or logits.
 
     Attributes:
-        forward_passes: the number of members predicted here, with those that failed.
+        forward_passes: Number of members predicted here, including those that failed.
     """
 
     def __init__(
@@ -74,21 +76,22 @@ class CachedEnsembles:
         self._failures: dict[str, str] = {}
 
     def __call__(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The row of `evaluate` for `config["members"]`, without the members."""
+        """Returns the row of `evaluate` for `config["members"]`, without the members."""
         row = self.evaluate([config["members"]])[0]
         del row["members"]
         return row
 
     def evaluate(self, ensembles: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-        """A row for each ensemble: `members`, `validation_loss`, `validation_accuracy` of the average,
-        `members_accuracy` (the mean of each alone), `disagreement` (PPD), `failure`.
+        """Returns a row for each ensemble.
 
-        The metrics of an ensemble with a member that failed are NaN, and `failure` is the reason.
+        The columns are `members`, `validation_loss`, `validation_accuracy` of the average, `members_accuracy` (the mean
+        of the single members), `disagreement` (PPD) and `failure`. If a member failed, the metrics are NaN, and
+        `failure` is the reason.
 
         Raises: InvalidInput for an ensemble without members; RunInterrupted as `add`.
         """
         if not all(ensembles):
-            raise InvalidInput("expected ensembles of one member or more, got one of none")
+            raise InvalidInput("expected ensembles with one or more members, got one without")
         self.add(member for ensemble in ensembles for member in ensemble)
         rows = []
         for ensemble in ensembles:
@@ -99,7 +102,7 @@ class CachedEnsembles:
 
     def _measured(self, ensemble: Sequence[str]) -> dict[str, float]:
         members = [self._members[name] for name in ensemble]
-        arranged = [self._members[name].arranged for name in sorted(ensemble)]  # whose order decides the rounding
+        arranged = [self._members[name].arranged for name in sorted(ensemble)]  # the order determines the rounding
         losses, accuracies = score_ensembles(arranged, self.labels, [range(len(arranged))], self.how)
         alone = sum(member.accuracy for member in members) / len(members)
         apart = disagreement([member.classes for member in members])
@@ -108,7 +111,7 @@ class CachedEnsembles:
     def add(self, members: Iterable[str]) -> None:
         """Predicts the members that have neither predictions nor a failure, in one call.
 
-        Raises: RunInterrupted if some are still missing, as `predict` was stopped. Predictions so far are kept.
+        Raises: RunInterrupted if some are still missing, because `predict` was stopped. It keeps earlier predictions.
         """
         missing = [member for member in self._missing(dict.fromkeys(members)) if not self._read(member)]
         if not missing:
@@ -126,14 +129,14 @@ class CachedEnsembles:
         done = len(missing) - len(self._missing(missing))
         if done < len(missing):
             raise RunInterrupted(
-                f"stopped with predictions of {done} of {count(len(missing), 'member')}; they are kept"
+                f"stopped after predictions of {done} of {count(len(missing), 'member')}; archray keeps them"
             )
 
     def _missing(self, members: Iterable[str]) -> list[str]:
         return [member for member in members if member not in self._members and member not in self._failures]
 
     def members(self) -> list[dict[str, Any]]:
-        """A row per distinct member, by its string: `architecture`, `loss`, `accuracy`, `failure`."""
+        """Returns a row per distinct member, sorted by string: `architecture`, `loss`, `accuracy`, `failure`."""
         rows: list[dict[str, Any]] = []
         for name in sorted({*self._members, *self._failures}):
             member = self._members.get(name)
@@ -149,7 +152,7 @@ class CachedEnsembles:
         return None
 
     def _read(self, member: str) -> bool:
-        """Reads a member's predictions from the folder; False without them."""
+        """Reads a member's predictions from the folder. Returns False without them."""
         if self._folder is None or not self._folder.exists(_file(member)):
             return False
         self._keep(member, np.load(io.BytesIO(self._folder.read_bytes(_file(member))), allow_pickle=False))
@@ -163,5 +166,5 @@ class CachedEnsembles:
 
 
 def _file(member: str) -> str:
-    """A name without the characters of architectures that file names must not have."""
+    """Returns a file name without characters of architectures that file names cannot contain."""
     return f"{hashlib.sha256(member.encode()).hexdigest()[:32]}.npy"

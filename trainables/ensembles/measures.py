@@ -20,17 +20,20 @@ Averaged = Literal["probabilities", "logits"]
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-FLOOR = float(np.finfo(np.float32).tiny)  # a probability below float32's least counts as that: a loss of 87.3, not inf
+FLOOR = float(np.finfo(np.float32).tiny)  # smallest probability, float32's least: a loss of 87.3 instead of inf
 BINS = 15  # of the calibration error, as in its paper
 SHARE = 0.3  # Agreement-30%
-SUM_TOLERANCE = 0.01  # by which probabilities of an image may miss 1: they may come from half precision
+SUM_TOLERANCE = 0.01  # by which an image's probabilities may differ from 1: they may come from half precision
 
 
 def average(probabilities: npt.ArrayLike, how: Averaged = "probabilities") -> Floats:
-    """The ensemble's probabilities, (images, classes).
+    """Computes the ensemble's probabilities, (images, classes).
 
-    how: the mean of the members' probabilities, or the softmax of the mean of their logits, which is the normalised
-    geometric mean of their probabilities. Raises: InvalidInput.
+    Args:
+        how: The mean of the members' probabilities, or the softmax of the mean of their logits, which is the normalized
+            geometric mean of their probabilities.
+
+    Raises: InvalidInput.
     """
     p = _checked(probabilities)
     if check_averaged(how) == "probabilities":
@@ -42,33 +45,33 @@ def average(probabilities: npt.ArrayLike, how: Averaged = "probabilities") -> Fl
 
 
 def ensemble_loss(probabilities: npt.ArrayLike, labels: npt.ArrayLike, how: Averaged = "probabilities") -> float:
-    """The negative log-likelihood of the average, mean over images, in nats. Raises: InvalidInput."""
+    """Computes the negative log-likelihood of the average, mean over images, in nats. Raises: InvalidInput."""
     p = average(probabilities, how)
     return float(_losses(p[None], check_labels(labels, *p.shape))[0])
 
 
 def ensemble_accuracy(probabilities: npt.ArrayLike, labels: npt.ArrayLike, how: Averaged = "probabilities") -> float:
-    """The fraction of images whose class the average predicts. Raises: InvalidInput."""
+    """Computes the fraction of images whose class the average predicts. Raises: InvalidInput."""
     p = average(probabilities, how)
     return float((p.argmax(axis=1) == check_labels(labels, *p.shape)).mean())
 
 
 def member_losses(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:
-    """The negative log-likelihood of each member, (members,). Raises: InvalidInput."""
+    """Computes the negative log-likelihood of each member, (members,). Raises: InvalidInput."""
     p = _checked(probabilities)
     return _losses(p, check_labels(labels, *p.shape[1:]))
 
 
 def member_accuracies(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:
-    """The accuracy of each member, (members,); on test images their mean is 1 - ATE. Raises: InvalidInput."""
+    """Computes the accuracy of each member, (members,); on test images the mean is 1 - ATE. Raises: InvalidInput."""
     p = _checked(probabilities)
     return (p.argmax(axis=2) == check_labels(labels, *p.shape[1:])).mean(axis=1)
 
 
 def disagreement(classes: npt.ArrayLike) -> float:
-    """PPD: the fraction of images on which two members' classes differ, mean over pairs; NaN of a single member.
+    """Computes PPD: the fraction of images on which two members' classes differ, mean over pairs.
 
-    classes: (members, images) the predicted ones. Fort et al. 2019; note E8.
+    It is NaN for a single member. classes: (members, images), predicted. Fort et al. 2019; note E8.
     """
     rows = np.asarray(classes)
     if rows.ndim != 2 or 0 in rows.shape:
@@ -78,15 +81,18 @@ def disagreement(classes: npt.ArrayLike) -> float:
 
 
 def calibration_error(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
-    """The expected calibration error of one prediction, in [0, 1]. Guo et al. 2017, Eq. 3.
+    """Computes the expected calibration error of one prediction, in [0, 1]. Guo et al. 2017, Eq. 3.
 
     The images fall into `bins` intervals ((m - 1) / bins, m / bins] of confidence, the probability of the predicted
-    class; summed is each interval's share of images times |accuracy - mean confidence| there.
+    class. The result is the sum over intervals of the share of images times |accuracy - mean confidence|.
 
-    probabilities: (images, classes), of an average or of one member. Raises: InvalidInput.
+    Args:
+        probabilities: (images, classes), of an average or of one member.
+
+    Raises: InvalidInput.
     """
     if bins < 1:
-        raise InvalidInput(f"expected bins of 1 or more, got {bins}")
+        raise InvalidInput(f"expected 1 or more bins, got {bins}")
     p = _checked(np.asarray(probabilities)[None])[0]
     right = p.argmax(axis=1) == check_labels(labels, *p.shape)
     confidence = np.minimum(p.max(axis=1), 1.0)
@@ -98,10 +104,10 @@ def calibration_error(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins:
 def measure_ensemble(
     probabilities: npt.ArrayLike, labels: npt.ArrayLike, how: Averaged = "probabilities"
 ) -> dict[str, Any]:
-    """All measures of one ensemble, as plain data for JSON.
+    """Computes all measures of one ensemble, as plain data for JSON.
 
     `loss`, `accuracy`, `calibration_error`: of the average; `average_accuracy`: mean of the members' accuracies;
-    `disagreement`: PPD, None of a single member; `member_losses`, `member_accuracies`,
+    `disagreement`: PPD, None for a single member; `member_losses`, `member_accuracies`,
     `member_calibration_errors`: lists in the members' order. Raises: InvalidInput.
     """
     p = _checked(probabilities)
@@ -119,13 +125,13 @@ def measure_ensemble(
 
 
 def top_agreement(estimated: npt.ArrayLike, true: npt.ArrayLike, share: float = SHARE) -> float:
-    """Agreement-k: the fraction of the truly best `share` that are among the best `share` by the estimate too.
+    """Computes Agreement-k: the fraction of the truly best `share` that are also in the best `share` by the estimate.
 
-    Both are scores, (ensembles,), the largest is best (losses with their sign changed); the first one wins a draw.
-    Random estimates have `share` on average. Raises: InvalidInput.
+    Both are scores, (ensembles,); larger is better (negate losses); the first one wins a tie. Random estimates have
+    `share` on average. Raises: InvalidInput.
     """
     if not 0 < share <= 1:
-        raise InvalidInput(f"expected share in (0, 1], got {share}")
+        raise InvalidInput(f"expected a share in (0, 1], got {share}")
     a, b = _pairs(estimated, true)
     if len(a) == 0:
         return math.nan
@@ -135,10 +141,10 @@ def top_agreement(estimated: npt.ArrayLike, true: npt.ArrayLike, share: float = 
 
 
 def agreement(estimated: npt.ArrayLike, true: npt.ArrayLike, share: float = SHARE) -> dict[str, float | int]:
-    """`spearman`, `pearson`, `agreement` (`top_agreement`), `chance` (its value for random estimates), `count`.
+    """Computes `spearman`, `pearson`, `agreement` (`top_agreement`), `chance` (its random value) and `count`.
 
-    estimated, true: scores, (ensembles,), the largest is best; pairs of which one is not finite are left out and not
-    counted. A correlation is NaN with fewer than three pairs or where all values are one. Raises: InvalidInput.
+    estimated, true: scores, (ensembles,); larger is better. Pairs with an infinite or NaN value are left out and not
+    counted. A correlation is NaN with fewer than three pairs or if all values are equal. Raises: InvalidInput.
     """
     from scipy.stats import pearsonr, rankdata
 
@@ -155,18 +161,18 @@ def agreement(estimated: npt.ArrayLike, true: npt.ArrayLike, share: float = SHAR
 
 
 def check_averaged(how: str) -> str:
-    """Raises: InvalidInput for something else than probabilities or logits."""
+    """Raises: InvalidInput unless `how` is probabilities or logits."""
     if how not in get_args(Averaged):
-        raise InvalidInput(f"expected probabilities or logits as what is averaged, got {how!r}")
+        raise InvalidInput(f"expected probabilities or logits to average, got {how!r}")
     return how
 
 
 def check_labels(labels: npt.ArrayLike, images: int, classes: int) -> Integers:
-    """The labels of so many images. Raises: InvalidInput."""
+    """Returns the labels of this number of images. Raises: InvalidInput."""
     y = np.asarray(labels)
     if y.shape != (images,) or y.dtype.kind not in "ui" or y.min() < 0 or y.max() >= classes:
         raise InvalidInput(
-            f"expected {count(images, 'label')}, integers 0..{classes - 1} as the probabilities have them, "
+            f"expected {count(images, 'label')}, integers 0..{classes - 1}, one per row of probabilities, "
             f"got {y.dtype} of shape {y.shape}"
         )
     return y.astype(np.int64)
@@ -178,7 +184,7 @@ def _checked(probabilities: npt.ArrayLike) -> Floats:
         raise InvalidInput(f"expected probabilities of shape (members, images, classes), got {p.shape}")
     # NaN fails both comparisons
     if not (p.min() >= 0 and np.abs(p.sum(axis=2) - 1).max() <= SUM_TOLERANCE):
-        raise InvalidInput("expected probabilities, none negative and of sum 1 over the classes, got other numbers")
+        raise InvalidInput("expected non-negative probabilities with sum 1 over the classes, got other numbers")
     return p
 
 
@@ -189,7 +195,7 @@ def _losses(p: Floats, labels: Integers) -> Floats:
 
 
 def _pairs(estimated: npt.ArrayLike, true: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """The finite pairs."""
+    """Returns the finite pairs."""
     a, b = np.asarray(estimated, dtype=np.float64), np.asarray(true, dtype=np.float64)
     if a.ndim != 1 or a.shape != b.shape:
         raise InvalidInput(f"expected an estimate for each true value, got shapes {a.shape} and {b.shape}")

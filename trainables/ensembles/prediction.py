@@ -1,4 +1,4 @@
-"""Class probabilities of a trained network on a whole split; MC-DropPath: draws of dropped paths as an ensemble.
+"""Class probabilities of a trained network on a whole split. MC-DropPath: draws of dropped paths as an ensemble.
 
 After Monte Carlo dropout (Gal and Ghahramani 2016); Shu 2022, section 5.4.3, with the probability 0.01 (note E8).
 """
@@ -24,13 +24,13 @@ DROP_PATH = "drop_path"  # entry of a checkpoint whose network drops paths: the 
 def predict(
     network: nn.Module, split: Split, batch: int = EVALUATION_BATCH, *, amp: bool = False
 ) -> npt.NDArray[np.float32]:
-    """(images, classes) float32, in the split's order; the network is used as it is, in evaluation mode or not.
+    """Predicts (images, classes) float32, in the split's order. It does not change the network's mode.
 
     Args:
-        network: images (n, C, H, W) -> logits (n, classes).
-        split: on the network's device.
-        batch: images per forward pass; it changes no result of a network in evaluation mode.
-        amp: forward passes in bfloat16.
+        network: Images (n, C, H, W) -> logits (n, classes).
+        split: Split on the network's device.
+        batch: Number of images per forward pass; it changes no result of a network in evaluation mode.
+        amp: Whether forward passes run in bfloat16.
     """
     parts = []
     for images in split.images.split(batch):
@@ -44,15 +44,15 @@ class DroppedPaths(nn.Module):
     """A trained network that drops paths in evaluation mode: images (n, C, H, W) -> logits (n, classes).
 
     Each edge of a cell that is not an identity is dropped for each image with `probability`, the others scaled up, as
-    in training. Normalisation uses its running statistics, and there is no auxiliary tower.
+    in training. Normalization uses its running statistics, and there is no auxiliary classifier.
 
     A forward pass draws from `seed` and the number of forward passes since the last `eval()`. torch's global generators
-    are left as they were.
+    do not change.
 
     Args:
-        network: of the space of DARTS, whose networks have paths to drop. It is changed.
-        probability: in (0, 1).
-        seed: of the draws.
+        network: Network of the space DARTS, which has paths to drop. It is changed.
+        probability: In (0, 1).
+        seed: Seed of the draws.
 
     Raises: InvalidInput for a network without paths to drop, or another probability.
     """
@@ -61,8 +61,8 @@ class DroppedPaths(nn.Module):
         super().__init__()
         if not isinstance(network, DARTSNetwork):
             raise InvalidInput(
-                f"expected a network with paths to drop, which those of the space darts have, got a "
-                f"{type(network).__name__}; search the space darts, or choose another ensemble"
+                f"expected a network with paths to drop, as in the space darts, got a {type(network).__name__}; search "
+                "the space darts, or choose another ensemble"
             )
         if not 0 < probability < 1:
             raise InvalidInput(f"expected a probability between 0 and 1, got {probability}")
@@ -72,9 +72,9 @@ class DroppedPaths(nn.Module):
         self.eval()
 
     def train(self, mode: bool = True) -> "DroppedPaths":
-        """Evaluation mode alone lets cells drop paths by `probability`. Raises: InvalidInput for train mode."""
+        """In evaluation mode, cells drop paths with `probability`. Raises: InvalidInput for train mode."""
         if mode:
-            raise InvalidInput("expected evaluation mode, got train mode; the network within is the one to train")
+            raise InvalidInput("expected evaluation mode, got train mode; train `network` instead")
         super().train(False)
         self.network.drop_path = self.probability
         for module in self.network.modules():

@@ -1,4 +1,4 @@
-"""The classifiers of standalone solves: a feature map with its linear model, which loads and predicts."""
+"""Classifiers of standalone solves: a feature map with its linear model, which can be loaded and predict."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -21,23 +21,23 @@ PROBE = 8  # numbers of a basis in a checkpoint, which identify it
 
 
 class Classifier(ABC):
-    """A map from points to decision values; the class of a point is that of its largest."""
+    """Base class: a function from points to decision values; the class of a point has the largest value."""
 
     @abstractmethod
     def __call__(self, points: Any) -> Tensor:
-        """Decision values (m, K) of m points."""
+        """Returns decision values (m, K) of m points."""
 
     def predict(self, points: Any) -> Tensor:
-        """Classes (m,) int64."""
+        """Returns classes (m,) int64."""
         return self(points).argmax(1)
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """All that `load_classifier` needs: tensors and plain data."""
+        """Returns all that `load_classifier` needs: tensors and plain data."""
 
 
 class FourierClassifier(Classifier):
-    """Of images: (m, C, H, W) normalised as the data set's, or flat (m, p)."""
+    """Classifies images: (m, C, H, W) normalized as in the data set, or flat (m, p)."""
 
     def __init__(
         self, feature_map: FeatureMap, bases: fourier.FourierBases, statistics: fourier.Statistics, model: LinearModel
@@ -53,7 +53,7 @@ class FourierClassifier(Classifier):
 
     @torch.no_grad()
     def network(self) -> fourier.FourierNetwork:
-        """The classifier as a torch module on the CPU, in evaluation mode, with its basis as a buffer."""
+        """Returns the classifier as a torch module on the CPU, in evaluation mode, with its basis as a buffer."""
         basis, offset = self._bases.draw(self._bases.key(str(self._map["kernel"]), 0))
         preprocess, statistics = self._map["preprocess"], self._statistics
         inputs, dimension = basis.shape
@@ -71,7 +71,7 @@ class FourierClassifier(Classifier):
         return network.eval().requires_grad_(False)
 
     def state(self) -> dict[str, Any]:
-        """The basis is drawn again from its seed; a few of its numbers verify that it is the same."""
+        """The basis is redrawn from its seed; a few of its numbers verify that it is the same."""
         return {
             "kind": "images",
             "map": dict(self._map),
@@ -87,14 +87,14 @@ class FourierClassifier(Classifier):
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "FourierClassifier":
-        """Raises: InvalidInput if this version of torch draws another basis from the seed."""
+        """Rebuilds a classifier. Raises: InvalidInput if this version of torch draws another basis from the seed."""
         bases = fourier.FourierBases(state["inputs"], state["dimension"], state["seed"], state["bases"])
         model = LinearModel(state["weights"], state["intercept"])
         classifier = cls(state["map"], bases, fourier.Statistics(**state["statistics"]), model)
         if not torch.allclose(classifier._probe(), state["probe"], rtol=1e-5):
             raise InvalidInput(
-                f"torch {torch.__version__} draws another random basis from this classifier's seed than the version "
-                "that it was solved with; load it with that version"
+                "expected the random basis of this classifier's seed, got another one from torch "
+                f"{torch.__version__}; load the classifier with the torch version that solved it"
             )
         return classifier
 
@@ -104,7 +104,7 @@ class FourierClassifier(Classifier):
 
 
 class NGramClassifier(Classifier):
-    """Of texts: a sequence of strings."""
+    """Classifies texts: a sequence of strings."""
 
     def __init__(self, feature_map: FeatureMap, seed: int, bin_weights: BinWeights, model: LinearModel) -> None:
         self._map, self._seed, self._bin_weights, self._model = feature_map, seed, bin_weights, model
@@ -134,14 +134,16 @@ class NGramClassifier(Classifier):
 
 
 def load_classifier(folder: str | Path) -> Classifier:
-    """The classifier in a `FeatureMapTrainable`'s checkpoint of a standalone solve, on the CPU.
+    """Loads the classifier in a `FeatureMapTrainable`'s checkpoint of a standalone solve, on the CPU.
 
-    Raises: InvalidInput for the checkpoint of a shared solve, or of one that failed: neither holds a classifier.
+    Raises: InvalidInput for the checkpoint of a shared or a failed solve, which contains no classifier.
     """
     state = read_state(folder)
     if state.get("classifier") is None:
         failure = (state.get("result") or {}).get("failure")
-        reason = f"its solve failed: {failure}" if failure else "its solve was for several maps, or has not ended"
-        raise InvalidInput(f"the checkpoint {folder} holds no classifier, {reason}")
+        reason = (
+            f"as its solve failed: {failure}" if failure else "as its solve was for several maps, or has not finished"
+        )
+        raise InvalidInput(f"expected a classifier in the checkpoint {folder}, got none, {reason}")
     kind = FourierClassifier if state["classifier"]["kind"] == "images" else NGramClassifier
     return kind.from_state(state["classifier"])

@@ -1,8 +1,8 @@
-"""Random Fourier features, every point by its own map. Rahimi and Recht 2008; Khodak et al. 2020, B.2.1; note W2.
+"""Random Fourier features, with a map per point. Rahimi and Recht 2008; Khodak et al. 2020, B.2.1; note W2.
 
-The feature vector of a point x is sqrt(2/d) cos(s B x' + b), with x' the preprocessed point, B (d, p) standard normal
-and s = sqrt(2 gamma) for the Gaussian kernel exp(-gamma ||x - y||_2^2), B standard Cauchy and s = gamma for the Laplace
-kernel exp(-gamma ||x - y||_1), and b uniform on [0, 2 pi).
+The feature vector of a point x is sqrt(2/d) cos(s B x' + b), where x' is the preprocessed point, B (d, p) standard
+normal and s = sqrt(2 gamma) for the Gaussian kernel exp(-gamma ||x - y||_2^2), B standard Cauchy and s = gamma for the
+Laplace kernel exp(-gamma ||x - y||_1), and b uniform on [0, 2 pi).
 """
 
 import math
@@ -27,15 +27,15 @@ from archray.trainables.feature_maps.features import (
 )
 from archray.trainables.feature_maps.solve_settings import Bases, SolveSettings
 
-Key = tuple[str | int, ...]  # of a basis: the kernel, and the number of the map where it has its own
+Key = tuple[str | int, ...]  # of a basis: the kernel, and the number of the map if it has a separate basis
 
-CACHE_ROWS = 256  # rows whose cosines are taken at once, within the cache
+CACHE_ROWS = 256  # rows whose cosines are computed at once, within the cache
 INPUT_ROWS = 2048  # points that are preprocessed at once
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What preprocessing takes from the training points, (p,) each; a constant input has width and deviation 1."""
+    """Statistics of the training points for preprocessing, (p,) each; a constant input has width and deviation 1."""
 
     low: Tensor
     width: Tensor
@@ -44,10 +44,10 @@ class Statistics:
 
     @classmethod
     def of(cls, inputs: Tensor) -> "Statistics":
-        """inputs: (n, p) training points."""
+        """Computes the statistics. inputs: (n, p) training points."""
         low, high = torch.aminmax(inputs, dim=0)
         deviation, mean = torch.std_mean(inputs, dim=0, correction=0)
-        one = torch.ones_like(low)  # rounding leaves a constant input a deviation that is not quite zero
+        one = torch.ones_like(low)  # rounding gives a constant input a deviation that is not exactly zero
         return cls(low, torch.where(high > low, high - low, one), mean, torch.where(high > low, deviation, one))
 
     def preprocess(self, inputs: Tensor, how: str) -> Tensor:
@@ -63,10 +63,11 @@ class Statistics:
 
 
 class FourierBases:
-    """The bases of one solve, drawn on the CPU and so the same on every device.
+    """The bases of one solve, drawn on the CPU, so that all devices get the same.
 
-    bases: `shared` has one basis per kernel and one offset; `independent` has both for every map, and draws them again
-    whenever they are needed, as so many would not fit the memory.
+    Args:
+        bases: `shared` has one basis per kernel and one offset; `independent` has both for every map, and redraws them
+            whenever they are needed, because they would not fit into memory.
     """
 
     def __init__(
@@ -77,15 +78,15 @@ class FourierBases:
         self._drawn: dict[Key, tuple[Tensor, Tensor]] = {}
 
     def key(self, kernel: str, number: int) -> Key:
-        """The key of the basis of map `number`; maps with equal keys share it."""
+        """Returns the key of the basis of map `number`; maps with equal keys share it."""
         return (kernel,) if self.bases == "shared" else (kernel, number)
 
     def groups(self, maps: Sequence[FeatureMap]) -> list[tuple[Key, str]]:
-        """The basis and the preprocessing of each map; maps where both are equal share projections, up to a factor."""
+        """Returns the basis and preprocessing of each map. Maps with equal ones share projections, up to a factor."""
         return [(self.key(str(values["kernel"]), i), str(values["preprocess"])) for i, values in enumerate(maps)]
 
     def draw(self, key: Key) -> tuple[Tensor, Tensor]:
-        """The basis of a key, transposed (p, d), and its offset (d,)."""
+        """Returns the basis of a key, transposed (p, d), and its offset (d,)."""
         if key not in self._drawn:
             if self.bases == "independent":
                 self._drawn.clear()
@@ -95,7 +96,7 @@ class FourierBases:
             if kernel == "gaussian":
                 basis.normal_(generator=generator)
             else:
-                # By the quantile function: `cauchy_` in float32 could return infinity.
+                # By the quantile function, because `cauchy_` in float32 could return infinity.
                 basis.uniform_(generator=generator).sub_(0.5).clamp_(-0.4999999, 0.4999999).mul_(math.pi).tan_()
             generator.manual_seed(named_seed(self.seed, "offset", *number))
             offset = torch.rand(self.dimension, generator=generator).mul_(2 * math.pi)
@@ -104,12 +105,17 @@ class FourierBases:
 
 
 class FourierFeatures:
-    """The features of n points, each by the map that is assigned to it, computed block by block.
+    """The features of n points, each by the map that is assigned to it, computed in blocks.
 
-    The points are taken in the order `order`, by basis and preprocessing: then a block is one matrix product or a few,
-    however many maps there are, because gamma only scales rows.
+    The points are processed in the order `order`, sorted by basis and preprocessing. A block is then one or a few
+    matrix products, regardless of the number of maps, because gamma only scales rows.
 
-    inputs: (n, p) float32. assignment: (n,) index into `maps`. `seconds`: spent in `block` until now.
+    Args:
+        inputs: (n, p) float32.
+        assignment: (n,) index into `maps`.
+
+    Attributes:
+        seconds: Time spent in `block` so far.
     """
 
     def __init__(
@@ -143,13 +149,13 @@ class FourierFeatures:
             target = block[part.start - first : part.stop - first]
             torch.mm(points, basis[:, columns], out=target)
             cosines_(target, offset[columns], self._bases.dimension)
-        if self.device.type == "cuda":  # so that the clock measures its work
+        if self.device.type == "cuda":  # so that the clock measures this work
             torch.cuda.synchronize(self.device)
         self.seconds += time.perf_counter() - start
         return block
 
     def _runs(self, first: int, last: int) -> Iterator[tuple[tuple[Key, str], slice]]:
-        """The groups that rows first..last touch, and their rows."""
+        """Yields the groups of rows first..last, and their rows."""
         for group, start, stop in zip(self._groups, self._starts[:-1], self._starts[1:], strict=True):
             for begin in range(max(int(start), first), min(int(stop), last), INPUT_ROWS):
                 yield group, slice(begin, min(begin + INPUT_ROWS, int(stop), last))
@@ -158,9 +164,9 @@ class FourierFeatures:
 def every_map(
     inputs: Tensor, maps: Sequence[FeatureMap], bases: FourierBases, statistics: Statistics, rows: int
 ) -> Iterator[tuple[int, slice, Tensor]]:
-    """All points by all maps: map number, rows of the inputs, their features (rows, d), valid until the next one.
+    """Yields all points by all maps: map number, rows of the inputs, their features (rows, d), valid until the next.
 
-    Projections are computed once for all maps of one basis and preprocessing. rows: at once.
+    Projections are computed once for all maps with the same basis and preprocessing. rows: number of rows at once.
     """
     groups: dict[tuple[Key, str], list[int]] = {}
     for number, group in enumerate(bases.groups(maps)):
@@ -177,28 +183,28 @@ def every_map(
 
 
 def fourier_memory(inputs: int, dimension: int, bases: Bases) -> float:
-    """GiB held for bases, one per kernel or one at a time, and for points while they are preprocessed."""
+    """GiB of memory for bases, one per kernel or one at a time, and for points during preprocessing."""
     held = 2 if bases == "shared" else 1
     return (4 * held * (inputs + 1) * dimension + 12 * INPUT_ROWS * inputs) / GIB
 
 
 def check_fourier_memory(settings: SolveSettings, points: int, inputs: int, classes: int, dimension: int) -> None:
-    """Raises: InvalidInput if a solve of so many points with so many inputs does not fit `memory_gib`."""
+    """Raises: InvalidInput if a solve with these numbers of points and inputs does not fit into `memory_gib`."""
     side, ridge = min(points, dimension), settings.loss_for("images") == "ridge"
     needed = fourier_memory(inputs, dimension, settings.bases)
     needed += (ridge_memory if ridge else dense_memory)(points, dimension, classes)
     matrix = f"with a Gram matrix of {side:,} x {side:,}" if ridge else "with all features at once"
-    check_fits(needed, settings.memory_gib, f"a solve of {points:,} points and {dimension:,} features, {matrix},")
+    check_fits(needed, settings.memory_gib, f"a solve of {points:,} points and {dimension:,} features, {matrix}")
 
 
 def row_scale(feature_map: FeatureMap) -> float:
-    """The factor of a map's projections: sqrt(2 gamma) or gamma."""
+    """Returns the factor of a map's projections: sqrt(2 gamma) or gamma."""
     gamma = float(feature_map["gamma"])
     return math.sqrt(2 * gamma) if feature_map["kernel"] == "gaussian" else gamma
 
 
 def cosines_(projections: Tensor, offset: Tensor, dimension: int) -> Tensor:
-    """sqrt(2/d) cos(projections + offset), in place. projections: (m, w). offset: (w,)."""
+    """Computes sqrt(2/d) cos(projections + offset) in place. projections: (m, w). offset: (w,)."""
     step = CACHE_ROWS if projections.device.type == "cpu" else max(1, len(projections))
     for rows in blocks(len(projections), step):
         projections[rows].add_(offset).cos_().mul_(math.sqrt(2 / dimension))
@@ -206,11 +212,11 @@ def cosines_(projections: Tensor, offset: Tensor, dimension: int) -> Tensor:
 
 
 class FourierNetwork(nn.Module):
-    """Fourier features and their linear model as a module of torch alone, whose source and graph are exported.
+    """Fourier features and their linear model as a plain torch module, whose source and graph can be exported.
 
-    Images (n, C, H, W) of p numbers each to decision values (n, K): sqrt(2/d) cos(s B x' + b) by a linear model.
+    Maps images (n, C, H, W) with p numbers each to decision values (n, K): sqrt(2/d) cos(s B x' + b) by a linear model.
 
-    x' is the image less `shift`, divided by `width`, (p,) each, and then, if `unit_length`, scaled to length 1.
+    x' is the image minus `shift`, divided by `width`, (p,) each, and then, if `unit_length`, scaled to length 1.
     """
 
     def __init__(self, inputs: int, dimension: int, classes: int, *, unit_length: bool) -> None:

@@ -1,9 +1,9 @@
-"""Hashed bags of n-grams, every text by its own map. Khodak et al. 2020, appendix B.2.2; notes W2 and W8.
+"""Hashed bags of n-grams, with a map per text. Khodak et al. 2020, appendix B.2.2; notes W2 and W8.
 
-A map is a configuration of the space `ngrams`, decoded. Featurising goes in two steps, because Naive-Bayes and SIF
-weights are those of bins that all training texts share: `featurise` counts, `BinWeights.fit` adds up the counts of the
-training texts, `weighted` applies each map's weights and scale. Bins get counts, not signed counts, as both weights
-need. Each text is tokenised once per way of doing it.
+A map is a decoded configuration of the space `ngrams`. Featurization has separate steps, because Naive-Bayes and SIF
+weights depend on bins that all training texts share: `featurise` counts, `BinWeights.fit` sums the counts of the
+training texts, `weighted` applies each map's weights and scale. Bins contain counts, not signed counts, as both weights
+need them. Each text is tokenized once per tokenizer.
 """
 
 import re
@@ -37,22 +37,22 @@ _WORDS = re.compile(
 TOKENISERS: dict[str, Callable[[str], list[str]]] = {
     "spaces": str.split,
     "punctuation": re.compile(r"\w+|[^\w\s]+").findall,  # runs of word characters, and of punctuation
-    "words": _WORDS.findall,  # nearly NLTK's: contractions, numbers and hyphenated words, marks apart
+    "words": _WORDS.findall,  # similar to NLTK: contractions, numbers and hyphenated words; separate marks
 }
 
 
 @dataclass(frozen=True)
 class _Tokens:
-    """All texts of a corpus, cut in one way."""
+    """All texts of a corpus, tokenized by one tokenizer."""
 
-    ids: npt.NDArray[np.int32]  # (total,) of the distinct tokens, text after text
+    ids: npt.NDArray[np.int32]  # (total,) indices of the distinct tokens, text after text
     starts: npt.NDArray[np.int64]  # (n + 1,) start of each text in `ids`
     hashes: Hashes  # (distinct,) of the distinct tokens
     stop: npt.NDArray[np.bool_]  # (distinct,) whether a token is a stop word, in any case
 
 
 class Corpus:
-    """Texts, and the n-grams of any of them. `corpus_of` keeps one per tuple of texts."""
+    """Texts, and the n-grams of any of them. `corpus_of` caches one corpus per tuple of texts."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.texts = tuple(texts)
@@ -64,12 +64,14 @@ class Corpus:
     def ngrams(
         self, rows: npt.NDArray[np.integer], tokens: str, stop_words: str, case: str, order: int
     ) -> tuple[Hashes, Integers]:
-        """Every n-gram of 1 to `order` tokens in the chosen texts, as often as it occurs.
+        """Returns every n-gram of 1 to `order` tokens in the chosen texts, with repetitions.
 
-        Stop words are dropped before n-grams are formed, and no n-gram reaches over the end of a text.
+        Stop words are dropped before n-grams are formed, and no n-gram extends over the end of a text.
 
-        rows: (m,) which texts. The others: as in the space `ngrams`.
-        Returns: hashes (total,); the place in `rows` of each n-gram's text (total,).
+        Args:
+            rows: (m,) indices of texts. The others: as in the space `ngrams`.
+
+        Returns: hashes (total,); the index in `rows` of each n-gram's text (total,).
         """
         cut = self._tokens(tokens, case)
         lengths = cut.starts[rows + 1] - cut.starts[rows]
@@ -84,7 +86,7 @@ class Corpus:
         hashes, owners = [single], [places]
         longer, same = single, np.ones(len(single), dtype=bool)
         for reach in range(1, order):
-            # longer[i] is the n-gram of `reach` tokens from token i on; same[i]: it is within one text
+            # longer[i] is the n-gram of `reach` tokens starting at token i; same[i]: it is within one text
             same = same[:-1] & (places[reach:] == places[:-reach]) if len(same) > 1 else same[:0]
             longer = mixed(longer[: len(same)], single[reach:])
             hashes.append(longer[same])
@@ -99,18 +101,18 @@ class Corpus:
 
 @lru_cache(maxsize=6)  # three parts of two data sets
 def corpus_of(texts: tuple[str, ...]) -> Corpus:
-    """The corpus of these texts; it keeps its tokens for this process."""
+    """Returns the corpus of these texts, which caches its tokens in this process."""
     return Corpus(texts)
 
 
 def token_hash(token: str) -> int:
-    """64 bits: MurmurHash3 under two seeds, as scikit-learn computes it."""
+    """Computes 64 bits: MurmurHash3 with two seeds, as in scikit-learn."""
     encoded = token.encode("utf-8", "surrogatepass")
     return murmurhash3_32(encoded, 0, positive=True) << 32 | murmurhash3_32(encoded, 1, positive=True)
 
 
 def mixed(left: Hashes, right: Hashes | np.uint64) -> Hashes:
-    """A hash of pairs of hashes, in this order: the finaliser of splitmix64."""
+    """Computes hashes of ordered pairs of hashes, by the finalizer of splitmix64."""
     with np.errstate(over="ignore"):  # arithmetic is modulo 2^64
         z = left * _GOLDEN + right
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -135,7 +137,7 @@ def _cut(texts: Sequence[str], tokenise: Callable[[str], list[str]], *, lower: b
 
 
 def check_maps(maps: Sequence[FeatureMap], num_classes: int) -> None:
-    """Raises: InvalidInput if a map has Naive-Bayes weights and there are other than two classes (note W8)."""
+    """Raises: InvalidInput if a map has Naive-Bayes weights and the number of classes is not two (note W8)."""
     if num_classes != 2 and any(values["weights"] == "naive-bayes" for values in maps):
         raise InvalidInput(
             f"expected two classes for Naive-Bayes weights, got {num_classes}; choose two libraries "
@@ -151,14 +153,15 @@ def featurise(
     dimension: int,
     seeds: Sequence[int],
 ) -> csr_matrix:
-    """Counts of n-grams in hashed bins, each text by the map assigned to it; no weights, no scale yet.
+    """Counts n-grams in hashed bins, each text by its assigned map; without weights and scale.
 
     Args:
-        rows: (m,) which texts of the corpus. assignment: (m,) index into `maps` per text.
-        dimension: number of bins.
-        seeds: one per map; maps of different seeds hash the same n-gram to unrelated bins.
+        rows: (m,) indices of texts of the corpus.
+        assignment: (m,) index into `maps` per text.
+        dimension: Number of bins.
+        seeds: One per map; maps with different seeds hash the same n-gram to unrelated bins.
 
-    Returns: (m, dimension) float64; ones where the map says counts=binary.
+    Returns: (m, dimension) float64; ones for maps with counts=binary.
     """
     keys = [tuple(values[name] for name in _TOKEN_DECISIONS) for values in maps]
     distinct = list(dict.fromkeys(keys))
@@ -173,7 +176,7 @@ def featurise(
         places.append(place)
         bins.append((mixed(hashes, salts[place]) % np.uint64(dimension)).astype(np.int64))
     row, column = np.concatenate(places), np.concatenate(bins)
-    counts = csr_matrix((np.ones(len(row)), (row, column)), shape=(len(rows), dimension))  # adds up what coincides
+    counts = csr_matrix((np.ones(len(row)), (row, column)), shape=(len(rows), dimension))  # sums duplicates
     binary = np.array([values["counts"] == "binary" for values in maps])[assignment]
     counts.data[np.repeat(binary, np.diff(counts.indptr))] = 1.0
     return counts
@@ -181,44 +184,48 @@ def featurise(
 
 @dataclass(frozen=True)
 class BinWeights:
-    """The sums behind the weights of the bins: the training texts' counts, each by its own map."""
+    """The sums behind the weights of the bins: the training texts' counts, each by its assigned map."""
 
     total: Vector  # (dimension,) over all training texts
-    positive: Vector | None  # (dimension,) over those of class 1; None if there are other than two classes
+    positive: Vector | None  # (dimension,) over those of class 1; None unless there are two classes
 
     @classmethod
     def fit(cls, counts: csr_matrix, labels: Integers, num_classes: int) -> "BinWeights":
-        """Adds up the counts (n, dimension) of all training texts, whose labels (n,) are 0..num_classes-1."""
+        """Sums the counts (n, dimension) of all training texts, whose labels (n,) are 0..num_classes-1."""
         total = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel()
         if num_classes != 2:
             return cls(total, None)
         return cls(total, np.asarray(counts[labels == 1].sum(axis=0), dtype=np.float64).ravel())
 
     def naive_bayes(self, bins: Integers, alpha: Vector) -> Vector:
-        """log of (alpha + p_b) / |alpha + p|_1 over (alpha + q_b) / |alpha + q|_1 (Wang and Manning 2012).
+        """Computes log of (alpha + p_b) / |alpha + p|_1 over (alpha + q_b) / |alpha + q|_1 (Wang and Manning 2012).
 
-        p and q are the counts of classes 1 and 0. bins, alpha: (k,), one pair per weight. Raises: InvalidInput if
-        there are other than two classes.
+        p and q are the counts of classes 1 and 0. bins, alpha: (k,), one pair per weight.
+
+        Raises: InvalidInput unless there are two classes.
         """
         if self.positive is None:
-            raise InvalidInput("Naive-Bayes weights need two classes; choose candidates with weights=none or sif")
+            raise InvalidInput(
+                "expected two classes for Naive-Bayes weights, got another number; choose candidates with weights=none "
+                "or sif"
+            )
         p, q = self.positive, self.total - self.positive
         norms = np.log((alpha * len(q) + q.sum()) / (alpha * len(p) + p.sum()))
         return np.log((alpha + p[bins]) / (alpha + q[bins])) + norms
 
     def sif(self, bins: Integers, alpha: Vector) -> Vector:
-        """alpha / (alpha + frequency of the bin among all counts) (Arora et al. 2017). bins, alpha: (k,)."""
-        frequency = self.total[bins] / max(float(self.total.sum()), 1.0)  # without any count every frequency is 0
+        """Computes alpha / (alpha + frequency of the bin in all counts) (Arora et al. 2017). bins, alpha: (k,)."""
+        frequency = self.total[bins] / max(float(self.total.sum()), 1.0)  # without counts every frequency is 0
         return alpha / (alpha + frequency)
 
 
 def weighted(
     counts: csr_matrix, maps: Sequence[FeatureMap], assignment: Integers, bin_weights: BinWeights
 ) -> csr_matrix:
-    """The features: counts (m, dimension) weighted and scaled as each text's map says.
+    """Computes the features: counts (m, dimension), weighted and scaled by each text's map.
 
-    scale=average divides a text's features by the sum of its counts, normalise gives them length 1; a text without
-    any stays zero. Raises: InvalidInput for Naive-Bayes weights with other than two classes.
+    scale=average divides a text's features by the sum of its counts, normalise scales them to length 1; a text without
+    features stays zero. Raises: InvalidInput for Naive-Bayes weights unless there are two classes.
     """
     per_row = np.diff(counts.indptr)
     owner = np.repeat(np.arange(counts.shape[0]), per_row)  # (nnz,) the row of each entry
@@ -240,9 +247,9 @@ def weighted(
 
 
 def check_ngram_memory(settings: SolveSettings, points: int, classes: int, dimension: int) -> None:
-    """Raises: InvalidInput if the weights alone do not fit `memory_gib`: of sparse features nothing else need be held.
+    """Raises: InvalidInput if the weights do not fit into `memory_gib`. Sparse features need no other memory.
 
-    ridge takes a solver without a Gram matrix where that matrix does not fit.
+    ridge uses a solver without a Gram matrix if that matrix does not fit.
     """
     needed = vector_memory(points, dimension, classes)
     check_fits(needed, settings.memory_gib, f"the weights of {dimension:,} features and {classes} classes")

@@ -1,4 +1,4 @@
-"""Losses of decision values, and the linear models that scikit-learn fits: hinge, log, and ridge if sparse. Note W7.
+"""Losses of decision values, and linear models from scikit-learn: hinge, log, and ridge if sparse. Note W7.
 
 Objectives are lam ||w||^2 + summed loss, so that C = 1 / (2 lam).
 """
@@ -22,19 +22,19 @@ from archray.trainables.feature_maps.solve_settings import Loss
 
 Matrix: TypeAlias = npt.NDArray[np.float64] | csr_matrix
 
-CLIP = 1.0  # of decision values, the size of the targets: beyond it a loss has no bound
-SPARSE_ROWS = 1024  # of a Gram matrix of sparse features, computed at once
+CLIP = 1.0  # of decision values, the size of the targets; losses of larger values have no bound
+SPARSE_ROWS = 1024  # rows of a Gram matrix of sparse features, computed at once
 TOLERANCE = 1e-8  # of scikit-learn's conjugate gradients
-MAX_ITERATIONS = 10_000  # of liblinear and L-BFGS: their default of 1,000 and 100 warns on small alphas of SIF weights
+MAX_ITERATIONS = 10_000  # of liblinear and L-BFGS: their defaults of 1,000 and 100 warn for small alphas of SIF weights
 
 
 def signs(labels: Tensor, classes: int) -> Tensor:
-    """Targets of one class against the rest: (n, K) float64, +1 for a point's class and -1 for the others."""
+    """Returns targets of one class against the rest: (n, K) float64, +1 for a point's class and -1 for the others."""
     return F.one_hot(labels, classes).double().mul_(2).sub_(1)
 
 
 def point_losses(decisions: Tensor, labels: Tensor, loss: Loss) -> Tensor:
-    """The loss of each point, summed over one-against-rest problems for ridge (square) and svm (hinge).
+    """Computes the loss of each point, summed over one-against-rest problems for ridge (square) and svm (hinge).
 
     decisions: (n, K). labels: (n,). Returns: (n,) float64; logistic in nats.
     """
@@ -48,27 +48,27 @@ def point_losses(decisions: Tensor, labels: Tensor, loss: Loss) -> Tensor:
 
 
 def clipped(decisions: Tensor) -> Tensor:
-    """Decision values no further from 0 than the targets are: only so are the losses bounded, see `loss_bound`."""
+    """Clips decision values to the range of the targets, so that the losses are bounded, see `loss_bound`."""
     return decisions.clamp(-CLIP, CLIP)
 
 
 def loss_bound(loss: Loss, classes: int) -> float:
-    """B: the largest that a point's loss can be whose decision values are `clipped`."""
+    """Returns B, the largest loss of a point with `clipped` decision values."""
     if loss == "logistic":
         return math.log1p((classes - 1) * math.exp(2 * CLIP))
     return classes * (2 * CLIP if loss == "svm" else (2 * CLIP) ** 2)
 
 
 def point_hits(decisions: Tensor, labels: Tensor) -> Tensor:
-    """(n,) float64: 1 where the largest decision value is the label's."""
+    """Returns (n,) float64: 1 if the largest decision value belongs to the label."""
     finite = torch.isfinite(decisions).all(1)
     return ((decisions.argmax(1) == labels) & finite).double()
 
 
 def fit_svm(features: Matrix, labels: npt.NDArray[np.int64], classes: int, lam: float, seed: int) -> LinearModel:
-    """Hinge loss, each class against the rest, by liblinear's dual coordinate descent.
+    """Fits the hinge loss, each class against the rest, by liblinear's dual coordinate descent.
 
-    features: (n, d). labels: (n,). seed: of the order of coordinates. Raises: InvalidInput for a class without points.
+    features: (n, d). labels: (n,). seed: for the order of coordinates. Raises: InvalidInput for a class without points.
     """
     _check(features, labels, classes)
     model = LinearSVC(loss="hinge", C=1 / (2 * lam), dual=True, random_state=seed % 2**32, max_iter=MAX_ITERATIONS)
@@ -76,19 +76,19 @@ def fit_svm(features: Matrix, labels: npt.NDArray[np.int64], classes: int, lam: 
 
 
 def fit_logistic(features: Matrix, labels: npt.NDArray[np.int64], classes: int, lam: float) -> LinearModel:
-    """Log loss over all classes, by L-BFGS. Raises: InvalidInput for a class without points."""
+    """Fits the log loss over all classes, by L-BFGS. Raises: InvalidInput for a class without points."""
     _check(features, labels, classes)
     model = _linear(LogisticRegression(C=1 / (2 * lam), max_iter=MAX_ITERATIONS).fit(features, labels), classes)
-    # Of two classes there is one sigmoid: a softmax over half its argument with both signs.
+    # For two classes there is one sigmoid: a softmax over half its argument with both signs.
     return LinearModel(model.weights / 2, model.intercept / 2) if classes == 2 else model
 
 
 def fit_sparse_ridge(
     features: csr_matrix, labels: npt.NDArray[np.int64], classes: int, lam: float, memory_gib: float
 ) -> LinearModel:
-    """Square loss of targets +-1, by Cholesky of the smaller side; by scikit-learn's sparse solver if neither fits.
+    """Fits the square loss of targets +-1, by Cholesky of the smaller side; if neither fits, by scikit-learn's solver.
 
-    Raises: SolveFailed for features that are not finite.
+    Raises: SolveFailed for infinite or NaN features.
     """
     n, d = features.shape
     _check_finite(features)
@@ -116,10 +116,10 @@ def fit_sparse_ridge(
 
 
 def _linear(model: Any, classes: int) -> LinearModel:
-    """A fitted model of scikit-learn's with a column for every class; of two classes it has only the second's."""
+    """Converts a model of scikit-learn to one with a column for every class; for two classes it has only the second."""
     weights, intercept = model.coef_, model.intercept_
     if not (np.isfinite(weights).all() and np.isfinite(intercept).all()):
-        raise SolveFailed("the solver's weights are not finite")
+        raise SolveFailed("expected finite weights from the solver, got infinity or NaN")
     if classes == 2:
         weights, intercept = np.concatenate([-weights, weights]), np.concatenate([-intercept, intercept])
     return LinearModel(torch.from_numpy(weights.T.copy()), torch.from_numpy(intercept.copy()))
@@ -128,17 +128,15 @@ def _linear(model: Any, classes: int) -> LinearModel:
 def _check(features: Matrix, labels: npt.NDArray[np.int64], classes: int) -> None:
     missing = sorted(set(range(classes)) - set(labels.tolist()))
     if missing:
-        raise InvalidInput(
-            f"expected training points of all {classes} classes, got none of {missing}; give more points"
-        )
+        raise InvalidInput(f"expected training points of all {classes} classes, got none of {missing}; add points")
     _check_finite(features)
 
 
 def _check_finite(features: Matrix) -> None:
     if not np.isfinite(features.data if isinstance(features, csr_matrix) else features).all():
-        raise SolveFailed("the features of the training points are not all finite")
+        raise SolveFailed("expected finite features of the training points, got infinity or NaN")
 
 
 def decisions(features: Matrix, model: LinearModel) -> Tensor:
-    """Decision values (m, K) of features (m, d)."""
+    """Computes decision values (m, K) of features (m, d)."""
     return torch.from_numpy(np.ascontiguousarray(features @ model.weights.numpy())) + model.intercept

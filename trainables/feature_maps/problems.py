@@ -1,4 +1,4 @@
-"""Regularized problems over feature maps: each point has its own map, and one solution serves all.
+"""Regularized problems over feature maps: each point has its own map, and all maps share one solution.
 
 A round of Algorithm 1 (Khodak et al. 2020).
 """
@@ -32,9 +32,9 @@ Part = Literal["validation", "test"]  # of the data
 
 
 def assign(points: int, candidates: int, seed: int, part: str) -> Assignment:
-    """A candidate for every point, uniformly and independently.
+    """Assigns a candidate to every point, uniformly and independently.
 
-    part: "train" or "validation", which have streams of their own. Returns: (points,) in 0..candidates-1.
+    part: "train" or "validation", which have separate streams. Returns: (points,) in 0..candidates-1.
     """
     return np.random.default_rng(named_seed(seed, "assignment", part)).integers(candidates, size=points)
 
@@ -62,7 +62,7 @@ class Tally:
             self._sums.index_add_(1, candidates, values)
 
     def means(self) -> tuple[list[float], list[float], list[float], list[int]]:
-        """The first four attributes of `Solved`."""
+        """Returns the first four attributes of `Solved`."""
         sums, points = self._sums[:3].cpu(), self._sums[3].cpu()
         losses, accuracies, bounded = (sums / points).tolist()
         return losses, accuracies, bounded, [int(count) for count in points]
@@ -72,24 +72,24 @@ class Tally:
 class Solved:
     """A solution, scored on the validation points."""
 
-    losses: list[float]  # mean per candidate, in their order; NaN for one without a point
+    losses: list[float]  # mean per candidate, in order; NaN for one without a point
     accuracies: list[float]
-    clipped: list[float]  # losses of decision values clipped to [-1, 1], which `loss_bound` bounds
-    points: list[int]  # validation points that each candidate was scored on
+    clipped: list[float]  # losses of decision values clipped to [-1, 1], bounded by `loss_bound`
+    points: list[int]  # number of validation points of each candidate
     seconds_featurise: float  # of the training points
     seconds_solve: float
-    seconds_score: float  # of the validation points, featurised and scored
+    seconds_score: float  # of the validation points, including their featurization
     solution: "Solution"
-    classifier: Classifier | None  # of a single candidate
+    classifier: Classifier | None  # for a single candidate
 
     @property
     def seconds(self) -> float:
         return self.seconds_featurise + self.seconds_solve + self.seconds_score
 
     def scores(self, settings: SolveSettings) -> list[float]:
-        """A score per candidate, in their order; a candidate without a point has the worst of the others'.
+        """Returns a score per candidate, in order; a candidate without a point gets the worst of the others' scores.
 
-        NaN where the loss is not finite, which makes the accuracy meaningless too.
+        NaN for an infinite or NaN loss, which makes the accuracy meaningless too.
         """
         values, worst_of = (self.losses, max) if settings.score == "loss" else (self.accuracies, min)
         scores = [v if math.isfinite(loss) else math.nan for v, loss in zip(values, self.losses, strict=True)]
@@ -98,7 +98,7 @@ class Solved:
 
 
 class Tested(NamedTuple):
-    """A candidate on the test points: means over the points, and their number."""
+    """A candidate's result on the test points: means over the points, and their number."""
 
     loss: float
     accuracy: float
@@ -110,7 +110,7 @@ NOT_TESTED = Tested(math.nan, math.nan, math.nan, 0)
 
 
 class Problem(ABC):
-    """Data, and how they are solved; one object serves many solves. A solve of a single map is its standalone solve."""
+    """Base class: data, and how they are solved. One object serves many solves; a single map's is standalone."""
 
     def __init__(
         self, data: Dataset | TextDataset, settings: SolveSettings, loss: Loss, device: str | torch.device
@@ -120,9 +120,12 @@ class Problem(ABC):
         self.test_count, self.classes = len(data.test), data.num_classes
 
     def solve(self, maps: Sequence[FeatureMap], dimension: int, seed: int) -> Solved:
-        """Assigns, featurises, solves and scores maps that `check` has passed.
+        """Assigns, featurizes, solves and scores maps that `check` has accepted.
 
-        seed: of bases, offset or hash, and assignments. Raises: SolveFailed for numbers that are not finite.
+        Args:
+            seed: Seed of bases, offset or hash, and assignments.
+
+        Raises: SolveFailed for infinite or NaN numbers.
         """
         solution = self.fit(maps, assign(self.sizes[0], len(maps), seed, "train"), dimension, seed)
         start = time.perf_counter()
@@ -141,7 +144,7 @@ class Problem(ABC):
         )
 
     def test(self, solved: Solved, candidate: int) -> Tested:
-        """A candidate on all test points, with the weights of a solve. candidate: its position in the solve."""
+        """Tests a candidate on all test points, with the weights of a solve. candidate: its index in the solve."""
         tally = Tally(len(solved.losses), self.loss, self.device)
         solved.solution.score_assigned(np.full(self.test_count, candidate, dtype=np.int64), tally, "test")
         losses, accuracies, bounded, points = tally.means()
@@ -149,16 +152,16 @@ class Problem(ABC):
 
     @abstractmethod
     def check(self, maps: Sequence[FeatureMap], dimension: int) -> None:
-        """Raises: InvalidInput if the data cannot have these maps, or the solve does not fit `memory_gib`."""
+        """Raises: InvalidInput if the data do not support these maps, or the solve does not fit into `memory_gib`."""
 
     @abstractmethod
     def fit(self, maps: Sequence[FeatureMap], assignment: Assignment, dimension: int, seed: int) -> "Solution":
-        """Solves with training point i featurised by map `assignment[i]`."""
+        """Solves with training point i featurized by map `assignment[i]`."""
 
 
 @dataclass(frozen=True)
 class Solution(ABC):
-    """The weights of one solve, and the maps they were solved for. seconds_featurise: of the training points."""
+    """The weights of one solve, and the maps of the solve. seconds_featurise: time for the training points."""
 
     seconds_featurise: float
     seconds_solve: float
@@ -166,12 +169,12 @@ class Solution(ABC):
 
     @property
     def weight_norm(self) -> float:
-        """The Frobenius norm of the weights (d, K), the intercept left out."""
+        """The Frobenius norm of the weights (d, K), without the intercept."""
         return float(torch.linalg.vector_norm(self.model.weights.double()))
 
     @abstractmethod
     def score_assigned(self, assignment: Assignment, tally: Tally, part: Part = "validation") -> None:
-        """Adds every point of this part of the data to the tally, by the map it is assigned."""
+        """Adds every point of this part of the data to the tally, by its assigned map."""
 
     @abstractmethod
     def score_all(self, tally: Tally) -> None:
@@ -179,7 +182,7 @@ class Solution(ABC):
 
     @abstractmethod
     def classifier(self) -> Classifier:
-        """The model of the only map."""
+        """Returns the model of the only map."""
 
 
 # Random Fourier features of images.
@@ -206,7 +209,7 @@ class FourierProblem(Problem):
         memory = settings.memory_gib - fourier.fourier_memory(bases.inputs, dimension, settings.bases)
         start = time.perf_counter()
         model = self._model(features, labels, memory, seed)
-        seconds = time.perf_counter() - start  # of featurising, too
+        seconds = time.perf_counter() - start  # includes featurization
         return FourierSolution(features.seconds, seconds - features.seconds, model, self, maps, bases)
 
     def _model(self, features: fourier.FourierFeatures, labels: Tensor, memory_gib: float, seed: int) -> LinearModel:
@@ -309,7 +312,7 @@ class NGramSolution(Solution):
         rows = np.arange(len(corpus))
         only = np.zeros(len(rows), dtype=np.int64)
         counts: dict[tuple[object, ...], csr_matrix] = {}
-        # Maps with equal counts follow each other, and only the last counts are held.
+        # Maps with equal counts are grouped, and only the last counts are kept.
         keys = [
             (*(ngram_map[name] for name in ("tokens", "case", "stop_words", "order", "counts")), seed)
             for ngram_map, seed in zip(self.maps, self.seeds, strict=True)
@@ -332,5 +335,5 @@ class NGramSolution(Solution):
 
 
 def hash_seeds(maps: int, seed: int, bases: Bases) -> list[int]:
-    """The seed of each map's hash: one for all if bases are shared, else one per map."""
+    """Returns the seed of each map's hash: one for all if bases are shared, else one per map."""
     return [named_seed(seed, "hash", *([] if bases == "shared" else [number])) for number in range(maps)]

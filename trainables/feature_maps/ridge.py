@@ -20,12 +20,12 @@ from archray.plurals import count
 from archray.trainables.feature_maps.features import DenseFeatures, Features, RidgePlan, blocks, keep
 from archray.trainables.feature_maps.solve_settings import Precision
 
-CACHE_BYTES = 2**20  # of a block in float64: about a core's second-level cache
+CACHE_BYTES = 2**20  # of a block in float64, about a core's second-level cache
 GPU_ROWS = 2**15
 
 
 class NotConverged(ArithmeticError):
-    """Conjugate gradients that did not reach the tolerance: the preconditioner is too far from the matrix."""
+    """Conjugate gradients did not reach the tolerance, because the preconditioner is too far from the matrix."""
 
 
 def conjugate_gradients(
@@ -39,13 +39,16 @@ def conjugate_gradients(
     """Solves A x = right for a positive definite A and several right-hand sides at once.
 
     Args:
-        multiply: x -> A x. precondition: r -> M^-1 r, with M near A. Both of (m, k) float64.
-        right: (m, k), k right-hand sides, each with its own step sizes.
-        tolerance: on the error of x in the norm of A, estimated by that of M, relative to x: for ridge regression
-            the error of the predictions and of sqrt(lam) w together.
-        limit: iterations at most.
+        multiply: x -> A x.
+        precondition: r -> M^-1 r, with M near A. Both for (m, k) float64.
+        right: (m, k), k right-hand sides, each with separate step sizes.
+        tolerance: Tolerance of the error of x in the norm of A, estimated by that of M, relative to x: for ridge
+            regression the error of the predictions and of sqrt(lam) w together.
+        limit: Maximum number of iterations.
 
-    Returns: x (m, k), the number of iterations. Raises: NotConverged.
+    Returns: x (m, k), the number of iterations.
+
+    Raises: NotConverged.
     """
     solution = torch.zeros_like(right)
     residual = right.clone()
@@ -69,28 +72,28 @@ def conjugate_gradients(
 
 
 def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """0 where the denominator is 0, as that right-hand side is solved exactly."""
+    """Returns 0 if the denominator is 0, where that right-hand side is solved exactly."""
     zero = denominator == 0
     return torch.where(zero, torch.zeros_like(numerator), numerator / torch.where(zero, 1.0, denominator))
 
 
-# Products of a tall matrix with a few vectors, in float64 whatever the matrix is in, at the speed of its reading: on a
-# CPU rows are shared out among threads that each have BLAS to themselves, blocks that fit a core's cache are converted
-# and used at once, and no thread waits for another before the end.
+# Products of a tall matrix with a few vectors, in float64 for any type of the matrix, at the speed of reading it. On a
+# CPU, rows are divided among threads with single-threaded BLAS. Blocks that fit into a core's cache are converted and
+# used at once, and no thread waits for another before the end.
 
 
 def times(matrix: Tensor, vectors: Tensor) -> Tensor:
-    """matrix @ vectors. matrix: (n, d) float32 or float64. vectors: (d, k) float64. Returns: (n, k) float64."""
+    """Computes matrix @ vectors. matrix: (n, d) float32 or float64; vectors: (d, k) float64. Returns (n, k) float64."""
     return torch.cat(_by_parts(matrix, vectors, lambda block, vectors, part: block @ vectors, _joined))
 
 
 def transpose_times(matrix: Tensor, vectors: Tensor) -> Tensor:
-    """matrix^T @ vectors. vectors: (n, k) float64. Returns: (d, k) float64."""
+    """Computes matrix^T @ vectors. vectors: (n, k) float64. Returns: (d, k) float64."""
     return torch.stack(_by_parts(matrix, vectors, lambda block, vectors, part: block.T @ vectors[part], sum)).sum(0)
 
 
 def normal_times(matrix: Tensor, vectors: Tensor) -> Tensor:
-    """matrix^T @ matrix @ vectors in one reading of the matrix. vectors, and returned: (d, k) float64."""
+    """Computes matrix^T @ matrix @ vectors in one pass over the matrix. vectors and result: (d, k) float64."""
     return torch.stack(_by_parts(matrix, vectors, lambda block, vectors, part: block.T @ (block @ vectors), sum)).sum(0)
 
 
@@ -102,7 +105,7 @@ def _joined(products: Iterator[Any]) -> Any:
 def _by_parts(
     matrix: Tensor, vectors: Tensor, multiply: Callable[[Any, Any, slice], Any], join: Callable[[Iterator[Any]], Any]
 ) -> list[Tensor]:
-    """Of each part of the rows, as many as threads, the joined products of its blocks; NumPy's arrays on a CPU."""
+    """Returns, for each part of the rows (one per thread), the joined products of its blocks; NumPy arrays on a CPU."""
     n = len(matrix)
 
     def work(matrix: Any, vectors: Any, rows: range) -> Any:
@@ -118,7 +121,7 @@ def _by_parts(
 
 
 def _double_blocks(matrix: Any, rows: range) -> Iterator[tuple[slice, Any]]:
-    """Some rows as float64, a block at a time; on a CPU in one buffer."""
+    """Yields rows as float64 in blocks, on a CPU in one buffer."""
     step = GPU_ROWS
     buffer = None
     if isinstance(matrix, np.ndarray):
@@ -145,19 +148,19 @@ def _blas() -> ThreadpoolController:
 
 
 # oneDNN's kernels for CPUs without VNNI add 128 to one operand and sum two products in 16 bits, where they saturate
-# without a word: 79 is the most with (79 + 128) * 79 * 2 < 2^15, exact on every CPU.
+# silently. 79 is the maximum with (79 + 128) * 79 * 2 < 2^15, exact on every CPU.
 LEVELS = 79
-PANEL = 768  # rows of a panel of the triangle: wide enough for the BLAS, and little beyond the diagonal is computed
-LONGEST = 2**31 // LEVELS**2  # products whose sum an int32 holds
+PANEL = 768  # rows of a panel of the triangle: wide enough for the BLAS, with little work beyond the diagonal
+LONGEST = 2**31 // LEVELS**2  # products whose sum fits into an int32
 QUANTISED_ROWS = 256  # at once, within the cache
 
 
 class SolveFailed(ArithmeticError):
-    """Arithmetic that broke down: numbers that are not finite, or a lam below the rounding errors of the features."""
+    """Arithmetic failed: infinite or NaN numbers, or a lam below the rounding errors of the features."""
 
 
 class BlasGram:
-    """An m x m matrix G on a CPU, zero at first: the lower triangle of a Fortran-ordered array.
+    """An m x m matrix G on a CPU, initially zero: the lower triangle of a Fortran-ordered array.
 
     dtype: float64 or float32.
     """
@@ -171,17 +174,17 @@ class BlasGram:
     def add(self, vectors: Tensor) -> None:
         """G += vectors^T vectors. vectors: (any, m), in C or Fortran order."""
         array = np.asarray(vectors.numpy(), dtype=self._dtype)
-        # BLAS needs Fortran order: passing vectors in C order transposed copies nothing.
+        # BLAS needs Fortran order. Transposed vectors in C order need no copy.
         factor, trans = (array.T, 0) if array.flags.c_contiguous else (array, 1)
         self.matrix = self._syrk(1.0, factor, trans=trans, beta=1.0, c=self.matrix, lower=1, overwrite_c=1)
 
     def subtract_mean(self, mean: Tensor, points: int) -> None:
-        """The Gram matrix of centred features: G -= points * mean mean^T. mean: (m,) float64."""
+        """Centers the features of a Gram matrix: G -= points * mean mean^T. mean: (m,) float64."""
         vector = mean.numpy().astype(self._dtype)
         self.matrix = self._syr(-float(points), vector, a=self.matrix, lower=1, overwrite_a=1)
 
     def centre(self) -> None:
-        """The kernel of centred features: H G H with H = I - 1 1^T / m."""
+        """Centers the features of a kernel: H G H with H = I - 1 1^T / m."""
         size = len(self.matrix)
         ones = np.ones(size, dtype=self._dtype)
         mean = self._symv(1.0 / size, self.matrix, ones, lower=1)
@@ -189,20 +192,23 @@ class BlasGram:
         self.matrix = self._syr2(-1.0, ones, mean - mean.mean() / 2, a=self.matrix, lower=1, overwrite_a=1)
 
     def factorise(self, lam: float) -> None:
-        """G becomes the Cholesky factor of G + lam I. Raises: SolveFailed."""
+        """Replaces G by the Cholesky factor of G + lam I. Raises: SolveFailed."""
         np.einsum("ii->i", self.matrix)[:] += lam
         self.matrix, info = self._potrf(self.matrix, lower=1, overwrite_a=1, clean=0)
         if info != 0 or not np.isfinite(np.einsum("ii->i", self.matrix)).all():
-            raise SolveFailed(f"Cholesky of a {len(self.matrix)} x {len(self.matrix)} matrix broke down")
+            raise SolveFailed(
+                f"expected a positive definite matrix for Cholesky, {len(self.matrix)} x {len(self.matrix)}, got one "
+                "that is not; raise lam"
+            )
 
     def solve(self, right: Tensor) -> Tensor:
-        """(G + lam I)^-1 right, after `factorise`. right, and returned: (m, k) float64."""
+        """Computes (G + lam I)^-1 right, after `factorise`. right and result: (m, k) float64."""
         solution, _ = self._potrs(self.matrix, right.numpy().astype(self._dtype), lower=1)
         return torch.from_numpy(np.ascontiguousarray(solution, dtype=np.float64))
 
 
 class TorchGram:
-    """`BlasGram` in torch, for a GPU. It is the full matrix: cuBLAS is used through products, not rank-k updates.
+    """`BlasGram` in torch, for a GPU. It stores the full matrix: cuBLAS is used by products, not rank-k updates.
 
     dtype: float64 or float32.
     """
@@ -228,7 +234,10 @@ class TorchGram:
         self.matrix.diagonal().add_(lam)
         self.matrix, info = torch.linalg.cholesky_ex(self.matrix)
         if int(info) != 0 or not bool(torch.isfinite(self.matrix.diagonal()).all()):
-            raise SolveFailed(f"Cholesky of a {len(self.matrix)} x {len(self.matrix)} matrix broke down")
+            raise SolveFailed(
+                f"expected a positive definite matrix for Cholesky, {len(self.matrix)} x {len(self.matrix)}, got one "
+                "that is not; raise lam"
+            )
 
     def solve(self, right: Tensor) -> Tensor:
         return torch.cholesky_solve(right.to(self.matrix.dtype), self.matrix).double()
@@ -238,18 +247,18 @@ Gram = BlasGram | TorchGram
 
 
 def make_gram(size: int, device: torch.device, dtype: torch.dtype = torch.float64) -> Gram:
-    """A zero matrix of this size where the features are."""
+    """Creates a zero matrix of this size on the device of the features."""
     return BlasGram(size, dtype) if device.type == "cpu" else TorchGram(size, dtype, device)
 
 
-# Of features rounded to 8 bits: a preconditioner at a quarter of float32's cost on CPUs with VNNI
+# Features rounded to 8 bits: a preconditioner at a quarter of float32's cost on CPUs with VNNI
 
 
 def int8_gram(features: DenseFeatures, *, dual: bool) -> BlasGram:
-    """Centred Gram matrix (d, d), or kernel (n, n) if `dual`, of features rounded to 8 bits; float32, on the CPU.
+    """Computes the centered Gram matrix (d, d), or kernel (n, n) if `dual`, of features rounded to 8 bits.
 
-    The rounding error of a feature is at most 1/158 of the largest; centred with the rounded features' own mean, the
-    matrix stays positive semidefinite.
+    The result is float32, on the CPU. The rounding error of a feature is at most 1/158 of the largest. With the mean of
+    the rounded features for centering, the matrix stays positive semidefinite.
     """
     rounded, scale, sums = quantise(features.matrix)
     vectors = rounded.T if dual else rounded  # (long, m)
@@ -259,7 +268,7 @@ def int8_gram(features: DenseFeatures, *, dual: bool) -> BlasGram:
     for part in blocks(length, LONGEST):
         for columns in blocks(size, PANEL):
             panel = vectors[part, columns].T
-            # Private to torch, and public nowhere: the one product of bytes that it has for CPUs.
+            # Private in torch, without a public equivalent: its only product of bytes for CPUs.
             lower[columns, columns.start :] += torch._int_mm(panel, vectors[part, columns.start :])
     gram.matrix *= np.float32(scale**2)
     if dual:
@@ -270,7 +279,7 @@ def int8_gram(features: DenseFeatures, *, dual: bool) -> BlasGram:
 
 
 def quantise(matrix: Tensor) -> tuple[Tensor, float, Tensor]:
-    """Whole numbers (n, d) int8, the scale with which they are about `matrix`, and their sums (d,) float64."""
+    """Returns integers (n, d) int8, the scale that converts them to about `matrix`, and their sums (d,) float64."""
     low, high = torch.aminmax(matrix)
     scale = max(-float(low), float(high)) / LEVELS or 1.0
     rounded = torch.empty(matrix.shape, dtype=torch.int8)
@@ -287,18 +296,18 @@ def quantise(matrix: Tensor) -> tuple[Tensor, float, Tensor]:
 
 logger = logging.getLogger(__name__)
 
-TOLERANCE = 1e-8  # relative, of predictions; a hundredth of what float32 features are worth
-MAX_ITERATIONS = 30  # each is a reading of all features; 2 to 6 are usual, and beyond these a float64 Gram is sooner
+TOLERANCE = 1e-8  # relative, of predictions; a hundredth of the precision of float32 features
+MAX_ITERATIONS = 30  # each reads all features; 2 to 6 are usual, and beyond 30 a float64 Gram matrix is faster
 
 
 class LinearModel(NamedTuple):
-    """Decision values features @ weights + intercept."""
+    """A linear model with decision values features @ weights + intercept."""
 
     weights: Tensor  # (d, K) float64
     intercept: Tensor  # (K,) float64
 
     def decisions(self, features: Tensor) -> Tensor:
-        """Decision values (m, K) of dense features (m, d), in the features' precision."""
+        """Computes decision values (m, K) of dense features (m, d), in the features' precision."""
         return features @ self.weights.to(features.dtype) + self.intercept.to(features.dtype)
 
 
@@ -306,25 +315,26 @@ class RidgeSolution(NamedTuple):
     """A solution, and how it was computed."""
 
     model: LinearModel
-    gram: Precision  # the arithmetic of the Gram matrix that led to it
-    iterations: int  # of conjugate gradients; 0 if the factorisation was the solution
+    gram: Precision  # the arithmetic of the Gram matrix of the solution
+    iterations: int  # of conjugate gradients; 0 if the factorization was the solution
 
 
 def solve_ridge(
     features: Features, targets: Tensor, lam: float, *, gram: Precision = "float64", memory_gib: float = 4.0
 ) -> RidgeSolution:
-    """The minimiser for K targets at once.
+    """Computes the minimizer for K targets at once.
 
     Args:
-        features: (n, d). targets: (n, K), on the same device.
-        gram: see `SolveSettings`; predictions are equal to better than 1e-6 whichever it is.
-        memory_gib: bound on the memory besides the features' inputs.
+        features: (n, d).
+        targets: (n, K), on the same device.
+        gram: See `SolveSettings`; predictions are equal to better than 1e-6 for all values.
+        memory_gib: Upper bound on the memory, without the features' inputs.
 
-    Raises: InvalidInput if the smaller side does not fit `memory_gib`, or int8 is asked for on a GPU;
-    SolveFailed for features that are not finite.
+    Raises: InvalidInput if the smaller side does not fit into `memory_gib`, or for int8 on a GPU; SolveFailed for
+        infinite or NaN features.
     """
     if gram == "int8" and features.device.type != "cpu":
-        raise InvalidInput("expected gram float64 or float32 on a GPU, got int8, which is for CPUs")
+        raise InvalidInput("expected gram float64 or float32 on a GPU, got int8; choose float32")
     plan = RidgePlan.make(*features.shape, targets.shape[1], memory_gib=memory_gib, gram=gram)
     targets = targets.double()
     mean = targets.mean(0)  # (K,)
@@ -336,13 +346,18 @@ def solve_ridge(
         try:
             return solve_preconditioned(features, centred, mean, lam, plan)
         except (SolveFailed, NotConverged) as error:
-            logger.warning("the %s Gram matrix does not do for lam = %g (%s): float64", plan.gram, lam, error)
+            logger.warning(
+                "archray solves with a float64 Gram matrix, as the %s one failed for lam = %g: %s",
+                plan.gram,
+                lam,
+                error,
+            )
     solve = solve_dual if plan.dual else solve_primal
     return RidgeSolution(solve(features, centred, mean, lam, plan), "float64", 0)
 
 
 def solve_primal(features: Features, targets: Tensor, mean: Tensor, lam: float, plan: RidgePlan) -> LinearModel:
-    """w = (X^T H X + lam I)^-1 X^T y with y centred and H the centring matrix."""
+    """Computes w = (X^T H X + lam I)^-1 X^T y with y centered and H the centering matrix."""
     n, d = features.shape
     gram = make_gram(d, features.device)
     right = torch.zeros(d, targets.shape[1], dtype=torch.float64, device=features.device)
@@ -360,7 +375,7 @@ def solve_primal(features: Features, targets: Tensor, mean: Tensor, lam: float, 
 
 
 def solve_dual(features: Features, targets: Tensor, mean: Tensor, lam: float, plan: RidgePlan) -> LinearModel:
-    """w = X^T a with (H X X^T H + lam I) a = y; the entries of a sum to zero, so that w needs no centring."""
+    """Computes w = X^T a with (H X X^T H + lam I) a = y. The entries of a sum to zero, so w needs no centering."""
     n, d = features.shape
     gram = make_gram(n, features.device)
     for columns in blocks(d, plan.columns):
@@ -380,7 +395,7 @@ def solve_dual(features: Features, targets: Tensor, mean: Tensor, lam: float, pl
 def solve_preconditioned(
     features: DenseFeatures, targets: Tensor, mean: Tensor, lam: float, plan: RidgePlan
 ) -> RidgeSolution:
-    """By conjugate gradients in float64, the factorised cheaper Gram matrix as preconditioner."""
+    """Solves by conjugate gradients in float64, with the factorized cheaper Gram matrix as preconditioner."""
     matrix, n = features.matrix, features.shape[0]
     ones = torch.ones(n, 1, dtype=torch.float64, device=features.device)
     sums = transpose_times(matrix, torch.cat([targets, ones], 1))  # (d, K + 1)
@@ -409,7 +424,7 @@ def solve_preconditioned(
 
 
 def _cheap_gram(features: DenseFeatures, feature_mean: Tensor, plan: RidgePlan) -> Gram:
-    """The centred Gram matrix of the smaller side in the plan's arithmetic."""
+    """Computes the centered Gram matrix of the smaller side in the plan's arithmetic."""
     if plan.gram == "int8":
         return int8_gram(features, dual=plan.dual)
     n, d = features.shape

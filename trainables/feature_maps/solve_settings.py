@@ -1,4 +1,4 @@
-"""How a regularised linear problem over feature maps is solved and scored. Khodak et al. 2020, Algorithm 1."""
+"""Settings of a regularized linear problem over feature maps and of its solver. Khodak et al. 2020, Algorithm 1."""
 
 from typing import Literal
 
@@ -19,23 +19,22 @@ class SolveSettings(Settings):
     """The problem lam ||w||^2 + summed loss, its solver and its scores. Defaults: section 2 and appendix B.2.
 
     Attributes:
-        loss: `ridge` (square loss of targets +-1, one class against the rest, closed form), `svm` (hinge loss, one
-            against the rest, liblinear) or `logistic` (log loss, L-BFGS). `auto`: ridge for images, svm for text.
-        lam: the weight of ||w||^2. In scikit-learn's words: Ridge's alpha = lam, C = 1 / (2 lam). The intercept is not
-            penalised, except by liblinear, which has it as one more weight.
-        score: what a candidate is scored by on validation points: mean loss (the paper) or accuracy (its authors'
-            program).
-        validation: `assigned` (Algorithm 1): a candidate is scored on the points that were assigned to it. `all`:
-            every candidate on every point. `auto`: all when a candidate would get fewer than 30 points (note W3).
-        bases: `shared`: one Gaussian and one Cauchy basis and one offset, or one hash of n-grams, for all candidates of
-            a solve; only then a weight means the same feature for all maps. `independent`: a basis, or a hash, for each
-            candidate (as note W2 has it for hashes; on docstrings a shared hash ranked maps as well or better).
-        gram: the arithmetic of ridge's Gram matrix. `float64` factorises it, and that is the solution. `float32` and
-            `int8` (dense features rounded to 8 bits; it gains on CPUs with VNNI or AMX) factorise a cheaper one and
-            use it as the preconditioner of conjugate gradients in float64: the same predictions to better than 1e-6,
-            sooner. They keep all features; where `memory_gib` does not hold these, or conjugate gradients do not
-            converge, the Gram matrix is a float64 one.
-        memory_gib: bound on the memory of a solve besides the data, in GiB.
+        loss: Loss: `ridge` (square loss of targets +-1, one class against the rest, closed form), `svm` (hinge loss,
+            one class against the rest, liblinear) or `logistic` (log loss, L-BFGS). `auto`: ridge for images, svm for
+            text.
+        lam: Weight of ||w||^2. In scikit-learn, Ridge has alpha = lam and classifiers have C = 1 / (2 lam). The
+            intercept is not penalized, except by liblinear, which treats it as one more weight.
+        score: Score of a candidate on validation points: mean loss (the paper) or accuracy (its authors' program).
+        validation: Validation points of a candidate. `assigned` (Algorithm 1): the points that were assigned to it.
+            `all`: every point. `auto`: `all` if a candidate would get fewer than 30 points.
+        bases: Random bases of the candidates of a solve. `shared`: one Gaussian and one Cauchy basis and one offset, or
+            one hash of n-grams, for all candidates, so that a weight belongs to the same feature in all maps.
+            `independent`: a basis, or a hash, for each candidate.
+        gram: Arithmetic of ridge's Gram matrix. `float64` factorizes it directly. `float32` and `int8` (dense features
+            rounded to 8 bits, faster on CPUs with VNNI or AMX) factorize a cheaper matrix as the preconditioner of
+            conjugate gradients in float64, with the same predictions to better than 1e-6. They keep all features in
+            memory. If `memory_gib` is too small for that, or conjugate gradients do not converge, float64 is used.
+        memory_gib: Upper bound on the memory of a solve, without the data, in GiB.
     """
 
     loss: Loss | Literal["auto"] = "auto"

@@ -1,1 +1,1 @@
-"""The ground that training moves on: planes of the loss, the gradient's variance, and the bounds of linear cells."""
+"""The loss landscape: planes of the loss, the gradient's variance, and the bounds of linear cells."""

@@ -1,8 +1,8 @@
-"""The widest and the narrowest linear cell, and the bounds of Theorems 4.3 and 4.4 against what is measured.
+"""The widest and the narrowest linear cell, and the bounds of Theorems 4.3 and 4.4 compared with measurements.
 
 Shu 2022, sections 4.3.3 and A.2; notes U1 and U2. In the widest cell y_i = W_i x, in the narrowest
-y_i = W_i W_{i-1} ... W_1 x; z is all y_i one after another, f an objective of z, lambda_i = |W_i| the spectral norm
-("largest eigenvalue" in the thesis). Here everything is exact, in float64, for a batch of instances at once.
+y_i = W_i W_{i-1} ... W_1 x; z is the concatenation of all y_i, f an objective of z, lambda_i = |W_i| the spectral norm
+("largest eigenvalue" in Shu 2022). All computations are exact, in float64, for a batch of instances at once.
 """
 
 import math
@@ -26,7 +26,7 @@ class Objective:
         gradient: (matrix, z, t) -> (N, ..., D), df/dz.
         hessian: (matrix, z) -> (N, D, D), of z (N, D).
         smoothness: (matrix, blocks) -> (N,), the least L with |df/dz_S(z) - df/dz_S(z')| <= L |z_S - z'_S| for all z
-            and z' that differ in the coordinates S, `blocks`, alone.
+            and z' that differ only in the coordinates S, `blocks`.
         bound: (matrix, blocks) -> (N,), the least known bound of |df/dz_S| over all z and t; None: unbounded.
     """
 
@@ -50,7 +50,7 @@ def _times(matrix: Tensor, vectors: Tensor) -> Tensor:
 
 
 def least_squares(instances: int, samples: int, size: int, targets: int, generator: torch.Generator) -> Objective:
-    """f = |C z - t|^2 / 2: convex, its gradients without bound. C: (K, D) normal, of columns of norm 1 on average."""
+    """f = |C z - t|^2 / 2: convex, with unbounded gradients. C: (K, D) normal, columns with norm 1 on average."""
     matrix = _normal(generator, instances, targets, size) / targets**0.5
     return Objective(
         "least-squares",
@@ -64,10 +64,10 @@ def least_squares(instances: int, samples: int, size: int, targets: int, generat
 
 
 def logistic(instances: int, samples: int, size: int, targets: int, generator: torch.Generator) -> Objective:
-    """f = -log softmax(C z)_t: convex, its gradients bounded. t: one-hot classes, drawn uniformly.
+    """f = -log softmax(C z)_t: convex, with bounded gradients. t: one-hot classes, drawn uniformly.
 
-    The Hessian is C^T (diag(p) - p p^T) C: along v the variance of the rows' products with v under p, which is largest,
-    a fourth of the squared range, where two classes share p evenly. So L = max_rs |C_r - C_s|^2 / 4. The gradient is
+    The Hessian is C^T (diag(p) - p p^T) C: along v the variance of the rows' products with v under p. It is largest, a
+    fourth of the squared range, where two classes share p evenly, so L = max_rs |C_r - C_s|^2 / 4. The gradient is
     C^T (p - t), a mean of differences of rows: |.| <= max_rs |C_r - C_s|.
     """
     matrix = _normal(generator, instances, targets, size) / targets**0.5
@@ -84,7 +84,7 @@ def logistic(instances: int, samples: int, size: int, targets: int, generator: t
 
 
 def indefinite(instances: int, samples: int, size: int, targets: int, generator: torch.Generator) -> Objective:
-    """f = z^T H z / 2 + t^T z with H symmetric and of either sign: not convex. `targets` is not read, t is (D,)."""
+    """f = z^T H z / 2 + t^T z with H symmetric and indefinite: not convex. `targets` is not used, t is (D,)."""
     matrix = _normal(generator, instances, size, size) / size**0.5
     return Objective(
         "indefinite",
@@ -111,13 +111,13 @@ def _softmax_hessian(matrix: Tensor, z: Tensor) -> Tensor:
 
 
 def _largest_difference(matrix: Tensor) -> Tensor:
-    """max_rs |C_r - C_s| of the rows, (N,)."""
+    """Computes max_rs |C_r - C_s| of the rows, (N,)."""
     return torch.cdist(matrix, matrix, compute_mode="donot_use_mm_for_euclid_dist").amax((-2, -1))
 
 
 NODES = (2, 3, 5)  # n, of a cell
 WIDTHS = (3, 6)  # of x and of every node
-# Ranges of the weights' spectral norms, log-uniform: all contract, some of either, all expand.
+# Ranges of the weights' spectral norms, log-uniform: all contract, some contract, all expand.
 NORMS = {"below 1": (0.3, 0.95), "around 1": (0.5, 2.0), "above 1": (1.05, 3.0)}
 TARGETS = 4  # K: rows of C, or classes
 SAMPLES = 16  # for the expectation of Theorem 4.4
@@ -131,7 +131,9 @@ class LinearCells:
     """N instances of a cell's weights and inputs, each with an objective.
 
     Attributes:
-        weights: (N, n, d, d) float64. inputs: (N, M, d), of M samples. objective: of z (N, ..., n d).
+        weights: (N, n, d, d) float64.
+        inputs: (N, M, d), of M samples.
+        objective: Objective of z (N, ..., n d).
     """
 
     weights: Tensor
@@ -152,15 +154,15 @@ class LinearCells:
         return spectral_norm(self.weights)
 
     def blocks(self, first: int, last: int | None = None) -> slice:
-        """The coordinates of z that are y_first ... y_last; last None: of `first` alone."""
+        """Returns the coordinates of z that are y_first ... y_last; with last None, only y_first."""
         return slice(first * self.width, (1 + (first if last is None else last)) * self.width)
 
     def wide(self) -> Tensor:
-        """z of the widest cell: (N, M, n d)."""
+        """Computes z of the widest cell: (N, M, n d)."""
         return torch.einsum("nkab,nmb->nmka", self.weights, self.inputs).flatten(2)
 
     def narrow(self) -> Tensor:
-        """z of the narrowest cell: (N, M, n d)."""
+        """Computes z of the narrowest cell: (N, M, n d)."""
         nodes, y = [], self.inputs
         for k in range(self.nodes):
             y = torch.einsum("nab,nmb->nma", self.weights[:, k], y)
@@ -168,38 +170,38 @@ class LinearCells:
         return torch.cat(nodes, -1)
 
     def before(self, block: int) -> Tensor:
-        """B = W_{i-1} ... W_1, of the narrowest cell: (N, d, d)."""
+        """Computes B = W_{i-1} ... W_1 of the narrowest cell: (N, d, d)."""
         b = torch.eye(self.width, dtype=torch.float64).expand(len(self.weights), -1, -1)
         for k in range(block):
             b = self.weights[:, k] @ b
         return b
 
     def after(self, block: int) -> Tensor:
-        """A_k = W_k ... W_{i+1} for k = i ... n, of the narrowest cell: (N, n - i + 1, d, d)."""
+        """Computes A_k = W_k ... W_{i+1} for k = i ... n of the narrowest cell: (N, n - i + 1, d, d)."""
         parts = [torch.eye(self.width, dtype=torch.float64).expand(len(self.weights), -1, -1)]
         for k in range(block + 1, self.nodes):
             parts.append(self.weights[:, k] @ parts[-1])
         return torch.stack(parts, 1)
 
     def by_outputs(self, z: Tensor, targets: Tensor) -> Tensor:
-        """df/dy_k at z (N, ..., n d): (N, ..., n, d)."""
+        """Computes df/dy_k at z (N, ..., n d): (N, ..., n, d)."""
         gradient = self.objective.gradient(self.objective.matrix, z, targets)
         return gradient.unflatten(-1, (self.nodes, self.width))
 
     def narrow_gradients(self, block: int, by_outputs: Tensor) -> Tensor:
-        """Eq. A.2: df/dW_i of the narrowest cell by sample, (N, M, d, d), given df/dy_k (N, M, n, d)."""
+        """Computes Eq. A.2: df/dW_i of the narrowest cell by sample, (N, M, d, d), from df/dy_k (N, M, n, d)."""
         left = torch.einsum("nkba,nmkb->nma", self.after(block), by_outputs[:, :, block:])
         right = torch.einsum("nab,nmb->nma", self.before(block), self.inputs)
         return left[..., None] * right[..., None, :]
 
     def scales(self, block: int) -> Tensor:
-        """(1 / lambda_i) prod_{j <= k} lambda_j for k = i ... n: (N, n - i + 1)."""
+        """Computes (1 / lambda_i) prod_{j <= k} lambda_j for k = i ... n: (N, n - i + 1)."""
         norms = self.norms
         before = norms[:, :block].prod(1, keepdim=True)
         return before * torch.cat([torch.ones_like(before), norms[:, block + 1 :].cumprod(1)], 1)
 
     def smoothness(self, first: int, last: int | None = None) -> Tensor:
-        """That of f in the blocks, (N,)."""
+        """Returns the smoothness of f in the blocks, (N,)."""
         return self.objective.smoothness(self.objective.matrix, self.blocks(first, last))
 
 
@@ -213,13 +215,13 @@ def draw_cells(
     generator: torch.Generator,
     samples: int = SAMPLES,
 ) -> LinearCells:
-    """Normal weights scaled to spectral norms drawn log-uniformly from `norms`; normal inputs.
+    """Draws normal weights, scaled to spectral norms that are log-uniform in `norms`, and normal inputs.
 
     objective: one of OBJECTIVES. Raises: InvalidInput for fewer than one instance, node or coordinate, or two samples.
     """
     if min(instances, nodes, width) < 1 or samples < 2:
         raise InvalidInput(
-            "expected at least one instance, node and coordinate and two samples, got "
+            "expected at least one instance, one node, one coordinate and two samples, got "
             f"{instances}, {nodes}, {width} and {samples}"
         )
     weights = _normal(generator, instances, nodes, width, width)
@@ -231,11 +233,11 @@ def draw_cells(
 
 
 def lipschitz_bounds(cells: LinearCells, block: int, generator: torch.Generator) -> dict[str, tuple[Tensor, ...]]:
-    """Theorem 4.3 for the block W_i: (printed, corrected, measured), (N,) each, by whose gradient is measured.
+    """Compares Theorem 4.3 for the block W_i: (printed, corrected, measured), (N,) each, by the measured gradient.
 
-    `proof`: the proof's quantity, its Eq. A.8 without the terms k != i and with the widest cell's df/dy_i in place of
-    the narrowest's: |dG_i B^T| / |dW|. The printed bound, L_i prod_{j<i} lambda_j, holds for it.
-    `narrow`: the narrowest cell's own gradient. W_i moves every y_k with k >= i, by A_k dW B x, and the gradient of f
+    `proof`: the quantity in the proof, its Eq. A.8 without the terms k != i and with the widest cell's df/dy_i in place
+    of the narrowest's: |dG_i B^T| / |dW|. The printed bound, L_i prod_{j<i} lambda_j, is valid for it.
+    `narrow`: the gradient of the narrowest cell. W_i moves every y_k with k >= i, by A_k dW B x, and the gradient of f
     returns through A^T and (B x)^T. With L the smoothness of f in the blocks i ... n together,
     |dG| <= L |A|^2 |B x|^2 |dW| <= L |x|^2 sum_{k>=i} ((1/lambda_i) prod_{j<=k} lambda_j)^2 |dW|: `corrected`.
 
@@ -263,7 +265,7 @@ def lipschitz_bounds(cells: LinearCells, block: int, generator: torch.Generator)
 def _steepest(
     cells: LinearCells, block: int, z: Tensor, a: Tensor, u: Tensor, right: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """(N,): the largest |A^T (g(z + A dW u) - g(z)) right^T| / |dW| over dW, with g = df/dy_k, k >= i.
+    """Computes (N,): the largest |A^T (g(z + A dW u) - g(z)) right^T| / |dW| over dW, with g = df/dy_k, k >= i.
 
     z: (N, n d). a: (N, n - i + 1, d, d). u, right: (N, d).
     """
@@ -274,7 +276,7 @@ def _steepest(
     stacked = a.flatten(1, 2)  # ((n - i + 1) d, d) for each instance
     values, vectors = torch.linalg.eigh(stacked.mT @ hessian @ stacked)
     steep = torch.gather(vectors, 2, values.abs().argmax(1)[:, None, None].expand(-1, d, 1))  # (N, d, 1)
-    # A short step, for an objective whose curvature changes; and random steps of all lengths.
+    # A short step, for an objective with changing curvature, and random steps of all lengths.
     along = 1e-3 * steep @ (u / u.norm(dim=1, keepdim=True))[:, None]
     lengths = torch.logspace(-2, 1, STEPS, dtype=torch.float64).view(1, -1, 1, 1)
     drawn = _normal(generator, n, STEPS, d, d) * lengths
@@ -288,24 +290,24 @@ def _steepest(
 
 
 def variance_bounds(cells: LinearCells, block: int) -> dict[str, tuple[Tensor, ...]]:
-    """Theorem 4.4 for the block W_i: (printed, corrected, measured), (N,) each, by whose gradient is measured.
+    """Compares Theorem 4.4 for the block W_i: (printed, corrected, measured), (N,) each, by the measured gradient.
 
-    The variance E|G - E G|^2 is over the samples, G (d, d) with its norm as a vector (|A M B| <= |A| |M| |B| with
-    spectral norms of A and B holds for it). sigma_k^2 is the variance of df/dy_k x^T.
+    The variance E|G - E G|^2 is over the samples, with the vector norm of G (d, d) (|A M B| <= |A| |M| |B| with
+    spectral norms of A and B is valid for it). sigma_k^2 is the variance of df/dy_k x^T.
 
-    `proof`: the narrowest cell's gradient with the widest cell's df/dy_k in it, Eq. A.4. The printed bound,
-    n sum_{k>=i} (sigma_k (1/lambda_i) prod_{j<=k} lambda_j)^2, holds, and does with n - i + 1, the number of terms.
-    `narrow`: the narrowest cell's own gradient. The same holds with sigma_k at its own activations, `corrected`; the
-    printed bound has the widest cell's, at the same weights.
-    `uniform`: the same gradient, with sigma_k a bound over all weights, where the objective has one. The narrowest
-    cell is a widest one with the weights W_k ... W_1, so the printed bound holds then.
+    `proof`: the narrowest cell's gradient with the widest cell's df/dy_k, Eq. A.4. The printed bound,
+    n sum_{k>=i} (sigma_k (1/lambda_i) prod_{j<=k} lambda_j)^2, is valid, also with n - i + 1, the number of terms.
+    `narrow`: the gradient of the narrowest cell. The same is valid with sigma_k at its activations, `corrected`; the
+    printed bound uses the widest cell's, at the same weights.
+    `uniform`: the same gradient, with sigma_k a bound over all weights, if the objective has one. The narrowest
+    cell is a widest one with the weights W_k ... W_1, so the printed bound is valid then.
     """
     x, targets = cells.inputs, cells.objective.targets
     scales = cells.scales(block).square()
     terms = cells.nodes - block
 
     def sigmas(by_outputs: Tensor) -> Tensor:
-        """sigma_k^2 for k = i ... n: (N, n - i + 1)."""
+        """Computes sigma_k^2 for k = i ... n: (N, n - i + 1)."""
         per_weight = by_outputs[:, :, block:, :, None] * x[:, :, None, None, :]  # (N, M, n - i + 1, d, d)
         return _variance(per_weight.flatten(3))
 
@@ -320,24 +322,25 @@ def variance_bounds(cells: LinearCells, block: int) -> dict[str, tuple[Tensor, .
     if bound is not None:
         largest = torch.stack(
             [bound(cells.objective.matrix, cells.blocks(k)) for k in range(block, cells.nodes)], 1
-        ).square() * x.square().sum(-1).mean(1, keepdim=True)  # E|g_k x^T|^2 is no less than its variance
+        ).square() * x.square().sum(-1).mean(1, keepdim=True)  # E|g_k x^T|^2 is at least its variance
         everywhere = (largest * scales).sum(1)
         bounds["uniform"] = (cells.nodes * everywhere, terms * everywhere, measured)
     return bounds
 
 
 def _variance(samples: Tensor) -> Tensor:
-    """E|g - E g|^2 over the second axis: (N, M, ..., p) -> (N, ...)."""
+    """Computes E|g - E g|^2 over the second axis: (N, M, ..., p) -> (N, ...)."""
     return (samples - samples.mean(1, keepdim=True)).square().sum(-1).mean(1)
 
 
 def bounds_table(instances: int = 1000, seed: int = 0) -> pd.DataFrame:
-    """Both theorems on random cells: a row per instance, block, theorem and `gradient`; see the two functions above.
+    """Compares both theorems on random cells: a row per instance, block, theorem and `gradient` (see above).
 
     Columns: `instance`, `objective`, `nodes` (n), `width` (d), `norms` (of the weights), `theorem` ("4.3" or "4.4"),
-    `gradient` (`proof`, `narrow`, `uniform`), `block` (i, from 1), and the `printed` and the `corrected` bound beside
-    the `measured` value. Objectives, n, widths and ranges of norms have equally many instances, computed together.
-    Raises: InvalidInput for fewer than one.
+    `gradient` (`proof`, `narrow`, `uniform`), `block` (i, from 1), the `printed` and the `corrected` bound, and the
+    `measured` value. Objectives, n, widths and ranges of norms have equally many instances, computed together.
+
+    Raises: InvalidInput for fewer than one instance.
     """
     if instances < 1:
         raise InvalidInput(f"expected at least one instance, got {instances}")

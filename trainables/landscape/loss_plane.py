@@ -1,6 +1,6 @@
 """Loss and gradient variance on a plane through a network's weights. Shu 2022, 4.3.2; note U3.
 
-s(alpha, beta) = E_i f_i(w* + alpha w_1 + beta w_2), with random directions w_1 and w_2 normalized filter by filter.
+s(alpha, beta) = E_i f_i(w* + alpha w_1 + beta w_2), with random directions w_1 and w_2 normalized per filter.
 """
 
 import copy
@@ -20,13 +20,13 @@ from archray.trainables.proxies.layers import BATCH_NORMS, WEIGHT_LAYERS, Call, 
 
 
 def filter_normalised(network: nn.Module, generator: torch.Generator) -> list[Tensor]:
-    """A Gaussian direction, a tensor for each parameter, in the order of `parameters()`. Li et al. 2017, section 4.
+    """Draws a Gaussian direction, a tensor per parameter, in the order of `parameters()`. Li et al. 2017, section 4.
 
-    A filter is a slice of the first axis. Each has the norm of the weights' filter, so that a step of one length has
+    A filter is a slice of the first axis. Each has the norm of the weights' filter, so that a step of equal length has
     the same effect on networks of different scale. Biases and the parameters of normalizations, which have one axis, do
     not move, as in Li et al. (2017).
 
-    generator: of the CPU, so that a seed gives the same direction on every device.
+    generator: on the CPU, so that a seed gives the same direction on every device.
     """
     return [_direction(parameter.detach(), generator) for parameter in network.parameters()]
 
@@ -39,27 +39,27 @@ def _direction(weights: Tensor, generator: torch.Generator) -> Tensor:
     return drawn * norms.view(-1, *[1] * (weights.ndim - 1))
 
 
-BATCH = 256  # images of a pass: changes no result; the maps of a narrow network fit a core's outer cache
+BATCH = 256  # images per pass: changes no result; the maps of a narrow network fit into a core's outer cache
 
 
 class LossPlane:
     """A copy of a network that moves over the plane, in evaluation mode, with images for its loss.
 
-    Both directions and the layout of the images are made once. On the CPU weights and images are channels-last, in
-    which narrow convolutions are about twice as fast. A point is a change of the weights in place and a pass over the
-    images; `torch.func.vmap` over several points is slower on a CPU (`benchmarks/loss_planes.py`).
+    Both directions and the layout of the images are computed once. On the CPU, weights and images are channels-last,
+    with which narrow convolutions are about twice as fast. A point is a change of the weights in place and a pass over
+    the images; `torch.func.vmap` over several points is slower on a CPU (`benchmarks/loss_planes.py`).
 
     Args:
-        network: with its trained weights, which do not change; images (m, C, H, W) -> logits (m, K).
+        network: Network with trained weights, which do not change; images (m, C, H, W) -> logits (m, K).
         images, labels: (m, C, H, W) and (m,), on the network's device.
-        seed: of both directions.
+        seed: Seed of both directions.
 
     Raises: InvalidInput without images.
     """
 
     def __init__(self, network: nn.Module, images: Tensor, labels: Tensor, *, seed: int, batch: int = BATCH) -> None:
         if len(images) == 0 or len(images) != len(labels):
-            raise InvalidInput(f"expected images and a label for each, got {len(images)} and {len(labels)}")
+            raise InvalidInput(f"expected one label per image and at least one, got {len(images)} and {len(labels)}")
         generator = torch.Generator().manual_seed(seed)
         directions = [filter_normalised(network, generator) for _ in range(2)]
         self.network = copy.deepcopy(network).eval()
@@ -82,25 +82,26 @@ class LossPlane:
             torch._foreach_add_(self._moved, direction, alpha=step)
 
     def loss(self, alpha: float, beta: float) -> float:
-        """The mean cross-entropy at a point; infinite or NaN where the network's outputs are."""
+        """Computes the mean cross-entropy at a point; infinite or NaN if the network's outputs are."""
         self.move(alpha, beta)
         with torch.inference_mode():
             total = sum(F.cross_entropy(self.network(x), y, reduction="sum").item() for x, y in self.batches)
         return total / sum(len(labels) for _, labels in self.batches)
 
     def loss_and_variance(self, alpha: float, beta: float) -> tuple[float, float]:
-        """The mean cross-entropy and the variance of its gradient over instances, by one pass there and back.
+        """Computes the mean cross-entropy and the variance of its gradient over instances, by one pass and backward.
 
-        Raises: InvalidInput for a network whose instances have no gradient of their own; see `check_network`.
+        Raises: InvalidInput for a network without gradients per instance; see `check_network`.
         """
         check_network(self.network)
         self.move(alpha, beta)
         return gradient_variance(self.network, self.batches)
 
     def largest_curvature(self, seed: int, iterations: int = 20) -> float:
-        """The eigenvalue of the Hessian at w*, by all parameters, that is largest in size; by power iteration.
+        """Computes the Hessian's eigenvalue at w*, by all parameters, that is largest in size; by power iteration.
 
-        Of the loss that `loss(0, 0)` gives, each iteration a gradient there and back. seed: of the first vector.
+        The Hessian is that of the loss `loss(0, 0)`. Each iteration is a gradient and its gradient. seed: of the first
+        vector.
         """
         self.move(0.0, 0.0)
         parameters = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
@@ -132,16 +133,17 @@ class LossPlane:
         return total
 
 
-FLAT = 1.0  # nats above the middle within which a point counts as flat
+FLAT = 1.0  # nats above the center; a point within this range counts as flat
 
 
 def flatness(steps: NDArray[np.float64], losses: NDArray[np.float64], flat: float = FLAT) -> dict[str, float]:
-    """Measures of a plane, losses (n, n) over alpha and beta in `steps` (n,), ascending and even.
+    """Computes measures of a plane, losses (n, n) over alpha and beta in `steps` (n,), ascending and even.
 
     `centre`: the loss nearest to (0, 0). `rise`: the median of the losses minus it, which a few extremely large losses
-    do not move. `flat_share`: the share of the points at most `flat` above it.
+    do not change. `flat_share`: the share of the points at most `flat` above it.
     `curvature`: the largest eigenvalue, in size, of the plane's Hessian by finite differences over its inner points.
-    Points whose loss is not finite count as infinitely high, and their neighbors have no curvature; NaN if none has.
+    Points with an infinite or NaN loss count as infinitely high, and their neighbors have no curvature; NaN if none
+    has.
     """
     middle = int(np.abs(steps).argmin())
     centre = float(losses[middle, middle])
@@ -168,10 +170,10 @@ def _largest_curvature(losses: NDArray[np.float64], step: float) -> float:
     return float(finite.max()) if finite.size else float("nan")
 
 
-# The variance of a network's gradient over instances, exact, without a gradient per instance. Shu 2022, 4.3.2.2.
-# Var[grad f_i] = E|g_i - E g|^2, g_i the gradient of one instance's loss by all parameters: the noise of a step with a
-# batch of one. Of a batch of B random instances it is 1/B of that. Batch normalization uses running statistics, else an
-# instance would have no gradient of its own (note U3).
+# The exact variance of a network's gradient over instances, without storing a gradient per instance. Shu 2022,
+# 4.3.2.2. Var[grad f_i] = E|g_i - E g|^2, g_i the gradient of one instance's loss by all parameters: the noise of a
+# step with a batch of one. For a batch of B random instances it is 1/B of that. Batch normalization uses running
+# statistics, because otherwise instances have no separate gradients (note U3).
 
 Batch = tuple[Tensor, Tensor]  # images (m, C, H, W), labels (m,)
 
@@ -184,7 +186,7 @@ class _Moments:
     sums: dict[int, Tensor] = field(default_factory=dict)  # by the parameter's id: of g_i, float64
 
     def add(self, parts: dict[int, list[Tensor]]) -> None:
-        """parts: by the parameter's id the gradients (m, ...) that each of its uses gives the instances."""
+        """parts: by the parameter's id, the gradients (m, ...) of the instances from each use of the parameter."""
         for parameter, uses in parts.items():
             gradients = (torch.stack(uses).sum(0) if len(uses) > 1 else uses[0]).flatten(1)
             self.squares += gradients.square().sum(1).sum(dtype=torch.float64)
@@ -193,9 +195,10 @@ class _Moments:
 
 
 def gradient_variance(network: nn.Module, batches: Iterable[Batch]) -> tuple[float, float]:
-    """The mean cross-entropy and E|g_i - E g|^2 over all instances, which do not depend on the sizes of the batches.
+    """Computes the mean cross-entropy and E|g_i - E g|^2 over all instances, independent of the sizes of the batches.
 
-    network: in evaluation mode. A layer's gradients are split by instance, (m, C_out, d_in), added and dropped.
+    network: in evaluation mode. A layer's gradients per instance, (m, C_out, d_in), are added and dropped.
+
     Raises: InvalidInput as `check_network`.
     """
     check_network(network)
@@ -222,28 +225,30 @@ def gradient_variance(network: nn.Module, batches: Iterable[Batch]) -> tuple[flo
 
 
 def check_network(network: nn.Module) -> None:
-    """Raises: InvalidInput for a batch normalization by batch statistics, where instances have no gradient of their
-    own, and for a parameter of another layer than a convolution, a linear layer or a batch normalization.
+    """Raises: InvalidInput for an unsupported network.
+
+    These are networks with a batch normalization by batch statistics, where instances have no separate gradients, and
+    with a parameter of another layer than a convolution, a linear layer or a batch normalization.
     """
     supported: set[int] = set()
     for module in network.modules():
         if isinstance(module, BATCH_NORMS) and (module.training or module.running_mean is None):
             raise InvalidInput(
-                "the gradient's variance needs batch normalisation by running statistics, got one that goes by its "
-                "batch; build the network in its training form and put it in evaluation mode"
+                "expected batch normalization by running statistics for the gradient's variance, got one by batch "
+                "statistics; build the network in its training form and put it in evaluation mode"
             )
         if isinstance(module, (*WEIGHT_LAYERS, *BATCH_NORMS)):
             supported.update(id(parameter) for parameter in module.parameters(recurse=False))
     others = [name for name, parameter in network.named_parameters() if id(parameter) not in supported]
     if others:
         raise InvalidInput(
-            "the gradient's variance is known for networks of convolutions, linear layers and batch normalisations; "
-            f"this one has other parameters too: {', '.join(others[:5])}; leave the variance out"
+            "expected convolutions, linear layers and batch normalizations only for the gradient's variance, got other "
+            f"parameters: {', '.join(others[:5])}; leave the variance out"
         )
 
 
 def _split(call: Call, gradient: Tensor, parts: dict[int, list[Tensor]]) -> None:
-    """Adds the gradients of a layer's parameters, split by instance. gradient: (m, C, ...) of the layer's output."""
+    """Adds the gradients of a layer's parameters per instance. gradient: (m, C, ...) of the layer's output."""
     layer = call.layer
     if isinstance(layer, WEIGHT_LAYERS):
         parts.setdefault(id(layer.weight), []).append(weight_gradients(layer, call.input, gradient))

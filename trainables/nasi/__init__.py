@@ -1,1 +1,1 @@
-"""NASI: search at initialisation, by the trace norm of the neural tangent kernel. Shu 2022 (thesis), chapter 6."""
+"""NASI: search at initialization, by the trace norm of the neural tangent kernel. Shu 2022, chapter 6."""

@@ -27,7 +27,7 @@ from archray.trainables.supernets.relaxations import gumbel_noise, gumbel_weight
 # Purposes of random streams: of batches, and of the search.
 CHOSEN, IMAGES, LABELS, NOISE, RANDOM, FOUND = 0, 1, 2, 10, 11, 12
 KEPT = 2  # inputs, and operations, that a node of DARTS keeps
-# Constants of the sweep at a search's end (Figures 6.4 and 6.6): multiples of nu, and mu.
+# Constants of the sweep at the end of a search (Figures 6.4 and 6.6): multiples of nu, and mu.
 MULTIPLES, PENALTIES = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0), (0.0, 1.0, 2.0, 4.0)
 
 Source = Literal["true", "random"]
@@ -35,13 +35,13 @@ Source = Literal["true", "random"]
 
 @dataclass(frozen=True)
 class NASIBatches:
-    """Mini-batches of a data set or of no data (section 6.3; Algorithm 6.1, line 3), functions of the seed and t.
+    """Mini-batches of a data set or without data (section 6.3; Algorithm 6.1, line 3), functions of the seed and t.
 
     Attributes:
-        dataset: None if it is not used.
-        inputs: the training images, not augmented, or draws from the standard Gaussian (section 6.3.2).
-        labels: of training images (any, if the images are random), or drawn uniformly from all classes (6.3.1).
-        shape: of random images, (C, H, W).
+        dataset: Data set; None if it is not used.
+        inputs: The training images, not augmented, or draws from the standard Gaussian (section 6.3.2).
+        labels: Labels of training images (any, if the images are random), or drawn uniformly from all classes (6.3.1).
+        shape: Shape of random images, (C, H, W).
         classes: n.
         size: b.
     """
@@ -56,7 +56,7 @@ class NASIBatches:
     device: torch.device
 
     def take(self, step: int) -> tuple[Tensor, Tensor]:
-        """(b, C, H, W) and (b,); b is at most the size of the data set."""
+        """Returns (b, C, H, W) and (b,); b is at most the size of the data set."""
         images = labels = None
         if self.dataset is not None:
             train = self.dataset.train
@@ -76,22 +76,22 @@ def _generator(seed: int, *words: int) -> torch.Generator:
 
 
 class WholeDecisions(RelaxedDecisions):
-    """The decisions of the space, independent of each other: NAS-Bench-201, NAS-Bench-1Shot1 and users' spaces."""
+    """The decisions of the space, independent of each other: NAS-Bench-201, NAS-Bench-1Shot1 and custom spaces."""
 
     def masks(self, rows: Tensor) -> dict[str, Tensor]:
-        """group -> (edges, operations) bool: the weights that rows (B, C) reach with a single choice."""
+        """Returns group -> (edges, operations) bool: the weights that rows (B, C) reach by changing a single choice."""
         return {group.name: torch.ones(group.shape, dtype=torch.bool) for group in self.supernet.groups}
 
     def mode(self, probabilities: Tensor) -> Architecture:
-        """The most probable architecture, Algorithm 6.1; the first one wins a draw. probabilities: (B, C)."""
+        """Returns the most probable architecture, Algorithm 6.1; the first one wins a tie. probabilities: (B, C)."""
         return self.architecture(probabilities.argmax(-1))
 
 
 class OneInputDecisions:
-    """One operation and one input of each node of DARTS' cells, sampled independently. Section 6.4.2.
+    """One operation and one input for each node of DARTS' cells, sampled independently. Section 6.4.2.
 
     A node is o(x_k) for its operation o and its input k, so an edge's weight of an operation is the product of two
-    rows. For its methods see `RelaxedDecisions`.
+    rows. See `RelaxedDecisions` for its methods.
     """
 
     def __init__(self, supernet: DARTSSupernet, device: torch.device | str = "cpu") -> None:
@@ -113,14 +113,14 @@ class OneInputDecisions:
         return {cell: MixtureWeights(torch.cat(nodes)) for cell, nodes in outer.items()}
 
     def masks(self, rows: Tensor) -> dict[str, Tensor]:
-        """The chosen input's operations, and the chosen operation on every input: others need two choices."""
+        """Returns the chosen input's operations, and the chosen operation on every input: others need two changes."""
         sums = {cell: [row[:, None] + column for row, column in self._rows_of(rows.cpu(), cell)] for cell in CELLS}
         return {cell: torch.cat(nodes) > 0 for cell, nodes in sums.items()}
 
     def mode(self, probabilities: Tensor) -> Architecture:
-        """The two most probable inputs and operations of each node, the likelier operation on the likelier input.
+        """Keeps the two most probable inputs and operations per node, the likelier operation on the likelier input.
 
-        The thesis does not assign operations to inputs (note N1). The first ones win draws.
+        Shu (2022) does not assign operations to inputs (note N1). The first ones win ties.
         """
         cells = []
         for cell in CELLS:
@@ -134,7 +134,7 @@ class OneInputDecisions:
         return self.space.architecture(Genotype(*cells))
 
     def _rows_of(self, rows: Tensor, cell: str) -> list[tuple[Tensor, Tensor]]:
-        """The row of inputs, (sources,), and the row of operations of each node of a cell."""
+        """Returns the row of inputs, (sources,), and the row of operations of each node of a cell."""
         first = CELLS.index(cell) * 2 * len(NODES)
         return [
             (rows[first + 2 * number + 1, :node], rows[first + 2 * number, : len(self.operations)])
@@ -143,14 +143,14 @@ class OneInputDecisions:
 
 
 def decisions_of(supernet: Supernet, device: torch.device | str = "cpu") -> WholeDecisions | OneInputDecisions:
-    """The decisions that NASI samples in a supernet's space."""
+    """Returns the decisions that NASI samples in a supernet's space."""
     if isinstance(supernet, DARTSSupernet):
         return OneInputDecisions(supernet, device)
     return WholeDecisions(supernet, device)
 
 
 def path_of(supernet: Supernet, mixture: Mapping[str, MixtureWeights]) -> dict[str, Rows]:
-    """The path of a mixture whose weights are 0 and 1."""
+    """Returns the path of a mixture whose weights are 0 and 1."""
     path = {}
     for group in supernet.groups:
         dense = mixture[group.name].dense.detach()
@@ -160,7 +160,7 @@ def path_of(supernet: Supernet, mixture: Mapping[str, MixtureWeights]) -> dict[s
 
 
 class NotFinite(ArithmeticError):
-    """A trace norm or its gradient is not finite; the message says in which step."""
+    """A trace norm or its gradient is infinite or NaN. The message contains the step."""
 
 
 class NothingLearnt(ArithmeticError):
@@ -168,7 +168,7 @@ class NothingLearnt(ArithmeticError):
 
 
 class Constants(NamedTuple):
-    """Of the reward and the step, Eq. 6.8 and 6.13."""
+    """Constants of the reward and the step, Eq. 6.8 and 6.13."""
 
     mu: float
     nu_0: float
@@ -177,12 +177,12 @@ class Constants(NamedTuple):
 
 
 class NASISearch:
-    """Collects, step by step, trace norms of architectures sampled at alpha_0 = 0 and their gradients by alpha.
+    """Collects, step by step, trace norms of architectures sampled at alpha_0 = 0, and their gradients by alpha.
 
-    Random numbers of step t are a function of the seed and t, so the state has no generator.
+    Random numbers of step t are a function of the seed and t, so that the state has no generator.
 
     Args:
-        supernet: at its initial weights; it is not changed.
+        supernet: Supernet with initial weights; it is not changed.
         temperature: tau of Eq. 6.16.
         samples: N of Eq. 6.14.
     """
@@ -198,7 +198,7 @@ class NASISearch:
         seed: int,
     ) -> None:
         if supernet.partial_channels > 1:
-            raise InvalidInput(f"expected whole channels, got partial_channels {supernet.partial_channels}")
+            raise InvalidInput(f"expected a supernet with partial_channels 1, got {supernet.partial_channels}")
         self.supernet, self.batches, self.seed = supernet, batches, seed
         self.approximation: Approximation = approximation
         self.temperature, self.samples = temperature, samples
@@ -218,7 +218,7 @@ class NASISearch:
         return np.array(self._traces)
 
     def step(self) -> None:
-        """Lines 3 to 5 of Algorithm 6.1. Raises: NotFinite."""
+        """Makes lines 3 to 5 of Algorithm 6.1. Raises: NotFinite."""
         number = self.steps_done
         alpha = self.alpha_0.clone().requires_grad_()
         log_p = alpha.masked_fill(~self.decisions.allowed, -torch.inf).log_softmax(-1)
@@ -233,29 +233,29 @@ class NASISearch:
         assert alpha.grad is not None
         gradient = alpha.grad.double().cpu().numpy()
         if not (np.isfinite(trace) and np.isfinite(gradient).all()):
-            raise NotFinite(f"the trace norm or its gradient is not finite in step {number + 1}")
+            raise NotFinite(f"expected a finite trace norm and gradient, got infinity or NaN in step {number + 1}")
         self._traces.append(trace)
         self._gradients.append(gradient)
 
     def mean_trace(self) -> float:
-        """The mean of N uniformly drawn architectures, Eq. 6.14; computed once. Raises: NotFinite."""
+        """Computes the mean of N uniformly drawn architectures, Eq. 6.14, once. Raises: NotFinite."""
         if self._mean is None:
             traces = [self._trace(self.random_path(number), RANDOM, number) for number in range(self.samples)]
             if not np.isfinite(traces).all():
-                raise NotFinite("the trace norm of a random architecture is not finite")
+                raise NotFinite("expected a finite trace norm of a random architecture, got infinity or NaN")
             self._mean = float(np.mean(traces))
         return self._mean
 
     def nu_0(self, constraint: Constraint) -> float:
-        """The mean of Eq. 6.14, or five times that for the adaptive rule, which starts loose (section 6.4.1)."""
+        """Returns the mean of Eq. 6.14, or five times that for the adaptive rule, which starts loose (6.4.1)."""
         return self.mean_trace() * (LOOSE if constraint == "adaptive" else 1.0)
 
     def nus(self, constants: Constants) -> Numbers:
-        """(t,), the constraint of each step."""
+        """Returns (t,), the constraint of each step."""
         return constraints(self.traces, constants.nu_0, constants.constraint)
 
     def probabilities(self, constants: Constants) -> Tensor:
-        """p_alpha* of each decision, (B, C), from the steps so far; uniform before the first."""
+        """Computes p_alpha* of each decision, (B, C), from the steps so far; uniform before the first."""
         alpha = self.alpha_0.double().cpu()
         if self.steps_done:
             gradients = np.stack(self._gradients)
@@ -265,14 +265,14 @@ class NASISearch:
         return self._softmax(alpha)
 
     def architecture(self, constants: Constants) -> str | None:
-        """The mode of p_alpha*, lines 6 and 7 of Algorithm 6.1, as the space's string; None if nothing was learnt."""
+        """Returns the mode of p_alpha*, lines 6 and 7 of Algorithm 6.1, as a string; None if nothing was learned."""
         probabilities = self.probabilities(constants)
         if torch.equal(probabilities, self._softmax(self.alpha_0.double().cpu())):
             return None
         return self.supernet.space.encode(self.decisions.mode(probabilities))
 
     def mode_trace(self, constants: Constants, batches: int = 4) -> float:
-        """The mean trace norm of the most probable sample over some batches, of the supernet's path.
+        """Computes the mean trace norm of the most probable sample over some batches, for the supernet's path.
 
         In DARTS the path has one input for each node, and the derived architecture two.
         """
@@ -281,10 +281,12 @@ class NASISearch:
         return float(np.mean([self._trace(path, FOUND, number) for number in range(batches)]))
 
     def sweep(self, constants: Constants, parameters: Callable[[str], int]) -> list[dict[str, Any]]:
-        """The architectures of other constants, multiples of nu_0 and values of mu, from the same gradients.
+        """Derives the architectures of other constants, multiples of nu_0 and values of mu, from the same gradients.
 
-        parameters: string -> parameters of the architecture's standalone network.
-        Returns: rows of nu, mu, architecture, and its trace and parameters; None where nothing is learned.
+        Args:
+            parameters: Function from a string to the parameters of the architecture's standalone network.
+
+        Returns: rows of nu, mu, architecture, and its trace and parameters; None if nothing is learned.
         """
         variants = [
             constants._replace(nu_0=multiple * constants.nu_0, mu=mu) for mu in PENALTIES for multiple in MULTIPLES
@@ -304,11 +306,11 @@ class NASISearch:
         ]
 
     def rewards(self, constants: Constants) -> Numbers:
-        """(t,), Eq. 6.8 of each step's sample."""
+        """Computes (t,), Eq. 6.8 of each step's sample."""
         return reward(self.traces, self.nus(constants), constants.mu)
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain data only."""
+        """Returns tensors and plain data only."""
         gradients = np.stack(self._gradients) if self._gradients else np.zeros((0, *self.alpha_0.shape))
         return {"traces": list(self._traces), "gradients": torch.from_numpy(gradients), "mean_trace": self._mean}
 
@@ -317,19 +319,19 @@ class NASISearch:
         self._gradients = list(state["gradients"].cpu().numpy())
 
     def random_path(self, number: int) -> dict[str, Rows]:
-        """The path of a uniformly drawn architecture, a function of the seed and the number."""
+        """Returns the path of a uniformly drawn architecture, a function of the seed and the number."""
         log_p = self._softmax(self.alpha_0.cpu()).log()  # p_alpha_0, (B, C)
         return self._path((log_p + gumbel_noise(log_p, _generator(self.seed, number, RANDOM))).argmax(-1))
 
     def trace_on(self, path: Path, batch: tuple[Tensor, Tensor], approximation: Approximation) -> float:
-        """The trace norm of a path, whose network is in training mode, on a batch of images and labels."""
+        """Computes the trace norm of a path, with the network in training mode, on a batch of images and labels."""
         images, labels = batch
         with torch.enable_grad():
             logits = self.supernet.logits(images.contiguous(memory_format=torch.channels_last), path)
             return trace_norm(logits, labels, list(self.supernet.parameters()), approximation)
 
     def _path(self, chosen: Tensor) -> dict[str, Rows]:
-        """chosen: (B,) numbers of choices."""
+        """chosen: (B,) indices of choices."""
         rows = functional.one_hot(chosen, self.decisions.allowed.shape[1]).to(self.alpha_0)
         return path_of(self.supernet, self.decisions.mixture(rows))
 
@@ -347,5 +349,5 @@ class PooledDARTSSupernet(DARTSSupernet):
 
 
 def form_of(space: Space | str) -> type[Supernet] | None:
-    """The class of the supernet that NASI searches in a space; None for the registered class."""
+    """Returns the class of the supernet that NASI searches in a space; None for the registered class."""
     return PooledDARTSSupernet if isinstance(get_space(space), DARTS) else None

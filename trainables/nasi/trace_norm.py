@@ -1,23 +1,23 @@
 """The trace norm of the neural tangent kernel, its two approximations, and their gradient. Shu 2022, Eq. 6.4-6.7.
 
-R(z) = sum_k ||grad_theta F_k||^2 of a supernet whose every choice is a row of weights z, at a path: rows of 0 and 1.
-Straight-through estimators want dR/dz there. As R = ||g||^2 with g = grad_theta F,
+R(z) = sum_k ||grad_theta F_k||^2 for a supernet in which every choice is a row of weights z, at a path: rows of 0 and
+1. Straight-through estimators need dR/dz there. As R = ||g||^2 with g = grad_theta F,
 
     dR/dz = 2 g^T d(grad_theta F)/dz = 2 d/de dF/dz (theta + e g) at e = 0,
 
-and dF/dz_o = <b, o(x)>, where o is the operation that z_o weighs, x what it reads and b the gradient of F by the node
-that it would be added to. So the derivative along g is
+and dF/dz_o = <b, o(x)>, where o is the operation that z_o weights, x its input and b the gradient of F by the node to
+which it would be added. The derivative along g is therefore
 
     dR/dz_o = 2 (<b', o(x)> + <b, o'>),
 
-with o' the tangent of o(x) as theta moves along g, which for an operation off the path comes through x alone, and b'
-the tangent of b, which is grad_u (g^T grad_theta F) for something u added to the node. Hence two passes:
+where o' is the tangent of o(x) as theta moves along g, which for an operation off the path depends on x only, and b' is
+the tangent of b, which is grad_u (g^T grad_theta F) for u added to the node. This needs two passes:
 
-1. Along the path alone, a forward pass and a double backward pass: g, b and b'.
-2. A forward pass with tangents in which each offered operation is evaluated, used, and forgotten.
+1. Along the path only, a forward pass and a double backward pass: g, b and b'.
+2. A forward pass with tangents in which each offered operation is evaluated, used, and dropped.
 
-No graph reaches an operation off the path, which a double backward pass through the supernet would differentiate
-twice, and memory is that of the path.
+No graph contains an operation off the path, which a double backward pass through the supernet would differentiate
+twice, and the memory is that of the path.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,9 +40,9 @@ Path = Mapping[str, Rows]  # group -> weights of 0 and 1, without probes
 
 
 def differentiated(logits: Tensor, labels: Tensor, approximation: Approximation) -> tuple[list[Tensor], float]:
-    """The functions F_k of the weights, (), and the factor of the sum of their squared gradient norms.
+    """Returns the functions F_k of the weights, (), and the factor of the sum of their squared gradient norms.
 
-    Per image, so that the three can be compared; m / gamma of Eq. 6.7 is a constant of all architectures.
+    The norms are per image, so that the three can be compared; m / gamma of Eq. 6.7 is equal for all architectures.
 
     - `exact`: b^-1 sum_x ||grad f(x)||_F^2, Eq. 6.4, a function for every image and class.
     - `samples`: b^-1 sum_x ||grad L_x||^2, the first bound of Eq. 6.6.
@@ -59,7 +59,7 @@ def differentiated(logits: Tensor, labels: Tensor, approximation: Approximation)
 
 
 def trace_norm(logits: Tensor, labels: Tensor, parameters: Sequence[Tensor], approximation: Approximation) -> float:
-    """The (approximated) trace norm per image, of a forward pass that has a graph to the parameters."""
+    """Computes the (approximated) trace norm per image, from a forward pass with a graph to the parameters."""
     functions, factor = differentiated(logits, labels, approximation)
     total = 0.0
     for number, function in enumerate(functions, 1):
@@ -84,14 +84,16 @@ def trace_gradient(
     masks: Mapping[str, Tensor],
     approximation: Approximation = "batch",
 ) -> TraceGradient:
-    """The trace norm of a path through a supernet of whole channels, and its gradient by the weights of choices.
+    """Computes the trace norm of a path through a supernet without partial channels, and its gradient by the choices.
+
+    `samples` costs b times as much as `batch`, and `exact` b n times.
 
     Args:
-        images: (b, C, H, W), on the supernet's device. labels: (b,).
+        images: (b, C, H, W), on the supernet's device.
+        labels: (b,).
         masks: group -> (edges, operations) bool; the gradient is zero where it is False, as it is for `none`.
 
-    `samples` costs b times as much as `batch`, and `exact` b n times. Raises: InvalidInput for a supernet without
-    probes.
+    Raises: InvalidInput for a supernet without probes.
     """
     images = images.contiguous(memory_format=torch.channels_last)
     nodes: list[Tensor] = []
@@ -105,7 +107,7 @@ def trace_gradient(
         logits = supernet.logits(images, {name: Rows(rows.dense, rows.chosen, moved) for name, rows in path.items()})
         functions, factor = differentiated(logits, labels, approximation)
     if not nodes:
-        raise InvalidInput(f"the supernet of {supernet.space.name} has no probes; see Rows.probe")
+        raise InvalidInput(f"expected a supernet with probes (see Rows.probe), got that of {supernet.space.name}")
     trace, by_weights = 0.0, {name: torch.zeros_like(rows.dense, device=images.device) for name, rows in path.items()}
     for number, function in enumerate(functions, 1):
         gradients = torch.autograd.grad(function, [*parameters, *nodes], create_graph=True, allow_unused=True)
@@ -133,7 +135,7 @@ def _add_gradient(
     masks: Mapping[str, Tensor],
     factor: float,
 ) -> None:
-    """The second pass. tangents: g. by_nodes, moving: b and b' of each node, in the order of computation."""
+    """Makes the second pass. tangents: g. by_nodes, moving: b and b' of each node, in the order of computation."""
     of_nodes: Iterator[tuple[Tensor, Tensor]] = iter(zip(by_nodes, moving, strict=True))
 
     def measure(group: str, value: Tensor, offers: Sequence[Offer]) -> Tensor:

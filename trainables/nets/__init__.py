@@ -1,4 +1,4 @@
-"""Networks: from an architecture of a space to a torch module. Importing this loads no torch until it is used."""
+"""Networks: from an architecture of a space to a torch module. Imports torch at first use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NETWORKS", "NetworkSettings", "build", "count_multiply_adds", "count_parameters", "initialise"]
 
-__getattr__ = lazy_attributes(  # what needs torch
+__getattr__ = lazy_attributes(  # these need torch
     __name__,
     build_network=("NETWORKS", "build", "count_multiply_adds", "count_parameters", "initialise"),
 )

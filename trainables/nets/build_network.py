@@ -1,4 +1,4 @@
-"""From an architecture to a standalone network, of archray's spaces and the user's own; what a network costs."""
+"""Building of the standalone network of an architecture, for archray's and custom spaces; size of a network."""
 
 import inspect
 import math
@@ -22,7 +22,7 @@ from archray.trainables.nets.network_settings import Initialisation, NetworkSett
 from archray.trainables.nets.registry import NETWORKS, SpaceNetwork
 from archray.trainables.spaces import Architecture, Space, TableSpace, get_space
 
-CHECKED = 5  # architectures of a user's space that archray builds before a run starts
+CHECKED = 5  # architectures of a custom space that archray builds before a run starts
 
 import_modules("archray.trainables.nets")  # they register their networks
 
@@ -37,28 +37,36 @@ def build(
     seed: int | None,
     for_scoring: bool = False,
 ) -> nn.Module:
-    """The standalone network of `architecture`, in train mode, on the CPU.
+    """Builds the standalone network of `architecture`, in train mode, on the CPU.
 
     Args:
-        space: a space, its name or a reference. A user's space with a method `build` builds its network itself:
+        space: A space, its name or a reference. A custom space with a method `build` builds its network itself:
             `build(architecture, *, in_channels, num_classes)`, with `channels`, `cells`, `stem`, `auxiliary` and
-            `normalisation` if its signature has them.
-        architecture: choices, the space's string for them, or the name of a published one.
-        network: width, depth, stem, auxiliary tower, initialisation, normalisation. An initialisation other than
-            `pytorch-default` is also applied to the network of a user's space.
-        seed: of the initial weights; torch's global generator is restored. None draws from the global generator.
-        for_scoring: the form for training-free metrics (note P5) where `network.normalisation` is `auto`; without the
-            auxiliary tower.
+            `normalisation` if its signature contains them.
+        architecture: Choices, the space's string for them, or the name of a published architecture.
+        network: Width, depth, stem, auxiliary classifier, initialization, normalization. An initialization other than
+            `pytorch-default` is also applied to the network of a custom space.
+        seed: Seed of the initial weights; torch's global generator is restored. None draws from the global generator.
+        for_scoring: Whether to use the form for training-free metrics (note P5) if `network.normalisation` is `auto`;
+            without the auxiliary classifier.
 
-    Raises: InvalidArchitecture; InvalidInput if the space's network has no such stem or no auxiliary tower, or a
-    user's `build` returns no module; UnknownName if a space has neither a `build` nor a registered network.
+    Returns: The network, images (n, in_channels, H, W) -> logits (n, num_classes).
+
+    Raises: InvalidArchitecture; InvalidInput if the space's network has no such stem or no auxiliary classifier, or a
+        custom `build` returns no module; UnknownName if a space has neither a `build` nor a registered network.
+
+    Example:
+        >>> from archray.trainables.nets import NetworkSettings, build
+        >>> cell = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|none~0|none~1|nor_conv_1x1~2|"
+        >>> settings = NetworkSettings(channels=8, cells=1)
+        >>> network = build("nasbench201", cell, network=settings, in_channels=3, num_classes=10, seed=0)
     """
     space = get_space(space)
     if isinstance(architecture, str):
         architecture = space.decode(space.named.get(architecture, architecture))
     choices = tuple(architecture)
     space.check(choices)
-    if isinstance(space, TableSpace) and space.base is not None:  # which has the table's architectures
+    if isinstance(space, TableSpace) and space.base is not None:  # the base contains the table's architectures
         space = space.base
     user_build = getattr(space, "build", None)
     builder = user_build or NETWORKS.get(space.name)
@@ -67,25 +75,24 @@ def build(
     with nullcontext() if seed is None else own_randomness(seed):  # weights are drawn on the CPU
         if user_build is None:
             module = builder(space, choices, **options)
-        else:  # an error is a failed result, which a retry cannot cure
+        else:  # an error is a failed result, which a retry cannot fix
             name = f"{type(space).__name__}.build"
             module = call_reference(name, builder, choices, **options, raises=InvalidArchitecture)
         if not isinstance(module, nn.Module):
             raise InvalidArchitecture(
-                f"expected the build method of space {space.name!r} to return a torch.nn.Module, "
-                f"got {type(module).__name__}"
+                f"expected a torch.nn.Module from the build method of space {space.name!r}, got {type(module).__name__}"
             )
         initialise(module, network.init)
     return module.train()
 
 
 def check_build(space: Space, network: NetworkSettings, dataset: Dataset, seed: int) -> None:
-    """Builds networks of a user's space until the forward pass of one succeeds on two black images.
+    """Builds networks of a custom space until the forward pass of one succeeds on two black images.
 
     Some architectures of a space may be invalid; they fail in their trials.
 
     Args:
-        seed: of the architectures, which are sampled, and of their weights.
+        seed: Seed of the sampled architectures and of their weights.
 
     Raises: InvalidArchitecture, of the first of `CHECKED` sampled architectures, if all fail.
     """
@@ -107,8 +114,8 @@ def _check_network(
     name = f"the network of {type(space).__name__}.build for {space.encode(architecture)}"
     if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters()):
         raise InvalidArchitecture(
-            f"expected {name} to have parameters of fixed shapes, got those of a lazy layer such as nn.LazyLinear; "
-            "give the number of its inputs"
+            f"expected parameters of fixed shapes in {name}, got those of a lazy layer such as nn.LazyLinear; "
+            "specify the number of its inputs"
         )
     images = torch.zeros(2, channels, dataset.image_size, dataset.image_size)
     with torch.no_grad():
@@ -116,17 +123,17 @@ def _check_network(
     if not isinstance(logits, torch.Tensor) or logits.shape != (2, classes):
         got = f"the shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise InvalidArchitecture(
-            f"expected {name} to turn images of the shape {tuple(images.shape)} into logits of the shape "
-            f"(2, {classes}), got {got}; correct its forward method"
+            f"expected logits of shape (2, {classes}) from {name} for images of shape {tuple(images.shape)}, "
+            f"got {got}; correct its forward method"
         )
 
 
 def network_options(
     space: Space, builder: Callable[..., nn.Module], network: NetworkSettings, *, for_scoring: bool = False
 ) -> dict[str, Any]:
-    """The settings that a builder of the space's networks takes by name: width, depth, form.
+    """Returns the settings that a builder of the space's networks takes by name: width, depth, form.
 
-    Raises: InvalidInput for a stem or an auxiliary tower that it does not take.
+    Raises: InvalidInput for a stem or an auxiliary classifier that it does not support.
     """
     normalisation = network.normalisation
     if normalisation == "auto":
@@ -143,12 +150,12 @@ def network_options(
         options = {name: value for name, value in options.items() if name in parameters}
     if network.auxiliary and "auxiliary" not in options:
         raise InvalidInput(
-            f"expected auxiliary false, as networks of the space {space.name} have no auxiliary tower, got true; "
+            f"expected auxiliary false, as networks of the space {space.name} have no auxiliary classifier, got true; "
             "set network.auxiliary to false"
         )
     if network.stem != "cifar" and "stem" not in options:
         raise InvalidInput(
-            f"expected the stem cifar, as networks of the space {space.name} have no other, got {network.stem}; "
+            f"expected the stem cifar, the only one of the space {space.name}, got {network.stem}; "
             "set network.stem to cifar"
         )
     return options
@@ -156,16 +163,16 @@ def network_options(
 
 @torch.no_grad()
 def initialise(network: nn.Module, init: Initialisation) -> None:
-    """Draws the weights of all convolutions and linear layers again, in place, from torch's global generator.
+    """Redraws the weights of all convolutions and linear layers, in place, from torch's global generator.
 
-    The initialisations of thesis Table 7.9 (note P5): with `fan_in`, `fan_out` the inputs and outputs of one unit
-    (kernel included), weights are normal with variance
+    The initializations are those of Shu (2022), Table 7.9 (note P5). With `fan_in`, `fan_out` the inputs and outputs of
+    one unit (kernel included), weights are normal with variance
 
     - `lecun-normal`: 1 / fan_in,
     - `xavier`: 2 / (fan_in + fan_out) (Glorot and Bengio 2010),
     - `he`: 2 / fan_in (He et al. 2015),
 
-    and biases are zero. `pytorch-default` changes nothing, and normalisation layers are not changed.
+    and biases are zero. `pytorch-default` changes nothing. Normalization layers are not changed.
     """
     if init == "pytorch-default":
         return
@@ -184,7 +191,7 @@ def initialise(network: nn.Module, init: Initialisation) -> None:
 
 
 def count_parameters(network: nn.Module) -> int:
-    """Trainable numbers in the network, without its auxiliary tower (`network.auxiliary`), as papers count.
+    """Counts trainable numbers in the network without its auxiliary classifier (`network.auxiliary`), as papers do.
 
     Cells have parameters on live edges only (see `nasbench201_network.Cell`).
     """
@@ -197,16 +204,16 @@ def count_parameters(network: nn.Module) -> int:
 
 @torch.no_grad()
 def count_multiply_adds(network: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Multiply-adds of the forward pass of one image (C, H, W) in evaluation mode; NAS papers call them FLOPs.
+    """Counts multiply-adds of the forward pass of one image (C, H, W) in evaluation mode; NAS papers call them FLOPs.
 
-    Convolutions and matrix products count; normalisation, pooling, activations, sums and the auxiliary tower do not.
-    The network's mode is restored.
+    Convolutions and matrix products count; normalization, pooling, activations, sums and the auxiliary classifier do
+    not. The network's mode is restored.
     """
     training = network.training
     network.eval()
     try:
         reference = next(network.parameters())
-        # Two images: where normalisation has no running statistics (scoring form) one alone cannot pass 1 x 1 maps.
+        # Two images: without running statistics of normalization (scoring form), one image cannot pass 1 x 1 maps.
         images = torch.zeros(2, *image_shape, device=reference.device, dtype=reference.dtype)
         # Attention as matrix products: before 2.14 torch does not count its fused kernel for CPUs.
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:

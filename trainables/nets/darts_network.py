@@ -1,13 +1,13 @@
-"""The networks of a genotype, with the operations of DARTS' and NASNet's cells. Liu et al. 2019, sec. 3.
+"""The networks of a genotype, with the operations of the cells of DARTS and NASNet. Liu et al. 2019, sec. 3.
 
-Normalisation has three forms. `search`, for supernets and their standalone counterparts (note G3): batch normalisation
+Normalization has three forms. `search`, for supernets and their standalone counterparts (note G3): batch normalization
 without affine parameters, by the batch's statistics in evaluation too, and also after pooling. DARTS' program keeps
-running statistics there, but with a mixture's statistics every discretised cell was at chance. `training`: affine, with
-running statistics; no normalisation after pools. `scoring`, for training-free metrics (note P5): neither affine
-parameters nor running statistics; no normalisation after pools.
+running statistics there, but with a mixture's statistics every discretized cell was at chance. `training`: affine, with
+running statistics; no normalization after pools. `scoring`, for training-free metrics (note P5): neither affine
+parameters nor running statistics; no normalization after pools.
 
-The search form with 8 cells equals a supernet with one forced path; the evaluation form has 20 cells of 36 channels,
-the form for large images 14 of 48.
+The search form with 8 cells equals a supernet with one forced path. The evaluation form has 20 cells with 36 channels,
+the form for large images 14 with 48.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,25 +24,25 @@ from archray.trainables.nets.registry import NETWORKS, Form, ReLUConvBN, SpaceNe
 from archray.trainables.spaces.genotypes import INPUTS, CellEdges, GenotypeSpace, cell_nodes
 from archray.trainables.spaces.space import Architecture, Space
 
-STAGES = 3  # of normal cells, with a reduction cell between one and the next
+STAGES = 3  # of normal cells, with a reduction cell between two stages
 STEM_MULTIPLIER = 3  # the CIFAR stem is three times as wide as the cells after it
 
 
 def cell_norm(channels: int, form: Form) -> nn.BatchNorm2d:
-    """The batch normalisation of a layer inside a cell."""
+    """The batch normalization of a layer inside a cell."""
     return batch_norm(channels, affine=form == "training", running=form == "training")
 
 
 def cell_conv(in_channels: int, out_channels: int, form: Form) -> ReLUConvBN:
-    """ReLU, 1 x 1 convolution, normalisation, from a cell's input to the cell's width."""
+    """ReLU, 1 x 1 convolution, normalization, from a cell's input to the cell's width."""
     return ReLUConvBN(in_channels, out_channels, 1, affine=form == "training", running=form == "training")
 
 
 def every_second_pixel(x: torch.Tensor) -> torch.Tensor:
-    """(n, C, H, W) -> (n, C, H/2, W/2), rounded up: what a 1 x 1 convolution of stride 2 reads.
+    """(n, C, H, W) -> (n, C, H/2, W/2), rounded up: the pixels that a 1 x 1 convolution of stride 2 reads.
 
     Networks use this and a plain convolution: oneDNN's gradient of a strided 1 x 1 convolution writes past its memory
-    on CPUs with AVX2 and no AVX-512, where the input has 2 to 7 channels in channels-last layout (oneDNN issue 6035).
+    on CPUs with AVX2 and without AVX-512, if the input has 2 to 7 channels in channels-last layout (oneDNN issue 6035).
     It is also less work. Pooling by one pixel is a slice whose gradient keeps the layout.
     """
     return functional.avg_pool2d(x, kernel_size=1, stride=2)
@@ -51,8 +51,9 @@ def every_second_pixel(x: torch.Tensor) -> torch.Tensor:
 class FactorizedReduce(nn.Module):
     """Halves a map without losing every second pixel: (n, C_in, H, W) -> (n, C_out, H/2, W/2), rounded up.
 
-    Two 1 x 1 convolutions of every second pixel after one ReLU, the second on the map moved by a pixel both ways; their
-    outputs are concatenated and normalised. Odd heights and widths are padded with zeros (the original fails on them).
+    After one ReLU, two 1 x 1 convolutions read every second pixel, the second on the map shifted by a pixel in both
+    directions. Their outputs are concatenated and normalized. Odd heights and widths are padded with zeros (the
+    original fails on them).
     """
 
     def __init__(self, in_channels: int, out_channels: int, form: Form) -> None:
@@ -72,7 +73,7 @@ class FactorizedReduce(nn.Module):
 
 
 class SepConv(nn.Sequential):
-    """Twice ReLU, depthwise convolution, 1 x 1 convolution, normalisation; the stride is the first's."""
+    """Twice ReLU, depthwise convolution, 1 x 1 convolution, normalization; only the first has the stride."""
 
     def __init__(self, channels: int, kernel: int, stride: int, form: Form) -> None:
         layers: list[nn.Module] = []
@@ -87,7 +88,7 @@ class SepConv(nn.Sequential):
 
 
 class DilConv(nn.Sequential):
-    """ReLU, depthwise convolution of dilation 2, 1 x 1 convolution, normalisation."""
+    """ReLU, depthwise convolution with dilation 2, 1 x 1 convolution, normalization."""
 
     def __init__(self, channels: int, kernel: int, stride: int, form: Form) -> None:
         super().__init__(
@@ -99,7 +100,7 @@ class DilConv(nn.Sequential):
 
 
 class FactorizedConv(nn.Sequential):
-    """ReLU, convolution of a row, convolution of a column, normalisation; each strides along its own axis."""
+    """ReLU, convolution of a row, convolution of a column, normalization; each strides along its own axis."""
 
     def __init__(self, channels: int, kernel: int, stride: int, form: Form) -> None:
         super().__init__(
@@ -115,7 +116,7 @@ def _pool(pool: nn.Module, channels: int, form: Form) -> nn.Module:
 
 
 # channels, stride (1 or 2), form -> the module of an edge, (n, C, H, W) -> (n, C, H/stride, W/stride) rounded up.
-# DARTS' eight in the order of the original, then NASNet's.
+# The eight operations of DARTS in the order of the original, then those of NASNet.
 OPERATIONS: dict[str, Callable[[int, int, Form], nn.Module]] = {
     "none": lambda channels, stride, form: Zero(stride),
     "max_pool_3x3": lambda channels, stride, form: _pool(nn.MaxPool2d(3, stride, 1), channels, form),
@@ -140,7 +141,7 @@ def reductions(cells: int) -> tuple[int, int]:
 
 
 def drop_path(x: torch.Tensor, probability: float | torch.Tensor) -> torch.Tensor:
-    """x (n, ...) with whole samples set to zero with `probability`, the others scaled up to keep the mean."""
+    """Sets whole samples of x (n, ...) to zero with `probability` and scales up the others to keep the mean."""
     kept = 1.0 - probability
     mask = torch.rand(x.shape[0], 1, 1, 1, device=x.device) < kept
     return x * (mask / kept).to(x.dtype)
@@ -159,15 +160,15 @@ def cell_terms(edges: CellEdges) -> list[tuple[str, int, int]]:
 class Cell(nn.Module):
     """One cell, (n, C_before, H', W') and (n, C_last, H, W) -> (n, kC, H/s, W/s) with s = 2 in a reduction cell.
 
-    Both inputs are brought to C channels, the first also to the size of the second if the cell before was a reduction.
-    Each edge is one operation, of stride 2 when it leads from an input in a reduction cell. A node is the sum of its
-    two edges, the output the concatenation of the k nodes `outputs`: all four of DARTS'.
+    Both inputs are projected to C channels, the first also to the size of the second if the previous cell was a
+    reduction. Each edge is one operation, with stride 2 from an input in a reduction cell. A node is the sum of its
+    two edges, the output the concatenation of the k nodes `outputs`: all four in DARTS.
 
     Args:
-        edges: pairs (operation, source), two per node.
-        outputs: the nodes that are concatenated; None for all.
-        before, last: channels of the outputs of the cell before the last and of the last cell.
-        after_reduction: whether the last cell was a reduction cell.
+        edges: Pairs (operation, source), two per node.
+        outputs: Nodes that are concatenated (default: all).
+        before, last: Channels of the outputs of the cell before the last and of the last cell.
+        after_reduction: Whether the last cell was a reduction cell.
     """
 
     def __init__(
@@ -214,7 +215,7 @@ class Auxiliary(nn.Module):
     """A second classifier on the map after the second reduction cell, (n, C, H, W) -> (n, num_classes).
 
     It pools to 2 x 2. The original's window is for 32 x 32 images (8 x 8 maps here) or, with the stem for large
-    images, for 224 x 224 (7 x 7); on maps of another size, which the original cannot take, the pooling is adaptive.
+    images, for 224 x 224 (7 x 7). On maps of another size, which the original does not support, pooling is adaptive.
     """
 
     def __init__(self, channels: int, num_classes: int, stem: Stem) -> None:
@@ -226,7 +227,7 @@ class Auxiliary(nn.Module):
             nn.BatchNorm2d(128),
             nn.ReLU(),
             nn.Conv2d(128, 768, 2, bias=False),
-            # The original's form for large images has no normalisation here, and its results are without.
+            # The original's form for large images has no normalization here, and its results are without it.
             nn.BatchNorm2d(768) if stem == "cifar" else nn.Identity(),
             nn.ReLU(),
             nn.Flatten(),
@@ -281,17 +282,20 @@ STEMS: dict[Stem, type[CIFARStem | ImageNetStem]] = {"cifar": CIFARStem, "imagen
 
 
 class DARTSNetwork(nn.Module):
-    """Images (n, in_channels, H, W) to logits (n, num_classes); in train mode with an auxiliary tower to both logits.
+    """Maps images (n, in_channels, H, W) to logits (n, num_classes), in train mode also to those of `auxiliary`.
 
     Args:
-        normal, reduce: the edges of the two cells, as of `Cell`; `outputs`: the nodes that each concatenates.
+        normal, reduce: Edges of the two cells, as in `Cell`.
+        outputs: Nodes that each cell concatenates.
         channels: C, of the first cells; doubled by each reduction cell.
-        cells: N, cells per stage: 3 N + 2 with the two reduction cells; N = 6 are 20 cells, 4 are 14, 2 are 8.
-        normalisation: of the cells; outside the cells it is affine; running statistics are kept in `training` alone.
-        stem: `cifar`, one convolution, or `imagenet`, three of stride 2, the last for the second input.
-        auxiliary: whether train mode returns (logits, auxiliary logits). Its loss counts 0.4 in the original.
+        cells: N, cells per stage: 3 N + 2 with the two reduction cells; N = 6 gives 20 cells, 4 gives 14, 2 gives 8.
+        normalisation: Form of the cells' normalization. Outside the cells it is affine; only `training` has running
+            statistics.
+        stem: `cifar`, one convolution, or `imagenet`, three with stride 2, the last for the second input.
+        auxiliary: Whether train mode returns (logits, auxiliary logits). The loss of the latter has weight 0.4 in the
+            original.
 
-    `drop_path` is the probability of dropping an edge per sample in train mode, 0 at first. The original raises it
+    `drop_path` is the probability of dropping an edge per sample in train mode, initially 0. The original raises it
     linearly over the epochs, from 0 to 0.2 on CIFAR-10.
     """
 
@@ -312,11 +316,11 @@ class DARTSNetwork(nn.Module):
         super().__init__()
         if channels < 2 or cells < 1:
             raise InvalidInput(
-                f"expected at least 2 channels and a cell per stage, got {count(channels, 'channel')} and "
+                f"expected at least 2 channels and 1 cell per stage, got {count(channels, 'channel')} and "
                 f"{count(cells, 'cell')}"
             )
         depth = STAGES * cells + 2
-        # A tensor, which `torch.compile` does not take for a constant: a number that rises would be compiled each time.
+        # A tensor, because `torch.compile` treats a number as a constant and would recompile at each change.
         self.register_buffer("_drop_probability", torch.zeros(()), persistent=False)
         self._drop_probability: torch.Tensor
         self.drop_path = 0.0
@@ -370,7 +374,7 @@ class DARTSNetwork(nn.Module):
 
 def _arguments(space: Space, architecture: Architecture) -> dict[str, Any]:
     if not isinstance(space, GenotypeSpace):
-        raise InvalidInput(f"expected a space of genotypes, got {space.name!r}")
+        raise InvalidInput(f"expected a space of genotypes, got {space.name!r}; choose darts or nasnet")
     normal, reduce = space.genotype(architecture)
     return {"normal": normal, "reduce": reduce, "outputs": (space.outputs(normal), space.outputs(reduce))}
 

@@ -1,4 +1,4 @@
-"""A network as a graph without Python, of torch's or as ONNX, that takes any number of images at once."""
+"""A network as a graph without Python, in torch's format or as ONNX, for any number of images at once."""
 
 from importlib.util import find_spec
 from typing import Any
@@ -8,15 +8,18 @@ from torch import nn
 
 from archray.errors import InvalidInput, MissingExtra
 
-IMAGES, BATCH = "images", "batch"  # what the graph calls its input, and the axis whose length is left open
-LEAST = 2  # images that are traced; with a single one torch would take the length for a constant
+IMAGES, BATCH = "images", "batch"  # names of the graph's input, and of the axis with a dynamic length
+LEAST = 2  # images that are traced; with a single one torch would treat the length as a constant
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
 def exported_program(network: nn.Module, image_shape: tuple[int, int, int]) -> torch.export.ExportedProgram:
-    """The network's forward pass as torch's exported program, in the network's mode, for any number of images.
+    """Exports the network's forward pass as a torch program, in the network's mode, for any number of images.
 
-    image_shape: (C, H, W). Raises: InvalidInput if torch cannot trace it, as its forward asks for values of tensors.
+    Args:
+        image_shape: (C, H, W).
+
+    Raises: InvalidInput if torch cannot trace it, because its forward reads values of tensors.
     """
     images = torch.zeros(LEAST, *image_shape)
     try:
@@ -26,11 +29,11 @@ def exported_program(network: nn.Module, image_shape: tuple[int, int, int]) -> t
 
 
 def onnx_graph(network: nn.Module, image_shape: tuple[int, int, int], output: str = "logits") -> bytes:
-    """The network's forward pass as the content of an `.onnx` file, by torch's exporter. The network is on the CPU.
+    """Exports the network's forward pass as the content of an `.onnx` file. The network is on the CPU.
 
     Args:
         image_shape: (C, H, W); the graph's input `images` is (batch, C, H, W) float32, with any batch from 1.
-        output: the name of the graph's output, (batch, classes).
+        output: Name of the graph's output, (batch, classes).
 
     Raises: MissingExtra without onnx and onnxscript; InvalidInput if torch cannot trace the network.
     """
@@ -41,20 +44,20 @@ def onnx_graph(network: nn.Module, image_shape: tuple[int, int, int], output: st
         program = torch.onnx.export(network, (images,), dynamo=True, verbose=False, **names)
     except Exception as error:  # as above
         raise _untraceable(network, error) from error
-    assert program is not None  # which it is of the exporter that is not dynamo's
+    assert program is not None  # only torch's old exporter returns None
     graph = program.model_proto
-    for node in graph.graph.node:  # the origin in classes and files of this machine, half of a small graph
+    for node in graph.graph.node:  # remove the origin in classes and files of this machine, half of a small graph
         node.ClearField("metadata_props")
     content: bytes = graph.SerializeToString()
     return content
 
 
 def check_onnx() -> None:
-    """Raises: MissingExtra, with the install command, without a package of ONNX. It imports none."""
+    """Raises: MissingExtra, with the install command, without a package of ONNX. It imports none of them."""
     missing = [package for package in ONNX_PACKAGES if find_spec(package) is None]
     if missing:
         raise MissingExtra(
-            f"ONNX needs {', '.join(ONNX_PACKAGES)}, and {', '.join(missing)} cannot be imported; "
+            f"expected {', '.join(ONNX_PACKAGES)} for ONNX, and Python cannot import {', '.join(missing)}; "
             "install them with: pip install 'archray[export]'"
         )
 
@@ -62,6 +65,6 @@ def check_onnx() -> None:
 def _untraceable(network: nn.Module, error: Exception) -> InvalidInput:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     return InvalidInput(
-        f"torch cannot make a graph of {type(network).__name__} ({reason}); its forward must not ask for the values of "
-        "tensors, nor for the number of images"
+        f"torch cannot trace {type(network).__name__} ({reason}); change its forward so that it reads neither the "
+        "values of tensors nor the number of images"
     )

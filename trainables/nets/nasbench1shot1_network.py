@@ -1,7 +1,8 @@
-"""The networks of NAS-Bench-1Shot1: NAS-Bench-101's for evaluation, and the search form of its supernets.
+"""The networks of NAS-Bench-1Shot1: those of NAS-Bench-101 for evaluation, and the search form of its supernets.
 
-Ying et al. 2019, section 2; Zela et al. 2020, section 3.2. Both: a 3 x 3 stem, three stacks of cells, 2 x 2 max-pooling
-and twice the channels between stacks, mean pooling, a linear layer. NAS-Bench-101 has 128 channels, 3 cells per stack.
+Ying et al. 2019, section 2; Zela et al. 2020, section 3.2. Both have a 3 x 3 stem, three stacks of cells, 2 x 2
+max-pooling and twice the channels between stacks, mean pooling and a linear layer. NAS-Bench-101 has 128 channels and 3
+cells per stack.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ STACKS = 3
 
 
 class ConvBNReLU(nn.Sequential):
-    """Convolution of stride 1 without bias, normalisation, ReLU: (n, C_in, H, W) -> (n, C_out, H, W)."""
+    """Convolution of stride 1 without bias, normalization, ReLU: (n, C_in, H, W) -> (n, C_out, H, W)."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel: int, *, affine: bool, running: bool) -> None:
         super().__init__(
@@ -33,9 +34,9 @@ class ConvBNReLU(nn.Sequential):
 
 
 def node_conv(in_channels: int, out_channels: int, kernel: int, form: Form) -> ConvBNReLU:
-    """A convolution of a node, or one of 1 x 1 from the cell's input to a node's width.
+    """A convolution of a node, or a 1 x 1 convolution from the cell's input to a node's width.
 
-    NAS-Bench-101 moves running statistics by 0.003 per step, in 108 epochs of training; here it is torch's 0.1.
+    NAS-Bench-101 updates running statistics with momentum 0.003 in 108 epochs of training; here it is torch's 0.1.
     """
     return ConvBNReLU(in_channels, out_channels, kernel, affine=form == "training", running=form == "training")
 
@@ -49,18 +50,21 @@ OPERATIONS: dict[str, Callable[[int, Form], nn.Module]] = {
 
 
 def vertex_channels(matrix: Sequence[Sequence[int]], channels: int) -> list[int]:
-    """The channels of each vertex (V,) of a cell that gives `channels`; 0 for the input. Ying et al. 2019, appendix.
+    """Computes the channels of each vertex (V,) of a cell with `channels` outputs; 0 for the input. Ying et al. 2019.
 
-    The output's parents share its channels, the first ones taking one more where they do not divide. Any other vertex
-    has as many as the widest that it feeds.
+    The output's parents share its channels; the first ones take one more if they do not divide. Any other vertex
+    has as many as the widest vertex that reads it.
 
-    matrix: (V, V) without loose ends. Raises: InvalidInput if there are fewer channels than parents of the output.
+    Args:
+        matrix: (V, V) without loose ends.
+
+    Raises: InvalidInput if there are fewer channels than parents of the output.
     """
     last = len(matrix) - 1
     concatenated = [vertex for vertex in range(1, last) if matrix[vertex][last]]
     if channels < len(concatenated):
         raise InvalidInput(
-            f"a cell with {count(len(concatenated), 'branch', 'branches')} needs as many channels, got {channels}"
+            f"expected at least one channel per branch of a cell, {count(len(concatenated), 'channel')}, got {channels}"
         )
     share, more = divmod(channels, len(concatenated))
     widths = [0] * last + [channels]
@@ -75,12 +79,12 @@ def vertex_channels(matrix: Sequence[Sequence[int]], channels: int) -> list[int]
 class Cell(nn.Module):
     """A cell of NAS-Bench-101, (n, C_in, H, W) -> (n, C_out, H, W).
 
-    A vertex applies its operation to the sum of its parents; where the cell's input is one, it is projected to the
-    vertex's width, where a parent is a channel wider, its last channel is left out. The output concatenates its
-    parents and adds the projected input if that is one.
+    A vertex applies its operation to the sum of its parents. If the cell's input is a parent, it is projected to the
+    vertex's width; if a parent is a channel wider, its last channel is left out. The output concatenates its parents
+    and adds the projected input if that is a parent.
 
     Args:
-        matrix: (V, V) upper triangular without loose ends, 1 where the row's vertex feeds the column's.
+        matrix: (V, V) upper triangular without loose ends, 1 if the column's vertex reads the row's.
         operations: (V,) `input`, the operations, `output`.
     """
 
@@ -123,7 +127,9 @@ class SearchCell(nn.Module):
     not the output's parents. Loose ends are not built.
 
     Args:
-        operations: (nodes,). parents: (nodes + 1,) of the nodes and of the output. live: nodes without loose ends.
+        operations: (nodes,).
+        parents: (nodes + 1,) of the nodes and of the output.
+        live: Nodes without loose ends.
     """
 
     def __init__(
@@ -159,9 +165,10 @@ class SearchCell(nn.Module):
 def stacked(
     cell: Callable[[int, int], nn.Module], channels: int, cells: int, growth: int = 1
 ) -> tuple[nn.Sequential, int]:
-    """Stacks of cells with pooling between two, which rounds odd heights and widths up; and the last stack's width.
+    """Builds stacks of cells with pooling in between, which rounds odd sizes up. Returns them and the last width.
 
-    cell: makes one, of the channels that it takes and its stack's width. It gives `growth` times that width.
+    Args:
+        cell: Function of the input channels and the stack's width that returns a cell with `growth` times that width.
     """
     layers: list[nn.Module] = []
     in_channels = width = channels
@@ -179,8 +186,9 @@ class NASBench1Shot1Network(nn.Module):
     """NAS-Bench-101's network: images (n, in_channels, H, W) to logits (n, num_classes).
 
     Args:
-        matrix, operations: of `Cell`.
-        channels: of the stem and of the first stack's cells. cells: per stack.
+        matrix, operations: As in `Cell`.
+        channels: Channels of the stem and of the first stack's cells.
+        cells: Number of cells per stack.
         normalisation: `training` or `scoring`.
     """
 
@@ -210,8 +218,9 @@ class SearchNetwork(nn.Module):
     """A supernet with one forced architecture: images (n, in_channels, H, W) to logits (n, num_classes).
 
     Args:
-        operations, parents, live: of `SearchCell`. A 1 x 1 convolution follows the last cell.
-        channels: of the stem and of a node in the first stack. cells: per stack.
+        operations, parents, live: As in `SearchCell`. A 1 x 1 convolution follows the last cell.
+        channels: Channels of the stem and of a node in the first stack.
+        cells: Number of cells per stack.
     """
 
     def __init__(
@@ -240,7 +249,9 @@ class SearchNetwork(nn.Module):
 
 def _checked(space: Space) -> NASBench1Shot1:
     if not isinstance(space, NASBench1Shot1):
-        raise InvalidInput(f"expected a space of NAS-Bench-1Shot1, got {space.name!r}")
+        raise InvalidInput(
+            f"expected a space of NAS-Bench-1Shot1, got {space.name!r}; choose nasbench1shot1-1, -2 or -3"
+        )
     return space
 
 

@@ -1,7 +1,7 @@
-"""The network of NAS-Bench-201 (Dong and Yang 2020, sec. 2.1), stem, three stages of cells, head; its operations.
+"""The network of NAS-Bench-201 (Dong and Yang 2020, sec. 2.1): stem, three stages of cells, head; its operations.
 
-Two forms (note P5). `training`: every batch normalisation affine with running statistics. `scoring`, for
-training-free metrics: on the cells' edges neither, elsewhere affine; no running statistics anywhere, so that a
+Two forms (note P5). `training`: every batch normalization is affine with running statistics. `scoring`, for
+training-free metrics: no affine parameters on the cells' edges, affine elsewhere; no running statistics, so that a
 forward pass changes nothing (in train mode the outputs are the same with and without them).
 """
 
@@ -25,8 +25,8 @@ from archray.trainables.spaces.space import Architecture, Space
 
 STAGES = 3  # channels C, 2C, 4C; a residual reduction between stages
 
-# channels, normalisation -> the module of an edge. Batch normalisation on edges as note P5 says: affine with
-# running statistics when trained, neither when scored.
+# channels, normalisation -> the module of an edge. Batch normalization on edges as in note P5: affine with
+# running statistics for training, neither for scoring.
 OPERATIONS: dict[str, Callable[[int, Normalisation], nn.Module]] = {
     "none": lambda channels, normalisation: Zero(),
     "skip_connect": lambda channels, normalisation: nn.Identity(),
@@ -42,9 +42,10 @@ def _convolution(channels: int, kernel: int, normalisation: Normalisation) -> Re
 
 
 def live_edges(edges: Sequence[tuple[int, int]], architecture: Architecture) -> list[int]:
-    """The numbers of the edges on a path from the input to the output that has no `none` on it.
+    """Returns the numbers of the edges on a path from the input to the output without `none`.
 
-    edges: (E,) pairs (target, source) in topological order; 0 is the input, the highest target the output.
+    Args:
+        edges: (E,) pairs (target, source) in topological order; 0 is the input, the highest target the output.
     """
     kept = [number for number, operation in enumerate(architecture) if operation != "none"]
     reached = {0}
@@ -63,9 +64,9 @@ def live_edges(edges: Sequence[tuple[int, int]], architecture: Architecture) -> 
 class Cell(nn.Module):
     """One cell of an architecture, (n, C, H, W) -> (n, C, H, W); zeros without a live edge.
 
-    Only live edges are built: a dead edge influences neither the output nor a gradient, so neither training nor a
+    Only live edges are built. A dead edge influences neither the output nor a gradient, so neither training nor a
     metric of gradients or outputs depends on it, and its parameters are not counted. The benchmark builds and counts
-    dead edges; there a convolution of an empty node, with affine normalisation, is a learnt constant. `naswot` counts
+    dead edges; there a convolution of an empty node, with affine normalization, is a learned constant. `naswot` counts
     the ReLUs of dead convolutions there; here its values are those of the canonical cell, with `none` on dead edges
     (note P5).
     """
@@ -113,12 +114,12 @@ class Reduction(nn.Module):
 
 
 class NASBench201Network(nn.Module):
-    """Images (n, in_channels, H, W) to logits (n, num_classes).
+    """Maps images (n, in_channels, H, W) to logits (n, num_classes).
 
     Args:
-        architecture: the operation of each edge.
-        channels: C of the first stage; the benchmark has 16.
-        cells: N, cells per stage; the benchmark has 5.
+        architecture: The operation of each edge.
+        channels: C of the first stage; 16 in the benchmark.
+        cells: N, cells per stage; 5 in the benchmark.
         normalisation: `training`, affine with running statistics; or `scoring`, neither on edges (see the module).
     """
 

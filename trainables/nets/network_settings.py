@@ -1,4 +1,4 @@
-"""The settings of a network besides its architecture: width, depth, stem, initialisation, normalisation (note P5)."""
+"""Settings of a network apart from its architecture: width, depth, stem, initialization, normalization (note P5)."""
 
 from typing import Literal
 
@@ -11,18 +11,19 @@ Stem = Literal["cifar", "imagenet"]
 
 
 class NetworkSettings(Settings):
-    """Defaults are NAS-Bench-201's network, as thesis 7.5 uses it.
+    """Width, depth, stem, initialization and normalization. Defaults: NAS-Bench-201's network (Shu 2022, sec. 7.5).
 
     Attributes:
-        channels: C, channels of the first stage.
-        cells: N, cells per stage. DARTS has two reduction cells besides, 3 N + 2 in all: 20 cells (its network for
-            CIFAR-10) are N = 6, 14 (for ImageNet) 4, 8 (its supernet) 2.
-        stem: `cifar`, or `imagenet`: convolutions that make the map smaller before the first cell, by 4 and by 8 in
-            DARTS. Spaces with a single stem have `cifar`.
-        auxiliary: a second classifier amid the network, for training alone (`TrainingSettings.auxiliary_weight`);
-            of DARTS, and of a user's space whose `build` takes `auxiliary`.
-        init: initialisation of convolutions and linear layers; `pytorch-default` leaves torch's own.
-        normalisation: `auto` is `scoring` when the network is built to be scored and `training` otherwise.
+        channels: Number of channels of the first stage, C.
+        cells: Number of cells per stage, N. DARTS has 3 N + 2 cells, with two reduction cells: N = 6 gives its 20 cells
+            for CIFAR-10, N = 4 the 14 for ImageNet, N = 2 the 8 of its supernet.
+        stem: Layers before the first cell: `cifar`, or `imagenet`, convolutions that shrink the image, by 4 and in
+            DARTS by 8. Spaces with a single stem need `cifar`.
+        auxiliary: Whether to add an auxiliary classifier that is used in training only
+            (`TrainingSettings.auxiliary_weight`). Needs DARTS, or a custom space whose `build` takes `auxiliary`.
+        init: Initialization of convolutions and linear layers. `pytorch-default` keeps the initialization of torch.
+        normalisation: Mode of batch normalization. `auto` is `scoring` if the network is built for training-free
+            metrics, and `training` otherwise.
     """
 
     channels: int = Field(16, ge=1)

@@ -1,4 +1,4 @@
-"""The registry of standalone networks, and the layers that several of them share."""
+"""The registry of standalone networks, and layers that several of them share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,18 +11,19 @@ from archray.registry import Registry
 from archray.trainables.spaces.space import Architecture, Space
 
 Normalisation = Literal["training", "scoring"]
-Form = Literal["search", "training", "scoring"]  # of a genotype's cells: see `darts_network`
+Form = Literal["search", "training", "scoring"]  # form of a genotype's cells: see `darts_network`
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
 
 @dataclass(frozen=True)
 class SpaceNetwork(Generic[NetworkT]):
-    """A network whose class is plain PyTorch: `archray export` copies its source, and all that it uses.
+    """A network whose class is plain PyTorch. `archray export` copies its source, and all that it uses.
 
     Attributes:
-        network: the class. It takes `arguments`, and `channels`, `cells`, `in_channels`, `num_classes`,
-            `normalisation`, and `stem` and `auxiliary` where there is a choice.
-        arguments: plain data by name, from a space and an architecture. Raises: InvalidInput for another space.
+        network: The class. It takes `arguments`, and `channels`, `cells`, `in_channels`, `num_classes`,
+            `normalisation`, and `stem` and `auxiliary` if there is a choice.
+        arguments: Function from a space and an architecture to plain data by name. Raises: InvalidInput for another
+            space.
     """
 
     network: type[NetworkT]
@@ -37,18 +38,18 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry("network")
 
 
 def batch_norm(channels: int, *, affine: bool, running: bool) -> nn.BatchNorm2d:
-    """Batch normalisation; without running statistics it uses the batch's in evaluation too."""
+    """Batch normalization; without running statistics it uses the batch's in evaluation too."""
     return nn.BatchNorm2d(channels, affine=affine, track_running_stats=running)
 
 
 class ReLUConvBN(nn.Sequential):
-    """ReLU, convolution without bias, batch normalisation, in this order: (n, C_in, H, W) -> (n, C_out, H', W')."""
+    """ReLU, convolution without bias, batch normalization, in this order: (n, C_in, H, W) -> (n, C_out, H', W')."""
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel: int, stride: int = 1, *, affine: bool, running: bool
     ) -> None:
         super().__init__(
-            nn.ReLU(),  # not in place: a node's sum is read by several edges
+            nn.ReLU(),  # not in place: several edges read a node's sum
             nn.Conv2d(in_channels, out_channels, kernel, stride, padding=kernel // 2, bias=False),
             batch_norm(out_channels, affine=affine, running=running),
         )

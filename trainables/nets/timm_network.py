@@ -1,7 +1,7 @@
-"""Networks of timm's own classes, of the sizes that a space says. timm: Wightman 2019; He et al. 2016; Liu et al. 2022.
+"""Networks of timm's classes, with the sizes of a space. timm: Wightman 2019; He et al. 2016; Liu et al. 2022.
 
-With the normalisation `scoring` (note P5), batch normalisations have no running statistics, and factors that timm
-initialises with zero or nearly zero start at one: the last normalisation of a residual branch, and ConvNeXt's layer
+With the normalization `scoring` (note P5), batch normalizations have no running statistics, and factors that timm
+initializes with zero or nearly zero start at one: the last normalization of a residual branch, and ConvNeXt's layer
 scale. Weights behind a factor of zero have no gradient.
 """
 
@@ -17,24 +17,24 @@ from archray.trainables.nets.registry import NETWORKS, Normalisation
 from archray.trainables.spaces.space import Architecture, Space
 from archray.trainables.spaces.timm import STAGES, TimmConvNeXts, TimmFamily, TimmResNets
 
-# Narrower ResNets are as wide: oneDNN's gradient of a strided 1 x 1 convolution of 2 to 7 channels writes past its
-# memory on CPUs with AVX2 and no AVX-512 (see `darts_network.every_second_pixel`), and timm's shortcuts are such.
+# Narrower ResNets get this width: oneDNN's gradient of a strided 1 x 1 convolution of 2 to 7 channels writes past its
+# memory on CPUs with AVX2 and without AVX-512 (see `darts_network.every_second_pixel`); timm's shortcuts are such.
 LEAST_WIDTH = 8
-DEEP_STEMS = {"c": "deep", "d": "deep", "t": "deep_tiered"}  # by variant: what timm calls a stem of three convolutions
+DEEP_STEMS = {"c": "deep", "d": "deep", "t": "deep_tiered"}  # variant -> timm's name of a stem with three convolutions
 AVERAGING = ("d", "t")  # variants whose shortcuts average before their convolution
-LINEAR_FROM = 6  # C: as wide and wider, timm publishes ConvNeXts with linear layers, else with 1 x 1 convolutions
-LAYER_SCALE = 1e-6  # of ConvNeXt, at initialisation
+LINEAR_FROM = 6  # in C; from this width timm publishes ConvNeXts with linear layers, below with 1 x 1 convolutions
+LAYER_SCALE = 1e-6  # of ConvNeXt, at initialization
 
 FamilyT = TypeVar("FamilyT", bound=TimmFamily)
 
 
 class TimmNetwork(nn.Module):
-    """Images (n, in_channels, H, W) of any size, resized, through a model of timm's to logits (n, num_classes).
+    """Maps images (n, in_channels, H, W) of any size, resized, through a timm model to logits (n, num_classes).
 
     Args:
-        model: whose state is that of timm's own model of the same shape.
-        resolution: sides of what the model sees, per side of the images; at 1 they go in as they are.
-        least: pixels a side that the model needs; smaller images are enlarged to it.
+        model: Model whose state is that of timm's model with the same shape.
+        resolution: Side of the model's input, relative to the side of the images; 1 keeps the images.
+        least: Minimum pixels per side of the model's input; smaller images are enlarged.
     """
 
     def __init__(self, model: nn.Module, resolution: float, least: int) -> None:
@@ -44,7 +44,7 @@ class TimmNetwork(nn.Module):
     @property
     def classifier(self) -> nn.Module:
         """The last linear layer."""
-        classifier: nn.Module = self.model.get_classifier()  # type: ignore[operator]  # which every model of timm's has
+        classifier: nn.Module = self.model.get_classifier()  # type: ignore[operator]  # every timm model has it
         return classifier
 
     def forward(self, images: Tensor) -> Tensor:
@@ -66,11 +66,11 @@ def timm_resnet(
     stem: Stem,
     normalisation: Normalisation,
 ) -> TimmNetwork:
-    """A `timm.models.resnet.ResNet`.
+    """Builds a `timm.models.resnet.ResNet`.
 
     Args:
-        channels: C; the first stage has `width` x C channels, an even number of 8 at least.
-        stem: `imagenet` is timm's, which makes the map smaller by 4; `cifar` a 3 x 3 convolution of stride 1, without
+        channels: C; the first stage has `width` x C channels, an even number of at least 8.
+        stem: `imagenet` is timm's, which shrinks the map by 4; `cifar` is a 3 x 3 convolution of stride 1, without
             pooling.
 
     Raises: MissingExtra without timm; InvalidInput for another space; InvalidArchitecture.
@@ -82,7 +82,7 @@ def timm_resnet(
     blocks: dict[str, Any] = {"basic": BasicBlock, "bottleneck": Bottleneck}
     width = max(LEAST_WIDTH, 2 * round(shape.width * channels / 2))
     trained = normalisation == "training"
-    # timm's plain stem always has 64 channels; the width of a deep one is an option
+    # timm's plain stem always has 64 channels; the width of a deep stem is an option
     model: Any = ResNet(
         blocks[shape.block],
         shape.depths,
@@ -100,7 +100,7 @@ def timm_resnet(
     if shape.variant not in DEEP_STEMS:
         kernel, stride = (3, 1) if small else (7, 2)
         model.conv1 = nn.Conv2d(in_channels, width, kernel, stride, padding=kernel // 2, bias=False)
-        nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as timm does
+        nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as in timm
     elif small:
         model.conv1[0].stride = (1, 1)
     if small:
@@ -119,11 +119,11 @@ def timm_convnext(
     stem: Stem,
     normalisation: Normalisation,
 ) -> TimmNetwork:
-    """A `timm.models.convnext.ConvNeXt`.
+    """Builds a `timm.models.convnext.ConvNeXt`.
 
     Args:
         channels: C; the first stage has `width` x C channels.
-        stem: `imagenet` is timm's patches of 4 x 4; `cifar` a 3 x 3 convolution of stride 1 instead.
+        stem: `imagenet` is timm's patches of 4 x 4; `cifar` is a 3 x 3 convolution of stride 1.
 
     Raises: MissingExtra without timm; InvalidInput for another space; InvalidArchitecture.
     """
@@ -144,20 +144,20 @@ def timm_convnext(
         use_grn=shape.version == 2,
         ls_init_value=scale if shape.version == 1 else None,
     )
-    if small:  # of one pixel of one channel a normalisation over channels would leave no more than its sign
+    if small:  # for one pixel of one channel, a normalization over channels would leave only its sign
         model.stem[0] = nn.Conv2d(in_channels, widths[0], 3, padding=1)
-        nn.init.trunc_normal_(model.stem[0].weight, std=0.02)  # as timm does
+        nn.init.trunc_normal_(model.stem[0].weight, std=0.02)  # as in timm
         nn.init.zeros_(model.stem[0].bias)
     return TimmNetwork(model, shape.resolution, least=2 ** (STAGES - 1) * (1 if small else 4))
 
 
 def _widths(first: int) -> tuple[int, ...]:
-    """Channels of each stage."""
+    """Returns the channels of each stage."""
     return tuple(first * 2**stage for stage in range(STAGES))
 
 
 def _of_family(space: Space, family: type[FamilyT]) -> FamilyT:
-    """`space`, checked. Raises: InvalidInput unless it is of the family; MissingExtra without timm."""
+    """Returns `space`, checked. Raises: InvalidInput unless it is in the family; MissingExtra without timm."""
     if not isinstance(space, family):
         raise InvalidInput(f"expected the space {family.name}, got {space.name!r}")
     space.check_packages()

@@ -1,8 +1,8 @@
 """Vision transformers for small images. Dosovitskiy et al. 2021, sec. 3.1; Beyer et al. 2022; Chen et al. 2021.
 
-Pre-norm blocks. As in the plain baseline of Beyer et al. the positions are sines and cosines, not learned, and tokens
-are averaged, without a class token, so no weight depends on the size of an image. A convolution before the patches
-(after Xiao et al. 2021) and a normalisation after their embedding gained 30 percentage points on digits in 10 epochs.
+Pre-norm blocks. As in the plain baseline of Beyer et al., positions are sines and cosines, not learned, and tokens are
+averaged without a class token, so that no weight depends on the image size. A convolution before the patches
+(after Xiao et al. 2021) and a normalization after their embedding gained 30 percentage points on digits in 10 epochs.
 """
 
 import math
@@ -18,17 +18,17 @@ from archray.trainables.nets.registry import NETWORKS, SpaceNetwork
 from archray.trainables.spaces.space import Architecture, Space
 from archray.trainables.spaces.vit import VisionTransformers
 
-PATCH = 4  # pixels a side
-SMALL = 16  # pixels; up to these a map is enlarged by 2, which makes its patches 2 x 2: digits give 16 tokens, not 4
+PATCH = 4  # pixels per side
+SMALL = 16  # pixels; maps up to this size are enlarged by 2, so that patches are 2 x 2: digits give 16 tokens, not 4
 STEM, HEAD = 2, 2  # channels C of the convolution, and of a head
-SLOWEST = 100.0  # of a position's waves, the longest over the shortest: 8 x 8 tokens have no use for the usual 10,000
-FREQUENCIES = 8  # over which the waves slow down so far
+SLOWEST = 100.0  # ratio of a position's longest to its shortest wave: 8 x 8 tokens do not need the usual 10,000
+FREQUENCIES = 8  # number of frequencies over this range
 
 
 def patches(maps: Tensor) -> tuple[Tensor, tuple[int, int]]:
-    """Maps (n, c, H, W) to patches (n, T, 16 c) in rows, and the numbers of rows and columns.
+    """Splits maps (n, c, H, W) into patches (n, T, 16 c) in rows. Returns them and the numbers of rows and columns.
 
-    Sides that 4 (of small maps 2) does not divide are padded with zeros, below and to the right.
+    Sides that 4 (in small maps 2) does not divide are padded with zeros at the bottom and on the right.
     """
     if max(maps.shape[-2:]) <= SMALL:
         maps = maps.repeat_interleave(2, -1).repeat_interleave(2, -2)
@@ -40,7 +40,7 @@ def patches(maps: Tensor) -> tuple[Tensor, tuple[int, int]]:
 
 
 def positions(grid: tuple[int, int], width: int, like: Tensor) -> Tensor:
-    """(T, width): the sine and cosine of a token's row and column, in turn, in waves that slow down.
+    """Computes (T, width): sines and cosines of a token's row and column, alternating, with decreasing frequencies.
 
     A wide token's position starts with that of a narrow token, so that a supernet can slice it.
     """
@@ -60,9 +60,11 @@ def attention(qkv: Tensor, heads: int) -> Tensor:
 
 
 class Block(nn.Module):
-    """Attention, then an MLP, each behind a layer normalisation and added to what comes in: (n, T, width).
+    """Attention, then an MLP, each after a layer normalization and with a residual connection: (n, T, width).
 
-    ratio: the MLP's hidden units in widths. head: numbers of a head.
+    Args:
+        ratio: Hidden units of the MLP, relative to the width.
+        head: Numbers per head.
     """
 
     def __init__(self, width: int, heads: int, ratio: int, head: int) -> None:
@@ -83,15 +85,15 @@ class Block(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """Images (n, in_channels, H, W) of any size to logits (n, num_classes).
+    """Maps images (n, in_channels, H, W) of any size to logits (n, num_classes).
 
     Args:
-        width: the numbers of a token in channels.
-        layers: the heads and the ratio of each layer.
-        channels: C: a token has `width` x C numbers, a head 2 C, at any width (as AutoFormer's heads have 64).
-        cells: N: each layer of the architecture is N blocks of its heads and ratio.
+        width: Numbers of a token, in channels.
+        layers: Heads and ratio of each layer.
+        channels: C: a token has `width` x C numbers, a head 2 C, at any width (like AutoFormer's heads with 64).
+        cells: N: each layer of the architecture is N blocks with its heads and ratio.
 
-    Linear layers are initialised as in Glorot and Bengio (2010), as usual in transformers. Layer normalisation is
+    Linear layers are initialized as in Glorot and Bengio (2010), as usual in transformers. Layer normalization is
     independent of the batch, so the forms `training` and `scoring` are equal.
     """
 
@@ -131,7 +133,7 @@ class VisionTransformer(nn.Module):
 
 
 def transformers(space: Space) -> VisionTransformers:
-    """`space`, checked. Raises: InvalidInput unless it is one of vision transformers."""
+    """Returns `space`, checked. Raises: InvalidInput unless it is a space of vision transformers."""
     if not isinstance(space, VisionTransformers):
         raise InvalidInput(f"expected the space vit, got {space.name!r}")
     return space

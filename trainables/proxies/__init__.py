@@ -1,6 +1,6 @@
 """Training-free metrics of networks. Shu 2022, sec. 7.2.2; notes P1 to P5.
 
-Importing this loads no torch until a network is scored.
+torch is not imported until a network is scored.
 """
 
 from __future__ import annotations
@@ -30,4 +30,4 @@ __all__ = [
     "score",
 ]
 
-__getattr__ = lazy_attributes(__name__, shared_pass=("SharedPass", "score"))  # what needs torch
+__getattr__ = lazy_attributes(__name__, shared_pass=("SharedPass", "score"))  # these need torch

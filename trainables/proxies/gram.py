@@ -1,11 +1,11 @@
 """The Gram matrix of per-sample gradients, the empirical neural tangent kernel. Shu 2022, Eq. 7.1; notes P2, P4.
 
-It covers the weights and biases of convolutions and linear layers, not the parameters of normalisations (P4), and is
-summed layer by layer in the cheaper of two forms, so that the Jacobian (m, d) never exists as a whole:
+It covers the weights and biases of convolutions and linear layers, not the parameters of normalizations (P4). It is
+summed layer by layer in the cheaper of two forms, so that the whole Jacobian (m, d) never exists:
 
-- gradients: G += P P^T with P (m, d_l) the layer's weight gradient split by sample;
-- inner products: G_ij += sum_st (u_is . u_jt) (b_is . b_jt) with u the unfolded inputs and b the output's gradients
-  at positions s, t. Cheaper where a layer has few positions and many weights; a linear layer has one.
+- gradients: G += P P^T, where P (m, d_l) is the layer's weight gradient per sample;
+- inner products: G_ij += sum_st (u_is . u_jt) (b_is . b_jt), where u are the unfolded inputs and b the gradients of the
+  output at positions s, t. This is cheaper for a layer with few positions and many weights; a linear layer has one.
 """
 
 import math
@@ -19,23 +19,25 @@ from torch.nn.modules.conv import _ConvNd
 from archray.trainables.proxies.layers import Call, WeightLayer, is_channels_last
 
 MIB = 2**20
-BLOCK_MIB = 2  # of shifted inputs in one product: the size of a core's cache
+BLOCK_MIB = 2  # of shifted inputs in one product: the size of a CPU core's cache
 
 
 def weight_gradients(
     layer: WeightLayer, inputs: Tensor, output_gradients: Tensor, *, groups: int | None = None, ordered: bool = True
 ) -> Tensor:
-    """P: (m, C_out, d_in) the weight gradient of `layer`, split by sample (note P2).
+    """Computes P: (m, C_out, d_in), the weight gradient of `layer` per sample (note P2).
 
-    P_i = sum over positions s of b_is u_is^T, with u the unfolded input and b the output's gradient; summed over i
-    it is the weight's gradient. d_in = C_in / groups times the kernel's size.
+    P_i = sum over positions s of b_is u_is^T, where u is the unfolded input and b the output's gradient. The sum over
+    i is the weight's gradient. d_in is C_in / groups times the size of the kernel.
 
-    inputs, output_gradients: (m, ...) of the layer, or of some of its output channels: for a grouped convolution, of
-    `groups` whole groups. ordered: False for any shape (m, ...) and any order of the d numbers, equal for all samples.
+    Args:
+        inputs, output_gradients: (m, ...) of the layer, or of some of its output channels; for a grouped convolution,
+            of `groups` whole groups.
+        ordered: False allows any shape (m, ...) and any order of the d numbers, equal for all samples.
     """
     if isinstance(layer, nn.Linear):
         return torch.einsum("n...o,n...i->noi", output_gradients, inputs)  # the sum over all positions
-    # The weight gradient of one grouped convolution, a group per sample, needs no unfolded copy of the input.
+    # The weight gradient of one grouped convolution, with a group per sample, needs no unfolded copy of the input.
     groups = groups or layer.groups
     m, c_out = output_gradients.shape[:2]
     inputs, padding = padded(layer, inputs)
@@ -66,10 +68,12 @@ def weight_gradients(
 
 
 def _by_shifts(inputs: Tensor, output_gradients: Tensor, padding: Sequence[int], kernel: Sequence[int]) -> Tensor:
-    """`weight_gradients` at stride 1: for each row of the kernel a batched product with the shifted input.
+    """Computes `weight_gradients` at stride 1, with a batched product of the shifted input for each kernel row.
 
-    inputs: (m, C_in, H, W) in channels-last layout, where the pixels under a row of the kernel are contiguous.
-    Returns (m, rows, C_out, columns, C_in).
+    Args:
+        inputs: (m, C_in, H, W) in channels-last layout, where the pixels under a row of the kernel are contiguous.
+
+    Returns: (m, rows, C_out, columns, C_in).
     """
     m, c_in = inputs.shape[:2]
     c_out, height, width = output_gradients.shape[1:]
@@ -91,10 +95,10 @@ def _by_shifts(inputs: Tensor, output_gradients: Tensor, padding: Sequence[int],
 
 
 def padded(layer: _ConvNd, inputs: Tensor) -> tuple[Tensor, list[int]]:
-    """The input, padded by what the convolution's zero padding cannot express, and the rest of the padding."""
+    """Applies the padding that a convolution's zero padding cannot express. Returns the input and the other padding."""
     dims = len(layer.kernel_size)
     if layer.padding_mode != "zeros":
-        # the module's own (private) list: last dimension first, two sides each
+        # the module's (private) list: last dimension first, two sides each
         return F.pad(inputs, layer._reversed_padding_repeated_twice, mode=layer.padding_mode), [0] * dims
     if isinstance(layer.padding, str):
         sides = layer._reversed_padding_repeated_twice
@@ -103,18 +107,20 @@ def padded(layer: _ConvNd, inputs: Tensor) -> tuple[Tensor, list[int]]:
 
 
 def bias_gradients(layer: WeightLayer, output_gradients: Tensor) -> Tensor:
-    """(m, C_out): the bias gradient of `layer`, split by sample."""
+    """Computes (m, C_out), the bias gradient of `layer` per sample."""
     if isinstance(layer, nn.Linear):
         return output_gradients.flatten(1, -2).sum(1) if output_gradients.ndim > 2 else output_gradients
     return output_gradients.flatten(2).sum(2)
 
 
 def gram_matrix(calls: Sequence[Call], output_gradients: Sequence[Tensor | None], memory_mib: float) -> Tensor:
-    """G: (m, m) float64, G_ij the inner product of the per-sample gradients of samples i and j (note P2).
+    """Computes G: (m, m) float64, where G_ij is the inner product of the gradients of samples i and j (note P2).
 
-    calls: the recorded forward pass. output_gradients: (m, ...) for each call the gradient of the scalar output,
-    summed over samples, with respect to the call's output; None where the scalar does not depend on it.
-    memory_mib: bound on the per-sample gradients held at once. A larger layer is split by output channels.
+    Args:
+        calls: The recorded forward pass.
+        output_gradients: (m, ...) for each call, the gradient of the scalar output, summed over samples, with respect
+            to the call's output; None if the scalar does not depend on it.
+        memory_mib: Upper bound on the memory of per-sample gradients. A larger layer is split by output channels.
     """
     weights: dict[int, list[tuple[Call, Tensor]]] = {}  # a layer called twice has one gradient per sample
     biases: dict[int, list[Tensor]] = {}
@@ -139,7 +145,7 @@ def _layer_gram(uses: Sequence[tuple[Call, Tensor]], memory_mib: float) -> Tenso
     if len(uses) == 1 and _inner_products_are_cheaper(call, gradient, memory_mib):
         return inner_product_gram(call.layer, call.input, gradient)
     gram: Tensor | None = None
-    once = len(uses) == 1  # else the gradients of several calls are added up in order
+    once = len(uses) == 1  # otherwise the gradients of several calls are added in order
     chunks = (channel_chunks(call.layer, call.input, b, memory_mib, ordered=not once) for call, b in uses)
     for parts in zip(*chunks, strict=True):
         p = parts[0] if once else torch.stack(parts).sum(0)  # (m, c, d_in)
@@ -152,7 +158,7 @@ def _layer_gram(uses: Sequence[tuple[Call, Tensor]], memory_mib: float) -> Tenso
 def channel_chunks(
     layer: WeightLayer, inputs: Tensor, output_gradients: Tensor, memory_mib: float, *, ordered: bool = True
 ) -> Iterator[Tensor]:
-    """`weight_gradients` (m, c, d_in) for consecutive runs of c output channels that fit in `memory_mib`."""
+    """Yields `weight_gradients` (m, c, d_in) for consecutive runs of c output channels that fit in `memory_mib`."""
     m = len(inputs)
     groups = 1 if isinstance(layer, nn.Linear) else layer.groups
     c_out, per_channel = layer.weight.shape[0], layer.weight[0].numel() * m * inputs.element_size()
@@ -175,9 +181,9 @@ def channel_chunks(
 
 
 def inner_product_gram(layer: WeightLayer, inputs: Tensor, output_gradients: Tensor) -> Tensor:
-    """(m, m): the weight's part of the Gram matrix from inner products, by the formula of the module.
+    """Computes (m, m), the weight's part of the Gram matrix from inner products (see the module's formula).
 
-    For linear layers and two-dimensional convolutions of one group.
+    For linear layers and two-dimensional convolutions with one group.
     """
     m = len(inputs)
     if isinstance(layer, nn.Linear):
@@ -192,7 +198,7 @@ def inner_product_gram(layer: WeightLayer, inputs: Tensor, output_gradients: Ten
 
 
 def _inner_products_are_cheaper(call: Call, output_gradients: Tensor, memory_mib: float) -> bool:
-    """Whether the form by inner products applies, fits, and takes fewer multiplications than the other form."""
+    """Whether the form by inner products applies, fits, and needs fewer multiplications than the other form."""
     layer, m = call.layer, len(call.input)
     if not isinstance(layer, nn.Linear) and (not isinstance(layer, nn.Conv2d) or layer.groups > 1):
         return False
@@ -205,13 +211,16 @@ def _inner_products_are_cheaper(call: Call, output_gradients: Tensor, memory_mib
 
 
 def exact_gram_matrix(outputs: Tensor, parameters: Sequence[Tensor], memory_mib: float) -> Tensor:
-    """Theta: (m, m) float64 from the rows of the Jacobian, Eq. 7.1: row i is the gradient of outputs[i].
+    """Computes Theta: (m, m) float64 from the rows of the Jacobian, Eq. 7.1: row i is the gradient of outputs[i].
 
-    Under batch normalisation a row includes the paths through all samples of the batch, unlike the per-sample gradients
-    of note P2. One backward pass per sample and block of parameters.
+    Under batch normalization a row includes the paths through all samples of the batch, unlike the per-sample gradients
+    of note P2. It takes one backward pass per sample and block of parameters.
 
-    outputs: (m,) scalars with a graph. parameters: tensors of the graph. memory_mib: bound on the rows held at once;
-    parameters are split into blocks that fit, or that hold a single larger parameter.
+    Args:
+        outputs: (m,) scalars with a graph.
+        parameters: Tensors of the graph.
+        memory_mib: Upper bound on the memory of rows. Parameters are split into blocks that fit, or that contain a
+            single larger parameter.
     """
     m = len(outputs)
     gram = torch.zeros(m, m, dtype=torch.float64, device=outputs.device)

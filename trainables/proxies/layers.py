@@ -1,4 +1,4 @@
-"""One forward pass with its layers recorded, and layers that run faster, or more exactly, than torch's."""
+"""One forward pass with its layers recorded, and layers that are faster, or more exact, than torch's."""
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -25,10 +25,10 @@ class Call:
 
     Attributes:
         input, output: (m, ...) detached. They share memory with the network's tensors. The output may be changed in
-            place later (see `intact`), the input may not: autograd needs it.
-        edge: the place in the autograd graph where the output's gradient arrives. It stays valid if the output is
+            place later (see `intact`), the input may not, because autograd needs it.
+        edge: Position in the autograd graph that receives the output's gradient. It stays valid if the output is
             changed in place. None for an output that depends on no parameter, such as a ReLU of the images.
-        version: of the output when it was recorded.
+        version: Version of the output when it was recorded.
     """
 
     layer: Any
@@ -39,7 +39,7 @@ class Call:
 
     @property
     def node(self) -> Any:
-        """The node of the autograd graph that the output comes from, or None."""
+        """The node of the autograd graph that produced the output, or None."""
         return None if self.edge is None else self.edge.node
 
     @property
@@ -59,7 +59,7 @@ class Record:
 
     @property
     def layers(self) -> list[WeightLayer]:
-        """The weight layers that were called, each once, in the order of the first call."""
+        """The weight layers that were called, without duplicates, in the order of the first call."""
         return list(dict.fromkeys(call.layer for call in self.calls))
 
     @property
@@ -78,11 +78,12 @@ class Record:
 
 
 def forward(network: nn.Module, images: Tensor, *, copy_outputs: bool = False) -> Record:
-    """Runs `network` on `images` (m, C, H, W), in its present mode, and records its layers.
+    """Runs `network` on `images` (m, C, H, W), in its current mode, and records its layers.
 
     Its graph can be differentiated once.
 
-    copy_outputs: record copies of the outputs, which nothing changes in place.
+    Args:
+        copy_outputs: Whether to record copies of the outputs, which nothing changes in place.
     """
     record = Record()
 
@@ -112,7 +113,7 @@ def forward(network: nn.Module, images: Tensor, *, copy_outputs: bool = False) -
 def batch_statistics(network: nn.Module) -> Iterator[None]:
     """Puts `network` in train mode, with gradients for all parameters; restores modes and buffers afterwards.
 
-    Batch normalisation then uses the batch's statistics.
+    Batch normalization then uses the statistics of the batch.
     """
     modes = [(module, module.training) for module in network.modules()]
     frozen = [parameter for parameter in network.parameters() if not parameter.requires_grad]
@@ -134,7 +135,7 @@ def batch_statistics(network: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def replaced_forwards(forwards: Mapping[nn.Module, Callable[[Tensor], Any]]) -> Iterator[None]:
-    """A context in which each module computes its function instead of its `forward`."""
+    """Replaces the `forward` of each module by its function within the context."""
     for module, forward in forwards.items():
         module.forward = forward
     try:
@@ -144,9 +145,9 @@ def replaced_forwards(forwards: Mapping[nn.Module, Callable[[Tensor], Any]]) -> 
             del module.forward
 
 
-# Batch normalisation -------------------------------------------------------------------------------------------------
+# Batch normalization -------------------------------------------------------------------------------------------------
 
-# Mean square over variance from which E[x^2] - E[x]^2 loses digits that float32 has.
+# Ratio of mean square to variance above which E[x^2] - E[x]^2 loses digits of float32.
 FAR = 16.0
 
 VECTOR_CHANNELS = 8  # channels below which a row of pixels is one vector
@@ -157,10 +158,10 @@ NORM_NODES = {"NativeBatchNormBackward0", "CudnnBatchNormBackward0", "PairwiseBa
 class PairwiseBatchNorm(torch.autograd.Function):
     """y = gamma (x - mean) r + beta with r = (var + eps)^-1/2, over (m, C, H, W) in channels-last layout.
 
-    torch's kernel for channels last on the CPU adds up each channel in float32, value by value: at 64 x 32 x 32 values
-    the standard deviation has an error of 6e-6 instead of 6e-8. That switches ten times as many ReLU units whose input
-    is nearly zero, and changes the metrics by up to 5e-4. Here the two sums are pairwise. With few channels torch's
-    kernels are also slow, as they take pixel by pixel: at 64 x 4 x 32 x 32 values the backward pass takes 1.1 ms.
+    torch's kernel for channels last on the CPU adds each channel in float32, value by value. At 64 x 32 x 32 values the
+    standard deviation has an error of 6e-6 instead of 6e-8. This switches ten times as many ReLU units whose input is
+    nearly zero, and changes the metrics by up to 5e-4. Here the two sums are pairwise. With few channels, torch's
+    kernels are also slow, because they work pixel by pixel: at 64 x 4 x 32 x 32 values the backward pass takes 1.1 ms.
     Here a row of pixels is one long vector, which takes 0.5 ms.
     """
 
@@ -169,7 +170,7 @@ class PairwiseBatchNorm(torch.autograd.Function):
         count = x.numel() // x.shape[1]
         mean = channel_sum(x).double() / count  # (C,)
         var = channel_sum(x * x).double() / count - mean.square()
-        if bool((mean.square() > FAR * var).any()):  # the difference of two large numbers: centre first
+        if bool((mean.square() > FAR * var).any()):  # the difference of two large numbers: center first
             var = channel_sum((x - mean.to(x.dtype).view(1, -1, 1, 1)).square()).double() / count
         r = (var + eps).rsqrt()
         ctx.save_for_backward(x, gamma, mean.to(x.dtype), r.to(x.dtype))
@@ -180,7 +181,7 @@ class PairwiseBatchNorm(torch.autograd.Function):
             return y
         scale = r if gamma is None else r * gamma
         shift = -mean * scale if beta is None else beta - mean * scale
-        y = torch.empty_like(x)  # a ReLU could not change a view in place
+        y = torch.empty_like(x)  # a ReLU cannot change a view in place
         torch.addcmul(_repeated(shift, x), _rows(x), _repeated(scale, x), out=_rows(y))
         return y
 
@@ -196,9 +197,9 @@ class PairwiseBatchNorm(torch.autograd.Function):
 def norm_backward(
     gradient: Tensor, x: Tensor, gamma: Tensor | None, mean: Tensor, r: Tensor, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients by x (m, C, ...), by gamma and by beta (C,), that is sum(b yhat) and sum(b) for the gradient b.
+    """Computes the gradients by x (m, C, ...), gamma and beta (C,); the last two are sum(b yhat) and sum(b).
 
-    by x: gamma r (b - mean(b) - yhat mean(b yhat)) with yhat = (x - mean) r. mean, r: (C,).
+    By x: gamma r (b - mean(b) - yhat mean(b yhat)), where b is the gradient and yhat = (x - mean) r. mean, r: (C,).
     """
     if not (_in_rows(x) and _in_rows(gradient)) or bool((mean.square() * r.square() > FAR).any()):
         by_x, by_gamma, by_beta = torch.ops.aten.native_batch_norm_backward(
@@ -232,34 +233,34 @@ def is_channels_last(x: Tensor) -> bool:
 
 
 def _rows(x: Tensor) -> Tensor:
-    """(m H, W C), a view of x in channels-last layout."""
+    """Returns (m H, W C), a view of x in channels-last layout."""
     m, c, height, width = x.shape
     return x.permute(0, 2, 3, 1).view(m * height, width * c)
 
 
 def _of_rows(rows: Tensor, x: Tensor) -> Tensor:
-    """The rows as a tensor of the shape and the layout of x."""
+    """Returns the rows as a tensor with the shape and the layout of x."""
     m, c, height, width = x.shape
     return rows.view(m, height, width, c).permute(0, 3, 1, 2)
 
 
 def _repeated(values: Tensor, x: Tensor) -> Tensor:
-    """(C,) values of the channels -> (W C,) for a row."""
+    """Repeats (C,) values of the channels for a row: (W C,)."""
     return values.to(x.dtype).expand(x.shape[3], -1).flatten()
 
 
 def channel_sum(x: Tensor) -> Tensor:
-    """(C,) of (m, C, ...); in float64 where a row of pixels is one vector."""
+    """Sums (m, C, ...) to (C,); in float64 if a row of pixels is one vector."""
     return _sum_of_rows(_rows(x), x) if _in_rows(x) else x.sum([0, *range(2, x.ndim)])
 
 
 def _sum_of_rows(rows: Tensor, x: Tensor) -> Tensor:
-    """(C,) float64, of rows of x."""
+    """Sums rows of x to (C,) float64."""
     return rows.sum(0).double().view(x.shape[3], x.shape[1]).sum(0)
 
 
 def norm_statistics(node: Any) -> tuple[Tensor, Tensor] | None:
-    """Mean and r = (var + eps)^-1/2, (C,) each, of a batch normalisation's node; None if it used other statistics."""
+    """Returns mean and r = (var + eps)^-1/2, (C,) each, of a batch normalization; None for other statistics."""
     if type(node).__name__ == "PairwiseBatchNormBackward":
         _, _, mean, r = node.saved_tensors
         return mean, r
@@ -269,12 +270,12 @@ def norm_statistics(node: Any) -> tuple[Tensor, Tensor] | None:
 
 
 def pairwise_sums(network: nn.Module) -> AbstractContextManager[None]:
-    """A context in which batch normalisations in train mode use `PairwiseBatchNorm` where it applies."""
+    """Makes batch normalizations in train mode use `PairwiseBatchNorm` where it applies, within the context."""
     return replaced_forwards(
         {
             module: partial(_normalised, module)
             for module in network.modules()
-            # The forward of a subclass may do anything.
+            # The forward of a subclass may do something else.
             if isinstance(module, nn.BatchNorm2d) and type(module).forward is _BatchNorm.forward and module.training
         }
     )
@@ -293,10 +294,10 @@ POOL_CHANNELS = 16  # number of channels below which shifted sums are faster tha
 
 
 class ShiftedAveragePool(torch.autograd.Function):
-    """The mean over each pixel and its neighbours inside the image, (m, C, H, W) in channels-last layout.
+    """The mean over each pixel and its neighbors inside the image, (m, C, H, W) in channels-last layout.
 
     torch's kernel on the CPU takes 2.3 ms at 64 x 4 x 32 x 32 values, forward and backward; shifted sums of whole rows
-    take 0.5 ms. Training keeps torch's kernel, as its batches are not in channels-last layout.
+    take 0.5 ms. Training keeps torch's kernel, because its batches are not in channels-last layout.
     """
 
     @staticmethod
@@ -310,7 +311,7 @@ class ShiftedAveragePool(torch.autograd.Function):
 
 
 def _neighbours(x: Tensor) -> Tensor:
-    """The sum over each pixel and its neighbours, in columns and then in rows."""
+    """Sums over each pixel and its neighbors, in columns and then in rows."""
     for axis in (3, 2):
         total, size = x.clone(), x.shape[axis]
         if size > 1:
@@ -321,12 +322,12 @@ def _neighbours(x: Tensor) -> Tensor:
 
 
 def _counts(x: Tensor) -> Tensor:
-    """(1, C, H, W) in the layout of x: the number of pixels in each sum."""
+    """Returns (1, C, H, W) in the layout of x: the number of pixels in each sum."""
     return _neighbours(torch.ones_like(x[:1]))
 
 
 def shifted_sums(network: nn.Module) -> AbstractContextManager[None]:
-    """A context in which average pools use `ShiftedAveragePool` where it is the same, and faster."""
+    """Makes average pools use `ShiftedAveragePool` where it is equal and faster, within the context."""
     return replaced_forwards({module: partial(_pooled, module) for module in network.modules() if _is_pool(module)})
 
 
@@ -348,20 +349,20 @@ def _pooled(module: Any, x: Tensor) -> Any:
 
 
 def shared_relus(network: nn.Module) -> AbstractContextManager[None]:
-    """A context in which all ReLUs of one unchanged tensor share one output.
+    """Makes all ReLUs of one unchanged tensor share one output, within the context.
 
-    In NAS-Bench-201 each edge from a node starts with a ReLU. The graph then has one ReLU for them, which adds up their
-    gradients before it masks them. A shared output cannot be changed in place, as no output of a ReLU can: autograd
-    needs it.
+    In NAS-Bench-201 each edge from a node starts with a ReLU. The graph then has one ReLU for all of them, which adds
+    their gradients before it masks them. A shared output cannot be changed in place, like any output of a ReLU, because
+    autograd needs it.
     """
-    outputs: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}  # by the input's id: the input, its version
+    outputs: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}  # by the input's id: input, its version, output
 
     def shared(module: nn.ReLU, x: Tensor) -> Tensor:
         reader, version, output = outputs.get(id(x), (None, 0, x))
         if reader is not None and reader() is x and version == x._version:
             return output
         output = nn.ReLU.forward(module, x)
-        if output.requires_grad:  # else a change in place would raise no error
+        if output.requires_grad:  # otherwise a change in place raises no error
             outputs[id(x)] = (weakref.ref(x), x._version, output)
         return output
 

@@ -20,7 +20,7 @@ Reads = Literal["images and labels", "images", "nothing"]  # of the batch
 
 
 class NoScore(ArchrayError):
-    """A metric has no value on a network; the message is the reason."""
+    """A metric is undefined on a network; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,15 @@ class Proxy:
     """A training-free metric.
 
     Attributes:
-        name: as in the columns of a pool.
-        direction: whether larger or smaller values predict better architectures.
-        function: `SharedPass` of a network -> the metric's value; raises `NoScore`.
-        summary: one line, without a period. source: the papers, and notes on how they are read.
-        reads: the parts of the batch that it depends on, in addition to the shape.
-        gradients_by: targets of the loss gradients. One backward pass of the shared pass gives those of all metrics.
-        copies_outputs: whether the metric reads outputs of layers, which a network may change in place later.
-        shares_pass: False for a plain custom function of network, images and labels, all copies.
+        name: Name in the columns of a pool.
+        direction: Whether larger or smaller values predict better architectures.
+        function: Function from a `SharedPass` of a network to the metric's value; raises `NoScore`.
+        summary: One line, without a period.
+        source: Papers, and notes on their interpretation.
+        reads: Parts of the batch on which it depends, in addition to the shape.
+        gradients_by: Targets of the loss gradients. One backward pass of the shared pass computes those of all metrics.
+        copies_outputs: Whether the metric reads outputs of layers, which a network may change in place later.
+        shares_pass: False for a plain custom function of network, images and labels, which receives copies.
 
     Raises: InvalidInput for another direction.
     """
@@ -52,7 +53,7 @@ class Proxy:
 
     def __post_init__(self) -> None:
         if self.direction not in get_args(Direction):
-            raise InvalidInput(f"expected the direction of {self.name!r} to be max or min, got {self.direction!r}")
+            raise InvalidInput(f"expected max or min as direction of the metric {self.name!r}, got {self.direction!r}")
 
 
 PROXIES: Registry[Proxy] = Registry("proxy")
@@ -67,7 +68,7 @@ def proxy(
     gradients_by: Callable[[SharedPass], Sequence[Target]] | None = None,
     copies_outputs: bool = False,
 ) -> Callable[[Callable[[SharedPass], float]], Proxy]:
-    """Makes a training-free metric of a function of a `SharedPass`; the options are those of `Proxy`.
+    """Turns a function of a `SharedPass` into a training-free metric. The options are those of `Proxy`.
 
     `@PROXIES.register(name)` above it adds the metric to archray. Raises: InvalidInput for other arguments.
     """
@@ -75,8 +76,9 @@ def proxy(
     def decorate(function: Callable[[SharedPass], float]) -> Proxy:
         if not takes(function, 1):
             raise InvalidInput(
-                f"expected {function.__name__!r} under @proxy to take the shared pass alone (which has network, "
-                f"images and labels), got {function.__name__}{inspect.signature(function)}; leave @proxy out for a "
+                f"expected {function.__name__!r} under @proxy as a function of the shared pass only (which has "
+                "network, "
+                f"images and labels), got {function.__name__}{inspect.signature(function)}; remove @proxy from a "
                 "function of network, images and labels"
             )
         return Proxy(function.__name__, direction, function, summary, source, reads, gradients_by, copies_outputs)
@@ -85,12 +87,14 @@ def proxy(
 
 
 def get_proxy(name_or_reference: str) -> Proxy:
-    """The metric of a registered name, or a custom metric by reference.
+    """Returns the metric with a registered name, or a custom metric by reference.
 
-    name_or_reference: a name, or `module:attribute` / `path.py:attribute` of a function of network, images and labels
-    (its attribute `direction` is `max` or `min`; default: `max`), or of a function of a `SharedPass` under `@proxy`.
+    Args:
+        name_or_reference: A name, or `module:attribute` / `path.py:attribute` of a function of network, images and
+            labels (its attribute `direction` is `max` or `min`; default: `max`), or of a function of a `SharedPass`
+            under `@proxy`.
 
-    Raises: UnknownName for an unknown name or reference; InvalidInput if the reference is no such function.
+    Raises: UnknownName for an unknown name or reference; InvalidInput if the reference is not such a function.
     """
     if name_or_reference in PROXIES or not is_reference(name_or_reference):
         return PROXIES.get(name_or_reference)
@@ -109,7 +113,7 @@ def low_is_good(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Score:
-    """The value of one metric on one network. A failed metric has the value NaN and the reason as `failure`."""
+    """The value of one metric on one network. If the metric failed, the value is NaN and `failure` is the reason."""
 
     value: float
     direction: Direction

@@ -1,4 +1,4 @@
-"""The metrics to compute, their variants, the network and the batch (notes P1, P2, P4, P5)."""
+"""Settings of training-free metrics: their variants, the network and the batch (notes P1, P2, P4, P5)."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -15,22 +15,24 @@ OTHER_COLUMNS = ("architecture", "failure", "seconds", "parameters")  # of a poo
 
 
 class ProxySettings(Settings):
-    """Defaults are those of the thesis' results; Eq. 7.2 and 7.3 as printed are the second choices.
+    """Options of training-free metrics. Defaults: Shu (2022); Eq. 7.2 and 7.3 as printed are the second choices.
 
     Attributes:
-        metrics: names in `PROXIES`, or references to custom metrics (see `get_proxy`), at least one.
-        batch_size: m, images in the one batch that every architecture is scored on.
-        seed: of the batch and of the initial weights.
-        augment: augment the images of the batch (note P5).
-        network: width, depth and initialisation of the scored networks.
-        grad_norm: `layers`: sum over layers of the weight gradient's norm; `global`: Eq. 7.2, all parameters.
-        snip: `absolute`: sum |theta g|; `signed`: Eq. 7.3, |theta^T g| over all parameters.
-        grasp: `signed`: -theta^T H g over weights; `absolute`: Eq. 7.3, |theta^T H g| over all parameters.
-        ntk_gradient: gradient of a sample (note P2). `per-sample`: the part through the sample's own activations;
-            `exact`: the row of the Jacobian, m backward passes.
-        ntk_output: scalar output of the kernel (note P4): the label's logit, or the sum of logits.
-        synflow: without batch normalisation (`no-bn`) or with it (`bn`).
-        gram_memory_mib: bound on the per-sample gradients held at once while the Gram matrix is summed.
+        metrics: Names of metrics, or references to custom metrics (see `get_proxy`); at least one.
+        batch_size: Number of images, m, in the one batch on which every architecture is scored.
+        seed: Seed of the batch and of the initial weights.
+        augment: Whether to augment the images of the batch.
+        network: Width, depth and initialization of the scored networks.
+        grad_norm: Form of grad_norm. `layers`: sum over layers of the norm of the weight gradient. `global`: norm over
+            all parameters, Eq. 7.2.
+        snip: Form of SNIP. `absolute`: sum |theta g|. `signed`: |theta^T g| over all parameters, Eq. 7.3.
+        grasp: Form of GraSP. `signed`: -theta^T H g over weights. `absolute`: |theta^T H g| over all parameters,
+            Eq. 7.3.
+        ntk_gradient: Gradient of a sample in the NTK. `per-sample`: through the activations of the sample alone.
+            `exact`: the row of the Jacobian, in m backward passes.
+        ntk_output: Scalar output in the NTK: the logit of the label, or the sum of logits.
+        synflow: Form of SynFlow: without batch normalization (`no-bn`) or with it (`bn`).
+        gram_memory_mib: Upper bound on the memory of per-sample gradients while the Gram matrix is summed, in MiB.
     """
 
     metrics: tuple[str, ...] = ("ntk_trace", "kappa")
@@ -54,24 +56,24 @@ class ProxySettings(Settings):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The metrics' names in a pool."""
+        """Column names of the metrics in a pool."""
         return tuple(map(column_of, self.metrics))
 
 
 def column_of(metric: str) -> str:
-    """The name of a metric in a pool: its own, or the attribute that a reference names."""
+    """Returns the column name of a metric in a pool: its name, or the attribute that a reference names."""
     return split_reference(metric)[1] if is_reference(metric) else metric
 
 
 def check_proxies(settings: ProxySettings) -> None:
-    """Checks the names, and loads custom metrics. Raises: UnknownName; InvalidInput."""
+    """Checks the names and loads custom metrics. Raises: UnknownName; InvalidInput."""
     _check_names(settings.metrics)  # a copy of settings is not validated
     for name in filter(is_reference, settings.metrics):
         get_proxy(name)
 
 
 def _check_names(metrics: Sequence[str]) -> None:
-    """Raises: UnknownName for an unknown name; InvalidInput for no metrics, or two of the same column."""
+    """Raises: UnknownName for an unknown name; InvalidInput without metrics, or if two have the same column."""
     if not metrics:
         raise InvalidInput(f"expected at least one metric; choose from {', '.join(PROXIES.names())}")
     for name in metrics:
@@ -79,8 +81,8 @@ def _check_names(metrics: Sequence[str]) -> None:
             PROXIES.check(name)
         elif column_of(name) in (*PROXIES, *OTHER_COLUMNS):
             raise InvalidInput(
-                f"{name!r} would be the column {column_of(name)!r} of the pool, which means something else there; give "
-                "the function another name"
+                f"expected another name for the metric {name!r}: its column {column_of(name)!r} is reserved in a pool; "
+                "rename the function"
             )
     if len(set(map(column_of, metrics))) != len(metrics):
         raise InvalidInput(f"expected distinct metrics, got {', '.join(metrics)}")

@@ -1,4 +1,4 @@
-"""Training-free metrics of one network and batch, from shared passes (note P3): one forward, two backward passes."""
+"""Training-free metrics of one network on one batch, from shared passes (note P3): one forward, two backward passes."""
 
 import copy
 import math
@@ -21,23 +21,23 @@ from archray.trainables.proxies.registry import NoScore, Proxy, Score, get_proxy
 from archray.trainables.proxies.settings import ProxySettings
 from archray.trainables.proxies.tangents import recognised
 
-SAME_LOGITS = 1e-6  # smaller differences, relative to the largest logit of the batch, are rounding
+SAME_LOGITS = 1e-6  # smaller differences, relative to the largest logit of the batch, are rounding errors
 
-Target = Tensor | GradientEdge  # of a derivative: a parameter, or the place of a layer's output
+Target = Tensor | GradientEdge  # of a derivative: a parameter, or the position of a layer's output
 
 
 class PassFailed(NoScore):
-    """A shared pass failed, so that no metric of it has a value; the message is the reason."""
+    """A shared pass failed, so that all its metrics are undefined; the message is the reason."""
 
 
 class SharedPass:
-    """One forward pass of a network on a batch, and its backward passes: each done once, when a metric needs it.
+    """One forward pass of a network on a batch, and its backward passes. Each runs once, when a metric needs it.
 
     Attributes:
-        network: in train mode, every parameter requiring gradients. A metric does not change it.
+        network: Network in train mode, with gradients for every parameter. A metric does not change it.
         images: (m, C, H, W).
         labels: (m,) int64.
-        proxies: the metrics that use the pass.
+        proxies: Metrics that use the pass.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class SharedPass:
 
     @cached_property
     def record(self) -> Record:
-        """The forward pass. Raises: PassFailed if no metric of it is meaningful."""
+        """The forward pass. Raises: PassFailed if none of its metrics is meaningful."""
         with _failing_all():
             record = forward(self.network, self.images, copy_outputs=any(p.copies_outputs for p in self.proxies))
             _check(record, self.labels)
@@ -62,7 +62,7 @@ class SharedPass:
 
     @property
     def parameters(self) -> list[Tensor]:
-        """All parameters of the network; most metrics are of `record.weights` (note P1)."""
+        """All parameters of the network. Most metrics use `record.weights` instead (note P1)."""
         return list(self.network.parameters())
 
     @cached_property
@@ -84,7 +84,7 @@ class SharedPass:
     def image_gradients(self) -> Tensor:
         """(m, C H W): the gradient of the sum of all logits by each image, by an extra forward and backward pass.
 
-        Under batch normalisation it includes the paths through the other images, as in Mellor et al. (2021).
+        Under batch normalization it includes the paths through the other images, as in Mellor et al. (2021).
         """
         images = self.images.detach().requires_grad_()
         # a copy, as a network may change its input in place
@@ -97,9 +97,10 @@ class SharedPass:
         return recognised(self.record)
 
     def loss_gradients(self, targets: Sequence[Target]) -> list[Tensor]:
-        """The gradients of the mean cross-entropy by each of `targets`; zeros where it does not depend on one.
+        """Returns the gradients of the mean cross-entropy by each of `targets`; zeros for independent targets.
 
-        One backward pass gives all targets of the metrics' `gradients_by`; other targets cost another.
+        One backward pass computes all targets of the metrics' `gradients_by`; other targets need another.
+
         Raises: PassFailed.
         """
         missing = [target for target in targets if target not in self._loss_gradients]
@@ -115,16 +116,16 @@ class SharedPass:
         return [self._loss_gradients[target] for target in targets]
 
     def _zeros(self, target: Target) -> Tensor:
-        """The gradient by a target that the loss does not depend on, as of a layer without readers."""
+        """Returns the zero gradient of a target that the loss does not depend on, such as an unused layer."""
         if isinstance(target, Tensor):
             return torch.zeros_like(target)
-        # torch makes no zeros for the place of an output.
+        # torch creates no zeros for the position of an output.
         return torch.zeros_like(next(c.output for c in (*self.record.calls, *self.record.norms) if c.edge == target))
 
 
 @contextmanager
 def _failing_all() -> Iterator[None]:
-    """Turns errors into `PassFailed`, so that they count for all metrics, not only for the first one that needs it."""
+    """Turns errors into `PassFailed`, so that they count for all metrics, not only for the first one."""
     try:
         yield
     except Exception as error:  # a custom network can fail in any way
@@ -132,7 +133,7 @@ def _failing_all() -> Iterator[None]:
 
 
 def failure_reason(error: Exception) -> str:
-    """The reason in the score of a metric that ended with an error."""
+    """Returns the reason in the score of a metric that raised an error."""
     if isinstance(error, NoScore):
         return str(error)
     return out_of_memory(error) or f"{type(error).__name__}: {error}"
@@ -144,9 +145,11 @@ def _check(record: Record, labels: Tensor) -> None:
     if logits.ndim != 2 or len(logits) != len(labels):
         raise NoScore(f"expected logits of shape ({len(labels)}, classes), got {tuple(logits.shape)}")
     if not bool(logits.isfinite().all()):
-        raise NoScore("the network's output is not finite")
+        raise NoScore("expected a finite output of the network, got NaN or infinity")
     if not record.calls:
-        raise NoScore("the network calls no convolution or linear layer, so it has no weights to score")
+        raise NoScore(
+            "expected a network with convolution or linear layers, got none, so there are no weights to score"
+        )
     spread = (logits - logits[0]).abs().max()
     if bool(spread <= SAME_LOGITS * logits.abs().max()):
         raise NoScore("disconnected: the network's output does not depend on its input")
@@ -155,23 +158,23 @@ def _check(record: Record, labels: Tensor) -> None:
 def score(
     network: nn.Module, images: Tensor, labels: Tensor, metrics: Sequence[str], settings: ProxySettings
 ) -> dict[str, Score]:
-    """The score of `network` under each of `metrics`, by the metric's name (the attribute of a reference).
+    """Scores `network` under each of `metrics`. Returns the scores by the metric's name (or a reference's attribute).
 
     A metric that fails has the value NaN and the reason: errors of networks and metrics do not propagate. The network
-    is left as it was.
+    is not changed.
 
     Args:
         images, labels: (m, C, H, W) and (m,) int64.
-        metrics: names, or references to custom metrics.
-        settings: variants, the bound on memory, and the seed of custom metrics; `metrics`, `batch_size` and `network`
+        metrics: Names, or references to custom metrics.
+        settings: Variants, the bound on memory, and the seed of custom metrics. `metrics`, `batch_size` and `network`
             are not read.
 
-    Raises: UnknownName for an unknown metric; InvalidInput for an invalid batch, or a reference that is no metric.
+    Raises: UnknownName for an unknown metric; InvalidInput for an invalid batch, or a reference that is not a metric.
     """
     proxies = [get_proxy(name) for name in metrics]
     if len(images) < 2 or labels.shape != (len(images),):
         raise InvalidInput(
-            f"expected a batch of at least 2 images and as many labels, got images of shape {tuple(images.shape)} "
+            f"expected a batch of 2 or more images with one label each, got images of shape {tuple(images.shape)} "
             f"and labels of shape {tuple(labels.shape)}"
         )
     scores = {
@@ -184,20 +187,20 @@ def score(
         with batch_statistics(network):
             shared = SharedPass(network, images, labels, settings, sharing)
             scores |= {proxy.name: _score(proxy, partial(proxy.function, shared)) for proxy in sharing}
-    except Exception as error:  # a custom network can fail in any way, and must not end the scoring of others
+    except Exception as error:  # a custom network can fail in any way, which must not end the scoring of others
         reason = failure_reason(error)
         scores |= {proxy.name: Score(math.nan, proxy.direction, reason) for proxy in sharing}
     return {proxy.name: scores[proxy.name] for proxy in proxies}
 
 
 def _of_copies(proxy: Proxy, network: nn.Module, images: Tensor, labels: Tensor, settings: ProxySettings) -> Score:
-    """The score by a function of network, images and labels, which may change them, and draw."""
+    """Scores by a function of network, images and labels, which may change them, and draw random numbers."""
     with own_randomness(settings.seed, images.device), torch.enable_grad():
         return _score(proxy, lambda: proxy.function(copy.deepcopy(network), images.clone(), labels.clone()))
 
 
 def _score(proxy: Proxy, function: Callable[[], Any]) -> Score:
-    """The score by `function`, or NaN and the reason. Raises: PassFailed."""
+    """Scores by `function`, or returns NaN and the reason. Raises: PassFailed."""
     try:
         value = function()
         if not (isinstance(value, Real) or (isinstance(value, Tensor) and value.numel() == 1)):

@@ -1,15 +1,15 @@
-"""theta^T H g without a second backward pass: two passes of tangents through a network of known layers.
+"""theta^T H g without a second backward pass, by two passes of tangents through a network of known layers.
 
-For L the loss and H = d^2L/dW^2 over the weights W of convolutions and linear layers, theta^T H g is the mixed second
-derivative of L along theta and g. With x_s, x_t the derivatives of an activation x along theta and g, and b the
-gradient of L by a layer's output, the chain rule collects what each layer adds:
+L is the loss and H = d^2L/dW^2 over the weights W of convolutions and linear layers. theta^T H g is the mixed second
+derivative of L along theta and g. Let x_s, x_t be the derivatives of an activation x along theta and g, and b the
+gradient of L by a layer's output. By the chain rule, each layer adds a term:
 
 - convolution or linear layer z = w * x:  z_s = w * x_s + w * x and z_t = w * x_t + g * x; it adds
   <b, g * x_s + w * x_t>. Along theta the weight's part w * x is the recorded output.
-- batch normalisation y = gamma yhat + beta, yhat = r (x - mean), r = (var + eps)^-1/2:  y_s = J x_s with J its
+- batch normalization y = gamma yhat + beta, yhat = r (x - mean), r = (var + eps)^-1/2:  y_s = J x_s with J its
   symmetric Jacobian; it adds, per channel and summed, with alpha_s = mean(yhat x_s),
   <b, y_st> = -r [alpha_t <b, y_s> + alpha_s <b, y_t> + gamma r (cov(x_s, x_t) - alpha_s alpha_t) <b, yhat>].
-- ReLU passes tangents where the unit is on; other linear layers map tangents like activations.
+- ReLU passes tangents of active units; other linear layers map tangents like activations.
 - mean cross-entropy of logits f, p = softmax(f): adds <f_s, (diag(p) - p p^T) f_t> / m.
 
 Nothing is approximated. It takes four forward convolutions per layer and no graph. (The identities of note P1 would
@@ -31,7 +31,7 @@ from archray.trainables.proxies import layers
 from archray.trainables.proxies.gram import padded
 from archray.trainables.proxies.layers import Record, channel_sum, is_channels_last
 
-BLOCK = 2**18  # numbers that are multiplied at once: 1 MiB of float32, the size of a core's cache
+BLOCK = 2**18  # numbers that are multiplied at once: 1 MiB of float32, the size of a CPU core's cache
 
 # Nodes of the autograd graph that are linear for all arguments.
 LINEAR_NODES = {
@@ -55,9 +55,9 @@ LINEAR_NODES = {
 
 
 def recognised(record: Record) -> bool:
-    """Whether `theta_hessian_gradient` covers all nodes of the network's graph; if not, use a double backward pass.
+    """Whether `theta_hessian_gradient` covers all nodes of the network's graph. If not, use a double backward pass.
 
-    Convolutions, linear layers, batch normalisations and ReLUs must be modules, whose forward can be replaced.
+    Convolutions, linear layers, batch normalizations and ReLUs must be modules, whose forward can be replaced.
     """
     linear = {call.node for call in record.calls}
     norms = {call.node for call in record.norms}
@@ -78,7 +78,7 @@ def recognised(record: Record) -> bool:
         elif name == "ReluBackward0":
             covered = node in relus
         else:
-            # A constant or a parameter outside these layers has no tangent, but would be added as one.
+            # A constant or a parameter outside these layers has no tangent, but would be added like one.
             leaf = any(type(source).__name__ == "AccumulateGrad" for source in sources)
             covered = node._saved_alpha == 1 if name == "AddBackward0" else name in LINEAR_NODES
             covered = covered and None not in sources and (not leaf or name == "TBackward0")
@@ -100,11 +100,14 @@ def theta_hessian_gradient(
     outputs: Sequence[Tensor],
     norm_outputs: Sequence[Tensor],
 ) -> float:
-    """theta^T H g for the mean cross-entropy.
+    """Computes theta^T H g for the mean cross-entropy.
 
-    network: the module of `record`, which `recognised` accepts; it runs twice. images: (m, C, H, W). The others are
-    gradients of the mean cross-entropy: weights, by the id of each weight; outputs (m, ...), by the output of each call
-    of a weight layer; norm_outputs (m, C, ...), of a batch normalisation.
+    Args:
+        network: Module of `record`, which `recognised` accepts; it runs twice.
+        images: (m, C, H, W).
+        weights: Gradients of the mean cross-entropy by each weight, by the weight's id.
+        outputs: (m, ...) gradients by the output of each call of a weight layer.
+        norm_outputs: (m, C, ...) gradients by the output of each batch normalization.
     """
     tangents = _Tangents(record, weights, outputs, norm_outputs)
     no_tangent = torch.zeros_like(images)
@@ -119,14 +122,14 @@ def theta_hessian_gradient(
 
 
 class _Tangents:
-    """The maps of tangents in each layer, and the sum of the terms that the layers add."""
+    """The maps of tangents in each layer, and the sum of the layers' terms."""
 
     def __init__(
         self, record: Record, weights: dict[int, Tensor], outputs: Sequence[Tensor], norm_outputs: Sequence[Tensor]
     ) -> None:
         self.record, self.weights, self.outputs, self.norm_outputs = record, weights, outputs, norm_outputs
         self.along_theta: dict[int, _NormTangent] = {}
-        self.sums: list[tuple[Tensor, ...]] = []  # for each normalisation, (C,) each
+        self.sums: list[tuple[Tensor, ...]] = []  # for each normalization, (C,) each
         self.added: list[Tensor] = []
         self.readers = Counter(call.node for call in record.relus)
         self.unread: dict[Any, list[Tensor]] = {}
@@ -137,7 +140,7 @@ class _Tangents:
         self.added.append(inner_product(self.outputs[i], _apply(layer, self.weights[id(layer.weight)], x_s)))
         z_s = _apply(layer, layer.weight, x_s)
         z_s += call.output
-        if layer.bias is not None:  # a bias is not among the weights
+        if layer.bias is not None:  # a bias is not one of the weights
             z_s -= layer.bias if isinstance(layer, nn.Linear) else layer.bias.view(-1, *[1] * (z_s.ndim - 2))
         return z_s
 
@@ -166,7 +169,7 @@ class _Tangents:
         return y_t
 
     def total(self) -> Tensor:
-        """The sum of the terms of all layers, in float64."""
+        """Sums the terms of all layers in float64."""
         total = torch.stack(self.added).sum()
         if self.sums:
             r, gamma, alpha_s, along_s, alpha_t, along_t, covariance, along_output = (
@@ -177,10 +180,10 @@ class _Tangents:
         return total
 
     def _norm(self, j: int, x_s: Tensor) -> "tuple[Tensor, _NormTangent]":
-        """y_s = J x_s, and its part in the sum."""
+        """Computes y_s = J x_s, and its part of the sum."""
         call = self.record.norms[j]
         mean, r = self._statistics(j)
-        # J is symmetric, so the backward kernel applies it; its other results are sum(yhat x_s) and sum(x_s).
+        # J is symmetric, so the backward kernel applies it. Its other results are sum(yhat x_s) and sum(x_s).
         y_s, scale, shift = layers.norm_backward(x_s, call.input, call.layer.weight, mean, r, call.layer.eps)
         count = x_s.numel() // x_s.shape[1]
         along = channel_products(self.norm_outputs[j], y_s)  # <b, y_s>
@@ -195,14 +198,14 @@ class _Tangents:
         call = self.record.relus[i]
         if call.node is None or self.readers[call.node] == 1:
             return torch.ops.aten.threshold_backward(x_s, call.output, 0)
-        if not (outputs := self.unread.setdefault(call.node, [])):  # one for all that share the output
+        if not (outputs := self.unread.setdefault(call.node, [])):  # computed once for all ReLUs that share the output
             outputs += [torch.ops.aten.threshold_backward(x_s, call.output, 0)] * self.readers[call.node]
         return outputs.pop()
 
 
 @dataclass
 class _NormTangent:
-    """A tangent x (m, C, ...) at a normalisation; per channel (C,) its mean, alpha = mean(yhat x), <b, J x>."""
+    """A tangent x (m, C, ...) at a normalization; per channel (C,) its mean, alpha = mean(yhat x) and <b, J x>."""
 
     x: Tensor
     mean: Tensor
@@ -216,7 +219,7 @@ def _instead(
     norm: Callable[[int, Tensor], Tensor],
     relu: Callable[[int, Tensor], Tensor],
 ) -> AbstractContextManager[None]:
-    """A context in which recorded modules map tangents: the i-th call of a kind is `action(i, tangent)`."""
+    """Makes recorded modules map tangents within the context: call i of a kind is `action(i, tangent)`."""
     forwards: dict[nn.Module, Callable[[Tensor], Tensor]] = {}
     for calls, action in ((record.calls, weight_map), (record.norms, norm), (record.relus, relu)):
         numbers: dict[nn.Module, list[int]] = {}
@@ -232,7 +235,7 @@ def _numbered(action: Callable[[int, Tensor], Tensor], numbers: list[int]) -> Ca
 
 
 def _apply(layer: Any, weight: Tensor, x: Tensor) -> Tensor:
-    """The layer's linear map with another weight and no bias."""
+    """Applies the layer's linear map with another weight and no bias."""
     if isinstance(layer, nn.Linear):
         return F.linear(x, weight)
     x, padding = padded(layer, x)
@@ -242,7 +245,7 @@ def _apply(layer: Any, weight: Tensor, x: Tensor) -> Tensor:
 
 
 def inner_product(a: Tensor, b: Tensor) -> Tensor:
-    """<a, b> in float64; float32 tensors are added up in parts, for precision."""
+    """Computes <a, b> in float64. float32 tensors are summed in parts, for precision."""
     if is_channels_last(a) and is_channels_last(b):  # a dot product per sample makes no copy
         rows, columns = (x.permute(0, 2, 3, 1).reshape(len(x), 1, -1) for x in (a, b))
         return torch.bmm(rows, columns.transpose(1, 2)).sum(dtype=torch.float64)
@@ -250,7 +253,7 @@ def inner_product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def channel_products(a: Tensor, b: Tensor) -> Tensor:
-    """(C,): <a, b> of each channel, some samples at a time."""
+    """Computes <a, b> per channel, (C,), for some samples at a time."""
     if a.numel() <= BLOCK:
         return channel_sum(a * b)
     step = max(1, len(a) * BLOCK // a.numel())

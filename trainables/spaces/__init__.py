@@ -1,4 +1,4 @@
-"""Search spaces: pure Python, no torch."""
+"""Search spaces in pure Python. Imports no torch."""
 
 import inspect
 
@@ -51,20 +51,20 @@ __all__ = [
 
 
 def is_own_space(name: str) -> bool:
-    """Whether a name is a reference to a user's space, not a registered space or a table."""
-    family = name.partition(":")[0] + ":"  # of registered names such as timm:resnet, which is no user's module
+    """Whether a name refers to a custom space, not to a registered space or a table."""
+    family = name.partition(":")[0] + ":"  # of registered names such as timm:resnet, which is not a custom module
     registered = name in SPACES or any(space.startswith(family) for space in SPACES)
     return is_reference(name) and not registered and not name.startswith(PREFIX)
 
 
 def get_space(name_or_reference: str | Space) -> Space:
-    """The space of that name, or a user's space by reference; a space is returned as it is.
+    """Returns the space with that name, or a custom space by reference. A `Space` is returned unchanged.
 
     Args:
-        name_or_reference: a registered name, or `module:attribute` / `path.py:attribute` naming a `Space` class
-            that takes no arguments, or an instance; or `table:FILE`, whose rows are the architectures.
+        name_or_reference: A registered name; or `module:attribute` / `path.py:attribute`, a `Space` class without
+            required arguments, or an instance; or `table:FILE`, a table with one architecture per row.
 
-    Raises: UnknownName if there is no such name or reference; InvalidInput if the reference or table is no space.
+    Raises: UnknownName for an unknown name or reference; InvalidInput if the reference or table is not a space.
     """
     if isinstance(name_or_reference, Space):
         return name_or_reference
@@ -78,17 +78,19 @@ def get_space(name_or_reference: str | Space) -> Space:
             inspect.signature(space).bind()
         except TypeError as error:
             raise InvalidInput(
-                f"the space {name_or_reference!r} cannot be made without arguments ({error}); "
-                "name an instance of it instead"
+                f"expected a space class without required arguments, got {name_or_reference!r} ({error}); "
+                "name an instance of it"
             ) from error
         space = call_reference(name_or_reference, space)
     if not isinstance(space, Space):
         raise InvalidInput(
-            f"expected {name_or_reference!r} to be an archray.trainables.spaces.Space (a class or an instance), "
-            f"got {type(space).__name__}: derive it from Space"
+            f"expected {name_or_reference!r} as an archray.trainables.spaces.Space (a class or an instance), "
+            f"got {type(space).__name__}; derive it from Space"
         )
     for attribute in ("name", "decisions"):
         if not getattr(space, attribute, None):
-            raise InvalidInput(f"the space {name_or_reference!r} has no {attribute}; set it in the class")
+            raise InvalidInput(
+                f"expected the attribute {attribute} in the space {name_or_reference!r}; set it in the class"
+            )
     space.check_strings()
     return space

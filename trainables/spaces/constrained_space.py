@@ -1,4 +1,4 @@
-"""Constraints on costs, `latency_ms <= 5`, and the architectures of a space that meet them."""
+"""Constraints on costs, such as `latency_ms <= 5`, and the architectures of a space that meet them."""
 
 import itertools
 import math
@@ -29,10 +29,10 @@ EXAMPLE = "a cost, one of <= < >= >, and a number: 'latency_ms <= 5', 'parameter
 class Constraint:
     """A bound on one cost.
 
-    Args:
-        cost: its name, or a reference to the user's own.
-        relation: of the cost to the bound.
-        bound: finite, in the cost's own unit.
+    Attributes:
+        cost: Name of the cost, or a reference to a custom one.
+        relation: Relation of the cost to the bound.
+        bound: Finite bound, in the unit of the cost.
 
     Raises: InvalidInput.
     """
@@ -43,40 +43,45 @@ class Constraint:
 
     def __post_init__(self) -> None:
         if not self.cost or self.relation not in RELATIONS or not math.isfinite(self.bound):
-            raise InvalidInput(f"expected a constraint of {EXAMPLE}; got {self.cost!r} {self.relation} {self.bound!r}")
+            raise InvalidInput(
+                f"expected a constraint with {EXAMPLE}; got {self.cost!r} {self.relation} {self.bound!r}"
+            )
 
     @classmethod
     def parse(cls, text: str) -> "Constraint":
-        """`NAME <= NUMBER`; k, M, G after the number are thousands to billions, Ki, Mi, Gi powers of 1024.
+        """Parses `NAME <= NUMBER`. The suffixes k, M, G mean thousands to billions; Ki, Mi, Gi mean powers of 1024.
 
         Raises: InvalidInput for another text.
         """
         match = TEXT.fullmatch(text) if isinstance(text, str) else None
         if match is None:
-            raise InvalidInput(f"expected a constraint of {EXAMPLE}; got {text!r}")
+            raise InvalidInput(f"expected a constraint with {EXAMPLE}; got {text!r}")
         suffix = match["suffix"]
         if suffix not in SUFFIXES:
             raise InvalidInput(
-                f"{text!r}: expected a number with one of {', '.join(name for name in SUFFIXES if name)} behind it, or "
-                f"nothing, got {suffix!r}; a bound is in the cost's own unit"
+                f"{text!r}: expected a number with no suffix or one of {', '.join(name for name in SUFFIXES if name)}, "
+                f"got {suffix!r}; give the bound in the unit of the cost"
             )
         return cls(match["cost"], cast(Relation, match["relation"]), float(match["number"]) * SUFFIXES[suffix])
 
     @property
     def column(self) -> str:
-        """The cost's column in a table: of a reference, `path.py:name`, the name."""
+        """The cost's column in a table; for a reference, `path.py:name`, the name."""
         return self.cost.rpartition(":")[2]
 
     def violation(self, costs: Mapping[str, float]) -> float:
-        """The excess of a cost over the bound, relative to the bound; 0 if it is met, infinite for a NaN.
+        """Returns the excess of a cost over the bound, relative to the bound; 0 if it is met, infinite for NaN.
 
-        For a bound of zero, the excess itself. For a cost equal to the bound of `<` or `>`, the least number above 0.
+        For a bound of zero, the excess itself. For a cost equal to the bound of `<` or `>`, the smallest positive
+        float.
 
         Args:
-            costs: by column. Raises: InvalidInput if the cost is not among them.
+            costs: Costs by column.
+
+        Raises: InvalidInput if `costs` does not contain the cost.
         """
         if self.column not in costs:
-            raise InvalidInput(f"{self}: expected a cost {self.column}, got {', '.join(costs) or 'none'}")
+            raise InvalidInput(f"{self}: expected the cost {self.column}, got {', '.join(costs) or 'none'}")
         value = float(costs[self.column])
         if math.isnan(value):
             return math.inf
@@ -90,9 +95,9 @@ class Constraint:
 
 
 def parse_constraints(texts: str | Iterable[str]) -> tuple[Constraint, ...]:
-    """The constraints in several texts, or in one text, separated by commas.
+    """Parses constraints from several texts, or from one text separated by commas.
 
-    Raises: InvalidInput for a text that is none, one that comes twice, or two that nothing can meet.
+    Raises: InvalidInput for an invalid text, a duplicate, or two constraints that contradict each other.
     """
     constraints = tuple(Constraint.parse(text) for text in (texts.split(",") if isinstance(texts, str) else texts))
     for first, second in itertools.combinations(constraints, 2):
@@ -101,34 +106,36 @@ def parse_constraints(texts: str | Iterable[str]) -> tuple[Constraint, ...]:
 
 
 def violation(constraints: Sequence[Constraint], costs: Mapping[str, float]) -> float:
-    """The sum of the constraints' violations: 0 if all are met."""
+    """Sums the constraints' violations; 0 if all are met."""
     return sum((constraint.violation(costs) for constraint in constraints), 0.0)
 
 
 def costs_named(constraints: Iterable[Constraint]) -> tuple[str, ...]:
-    """The costs that constraints bound, each once, in their order."""
+    """Returns the distinct costs that constraints bound, in order."""
     return tuple(dict.fromkeys(constraint.cost for constraint in constraints))
 
 
 def _check_pair(first: Constraint, second: Constraint) -> None:
-    """Raises: InvalidInput if nothing meets both, or they are equal."""
+    """Raises: InvalidInput if the two contradict each other, or are equal."""
     if first == second:
-        raise InvalidInput(f"the constraint '{first}' comes twice; give it once")
+        raise InvalidInput(f"expected distinct constraints, got '{first}' twice; give it once")
     above = {">=", ">"}
     if first.column != second.column or (first.relation in above) == (second.relation in above):
         return
     low, high = (first, second) if first.relation in above else (second, first)
     strict = ">" in (low.relation, high.relation) or "<" in (low.relation, high.relation)
     if low.bound > high.bound or (low.bound == high.bound and strict):
-        raise InvalidInput(f"nothing meets both '{first}' and '{second}'; change one of the bounds")
+        raise InvalidInput(
+            f"expected constraints that do not contradict each other, got '{first}' and '{second}'; change a bound"
+        )
 
 
 def even_architectures(space: Space) -> list[Architecture]:
-    """Architecture i takes the choice i of every decision, or its last one where it has fewer; canonical, each once.
+    """Returns the canonical architectures that take choice i of every decision, or the last if there are fewer.
 
-    They have one operation on every edge, or the least and the most of every size, so the cheapest and the most
-    expensive architectures are among them or near. One that a space lacks, such as a table without its row, is left
-    out.
+    They have one operation on every edge, or the smallest or largest value of every size. The cheapest and the most
+    expensive architectures are therefore among them or near. Architectures that a space does not contain, such as a
+    table without their row, are left out.
     """
     most = max((len(decision.choices) for decision in space.decisions), default=0)
     forms: dict[Architecture, None] = {}
@@ -142,36 +149,37 @@ def even_architectures(space: Space) -> list[Architecture]:
     return list(forms)
 
 
-DRAWS = 100  # rejected at random before the nearest of them is repaired
-REPAIRS = 500  # mutations tried on the way from an architecture that violates to one that does not
-PATIENCE = 100  # mutations in a row that bring it no nearer, before the repair stops
-NEAR_END = 40  # the same on the walk from an end of the space, which starts near its goal
+DRAWS = 100  # rejected random draws before the nearest of them is repaired
+REPAIRS = 500  # mutations that a repair tries
+PATIENCE = 100  # consecutive mutations without improvement, after which a repair stops
+NEAR_END = 40  # the same for a walk from an end of the space, which starts near its goal
 DIGITS = 4  # significant digits of the violation in an error
 
 
 class ConstrainedSpace(Space):
-    """The architectures of another space whose violation is 0, with its strings, decisions and canonical forms.
+    """Architectures of another space that meet constraints, with its strings, decisions and canonical forms.
 
-    A draw that violates is rejected; after 100 rejected draws, the one that violates least is repaired. A mutation that
-    violates is repaired too: mutated again, without the steps that violate more, until one does not violate; if none
-    does, the mutation is the parent. `size` is that of the whole space.
+    A draw that violates the constraints is rejected. After 100 rejected draws, the draw with the smallest violation is
+    repaired. A mutation that violates them is repaired too: it is mutated again, without steps that increase the
+    violation, until the constraints are met. If no mutation meets them, the result is the parent. `size` is the size of
+    the whole space.
 
     Args:
-        space: the whole space.
-        violation: string of a canonical form -> by how much it violates, 0 or more; infinite of one that has no costs.
-            It must pickle, and return the same in a resumed run. Its optional attribute `one_sided`: whether all its
-            bounds are from above, or all from below.
-        description: the constraint in words.
+        space: The whole space.
+        violation: Function from the string of a canonical form to its violation, 0 or more; infinite without costs. It
+            must pickle, and return the same in a resumed run. Its optional attribute `one_sided` is true if all its
+            bounds are upper bounds, or all lower bounds.
+        description: Text of the constraints.
     """
 
     def __init__(self, space: Space, violation: Callable[[str], float], description: str) -> None:
         self.unconstrained, self.violation, self.description = space, violation, description
-        self.name = f"{space.name}, {description}"  # type: ignore[misc]  # each has its own
+        self.name = f"{space.name}, {description}"  # type: ignore[misc]  # differs between instances
         self.kind, self.data_kind = space.kind, space.data_kind  # type: ignore[misc]
         self.decisions = space.decisions
 
     def violation_of(self, architecture: Architecture) -> float:
-        """By how much it violates the constraint; 0 if it meets it."""
+        """Returns the violation of the constraints; 0 if they are met."""
         space = self.unconstrained
         return self.violation(space.encode(space.canonical(architecture)))
 
@@ -179,13 +187,13 @@ class ConstrainedSpace(Space):
         return self.violation_of(architecture) == 0.0
 
     def repair(self, architecture: Architecture, rng: np.random.Generator, patience: int = PATIENCE) -> Architecture:
-        """The first on a walk of mutations from `architecture` that meets the constraint; itself if it does.
+        """Returns the first architecture on a walk of mutations that meets the constraints, starting with itself.
 
-        A mutation that violates more is no step. If none of 500 meets it, or `patience` in a row came no nearer, the
-        last step is returned, which violates least.
+        A mutation with a larger violation is no step. If none of 500 mutations meets them, or `patience` consecutive
+        ones bring no improvement, the result is the last step, which has the smallest violation.
         """
         violation = self.violation_of(architecture)
-        idle = 0  # mutations since the last that violated less
+        idle = 0  # mutations since the last improvement
         for _ in range(REPAIRS):
             if violation == 0.0 or idle == patience:
                 break
@@ -197,8 +205,9 @@ class ConstrainedSpace(Space):
         return architecture
 
     def from_the_ends(self, rng: np.random.Generator) -> Architecture | None:
-        """An architecture that meets the constraint, or the nearest one, among `even_architectures` and the mutations
-        of the nearest of them; None if the space has no even architecture.
+        """Returns an architecture that meets the constraints, or the nearest one, starting at the ends.
+
+        Candidates are `even_architectures` and the mutations of the nearest of them. None if there are no candidates.
         """
         nearest, violation = self._nearest(even_architectures(self.unconstrained))
         if nearest is None or violation == 0.0 or not self._mutable:
@@ -206,7 +215,7 @@ class ConstrainedSpace(Space):
         return self.repair(nearest, rng, NEAR_END)
 
     def _nearest(self, architectures: Iterable[Architecture]) -> tuple[Architecture | None, float]:
-        """The first that meets the constraint, else the one that violates it least, and its violation."""
+        """Returns the first that meets the constraints, else the one with the smallest violation, and its violation."""
         nearest, least = None, math.inf
         for architecture in architectures:
             violation = self.violation_of(architecture)
@@ -217,10 +226,10 @@ class ConstrainedSpace(Space):
         return nearest, least
 
     def check_met(self, rng: np.random.Generator) -> None:
-        """Raises: InvalidInput, with the violation of the nearest, if no architecture is found that meets it.
+        """Raises: InvalidInput, with the violation of the nearest, if no architecture that meets them is found.
 
-        If all bounds are from above, or all from below, only the cheapest and the most expensive architectures and the
-        walks from there are tried.
+        If all bounds are upper bounds, or all lower bounds, it tries only the cheapest and the most expensive
+        architectures and the walks from there.
         """
         nearest = self.from_the_ends(rng)
         if nearest is not None and self.meets(nearest):
@@ -228,7 +237,7 @@ class ConstrainedSpace(Space):
         if nearest is None or not getattr(self.violation, "one_sided", False):
             self.sample(rng)
             return
-        raise InvalidInput(self.not_met(nearest, "those of one choice throughout"))
+        raise InvalidInput(self.not_met(nearest, "those with the same choice in every decision"))
 
     # The interface of a space --------------------------------------------------------------------------------------
 
@@ -237,9 +246,9 @@ class ConstrainedSpace(Space):
         return self.unconstrained.size
 
     def sample(self, rng: np.random.Generator) -> Architecture:
-        """Raises: InvalidInput, with the violation of the nearest, if none is found."""
+        """Draws an architecture. Raises: InvalidInput, with the violation of the nearest, if none is found."""
         nearest, violation = self._nearest(self.unconstrained.sample(rng) for _ in range(DRAWS))
-        assert nearest is not None  # there was a draw
+        assert nearest is not None  # there was at least one draw
         if violation == 0.0:
             return nearest
         repaired = self.repair(nearest, rng) if self._mutable else nearest
@@ -248,19 +257,19 @@ class ConstrainedSpace(Space):
         other = self.from_the_ends(rng)
         if other is not None and self.meets(other):
             return other
-        raise InvalidInput(self.not_met(repaired, f"{count(DRAWS, 'architecture')} drawn at random"))
+        raise InvalidInput(self.not_met(repaired, f"{count(DRAWS, 'random architecture')}"))
 
     def not_met(self, nearest: Architecture, which: str) -> str:
-        """The text of the error that nothing meets the constraint, with the nearest architecture."""
+        """Returns the error text with the nearest architecture, for constraints that nothing meets."""
         space = self.unconstrained
         name = space.encode(space.canonical(nearest))
         describe = getattr(self.violation, "describe", None)
         costs = f" has {describe(name)}" if describe else ""
         violation = self.violation_of(nearest)
-        beyond = "its costs are not known" if math.isinf(violation) else f"{100 * violation:.{DIGITS}g} % beyond"
+        beyond = "its costs are unknown" if math.isinf(violation) else f"{100 * violation:.{DIGITS}g} % beyond"
         return (
-            f"nothing meets {self.description}: of the architectures of {space.name}, {which}, and of what mutations "
-            f"made of them, the nearest, {name},{costs} ({beyond}); loosen it, or choose another space or network"
+            f"found no architecture of {space.name} that meets {self.description}; tried {which}, and their mutations; "
+            f"the nearest, {name},{costs} ({beyond}); loosen the constraint, or choose another space or network"
         )
 
     @property
@@ -293,15 +302,17 @@ class ConstrainedSpace(Space):
         return self.unconstrained.posterior_decisions
 
     def architecture_of_decisions(self, chosen: Mapping[str, str]) -> Architecture:
-        """Raises: InvalidArchitecture for one that violates the constraint."""
+        """Raises: InvalidArchitecture for an architecture that violates the constraints."""
         architecture = self.unconstrained.architecture_of_decisions(chosen)
         if not self.meets(architecture):
-            raise InvalidArchitecture(f"{self.unconstrained.encode(architecture)} does not meet {self.description}")
+            raise InvalidArchitecture(
+                f"expected an architecture that meets {self.description}, got {self.unconstrained.encode(architecture)}"
+            )
         return architecture
 
     @property
     def rows_of_decisions(self) -> IntArray | None:
-        """As of `TableSpace`, for the rows that meet the constraint."""
+        """Like `TableSpace.rows_of_decisions`, for the rows that meet the constraints."""
         rows: IntArray | None = getattr(self.unconstrained, "rows_of_decisions", None)
         if rows is None:
             return None

@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 from archray.trainables.spaces.genotypes import CELLS, CellEdges, GenotypeSpace, cell_decisions, cell_nodes
 from archray.trainables.spaces.space import SPACES, Architecture, Decision
 
-# In the original's order, which is the order of a supernet's columns.
+# In the order of the original program, which is also the order of a supernet's columns.
 OPERATIONS = (
     "none", "max_pool_3x3", "avg_pool_3x3", "skip_connect",
     "sep_conv_3x3", "sep_conv_5x5", "dil_conv_3x3", "dil_conv_5x5",
 )  # fmt: skip
 NODES = (2, 3, 4, 5)  # the intermediate nodes; a cell's output is their concatenation
 
-# As the programs print them: DARTS' of its two orders (github.com/quark0/darts, cnn/genotypes.py), SNAS' of its mild
-# constraint (Xie et al. 2019; as github.com/shuyao95/Understanding-NAS has it), and the best of GAEA PC-DARTS on
+# As the programs print them: DARTS by its first and second order (github.com/quark0/darts, cnn/genotypes.py), SNAS
+# with mild constraint (Xie et al. 2019; from github.com/shuyao95/Understanding-NAS), and the best of GAEA PC-DARTS on
 # CIFAR-10 (Li et al. 2021, Figure 3).
 NAMED = {
     "darts-v1": (
@@ -51,14 +51,15 @@ NAMED = {
 
 @SPACES.register("darts")
 class DARTS(GenotypeSpace):
-    """The space of DARTS' genotypes: (180 x 7^8)^2, about 10^18.
+    """The space of DARTS: genotypes of a normal and a reduction cell, (180 x 7^8)^2, about 10^18.
 
-    A cell's nodes 0 and 1 are the outputs of the two cells before it; each of nodes 2 to 5 is the sum of one operation
-    on each of two different earlier nodes. Per node there are three decisions: the two inputs (`"0,2"`), the operation
-    on the lower one and the operation on the higher one. `none` is no choice: discretization never keeps it (note G4).
+    Nodes 0 and 1 of a cell are the outputs of the two previous cells. Each of nodes 2 to 5 is the sum of one operation
+    on each of two different earlier nodes. Each node has three decisions: the two inputs (`"0,2"`), the operation on
+    the lower input and the operation on the higher input. `none` is not a choice, because discretization never keeps it
+    (note G4).
 
-    Strings are the genotypes that DARTS prints. The order of a node's two edges has no meaning: `decode` also reads the
-    higher source first, and `encode` writes the lower one first.
+    Strings are the genotypes that DARTS prints. The order of a node's two edges has no meaning: `decode` accepts both
+    orders, and `encode` writes the lower source first.
     """
 
     name: ClassVar[str] = "darts"
@@ -82,10 +83,10 @@ class DARTS(GenotypeSpace):
             },
         },
         "nasi": {"nasi": {"mu": 2.0}, "final": {"batch_size": 96, "drop_path": 0.2}},  # Shu 2022, 6.4.4 and 6.5.3
-        "ensembles": {"final": {"drop_path": 0.2}},  # rising from 0 (note E8)
+        "ensembles": {"final": {"drop_path": 0.2}},  # increasing from 0 (note E8)
     }
     nodes: ClassVar[tuple[int, ...]] = NODES
-    outputs_rule: ClassVar[str] = "a cell's output is all of its four nodes"
+    outputs_rule: ClassVar[str] = "a cell's output is the concatenation of its four nodes"
     operations: ClassVar[tuple[str, ...]] = OPERATIONS[1:]
     decisions = cell_decisions(NODES, OPERATIONS[1:])
 
@@ -94,8 +95,10 @@ class DARTS(GenotypeSpace):
 
     @property
     def posterior_decisions(self) -> tuple[Decision, ...]:
-        """For each cell and node the pair of inputs (`normal_3_inputs`), then for each edge into the node its operation
-        (`normal_3<-0`). A draw has a choice for every edge; only the edges of its pair matter."""
+        """For each cell and node the pair of inputs (`normal_3_inputs`), then the operation of each edge into the node.
+
+        An edge's decision is named `normal_3<-0`. A draw has a choice for every edge; only its pair's edges matter.
+        """
         pairs = {decision.name: decision for decision in self.decisions}
         decisions = []
         for cell, node in itertools.product(CELLS, NODES):
@@ -111,7 +114,7 @@ class DARTS(GenotypeSpace):
         return tuple(choices)
 
     def condition(self, decision: str) -> tuple[str, tuple[str, ...]] | None:
-        """The operation on an edge matters if the node's pair of inputs has the edge."""
+        """The operation on an edge matters if the node's pair of inputs contains the edge."""
         node, on_edge, source = decision.partition("<-")
         if not on_edge:
             return None
@@ -121,24 +124,24 @@ class DARTS(GenotypeSpace):
 
 @SPACES.register("darts-none")
 class DARTSWithNone(DARTS):
-    """DARTS' space with all eight operations: an edge may have `none`, which gives zeros. (180 x 8^8)^2."""
+    """The space of DARTS with all eight operations, including `none`, which outputs zeros. (180 x 8^8)^2."""
 
     name: ClassVar[str] = "darts-none"
     operations: ClassVar[tuple[str, ...]] = OPERATIONS
     decisions = cell_decisions(NODES, OPERATIONS)
 
 
-# NASNet's, AmoebaNet's and ENAS' cells: five nodes. Zoph et al. 2018, section 3; Pham et al. 2018.
+# Cells of NASNet, AmoebaNet and ENAS: five nodes. Zoph et al. 2018, section 3; Pham et al. 2018.
 
-# The operations of the named cells and DARTS' candidates, in the order of DARTS' program.
+# Operations of the named cells and candidates of DARTS, in the order of DARTS' program.
 NASNET_OPERATIONS = (
     "max_pool_3x3", "avg_pool_3x3", "skip_connect", "sep_conv_3x3", "sep_conv_5x5", "sep_conv_7x7",
     "dil_conv_3x3", "dil_conv_5x5", "conv_7x1_1x7",
 )  # fmt: skip
 NASNET_NODES = (2, 3, 4, 5, 6)
 
-# NASNet-A (Zoph et al. 2018) and AmoebaNet-A (Real et al. 2019) as DARTS' program has them (github.com/quark0/darts,
-# cnn/genotypes.py), ENAS' (Pham et al. 2018) as the program of Shu 2022, chapter 4, has it
+# NASNet-A (Zoph et al. 2018) and AmoebaNet-A (Real et al. 2019) from DARTS' program (github.com/quark0/darts,
+# cnn/genotypes.py), ENAS (Pham et al. 2018) from the program of Shu 2022, chapter 4
 # (github.com/shuyao95/Understanding-NAS, genotypes.py).
 NASNET_NAMED = {
     "nasnet": (
@@ -167,23 +170,24 @@ NASNET_NAMED = {
 
 @SPACES.register("nasnet")
 class NASNet(GenotypeSpace):
-    """Cells of five nodes, each the sum of an operation on each of two earlier nodes, which may be the same one twice.
+    """The space of NASNet: cells of five nodes, each the sum of one operation on each of two earlier nodes.
 
-    (56,700 x 9^10)^2, about 4 x 10^28. Decisions are those of `DARTS`, with the inputs `"0,0"` too.
+    The two inputs of a node may be the same node. (56,700 x 9^10)^2, about 4 x 10^28. Decisions are those of `DARTS`,
+    with inputs such as `"0,0"` in addition.
 
-    A cell's output concatenates the nodes that no other node reads, which is Zoph et al.'s rule and ENAS'. The three
-    named cells print the same outputs, so each has its published size. The thesis (section 4.2.1) names all nodes, but
-    trains the printed outputs; a cell's width and depth are the same either way. Its program keeps a cell's outputs in
-    variants of the connections, so that some nodes have no path to the output; here every node has one.
+    A cell's output concatenates the nodes that no other node reads, as in Zoph et al. and ENAS. The three named cells
+    print the same outputs, so that each has its published size. Shu (2022), section 4.2.1, names all nodes but trains
+    the printed outputs; a cell's width and depth are the same in both cases. Its program keeps a cell's outputs in
+    variants of the connections, so that some nodes have no path to the output. Here every node has a path.
 
-    The space has no supernet: outputs of a cell that depend on its connections have no mixture.
+    The space has no supernet, because a cell's outputs depend on its connections and cannot be mixed.
     """
 
     name: ClassVar[str] = "nasnet"
     named: ClassVar[Mapping[str, str]] = NASNET_NAMED
     standalone: ClassVar[bool] = True
     nodes: ClassVar[tuple[int, ...]] = NASNET_NODES
-    outputs_rule: ClassVar[str] = "a cell's output is the nodes that no other node reads"
+    outputs_rule: ClassVar[str] = "a cell's output is the concatenation of the nodes that no other node reads"
     operations: ClassVar[tuple[str, ...]] = NASNET_OPERATIONS
     repeated_inputs: ClassVar[bool] = True
     decisions = cell_decisions(NASNET_NODES, NASNET_OPERATIONS, repeated_inputs=True)

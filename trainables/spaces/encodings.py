@@ -1,4 +1,4 @@
-"""Architectures as rows of categorical codes, with the Hamming distance between two of them."""
+"""Encodings of architectures as rows of categorical codes, and the Hamming distance between rows."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _TOKEN = re.compile(r"\w+(?:\.\w+)*")  # `nor_conv_3x3`, `12`, `0.5`
 
 
 def tokens_of(architecture: str) -> list[str]:
-    """The alphanumeric tokens of a string, in order: `"(1, 0, 3)"` -> `["1", "0", "3"]`."""
+    """Returns the alphanumeric tokens of a string, in order: `"(1, 0, 3)"` -> `["1", "0", "3"]`."""
     return _TOKEN.findall(architecture)
 
 
 def encode_rows(architectures: Sequence[str], encoding: str = TOKENS, table: pd.DataFrame | None = None) -> IntArray:
-    """(n, d) codes of n architectures: equal in a column where they agree there.
+    """Returns (n, d) codes of n architectures; two codes in a column are equal if the words are.
 
     Args, Raises: see `word_rows`.
     """
@@ -40,11 +40,11 @@ def encode_rows(architectures: Sequence[str], encoding: str = TOKENS, table: pd.
 def word_rows(
     architectures: Sequence[str], encoding: str = TOKENS, table: pd.DataFrame | None = None
 ) -> NDArray[np.str_]:
-    """(n, d) the words of n architectures.
+    """Returns the (n, d) words of n architectures.
 
     Args:
-        encoding: `tokens`, the alphanumeric tokens of the string by position, equally many for all architectures;
-            `columns:a,b,c`, those of `table`; `none`, no words, d = 0.
+        encoding: `tokens`: the alphanumeric tokens of the string by position, with the same number in all
+            architectures; `columns:a,b,c`: columns of `table`; `none`: no words, d = 0.
         table: n rows in the order of `architectures`.
 
     Raises: InvalidInput for an unknown encoding or one that does not fit.
@@ -59,14 +59,14 @@ def word_rows(
         raise InvalidInput(f"there is no encoding {encoding!r}; choose {FORMS}")
     if len(words) > 1 and (words == words[0]).all():
         raise InvalidInput(
-            f"the encoding {encoding} does not fit: it is the same for all {count(len(words), 'architecture')}; "
-            f"choose another of {FORMS}"
+            f"expected an encoding that distinguishes architectures, got {encoding}, which is the same for all "
+            f"{count(len(words), 'architecture')}; choose another of {FORMS}"
         )
     return words
 
 
 def tokens_or_none(architectures: Sequence[str]) -> tuple[str, IntArray]:
-    """`tokens` and its codes if they fit, else `none`."""
+    """Returns `tokens` and its codes if they fit, else `none`."""
     try:
         return TOKENS, encode_rows(architectures)
     except InvalidInput:
@@ -74,7 +74,7 @@ def tokens_or_none(architectures: Sequence[str]) -> tuple[str, IntArray]:
 
 
 def hamming(codes: IntArray, code: IntArray) -> IntArray:
-    """(n,) the number of positions in which each row of (n, d) codes differs from the code (d,)."""
+    """Returns (n,): the number of positions in which each row of (n, d) codes differs from the code (d,)."""
     return np.count_nonzero(codes != code, axis=1)
 
 
@@ -83,8 +83,8 @@ def _token_words(architectures: Sequence[str]) -> NDArray[np.str_]:
     for architecture, row in zip(architectures, rows, strict=True):
         if len(row) != len(rows[0]) or not row:
             raise InvalidInput(
-                f"the encoding {TOKENS} does not fit: it wants as many tokens in every architecture, and "
-                f"{architectures[0]!r} has {len(rows[0])}, {architecture!r} {len(row)}; choose another of {FORMS}"
+                f"expected the same number of tokens in every architecture for the encoding {TOKENS}, got "
+                f"{len(rows[0])} in {architectures[0]!r} and {len(row)} in {architecture!r}; choose another of {FORMS}"
             )
     return np.array(rows, dtype=np.str_)
 

@@ -1,4 +1,4 @@
-"""Spaces without networks: feature maps, with a log-uniform constant, and activations of two-layer networks.
+"""Spaces without networks: feature maps with a log-uniform constant, and activations of two-layer networks.
 
 Khodak et al. 2020, section 2, B.2; Roberts et al. 2022, section 3.
 """
@@ -17,7 +17,7 @@ from archray.trainables.spaces.space import SPACES, Architecture, Decision, Spac
 
 @dataclass(frozen=True)
 class LogUniform:
-    """A positive constant whose logarithm is uniform on [log low, log high], as text of 6 significant digits."""
+    """A positive constant whose logarithm is uniform on [log low, log high], as text with 6 significant digits."""
 
     name: str
     low: float
@@ -25,10 +25,10 @@ class LogUniform:
 
     def __post_init__(self) -> None:
         if not 0 < self.low < self.high < math.inf:
-            raise ValueError(f"constant {self.name!r} needs 0 < low < high, got {self.low} and {self.high}")
+            raise ValueError(f"expected 0 < low < high for the constant {self.name!r}, got {self.low} and {self.high}")
         for bound in (self.low, self.high):
             if float(spelling(bound)) != bound:
-                raise ValueError(f"constant {self.name!r} needs bounds of 6 significant digits, got {bound!r}")
+                raise ValueError(f"expected 6 significant digits in the bounds of {self.name!r}, got {bound!r}")
 
     def sample(self, rng: np.random.Generator) -> str:
         value = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
@@ -36,14 +36,14 @@ class LogUniform:
 
 
 def spelling(value: float) -> str:
-    """The text of a constant in an architecture: `0.0123`, `1e-05`."""
+    """Formats a constant for an architecture: `0.0123`, `1e-05`."""
     return f"{value:.6g}"
 
 
 class FeatureMapSpace(Space):
-    """Feature maps: fixed functions of a data point whose values are the input of a linear model.
+    """Base class of spaces of feature maps: fixed functions of a data point, the input of a linear model.
 
-    An architecture has one choice per decision and, as its last entry, the constant; its string is
+    An architecture has one choice per decision and, as its last entry, the constant. Its string is
     `decision=choice|...|constant=0.0123`. A subclass sets `name`, `decisions`, `constant` and `data_kind`.
     """
 
@@ -52,26 +52,29 @@ class FeatureMapSpace(Space):
 
     @property
     def size(self) -> float:
-        """Infinite: the constant is continuous."""
+        """Infinite, because the constant is continuous."""
         return math.inf
 
     @property
     def posterior_decisions(self) -> tuple[Decision, ...]:
         raise InvalidInput(
-            f"posterior: expected a space of categorical decisions, got {self.name}, which has a continuous constant; "
-            "leave space out, and give the log-probabilities of values of your choosing"
+            f"posterior: expected a space with categorical decisions only, got {self.name}, which has a continuous "
+            "constant; leave space out, and give log-probabilities of the values that you choose"
         )
 
     def enumerate(self) -> Iterator[Architecture]:
-        """Raises: InvalidInput; a continuous space cannot be enumerated."""
-        raise InvalidInput(f"{self.name} is continuous in {self.constant.name} and cannot be enumerated; sample it")
+        """Raises: InvalidInput, because a continuous space cannot be enumerated."""
+        raise InvalidInput(
+            f"expected a finite space to enumerate, got {self.name}, which is continuous in {self.constant.name}; "
+            "sample it"
+        )
 
     def sample(self, rng: np.random.Generator) -> Architecture:
-        """Choices drawn uniformly, the constant log-uniformly."""
+        """Draws the choices uniformly and the constant log-uniformly."""
         return (*super().sample(rng), self.constant.sample(rng))
 
     def mutate(self, architecture: Architecture, rng: np.random.Generator) -> Architecture:
-        """`architecture` with another choice of one decision, or another constant; which one is drawn uniformly."""
+        """Changes the choice of one decision, or the constant. Which one is drawn uniformly."""
         free = sum(len(decision.choices) > 1 for decision in self.decisions)
         if rng.integers(free + 1) < free:
             return (*super().mutate(architecture[:-1], rng), architecture[-1])
@@ -85,7 +88,7 @@ class FeatureMapSpace(Space):
         return [*super()._entries, self.constant.name]
 
     def decode(self, text: str) -> Architecture:
-        """The feature map of a string; a constant may have another spelling (`1e-2`). Raises: InvalidArchitecture."""
+        """Parses a string; a constant may have another spelling (`1e-2`). Raises: InvalidArchitecture."""
         parts = [part.partition("=")[::2] for part in text.split("|")]
         if [name for name, _ in parts] != self._entries:
             raise InvalidArchitecture(
@@ -97,21 +100,21 @@ class FeatureMapSpace(Space):
         return architecture
 
     def check(self, architecture: Architecture) -> None:
-        """Raises: InvalidArchitecture if `architecture` is not one of this space."""
+        """Raises: InvalidArchitecture if `architecture` is not in this space."""
         if len(architecture) != len(self.decisions) + 1:
             raise InvalidArchitecture(
-                f"{self.name} has {count(len(self.decisions), 'decision')} and the constant {self.constant.name}, "
+                f"{self.name}: expected {count(len(self.decisions), 'choice')} and the constant {self.constant.name}, "
                 f"got {count(len(architecture), 'entry', 'entries')}: {architecture!r}"
             )
         super().check(architecture[:-1])
         if spelling(self._value(architecture[-1])) != architecture[-1]:
             raise InvalidArchitecture(
-                f"{self.name}: expected {self.constant.name} as text of 6 significant digits, "
+                f"{self.name}: expected {self.constant.name} as text with 6 significant digits, "
                 f"{spelling(float(architecture[-1]))!r}, got {architecture[-1]!r}"
             )
 
     def configuration(self, text: str) -> dict[str, str | int | float]:
-        """The values of a string by name: choices as text, whole numbers as int, the constant as float."""
+        """Returns the values of a string by name: choices as text, whole numbers as int, the constant as float."""
         *choices, constant = self.decode(text)
         values: dict[str, str | int | float] = {
             decision.name: int(choice) if choice.isdecimal() else choice
@@ -120,7 +123,7 @@ class FeatureMapSpace(Space):
         return {**values, self.constant.name: float(constant)}
 
     def _value(self, text: str) -> float:
-        """The constant in `text`. Raises: InvalidArchitecture if it is no number within the bounds."""
+        """Parses the constant. Raises: InvalidArchitecture unless it is a number within the bounds."""
         low, high = self.constant.low, self.constant.high
         try:
             value = float(text)
@@ -128,19 +131,19 @@ class FeatureMapSpace(Space):
             value = math.nan
         if not low <= value <= high:
             raise InvalidArchitecture(
-                f"{self.name}: expected {self.constant.name} to be a number in [{low:g}, {high:g}], got {text!r}"
+                f"{self.name}: expected {self.constant.name} as a number in [{low:g}, {high:g}], got {text!r}"
             )
         return value
 
 
 @SPACES.register("fourier")
 class Fourier(FeatureMapSpace):
-    """Random Fourier features of images: which kernel, after which preprocessing, at which bandwidth gamma.
+    """Random Fourier features of images: the kernel, the preprocessing and the bandwidth gamma.
 
     Khodak et al. 2020, appendix B.2.1; Rahimi and Recht 2008.
     The kernels are exp(-gamma ||x - y||_2^2) (gaussian) and exp(-gamma ||x - y||_1) (laplace). Pixels are unchanged
-    (none), scaled to 0..1 per pixel (minmax), scaled to length 1 per image (normalise), or standardised per pixel
-    (standard). gamma is continuous: a grid has only 56 maps, too few for the paper's 256 candidates.
+    (none), scaled to 0..1 per pixel (minmax), scaled to length 1 per image (normalise), or standardized per pixel
+    (standard). gamma is continuous, because a grid has only 56 maps, fewer than the paper's 256 candidates.
     """
 
     name: ClassVar[str] = "fourier"
@@ -156,12 +159,12 @@ UNUSED = spelling(1.0)  # alpha in the canonical form without weights
 
 @SPACES.register("ngrams")
 class NGrams(FeatureMapSpace):
-    """Hashed bags of n-grams: how text becomes tokens, which n-grams are counted, and how the counts are weighted.
+    """Hashed bags of n-grams: the tokens, the counted n-grams and the weights of the counts.
 
     Khodak et al. 2020, appendix B.2.2; Wang and Manning 2012; Arora et al. 2017.
-    tokens: split on spaces; also between word characters and punctuation (punctuation); or nearly as NLTK does, with
-    contractions and single marks apart (words). order: n-grams of 1 to this many tokens. counts: all, or whether there
-    is one (binary). weights: none, Naive-Bayes log-ratios (two classes only), or SIF; alpha smooths either. scale:
+    tokens: split at spaces (spaces); also between word characters and punctuation (punctuation); or nearly as in NLTK,
+    with separate contractions and single marks (words). order: n-grams of 1 to this many tokens. counts: numbers (all),
+    or presence (binary). weights: none, Naive-Bayes log-ratios (two classes only), or SIF; alpha smooths both. scale:
     none, length 1 (normalise), or divided by the sum of the counts (average).
     """
 
@@ -179,7 +182,7 @@ class NGrams(FeatureMapSpace):
     constant = LogUniform("alpha", 1e-5, 10.0)
 
     def canonical(self, architecture: Architecture) -> Architecture:
-        """Without weights alpha has no effect and is 1."""
+        """Sets alpha to 1 without weights, where it has no effect."""
         self.check(architecture)
         return (*architecture[:-1], UNUSED) if architecture[-3] == "none" else architecture
 
@@ -194,12 +197,12 @@ ACTIVATION_NAMES = (
 
 @SPACES.register("activations")
 class Activations(Space):
-    """Two-layer networks v^T sigma(W x), which differ in sigma alone: the one decision of the space.
+    """Two-layer networks v^T sigma(W x). The activation sigma is the only decision.
 
-    Attributes:
-        names: the h activations to choose from, in their order; all of archray's by default.
+    Args:
+        names: The h activations to choose from, in order (default: all of archray's).
 
-    Raises: InvalidInput for fewer than two, or for one twice.
+    Raises: InvalidInput for fewer than two, or for duplicates.
     """
 
     name: ClassVar[str] = "activations"
@@ -207,7 +210,5 @@ class Activations(Space):
 
     def __init__(self, names: Sequence[str] = ACTIVATION_NAMES) -> None:
         if len(names) < 2 or len(set(names)) < len(names):
-            raise InvalidInput(
-                f"expected two activations or more, none of them twice, got {', '.join(names) or 'none'}"
-            )
+            raise InvalidInput(f"expected two or more distinct activations, got {', '.join(names) or 'none'}")
         self.decisions = (Decision("activation", tuple(names)),)

@@ -1,4 +1,4 @@
-"""Genotypes in DARTS' notation, the base of spaces of such cells, their variants, and published architectures.
+"""Genotypes in DARTS' notation, a base class of spaces of such cells, their variants, and published architectures.
 
 Liu et al. 2019, section 3.1.
 """
@@ -18,10 +18,10 @@ from archray.plurals import count
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
 CELLS = ("normal", "reduce")
-INPUTS = 2  # nodes 0 and 1 are the outputs of the two cells before
+INPUTS = 2  # nodes 0 and 1 are the outputs of the two previous cells
 LONGEST = 4096  # characters; a genotype has about 500, and the parser's memory grows with the text
-MOST_NODES = 100  # of a printed range
-PER_NODE = 3  # decisions: the two inputs, then the operation on either
+MOST_NODES = 100  # in a printed range
+PER_NODE = 3  # decisions: the two inputs, then the operations on them
 
 CellEdges = tuple[tuple[str, int], ...]
 
@@ -33,19 +33,19 @@ class Genotype(NamedTuple):
     reduce: CellEdges
 
     def __str__(self) -> str:
-        """As DARTS prints it: the outputs of both cells are all of their nodes."""
+        """As DARTS prints it, where all nodes are outputs of their cell."""
         return spell(self, *(cell_nodes(edges) for edges in self))
 
 
 def cell_nodes(edges: CellEdges) -> tuple[int, ...]:
-    """The numbers of a cell's intermediate nodes."""
+    """Returns the numbers of a cell's intermediate nodes."""
     return tuple(range(INPUTS, INPUTS + len(edges) // 2))
 
 
 def cell_decisions(
     nodes: Sequence[int], operations: tuple[str, ...], *, repeated_inputs: bool = False
 ) -> tuple[Decision, ...]:
-    """For each cell and node: the two inputs, the operation on the lower one, the operation on the higher one."""
+    """Returns, for each cell and node, the decisions for the two inputs and for the operations on them."""
     combinations = itertools.combinations_with_replacement if repeated_inputs else itertools.combinations
     decisions = []
     for cell, node in itertools.product(CELLS, nodes):
@@ -56,22 +56,22 @@ def cell_decisions(
 
 
 class GenotypeSpace(Space):
-    """A space of two cells, normal and reduction, whose nodes sum one operation on each of two earlier nodes.
+    """Base class of spaces of two cells, normal and reduction. A node sums one operation on each of two earlier nodes.
 
-    Nodes 0 and 1 are the outputs of the two cells before. A subclass sets `decisions` by `cell_decisions`.
+    Nodes 0 and 1 are the outputs of the two previous cells. A subclass sets `decisions` by `cell_decisions`.
     """
 
     nodes: ClassVar[tuple[int, ...]]  # the intermediate ones
     operations: ClassVar[tuple[str, ...]]
-    outputs_rule: ClassVar[str]  # what a cell's output is, in words
+    outputs_rule: ClassVar[str]  # text of the rule for a cell's output, for errors
     repeated_inputs: ClassVar[bool] = False  # whether a node may read the same node twice
 
     @abstractmethod
     def outputs(self, edges: CellEdges) -> tuple[int, ...]:
-        """The nodes whose concatenation is a cell's output."""
+        """Returns the nodes whose concatenation is a cell's output."""
 
     def genotype(self, architecture: Architecture) -> Genotype:
-        """The two cells of an architecture. Raises: InvalidArchitecture."""
+        """Returns the two cells of an architecture. Raises: InvalidArchitecture."""
         self.check(architecture)
         edges: list[tuple[str, int]] = []
         for at in range(0, len(architecture), PER_NODE):
@@ -81,7 +81,7 @@ class GenotypeSpace(Space):
         return Genotype(tuple(edges[:half]), tuple(edges[half:]))
 
     def architecture(self, genotype: Genotype) -> Architecture:
-        """The architecture of two cells, with a node's two edges in any order. Raises: InvalidArchitecture."""
+        """Returns the architecture of two cells; a node's two edges may have any order. Raises: InvalidArchitecture."""
         choices: list[str] = []
         expected = 2 * len(self.nodes)
         for cell, edges in zip(CELLS, genotype, strict=True):
@@ -94,7 +94,7 @@ class GenotypeSpace(Space):
                 if not 0 <= low <= high < node or (low == high and not self.repeated_inputs):
                     two = "two" if self.repeated_inputs else "two different"
                     raise InvalidArchitecture(
-                        f"{self.name}: expected node {node} of {cell} to have {two} inputs among the nodes "
+                        f"{self.name}: expected {two} inputs of node {node} of {cell} among the nodes "
                         f"0 to {node - 1}, got {low} and {high}"
                     )
                 choices += [f"{low},{high}", first, second]
@@ -102,12 +102,12 @@ class GenotypeSpace(Space):
         return tuple(choices)
 
     def encode(self, architecture: Architecture) -> str:
-        """The genotype as DARTS prints it. Raises: InvalidArchitecture."""
+        """Returns the genotype as DARTS prints it. Raises: InvalidArchitecture."""
         genotype = self.genotype(architecture)
         return spell(genotype, *(self.outputs(edges) for edges in genotype))
 
     def decode(self, text: str) -> Architecture:
-        """The architecture of a genotype as DARTS prints it, parsed, never evaluated. Raises: InvalidArchitecture."""
+        """Parses a genotype as DARTS prints it, without evaluating it. Raises: InvalidArchitecture."""
         try:
             genotype, printed = _parse(text)
         except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
@@ -117,8 +117,8 @@ class GenotypeSpace(Space):
         for cell, edges, nodes in zip(CELLS, genotype, printed, strict=True):
             if nodes != self.outputs(edges):
                 raise InvalidArchitecture(
-                    f"{self.name}: {cell}_concat is not {_spell_nodes(self.outputs(edges))}: {self.outputs_rule}; got "
-                    f"{list(nodes)}"
+                    f"{self.name}: expected {cell}_concat={_spell_nodes(self.outputs(edges))}, because "
+                    f"{self.outputs_rule}, got {list(nodes)}"
                 )
         return architecture
 
@@ -130,18 +130,18 @@ class GenotypeSpace(Space):
         ).replace("range(2, 6)", _spell_nodes(self.nodes))
 
     def canonical(self, architecture: Architecture) -> Architecture:
-        """The first architecture, in enumeration order, that is `architecture` with its nodes in another order.
+        """Returns the first architecture, in enumeration order, that differs only in the order of nodes.
 
         Exchanging nodes permutes the channels of a cell's output, and the initial weights of every layer that reads it
-        have the same distribution for all channels. An edge with `none` has the lowest free source; the operations of a
-        node that reads another twice are in order.
+        have the same distribution for all channels. An edge with `none` gets the lowest free source. The operations of
+        a node that reads another node twice are sorted.
         """
         normal, reduce = self.genotype(architecture)
         return (*self._canonical_cell(normal), *self._canonical_cell(reduce))
 
     def _canonical_cell(self, edges: CellEdges) -> tuple[str, ...]:
-        """The decisions of one cell whose nodes are in the order that makes them lowest."""
-        # `none` reads nothing, so it does not bind the order of nodes.
+        """Returns the decisions of one cell in the order of nodes that ranks lowest."""
+        # `none` reads nothing, so it does not restrict the order of nodes.
         nodes = [[edge for edge in edges[at : at + 2] if edge[0] != "none"] for at in range(0, len(edges), 2)]
         spellings: list[tuple[str, ...]] = []
         for order in itertools.permutations(range(len(nodes))):
@@ -153,7 +153,7 @@ class GenotypeSpace(Space):
         return min(spellings, key=self.rank)  # both cells have the same decisions
 
     def _node(self, terms: Sequence[tuple[str, int]]) -> tuple[str, str, str]:
-        """The three decisions of a node from its edges other than `none`."""
+        """Returns the three decisions of a node from its edges other than `none`."""
         free = (source for source in range(INPUTS) if source not in {source for _, source in terms})
         pair = [*terms, *(("none", next(free)) for _ in range(2 - len(terms)))]
         (first, low), (second, high) = sorted(pair, key=lambda edge: (edge[1], self.operations.index(edge[0])))
@@ -161,56 +161,56 @@ class GenotypeSpace(Space):
 
 
 def spell(genotype: Genotype, *outputs: Sequence[int]) -> str:
-    """A genotype's text. outputs: of either cell, the nodes that it concatenates."""
+    """Formats a genotype. outputs: the concatenated nodes of each cell."""
     cells = zip(CELLS, genotype, outputs, strict=True)
     parts = (f"{name}={list(edges)!r}, {name}_concat={_spell_nodes(nodes)}" for name, edges, nodes in cells)
     return f"Genotype({', '.join(parts)})"
 
 
 def _spell_nodes(nodes: Sequence[int]) -> str:
-    """`range(2, 6)` for all nodes in a row, else a list."""
+    """Formats consecutive nodes as `range(2, 6)`, others as a list."""
     whole = range(INPUTS, nodes[-1] + 1)
     return repr(whole) if tuple(nodes) == tuple(whole) else repr(list(nodes))
 
 
 def _parse(text: str) -> tuple[Genotype, tuple[tuple[int, ...], ...]]:
-    """The pairs and the outputs of a printed genotype.
+    """Parses the pairs and the outputs of a printed genotype.
 
-    Raises: SyntaxError, ValueError or TypeError, saying what is wrong.
+    Raises: SyntaxError, ValueError or TypeError, with the reason.
     """
     if len(text) > LONGEST:
-        raise ValueError(f"it is {count(len(text), 'character')} long")
+        raise ValueError(f"it has {count(len(text), 'character')}, more than {LONGEST}")
     if "\\" in text:
-        raise ValueError("it has a backslash, which no operation's name has")  # Python warns of some
+        raise ValueError("it contains a backslash, which is in no operation name")  # Python warns about some
     call = ast.parse(text.strip(), mode="eval").body
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Genotype"):
-        raise ValueError("it is no Genotype(...)")
+        raise ValueError("it is not a Genotype(...)")
     parts = {keyword.arg: keyword.value for keyword in call.keywords}
     if call.args or len(parts) != len(call.keywords) or set(parts) != {*CELLS, *(f"{cell}_concat" for cell in CELLS)}:
-        raise ValueError("its parts are not normal, normal_concat, reduce, reduce_concat")
+        raise ValueError("its arguments are not normal, normal_concat, reduce, reduce_concat")
     outputs = tuple(_nodes(parts[f"{cell}_concat"]) for cell in CELLS)
     return Genotype(_edges(parts["normal"]), _edges(parts["reduce"])), outputs
 
 
 def _edges(expression: ast.expr) -> CellEdges:
-    """The (operation, source) pairs of a literal list."""
+    """Parses the (operation, source) pairs of a literal list."""
     pairs = ast.literal_eval(expression)
     if not isinstance(pairs, list | tuple):
-        raise TypeError(f"{pairs!r} is no list")
+        raise TypeError(f"{pairs!r} is not a list")
     for pair in pairs:
         if not (isinstance(pair, tuple) and len(pair) == 2 and type(pair[0]) is str and type(pair[1]) is int):
-            raise TypeError(f"{pair!r} is no pair of an operation and a node's number")
+            raise TypeError(f"{pair!r} is not a pair of an operation and a node number")
     return tuple(pairs)
 
 
 def _nodes(expression: ast.expr) -> tuple[int, ...]:
-    """The numbers of `range(2, 6)` or of a literal list, as older versions printed them."""
+    """Parses the numbers of `range(2, 6)` or of a literal list, which older versions printed."""
     if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Name) and expression.func.id == "range":
         bounds = [ast.literal_eval(argument) for argument in expression.args]
         if len(bounds) != 2 or expression.keywords:
             raise ValueError("range needs two numbers")
         if not all(type(bound) is int and 0 <= bound <= MOST_NODES for bound in bounds):
-            raise ValueError(f"{bounds[0]} to {bounds[1]} is no range of nodes")
+            raise ValueError(f"{bounds[0]} to {bounds[1]} is not a range of nodes")
         return tuple(range(*bounds))
     return tuple(ast.literal_eval(expression))
 
@@ -219,12 +219,12 @@ def _nodes(expression: ast.expr) -> tuple[int, ...]:
 
 
 class CellShape(NamedTuple):
-    """The shape of a cell, by its connections alone.
+    """The shape of a cell, which depends on its connections only.
 
     Attributes:
-        width: in c, the width of a node: the sum over intermediate nodes of the share of their connections that come
-            from the cell's inputs. At most n, the number of intermediate nodes.
-        depth: connections on the longest path from an input to the output; from 2 to n + 1.
+        width: Width in units of c, the width of a node: the sum over intermediate nodes of the share of their
+            connections that come from the cell's inputs. At most n, the number of intermediate nodes.
+        depth: Number of connections on the longest path from an input to the output, from 2 to n + 1.
     """
 
     width: float
@@ -232,7 +232,7 @@ class CellShape(NamedTuple):
 
 
 def cell_shape(edges: CellEdges) -> CellShape:
-    """edges: pairs (operation, source), as a `Genotype` has them. DARTS' own normal cell: 3.5 and 3."""
+    """Computes the shape of a cell. edges: pairs (operation, source) of a `Genotype`. DARTS' normal cell: 3.5 and 3."""
     reached = dict.fromkeys(range(INPUTS), 0)  # connections on the longest path to a node
     width = 0.0
     for number, node in enumerate(cell_nodes(edges)):
@@ -246,7 +246,7 @@ def cell_shape(edges: CellEdges) -> CellShape:
 
 
 def named_architectures() -> dict[str, tuple[str, ...]]:
-    """Every name, with the spaces that have an architecture of it."""
+    """Returns every name, with the spaces that contain an architecture of this name."""
     names: dict[str, tuple[str, ...]] = {}
     for space in SPACES:
         for name in SPACES.get(space).named:
@@ -255,22 +255,22 @@ def named_architectures() -> dict[str, tuple[str, ...]]:
 
 
 def is_name(text: str) -> bool:
-    """Whether a text has the form of a name, not of a space's string."""
+    """Whether a text looks like a name, not like a space's string."""
     return bool(text) and all(character.isalnum() or character in "-_." for character in text)
 
 
 def spelt_out(space: Space, text: str) -> str:
-    """The string of an architecture, from the string or a name in the space.
+    """Returns the string of an architecture from its string or its name in the space.
 
-    Raises: InvalidArchitecture for a name that the space lacks, or a string that it cannot read.
+    Raises: InvalidArchitecture for an unknown name, or a string that the space cannot parse.
     """
     if text in space.named:
         return space.encode(space.decode(space.named[text]))
-    choices = (f"one of {', '.join(space.named)}, or " if space.named else "") + f"the string of one of {space.name}"
+    choices = (f"one of {', '.join(space.named)}, or " if space.named else "") + f"a string of the space {space.name}"
     spaces = named_architectures().get(text)
     if spaces is not None:
         raise InvalidArchitecture(
-            f"expected an architecture of the space {space.name}, got {text!r}, which is one of "
+            f"expected an architecture of the space {space.name}, got {text!r}, which is in "
             f"{' and '.join(spaces)}; choose that space, or {choices}"
         )
     if space.named and is_name(text):
@@ -284,7 +284,7 @@ def spelt_out(space: Space, text: str) -> str:
 
 
 def cell_space(text: str) -> GenotypeSpace:
-    """The first registered space that reads a genotype. Raises: InvalidArchitecture, with a reason per space."""
+    """Returns the first registered space that can parse a genotype. Raises: InvalidArchitecture, with the reasons."""
     reasons = []
     for name in SPACES:
         if issubclass(SPACES.get(name), GenotypeSpace):
@@ -297,22 +297,22 @@ def cell_space(text: str) -> GenotypeSpace:
             else:
                 return space
     raise InvalidArchitecture(
-        f"expected the genotype of two cells, which have a width and a depth, or the name of one (archray list "
-        f"architectures), got {text[:200]!r}: {'; '.join(reasons)}"
+        f"expected the genotype of two cells, or the name of one (archray list architectures), got {text[:200]!r}: "
+        f"{'; '.join(reasons)}"
     )
 
 
 # Variants of a pair of cells: other connections, other operations, the widest form. Shu 2022, A.1.2 and sec. 4.4.
 
-TRIES = 200  # draws per variant before an error says that the space is too small
+TRIES = 200  # draws per variant before archray reports that the space is too small
 
 
 def connection_variants(space: GenotypeSpace, architecture: Architecture, number: int, seed: int) -> list[Architecture]:
-    """`number` architectures of the same operations with other sources, drawn uniformly (A.1.2).
+    """Draws `number` distinct architectures uniformly, with the same operations and other sources (A.1.2).
 
-    Nodes keep their order and their operations; each source is drawn from the nodes before. If the two inputs of a
-    node differ in a space, they are drawn without replacement, unlike in the thesis' program. The variants are distinct
-    from each other and from `architecture`, up to the order of nodes.
+    Nodes keep their order and their operations. Each source is drawn from the previous nodes. If a space needs two
+    different inputs of a node, they are drawn without replacement, unlike in the program of Shu (2022). The variants
+    differ from each other and from `architecture` by more than the order of nodes.
 
     Raises: InvalidInput if the space has fewer.
     """
@@ -320,7 +320,7 @@ def connection_variants(space: GenotypeSpace, architecture: Architecture, number
 
 
 def random_shapes(space: GenotypeSpace, architecture: Architecture, number: int, seed: int) -> list[Genotype]:
-    """`number` draws of connections, as those of `connection_variants`, but not distinct."""
+    """Draws `number` connections like `connection_variants`, but possibly with duplicates."""
     rng, cells = np.random.default_rng(seed), space.genotype(architecture)
     return [Genotype(*(_reconnect(space, edges, rng) for edges in cells)) for _ in range(number)]
 
@@ -335,9 +335,10 @@ def _reconnect(space: GenotypeSpace, edges: CellEdges, rng: np.random.Generator)
 
 
 def operation_variants(space: GenotypeSpace, architecture: Architecture, number: int, seed: int) -> list[Architecture]:
-    """`number` architectures of the same connections with other operations, drawn uniformly (A.1.2).
+    """Draws `number` distinct architectures uniformly, with the same connections and other operations (A.1.2).
 
-    `none` is not drawn: it is no connection. Distinct as those of `connection_variants`. Raises: InvalidInput likewise.
+    `none` is not drawn, because it is no connection. Distinct as in `connection_variants`. Raises: InvalidInput
+    likewise.
     """
     operations = [operation for operation in space.operations if operation != "none"]
 
@@ -348,9 +349,9 @@ def operation_variants(space: GenotypeSpace, architecture: Architecture, number:
 
 
 def widest(space: GenotypeSpace, architecture: Architecture) -> Architecture:
-    """The same operations, every node reading both inputs of the cell: SNAS' pattern (sec. 4.4, Figure 4.26).
+    """Returns the architecture whose nodes all read both inputs of the cell: SNAS' pattern (sec. 4.4, Figure 4.26).
 
-    A node's operation on the lower source reads the first input, the other one the second.
+    The operations stay the same. A node's operation on the lower source reads the first input, the other the second.
     """
     cells = (
         tuple((operation, number % INPUTS) for number, (operation, _) in enumerate(edges))
@@ -379,7 +380,7 @@ def _distinct(
             variants.append(variant)
     if len(variants) < number:
         raise InvalidInput(
-            f"expected no more variants than {space.name} has of {space.encode(architecture)}, got {number} where "
-            f"{count(len(variants), 'one')} was found; lower the number"
+            f"expected at most the number of variants of {space.encode(architecture)} in {space.name}, got {number}, "
+            f"found {len(variants)}; lower the number"
         )
     return variants

@@ -11,30 +11,30 @@ from archray.trainables.spaces.space import SPACES, Architecture, Decision, Spac
 
 OPERATIONS = ("conv1x1-bn-relu", "conv3x3-bn-relu", "maxpool3x3")  # NAS-Bench-101's names
 INPUT, OUTPUT = "input", "output"
-PADDED = 7  # vertices of a cell in NAS-Bench-101's tables; smaller cells get an isolated one
-PADDING = OPERATIONS[0]  # in the tables, the operation of a vertex without influence
+PADDED = 7  # vertices of a cell in NAS-Bench-101's tables; smaller cells get isolated vertices
+PADDING = OPERATIONS[0]  # operation of a vertex without influence, in the tables
 
 _VERTEX = re.compile(r"([^~+]*)~([0-9](?:,[0-9])*)")
 
 
 class Module101(NamedTuple):
-    """A cell as NAS-Bench-101 writes it."""
+    """A cell in the format of NAS-Bench-101."""
 
     matrix: tuple[tuple[int, ...], ...]  # (V, V) upper triangular, 1 where the row's vertex feeds the column's
     operations: tuple[str, ...]  # (V,) `input`, the operations, `output`
 
 
 class NASBench1Shot1(Space):
-    """Cells with an operation on each node and a fixed number of parents per node.
+    """Base class of the spaces of NAS-Bench-1Shot1: an operation and a fixed number of parents on each node.
 
-    Node 0 is the cell's input; nodes 1 to n apply their operation to the sum of their parents; the output, node n + 1,
-    concatenates its parents. Per node there are two decisions, the operation and the parents (`"0,2"`); the last
-    decision is the output's parents. Strings are `conv3x3-bn-relu~0+maxpool3x3~0,1+...+output~1,4`: each node's
-    operation and its parents.
+    Node 0 is the cell's input. Nodes 1 to n apply their operation to the sum of their parents. The output, node n + 1,
+    concatenates its parents. Each node has two decisions, the operation and the parents (`"0,2"`). The last decision is
+    the parents of the output. Strings are `conv3x3-bn-relu~0+maxpool3x3~0,1+...+output~1,4`: each node's operation and
+    its parents.
 
-    A node without path to the output is a loose end: it has no influence, and `to_nasbench101` prunes it. `size` counts
-    all choices. Zela et al. count 6,240 and 363,648 for spaces 1 and 3, without choices for the operation of a node
-    without successors, and 29,160 for space 2, with them.
+    A node without a path to the output is a loose end: it has no influence, and `to_nasbench101` prunes it. `size`
+    counts all choices. Zela et al. count 6,240 and 363,648 for spaces 1 and 3, without choices for the operation of a
+    node without successors, and 29,160 for space 2, with them.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -47,7 +47,7 @@ class NASBench1Shot1(Space):
         # Shu 2022, 6.5.1. Its nu, 1000, holds for its own initialization: Eq. 6.14 is the rule.
         "nasi": {"nasi": {"mu": 1.0, "nu_rule": "adaptive"}},
     }
-    parents: ClassVar[tuple[int, ...]]  # number for node 1, 2, ... and the output
+    parents: ClassVar[tuple[int, ...]]  # number of parents of nodes 1, 2, ... and of the output
 
     @property
     def nodes(self) -> range:
@@ -55,13 +55,13 @@ class NASBench1Shot1(Space):
         return range(1, len(self.parents))
 
     def graph(self, architecture: Architecture) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
-        """Operations (n,) of nodes 1 to n, parents (n + 1,) of these and of the output. Raises: InvalidArchitecture."""
+        """Returns operations (n,) and parents (n + 1,), including those of the output. Raises: InvalidArchitecture."""
         self.check(architecture)
         parents = (*architecture[1:-1:2], architecture[-1])
         return architecture[:-1:2], tuple(tuple(map(int, choice.split(","))) for choice in parents)
 
     def architecture(self, operations: Sequence[str], parents: Sequence[Sequence[int]]) -> Architecture:
-        """The architecture of such a graph, whatever the order of a node's parents. Raises: InvalidArchitecture."""
+        """Returns the architecture of a graph; a node's parents may have any order. Raises: InvalidArchitecture."""
         choices = [",".join(map(str, sorted(of_node))) for of_node in parents]
         if len(operations) != len(self.nodes) or len(choices) != len(self.parents):
             raise InvalidArchitecture(
@@ -74,13 +74,13 @@ class NASBench1Shot1(Space):
         return architecture
 
     def encode(self, architecture: Architecture) -> str:
-        """`operation~parents` of each node, joined by `+`. Raises: InvalidArchitecture."""
+        """Joins `operation~parents` of all nodes by `+`. Raises: InvalidArchitecture."""
         self.check(architecture)
         operations, parents = (*architecture[:-1:2], OUTPUT), (*architecture[1:-1:2], architecture[-1])
         return "+".join(f"{name}~{of_node}" for name, of_node in zip(operations, parents, strict=True))
 
     def decode(self, text: str) -> Architecture:
-        """The architecture of a string. Raises: InvalidArchitecture, with the expected form or the choices."""
+        """Parses a string. Raises: InvalidArchitecture, with the expected format or the choices."""
         vertices = [_VERTEX.fullmatch(part) for part in text.split("+")]
         pairs = [vertex.groups() for vertex in vertices if vertex is not None]
         if len(pairs) != len(vertices) or len(pairs) != len(self.parents) or pairs[-1][0] != OUTPUT:
@@ -92,14 +92,15 @@ class NASBench1Shot1(Space):
         return self.architecture([name for name, _ in pairs[:-1]], parents)
 
     def live(self, architecture: Architecture) -> tuple[int, ...]:
-        """The nodes that lead to the output, in order; the others are loose ends."""
+        """Returns the nodes with a path to the output, in order; the others are loose ends."""
         return _live(self.graph(architecture)[1])
 
     def to_nasbench101(self, architecture: Architecture, *, pad: bool = True) -> Module101:
-        """The cell as NAS-Bench-101 writes it, loose ends without edges.
+        """Returns the cell in the format of NAS-Bench-101, without edges of loose ends.
 
-        pad: keep every node, a loose end as an isolated `conv1x1-bn-relu`, and 7 vertices in all, as in the published
-            tables; otherwise only live nodes are vertices.
+        Args:
+            pad: Whether to keep every node, loose ends as isolated `conv1x1-bn-relu`, and pad to 7 vertices, as in the
+                published tables. Otherwise only live nodes are vertices.
         """
         operations, parents = self.graph(architecture)
         live = self.live(architecture)
@@ -115,10 +116,10 @@ class NASBench1Shot1(Space):
         return Module101(tuple(map(tuple, matrix)), (INPUT, *names, OUTPUT))
 
     def canonical(self, architecture: Architecture) -> Architecture:
-        """The first architecture, in enumeration order, whose cell without loose ends is isomorphic to this one's.
+        """Returns the first architecture, in enumeration order, whose cell without loose ends is isomorphic.
 
-        Nodes of a cell start from weights that are drawn alike, so their order has no meaning. A live node can take
-        any place that has its number of parents and comes after them; the places left over get their first choices.
+        The initial weights of all nodes have the same distribution, so the order of nodes has no meaning. A live node
+        can take any place with its number of parents after its parents. The remaining places get their first choices.
         """
         operations, parents = self.graph(architecture)
         live, output = _live(parents), len(self.parents)
@@ -140,7 +141,7 @@ class NASBench1Shot1(Space):
 
 
 def _live(parents: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """The nodes from which the output, the last with parents, can be reached."""
+    """Returns the nodes with a path to the output, which is the last node with parents."""
     needed = set(parents[-1])
     for node in range(len(parents) - 1, 0, -1):
         if node in needed:
@@ -149,7 +150,7 @@ def _live(parents: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 
 def _decisions(parents: Sequence[int]) -> tuple[Decision, ...]:
-    """For each node its operation and its parents; for the output its parents."""
+    """Returns the decisions for the operation and the parents of each node, and for the parents of the output."""
     decisions = []
     for node, number in enumerate(parents, 1):
         if node < len(parents):
@@ -161,7 +162,7 @@ def _decisions(parents: Sequence[int]) -> tuple[Decision, ...]:
 
 @SPACES.register("nasbench1shot1-1")
 class NASBench1Shot1Space1(NASBench1Shot1):
-    """Space 1 of NAS-Bench-1Shot1: four nodes of 1, 2, 2, 2 parents, the output of 2. 14,580 choices."""
+    """Space 1 of NAS-Bench-1Shot1: four nodes with 1, 2, 2, 2 parents, an output with 2. 14,580 choices."""
 
     name: ClassVar[str] = "nasbench1shot1-1"
     parents = (1, 2, 2, 2, 2)
@@ -170,7 +171,7 @@ class NASBench1Shot1Space1(NASBench1Shot1):
 
 @SPACES.register("nasbench1shot1-2")
 class NASBench1Shot1Space2(NASBench1Shot1):
-    """Space 2 of NAS-Bench-1Shot1: four nodes of 1, 1, 2, 2 parents, the output of 3. 29,160 choices."""
+    """Space 2 of NAS-Bench-1Shot1: four nodes with 1, 1, 2, 2 parents, an output with 3. 29,160 choices."""
 
     name: ClassVar[str] = "nasbench1shot1-2"
     parents = (1, 1, 2, 2, 3)
@@ -179,7 +180,7 @@ class NASBench1Shot1Space2(NASBench1Shot1):
 
 @SPACES.register("nasbench1shot1-3")
 class NASBench1Shot1Space3(NASBench1Shot1):
-    """Space 3 of NAS-Bench-1Shot1: five nodes of 1, 1, 1, 2, 2 parents, the output of 2. 1,312,200 choices."""
+    """Space 3 of NAS-Bench-1Shot1: five nodes with 1, 1, 1, 2, 2 parents, an output with 2. 1,312,200 choices."""
 
     name: ClassVar[str] = "nasbench1shot1-3"
     parents = (1, 1, 1, 2, 2, 2)

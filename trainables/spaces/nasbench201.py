@@ -1,4 +1,4 @@
-"""NAS-Bench-201: cells of 4 nodes, 6 edges, 5 operations (Dong and Yang 2020; thesis 7.5)."""
+"""NAS-Bench-201: cells with 4 nodes, 6 edges, 5 operations (Dong and Yang 2020; Shu 2022, 7.5)."""
 
 import itertools
 import re
@@ -10,7 +10,7 @@ from archray.errors import InvalidArchitecture
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
 EDGES = ((1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2))  # (target, source), in the order of the string
-OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")  # the benchmark's order
+OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")  # in the benchmark's order
 FORM = "|op~0|+|op~0|op~1|+|op~0|op~1|op~2|"
 _PATTERN = re.compile(
     r"\|([^|~+]*)~0\|"
@@ -20,37 +20,37 @@ _PATTERN = re.compile(
 
 INPUT = -1  # the atom of the cell's input; convolutions are numbered by their edge, from 0
 
-# A value is a sum of terms, kept sorted. A term (p, atom) is the atom average-pooled p times.
+# A value is a sorted sum of terms. A term (p, atom) is the atom average-pooled p times.
 Value = tuple[tuple[int, int], ...]
 NormalForm = tuple[object, ...]
 
 
 def normal_form(edges: Sequence[tuple[int, int]], operations: Sequence[str]) -> NormalForm:
-    """The function of a cell in a form that is equal for the same network in distribution.
+    """Returns the function of a cell in a form that is equal for networks that are equal in distribution.
 
-    The 15,625 strings spell far fewer networks; pools keep one row per network, unlike the thesis (7.4).
+    The 15,625 strings describe far fewer networks. Pools keep one row per network, unlike in Shu (2022), 7.4.
 
     Args:
         edges: (E,) pairs (target node, source node), in topological order; node 0 is the input, the highest
             target is the output. A node is the sum of its edges.
         operations: (E,) one per edge: `none`, `skip_connect`, `avg_pool_3x3`; any other name is a layer with
-            its own weights and normalization (a convolution).
+            separate weights and normalization (a convolution).
 
-    The rules, each an identity of functions (not only of strings):
+    The rules are identities of functions, not only of strings:
 
-    1. `none` contributes nothing; a layer or a pool without input contributes nothing; an edge that does not reach
-       the output is dropped. (This is exact for archray's networks. In the benchmark's training runs a convolution
+    1. `none` contributes nothing; a layer or a pool without input contributes nothing; an edge without a path to the
+       output is dropped. (This is exact for archray's networks. In the benchmark's training runs a convolution
        of zeros with an affine normalization was a learned constant.)
-    2. `skip_connect` passes its node's terms on.
+    2. `skip_connect` passes on the terms of its node.
     3. Sums commute.
     4. Average pooling is linear: the pool of a sum is the sum of pools.
-    5. Layers are initialized independently, so they may be renamed among themselves; but a layer used on two
-       paths stays one layer: 2 conv_a(x) is not conv_a(x) + conv_b(x).
+    5. Layers are initialized independently, so they can be exchanged. A layer that is used on two paths stays one
+       layer: 2 conv_a(x) is not conv_a(x) + conv_b(x).
 
-    Nothing else is merged; in particular conv(2x) and conv(x) under batch normalization stay different.
+    No other networks are merged. In particular, conv(2x) and conv(x) under batch normalization stay different.
     """
     values: dict[int, Value] = {0: ((0, INPUT),)}
-    layers: dict[int, tuple[str, Value]] = {}  # edge -> (operation, the value it is applied to)
+    layers: dict[int, tuple[str, Value]] = {}  # edge -> (operation, its input)
     for number, ((target, source), operation) in enumerate(zip(edges, operations, strict=True)):
         value = values.get(source, ())
         if not value or operation == "none":
@@ -66,15 +66,15 @@ def normal_form(edges: Sequence[tuple[int, int]], operations: Sequence[str]) -> 
 
 
 def _rename(layers: dict[int, tuple[str, Value]], output: Value) -> NormalForm:
-    """The smallest spelling over all renamings of the layers that reach the output (rule 5)."""
+    """Returns the smallest spelling over all renamings of the layers with a path to the output (rule 5)."""
     live: set[int] = set()
     _collect(output, layers, live)
     colors: dict[int, tuple[object, ...]] = {INPUT: ()}
-    for number in sorted(live):  # topological: a layer's input names only earlier edges
+    for number in sorted(live):  # topological: a layer's input contains only earlier edges
         operation, value = layers[number]
         colors[number] = (operation, tuple(sorted((pools, colors[atom]) for pools, atom in value)))
-    # A color is a layer's function of the input, without names. Layers of different color cannot be exchanged, so only
-    # renamings within a color are tried: at most 24 for a cell of 6 edges in practice.
+    # A color is a layer's function of the input, without names. Layers of different colors cannot be exchanged, so only
+    # renamings within a color are tried, in practice at most 24 for a cell with 6 edges.
     by_color = sorted(live, key=lambda number: (colors[number], number))
     classes = [list(group) for _, group in itertools.groupby(by_color, key=lambda number: colors[number])]
     orders = itertools.product(*(itertools.permutations(group) for group in classes))
@@ -100,14 +100,14 @@ def _renamed(value: Value, rank: dict[int, int]) -> Value:
 
 @SPACES.register("nasbench201")
 class NASBench201(Space):
-    """The space of NAS-Bench-201: an operation for each edge of a complete cell of 4 nodes, 15,625 cells.
+    """The space of NAS-Bench-201: an operation for each edge of a complete cell with 4 nodes, 15,625 cells.
 
-    Node 0 is the cell's input, node 3 its output; a node is the sum of its incoming edges. Strings are the
-    benchmark's own: `|nor_conv_3x3~0|+|none~0|skip_connect~1|+|…|`, `op~i` meaning the operation from node i.
+    Node 0 is the cell's input, node 3 its output; a node is the sum of its incoming edges. Strings are those of the
+    benchmark: `|nor_conv_3x3~0|+|none~0|skip_connect~1|+|…|`, where `op~i` is the operation from node i.
     """
 
     name: ClassVar[str] = "nasbench201"
-    # Networks as in the benchmark, trained as Dong and Yang (2020) do; GAEA leaves out `none` (Li et al. 2021, C.3).
+    # Networks of the benchmark, trained as in Dong and Yang (2020). GAEA omits `none` (Li et al. 2021, C.3).
     defaults: ClassVar[Mapping[str, Any]] = {
         "supernets": {
             "supernet": {"network": {"channels": 16, "cells": 5}, "none": False, "training": {"epochs": 25}},
@@ -118,17 +118,17 @@ class NASBench201(Space):
     decisions = tuple(Decision(f"{target}<-{source}", OPERATIONS) for target, source in EDGES)
 
     def encode(self, architecture: Architecture) -> str:
-        """The benchmark's string. Raises: InvalidArchitecture."""
+        """Returns the benchmark's string. Raises: InvalidArchitecture."""
         self.check(architecture)
         a, b, c, d, e, f = architecture
         return f"|{a}~0|+|{b}~0|{c}~1|+|{d}~0|{e}~1|{f}~2|"
 
     def decode(self, text: str) -> Architecture:
-        """The architecture of the benchmark's string. Raises: InvalidArchitecture, with the form or the operations."""
+        """Parses the benchmark's string. Raises: InvalidArchitecture, with the format or the operations."""
         match = _PATTERN.fullmatch(text)
         if match is None:
             raise InvalidArchitecture(
-                f"nasbench201: expected a cell of 6 operations as {FORM}, got {text!r}; "
+                f"nasbench201: expected a cell with 6 operations as {FORM}, got {text!r}; "
                 f"an operation is one of {', '.join(OPERATIONS)}"
             )
         architecture = match.groups()
@@ -136,10 +136,10 @@ class NASBench201(Space):
         return architecture
 
     def canonical(self, architecture: Architecture) -> Architecture:
-        """The first cell, in enumeration order, that is the same network as `architecture` in distribution.
+        """Returns the first cell, in enumeration order, whose network is equal to `architecture` in distribution.
 
-        `normal_form` defines the same. As `none` comes first, a canonical cell has `none` on every dead edge. The first
-        call in a process enumerates the whole space (about a second).
+        `normal_form` defines this equality. `none` is the first operation, so a canonical cell has `none` on every dead
+        edge. The first call in a process enumerates the whole space (about a second).
         """
         self.check(architecture)
         return _canonical_forms()[architecture]
@@ -147,6 +147,6 @@ class NASBench201(Space):
 
 @lru_cache(maxsize=1)
 def _canonical_forms() -> dict[Architecture, Architecture]:
-    """Every cell's canonical form."""
+    """Returns the canonical form of every cell."""
     first: dict[NormalForm, Architecture] = {}
     return {cell: first.setdefault(normal_form(EDGES, cell), cell) for cell in NASBench201().enumerate()}

@@ -1,4 +1,4 @@
-"""The search space: named categorical decisions, and strings for architectures."""
+"""The base class of search spaces: named categorical decisions, and strings for architectures."""
 
 import itertools
 import math
@@ -22,7 +22,7 @@ Architecture = tuple[str, ...]  # one choice per decision, in the order of the s
 class Decision:
     """One categorical decision of a space: its name and its choices, in order.
 
-    Raises: InvalidInput unless the choices are distinct strings, at least one.
+    Raises: InvalidInput unless there are one or more distinct strings as choices.
     """
 
     name: str
@@ -31,34 +31,46 @@ class Decision:
     def __post_init__(self) -> None:
         if not self.choices or len(set(self.choices)) != len(self.choices):
             raise InvalidInput(
-                f"expected distinct choices for the decision {self.name!r}, at least one, got {self.choices}"
+                f"expected one or more distinct choices for the decision {self.name!r}, got {self.choices}"
             )
         if not all(isinstance(text, str) for text in (self.name, *self.choices)):
-            raise InvalidInput(f"decision {self.name!r}: expected strings as name and choices, got {self.choices}")
+            raise InvalidInput(
+                f"expected strings as name and choices of the decision {self.name!r}, got {self.choices}"
+            )
 
 
 class Space(ABC):
-    """A search space: immutable, pure Python.
+    """Base class of search spaces; immutable, pure Python.
 
-    A subclass sets `name` and `decisions`, which suffices for a search. It may override `encode` and `decode` for the
-    strings of a benchmark, and `canonical` to give isomorphic architectures one form. A user's space also defines
+    A subclass sets `name` and `decisions`, which is enough for a search. It may override `encode` and `decode` for the
+    strings of a benchmark, and `canonical` to give isomorphic architectures one form. A custom space also defines
     `build(self, architecture, *, in_channels, num_classes, **options) -> nn.Module`.
+
+    Example:
+        >>> import numpy as np
+        >>> from archray.trainables.spaces import get_space
+        >>> space = get_space("nasbench201")
+        >>> space.size
+        15625
+        >>> architecture = space.sample(np.random.default_rng(0))
+        >>> space.decode(space.encode(architecture)) == architecture
+        True
     """
 
     name: ClassVar[str]
-    kind: ClassVar[str] = "network"  # of its architectures: "network" or "feature map"
-    data_kind: ClassVar[str] = "images"  # of its architectures' data: "images" or "text"
-    sliced: ClassVar[bool] = False  # whether its supernet shares slices of weights, and mixes no operations
-    standalone: ClassVar[bool] = False  # without a supernet in archray
-    named: ClassVar[Mapping[str, str]] = MappingProxyType({})  # published architectures: their names and strings
-    package: ClassVar[str | None] = None  # of its networks, if an extra of this name installs it
-    # Options of methods in this space that differ from a method's own: `training` of every training run, the `proxy` of
-    # searches by one, and by family those of `supernets`, `nasi` and `ensembles`, as in a configuration.
+    kind: ClassVar[str] = "network"  # kind of its architectures: "network" or "feature map"
+    data_kind: ClassVar[str] = "images"  # kind of data: "images" or "text"
+    sliced: ClassVar[bool] = False  # whether its supernet shares slices of weights instead of mixing operations
+    standalone: ClassVar[bool] = False  # whether archray has no supernet for it
+    named: ClassVar[Mapping[str, str]] = MappingProxyType({})  # published architectures: names and strings
+    package: ClassVar[str | None] = None  # package of its networks, if an extra of this name installs it
+    # Options in this space that differ from a method's defaults: `training` of every training run, the `proxy` of
+    # searches by one, and those of the families `supernets`, `nasi` and `ensembles`, as in a configuration.
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     decisions: tuple[Decision, ...]
 
     def __eq__(self, other: object) -> bool:
-        """Spaces are equal if their classes and arguments are."""
+        """Spaces are equal if their classes and arguments are equal."""
         return type(self) is type(other) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
@@ -66,19 +78,19 @@ class Space(ABC):
 
     @property
     def size(self) -> int | float:
-        """The number of architectures, isomorphic ones included; infinite with a continuous constant."""
+        """The number of architectures, including isomorphic ones; infinite with a continuous constant."""
         return math.prod(len(decision.choices) for decision in self.decisions)
 
     def sample(self, rng: np.random.Generator) -> Architecture:
-        """An architecture drawn uniformly from the space."""
+        """Draws an architecture uniformly from the space."""
         return tuple(decision.choices[rng.integers(len(decision.choices))] for decision in self.decisions)
 
     def enumerate(self) -> Iterator[Architecture]:
-        """Every architecture once, the last decision varying fastest."""
+        """Yields every architecture once; the last decision changes fastest."""
         return itertools.product(*(decision.choices for decision in self.decisions))
 
     def mutate(self, architecture: Architecture, rng: np.random.Generator) -> Architecture:
-        """`architecture` with one decision, drawn uniformly among those with two choices or more, changed."""
+        """Changes one decision of `architecture`, drawn uniformly among those with two or more choices."""
         free = [i for i, decision in enumerate(self.decisions) if len(decision.choices) > 1]
         index = free[rng.integers(len(free))]
         others = [choice for choice in self.decisions[index].choices if choice != architecture[index]]
@@ -87,10 +99,10 @@ class Space(ABC):
     def check_mutable(self) -> None:
         """Raises: InvalidInput if the space has a single architecture."""
         if self.size < 2:
-            raise InvalidInput(f"expected a space of 2 architectures or more, got {self.name} with 1")
+            raise InvalidInput(f"expected a space with 2 or more architectures, got {self.name} with 1")
 
     def mutations(self, architecture: Architecture) -> Iterator[Architecture] | None:
-        """Every result of one mutation of `architecture`, once; None if a subclass overrides `mutate` alone."""
+        """Yields every result of one mutation of `architecture` once; None if a subclass overrides only `mutate`."""
         if type(self).mutate is not Space.mutate:
             return None
         return (
@@ -101,68 +113,69 @@ class Space(ABC):
         )
 
     def canonical(self, architecture: Architecture) -> Architecture:
-        """The form that all architectures isomorphic to `architecture` share; by default itself."""
+        """Returns the form that all architectures isomorphic to `architecture` share; by default `architecture`."""
         return architecture
 
     def rank(self, architecture: Sequence[str]) -> tuple[int, ...]:
-        """The numbers of an architecture's choices, or of its first ones, which compare in the order of `enumerate`."""
+        """Returns the indices of an architecture's (first) choices. They compare in the order of `enumerate`."""
         return tuple(d.choices.index(choice) for d, choice in zip(self.decisions, architecture, strict=False))
 
     @property
     def posterior_decisions(self) -> tuple[Decision, ...]:
         """The independent decisions of a product distribution over the space.
 
-        The space's decisions, unless choices have a meaning only together (note E6). Raises: InvalidInput for a space
-        with a continuous constant.
+        These are the space's decisions, unless choices have a meaning only together (note E6).
+
+        Raises: InvalidInput for a space with a continuous constant.
         """
         return self.decisions
 
     def architecture_of_decisions(self, chosen: Mapping[str, str]) -> Architecture:
-        """The architecture with a choice for each of `posterior_decisions`."""
+        """Returns the architecture with a choice for each of `posterior_decisions`."""
         return tuple(chosen[decision.name] for decision in self.decisions)
 
     def condition(self, decision: str) -> tuple[str, tuple[str, ...]] | None:
-        """The other decision and its choices under which a decision matters; None: always."""
+        """Returns another decision and the choices of it for which this decision matters; None if it always does."""
         return None
 
     def check_packages(self) -> None:
-        """Raises: MissingExtra if its networks need a package that is not installed."""
+        """Raises: MissingExtra if the space's networks need a package that is not installed."""
         if self.package is not None and find_spec(self.package) is None:
             raise MissingExtra(
-                f"the networks of {self.name} are made of {self.package}'s modules, and {self.package} cannot be "
-                f"imported; install it, on every node, with: pip install 'archray[{self.package}]'"
+                f"expected the package {self.package} for networks of the space {self.name}, and Python cannot import "
+                "it; "
+                f"install it on every node: pip install 'archray[{self.package}]'"
             )
 
     def check_strings(self) -> None:
-        """Raises: InvalidInput if `decode` cannot read what `encode` writes, because of the decisions' names.
+        """Raises: InvalidInput if `decode` cannot parse what `encode` writes, because of the decisions' names.
 
-        A subclass with a `decode` of its own is not checked.
+        A subclass that overrides `decode` is not checked.
         """
         if type(self).decode is not Space.decode:
             return
         if len(set(self._entries)) != len(self.decisions):
-            raise InvalidInput(
-                f"the space {self.name}: expected a name of its own for each decision, got {self._entries}"
-            )
+            raise InvalidInput(f"the space {self.name}: expected distinct names of decisions, got {self._entries}")
         for decision in self.decisions:
             if "=" in decision.name or any("|" in text for text in (decision.name, *decision.choices)):
                 raise InvalidInput(
-                    f"the space {self.name}: expected names without '=' and '|', and choices without '|': these "
-                    f"separate the parts of an architecture's string, got {decision.name!r} of {decision.choices}"
+                    f"the space {self.name}: expected names without '=' and '|', and choices without '|', because "
+                    f"these separate the parts of an architecture's string, got {decision.name!r} with "
+                    f"{decision.choices}"
                 )
 
     @property
     def _entries(self) -> list[str]:
-        """The names of an architecture's entries in its string, in order: those of the decisions."""
+        """The names of an architecture's entries in its string, in order: the names of the decisions."""
         return [decision.name for decision in self.decisions]
 
     def encode(self, architecture: Architecture) -> str:
-        """The string of an architecture: `decision=choice|decision=choice`."""
+        """Returns the string of an architecture: `decision=choice|decision=choice`."""
         self.check(architecture)
         return "|".join(f"{name}={choice}" for name, choice in zip(self._entries, architecture, strict=True))
 
     def decode(self, text: str) -> Architecture:
-        """The architecture of a string. Raises: InvalidArchitecture, with the expected form."""
+        """Parses the string of an architecture. Raises: InvalidArchitecture, with the expected format."""
         parts = dict(part.partition("=")[::2] for part in text.split("|"))
         names = self._entries
         if list(parts) != names:
@@ -174,10 +187,10 @@ class Space(ABC):
         return architecture
 
     def check(self, architecture: Architecture) -> None:
-        """Raises: InvalidArchitecture if `architecture` is not one of this space."""
+        """Raises: InvalidArchitecture if `architecture` is not in this space."""
         if len(architecture) != len(self.decisions):
             raise InvalidArchitecture(
-                f"{self.name} has {count(len(self.decisions), 'decision')}, "
+                f"{self.name}: expected {count(len(self.decisions), 'choice')}, "
                 f"got {count(len(architecture), 'choice')}: {architecture!r}"
             )
         for decision, choice in zip(self.decisions, architecture, strict=True):

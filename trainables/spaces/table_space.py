@@ -20,22 +20,22 @@ from archray.trainables.spaces.space import SPACES, Architecture, Decision, Spac
 if TYPE_CHECKING:
     from archray.trainables.tabular.table_file import TableFile
 
-PREFIX = "table:"  # of a space's name, before the place of the table
-NEIGHBORS = 8  # rows, at least, for a mutation: with the nearest alone two rows may lead only to each other
-STEPS = 100  # mutations of the base tried for one that is in the table
-DECISIONS = "decisions"  # the default encoding of a table with a base: the base's choices
+PREFIX = "table:"  # of a space's name, before the location of the table
+NEIGHBORS = 8  # minimum number of rows for a mutation; with the nearest only, two rows may lead only to each other
+STEPS = 100  # mutations of the base that are tried to reach a row of the table
+DECISIONS = "decisions"  # the default encoding of a table with a base: the choices of the base
 CANONICAL = "canonical"  # the column with the canonical forms, from an import
 
 
 def canonical_string(space: Space, text: str) -> str:
-    """The string of the canonical form of an architecture's string. Raises: InvalidArchitecture."""
+    """Returns the string of the canonical form of an architecture. Raises: InvalidArchitecture."""
     return space.encode(space.canonical(space.decode(text)))
 
 
 def read_by_base(name: str | None, architectures: Sequence[str]) -> tuple[Space | None, list[Architecture]]:
-    """The base of a table: the space of that name, or the registered space that reads the strings; and what it reads.
+    """Returns the base of a table and its parsed strings. The base is the named or the first space that can parse them.
 
-    Raises: InvalidArchitecture for a string that the space cannot read.
+    Raises: InvalidArchitecture for a string that the space cannot parse.
     """
     if name == NONE:
         return None, []
@@ -52,8 +52,9 @@ def read_by_base(name: str | None, architectures: Sequence[str]) -> tuple[Space 
             return space, [space.decode(architecture) for architecture in architectures]
         except InvalidArchitecture as error:
             raise InvalidArchitecture(
-                f"the first architecture is of {candidate}, and not all are: {error}; correct the table, or take it as "
-                f"a space of its own (--space {NONE})"
+                f"expected all architectures in the space {candidate}, which can parse the first, got another: "
+                f"{error}; "
+                f"correct the table, or import it as a separate space (--space {NONE})"
             ) from error
     return None, []
 
@@ -61,36 +62,36 @@ def read_by_base(name: str | None, architectures: Sequence[str]) -> tuple[Space 
 class TableSpace(Space):
     """The architectures of a table: `get_space("table:FILE")`.
 
-    Without a base the strings of the rows are the architectures, and a mutation is one of the eight or more rows that
-    are nearest by the encoding (Hamming distance, with all ties). With the encoding `none` there is no mutation.
+    Without a base, the strings of the rows are the architectures. A mutation is one of the eight or more rows that are
+    nearest by the encoding (Hamming distance, with all ties). With the encoding `none` there are no mutations.
 
-    With a base, a registered space that reads all strings, an architecture is the base's, `row` finds it under any
-    isomorphic spelling, and its network can be built; the row with the lowest index represents all spellings of a
-    network (note H3). A mutation is the base's, repeated up to 100 times until it is in the table, else one of the
-    nearest rows.
+    A base is a registered space that can parse all strings. With a base, an architecture is one of the base, `row`
+    finds it under any isomorphic spelling, and its network can be built. The row with the lowest index represents all
+    spellings of a network (note H3). A mutation is one of the base, repeated up to 100 times until it is in the table,
+    else one of the nearest rows.
 
     A copy in another process reads the file again.
 
     Attributes:
         name: `table:FILE`, without roles or `where`.
         architectures: n strings, in the order of the table.
-        representative: (n,) for each row the first row that is the same network.
-        base: the space of the strings, or None.
+        representative: (n,) for each row the first row with the same network.
+        base: Space of the strings, or None.
         codes: (n, d) by the encoding.
 
-    Raises: InvalidInput for an encoding that does not fit, InvalidArchitecture for strings that the named base cannot
-        read.
+    Raises: InvalidInput for an encoding that does not fit; InvalidArchitecture for strings that the named base cannot
+        parse.
     """
 
     kind: ClassVar[str] = "table row"
 
     def __init__(self, file: TableFile) -> None:
-        self.name = f"{PREFIX}{file.location}"  # type: ignore[misc]  # each table has its own
+        self.name = f"{PREFIX}{file.location}"  # type: ignore[misc]  # differs between instances
         self.file = file
         rows = file.rows.drop_duplicates("architecture")
         self.architectures: Sequence[str] = tuple(rows["architecture"])
         self.base, read = read_by_base(file.roles.space, self.architectures)
-        if self.base is not None:  # its architectures are the base's, and can be trained
+        if self.base is not None:  # the architectures are those of the base and can be trained
             self.kind, self.data_kind = self.base.kind, self.base.data_kind  # type: ignore[misc]
         self.decisions = self.base.decisions if self.base else (Decision("architecture", tuple(self.architectures)),)
         self.forms: Sequence[str] = self.architectures
@@ -112,11 +113,11 @@ class TableSpace(Space):
 
     @property
     def size(self) -> int:
-        """The number of rows, isomorphic ones included."""
+        """The number of rows, including isomorphic ones."""
         return len(self.architectures)
 
     def row(self, text: str) -> int:
-        """The row of an architecture in any spelling. Raises: InvalidArchitecture that names the nearest row."""
+        """Returns the row of an architecture in any spelling. Raises: InvalidArchitecture, with the nearest row."""
         if text in self._rows:
             return int(self.representative[self._rows[text]])
         reason = f"{self.name} has no architecture {text!r}"
@@ -132,7 +133,7 @@ class TableSpace(Space):
         )
 
     def nearest(self, text: str) -> str:
-        """The row whose string differs from `text` in the fewest tokens; if none has as many, the most similar."""
+        """Returns the row with the fewest different tokens; without a row of equal length, the most similar."""
         words = tokens_of(text)
         alike = [name for name in self.architectures if len(tokens_of(name)) == len(words)]
         if words and alike:
@@ -140,11 +141,11 @@ class TableSpace(Space):
         return difflib.get_close_matches(text, self.architectures, n=1, cutoff=0.0)[0]
 
     def sample(self, rng: np.random.Generator) -> Architecture:
-        """A row drawn uniformly."""
+        """Draws a row uniformly."""
         return self._read(int(rng.integers(self.size)))
 
     def enumerate(self) -> Iterator[Architecture]:
-        """Every row, in the order of the table."""
+        """Yields every row, in the order of the table."""
         return map(self._read, range(self.size))
 
     def mutate(self, architecture: Architecture, rng: np.random.Generator) -> Architecture:
@@ -159,8 +160,10 @@ class TableSpace(Space):
         return self._read(int(neighbors[rng.integers(len(neighbors))]))
 
     def neighbors(self, row: int) -> IntArray:
-        """The other rows that are at most as far by the encoding as the eighth nearest, without spellings of the same
-        network."""
+        """Returns the other rows that are at most as far by the encoding as the eighth nearest.
+
+        Other spellings of the same network are left out.
+        """
         others = np.flatnonzero(self.representative != self.representative[row])
         distances = hamming(self.codes[others], self.codes[row])
         last = min(NEIGHBORS, len(others)) - 1
@@ -170,8 +173,9 @@ class TableSpace(Space):
         super().check_mutable()
         if self.base is None and self.codes.shape[1] == 0:
             raise InvalidInput(
-                f"{self.name} has no encoding that says which rows are near, so none can be mutated: name one when the "
-                "table is imported (--encoding tokens or columns:a,b), or search it by a method that mutates nothing"
+                f"expected a space with mutations, got {self.name}, which has no encoding that defines near rows; "
+                "choose one when you import the table (--encoding tokens or columns:a,b), or a method without "
+                "mutations"
             )
 
     def check_packages(self) -> None:
@@ -179,12 +183,12 @@ class TableSpace(Space):
             self.base.check_packages()
 
     def canonical(self, architecture: Architecture) -> Architecture:
-        """The row that represents all spellings of the architecture."""
+        """Returns the row that represents all spellings of the architecture."""
         return self._read(self.row(self.encode(architecture)))
 
     @property
     def posterior_decisions(self) -> tuple[Decision, ...]:
-        """The base's; without a base a decision per column of the encoding; without columns the row."""
+        """Decisions of the base; without a base, one per column of the encoding; without columns, the row."""
         if self.base is not None:
             return self.base.posterior_decisions
         columns = enumerate(self.codes.T, 1)
@@ -192,14 +196,14 @@ class TableSpace(Space):
 
     @property
     def rows_of_decisions(self) -> IntArray | None:
-        """(n, D) for each row the places of its choices of `posterior_decisions`; None with a base, or without codes.
+        """(n, D) indices of each row's choices of `posterior_decisions`; None with a base, or without codes.
 
-        Only these rows are architectures, among all products of choices.
+        Among all products of choices, only these rows are architectures.
         """
         return None if self.base is not None or self.codes.shape[1] == 0 else self.codes
 
     def architecture_of_decisions(self, chosen: Mapping[str, str]) -> Architecture:
-        """The first row of these codes. Raises: InvalidArchitecture if there is none."""
+        """Returns the first row with these codes. Raises: InvalidArchitecture if there is none."""
         if self.base is not None:
             return self.base.architecture_of_decisions(chosen)
         if self.codes.shape[1] == 0:
@@ -207,7 +211,7 @@ class TableSpace(Space):
         codes = [int(chosen[decision.name]) for decision in self.posterior_decisions]
         rows = np.flatnonzero((self.codes == codes).all(axis=1))
         if not len(rows):
-            raise InvalidArchitecture(f"{self.name} has no row with the codes {codes}")
+            raise InvalidArchitecture(f"{self.name}: expected the codes of a row, got {codes}")
         return self._read(int(rows[0]))
 
     def encode(self, architecture: Architecture) -> str:
@@ -217,12 +221,12 @@ class TableSpace(Space):
         return architecture[0]
 
     def decode(self, text: str) -> Architecture:
-        """The architecture of a string, in any spelling. Raises: InvalidArchitecture that names the nearest row."""
+        """Parses a string in any spelling. Raises: InvalidArchitecture, with the nearest row."""
         self.row(text)
         return (text,) if self.base is None else self.base.decode(text)
 
     def check(self, architecture: Architecture) -> None:
-        """Raises: InvalidArchitecture if `architecture` is not one of the table's."""
+        """Raises: InvalidArchitecture if `architecture` is not in the table."""
         if self.base is not None:
             self.row(self.base.encode(architecture))
         elif len(architecture) != 1:
@@ -252,12 +256,12 @@ class TableSpace(Space):
 
 
 def _reopened(location: str, where: dict[str, str], roles: dict[str, Any], checksum: str) -> TableSpace:
-    """A copy in another process. Raises: InvalidTable if the file has changed."""
+    """Opens a copy in another process. Raises: InvalidTable if the file has changed."""
     from archray.trainables.tabular.table_file import read_table_file
 
     file = read_table_file(location, where, **roles)
     if file.checksum != checksum:
-        raise InvalidTable(f"the table {location} has changed since it was opened; put the old file back")
+        raise InvalidTable(f"expected the unchanged table {location}, got another version; restore the old file")
     return TableSpace(file)
 
 
@@ -265,7 +269,7 @@ FORM = "table:FILE, table:FILE?encoding=columns:a,b or table:FILE?where=column=v
 
 
 def absolute_name(name: str) -> str:
-    """The name of a space with the absolute path of its table; other names as they are."""
+    """Returns the name of a table space with the absolute path of its table; other names unchanged."""
     expect("space", name, str)
     if not name.startswith(PREFIX) or "://" in name:
         return name
@@ -274,10 +278,12 @@ def absolute_name(name: str) -> str:
 
 
 def open_table_space(name: str) -> TableSpace:
-    """The space called `table:FILE`, or `table:FILE?ROLE=VALUE&...` with roles as an import has them (`encoding`,
-    `space`, `architecture`) and `where=column=value`; opened once per process and state of the file.
+    """Opens the space `table:FILE`, or `table:FILE?ROLE=VALUE&...` with the roles of an import and a filter.
 
-    Raises: InvalidInput for another form or a wrong table.
+    The roles are `encoding`, `space` and `architecture`; the filter is `where=column=value`. Each process opens each
+    state of a file once.
+
+    Raises: InvalidInput for another format or an invalid table.
     """
     place, _, query = name.removeprefix(PREFIX).partition("?")
     if "://" in place:  # the query is part of the URI

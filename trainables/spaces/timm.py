@@ -1,25 +1,25 @@
-"""The spaces of timm's families `convnext` (Liu et al. 2022) and `resnet` (He et al. 2016)."""
+"""The spaces of the timm families `convnext` (Liu et al. 2022) and `resnet` (He et al. 2016)."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
-# Side of the network's input, per side of the image.
+# Side of the network's input, relative to the side of the image.
 RESOLUTIONS = ("0.5", "0.75", "1", "1.25")
 STAGES = 4
 
 
 class TimmFamily(Space):
-    """A family of timm's networks: four stages of blocks, each half as large and twice as wide as the one before.
+    """Base class of families of timm networks: four stages of blocks, each half as large and twice as wide as before.
 
-    Widths are of the first stage, in channels C; timm's members are those of C = 16. The space itself needs no timm,
+    Widths refer to the first stage, in channels C; timm's models have C = 16. The space itself does not need timm, but
     its networks do.
     """
 
     standalone: ClassVar[bool] = True
     package: ClassVar[str | None] = "timm"
-    published: ClassVar[Mapping[str, Architecture]]  # timm's name -> the architecture, at C = 16
+    published: ClassVar[Mapping[str, Architecture]]  # timm's name -> the architecture at C = 16
 
 
 # `convnext`: version, width, resolution, depths, kernels.
@@ -32,7 +32,7 @@ KERNELS = ("3", "5", "7", "9")
 
 
 class ConvNeXtShape(NamedTuple):
-    """The sizes of a network. width: channels of the first stage, in C. depths, kernels: of each stage."""
+    """The sizes of a network. width: channels of the first stage, in C. depths, kernels: per stage."""
 
     version: int
     width: float
@@ -42,7 +42,7 @@ class ConvNeXtShape(NamedTuple):
 
 
 def _convnext_member(version: str, width: str, depths: str) -> Architecture:
-    """A published one: kernels of 7. depths: `3-3-9-3`."""
+    """Returns a published architecture, with kernels of size 7. depths: `3-3-9-3`."""
     return (version, width, "1", *depths.split("-"), *("7",) * STAGES)
 
 
@@ -57,14 +57,14 @@ SIZES = {
 
 @SPACES.register("timm:convnext")
 class TimmConvNeXts(TimmFamily):
-    """ConvNeXts of timm's: 2,654,208 networks, atto to tiny of both versions among them.
+    """ConvNeXts of timm: 2,654,208 networks, including atto to tiny of both versions.
 
     Strings are `version=1|width=2.5|resolution=1|depth_1=2|...|depth_4=2|kernel_1=7|...|kernel_4=7`, which is ConvNeXt
-    atto. `published` has timm's members by name.
+    atto. `published` contains timm's models by name.
     """
 
     name: ClassVar[str] = "timm:convnext"
-    defaults: ClassVar[Mapping[str, Any]] = {"proxy": "snip"}  # synflow has no value on it
+    defaults: ClassVar[Mapping[str, Any]] = {"proxy": "snip"}  # synflow is undefined on it
     decisions = (
         Decision("version", VERSIONS),
         Decision("width", CONVNEXT_WIDTHS),
@@ -78,7 +78,7 @@ class TimmConvNeXts(TimmFamily):
     }
 
     def shape(self, architecture: Architecture) -> ConvNeXtShape:
-        """Raises: InvalidArchitecture."""
+        """Returns the sizes of an architecture. Raises: InvalidArchitecture."""
         self.check(architecture)
         version, width, resolution, *stages = architecture
         depths, kernels = tuple(map(int, stages[:STAGES])), tuple(map(int, stages[STAGES:]))
@@ -89,14 +89,14 @@ class TimmConvNeXts(TimmFamily):
 
 
 BLOCKS = ("basic", "bottleneck")
-VARIANTS = ("b", "c", "d", "t")  # timm's letters: plain; deep stem; and averaging shortcuts; and a tiered stem
+VARIANTS = ("b", "c", "d", "t")  # timm's letters: plain; deep stem; also averaging shortcuts; also a tiered stem
 ATTENTIONS = ("none", "se")
 RESNET_WIDTHS = ("1", "1.5", "2", "3", "4")  # in channels C
 RESNET_DEPTHS = (("1", "2", "3"), ("1", "2", "3", "4"), ("1", "2", "3", "4", "6", "9", "14", "23"), ("1", "2", "3"))
 
 
 class ResNetShape(NamedTuple):
-    """The sizes of a network. width: channels of the first stage, in C. depths: blocks of each stage."""
+    """The sizes of a network. width: channels of the first stage, in C. depths: blocks per stage."""
 
     block: str
     variant: str
@@ -107,16 +107,16 @@ class ResNetShape(NamedTuple):
 
 
 def _resnet_member(block: str, depths: str, variant: str = "b", attention: str = "none") -> Architecture:
-    """A published one, of 4 C = 64 channels. depths: `3-4-6-3`."""
+    """Returns a published architecture, with 4 C = 64 channels. depths: `3-4-6-3`."""
     return (block, variant, attention, "4", "1", *depths.split("-"))
 
 
 @SPACES.register("timm:resnet")
 class TimmResNets(TimmFamily):
-    """ResNets of timm's: 92,160 networks, ResNet-10-T to 101, ResNet-D and SE-ResNet among them.
+    """ResNets of timm: 92,160 networks, including ResNet-10-T to 101, ResNet-D and SE-ResNet.
 
     Strings are `block=basic|variant=b|attention=none|width=4|resolution=1|depth_1=2|depth_2=2|depth_3=2|depth_4=2`,
-    which is ResNet-18. `published` has timm's members by name.
+    which is ResNet-18. `published` contains timm's models by name.
     """
 
     name: ClassVar[str] = "timm:resnet"
@@ -153,7 +153,7 @@ class TimmResNets(TimmFamily):
     }
 
     def shape(self, architecture: Architecture) -> ResNetShape:
-        """Raises: InvalidArchitecture."""
+        """Returns the sizes of an architecture. Raises: InvalidArchitecture."""
         self.check(architecture)
         block, variant, attention, width, resolution, *depths = architecture
         return ResNetShape(block, variant, attention, float(width), float(resolution), tuple(map(int, depths)))

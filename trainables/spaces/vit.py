@@ -1,4 +1,4 @@
-"""Vision transformers for small images: depth, width, heads and MLP ratio of each layer. Chen et al. 2021, sec. 3."""
+"""Vision transformers for small images: depth, width, and heads and MLP ratio per layer. Chen et al. 2021, sec. 3."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -6,9 +6,9 @@ from typing import Any, ClassVar, NamedTuple
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
 DEPTHS = ("3", "4", "5", "6")
-WIDTHS = ("4", "6", "8")  # in channels C: the numbers of a token are width x C
-HEADS = ("2", "3", "4")  # of 2 C numbers each, for any width
-RATIOS = ("1", "2", "4")  # hidden units of the MLP, in widths
+WIDTHS = ("4", "6", "8")  # in channels C: a token has width x C numbers
+HEADS = ("2", "3", "4")  # with 2 C numbers each, for any width
+RATIOS = ("1", "2", "4")  # hidden units of the MLP, relative to the width
 
 LAYERS = int(DEPTHS[-1])
 SHARED = 2  # decisions of the whole network, before those of the layers
@@ -16,7 +16,7 @@ PER_LAYER = 2
 
 
 class TransformerLayer(NamedTuple):
-    """One layer: the heads of its attention, and the hidden units of its MLP per number of a token."""
+    """One layer: the number of attention heads, and the hidden units of its MLP per number of a token."""
 
     heads: int
     ratio: int
@@ -35,18 +35,19 @@ class TransformerShape(NamedTuple):
 
 @SPACES.register("vit")
 class VisionTransformers(Space):
-    """Transformers for images of 8 to 32 pixels a side: 6.4 million choices, 1,793,340 networks.
+    """Vision transformers for images of 8 to 32 pixels per side: 6.4 million choices, 1,793,340 networks.
 
-    As in AutoFormer (Chen et al. 2021, Table 1) depth and width are of the whole network, heads and MLP ratio of each
-    layer, and a head has the same size at any width. The choices are smaller: theirs are for images of 224 pixels and
-    depths of 12 and more. Strings are `depth=3|width=4|heads_1=2|ratio_1=1|...|heads_6=2|ratio_6=1`. Choices for layers
-    beyond the depth have no effect, and are the first ones in the canonical form.
+    As in AutoFormer (Chen et al. 2021, Table 1), depth and width belong to the whole network, heads and MLP ratio to
+    each layer, and a head has the same size at any width. The choices are smaller than AutoFormer's, which are for
+    images of 224 pixels and depths of 12 and more. Strings are
+    `depth=3|width=4|heads_1=2|ratio_1=1|...|heads_6=2|ratio_6=1`. Choices for layers beyond the depth have no effect;
+    the canonical form has the first choices there.
     """
 
     name: ClassVar[str] = "vit"
     sliced: ClassVar[bool] = True
-    # At the learning rate of convolutional networks, 0.1, a transformer learned nothing of digits without clipping, and
-    # synflow has no value on it.
+    # At 0.1, the learning rate of convolutional networks, a transformer without clipping learned nothing on digits, and
+    # synflow is undefined on it.
     defaults: ClassVar[Mapping[str, Any]] = {"training": {"grad_clip": 1.0}, "proxy": "snip"}
     decisions = (
         Decision("depth", DEPTHS),
@@ -59,19 +60,19 @@ class VisionTransformers(Space):
     )
 
     def shape(self, architecture: Architecture) -> TransformerShape:
-        """The network's width and its layers, as many as it is deep. Raises: InvalidArchitecture."""
+        """Returns the network's width and its layers. Raises: InvalidArchitecture."""
         self.check(architecture)
         depth, width, *choices = map(int, architecture)
         layers = zip(choices[::PER_LAYER], choices[1::PER_LAYER], strict=True)
         return TransformerShape(width, tuple(TransformerLayer(*layer) for layer in layers)[:depth])
 
     def canonical(self, architecture: Architecture) -> Architecture:
-        """The first choices for the layers beyond the depth."""
+        """Sets the layers beyond the depth to their first choices."""
         used = SHARED + PER_LAYER * self.shape(architecture).depth
         return (*architecture[:used], *(decision.choices[0] for decision in self.decisions[used:]))
 
     def condition(self, decision: str) -> tuple[str, tuple[str, ...]] | None:
-        """The heads and the ratio of a layer matter if the depth reaches it."""
+        """The heads and the ratio of a layer matter if the depth includes the layer."""
         _, _, layer = decision.partition("_")
         if not layer or layer <= DEPTHS[0]:
             return None

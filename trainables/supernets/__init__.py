@@ -1,6 +1,6 @@
-"""Supernets: all architectures of a space in one network, trained with its architecture or for one.
+"""Supernets: all architectures of a space in one network, trained with or before the choice of an architecture.
 
-Importing this loads no torch.
+Imports no torch.
 """
 
 from archray.trainables.supernets.settings import OPTIMIZERS, RELAXATIONS, SupernetTrainingSettings, build_mixing

@@ -1,4 +1,4 @@
-"""Mixings whose step is the path of one architecture: a candidate, a uniform draw, or a sample of ENAS' controller."""
+"""Mixings whose step is one architecture's path: of a candidate, a uniform draw, or a sample of ENAS' controller."""
 
 import math
 from abc import abstractmethod
@@ -21,15 +21,15 @@ from archray.trainables.supernets.settings import (
 )
 
 INITIAL = 0.1  # weights are uniform in [-0.1, 0.1] (section 3.2)
-ENTROPY_SAMPLES = 100  # samples over which the conditional entropy of a decision is averaged
+ENTROPY_SAMPLES = 100  # samples for the mean of a decision's conditional entropy
 ENTROPY_SEED = 0
 
 
 class OpenDecisions:
-    """The decisions of a space that leave two choices or more to a supernet of these groups.
+    """The decisions of a space with two or more possible choices in a supernet with these groups.
 
     Attributes:
-        decisions: in the space's order, with the possible choices.
+        decisions: In the space's order, with the possible choices.
     """
 
     def __init__(self, space: Space, groups: Sequence[Group]) -> None:
@@ -39,7 +39,7 @@ class OpenDecisions:
         self.decisions = tuple(possible[place] for place in self._places)
 
     def architecture(self, numbers: Sequence[int]) -> Architecture:
-        """numbers: of the choices of `decisions`."""
+        """Returns an architecture. numbers: indices of the choices of `decisions`."""
         choices = self._first.copy()
         for place, decision, number in zip(self._places, self.decisions, numbers, strict=True):
             choices[place] = decision.choices[number]
@@ -47,7 +47,7 @@ class OpenDecisions:
 
 
 class DrawnPaths(Mixing):
-    """Each step's mixture is the path of a new architecture, which a subclass draws."""
+    """Base class of mixings whose step is the path of a new architecture. A subclass draws the architectures."""
 
     def __init__(self, supernet: Supernet) -> None:
         self._supernet = supernet
@@ -55,7 +55,7 @@ class DrawnPaths(Mixing):
 
     @abstractmethod
     def sample(self, generator: torch.Generator) -> Architecture:
-        """An architecture of the supernet's space."""
+        """Draws an architecture of the supernet's space."""
 
     def reseed(self, seed: int) -> None:
         self._generator.manual_seed(seed)
@@ -72,8 +72,9 @@ class DrawnPaths(Mixing):
 class CandidatePaths(DrawnPaths):
     """Draws candidates uniformly and independently, one for each step. Khodak et al. 2020, Algorithm 1.
 
-    Algorithm 1 draws one for each data point, not for each batch.
-    Raises: InvalidInput if there is no candidate; InvalidArchitecture.
+    Algorithm 1 draws a candidate for each data point, not for each batch.
+
+    Raises: InvalidInput without candidates; InvalidArchitecture.
     """
 
     def __init__(self, supernet: Supernet, candidates: Sequence[str]) -> None:
@@ -87,11 +88,11 @@ class CandidatePaths(DrawnPaths):
 
 
 class UniformArchitectures(DrawnPaths):
-    """Each step trains the path of one uniformly drawn architecture of the space. Shu 2022 (thesis), 5.2.1, App. B.1.
+    """Trains the path of one uniformly drawn architecture of the space in each step. Shu 2022, 5.2.1, App. B.1.
 
-    In DARTS a path has two inputs for each node, so an edge into node t is drawn in a share of 2 / t of the steps. With
-    partial channels, on which the thesis is silent, an edge weighs 1 if the path takes it, else 0, in training and in
-    scoring. `none` is drawn only if the supernet's groups have it.
+    In DARTS a path has two inputs for each node, so an edge into node t is drawn in a share of 2 / t of the steps. Shu
+    (2022) does not define partial channels; here an edge has weight 1 if the path takes it, else 0, in training and in
+    scoring. `none` is drawn only if the supernet's groups contain it.
     """
 
     def __init__(self, supernet: Supernet) -> None:
@@ -109,20 +110,20 @@ class UniformArchitectures(DrawnPaths):
 class Sampled(NamedTuple):
     """n samples of D decisions."""
 
-    choices: Tensor  # (n, D) int64, the number of each choice
+    choices: Tensor  # (n, D) int64, the index of each choice
     log_probabilities: Tensor  # (n,), of whole samples, differentiable
     entropies: Tensor  # (n, D) in nats, of each decision given the previous ones, without gradient
 
 
 class Reinforce:
-    """The policy gradient, with a baseline and the entropy in the reward. Williams 1992; ENAS, section 3.2.
+    """The policy gradient, with a baseline, and with the entropy in the reward. Williams 1992; ENAS, section 3.2.
 
     1. reward <- reward + entropy weight x the entropies along the sample, which are not differentiated.
     2. theta <- Adam by -(reward - baseline) grad log p(sample).
     3. baseline <- decay baseline + (1 - decay) reward.
 
-    The first reward is the first baseline. The authors' program starts it from 0, which reinforces the first sample,
-    and updates it before 2.
+    The first reward is the first baseline. The authors' program starts with 0, which reinforces the first sample,
+    and updates the baseline before step 2.
     """
 
     def __init__(self, parameters: Iterable[Tensor], settings: ReinforceSettings) -> None:
@@ -131,7 +132,7 @@ class Reinforce:
         self.optimizer = torch.optim.Adam(parameters, lr=settings.lr)
 
     def update(self, sampled: Sampled, rewards: Tensor) -> None:
-        """One step by n samples of the policy and their rewards, (n,)."""
+        """Makes one step with n samples of the policy and their rewards, (n,)."""
         rewards = rewards + self._settings.entropy * sampled.entropies.sum(1)
         mean = float(rewards.mean())
         baseline = mean if self.baseline is None else self.baseline
@@ -157,11 +158,13 @@ class Controller(nn.Module):
     2. Logits of a decision are a linear function of the state, bounded: tanh_constant tanh(logits / temperature).
     3. The choice is drawn from their softmax.
 
-    Unlike in ENAS, the decisions are those of the space: a pair of inputs is one choice, where ENAS draws the inputs
-    one by one with attention over states of earlier nodes. Decisions among the same choices share embedding and
-    logits' weights, as operations do in ENAS. No combination of choices has to be masked.
+    Unlike in ENAS, the decisions are those of the space: a pair of inputs is one choice, whereas ENAS draws the inputs
+    one by one with attention over states of earlier nodes. Decisions with the same choices share the embedding and the
+    weights of the logits, as operations do in ENAS. No combination of choices has to be masked.
 
-    decisions: each with two choices or more. seed: of the initial weights; the global generator does not change.
+    Args:
+        decisions: Decisions with two or more choices each.
+        seed: Seed of the initial weights; the global generator does not change.
     """
 
     def __init__(self, decisions: Sequence[Decision], settings: ControllerSettings, *, seed: int) -> None:
@@ -169,7 +172,7 @@ class Controller(nn.Module):
         self._temperature, self._tanh_constant, units = settings.temperature, settings.tanh_constant, settings.units
         kinds = list(dict.fromkeys(decision.choices for decision in decisions))
         self._kinds = [kinds.index(decision.choices) for decision in decisions]
-        with torch.random.fork_rng(devices=[]):  # torch draws weights of its own first
+        with torch.random.fork_rng(devices=[]):  # torch first draws its default weights
             self.cell = nn.LSTMCell(units, units)
             self.embeddings = nn.ModuleList(nn.Embedding(len(choices), units) for choices in kinds)
             self.logits = nn.ModuleList(nn.Linear(units, len(choices)) for choices in kinds)
@@ -180,7 +183,7 @@ class Controller(nn.Module):
                 parameter.uniform_(-INITIAL, INITIAL, generator=generator)
 
     def forward(self, count: int, generator: torch.Generator) -> Sampled:
-        """`count` independent samples."""
+        """Draws `count` independent samples."""
         x = self.start.expand(count, -1)  # (n, units)
         state: tuple[Tensor, Tensor] | None = None
         choices, entropies = [], []
@@ -203,15 +206,18 @@ class Controller(nn.Module):
 
 
 class ReinforcedController(DrawnPaths):
-    """Each step's mixture is the path of one architecture, sampled from a controller that learns by reward. ENAS, 2.2.
+    """Samples the path of each step from a controller that learns from rewards. ENAS, 2.2.
 
-    - `learn`: the reward of a sample is its accuracy on the batch, by a forward pass alone. Networks are in training
-      mode, as in the authors' program: normalisation is by the batch's statistics.
+    - `learn`: the reward of a sample is its accuracy on the batch, from a forward pass only. Networks are in training
+      mode, as in the authors' program: normalization uses the batch's statistics.
     - `derive`: the most accurate of some samples with shared weights, the first of equals. The paper scores them on one
-      minibatch; here on all validation data. The accuracy of the best is no unbiased estimate.
+      minibatch; here on all validation data. The accuracy of the best is a biased estimate.
     - `entropies`: of each decision given the previous ones, the mean over 100 samples.
 
-    The controller is on the CPU for every device of the supernet. seed: of the controller's initial weights.
+    The controller is on the CPU for every device of the supernet.
+
+    Args:
+        seed: Seed of the controller's initial weights.
     """
 
     learns = True

@@ -28,13 +28,14 @@ from archray.trainables.supernets.trainer import Batches
 from archray.trainables.training import NO_METRICS, Metrics, SGDTrainer, cosine
 
 ORDER, AUGMENTATION, NETWORK, DRAWS = 0, 1, 2, 3  # purposes of random streams
-QKV = 3  # queries, keys and values are stored one after the other
+QKV = 3  # queries, keys and values are stored in this order
 
 
 class SlicedSupernet(nn.Module, ABC):
     """The weights of the largest network of a space.
 
-    network: the largest network of `space`; its parameters are those of this module.
+    Args:
+        network: Largest network of `space`; its parameters are those of this module.
     """
 
     def __init__(self, space: Space, network: nn.Module) -> None:
@@ -43,27 +44,27 @@ class SlicedSupernet(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, images: Tensor, architecture: Architecture) -> Tensor:
-        """Images (n, in_channels, H, W) -> logits (n, num_classes), with the slices of `architecture`."""
+        """Maps images (n, in_channels, H, W) to logits (n, num_classes), with the slices of `architecture`."""
 
     @abstractmethod
     def weights_of(self, architecture: Architecture) -> dict[str, Tensor]:
-        """The slices of an architecture, as the state of its standalone network; views of the shared weights."""
+        """Returns the slices of an architecture, as its standalone network's state; views of the shared weights."""
 
     @classmethod
     @abstractmethod
     def extremes(cls, space: Space) -> tuple[Architecture, Architecture]:
-        """The smallest and the largest architecture."""
+        """Returns the smallest and the largest architecture."""
 
 
 SLICED_SUPERNETS: Registry[type[SlicedSupernet]] = Registry("sliced supernet")  # by the name of their space
 
 
 def sliced_class(space: Space) -> type[SlicedSupernet]:
-    """The class of a space's supernet. Raises: InvalidInput if it has none."""
+    """Returns the class of a space's supernet. Raises: InvalidInput if it has none."""
     if space.name not in SLICED_SUPERNETS:
         raise InvalidInput(
-            f"the networks of {space.name} are no slices of its largest one; choose {', '.join(SLICED_SUPERNETS)}, or "
-            "a method that mixes operations (gaea-darts, rs-ws)"
+            f"expected a space whose networks are slices of the largest one, got {space.name}; choose "
+            f"{', '.join(SLICED_SUPERNETS)}, or a method that mixes operations (gaea-darts, rs-ws)"
         )
     return SLICED_SUPERNETS.get(space.name)
 
@@ -71,10 +72,13 @@ def sliced_class(space: Space) -> type[SlicedSupernet]:
 def build_sliced(
     space: Space | str, network: NetworkSettings, in_channels: int, num_classes: int, seed: int | None
 ) -> SlicedSupernet:
-    """The supernet of a space, in train mode, on the CPU.
+    """Builds the supernet of a space, in train mode, on the CPU.
 
-    network: the skeleton of every network. seed: as of `build`. Raises: InvalidInput if the space has no supernet, or
-    the settings are inconsistent.
+    Args:
+        network: Width, depth and stem of every network.
+        seed: As in `build`.
+
+    Raises: InvalidInput if the space has no supernet, or the settings are inconsistent.
     """
     space = get_space(space)
     supernet = sliced_class(space)
@@ -92,7 +96,7 @@ def score_slices(
     *,
     amp: bool = False,
 ) -> list[Metrics]:
-    """Loss and accuracy of each architecture with the shared weights, in evaluation mode; NaN without images."""
+    """Computes loss and accuracy of each architecture with shared weights, in evaluation mode; NaN without images."""
     was_training, count = supernet.training, len(split.labels)
     metrics: list[Metrics] = []
     supernet.eval()
@@ -113,7 +117,7 @@ def score_slices(
 
 @SLICED_SUPERNETS.register("vit")
 class SlicedTransformer(SlicedSupernet):
-    """The first layers, the first numbers of each token, the first heads and hidden units of each layer.
+    """A sliced vision transformer: the first layers, token numbers, heads and hidden units of the largest network.
 
     All networks share the convolution before the patches.
     """
@@ -175,7 +179,7 @@ class SlicedTransformer(SlicedSupernet):
         return state
 
     def _sliced(self, architecture: Architecture) -> tuple[int, list[tuple[Block, TransformerLayer]]]:
-        """The width of a token, and the blocks of the architecture, each with its layer."""
+        """Returns the width of a token, and the blocks of the architecture with their layers."""
         shape = transformers(self.space).shape(architecture)
         _, largest = self.extremes(self.space)
         most = transformers(self.space).shape(largest)
@@ -186,26 +190,28 @@ class SlicedTransformer(SlicedSupernet):
 
 
 def _head(block: Block) -> int:
-    """Width of a head."""
+    """Returns the width of a head."""
     return block.projection.in_features // block.heads
 
 
 def _of_heads(tensor: Tensor, layer: TransformerLayer, block: Block) -> Tensor:
-    """The rows of the first heads, in queries, keys and values: (3 H d, ...) -> (3 heads d, ...)."""
+    """Returns the rows of the first heads, in queries, keys and values: (3 H d, ...) -> (3 heads d, ...)."""
     return tensor.unflatten(0, (QKV, block.heads, _head(block)))[:, : layer.heads].flatten(0, 2)
 
 
 class SandwichTrainer(SGDTrainer[SandwichSettings]):
     """Trains a sliced supernet on a data set. Each step, on one batch:
 
-    1. the largest network learns the labels;
-    2. the smallest network and `draws` random ones, drawn uniformly from the space, learn the labels, or with
-       `distillation` the predictions of the largest one;
-    3. the sum of the gradients is clipped, and one step of SGD is made, at a cosine learning rate.
+    1. The largest network learns the labels.
+    2. The smallest network and `draws` random ones, drawn uniformly from the space, learn the labels, or with
+       `distillation` the predictions of the largest one.
+    3. The sum of the gradients is clipped; one step of SGD follows, with a cosine learning rate.
 
-    Layer normalisation has no statistics that would need the calibration of Yu and Huang.
+    Layer normalization has no statistics that need the calibration of Yu and Huang.
 
-    supernet: moved to the data's device. seed: of the order, the augmentation and the draws of every epoch.
+    Args:
+        supernet: Moved to the data's device.
+        seed: Seed of the order, the augmentation and the draws of every epoch.
     """
 
     def __init__(self, supernet: SlicedSupernet, dataset: Dataset, settings: SandwichSettings, *, seed: int) -> None:
@@ -214,9 +220,9 @@ class SandwichTrainer(SGDTrainer[SandwichSettings]):
         super().__init__(self.supernet, dataset, settings, seed=seed)
 
     def epoch(self) -> Metrics:
-        """Trains one epoch. Loss and accuracy are those of the largest network on the batches, before each step.
+        """Trains one epoch. Returns loss and accuracy of the largest network on the batches, before each step.
 
-        The loss may be not finite. Raises: RuntimeError when training has finished.
+        The loss may be infinite or NaN. Raises: RuntimeError when training has finished.
         """
         self._check_unfinished()
         self.supernet.train()
@@ -224,7 +230,7 @@ class SandwichTrainer(SGDTrainer[SandwichSettings]):
         seeds = {"ordering": self._stream(ORDER), "augmenting": self._stream(AUGMENTATION)}
         batches = Batches(train, None, self.settings.batch_size, self._augmentation, **seeds)
         drawing = np.random.default_rng(self._stream(DRAWS))
-        loss_sum = torch.zeros((), device=self.device)  # sums stay on the device: one synchronisation per epoch
+        loss_sum = torch.zeros((), device=self.device)  # sums stay on the device: one synchronization per epoch
         correct = torch.zeros((), dtype=torch.int64, device=self.device)
         with own_randomness(self._stream(NETWORK), self.device):
             for step in range(self.steps_per_epoch):
@@ -239,9 +245,11 @@ class SandwichTrainer(SGDTrainer[SandwichSettings]):
         return Metrics(loss_sum.item() / len(train), correct.item() / len(train))
 
     def gradients(self, images: Tensor, labels: Tensor, drawn: Sequence[Architecture]) -> tuple[Tensor, Tensor]:
-        """Adds the gradients of the sandwich; loss and logits of the largest network.
+        """Adds the gradients of the sandwich rule. Returns loss and logits of the largest network.
 
-        images: (b, C, H, W). labels: (b,).
+        Args:
+            images: (b, C, H, W).
+            labels: (b,).
         """
         logits = self._logits(self.supernet, images, self.largest)
         loss = F.cross_entropy(logits, labels)
@@ -252,7 +260,7 @@ class SandwichTrainer(SGDTrainer[SandwichSettings]):
         return loss.detach(), logits.detach()
 
     def score(self, architectures: Sequence[Architecture]) -> list[Metrics]:
-        """Metrics of each architecture with the shared weights, on the validation data."""
+        """Computes metrics of each architecture with the shared weights, on the validation data."""
         batch, amp = self.settings.evaluation_batch, self.settings.amp
         return score_slices(self.supernet, architectures, self.dataset.validation, batch, amp=amp)
 

@@ -1,4 +1,4 @@
-"""Evaluation with shared weights: of a mixture, or of many architectures in one pass over the data."""
+"""Evaluation with shared weights, of a mixture or of many architectures in one pass over the data."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,8 +19,8 @@ from archray.trainables.supernets.networks.supernet import LEFT_OUT, NONE, Super
 from archray.trainables.training import Metrics
 
 ORDER = 0  # seed of the order of the images in evaluations
-STEPS = 60  # maximum of the walk to an architecture that meets a constraint
-NEIGHBOURS = 40  # maximum of the mutations that a step of the walk compares
+STEPS = 60  # maximum number of steps of the walk to an architecture that meets a constraint
+NEIGHBOURS = 40  # maximum number of mutations that a step of the walk compares
 
 
 @torch.no_grad()
@@ -32,9 +32,12 @@ def score_architectures(
     *,
     amp: bool = False,
 ) -> list[Metrics]:
-    """Loss and accuracy of each architecture with the supernet's weights, in evaluation mode, in order.
+    """Computes loss and accuracy of each architecture with the supernet's weights, in evaluation mode, in order.
 
-    split: on the supernet's device; NaN for all if it has no images. Raises: InvalidArchitecture.
+    Args:
+        split: Split on the supernet's device; without images all metrics are NaN.
+
+    Raises: InvalidArchitecture.
     """
     draws = [_path_of(supernet, architecture) for architecture in architectures]
     return evaluate(supernet, draws, split, batch, amp)
@@ -44,14 +47,14 @@ def score_architectures(
 def predict_architecture(
     supernet: Supernet, architecture: Architecture | str, split: Split, batch: int = 512, *, amp: bool = False
 ) -> Tensor:
-    """Class probabilities with the supernet's weights, in evaluation mode: (images, classes) float32, in order.
+    """Computes class probabilities, (images, classes) float32, with the supernet's weights in evaluation mode.
 
-    Batches, and so the loss, are those of `score_architectures`.
+    Batches, and therefore the loss, are those of `score_architectures`.
 
     Raises: InvalidArchitecture; InvalidInput if the split has no images.
     """
     if not len(split):
-        raise InvalidInput("expected a split with images to predict on, got one of none")
+        raise InvalidInput("expected a split with images to predict on, got none")
     passes = list(_passes(supernet, [_path_of(supernet, architecture)], split, batch, amp))
     places = torch.cat([indices for indices, _, _ in passes])
     return torch.cat([logits for _, _, logits in passes]).softmax(1)[places.argsort()]
@@ -61,9 +64,9 @@ def predict_architecture(
 def evaluate(
     supernet: Supernet, draws: Sequence[Callable[[], Mixture]], split: Split, batch: int, amp: bool
 ) -> list[Metrics]:
-    """Loss and accuracy, in evaluation mode, of the mixtures of each of `draws`, which is called for each batch."""
+    """Computes loss and accuracy, in evaluation mode, of each of `draws`, which is called for each batch."""
     device = split.images.device
-    losses = torch.zeros(len(draws), device=device)  # sums stay on the device: one synchronisation in all
+    losses = torch.zeros(len(draws), device=device)  # sums stay on the device: one synchronization in total
     correct = torch.zeros(len(draws), dtype=torch.int64, device=device)
     for indices, number, logits in _passes(supernet, draws, split, batch, amp):
         labels = split.labels[indices]
@@ -76,9 +79,9 @@ def evaluate(
 def _passes(
     supernet: Supernet, draws: Sequence[Callable[[], Mixture]], split: Split, batch: int, amp: bool
 ) -> Iterator[tuple[Tensor, int, Tensor]]:
-    """For every batch and draw: the images' places in the split, the draw's number, the logits in float32."""
+    """Yields, for every batch and draw, the images' indices in the split, the draw's index and logits in float32."""
     device, count = split.images.device, len(split)
-    # Supernets normalise by the statistics of the batch at hand, and data may be sorted by class: a fixed random order.
+    # Supernets normalize by the statistics of the batch, and data may be sorted by class. Use a fixed random order.
     order = torch.randperm(count, generator=torch.Generator().manual_seed(ORDER)).to(device)
     was_training = supernet.training
     supernet.eval()
@@ -99,10 +102,11 @@ def _path_of(supernet: Supernet, architecture: Architecture | str) -> Callable[[
 
 
 def log_probability(supernet: Supernet, probabilities: Mapping[str, Tensor], architecture: Architecture) -> float:
-    """Log-probability in nats of an architecture's operations under the learned weights: the sum over its edges.
+    """Computes an architecture's log-probability in nats under the learned weights: the sum over its edges.
 
-    probabilities: group -> (edges, operations). An edge that the architecture leaves out counts as `none`, if that is
-    an operation of the group.
+    Args:
+        probabilities: group -> (edges, operations). An edge that the architecture leaves out counts as `none`, if that
+            is an operation of the group.
     """
     total = 0.0
     for group in supernet.groups:
@@ -118,7 +122,7 @@ def log_probability(supernet: Supernet, probabilities: Mapping[str, Tensor], arc
 
 
 def path_cost(supernet: Supernet, costs: EdgeCosts, architecture: str) -> float:
-    """The cost of an architecture's operations by a table of edges."""
+    """Computes the cost of an architecture's operations from a table of edges."""
     weights = supernet.path(supernet.space.decode(architecture))
     return float(costs.expected({name: rows.dense.cpu().double() for name, rows in weights.items()}))
 
@@ -130,25 +134,25 @@ def feasible_architecture(
     violation: Callable[[str], float],
     seed: int,
 ) -> str:
-    """The string of the derived architecture if it meets a constraint, else of one near to it that does.
+    """Returns the string of the derived architecture if it meets a constraint, else of a nearby one that does.
 
-    1. While no neighbour meets the constraint: the mutation that loses the least log-probability per reduction of the
+    1. While no neighbor meets the constraint: the mutation that loses the least log-probability per reduction of the
        violation.
-    2. When mutations meet it: the most probable of them, and then the most probable feasible neighbour.
+    2. When mutations meet it: the most probable of them, and then the most probable feasible neighbor.
 
-    Without probabilities only the violation counts. If the walk reaches no feasible architecture, the one that
-    violates least is returned.
+    Without probabilities only the violation counts. If the walk reaches no feasible architecture, the result is the
+    architecture with the smallest violation.
 
     Args:
-        violation: string -> size of the violation; 0 if it meets the constraint.
-        seed: of the mutations that are compared where there are more than 40.
+        violation: Function from a string to the size of the violation; 0 if it meets the constraint.
+        seed: Seed of the compared mutations, if there are more than 40.
     """
     space, rng = supernet.space, np.random.default_rng(seed)
     without_none = not any(NONE in group.operations for group in supernet.groups)
 
     @cache
     def judgement(architecture: Architecture) -> tuple[float, float]:
-        """Violation and log-probability."""
+        """Returns violation and log-probability."""
         score = 0.0 if probabilities is None else log_probability(supernet, probabilities, architecture)
         return violation(space.encode(architecture)), score
 

@@ -1,4 +1,4 @@
-"""Sources of the mixture of each step, and what they learn from a batch: gradients, rewards, losses of images."""
+"""Sources of the mixture of each step, and how they learn from a batch: from gradients, rewards, losses of images."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ Mixture = Mapping[str, MixtureWeights]  # group -> weights
 
 
 class Outcome(NamedTuple):
-    """Of one batch under a mixture: the cross-entropy of each image, (b,), and whether it is correct, (b,) bool."""
+    """Result of one batch under a mixture: each image's cross-entropy, (b,), and whether it is correct, (b,) bool."""
 
     losses: Tensor
     correct: Tensor
@@ -24,12 +24,13 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Lesson:
-    """One batch of the architecture's data, and the ways to learn from it; nothing is computed unless called.
+    """One batch of the architecture's data, and functions to learn from it, which compute only when they are called.
 
     Attributes:
-        gradient: mixture -> the objective's loss, detached, and its gradient for each group's dense weights, which are
-            leaves (`as_leaves`). First order, or at weights one step ahead.
-        outcome: mixture -> loss and success of each image at the present weights, differentiable for the mixture.
+        gradient: Function from a mixture to the objective's loss, detached, and its gradient for each group's dense
+            weights, which are leaves (`as_leaves`). First order, or at weights one step ahead.
+        outcome: Function from a mixture to loss and success of each image at the current weights, differentiable for
+            the mixture.
     """
 
     gradient: Callable[[Mixture], tuple[Tensor, dict[str, Tensor]]]
@@ -37,52 +38,53 @@ class Lesson:
 
 
 class Mixing(ABC):
-    """Gives each step its mixture, and learns from batches of the architecture's data if it has parameters."""
+    """Base class of sources of mixtures. If it has parameters, it learns from batches of the architecture's data."""
 
     learns: bool = False
 
     def prepare(self, training: SupernetTrainingSettings, points: int) -> None:  # noqa: B027, few need it
-        """Called once before training. points: number of images that all calls of `learn` together see.
+        """Called once before training. points: number of images in all calls of `learn` together.
 
-        Raises: InvalidInput if this mixing cannot learn by these settings.
+        Raises: InvalidInput if this mixing does not support these settings.
         """
 
     @abstractmethod
     def reseed(self, seed: int) -> None:
-        """Fixes the draws that follow; called before each epoch."""
+        """Seeds the following draws; called before each epoch."""
 
     @abstractmethod
     def draw(self, progress: float) -> Mixture:
-        """The mixture of one step. progress: the share of the training that is over, in [0, 1]."""
+        """Returns the mixture of one step. progress: the completed share of the training, in [0, 1]."""
 
     @abstractmethod
     def evaluation(self, progress: float, seed: int) -> Callable[[], Mixture]:
-        """A source of mixtures to evaluate by, without gradients, with a random stream of its own."""
+        """Returns a source of mixtures for evaluation, without gradients, with a separate random stream."""
 
     def learn(self, lesson: Lesson, progress: float) -> Tensor:
-        """One update; the loss before it, detached. progress: as `draw`.
+        """Makes one update and returns the loss before it, detached. progress: as in `draw`.
 
         Raises: FloatingPointError if a gradient is NaN and the optimizer rejects it.
         """
-        raise NotImplementedError(f"{type(self).__name__} learns nothing")
+        raise NotImplementedError(f"{type(self).__name__} has no parameters to learn")
 
     def derive(self, accuracies: Callable[[Sequence[str]], list[float]], seed: int) -> str | None:
-        """The architecture that was learned so far; None if none is. It has a random stream of its own.
+        """Returns the learned architecture; None without one. Uses a separate random stream.
 
-        accuracies: of architectures, with shared weights on the validation data.
+        Args:
+            accuracies: Function that scores architectures with shared weights on the validation data.
         """
         return None
 
     def entropies(self) -> dict[str, list[float]]:
-        """Name of a group of decisions -> the entropy of each of them, in nats."""
+        """Returns the name of a group of decisions -> the entropy of each decision, in nats."""
         return {}
 
     def results(self) -> dict[str, Any]:
-        """Further entries of a trial's result; JSON-able."""
+        """Returns further entries of a trial's result, which can be written as JSON."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain data only."""
+        """Returns tensors and plain data only."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -91,13 +93,13 @@ class Mixing(ABC):
             raise ValueError(f"expected no state for {type(self).__name__}, got {', '.join(state)}")
 
 
-RADIUS = 0.01  # distance that the weights move for the difference; the value of DARTS' footnote to Eq. 8
+RADIUS = 0.01  # distance of the weights for the finite difference; from DARTS' footnote to Eq. 8
 
 Loss = Callable[[Mixture], Tensor]
 
 
 def as_leaves(mixture: Mixture) -> dict[str, MixtureWeights]:
-    """The same weights as leaves, so that a random relaxation is drawn once for all losses of a step."""
+    """Returns the same weights as leaves, so that a random relaxation is drawn once for all losses of a step."""
     return {
         name: MixtureWeights(weights.dense.detach().requires_grad_(), weights.chosen)
         for name, weights in mixture.items()
@@ -105,7 +107,7 @@ def as_leaves(mixture: Mixture) -> dict[str, MixtureWeights]:
 
 
 def mixture_gradient(loss: Tensor, leaves: Mixture) -> dict[str, Tensor]:
-    """The gradient of a loss for each group's dense weights; zeros for those that the loss does not depend on."""
+    """Returns the gradient of a loss for each group's dense weights; zeros for independent weights."""
     gradients = torch.autograd.grad(loss, [weights.dense for weights in leaves.values()], allow_unused=True)
     return {
         name: torch.zeros_like(weights.dense) if gradient is None else gradient
@@ -114,7 +116,7 @@ def mixture_gradient(loss: Tensor, leaves: Mixture) -> dict[str, Tensor]:
 
 
 def lesson_of(logits: Callable[[Mixture], Tensor], labels: Tensor) -> Lesson:
-    """The lesson of a batch at the present weights. logits: mixture -> (b, classes) float32. labels: (b,)."""
+    """Creates the lesson of a batch at the current weights. logits: mixture -> (b, classes) float32. labels: (b,)."""
 
     def gradient(leaves: Mixture) -> tuple[Tensor, dict[str, Tensor]]:
         loss = F.cross_entropy(logits(leaves), labels)
@@ -140,7 +142,7 @@ def unrolled_gradient(
     weight_decay: float = 0.0,
     radius: float = RADIUS,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The gradient of L_val(w'(m), m) for the mixture m, with w' = w after one step of SGD on L_train. DARTS, Eq. 6-8.
+    """Computes the gradient of L_val(w'(m), m) for the mixture m, w' after one step of SGD on L_train. DARTS, Eq. 6-8.
 
     1. w' = w - xi (grad_w L_train(w, m) + decay w, with momentum).
     2. g = grad_m L_val(w', m) and v = grad_w' L_val(w', m).
@@ -149,10 +151,10 @@ def unrolled_gradient(
     4. g - xi times that product.
 
     Args:
-        leaves: m, of `as_leaves`.
-        weights: w; they are moved and restored bit by bit. Weights that L_train does not depend on do not move.
+        leaves: m, from `as_leaves`.
+        weights: w; they are moved and restored bit by bit. Weights on which L_train does not depend do not move.
         lr: xi.
-        buffers: the momentum of the weights that have one; read only.
+        buffers: Momentum buffers of the weights; read only.
 
     Returns: L_val(w', m), detached, and the gradient of each group's dense weights.
     """
@@ -170,7 +172,7 @@ def unrolled_gradient(
         by_mixture = [torch.zeros_like(m) if g is None else g for m, g in zip(dense, gradients, strict=False)]
         by_weights = gradients[len(dense) :]
         norm = torch.sqrt(sum((v.square().sum() for v in by_weights if v is not None), torch.zeros_like(loss.detach())))
-        if float(norm) == 0.0:  # nothing to follow, and the product is zero
+        if float(norm) == 0.0:  # the direction is zero, and so is the product
             return loss.detach(), dict(zip(leaves, by_mixture, strict=True))
         e = radius / norm
         sides = []
@@ -183,7 +185,7 @@ def unrolled_gradient(
         with torch.no_grad():
             for w, _, old in moved:
                 w.copy_(old)
-    xi = lr * (1.0 + momentum) if nesterov else lr  # how far w' moves per change of L_train's gradient
+    xi = lr * (1.0 + momentum) if nesterov else lr  # change of w' per change of L_train's gradient
     return loss.detach(), {
         name: g - xi * (sides[0][name] - sides[1][name]) / (2.0 * e) for name, g in zip(leaves, by_mixture, strict=True)
     }

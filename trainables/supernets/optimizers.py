@@ -1,12 +1,12 @@
-"""Architecture optimizers on the simplex, mirror descent (GAEA, Li et al. 2021) and XNAS, and the learners around them.
+"""Architecture optimizers on the simplex, mirror descent (GAEA, Li et al. 2021) and XNAS, and their learners.
 
 XNAS is exponentiated gradient with clipping per data point and wipe-out (Nayman et al. 2019). App. C.4 of Li et al.
-names the two additions without formulas. Here:
+mentions the two additions without formulas. In archray:
 
-- A *round* is one data point, and there are T of them; the updates of the points of one batch are applied together.
+- A *round* is one data point. There are T rounds. The updates of the points of one batch are applied together.
   The gradient of a point is that of its loss, at the same weights for all points of the batch.
 - Clipping is by entry, to [-L, L]: an entry is the negative of an operation's reward, and the regret bound needs
-  bounded rewards. The clipped gradients of a batch are added, not averaged: a round each.
+  bounded rewards. The clipped gradients of a batch are summed, not averaged, because each point is a round.
 - An operation is wiped out if it cannot reach the best of its row even with the largest reward in all remaining rounds
   and the smallest for the best one: if log v < max log v - 2 eta L (T - t). A wiped operation stays at 0.
 - eta = sqrt(2 log(k) / T) / L, the rate of the regret bound for k operations.
@@ -34,31 +34,31 @@ def check_simplex(rows: Tensor) -> None:
     if rows.dtype not in (torch.float32, torch.float64):
         raise InvalidInput(f"expected architecture parameters in float32 or float64, got {rows.dtype}; convert them")
     if rows.ndim == 0 or rows.numel() == 0:
-        raise InvalidInput(f"expected rows of at least one operation, got a tensor of shape {tuple(rows.shape)}")
+        raise InvalidInput(f"expected rows with at least one operation, got a tensor of shape {tuple(rows.shape)}")
     flat = rows.detach().reshape(-1, rows.shape[-1])
     sums, least = flat.sum(-1), flat.amin(-1)
-    wrong = ~((sums - 1.0).abs() <= TOLERANCE) | ~(least >= 0.0)  # a NaN is wrong too
+    wrong = ~((sums - 1.0).abs() <= TOLERANCE) | ~(least >= 0.0)  # true for NaN too
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0])
         raise InvalidInput(
-            f"expected every row of the parameters to lie on the simplex, got a row ({row}) that sums to "
-            f"{sums[row].item():.6g} with smallest entry {least[row].item():.6g}; start from the uniform row, or "
+            f"expected every row of the parameters on the simplex, got row {row} with sum "
+            f"{sums[row].item():.6g} and smallest entry {least[row].item():.6g}; start from the uniform row, or "
             "divide non-negative rows by their sums"
         )
 
 
 def check_gradients(gradients: list[Tensor]) -> None:
-    """Raises: FloatingPointError if one of them holds a NaN. Synchronizes with the device once."""
+    """Raises: FloatingPointError if one of them contains NaN. Synchronizes with the device once."""
     failures = [gradient.isnan().any().to(gradients[0].device) for gradient in gradients]
     if failures and bool(torch.stack(failures).any()):
-        raise FloatingPointError("a gradient of the architecture parameters is NaN: the search has diverged")
+        raise FloatingPointError("a gradient of the architecture parameters is NaN: the search diverged")
 
 
 def project_to_simplex(rows: Tensor) -> Tensor:
-    """argmin over u on the simplex of ||u - row||_2, for each row; (..., k) -> (..., k).
+    """Projects each row on the simplex: argmin over u of ||u - row||_2; (..., k) -> (..., k).
 
-    The projection subtracts a threshold theta from a row and cuts at zero. With the entries sorted downwards,
-    s_1 >= s_2 >= .., the support is the largest j with j s_j > s_1 + .. + s_j - 1, and theta is that sum less one,
+    The projection subtracts a threshold theta from a row and clips at zero. With the entries sorted in decreasing
+    order, s_1 >= s_2 >= .., the support is the largest j with j s_j > s_1 + .. + s_j - 1. theta is that sum less one,
     divided by j (Held et al. 1974; Duchi et al. 2008, Figure 1). Rows are finite.
     """
     # Adding a constant to a row changes nothing. With the maximum at 0, rounding never absorbs the 1 subtracted below.
@@ -76,7 +76,7 @@ class SimplexOptimizer(Optimizer):
     """Keeps every row (last dimension) of its parameters on the simplex; float32 or float64."""
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Raises: InvalidInput for a wrong parameter or floor; the group is not added then."""
+        """Raises: InvalidInput for an invalid parameter or floor; the group is not added then."""
         super().add_param_group(param_group)
         try:
             for parameter in self.param_groups[-1]["params"]:
@@ -84,7 +84,7 @@ class SimplexOptimizer(Optimizer):
                 operations, floor = parameter.shape[-1], self.param_groups[-1].get("floor", 0.0)
                 if not 0.0 <= floor < 1.0 / operations:
                     raise InvalidInput(
-                        f"expected a floor from 0 to below 1/{operations} for rows of "
+                        f"expected a floor from 0 to below 1/{operations} for rows with "
                         f"{count(operations, 'operation')}, got {floor}"
                     )
         except InvalidInput:
@@ -93,11 +93,13 @@ class SimplexOptimizer(Optimizer):
 
 
 def relative_step(gradient: Tensor, lr: float, supported: Tensor | None = None) -> Tensor:
-    """lr * gradient minus the row's minimum, which changes neither update; finite, and at least 0 where supported.
+    """Computes lr * gradient minus the row's minimum; finite, and at least 0 on the support.
 
-    An infinite gradient counts as a quarter of the largest float, so that an operation with -inf takes all the weight.
+    Subtracting the minimum changes neither update. An infinite gradient counts as a quarter of the largest float, so
+    that an operation with -inf takes all the weight.
 
-    supported: (..., k) bool, the entries over which the minimum is taken; default: all.
+    Args:
+        supported: (..., k) bool, the entries over which the minimum is taken (default: all).
     """
     limit = torch.finfo(gradient.dtype).max / 4
     step = (gradient.clamp(-limit, limit) * lr).clamp(-limit, limit)
@@ -106,29 +108,30 @@ def relative_step(gradient: Tensor, lr: float, supported: Tensor | None = None) 
 
 
 def log_entropic_step(log_weights: Tensor, gradient: Tensor, lr: float) -> Tensor:
-    """Eq. 8 for the logarithms of the weights: log theta - lr * gradient, normalised. (..., k) -> (..., k).
+    """Applies Eq. 8 to logarithms of weights: log theta - lr * gradient, normalized. (..., k) -> (..., k).
 
     -inf stays -inf; every row needs an entry above it.
     """
-    # The best entry of the support moves by 0 and the others down: no row underflows as a whole.
+    # The best entry of the support moves by 0 and the others down, so that no row underflows as a whole.
     return (log_weights - relative_step(gradient, lr, log_weights > -torch.inf)).log_softmax(-1)
 
 
 def entropic_step(weights: Tensor, gradient: Tensor, lr: float, floor: float = 0.0) -> Tensor:
     """Exponentiated gradient, Eq. 8: theta * exp(-lr * gradient), divided by its sum. (..., k) -> (..., k).
 
-    It is the minimiser of lr <gradient, u> + sum_o u_o log(u_o / theta_o) over the simplex (Eq. 5).
+    It is the minimizer of lr <gradient, u> + sum_o u_o log(u_o / theta_o) over the simplex (Eq. 5).
 
     Args:
-        weights: rows on the simplex.
-        floor: weights below it are raised to it, then the row is divided by its sum again. The authors raise before
-            the first division. Here, as in Eq. 5, a constant added to a row of the gradient does not change the result.
+        weights: Rows on the simplex.
+        floor: Lower bound of the weights. Smaller weights are set to it, and the row is divided by its sum again. The
+            authors do this before the first division. Here, as in Eq. 5, adding a constant to a row of the gradient
+            does not change the result.
     """
     return normalised(log_entropic_step(weights.log(), gradient, lr).exp(), floor)
 
 
 def normalised(weights: Tensor, floor: float = 0.0) -> Tensor:
-    """Rows divided by their sums, after entries below the floor are raised to it."""
+    """Divides rows by their sums, after entries below the floor are set to it."""
     if floor > 0.0:
         weights = weights.clamp(min=floor)
     return weights / weights.sum(-1, keepdim=True)
@@ -149,16 +152,16 @@ class MirrorDescent(SimplexOptimizer):
     - `dgf="euclidean"`: by `projected_step`.
 
     All options may differ between parameter groups. With `log_space` the logarithms are taken from the parameters at
-    the first step: to overwrite parameters later, make a new optimizer.
+    the first step. To overwrite parameters later, create a new optimizer.
 
     Args:
-        params: tensors or groups of them, float32 or float64, rows on the simplex.
+        params: Tensors or groups of tensors, float32 or float64, with rows on the simplex.
         lr, dgf: eta and the distance-generating function phi.
-        floor: for the entropy, see `entropic_step`; below 1/k for rows of k.
-        log_space: for the entropy, without floor.
+        floor: For the entropy, see `entropic_step`; below 1/k for rows of length k.
+        log_space: For the entropy, without floor.
 
-    Raises: InvalidInput if the floor or a parameter is wrong; in `step`, FloatingPointError if a gradient is NaN
-        (before anything has changed).
+    Raises: InvalidInput if the floor or a parameter is invalid; in `step`, FloatingPointError if a gradient is NaN
+        (before any change).
     """
 
     def __init__(
@@ -192,32 +195,35 @@ class MirrorDescent(SimplexOptimizer):
 
 
 class Learner(ABC):
-    """Learns the parameters of a relaxation, batch by batch."""
+    """Base class of learners of a relaxation's parameters, batch by batch."""
 
     def prepare(self, training: SupernetTrainingSettings, points: int) -> None:  # noqa: B027, few need it
-        """As `Mixing.prepare`."""
+        """Like `Mixing.prepare`."""
 
     @abstractmethod
     def learn(self, draw: Callable[[], Mixture], lesson: Lesson) -> Tensor:
-        """One update; the loss before it, detached. draw: a mixture of the parameters, differentiable.
+        """Makes one update and returns the loss before it, detached.
+
+        Args:
+            draw: Function that returns a mixture of the parameters, differentiable.
 
         Raises: FloatingPointError if a gradient is NaN and the optimizer rejects it.
         """
 
     def strengths(self, probabilities: dict[str, Tensor]) -> dict[str, Tensor]:
-        """group -> (edges, operations): the values by which operations are compared to derive an architecture."""
+        """Returns group -> (edges, operations): the values that compare operations to derive an architecture."""
         return probabilities
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain data only."""
+        """Returns tensors and plain data only."""
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 class GradientLearner(Learner):
-    """Learns by the gradient of the objective, propagated from the mixture to the parameters."""
+    """Learns from the gradient of the objective, propagated from the mixture to the parameters."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
@@ -238,7 +244,7 @@ class GradientLearner(Learner):
 
 
 def xnas_rate(operations: int, rounds: int, clip: float) -> float:
-    """eta = sqrt(2 log(k) / T) / L."""
+    """Computes eta = sqrt(2 log(k) / T) / L."""
     return math.sqrt(2.0 * math.log(operations) / rounds) / clip
 
 
@@ -246,9 +252,9 @@ def xnas_step(log_weights: Tensor, clipped: Tensor, lr: float, clip: float, rema
     """One update and wipe-out. (..., k) -> (..., k).
 
     Args:
-        log_weights: rows of logarithms, -inf where wiped out.
-        clipped: sum of the clipped gradients of the points.
-        remaining: T - t, the rounds after these points.
+        log_weights: Rows of logarithms, -inf for wiped operations.
+        clipped: Sum of the clipped gradients of the points.
+        remaining: T - t, the number of rounds after these points.
     """
     stepped = log_entropic_step(log_weights, clipped, lr)
     lost = stepped < stepped.amax(-1, keepdim=True) - 2.0 * lr * clip * remaining
@@ -256,10 +262,10 @@ def xnas_step(log_weights: Tensor, clipped: Tensor, lr: float, clip: float, rema
 
 
 def point_gradients(losses: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-    """The gradient of every point's loss: (points,) -> for each parameter (points, *its shape).
+    """Computes the gradient of every point's loss: (points,) -> for each parameter (points, *its shape).
 
-    One backward pass per point through one graph, which is freed. Under batch normalisation in training mode a point's
-    gradient includes its effect through the shared statistics.
+    It takes one backward pass per point through one graph, which is freed. Under batch normalization in training mode,
+    a point's gradient includes its effect through the shared statistics.
     """
     rows = [torch.autograd.grad(loss, params, retain_graph=i + 1 < len(losses)) for i, loss in enumerate(losses)]
     return [torch.stack(column) for column in zip(*rows, strict=True)]
@@ -268,19 +274,19 @@ def point_gradients(losses: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
 class XNAS(SimplexOptimizer):
     """Exponentiated gradient of single points with wipe-out.
 
-    1. `add_points`: clips the gradients of single points and adds them up. Call it any number of times.
-    2. `step`: one update by the sum, then wipe-out. It does not read `Tensor.grad`.
+    1. `add_points`: clips the gradients of single points and sums them. Call it any number of times.
+    2. `step`: one update with the sum, then wipe-out. It does not read `Tensor.grad`.
 
-    The logarithms are part of the state: an operation that could still win never underflows. The guarantee of wipe-out
-    holds while the rate does not change.
+    The logarithms are part of the state, so that an operation that can still win never underflows. The guarantee of
+    wipe-out holds while the rate does not change.
 
     Args:
-        params: tensors or groups of them, float32 or float64, rows on the simplex.
-        rounds: T, the data points that all steps together see: epochs times points per epoch.
+        params: Tensors or groups of tensors, float32 or float64, with rows on the simplex.
+        rounds: T, the number of data points in all steps: epochs times points per epoch.
         clip: L.
-        lr: eta; None: `xnas_rate` for each parameter's number of operations.
+        lr: eta (default: `xnas_rate` for each parameter's number of operations).
 
-    Raises: InvalidInput for a wrong parameter, a step without points, or more than T points.
+    Raises: InvalidInput for an invalid parameter, a step without points, or more than T points.
     """
 
     def __init__(self, params: ParamsT, rounds: int, clip: float = 1.0, lr: float | None = None) -> None:
@@ -290,9 +296,10 @@ class XNAS(SimplexOptimizer):
     def add_points(self, gradients: Sequence[Tensor]) -> None:
         """Adds clipped gradients of points to the sum for the next step.
 
-        gradients: for each parameter, in the order of the groups, (points, *its shape); see `point_gradients`.
+        Args:
+            gradients: For each parameter, in the order of the groups, (points, *its shape); see `point_gradients`.
 
-        Raises, before any change: InvalidInput if there are more points than rounds; FloatingPointError for a NaN.
+        Raises, before any change: InvalidInput if there are more points than rounds; FloatingPointError for NaN.
         """
         params = [(parameter, group) for group in self.param_groups for parameter in group["params"]]
         for (parameter, group), gradient in zip(params, gradients, strict=True):
@@ -300,8 +307,8 @@ class XNAS(SimplexOptimizer):
             seen = state["round"] + state["added"] + len(gradient)
             if seen > group["rounds"]:
                 raise InvalidInput(
-                    f"expected at most {group['rounds']} data points, got {seen}; set rounds to the number that all "
-                    "steps together will see"
+                    f"expected at most {group['rounds']} data points, got {seen}; set rounds to the number of points "
+                    "in all steps"
                 )
         check_gradients(list(gradients))
         for (parameter, group), gradient in zip(params, gradients, strict=True):
@@ -315,7 +322,7 @@ class XNAS(SimplexOptimizer):
             for parameter in group["params"]:
                 state = self._state(parameter)
                 if state["added"] == 0:
-                    raise InvalidInput("expected gradients of single points before a step; give them to add_points")
+                    raise InvalidInput("expected gradients of single points before a step, got none; call add_points")
                 lr = group["lr"]
                 if lr is None:
                     lr = xnas_rate(parameter.shape[-1], group["rounds"], group["clip"])
@@ -335,9 +342,9 @@ class XNAS(SimplexOptimizer):
 class PointLearner(Learner):
     """Learns the weights of a mixture by `XNAS` from the gradient of each image's loss.
 
-    Wipe-out leaves an edge with one operation of weight 1, which may be `none`: edges and second operations cannot be
-    compared then. `strengths` are therefore the weights without wipe-out, from the sums of all clipped gradients. Their
-    strongest operation is the same, as only operations that cannot win are wiped out.
+    After wipe-out, an edge has one operation with weight 1, which may be `none`, so that edges and second operations
+    cannot be compared. `strengths` are therefore the weights without wipe-out, from the sums of all clipped gradients.
+    Their strongest operation is the same, because only operations that cannot win are wiped out.
 
     A batch costs one forward pass, and one backward pass per image. A smaller `batch_size` or `architecture_fraction`
     reduces the cost.
@@ -349,18 +356,19 @@ class PointLearner(Learner):
         self.optimizer: XNAS | None = None  # until `prepare`
 
     def prepare(self, training: SupernetTrainingSettings, points: int) -> None:
-        """Raises: InvalidInput if the architecture sees no image."""
+        """Raises: InvalidInput if there are no images for the architecture."""
         if points == 0:
             raise InvalidInput(
-                f"xnas needs epochs after the warm-up of {training.warmup_epochs}, got {training.epochs} in all"
+                f"expected epochs after the warm-up of {training.warmup_epochs} for the optimizer xnas, got "
+                f"{training.epochs} in total; raise epochs"
             )
         self._rounds = points
         self.optimizer = XNAS(list(self._parameters.values()), points, self._settings.clip, self._settings.lr)
 
     def learn(self, draw: Callable[[], Mixture], lesson: Lesson) -> Tensor:
-        """Raises: FloatingPointError if a gradient is NaN; RuntimeError before `prepare`."""
+        """Makes one update. Raises: FloatingPointError if a gradient is NaN; RuntimeError before `prepare`."""
         if self.optimizer is None:
-            raise RuntimeError("xnas learns only after `prepare`, which sets the number of images")
+            raise RuntimeError("expected `prepare`, which sets the number of images, before `learn`; call it first")
         losses = lesson.outcome(draw()).losses  # (b,)
         gradients = point_gradients(losses, list(self._parameters.values()))  # (b, edges, operations) of each group
         self.optimizer.add_points(gradients)
@@ -371,7 +379,7 @@ class PointLearner(Learner):
         return losses.detach().mean()
 
     def strengths(self, probabilities: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The weights without wipe-out: exponentiated gradient from the uniform point."""
+        """Returns the weights without wipe-out: exponentiated gradient from the uniform point."""
         lr, clip, unwiped = self._settings.lr, self._settings.clip, {}
         for name, total in self._sums.items():
             rate = xnas_rate(total.shape[1], self._rounds, clip) if lr is None else lr

@@ -1,4 +1,4 @@
-"""The variational posterior over architectures and its trainer. Shu 2022 (thesis), 5.2.2, 5.3.3."""
+"""The variational posterior over architectures and its trainer. Shu 2022, 5.2.2, 5.3.3."""
 
 import json
 import math
@@ -27,13 +27,13 @@ Choices = Mapping[str, Sequence[str]]  # name of a decision -> some of its choic
 class RelaxedDecisions:
     """The decisions of a posterior over a supernet's space, B of them with up to C choices, as rows of numbers; E6.
 
-    One-hot rows encode an architecture, and `mixture` gives the weights under which the supernet computes its
+    One-hot rows encode an architecture, and `mixture` returns the weights under which the supernet computes its
     function. Each weight is a product of entries of at most two rows, so gradients reach every choice by which a
     change of one decision could change the function. Exception: with partial channels, an edge that has drawn `none`
     passes no gradient to single operations.
 
     Attributes:
-        decisions: the space's `posterior_decisions`.
+        decisions: The space's `posterior_decisions`.
         allowed: (B, C) bool: False for padding, and for `none` if the supernet has no such operation.
     """
 
@@ -46,7 +46,7 @@ class RelaxedDecisions:
         self.allowed = self._marked(possible).bool().to(device)
         self._groups = {}
         for group in supernet.groups:
-            # An entry of the group's weights is the sum of some of a decision's choices, where the decision matters.
+            # An entry of the group's weights is the sum of some choices of a decision, if the decision matters.
             entries: list[Choices] = []
             for row in range(group.edges):
                 for column, operation in enumerate(group.operations):
@@ -60,16 +60,16 @@ class RelaxedDecisions:
         self._always = torch.tensor([float(condition is None) for condition in conditions], device=device)
 
     def reach(self, rows: Tensor) -> Tensor:
-        """(B, C) probabilities -> (B,): the probability that a decision matters; for one-hot rows 0 or 1."""
+        """(B, C) probabilities -> (B,): the probability that a decision matters; 0 or 1 for one-hot rows."""
         return self._always + rows.flatten() @ self._conditions
 
     def follow(self, values: Tensor) -> Tensor:
-        """(B,) a value of each decision -> (B, C): the sum over the decisions that matter because of a choice."""
+        """(B,) values of the decisions -> (B, C): the sum over the decisions that matter because of a choice."""
         return (self._conditions @ values).view(self.allowed.shape)
 
     def mixture(self, rows: Tensor) -> dict[str, MixtureWeights]:
         """(B, C) rows -> the weights of every group; all operations are evaluated."""
-        # With partial channels the weights of inputs multiply those of operations in the supernet itself.
+        # With partial channels, the supernet itself multiplies the weights of inputs and operations.
         partial = self.supernet.partial_channels > 1
         return {
             name: MixtureWeights(self._weights(name, rows, whole=partial and not group.inputs))
@@ -79,29 +79,29 @@ class RelaxedDecisions:
     def chances(self, rows: Tensor) -> dict[str, Tensor]:
         """(B, C) probabilities -> group -> (edges, operations): the probability of an operation in an architecture.
 
-        Loose ends of NAS-Bench-1Shot1 are counted.
+        Loose ends of NAS-Bench-1Shot1 count.
         """
         operations = [name for name, (group, *_) in self._groups.items() if not group.inputs]
         return {name: self._weights(name, rows) for name in operations}
 
     def architecture(self, chosen: Tensor) -> Architecture:
-        """(B,) numbers of choices -> the architecture."""
+        """(B,) indices of choices -> the architecture."""
         numbers = zip(self.decisions, chosen.tolist(), strict=True)
         named = {decision.name: decision.choices[number] for decision, number in numbers}
         return self.supernet.space.architecture_of_decisions(named)
 
     def _weights(self, name: str, rows: Tensor, whole: bool = False) -> Tensor:
-        """(edges, columns) of a group; whole: as if each of its decisions mattered."""
+        """Returns (edges, columns) of a group. whole: treat all its decisions as if they mattered."""
         group, matrix, places = self._groups[name]
         sums = rows.flatten() @ matrix
         return (sums if whole else sums * self.reach(rows)[places]).view(group.shape)
 
     def _matrix(self, columns: Sequence[Choices]) -> Tensor:
-        """(B C, columns) of 0 and 1."""
+        """Returns (B C, columns) with values 0 and 1."""
         return torch.stack([self._marked(choices).flatten() for choices in columns], dim=1)
 
     def _marked(self, choices: Choices) -> Tensor:
-        """(B, C): 1 at the choices, 0 elsewhere."""
+        """Returns (B, C): 1 at the choices, 0 elsewhere."""
         marked = torch.zeros(self._shape)
         for name, selection in choices.items():
             row = self._index[name]
@@ -120,15 +120,15 @@ class VariationalPosterior(DrawnPaths):
        pass has the one-hot choices (straight-through), or (loss - mean of the other losses) grad log p_alpha(A).
     3. alpha <- Adam by s g + grad_alpha KL[p_alpha || p]; p is uniform over the space.
 
-    The KL is exact. In DARTS A has only the operations on the two edges that a node takes, so that log p(A) is a sum
-    over these, and the KL of an edge's operations counts with the probability that the edge is taken.
+    The KL is exact. In DARTS, A contains only the operations on the two edges of a node. log p(A) is a sum over these,
+    and the KL of an edge's operations counts with the probability of the edge.
 
-    With fixed trained weights this is the post-training posterior. Learned together with the weights, in a
+    With fixed trained weights this is the post-training posterior. If it is learned together with the weights, in a
     `SupernetTrainer` whose steps train paths drawn from it, it is the best-response posterior.
 
     Args:
         scale: s.
-        device: of the supernet and of alpha, which starts from zeros, the prior. Draws are made on the CPU.
+        device: Device of the supernet and of alpha, which starts from zeros, the prior. Draws are made on the CPU.
     """
 
     learns = True
@@ -153,7 +153,7 @@ class VariationalPosterior(DrawnPaths):
         return self.relaxed.architecture(self._choices(self.log_probabilities(), generator))
 
     def learn(self, lesson: Lesson, progress: float) -> Tensor:
-        """One update; the mean loss of the drawn architectures, detached."""
+        """Makes one update. Returns the mean loss of the drawn architectures, detached."""
         log_p = self.log_probabilities()
         straight = self.settings.estimator == "straight-through"
         losses, tensors, gradients = (self._straight_through if straight else self._score_function)(lesson, log_p)
@@ -165,18 +165,18 @@ class VariationalPosterior(DrawnPaths):
         return losses.mean()
 
     def log_probabilities(self) -> Tensor:
-        """(B, C), differentiable; -inf where `allowed` is False."""
+        """Computes (B, C), differentiable; -inf where `allowed` is False."""
         logits = (self.alpha / self.settings.temperature).masked_fill(~self.relaxed.allowed, -torch.inf)
         return logits.log_softmax(-1)
 
     @torch.no_grad()
     def kl(self) -> float:
-        """KL[p_alpha || uniform over the space], in nats."""
+        """Computes KL[p_alpha || uniform over the space], in nats."""
         return float(self._kl(self.log_probabilities()))
 
     @torch.no_grad()
     def log_probs(self) -> dict[str, list[float | None]]:
-        """decision -> log-probabilities, None for an impossible choice; JSON, the input of `Posterior`."""
+        """Returns decision -> log-probabilities, None for an impossible choice; JSON, the input of `Posterior`."""
         rows = self.log_probabilities().double().tolist()
         return {
             decision.name: [value if value > -torch.inf else None for value in row[: len(decision.choices)]]
@@ -188,9 +188,9 @@ class VariationalPosterior(DrawnPaths):
 
     @torch.no_grad()
     def mode(self) -> str:
-        """The most probable architecture; the first one wins a draw."""
+        """Returns the most probable architecture; the first one wins a tie."""
         log_p = self.log_probabilities()
-        # A pair of inputs is as probable as the best operations on its edges make it.
+        # The probability of a pair of inputs includes the best operations on its edges.
         chosen = (log_p + self.relaxed.follow(log_p.amax(-1))).argmax(-1)
         return self._supernet.space.encode(self.relaxed.architecture(chosen))
 
@@ -199,7 +199,7 @@ class VariationalPosterior(DrawnPaths):
 
     @torch.no_grad()
     def entropies(self) -> dict[str, list[float]]:
-        """One group, of all decisions in order."""
+        """Returns one group, with all decisions in order."""
         return {DECISIONS: _entropies(self.log_probabilities(), self.relaxed.allowed).tolist()}
 
     def state_dict(self) -> dict[str, Any]:
@@ -211,7 +211,7 @@ class VariationalPosterior(DrawnPaths):
         self.optimizer.load_state_dict(state["optimizer"])
 
     def _straight_through(self, lesson: Lesson, log_p: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor | None]]:
-        """The gradient of s E[cross-entropy]: losses (n,), and tensors with the gradients to propagate from each."""
+        """Estimates the gradient of s E[cross-entropy]: losses (n,), tensors, and the gradients to propagate."""
         samples = self.settings.samples
         losses: list[Tensor] = []
         tensors: list[Tensor] = []
@@ -227,7 +227,7 @@ class VariationalPosterior(DrawnPaths):
         return torch.stack(losses), tensors, gradients
 
     def _score_function(self, lesson: Lesson, log_p: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor | None]]:
-        """As `_straight_through`."""
+        """Like `_straight_through`."""
         samples = self.settings.samples
         losses: list[Tensor] = []
         log_probabilities: list[Tensor] = []
@@ -244,7 +244,7 @@ class VariationalPosterior(DrawnPaths):
         return drawn, [(self.scale * advantage * torch.stack(log_probabilities)).mean()], [None]
 
     def _choices(self, log_p: Tensor, generator: torch.Generator) -> Tensor:
-        """(B,) numbers of choices, drawn with their probabilities."""
+        """Draws (B,) indices of choices with their probabilities."""
         return (log_p + gumbel_noise(log_p, generator)).argmax(-1)
 
     def _kl(self, log_p: Tensor) -> Tensor:
@@ -258,7 +258,7 @@ def _entropies(log_p: Tensor, allowed: Tensor) -> Tensor:
 
 
 class PosteriorEpoch(NamedTuple):
-    """Means over the steps of an epoch, of the parameters before each step, in nats."""
+    """Means over the steps of an epoch, for the parameters before each step, in nats."""
 
     elbo: float  # -s expected_loss - kl, even if the KL is not part of the objective
     kl: float  # of the posterior from the uniform prior, exact
@@ -266,16 +266,16 @@ class PosteriorEpoch(NamedTuple):
 
 
 class PosteriorTrainer(EpochTrainer):
-    """Maximises the ELBO on the validation data.
+    """Maximizes the ELBO on the validation data.
 
-    The thesis trains the weights on 70 % of the training images, and learns the posterior from the other 30 %
+    Shu (2022) trains the weights on 70 % of the training images, and learns the posterior from the other 30 %
     (section 5.3.2). The supernet is in evaluation mode, and images are not augmented. The weights do not change, and
     are not part of the state.
 
     Args:
-        supernet: with trained weights; moved to the data's device and frozen.
-        posterior: of this supernet, on that device.
-        epochs, batch_size: passes over the validation data, and images per step.
+        supernet: Supernet with trained weights; moved to the data's device and frozen.
+        posterior: Posterior of this supernet, on that device.
+        epochs, batch_size: Passes over the validation data, and images per step.
     """
 
     def __init__(
@@ -298,7 +298,7 @@ class PosteriorTrainer(EpochTrainer):
         return float(self.posterior.optimizer.param_groups[0]["lr"])
 
     def epoch(self) -> PosteriorEpoch:
-        """One pass over the validation data. Raises: Diverged if a loss is not finite; RuntimeError after the last."""
+        """Makes one pass over the validation data. Raises: Diverged; RuntimeError after the last epoch."""
         self._check_unfinished()
         validation = self.dataset.validation
         order_seed = self._stream(ORDER)
@@ -315,7 +315,9 @@ class PosteriorTrainer(EpochTrainer):
         self.epochs_done += 1
         loss = float(torch.stack(losses).mean())
         if not math.isfinite(loss):
-            raise Diverged(f"the loss of drawn architectures is {loss} in epoch {self.epochs_done}")
+            raise Diverged(
+                f"expected a finite loss of drawn architectures, got {loss} in epoch {self.epochs_done}; lower lr"
+            )
         return PosteriorEpoch(-self.posterior.scale * loss - kl, kl, loss)
 
     def _parts(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Relaxations: from architecture parameters to the weights of a step's mixture."""
+"""Relaxations: functions from architecture parameters to the weights of a step's mixture."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -12,16 +12,16 @@ from archray.trainables.supernets.mixing import Lesson, Mixing, Mixture
 from archray.trainables.supernets.networks.supernet import MixtureWeights, Supernet, discretise, one_hot
 from archray.trainables.supernets.settings import Domain, GumbelSettings, OptimizerSettings, SupernetTrainingSettings
 
-LOGIT_SCALE = 1e-3  # DARTS and GDAS start from logits of this standard deviation: nearly uniform, all distinct
+LOGIT_SCALE = 1e-3  # standard deviation of initial logits in DARTS and GDAS: nearly uniform, all distinct
 
 
 class Relaxation(ABC):
-    """Architecture parameters -> mixture weights. A group of edges is a name; its parameters are (edges, operations).
+    """Base class: architecture parameters -> mixture weights. Each group of edges has parameters (edges, operations).
 
     Args:
-        generator: the source of random relaxations, part of this object's state. It may be on the CPU while the
-            parameters are on a GPU: both then have the same draws.
-        domain: of the parameters: `logits`, unconstrained, or `simplex`, the probabilities themselves.
+        generator: Source of random relaxations, part of this object's state. It may be on the CPU while the
+            parameters are on a GPU, so that all devices get the same draws.
+        domain: Domain of the parameters: `logits` (unconstrained) or `simplex` (probabilities).
 
     Raises: InvalidInput for another domain.
     """
@@ -30,36 +30,38 @@ class Relaxation(ABC):
 
     def __init__(self, generator: torch.Generator, domain: Domain) -> None:
         if domain not in get_args(Domain):
-            raise InvalidInput(f"expected parameters on one of {', '.join(get_args(Domain))}, got {domain!r}")
+            raise InvalidInput(f"expected a domain of the parameters, {' or '.join(get_args(Domain))}, got {domain!r}")
         self.generator = generator
         self.domain = domain
 
     def initial(
         self, edges: int, operations: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> Tensor:
-        """(edges, operations) parameters to start from: small random logits, or the uniform point of the simplex."""
+        """Returns initial parameters (edges, operations): small random logits, or the uniform point of the simplex."""
         if self.domain == "simplex":
             return torch.full((edges, operations), 1.0 / operations, dtype=dtype, device=device)
         noise = torch.randn((edges, operations), generator=self.generator, device=self.generator.device, dtype=dtype)
         return (LOGIT_SCALE * noise).to(device)
 
     def probabilities(self, parameters: Tensor) -> Tensor:
-        """(edges, operations): the distribution of the parameters, for entropies and discretisation."""
+        """Returns (edges, operations): the distribution of the parameters, for entropies and discretization."""
         return parameters if self.domain == "simplex" else parameters.softmax(-1)
 
     def weights(self, parameters: Mapping[str, Tensor], progress: float = 0.0) -> dict[str, MixtureWeights]:
-        """The weights of one step, for every group, in the order of `parameters`.
+        """Returns the weights of one step, for every group, in the order of `parameters`.
 
-        parameters: group -> (edges, operations). progress: the share of the search that is over, in [0, 1].
+        Args:
+            parameters: group -> (edges, operations).
+            progress: Completed share of the search, in [0, 1].
         """
         return {group: self.group_weights(group, rows, progress) for group, rows in parameters.items()}
 
     @abstractmethod
     def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
-        """The weights of one step for one group."""
+        """Returns the weights of one step for one group."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors only: the generator's state."""
+        """Returns tensors only: the generator's state."""
         return {"generator": self.generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -67,24 +69,24 @@ class Relaxation(ABC):
 
 
 class WholeMixture(Relaxation):
-    """Every operation, weighted by its probability: the softmax of logits (DARTS), or the parameters (GAEA)."""
+    """All operations, weighted by their probabilities: the softmax of logits (DARTS), or the parameters (GAEA)."""
 
     def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
         return MixtureWeights(self.probabilities(parameters))
 
 
 def entropy(weights: Tensor) -> Tensor:
-    """(..., operations) rows on the simplex -> (...) their entropies in nats. GAEA, Li et al. 2021, Figure 1."""
+    """(..., operations) rows on the simplex -> (...), their entropies in nats. GAEA, Li et al. 2021, Figure 1."""
     return torch.special.entr(weights).sum(-1)
 
 
 class ArchitectureParameters(Mixing):
-    """The parameters of all groups of a supernet, and the mixture that a relaxation makes of them.
+    """The parameters of all groups of a supernet, and the mixture that a relaxation computes from them.
 
     Args:
-        relaxation: generator -> the relaxation that draws from it.
-        seed: of the initial parameters.
-        device: of the parameters. Random relaxations draw on the CPU, the same for every device.
+        relaxation: Function from a generator to the relaxation that draws from it.
+        seed: Seed of the initial parameters.
+        device: Device of the parameters. Random relaxations draw on the CPU, so that all devices get the same draws.
     """
 
     def __init__(
@@ -119,30 +121,30 @@ class ArchitectureParameters(Mixing):
         return self.relaxation.weights(self.parameters, progress)
 
     def evaluation(self, progress: float, seed: int) -> Callable[[], Mixture]:
-        """Mixtures of the present parameters; a new draw each time if the relaxation is random."""
+        """Returns mixtures of the current parameters; a new draw each time if the relaxation is random."""
         relaxation = self._make(torch.Generator().manual_seed(seed))
         return torch.no_grad()(lambda: relaxation.weights(self.parameters, progress))
 
     def learn(self, lesson: Lesson, progress: float) -> Tensor:
-        assert self.learner is not None  # else it does not learn
+        assert self.learner is not None  # otherwise it does not learn
         return self.learner.learn(lambda: self.draw(progress), lesson)
 
     @torch.no_grad()
     def probabilities(self) -> dict[str, Tensor]:
-        """group -> (edges, operations), rows that sum to one."""
+        """Returns group -> (edges, operations), rows that sum to one."""
         return {name: self.relaxation.probabilities(rows.detach()) for name, rows in self.parameters.items()}
 
     def entropies(self) -> dict[str, list[float]]:
-        """group -> the entropy of each of its rows, in nats."""
+        """Returns group -> the entropy of each of its rows, in nats."""
         return {name: entropy(rows).tolist() for name, rows in self.probabilities().items()}
 
     def discretised(self) -> str:
-        """The architecture of the strongest operations (note G4)."""
+        """Returns the architecture with the strongest operations (note G4)."""
         probabilities = self.probabilities()
         return discretise(self.space, self.learner.strengths(probabilities) if self.learner else probabilities)
 
     def derive(self, accuracies: Callable[[Sequence[str]], list[float]], seed: int) -> str | None:
-        """`discretised`; None if the relaxation does not read the parameters."""
+        """Returns `discretised`; None if the relaxation does not read the parameters."""
         return self.discretised() if self.relaxation.reads_parameters else None
 
     def state_dict(self) -> dict[str, Any]:
@@ -162,19 +164,19 @@ class ArchitectureParameters(Mixing):
 
 
 def gumbel_noise(like: Tensor, generator: torch.Generator) -> Tensor:
-    """Draws from Gumbel(0, 1), shaped and placed like `like`; always finite."""
+    """Draws from Gumbel(0, 1), with the shape and device of `like`; always finite."""
     uniform = torch.rand(like.shape, generator=generator, device=generator.device, dtype=like.dtype)
     limits = torch.finfo(like.dtype)
-    uniform = uniform.clamp(limits.tiny, 1.0 - limits.eps)  # 0 and 1 would give infinite noise
+    uniform = uniform.clamp(limits.tiny, 1.0 - limits.eps)  # 0 and 1 would lead to infinite noise
     return -(-uniform.log()).log().to(like.device)
 
 
 def gumbel_weights(logits: Tensor, noise: Tensor, tau: float, hard: bool) -> MixtureWeights:
-    """softmax((logits + noise) / tau), Jang et al. 2017, thesis Eq. 6.16; straight-through if `hard`.
+    """softmax((logits + noise) / tau), Jang et al. 2017, Shu 2022, Eq. 6.16; straight-through if `hard`.
 
     Args:
         logits, noise: (edges, operations).
-        hard: forward is the one-hot argmax, exactly; backward is the softmax's.
+        hard: Whether the forward pass uses the exact one-hot argmax, and the backward pass the softmax.
     """
     soft = ((logits + noise) / tau).softmax(-1)  # (E, O)
     if not hard:
@@ -188,7 +190,7 @@ class Gumbel(Relaxation):
 
     Without `hard`, SNAS' mixture of all operations (Xie et al. 2019). domain: `logits` (GDAS), or `simplex` (GAEA GDAS:
     the noise is added to the logarithm of the parameters). A parameter of zero is never drawn and has no gradient; the
-    floor of `MirrorDescent` keeps it above zero.
+    floor of `MirrorDescent` keeps parameters above zero.
     """
 
     def __init__(self, generator: torch.Generator, domain: Domain, settings: GumbelSettings) -> None:
@@ -205,11 +207,11 @@ class Gumbel(Relaxation):
 
 
 class Path(Relaxation):
-    """One uniformly drawn operation per edge and step. SPOS, Guo et al. 2020. Only the shape of the parameters counts.
+    """One uniformly drawn operation per edge and step. SPOS, Guo et al. 2020. It uses only the parameters' shape.
 
     Args:
-        fair: strict fairness (FairNAS, Chu et al. 2021). In each round of |O| steps of a group, every operation of
-            every edge has exactly one step, in an order drawn for each edge and round. FairNAS adds up the gradients of
+        fair: Strict fairness (FairNAS, Chu et al. 2021). In each round of |O| steps of a group, every operation of
+            every edge has exactly one step, in an order drawn for each edge and round. FairNAS sums the gradients of
             a round before it updates the weights; the trainer updates them after each step.
     """
 
@@ -218,7 +220,7 @@ class Path(Relaxation):
     def __init__(self, generator: torch.Generator, fair: bool = False) -> None:
         super().__init__(generator, "simplex")
         self.fair = fair
-        # group -> the order of the present round, (edges, operations) int64, and the number of steps that are over
+        # group -> the order of the current round, (edges, operations) int64, and the number of completed steps
         self._rounds: dict[str, tuple[Tensor, int]] = {}
 
     def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
@@ -231,10 +233,10 @@ class Path(Relaxation):
         return MixtureWeights(one_hot(chosen, operations, parameters.dtype), chosen)
 
     def _next(self, group: str, edges: int, operations: int) -> Tensor:
-        """(edges,): the next operation of each edge in the group's present round."""
+        """Returns (edges,): the next operation of each edge in the group's current round."""
         order, position = self._rounds.get(group, (None, operations))
         if order is None or position == operations:
-            # In float64: two equal draws favour the lower index, and have a chance below operations^2 / 2^54.
+            # In float64: equal draws favor the lower index, with a probability below operations^2 / 2^54.
             device = self.generator.device
             keys = torch.rand((edges, operations), generator=self.generator, device=device, dtype=torch.float64)
             order, position = keys.argsort(-1), 0

@@ -1,4 +1,4 @@
-"""Settings of supernets: training, architecture optimizers, relaxations. Importing this loads no torch."""
+"""Settings of supernets: training, architecture optimizers, relaxations. Imports no torch."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ SECOND_ORDER = "bilevel-second-order"
 
 
 class SupernetTrainingSettings(SGDSettings):
-    """How weights and architecture parameters are trained side by side.
+    """Options of training weights and architecture parameters together.
 
     The defaults are those of DARTS on CIFAR-10 (Liu et al. 2019, App. A.1). GAEA PC-DARTS (App. C.1.1) has batch 256,
-    lr 0.1, lr_min 0, 10 epochs of warm-up.
+    lr 0.1, lr_min 0 and 10 warm-up epochs.
 
     Attributes:
-        epochs: passes over the images that train the weights.
-        lr_min: learning rate at the end of the cosine.
-        objective: `bilevel`, the architecture learns from data of its own at the present weights;
-            `bilevel-second-order`, at weights one step ahead (DARTS' finite difference); `erm`, single level, both
-            gradients are of all training data.
-        architecture_data: `training`, the architecture learns from a part of the training data; `validation`, from the
-            validation data, and all training data train the weights (thesis 5.3.2).
-        architecture_fraction: share of the training data that trains the architecture, drawn by seed.
-        blocks: `alternating`, each step updates the architecture, then the weights; `random`, each of twice as many
-            steps updates one of them, drawn with equal chances (GAEA, Algorithm 1); `phases`, in each epoch all steps
-            of the weights come first, then as many of the architecture (ENAS, section 2.2).
-        warmup_epochs: first epochs, in which only weights are updated.
-        evaluation_batch: images per forward pass of an evaluation. It changes results, as supernets normalise by the
-            statistics of each batch.
+        epochs: Number of passes over the images that train the weights.
+        lr_min: Learning rate at the end of the cosine schedule.
+        objective: Objective of the architecture. `bilevel`: the loss on separate data at the current weights.
+            `bilevel-second-order`: the same at weights one step ahead (finite difference of DARTS). `erm`: single
+            level, both gradients on all training data.
+        architecture_data: Data that train the architecture. `training`: a part of the training data. `validation`: the
+            validation data, while all training data train the weights (Shu 2022, 5.3.2).
+        architecture_fraction: Share of the training data that trains the architecture, drawn by seed.
+        blocks: Order of the updates. `alternating`: each step updates the architecture, then the weights. `random`:
+            each of twice as many steps updates one of the two, drawn with equal probability (GAEA, Algorithm 1).
+            `phases`: in each epoch all steps of the weights, then as many of the architecture (ENAS, section 2.2).
+        warmup_epochs: Number of first epochs that update the weights only.
+        evaluation_batch: Number of images per forward pass in evaluation. It changes results, because supernets
+            normalize by the statistics of each batch.
     """
 
     epochs: Count = 50
@@ -73,16 +73,19 @@ class SupernetTrainingSettings(SGDSettings):
     @model_validator(mode="after")
     def _consistent(self) -> SupernetTrainingSettings:
         if self.lr_min > self.lr:
-            raise ValueError(f"expected lr_min to be at most lr, {self.lr}, got {self.lr_min}")
+            raise ValueError(f"expected lr_min of at most lr, {self.lr}, got {self.lr_min}")
         if self.objective == "erm" and self.architecture_data == "validation":
-            raise ValueError("erm learns both from all training data; choose bilevel, or architecture_data training")
+            raise ValueError(
+                "expected architecture_data training with the objective erm, which uses all training data for both "
+                "updates, got validation; choose bilevel, or architecture_data training"
+            )
         return self
 
 
-DECISIONS = "decisions"  # the group of the entropies of mixings that draw whole architectures
-Domain = Literal["logits", "simplex"]  # parameters are unconstrained, or the probabilities themselves
+DECISIONS = "decisions"  # group name for the entropies of mixings that draw whole architectures
+Domain = Literal["logits", "simplex"]  # parameters are unconstrained logits, or probabilities
 
-# Supernets by the name of their space: `networks` fills it.
+# Supernets by the name of their space. `networks` registers them.
 SUPERNETS: Registry[type[Supernet]] = Registry("supernet")
 OPTIMIZERS: Registry[type[OptimizerSettings]] = Registry("architecture optimizer")
 RELAXATIONS: Registry[type[RelaxationSettings]] = Registry("relaxation")
@@ -92,11 +95,11 @@ class CostPenaltySettings(Settings):
     """Weight of the mixture's expected cost in the loss of the architecture.
 
     Attributes:
-        cost: its name; None: the first that is reported or bounded, or flops.
-        weight: of the expected cost, relative to the cost of the uniform mixture.
-        target: the expected cost to reach, in the cost's unit. The weight starts at `weight`, and rises or falls while
-            the mixture costs more or less.
-        rate: change of the weight in a step, times the relative distance from the target.
+        cost: Name of the cost (default: the first cost that is reported or bounded, else flops).
+        weight: Weight of the expected cost, relative to the cost of the uniform mixture.
+        target: Target of the expected cost, in the cost's unit. The weight starts at `weight`. It rises while the
+            mixture costs more than the target and falls while it costs less.
+        rate: Change of the weight per step, as a multiple of the relative distance from the target.
     """
 
     cost: str | None = None
@@ -110,15 +113,15 @@ class CostPenaltySettings(Settings):
 
 
 class SandwichSettings(SGDSettings):
-    """How shared weights are trained by the sandwich rule (Yu and Huang 2019, sec. 3.2).
+    """Options of training shared weights by the sandwich rule (Yu and Huang 2019, sec. 3.2).
 
     Attributes:
-        epochs: passes over the training images. Each step trains `draws` + 2 networks.
-        draws: random networks in a step, in addition to the smallest and the largest; 2 in the paper (n = 4).
-        distillation: whether all but the largest network learn from its predictions of the same step instead of the
-            labels (sec. 3.3, in-place distillation). Off, unlike in the paper: in runs of a few dozen epochs these
-            predictions are uninformative for long, and digits were learned much later.
-        evaluation_batch: images in a forward pass of an evaluation.
+        epochs: Number of passes over the training images. Each step trains `draws` + 2 networks.
+        draws: Number of random networks per step, in addition to the smallest and the largest; 2 in the paper (n = 4).
+        distillation: Whether all networks except the largest learn from its predictions in the same step instead of
+            the labels (sec. 3.3, in-place distillation). Off by default, unlike in the paper: in runs of a few dozen
+            epochs the predictions stay uninformative for long.
+        evaluation_batch: Number of images per forward pass in evaluation.
     """
 
     epochs: Count = 100
@@ -133,32 +136,30 @@ class SandwichSettings(SGDSettings):
 
 
 class OptimizerSettings(RegisteredSettings):
-    """The settings of an architecture optimizer, which make it. A subclass registers itself, by its `name`.
+    """Base class of the settings of an architecture optimizer. A subclass registers itself under its `name`.
 
-    An optimizer that needs the gradient of the parameters alone defines `domain` and `make`. Others define `learner`.
+    An optimizer that needs only the gradient of the parameters defines `domain` and `make`. Others define `learner`.
     """
 
     registry = OPTIMIZERS
-    domain: ClassVar[Domain | None]  # of the parameters; None if it changes none, or not those of a mixture
-    looks_ahead: ClassVar[bool] = True  # whether it takes the gradient one step of the weights ahead
+    domain: ClassVar[Domain | None]  # of the parameters; None if it changes no parameters of a mixture
+    looks_ahead: ClassVar[bool] = True  # whether it can use the gradient one step of the weights ahead
 
     def make(self, parameters: list[Tensor]) -> Optimizer:
-        """The optimizer of parameters in its domain: rows (last dimension) on the simplex, or any logits."""
+        """Creates the optimizer of parameters in its domain: rows (last dimension) on the simplex, or any logits."""
         raise NotImplementedError(f"the architecture optimizer {self.name} does not learn from a gradient")
 
     def learner(self, parameters: Mapping[str, Tensor]) -> optimizers.Learner | None:
-        """The learner of the parameters of each group; None if they stay as they are."""
+        """Returns the learner of the parameters of each group; None if they stay fixed."""
         return optimizers.GradientLearner(self.make(list(parameters.values())))
 
     def check_relaxation(self, relaxation: str) -> None:
-        """Raises: InvalidInput if the optimizer does not go with the relaxation of this name."""
+        """Raises: InvalidInput if the optimizer cannot be combined with the relaxation of this name."""
 
     def check_objective(self, objective: str) -> None:
-        """Raises: InvalidInput if it cannot learn by this objective of `SupernetTrainingSettings`."""
+        """Raises: InvalidInput if the optimizer does not support this objective of `SupernetTrainingSettings`."""
         if objective == SECOND_ORDER and not self.looks_ahead:
-            raise InvalidInput(
-                f"{self.name} does not look one step ahead; choose the objective bilevel or erm, not {objective}"
-            )
+            raise InvalidInput(f"expected the objective bilevel or erm with the optimizer {self.name}, got {objective}")
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -166,12 +167,12 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 @OPTIMIZERS.register("adam")
 class AdamSettings(OptimizerSettings):
-    """Adam on logits, as in DARTS' program (Liu et al. 2019, App. A.1).
+    """Adam on logits, as in the program of DARTS (Liu et al. 2019, App. A.1).
 
     Attributes:
-        lr: learning rate.
-        betas: decay of the running means of the gradient and of its square.
-        weight_decay: of the logits.
+        lr: Learning rate.
+        betas: Decay rates of the running means of the gradient and of its square.
+        weight_decay: Weight decay of the logits.
     """
 
     domain = "logits"
@@ -186,7 +187,7 @@ class AdamSettings(OptimizerSettings):
 
 
 GAEA_RATE = 0.1  # App. C.1.1 and C.3
-GAEA_FLOOR = 1e-5  # in the authors' code: an operation whose weight falls to zero could never come back (note G1)
+GAEA_FLOOR = 1e-5  # in the authors' code: an operation whose weight falls to zero could never recover (note G1)
 
 
 @OPTIMIZERS.register("mirror-descent")
@@ -194,10 +195,11 @@ class MirrorDescentSettings(OptimizerSettings):
     """Mirror descent on simplices: exponentiated gradient, or projected gradient for comparison. GAEA (note G1).
 
     Attributes:
-        lr: learning rate.
-        dgf: the distance-generating function: `entropy` is exponentiated gradient, `euclidean` projected gradient.
-        log_space: keeps logarithms of the weights, so that none becomes zero.
-        floor: of weights; None is the authors' 1e-5 for the entropy, and none in log space or for `euclidean`.
+        lr: Learning rate.
+        dgf: Distance-generating function: `entropy` gives exponentiated gradient, `euclidean` projected gradient.
+        log_space: Whether to store logarithms of the weights, so that none becomes zero.
+        floor: Lower bound of the weights (default: 1e-5 for `entropy`, as in the authors' code; none in log space or
+            for `euclidean`).
     """
 
     domain = "simplex"
@@ -211,9 +213,9 @@ class MirrorDescentSettings(OptimizerSettings):
     @model_validator(mode="after")
     def _one_geometry(self) -> MirrorDescentSettings:
         if self.dgf == "euclidean" and (self.floor or self.log_space):
-            raise ValueError("floor and log_space belong to dgf entropy; leave them out")
+            raise ValueError("expected dgf entropy with floor or log_space, got euclidean; leave these out")
         if self.floor and self.log_space:
-            raise ValueError("in log space there is no floor; choose one of floor and log_space")
+            raise ValueError("expected one of floor and log_space, got both; leave one out")
         return self
 
     def make(self, parameters: list[Tensor]) -> Optimizer:
@@ -225,7 +227,7 @@ class MirrorDescentSettings(OptimizerSettings):
 
 @OPTIMIZERS.register("none")
 class NoOptimizerSettings(OptimizerSettings):
-    """Architecture parameters do not change: the weights alone are trained, on all training data."""
+    """No architecture optimizer: only the weights are trained, on all training data."""
 
     domain = None
 
@@ -239,12 +241,12 @@ class NoOptimizerSettings(OptimizerSettings):
 class ReinforceSettings(OptimizerSettings):
     """REINFORCE with Adam for the relaxation `controller`. ENAS, Pham et al. 2018, section 3.2.
 
-    Defaults are the paper's; its program for the cell search has lr 3.5e-3.
+    Defaults are the paper's. Its program for the cell search has lr 3.5e-3.
 
     Attributes:
-        lr: learning rate of Adam.
-        entropy: weight of the policy's entropy in the reward.
-        baseline_decay: of the moving average of rewards.
+        lr: Learning rate of Adam.
+        entropy: Weight of the policy's entropy in the reward.
+        baseline_decay: Decay rate of the moving average of rewards.
     """
 
     domain = None
@@ -258,7 +260,8 @@ class ReinforceSettings(OptimizerSettings):
     def check_relaxation(self, relaxation: str) -> None:
         if relaxation != "controller":
             raise InvalidInput(
-                f"the relaxation controller and the optimizer reinforce need each other; got {relaxation} and reinforce"
+                f"expected the relaxation controller with the optimizer reinforce, got {relaxation}; choose both or "
+                "neither"
             )
 
 
@@ -266,11 +269,11 @@ class ReinforceSettings(OptimizerSettings):
 class XNASSettings(OptimizerSettings):
     """Exponentiated gradient with clipping per image and wipe-out; needs the relaxation `simplex`.
 
-    A round is an image that the architecture sees. Each costs a backward pass.
+    A round is one image that the architecture is trained on. Each round costs a backward pass.
 
     Attributes:
-        lr: None is the rate of the regret bound for these rounds.
-        clip: L, the bound on the gradient of one image for one weight.
+        lr: Learning rate (default: the rate of the regret bound for this number of rounds).
+        clip: Bound, L, on the gradient of one image for one weight.
     """
 
     domain = "simplex"
@@ -286,65 +289,69 @@ class XNASSettings(OptimizerSettings):
     def check_relaxation(self, relaxation: str) -> None:
         if relaxation != "simplex":
             raise InvalidInput(
-                f"xnas needs the mixture by its own weights; choose the relaxation simplex, not {relaxation}"
+                f"expected the relaxation simplex with the optimizer xnas, got {relaxation}; choose simplex"
             )
 
 
 class RelaxationSettings(RegisteredSettings):
-    """The settings of a relaxation, which make it. A subclass registers itself, by its `name`.
+    """Base class of the settings of a relaxation. A subclass registers itself under its `name`.
 
-    A relaxation that is a function of parameters, a row per edge, defines `domains` and `make`. Others define `mixing`.
+    A relaxation that is a function of parameters, one row per edge, defines `domains` and `make`. Others define
+    `mixing`.
     """
 
     registry = RELAXATIONS
     domains: ClassVar[tuple[Domain, ...]] = ()  # of its parameters; the first is for optimizers of any domain
-    further_results: ClassVar[tuple[str, ...]] = ()  # entries of a trial's result that others do not have
+    further_results: ClassVar[tuple[str, ...]] = ()  # entries that this relaxation adds to a trial's result
 
     @property
     def draws_one(self) -> bool:
-        """Whether a step evaluates one operation per edge, so that it cannot have partial channels."""
+        """Whether a step evaluates one operation per edge, which rules out partial channels."""
         return False
 
     def make(self, generator: torch.Generator, domain: Domain) -> relaxations.Relaxation:
-        """The relaxation of parameters in `domain`, drawing from `generator`."""
-        raise NotImplementedError(f"the relaxation {self.name} is no function of a supernet's parameters")
+        """Creates the relaxation of parameters in `domain`; it draws from `generator`."""
+        raise NotImplementedError(f"the relaxation {self.name} is not a function of a supernet's parameters")
 
     def mixing(
         self, supernet: Supernet, optimizer: OptimizerSettings, *, seed: int, device: torch.device | str = "cpu"
     ) -> Mixing:
-        """The source of mixtures, which learns the architecture or draws it. Call `build_mixing`, which checks."""
+        """Creates the source of mixtures, which learns or draws the architecture. `build_mixing` also checks it."""
         make = partial(self.make, domain=optimizer.domain or self.domains[0])
         return relaxations.ArchitectureParameters(supernet, make, optimizer, seed=seed, device=device)
 
     def entropy_rows(self, space: Space, groups: Sequence[Group]) -> dict[str, int]:
-        """Number of entropies in `Mixing.entropies` under each name. groups: of the supernet of `space`."""
+        """Returns the number of entropies in `Mixing.entropies` by name. groups: of the supernet of `space`."""
         return {group.name: group.edges for group in groups}
 
     def chances(self, supernet: Supernet) -> dict[str, Tensor] | None:
-        """group -> (edges, operations): the probability that a step's path takes an operation; None if unknown."""
+        """Returns group -> (edges, operations), the probabilities that a path takes an operation; None if unknown."""
         return None
 
     def check_optimizer(self, optimizer: OptimizerSettings) -> None:
-        """Raises: InvalidInput if the optimizer cannot learn its parameters."""
+        """Raises: InvalidInput if the optimizer cannot train the parameters of this relaxation."""
         if optimizer.domain is None or optimizer.domain in self.domains:
             return
         if optimizer.domain == "simplex":
             raise InvalidInput(
-                f"{optimizer.name} needs parameters on simplices; choose the relaxation simplex or gumbel, or adam"
+                f"expected the relaxation simplex or gumbel with the optimizer {optimizer.name}, got {self.name}; "
+                "choose one of these, or the optimizer adam"
             )
         raise InvalidInput(
-            f"{optimizer.name} leaves the simplex; choose mirror-descent, or the relaxation softmax or gumbel"
+            f"expected the optimizer mirror-descent with the relaxation {self.name}, got {optimizer.name}; choose it, "
+            "or the relaxation softmax or gumbel"
         )
 
 
 def check_together(relaxation: RelaxationSettings, optimizer: OptimizerSettings, partial_channels: int) -> None:
-    """Raises: InvalidInput if relaxation, optimizer and partial channels do not go together."""
+    """Raises: InvalidInput if relaxation, optimizer and partial channels cannot be combined."""
     optimizer.check_relaxation(relaxation.name)
     relaxation.check_optimizer(optimizer)
     if partial_channels > 1 and relaxation.draws_one:
         raise InvalidInput(
-            f"partial channels are for mixtures, and {relaxation.name} draws one operation; choose softmax, simplex, "
-            "gumbel with hard false, or path with draws architectures, where edges weigh 1; or partial_channels 1"
+            f"expected partial_channels 1, as the relaxation {relaxation.name} draws one operation per edge, got "
+            f"{partial_channels}; choose softmax, simplex, gumbel with hard false, path with draws architectures, or "
+            "partial_channels 1"
         )
 
 
@@ -356,9 +363,12 @@ def build_mixing(
     seed: int,
     device: torch.device | str = "cpu",
 ) -> Mixing:
-    """The source of mixtures, which learns the architecture or draws it.
+    """Builds the source of mixtures, which learns or draws the architecture.
 
-    seed: of initial parameters. Raises: InvalidInput as `check_together`.
+    Args:
+        seed: Seed of the initial parameters.
+
+    Raises: InvalidInput as `check_together`.
     """
     check_together(relaxation, optimizer, supernet.partial_channels)
     return relaxation.mixing(supernet, optimizer, seed=seed, device=device)
@@ -380,7 +390,7 @@ class SoftmaxSettings(_WholeMixtureSettings):
 
 @RELAXATIONS.register("simplex")
 class SimplexSettings(_WholeMixtureSettings):
-    """A mixture by the parameters themselves (GAEA). The optimizer keeps each edge's row on the simplex."""
+    """A mixture weighted by the parameters themselves (GAEA). The optimizer keeps each edge's row on the simplex."""
 
     domains = ("simplex",)
 
@@ -396,14 +406,15 @@ TAU_MAX = 10.0  # the first temperature of GDAS
 
 @RELAXATIONS.register("gumbel")
 class GumbelSettings(RelaxationSettings):
-    """One drawn operation per edge with a straight-through gradient.
+    """One sampled operation per edge with a straight-through gradient.
 
-    Defaults are GDAS'. SNAS has `hard` false, start 1, end 0.03, exponential.
+    Defaults are those of GDAS. SNAS has `hard` false, start 1, end 0.03, exponential.
 
     Attributes:
-        start, end: temperatures at the start and the end of the search.
-        form: of the temperature's schedule.
-        hard: false mixes all operations by the perturbed softmax.
+        start: Temperature at the start of the search.
+        end: Temperature at the end of the search.
+        form: Form of the temperature schedule.
+        hard: Whether to sample one operation. False mixes all operations by the perturbed softmax.
     """
 
     domains = ("logits", "simplex")
@@ -433,12 +444,12 @@ def _open_decisions(space: Space, groups: Sequence[Group]) -> dict[str, int]:
 
 @RELAXATIONS.register("path")
 class PathSettings(RelaxationSettings):
-    """One uniformly drawn path per step; there are no architecture parameters to train.
+    """One uniformly drawn path per step, without architecture parameters.
 
     Attributes:
-        draws: `edges`, an operation for each edge of the supernet, or `architectures`, a whole architecture of the
-            space, with two inputs for each of DARTS' nodes (thesis 5.2.1), see `UniformArchitectures`.
-        fair: strict fairness among the draws of edges, see `Path`. The weights are updated after every path.
+        draws: What a step draws. `edges`: an operation for each edge of the supernet. `architectures`: a whole
+            architecture of the space, with two inputs for each node in DARTS (Shu 2022, 5.2.1).
+        fair: Whether draws of edges use strict fairness, see `Path`. The weights are updated after every path.
     """
 
     domains = ("simplex",)
@@ -451,7 +462,7 @@ class PathSettings(RelaxationSettings):
     @model_validator(mode="after")
     def _fair_edges(self) -> PathSettings:
         if self.fair and self.draws != "edges":
-            raise ValueError("strict fairness is among the operations of an edge; set fair to false or draws to edges")
+            raise ValueError("expected draws edges with fair, got architectures; set fair to false or draws to edges")
         return self
 
     @property
@@ -472,7 +483,7 @@ class PathSettings(RelaxationSettings):
         return super().entropy_rows(space, groups) if self.draws == "edges" else _open_decisions(space, groups)
 
     def chances(self, supernet: Supernet) -> dict[str, Tensor] | None:
-        """Unknown where a path leaves out loose ends."""
+        """Unknown (None) if a path can leave out loose ends."""
         if supernet.loose_ends:
             return None
         if self.draws == "edges":
@@ -483,26 +494,28 @@ class PathSettings(RelaxationSettings):
     def check_optimizer(self, optimizer: OptimizerSettings) -> None:
         if optimizer.name != "none":
             raise InvalidInput(
-                f"the relaxation path has no parameters to train; set the optimizer to none, not {optimizer.name}"
+                f"expected the optimizer none with the relaxation path, which has no parameters, got {optimizer.name}"
             )
 
 
 @RELAXATIONS.register("posterior")
 class VariationalSettings(RelaxationSettings):
-    """A categorical distribution per decision, learned by variational inference, `VariationalPosterior`. Thesis 5.3.3.
+    """A categorical distribution per decision, learned by variational inference: `VariationalPosterior`.
+
+    Source: Shu (2022), 5.3.3.
 
     Attributes:
-        scale: s of the ELBO, -s (mean cross-entropy) - KL: 1 in the paper, "data" the number of images learned from,
-            which is Bayes' (note E5).
-        kl: whether the KL is part of the objective. The best-response posterior of SNAS has none (section 5.2.2).
-        temperature: tau of Eq. 5.6.
-        estimator: of the gradient of the expected loss. `straight-through` is the paper's, Gumbel-softmax with all
-            operations evaluated. It assumes that the loss is linear in the weights of operations, which with trained
-            weights cost more than half of the possible gain of the ELBO (on one supernet of 25 cells, enumerated).
-            `score-function` has no bias, and evaluates paths alone.
-        gumbel_temperature: of the straight-through gradient. A lower one has less bias and more variance.
-        samples: architectures drawn in each step, 1 in the paper. The score function needs two or more: the baseline
-            of a sample is the mean loss of the others.
+        scale: Factor s of the ELBO, -s (mean cross-entropy) - KL: 1 in the paper. `data` is the number of images, the
+            Bayesian choice.
+        kl: Whether the objective contains the KL term. The best-response posterior of SNAS has none (section 5.2.2).
+        temperature: Temperature tau of Eq. 5.6.
+        estimator: Estimator of the gradient of the expected loss. `straight-through` is the paper's: Gumbel-softmax
+            with all operations evaluated. It assumes that the loss is linear in the weights of operations. With trained
+            weights this bias cost more than half of the possible gain of the ELBO, on one enumerated supernet of 25
+            cells. `score-function` has no bias and evaluates single paths.
+        gumbel_temperature: Temperature of the straight-through gradient. A lower one has less bias and more variance.
+        samples: Number of architectures drawn per step, 1 in the paper. The score function needs two or more: the
+            baseline of a sample is the mean loss of the others.
     """
 
     further_results = ("updates", "posterior")
@@ -518,9 +531,9 @@ class VariationalSettings(RelaxationSettings):
     @model_validator(mode="after")
     def _consistent(self) -> VariationalSettings:
         if self.scale != "data" and not 0 < self.scale < math.inf:
-            raise ValueError(f"expected a scale above 0 or data, got {self.scale}")
+            raise ValueError(f"expected a scale above 0, or data, got {self.scale}")
         if self.estimator == "score-function" and self.samples == 1:
-            raise ValueError("the score function's baseline is the mean of the other samples; set samples to 2 or more")
+            raise ValueError("expected 2 or more samples with the estimator score-function, got 1; set samples to 2")
         return self
 
     def mixing(
@@ -534,10 +547,12 @@ class VariationalSettings(RelaxationSettings):
 
     def check_optimizer(self, optimizer: OptimizerSettings) -> None:
         if optimizer.domain != "logits":
-            raise InvalidInput(f"the relaxation posterior has logits; set the optimizer to adam, not {optimizer.name}")
+            raise InvalidInput(
+                f"expected an optimizer of logits with the relaxation posterior, got {optimizer.name}; choose adam"
+            )
         if self.scale == "data":
             raise InvalidInput(
-                "the scale of a posterior that is learned with the weights is a number; data is for trained weights"
+                "expected a number as the scale of a posterior that is trained together with the weights, got data"
             )
 
 
@@ -545,14 +560,15 @@ class VariationalSettings(RelaxationSettings):
 class ControllerSettings(RelaxationSettings):
     """Whole architectures from an LSTM's policy. ENAS, Pham et al. 2018, section 2; needs the optimizer `reinforce`.
 
-    Defaults are those of the paper's search on CIFAR-10. Its program for the cell search has tanh_constant 1.1, a
-    further 2.5 times less for operations, and no temperature.
+    Defaults are those of the paper's search on CIFAR-10. Its program for the cell search has tanh_constant 1.1 (2.5
+    times less for operations) and no temperature.
 
     Attributes:
-        units: of the LSTM layer and of its embeddings.
-        temperature, tanh_constant: logits are tanh_constant tanh(logits / temperature); None leaves either step out.
-        samples: candidates for the derived architecture, the most accurate of which on the validation data, with
-            shared weights, is taken after every epoch.
+        units: Number of units of the LSTM layer and of its embeddings.
+        temperature: Temperature of the logits: tanh_constant tanh(logits / temperature); null skips the division.
+        tanh_constant: Bound of the logits: tanh_constant tanh(logits / temperature); null skips the tanh.
+        samples: Number of candidates for the derived architecture. After every epoch, the candidate with the best
+            validation accuracy with shared weights is taken.
     """
 
     name: Literal["controller"] = "controller"
@@ -577,6 +593,6 @@ class ControllerSettings(RelaxationSettings):
     def check_optimizer(self, optimizer: OptimizerSettings) -> None:
         if not isinstance(optimizer, ReinforceSettings):
             raise InvalidInput(
-                f"the relaxation controller and the optimizer reinforce need each other; got controller and "
-                f"{optimizer.name}"
+                f"expected the optimizer reinforce with the relaxation controller, got {optimizer.name}; choose both "
+                "or neither"
             )

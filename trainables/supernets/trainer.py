@@ -1,4 +1,4 @@
-"""Weights and architecture parameters trained together. DARTS, Liu et al. 2019; GAEA, Li et al. 2021, Algorithm 1."""
+"""Joint training of weights and architecture parameters. DARTS, Liu et al. 2019; GAEA, Li et al. 2021, Algorithm 1."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,16 +28,18 @@ BLOCKS, MIXTURES, NETWORK, EVALUATION, HALVES, DERIVATION = 4, 5, 6, 7, 8, 9
 
 
 class Block(NamedTuple):
-    """One step of the architecture or of the weights, and its number, from which rates and progress follow."""
+    """One step of the architecture or of the weights, and its number, which determines rates and progress."""
 
     architecture: bool
     step: int
 
 
 def both_blocks(order: str, steps: int, seed: int) -> list[Block]:
-    """Twice as many blocks as steps; half of them train the architecture, under `random` on average.
+    """Returns twice as many blocks as steps. Half of them train the architecture, with `random` on average.
 
-    order: `SupernetTrainingSettings.blocks`. seed: of `random`.
+    Args:
+        order: `SupernetTrainingSettings.blocks`.
+        seed: Seed of the order `random`.
     """
     if order == "phases":
         return [Block(architecture, step) for architecture in (False, True) for step in range(steps)]
@@ -55,9 +57,12 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """Passes over images of a split, each in a new order, cut into batches of nearly equal size.
+    """Passes over images of a split, each in a new order, divided into batches of nearly equal size.
 
-    indices: of the images, on the split's device; None: all. batch_size: maximum. ordering, augmenting: seeds.
+    Args:
+        indices: Indices of the images, on the split's device; None uses all.
+        batch_size: Maximum size of a batch.
+        ordering, augmenting: Seeds.
     """
 
     def __init__(
@@ -80,13 +85,13 @@ class Batches:
         self._upcoming: Batch | None = None
 
     def images_in(self, batches: int) -> int:
-        """Number of images in the first `batches` batches."""
+        """Returns the number of images in the first `batches` batches."""
         passes, rest = divmod(batches, self._per_pass)
         size, larger = divmod(len(self._indices), self._per_pass)  # the first batches of a pass are larger by one
         return passes * len(self._indices) + rest * size + min(rest, larger)
 
     def upcoming(self) -> Batch:
-        """The batch that `take` returns next, augmented."""
+        """Returns the batch that `take` returns next, augmented."""
         if self._upcoming is None:
             self._upcoming = next(self._stream)
         return self._upcoming
@@ -107,12 +112,12 @@ class Batches:
 
 
 class UpdateCounter:
-    """Counts, for each edge and operation, the weights' steps whose path took it. Shu 2022, App. B.1; note E7.
+    """Counts, for each edge and operation, the steps of the weights whose path took it. Shu 2022, App. B.1; note E7.
 
-    Steps of a mixture, which update every operation, and draws of inputs are not counted.
+    It does not count steps of a mixture, which update every operation, and draws of inputs.
 
     Attributes:
-        steps: number of steps of a single path.
+        steps: Number of steps of a single path.
         counts: group -> (edges, operations) int64, on the CPU; zero for `none`, which has no weights.
     """
 
@@ -122,7 +127,7 @@ class UpdateCounter:
         self.counts: dict[str, Tensor] = {}
 
     def add(self, mixture: Mixture) -> None:
-        """One step of the weights under `mixture`."""
+        """Counts one step of the weights under `mixture`."""
         taken = {name: weights.dense != 0 for name, weights in mixture.items() if weights.chosen is not None}
         self.steps += bool(taken)
         for name, rows in taken.items():
@@ -144,11 +149,12 @@ class UpdateCounter:
 def update_table(
     counter: UpdateCounter, groups: Sequence[Group], chances: Mapping[str, Tensor] | None
 ) -> dict[str, list[Any]]:
-    """Columns of one length: `group`, `edge` (its row in the group), `operation`, `updates`, `steps`, `chance`.
+    """Returns columns of equal length: `group`, `edge` (row in the group), `operation`, `updates`, `steps`, `chance`.
 
-    Updates are binomial, of `steps` trials of probability `chance` (note E7; None if unknown).
+    Updates are binomial, with `steps` trials of probability `chance` (note E7; None if unknown).
 
-    chances: group -> (edges, operations), the probability that a step takes an operation.
+    Args:
+        chances: group -> (edges, operations), the probability that a step takes an operation.
     """
     rows: list[tuple[Any, ...]] = []
     for group in groups:
@@ -164,13 +170,15 @@ def update_table(
 
 
 class CostPenalty:
-    """Adds weight * E[cost] / E_uniform[cost] to the architecture's loss; with a target the weight is adapted.
+    """Adds weight * E[cost] / E_uniform[cost] to the architecture's loss. With a target, the weight is adapted.
 
     After each step, with a target: weight <- max(0, weight + rate (E[cost] / target - 1)), dual ascent. ProxylessNAS
     (Cai et al. 2019, Eq. 2 and 3) adds the expected latency without dividing it by that of the uniform mixture. FBNet
     (Wu et al. 2019, Eq. 2 to 4) multiplies the loss by a power of the logarithm of the latency.
 
-    costs: of the supernet's groups. shapes: group -> (edges, operations).
+    Args:
+        costs: Costs of the supernet's groups.
+        shapes: group -> (edges, operations).
     """
 
     def __init__(self, settings: CostPenaltySettings, costs: EdgeCosts, shapes: Mapping[str, tuple[int, int]]) -> None:
@@ -179,7 +187,7 @@ class CostPenalty:
         self.unit = float(costs.expected(uniform)) or 1.0
 
     def with_penalty(self, lesson: Lesson) -> Lesson:
-        """The lesson with the penalty in its gradient and its loss."""
+        """Returns the lesson with the penalty in its gradient and its loss."""
 
         def gradient(leaves: Mixture) -> tuple[Tensor, dict[str, Tensor]]:
             loss, gradients = lesson.gradient(leaves)
@@ -203,7 +211,7 @@ class CostPenalty:
 
 
 class Diverged(ArithmeticError):
-    """A loss or a gradient is not finite; the message names it and the epoch."""
+    """A loss or a gradient is infinite or NaN. The message contains its name and the epoch."""
 
 
 class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
@@ -211,23 +219,24 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
 
     In each step after the warm-up, if the mixing learns (`blocks` alternating):
 
-    1. theta <- `mixing.learn` on a batch of the architecture's data (`erm`: of all training data): by
-       grad_theta L(w, theta), at these weights or (second order) one step ahead; by one for each image; or by reward;
-    2. w <- SGD by grad_w L_train(w, theta) on a batch of the weights' data, clipped, at a cosine learning rate.
+    1. theta <- `mixing.learn` on a batch of the architecture's data (`erm`: of all training data). It uses
+       grad_theta L(w, theta), at these weights or (second order) one step ahead; or a gradient per image; or a reward.
+    2. w <- SGD by grad_w L_train(w, theta) on a batch of the weights' data, clipped, with a cosine learning rate.
 
-    With `random` blocks, an epoch has twice as many steps, each 1. or 2. with equal chances; in `phases` all 2. of an
-    epoch come before all 1. The result is the last iterate (note G1). The learning rate is annealed per step, where
-    DARTS' program does so per epoch. If the mixing does not learn, all training data train the weights.
+    With `random` blocks, an epoch has twice as many steps, each 1. or 2. with equal probability; in `phases` all 2. of
+    an epoch come before all 1. The result is the last iterate (note G1). The learning rate is annealed per step,
+    whereas the program of DARTS anneals it per epoch. If the mixing does not learn, all training data train the
+    weights.
 
     torch's global generators do not change.
 
     Args:
-        supernet: moved to the data's device.
-        mixing: the source of each step's mixture, with tensors on that device.
-        seed: of everything but initial weights and architecture parameters, which the caller made.
-        penalty: the part of the architecture's loss that depends on the cost of the mixture.
+        supernet: Moved to the data's device.
+        mixing: Source of each step's mixture, with tensors on that device.
+        seed: Seed of all random choices except initial weights and architecture parameters, which the caller creates.
+        penalty: Part of the architecture's loss that depends on the cost of the mixture.
 
-    Raises: InvalidInput if the training data cannot be divided, or the mixing cannot learn by these settings.
+    Raises: InvalidInput if the training data cannot be divided, or the mixing does not support these settings.
     """
 
     def __init__(
@@ -255,27 +264,29 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
             )
         self.weight_images = torch.from_numpy(weights).to(self.device)  # indices of training images
         self.architecture_images = torch.from_numpy(other).to(self.device)  # of `_architecture_split`
-        # The number of images that all steps of the architecture see
+        # The number of images in all steps of the architecture
         architecture_batches = self._batches()[1]
         steps = [sum(block.architecture for block in self._blocks(epoch)) for epoch in range(settings.epochs)]
         mixing.prepare(settings, sum(map(architecture_batches.images_in, steps)))
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches in one pass over the weights' data."""
+        """Number of batches in one pass over the weights' data."""
         return math.ceil(len(self.weight_images) / self.settings.batch_size)
 
     def epoch(self) -> Metrics:
-        """Trains one epoch. Loss and accuracy are of the weights' augmented batches, before each step.
+        """Trains one epoch. Returns loss and accuracy on the weights' augmented batches, before each step.
 
-        NaN in the rare epoch of random blocks that trains no weights.
-        Raises: RuntimeError when training has finished; Diverged if a loss is not finite: the state is then useless.
+        They are NaN in the rare epoch of random blocks that trains no weights.
+
+        Raises: RuntimeError when training has finished; Diverged if a loss is infinite or NaN. The state is then
+            useless.
         """
         self._check_unfinished()
         self.supernet.train()
         self.mixing.reseed(self._stream(MIXTURES))
         weight_batches, architecture_batches = self._batches()
-        # Sums stay on the device: one synchronisation per epoch.
+        # Sums stay on the device: one synchronization per epoch.
         loss_sum, architecture_loss = torch.zeros(2, device=self.device)
         correct = torch.zeros((), dtype=torch.int64, device=self.device)
         count = 0
@@ -291,9 +302,11 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
                     correct += (logits.argmax(1) == batch.labels).sum()
                     count += len(batch.labels)
         self.epochs_done += 1
-        for block, loss in (("training", loss_sum), ("architecture's", architecture_loss)):
+        for block, loss in (("training", loss_sum), ("architecture", architecture_loss)):
             if not math.isfinite(loss.item()):
-                raise Diverged(f"the {block} loss is not finite in epoch {self.epochs_done}")
+                raise Diverged(
+                    f"expected a finite {block} loss, got {loss.item()} in epoch {self.epochs_done}; lower lr"
+                )
         if count == 0:
             return NO_METRICS
         return Metrics(loss_sum.item() / count, correct.item() / count)
@@ -304,7 +317,7 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         return both_blocks(self.settings.blocks, self.steps_per_epoch, stream_seed(self.seed, epoch, BLOCKS))
 
     def _architecture_step(self, batch: Batch, upcoming: Callable[[], Batch], step: int) -> Tensor:
-        """One update of the architecture; the loss before it. upcoming: -> the next batch of the weights."""
+        """Updates the architecture; returns the loss before it. upcoming: returns the weights' next batch."""
         lesson = lesson_of(partial(self._logits, self.supernet, batch.images), batch.labels)
         if self.settings.objective == SECOND_ORDER:
             lesson = replace(lesson, gradient=lambda leaves: self._gradient_ahead(batch, upcoming(), leaves, step))
@@ -318,7 +331,7 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
     def _gradient_ahead(
         self, batch: Batch, ahead: Batch, leaves: Mixture, step: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """As `Lesson.gradient`, at weights one step on the batch `ahead`."""
+        """Like `Lesson.gradient`, at weights after one step on the batch `ahead`."""
         momenta = {w: state.get("momentum_buffer") for w, state in self.optimizer.state.items()}
         return unrolled_gradient(
             lambda mixture: self._loss(batch, mixture)[0],
@@ -333,7 +346,7 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         )
 
     def _weight_step(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
-        """One update of the weights; the loss and the logits before it."""
+        """Makes one update of the weights; returns the loss and the logits before it."""
         with torch.no_grad():
             mixture = self.mixing.draw(self._progress(step))
         loss, logits = self._loss(batch, mixture)
@@ -346,7 +359,7 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         return F.cross_entropy(logits, batch.labels), logits
 
     def evaluate(self, split: Split) -> Metrics:
-        """Loss and accuracy on a whole split, in evaluation mode, under the mixture of the present parameters.
+        """Computes loss and accuracy on a whole split, in evaluation mode, with the mixture of the current parameters.
 
         A mixing that draws does so for each batch, from (seed, epoch).
         """
@@ -355,12 +368,12 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         return metrics
 
     def score(self, architectures: Sequence[str]) -> list[Metrics]:
-        """Metrics of each architecture with the shared weights, on the validation data."""
+        """Computes metrics of each architecture with the shared weights, on the validation data."""
         batch, amp = self.settings.evaluation_batch, self.settings.amp
         return score_architectures(self.supernet, architectures, self.dataset.validation, batch, amp=amp)
 
     def derive(self) -> str | None:
-        """The architecture that was learned so far, fixed by (seed, epoch); None if nothing is learned."""
+        """Returns the learned architecture, fixed by (seed, epoch); None if nothing is learned."""
         return self.mixing.derive(
             lambda architectures: [metrics.accuracy for metrics in self.score(architectures)], self._stream(DERIVATION)
         )
@@ -375,11 +388,11 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         return least + cosine(self.settings.lr - least, self.epochs_done * steps + step, self.settings.epochs * steps)
 
     def _progress(self, step: int) -> float:
-        """The share of the training that is over before a step of the coming epoch."""
+        """Returns the completed share of the training before a step of the next epoch."""
         return (self.epochs_done + step / self.steps_per_epoch) / self.settings.epochs
 
     def _batches(self) -> tuple[Batches, Batches]:
-        """Batches of the coming epoch, for the weights and for the architecture."""
+        """Creates batches of the next epoch, for the weights and for the architecture."""
 
         def batches(split: Split, images: Tensor, order: int, augmentation: int) -> Batches:
             seeds = {"ordering": self._stream(order), "augmenting": self._stream(augmentation)}

@@ -1,4 +1,4 @@
-"""A table of trained architectures: values, metrics, costs and seconds by row; and its results in place of trials."""
+"""A table of trained architectures: values, metrics, costs and seconds by row; its results replace trials."""
 
 from __future__ import annotations
 
@@ -30,28 +30,29 @@ OBJECTIVE = "objective"  # the key of the value in a search's results
 class Table:
     """The values of n trained architectures.
 
-    Values are as in the file, in its units; `mode` says whether a larger or a smaller one is better. If several rows
-    spell one network, the row with the lowest index represents it (note H3): `row` finds it, `rows` are these rows. A
-    metric or cost that is missing there is taken from the first spelling that has it.
+    Values are as in the file, in its units; `mode` defines whether larger or smaller ones are better. If several rows
+    describe one network, the row with the lowest index represents it (note H3): `row` finds it, `rows` are these rows.
+    If a metric or cost is missing there, it is taken from the first other row that has it.
 
     Args:
-        file: its rows and the roles of its columns.
-        space: the space of that file, if it is open already.
+        file: Rows, and the roles of the columns.
+        space: Space of that file, if it is already open.
 
     Attributes:
         name: `table:FILE`, without `where` and roles, which are part of `space`.
-        space: the architectures as a search space.
+        space: The architectures as a search space.
         architectures: n strings.
-        rows: (m,) the rows that are different networks; fewer than n if several spell one.
-        objective: (n,) the values that a search receives. result: (n,) the values that judge it, by default the same.
+        rows: (m,) the rows of different networks; fewer than n if several rows describe one.
+        objective: (n,) the values that a search receives.
+        result: (n,) the values that judge the search, by default the same.
         mode: `max` or `min`, of both.
-        metrics, costs: by column, (n,); NaN where one is missing.
+        metrics, costs: By column, (n,); NaN for a missing value.
         seconds: (n,) of the training run, or None.
-        epochs: by epoch, (n,) the value after it; empty if the table has none.
-        trainings: column -> (n, runs), the values of several training runs; NaN where there are fewer.
+        epochs: By epoch, (n,) the value after it; empty if the table has none.
+        trainings: Column -> (n, runs), the values of several training runs; NaN if there are fewer.
 
-    Raises: InvalidTable for a table without objective, with a value that is missing or no number, a metric or cost that
-        is the same in every row, or rows of one architecture that disagree.
+    Raises: InvalidTable for a table without objective, with a value that is missing or not a number, a metric or cost
+        that is constant, or rows of one architecture with different values.
     """
 
     def __init__(self, file: TableFile, space: TableSpace | None = None) -> None:
@@ -59,8 +60,8 @@ class Table:
         if roles.objective is None:
             columns = ", ".join(column for column in file.rows.columns if column != ARCHITECTURE)
             raise InvalidTable(
-                f"{file.location} has no column that is known to be the objective; name the column of the value after "
-                f"training (--objective COLUMN); it has {columns}"
+                f"expected a column with the objective in {file.location}, found no known name; name the column with "
+                f"the value after training (--objective COLUMN); columns: {columns}"
             )
         frame = self._distinct(file)
         self.frame = frame
@@ -84,21 +85,24 @@ class Table:
         return len(self.architectures)
 
     def row(self, architecture: str) -> int:
-        """The row of an architecture in any spelling. Raises: InvalidArchitecture that names the nearest row."""
+        """Returns the row of an architecture in any spelling. Raises: InvalidArchitecture, with the nearest row."""
         return self.space.row(architecture)
 
     @property
     def uninformative(self) -> tuple[str, ...]:
-        """Columns with names of metrics or costs, left out because they are constant or empty."""
+        """Columns with names of metrics or costs that are left out because they are constant or empty."""
         named = table_file.guess_roles(list(map(str, self.frame.columns)))
         left = [column for column in (*named.metrics, *named.costs) if column not in self.roles.columns]
         return tuple(column for column in left if self.frame[column].nunique() < 2)
 
     def check_metric(self, column: str) -> None:
-        """Raises: InvalidInput if a search cannot use the column, because it is no metric and no cost."""
+        """Raises: InvalidInput if a search cannot use the column, because it is neither a metric nor a cost."""
         metrics = [*self.metrics, *self.costs]
         if column in self.uninformative:
-            raise InvalidInput(f"{self.location}: the metric {column} is the same in every row and tells nothing")
+            raise InvalidInput(
+                f"{self.location}: expected a metric that varies, got {column}, which is the same in every row; choose "
+                "another"
+            )
         if column not in metrics:
             raise InvalidInput(f"{self.location} has no metric {column!r}; it has {', '.join(metrics) or 'none'}")
 
@@ -109,7 +113,7 @@ class Table:
         return _table_in, (self.space,)
 
     def _distinct(self, file: TableFile) -> pd.DataFrame:
-        """A row for each architecture. Raises: InvalidTable if rows of one disagree in anything that has a role."""
+        """Returns one row per architecture. Raises: InvalidTable if its rows differ in a column that has a role."""
         rows = file.rows
         repeated = rows[rows.duplicated(ARCHITECTURE, keep=False)]
         columns = [ARCHITECTURE, *dict.fromkeys((*file.roles.values, *file.roles.columns))]
@@ -121,8 +125,9 @@ class Table:
             column = next(c for c in columns[1:] if first[c].nunique(dropna=False) > 1)
             values = " and ".join(map(str, first[column]))
             raise InvalidTable(
-                f"{self.location} has {count(number, 'architecture')} more than once, with different values: {name!r} "
-                f"has {values} in {column}; {table_file.how_to_tell_apart(rows, ARCHITECTURE)}"
+                f"{self.location}: expected one row per architecture, got {count(number, 'architecture')} with "
+                f"different values: {name!r} has {values} in {column}; "
+                f"{table_file.how_to_tell_apart(rows, ARCHITECTURE)}"
             )
         return rows.drop_duplicates(ARCHITECTURE).reset_index(drop=True)
 
@@ -131,23 +136,26 @@ class Table:
         missing = np.flatnonzero(np.isnan(values))
         if len(missing):
             raise InvalidTable(
-                f"{self.location}: {count(len(missing), 'row')} of {len(values)} without a finite number in the column "
-                f"{column} ({role}), {self.architectures[missing[0]]!r} first; complete the table, name another "
-                "column, or leave such rows out (archray bench import --missing drop)"
+                f"{self.location}: expected finite numbers in the column {column} ({role}), got none in "
+                f"{count(len(missing), 'row')} of {len(values)}, first {self.architectures[missing[0]]!r}; complete "
+                "the table, choose another column, or drop such rows (archray bench import --missing drop)"
             )
         if role == "objective" and len(values) > 1 and np.ptp(values) == 0:
-            raise InvalidTable(f"{self.location}: the column {column} (objective) is {values[0]:g} in every row")
+            raise InvalidTable(
+                f"{self.location}: expected different values in the column {column} (objective), got {values[0]:g} in "
+                "every row; choose another column"
+            )
         return values
 
     def _informative(self, column: str, role: str) -> FloatArray:
-        """A row that represents several takes missing values from the others."""
+        """Returns the values of a column. A row that represents several takes missing values from the others."""
         values = numbers(self.frame, column, self.location)
         if np.isnan(values).all():
-            raise InvalidTable(f"{self.location}: the {role} {column} is empty; leave it out")
+            raise InvalidTable(f"{self.location}: expected numbers in the {role} {column}, got none; leave it out")
         if len(values) > 1 and np.nanmin(values) == np.nanmax(values):
             raise InvalidTable(
-                f"{self.location}: the {role} {column} is {np.nanmin(values):g} in every row and tells nothing; "
-                "leave it out"
+                f"{self.location}: expected different values in the {role} {column}, got {np.nanmin(values):g} in "
+                "every row; leave it out"
             )
         representative = self.space.representative
         for row in np.flatnonzero(~np.isnan(values) & np.isnan(values[representative])):
@@ -158,10 +166,10 @@ class Table:
 
 @dataclass(frozen=True)
 class TableOracle:
-    """config -> result, for `archray.searchers.drive`: the table's values in place of a training run.
+    """Function from a config to a result, for `archray.searchers.drive`: the table's values replace a training run.
 
-    Results have `objective` (in the table's unit; `table.mode` is the better), `row`, `seconds` (if the table has
-    them), and the costs by their columns, but not the result that judges the search.
+    Results have `objective` (in the table's unit; better by `table.mode`), `row`, `seconds` (if the table has them),
+    and the costs by their columns, but not the result that judges the search.
 
     Args:
         seeds: `mean`: the table's value; `drawn`: one of several training runs of an architecture, drawn by the
@@ -181,24 +189,27 @@ class TableOracle:
         table, objective = self.table, self.table.roles.objective
         if objective not in table.trainings:
             raise InvalidTable(
-                f"{table.location} has no column for each training of {objective}, so none can be drawn; name them "
-                f"(--seeds {objective}=COLUMN,COLUMN), or take the mean"
+                f"expected columns for the training runs of {objective} in {table.location}, got none; name them "
+                f"(--seeds {objective}=COLUMN,COLUMN), or choose the seeds mean"
             )
         without = np.flatnonzero(np.isnan(table.trainings[objective]).all(axis=1))
         if len(without):
-            raise InvalidTable(f"{table.location}: {count(len(without), 'row')} without any training of {objective}")
+            raise InvalidTable(
+                f"{table.location}: expected a training run of {objective} in every row, got none in "
+                f"{count(len(without), 'row')}; choose the seeds mean"
+            )
 
     def __call__(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises: InvalidArchitecture, which names the nearest, for one that the table lacks."""
+        """Returns a result. Raises: InvalidArchitecture, with the nearest row, for an unknown architecture."""
         row = self.table.row(config["architecture"])
         return {OBJECTIVE: self.value(row, int(config.get("seed", 0))), **self.row_facts(row)}
 
     def by_epoch(self, config: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """config -> a result after each epoch, for `drive` with a scheduler. Raises: as a call of it."""
+        """Returns a result after each epoch for a config, for `drive` with a scheduler. Raises: as a call."""
         return self.steps(self.table.row(config["architecture"]), int(config.get("seed", 0)))
 
     def steps(self, row: int, seed: int) -> list[dict[str, Any]]:
-        """The results of a row after each `epoch` in the table; `seconds` until then."""
+        """Returns the results of a row after each `epoch` in the table; `seconds` are those until then."""
         facts, curve = self.row_facts(row), self.curve(row, seed)
         whole = facts.get("seconds", math.nan)
         return [
@@ -207,17 +218,17 @@ class TableOracle:
         ]
 
     def row_facts(self, row: int) -> dict[str, Any]:
-        """The entries of a result other than the objective."""
+        """Returns the entries of a result other than the objective."""
         table = self.table
         seconds = {} if table.seconds is None else {"seconds": float(table.seconds[row])}
         return {"row": row, **seconds, **{name: float(cost[row]) for name, cost in table.costs.items()}}
 
     def value(self, row: int, seed: int) -> float:
-        """The objective of a row, of the training run that the seed draws."""
+        """Returns the objective of a row, for the training run that the seed draws."""
         return self._of(str(self.table.roles.objective), self.table.objective, row, seed)
 
     def curve(self, row: int, seed: int) -> dict[int, float]:
-        """The value of a row after each epoch in the table (1 if it has none); after the last, the objective."""
+        """Returns a row's value after each epoch of the table (1 without epochs); after the last, the objective."""
         columns = self.table.roles.epochs
         curve = {epoch: self._of(columns[epoch], values, row, seed) for epoch, values in self.table.epochs.items()}
         return curve | {max(curve, default=1): self.value(row, seed)}
@@ -233,21 +244,25 @@ class TableOracle:
 
 
 def read_table(path: str | Path, where: Mapping[str, str] | None = None, **roles: Any) -> Table:
-    """The table in a file: what `archray bench import` wrote, or any CSV (also .csv.gz) or Parquet.
+    """Reads a table from a file: output of `archray bench import`, or any CSV (also .csv.gz) or Parquet file.
 
     Args:
-        path: a local path or a pyarrow URI.
-        where: only the rows in which a column has a value, `{"task": "jigsaw"}`.
-        roles: as in `Roles` (`objective="valid"`, `metrics=("snip", "nwot")`, `mode="min"`, ...). The others are as the
-            import wrote them, or known by their names; see `archray.trainables.tabular.table_file.guess_roles`.
+        path: A local path or a pyarrow URI.
+        where: Selects the rows in which a column has a value, `{"task": "jigsaw"}`.
+        roles: As in `Roles` (`objective="valid"`, `metrics=("snip", "nwot")`, `mode="min"`, ...). The others come from
+            the import, or from known names; see `archray.trainables.tabular.table_file.guess_roles`.
 
     Raises: InvalidTable, InvalidInput, InvalidArchitecture; see `Table` and `TableSpace`.
+
+    Example:
+        >>> table = read_table("results.csv", objective="valid", mode="max")  # doctest: +SKIP
+        >>> table.oracle()({"architecture": table.architectures[0]})  # doctest: +SKIP
     """
     return Table(table_file.read_table_file(path, where, **roles))
 
 
 def open_table(name: str) -> Table:
-    """The table of `get_space(name)`, `table:FILE` or `table:FILE?ROLE=VALUE&...`; `table:` may be left out.
+    """Opens the table of `get_space(name)`: `table:FILE` or `table:FILE?ROLE=VALUE&...`; `table:` may be omitted.
 
     A process opens it once per state of the file. Raises: as `read_table`.
     """
@@ -256,5 +271,5 @@ def open_table(name: str) -> Table:
 
 @lru_cache(maxsize=4)
 def _table_in(space: TableSpace) -> Table:
-    """The table of a space; a copy of a table, in the process it came to."""
+    """Returns the table of a space; also used to copy a table into another process."""
     return Table(space.file, space)

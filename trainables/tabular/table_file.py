@@ -25,9 +25,9 @@ from archray.trainables.proxies import PROXIES
 if TYPE_CHECKING:
     import pandas as pd
 
-ROW = "row"  # as the architecture: the row's number, of a table whose columns do not identify an architecture
+ROW = "row"  # as the architecture: the row's number, for a table whose columns do not identify an architecture
 
-# Well-known names of columns; the first that a table has is taken.
+# Well-known names of columns; the first that exists in a table is used.
 ARCHITECTURES = ("architecture", "arch")
 OBJECTIVES = ("objective", "validation_accuracy", "val_accuracy", "valid_accuracy", "cifar10_valid_12")
 RESULTS = ("result", "test_accuracy", "cifar10_test_200")
@@ -40,7 +40,7 @@ SEED = re.compile(r"(.+)_seed[0-9]+")  # `accuracy_seed0`: one of the training r
 
 KEY = b"archray"  # of the roles in a Parquet file's metadata
 ARCHITECTURE, CANONICAL, INDEX = "architecture", "canonical", "index"
-FEW = 50  # the most values of a column that may separate tables in one file
+FEW = 50  # maximum number of values of a column that may separate tables in one file
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,19 @@ class Roles:
     """The columns of a table by their roles.
 
     Args:
-        architecture: the columns that together name an architecture, joined by `|`; `row`: the row's number does.
-        objective: the value after training, which a search receives.
-        result: the value that judges a search; None: the objective.
-        mode: whether a larger or a smaller value is better, for objective, result and epochs alike. Values keep
-            their sign and unit.
-        metrics: training-free metrics. costs: sizes, multiply-adds, latencies. seconds: of the training run.
-        epochs: the value after some epochs, epoch -> column.
-        seeds: for values of several training runs, column -> a column for each run. The value is their mean if the
-            table has no such column.
-        space: a registered space with these strings; `none`: a space of the table alone; None: not known.
-        encoding: see `encode_rows`; None: the space's decisions, or else `tokens` where they fit, or `none`.
+        architecture: Columns that together name an architecture, joined by `|`; `row` uses the row's number.
+        objective: Value after training, which a search receives.
+        result: Value that judges a search (default: the objective).
+        mode: Whether larger or smaller values are better, for objective, result and epochs. Values keep their sign and
+            unit.
+        metrics: Training-free metrics.
+        costs: Sizes, multiply-adds, latencies.
+        seconds: Duration of the training run.
+        epochs: Values after some epochs, epoch -> column.
+        seeds: Values of several training runs, column -> a column for each run. The value is their mean if the table
+            has no such column.
+        space: A registered space with these strings; `none`: no registered space (default: unknown).
+        encoding: See `encode_rows` (default: the space's decisions, else `tokens` if they fit, else `none`).
     """
 
     architecture: tuple[str, ...] = ()
@@ -79,7 +81,7 @@ class Roles:
         columns = [*self.metrics, *self.costs, *self.values]
         if twice := sorted({column for column in columns if columns.count(column) > 1}):
             raise InvalidInput(
-                f"expected columns with one role each, got {', '.join(twice)} as a metric or a cost and once more; "
+                f"expected one role per column, got {', '.join(twice)} as a metric or a cost and in another role; "
                 "name each column once"
             )
         if self.mode not in ("max", "min"):
@@ -94,7 +96,7 @@ class Roles:
 
     @property
     def columns(self) -> dict[str, str]:
-        """Every column that has a role, with it."""
+        """Every column that has a role, with this role."""
         named = {**dict.fromkeys(self.metrics, "metrics"), **dict.fromkeys(self.costs, "costs"), **self.values}
         return named | {column: "seeds" for columns in self.seeds.values() for column in columns}
 
@@ -103,7 +105,7 @@ class Roles:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Roles:
-        """The roles that `to_json` wrote, or a user's, who may name one column instead of a list.
+        """Creates roles from the output of `to_json`, or from a user, who may name one column instead of a list.
 
         Raises: InvalidInput for an unknown role.
         """
@@ -124,7 +126,7 @@ class Roles:
 
 
 def guess_roles(columns: Sequence[str], useless: Iterable[str] = (), **named: Any) -> Roles:
-    """The roles of a table's columns: those in `named`, the others by well-known names.
+    """Returns the roles of a table's columns: those in `named`, the others by well-known names.
 
     Well-known names of architectures are `architecture`, `arch`; of the objective `objective`, `validation_accuracy`,
     `val_accuracy`, `valid_accuracy`, `cifar10_valid_12`; of the result `result`, `test_accuracy`, `cifar10_test_200`;
@@ -133,9 +135,9 @@ def guess_roles(columns: Sequence[str], useless: Iterable[str] = (), **named: An
     after 12 epochs `NAME@12`; of the training runs whose mean is `NAME`, `NAME_seed0`, ....
 
     Args:
-        useless: columns without information, which are a metric or a cost only if they are named so.
+        useless: Columns without information, which become a metric or a cost only if they are in `named`.
 
-    Raises: InvalidTable if the table lacks a named column.
+    Raises: InvalidTable if a named column does not exist.
     """
     roles = Roles.of({name: value for name, value in named.items() if value is not None})
     needed = {**roles.columns, **dict.fromkeys(roles.architecture, "architecture")}
@@ -166,7 +168,7 @@ def guess_roles(columns: Sequence[str], useless: Iterable[str] = (), **named: An
 
 
 def is_size(cost: str) -> bool:
-    """Whether a cost measures the size of a network: its name has one of SIZES, or the singular."""
+    """Whether a cost measures the size of a network: its name contains one of SIZES, or the singular."""
     return any(size.removesuffix("s") in cost.lower() for size in SIZES)
 
 
@@ -186,13 +188,13 @@ def _epoch(value: Any) -> int:
 
 @dataclass(frozen=True)
 class TableFile:
-    """The rows of a table, the lowest `index` first where it has such a column, and the roles of its columns.
+    """The rows of a table, sorted by `index` if there is such a column, and the roles of its columns.
 
     Args:
-        location: an absolute path or a pyarrow URI.
-        checksum: SHA-256 of the file, hexadecimal; of the text that a compressed CSV holds.
-        where: the values by which these rows were selected.
-        rows: with the column `architecture`, strings.
+        location: An absolute path or a pyarrow URI.
+        checksum: SHA-256 of the file, hexadecimal; of the text in a compressed CSV.
+        where: Values by which these rows were selected.
+        rows: With the column `architecture`, strings.
     """
 
     location: str
@@ -203,10 +205,12 @@ class TableFile:
 
 
 def read_table_file(location: str | Path, where: Mapping[str, str] | None = None, **roles: Any) -> TableFile:
-    """The rows of a CSV (also compressed) or Parquet file, under `where` only those with these values.
+    """Reads the rows of a CSV (also compressed) or Parquet file; with `where` only those with these values.
 
-    roles: as in `Roles`; the others are as an import wrote them, or known by names (see `guess_roles`).
-    Raises: InvalidTable if the file cannot be read, lacks a column, or has no row.
+    Args:
+        roles: As in `Roles`; the others come from an import, or from known names (see `guess_roles`).
+
+    Raises: InvalidTable if the file cannot be read, lacks a column, or has no rows.
     """
     location = absolute(location)
     frame, written, checksum = read_frame(location)
@@ -221,7 +225,7 @@ def table_file(
     written: Mapping[str, Any] | None = None,
     **roles: Any,
 ) -> TableFile:
-    """The table whose rows are in `frame`. written: roles in the file, which those in `roles` override."""
+    """Creates the table with the rows in `frame`. written: roles in the file, which those in `roles` override."""
     named = {name: value for name, value in roles.items() if value is not None}
     useless = [str(name) for name in frame.columns if frame[name].nunique(dropna=True) < 2]  # empty or constant
     try:
@@ -252,7 +256,7 @@ def write_table_file(path: str | Path, rows: pd.DataFrame, roles: Roles) -> None
 
 
 def read_frame(location: str) -> tuple[pd.DataFrame, dict[str, Any], str]:
-    """The rows of a file, the roles in it, and its checksum. Raises: InvalidTable."""
+    """Reads the rows of a file, the roles in it, and its checksum. Raises: InvalidTable."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
@@ -260,7 +264,7 @@ def read_frame(location: str) -> tuple[pd.DataFrame, dict[str, Any], str]:
     try:
         content = read_location(location)
     except (OSError, pa.ArrowInvalid) as error:
-        raise InvalidTable(f"the table {location} cannot be read ({error}); give a CSV or Parquet file") from error
+        raise InvalidTable(f"archray cannot read the table {location} ({error}); give a CSV or Parquet file") from error
     try:
         if content[:4] == b"PAR1":
             table = pyarrow.parquet.read_table(pa.BufferReader(content))
@@ -268,19 +272,21 @@ def read_frame(location: str) -> tuple[pd.DataFrame, dict[str, Any], str]:
             table = pyarrow.csv.read_csv(io.BytesIO(content))
     except pa.ArrowInvalid as error:
         reason = "it is not text in UTF-8" if "\ufffd" in content.decode(errors="replace") else error
-        raise InvalidTable(f"the table {location} is neither CSV nor Parquet ({reason}); give another file") from error
+        raise InvalidTable(
+            f"expected a table in CSV or Parquet, got {location}, which is neither ({reason}); give another file"
+        ) from error
     check_columns(table.column_names, location)
     roles = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
     return table.to_pandas(), roles, hashlib.sha256(content).hexdigest()
 
 
 def select(frame: pd.DataFrame, where: Mapping[str, str], location: str) -> pd.DataFrame:
-    """The rows in which each column of `where` has its value. Raises: InvalidTable if none has."""
+    """Selects the rows in which each column of `where` has its value. Raises: InvalidTable without such a row."""
     expect("where", where, Mapping)
     for column, value in where.items():
         if column not in frame.columns:
             raise InvalidTable(f"{location} has no column {column!r} to select by; it has {', '.join(frame.columns)}")
-        texts = frame[column].map(str)  # unlike `astype`, also of missing values
+        texts = frame[column].map(str)  # unlike `astype`, also for missing values
         chosen = frame[texts == value]
         if chosen.empty:
             held = sorted(texts.unique())
@@ -288,40 +294,40 @@ def select(frame: pd.DataFrame, where: Mapping[str, str], location: str) -> pd.D
             raise InvalidTable(f"{location} has no row where {column} is {value!r}; it is one of {choices}")
         frame = chosen
     if frame.empty:
-        raise InvalidTable(f"the table {location} has no row")
+        raise InvalidTable(f"expected rows in the table {location}, got none; give another file")
     return frame
 
 
 def absolute(location: str | Path) -> str:
-    """A path as every process finds it; a URI as it is."""
+    """Returns an absolute path, valid in every process; a URI unchanged."""
     text = os.fspath(location) if isinstance(location, os.PathLike) else location
     return text if isinstance(text, str) and "://" in text else str(local_path(text))
 
 
 def numbers(frame: pd.DataFrame, column: str, location: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """(n,) a column's values; NaN where one is missing or not finite. Raises: InvalidTable if it holds text."""
+    """Returns (n,) values of a column; NaN for missing or infinite ones. Raises: InvalidTable for text."""
     import pandas as pd
 
     try:
         values = pd.to_numeric(frame[column]).to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
-        raise InvalidTable(f"{location}: expected numbers in the column {column} ({error})") from error
+        raise InvalidTable(f"{location}: expected numbers in the column {column}, got others ({error})") from error
     return np.where(np.isfinite(values), values, np.nan)
 
 
 def how_to_tell_apart(rows: pd.DataFrame, key: str) -> str:
-    """Advice for rows of one key that disagree: a column whose values separate them."""
+    """Returns advice for rows of one key that differ: a column whose values separate them."""
     for column in rows.columns:
         values = rows[column].map(str)
         several = column != key and 1 < values.nunique() < min(FEW, len(rows))
         if several and not rows.assign(**{column: values}).duplicated([key, column]).any():
             first, *others = sorted(values.unique())
             return f"choose one with --where {column}={first} (or {', '.join(others)})"
-    return f"give a table with one row for each {key}, or name columns that tell them apart"
+    return f"give a table with one row for each {key}, or name columns that distinguish them"
 
 
 def _names(frame: pd.DataFrame, roles: Roles, location: str) -> pd.Series[str]:
-    """The architecture of each row, as a string."""
+    """Returns the architecture of each row, as a string."""
     import pandas as pd
 
     if roles.architecture == (ROW,) and ROW not in frame.columns:
@@ -329,13 +335,15 @@ def _names(frame: pd.DataFrame, roles: Roles, location: str) -> pd.Series[str]:
         return pd.Series([f"{ROW}-{number:0{digits}d}" for number in range(len(frame))], index=frame.index)
     if not roles.architecture:
         raise InvalidTable(
-            f"{location} has no column {ARCHITECTURE} or arch; name what says which architecture a row is of "
-            f"(--architecture COLUMN,... or --architecture {ROW}); it has {', '.join(frame.columns)}"
+            f"expected a column {ARCHITECTURE} or arch in {location}, got none; name the columns that identify an "
+            f"architecture (--architecture COLUMN,... or --architecture {ROW}); columns: {', '.join(frame.columns)}"
         )
     columns = [frame[column] for column in roles.architecture]
     empty = sum(int((column.isna() | (column.astype(str) == "")).sum()) for column in columns)
     if empty:
-        raise InvalidTable(f"{location}: {count(empty, 'row')} without an architecture")
+        raise InvalidTable(
+            f"{location}: expected an architecture in every row, got none in {count(empty, 'row')}; complete the table"
+        )
     names = columns[0].astype(str)
     for column in columns[1:]:
         names = names + "|" + column.astype(str)

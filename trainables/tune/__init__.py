@@ -1,1 +1,1 @@
-"""The Tune trainables with their settings, and the workers of actors."""
+"""Tune trainables with their settings, and the workers of actors."""

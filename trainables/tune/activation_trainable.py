@@ -1,4 +1,4 @@
-"""The Tune trainable of activations with shared weights, several instances at once. Roberts et al. 2022."""
+"""The Tune trainable of activations with shared weights, with several instances at once. Roberts et al. 2022."""
 
 import math
 import time
@@ -17,8 +17,8 @@ from archray.trainables.activations.settings import LABELS, ActivationSettings
 from archray.trainables.activations.two_layer import SharedState, component_outputs, get_activations, squared_risks
 from archray.trainables.tune.trial import Result, TrialTrainable, read_whole_number
 
-SEARCH_BLOCKS, BLOCKS = 40, 4  # Tune's steps of a search, whose alpha is drawn, and of another training run
-# Columns of every activation: with alpha, risks of the activation alone and distances (D_i).
+SEARCH_BLOCKS, BLOCKS = 40, 4  # Tune's steps of a search, whose alpha is plotted, and of another training run
+# Columns per activation: with alpha, risks of single activations and distances (D_i).
 OF_ACTIVATIONS = (
     "alpha", "shared", "distance", "best_alpha", "best_distance", "initial", "uniform", "standalone", "teacher_alpha",
 )  # fmt: skip
@@ -30,7 +30,8 @@ class Work:
     """One step: `search`, `uniform` and `standalone` train, `instance` reports an instance.
 
     Attributes:
-        number: of the instance, or of the activation that is trained alone. steps: of training.
+        number: Number of the instance, or of the single trained activation.
+        steps: Number of training steps.
     """
 
     phase: str
@@ -40,13 +41,14 @@ class Work:
 
 
 class ActivationTrainable(TrialTrainable):
-    """Trains a stack of instances: the search, weights at uniform alpha, each activation alone; then reports each.
+    """Trains a stack of instances: the search, weights at uniform alpha, each single activation. Then reports each.
 
     Config: `labels`, the kind of labels; `first`, the number of its first instance; `seed`, the root of all instances'
     seeds.
 
     Every result has the columns of `column_names`, of instance `number`; `phase`, `epoch` of `epochs`, `seconds`.
-    Results of the search have alpha and risks of the first instance so far; those of the phase `instance` have all.
+    Results of the search have the current alpha and risks of the first instance; those of the phase `instance` have
+    all columns.
     """
 
     settings_type = ActivationSettings
@@ -60,13 +62,13 @@ class ActivationTrainable(TrialTrainable):
     def _read(self, config: dict[str, Any]) -> None:
         labels = config.get("labels")
         if labels not in LABELS:
-            raise InvalidInput(f"expected the config's `labels` to be one of {', '.join(LABELS)}, got {labels!r}")
+            raise InvalidInput(f"expected {' or '.join(LABELS)} as `labels` in the config, got {labels!r}")
         self._labels = str(labels)
         self._first = read_whole_number(config, "first", 0, least=0)
         total = self._settings.instances
         self._number = self._settings.seeds if total is None else min(self._settings.seeds, total - self._first)
         if self._number < 1:
-            raise InvalidInput(f"expected the config's `first` to be below {total}, got {self._first}")
+            raise InvalidInput(f"expected `first` below {total} in the config, got {self._first}")
         self._work = list(works(self._settings, self._number))
         self._done = 0
 
@@ -114,7 +116,7 @@ class ActivationTrainable(TrialTrainable):
         return self._state_now
 
     def _keep_search(self, state: SharedState) -> None:
-        """The search's alpha, risks and distances so far, and those of the alpha that is best for its weights."""
+        """Stores the search's current alpha, risks and distances, and those of the best alpha for its weights."""
         instances = self.instances
         functions, labels = get_activations(self._settings.activations), instances.risk.labels
         components = component_outputs(instances.risk.inputs, state.weights, instances.output, functions)
@@ -136,7 +138,7 @@ class ActivationTrainable(TrialTrainable):
         }
 
     def _discrete(self, weights: Tensor) -> Tensor:
-        """L(f_{sigma_i}(W)) of every activation: (S, h)."""
+        """Computes L(f_{sigma_i}(W)) of every activation: (S, h)."""
         functions, risk = get_activations(self._settings.activations), self.instances.risk
         return squared_risks(component_outputs(risk.inputs, weights, self.instances.output, functions), risk.labels)
 
@@ -152,7 +154,7 @@ class ActivationTrainable(TrialTrainable):
 
     @property
     def instances(self) -> Instances:
-        assert self._instances is not None  # a step begins after building
+        assert self._instances is not None  # a step starts after building
         return self._instances
 
     def _no_values(self) -> dict[str, float]:
@@ -193,7 +195,7 @@ class ActivationTrainable(TrialTrainable):
 
 
 def works(settings: ActivationSettings, instances: int) -> Iterator[Work]:
-    """The steps of a trial, in order. instances: their number."""
+    """Yields the steps of a trial, in order. instances: number of instances."""
     alone = (("standalone", number, BLOCKS) for number in range(len(settings.activations)))
     for phase, number, blocks in (("search", 0, SEARCH_BLOCKS), ("uniform", 0, BLOCKS), *alone):
         ends = [settings.steps * (block + 1) // blocks for block in range(blocks)]
@@ -204,5 +206,5 @@ def works(settings: ActivationSettings, instances: int) -> Iterator[Work]:
 
 
 def column_names(activations: tuple[str, ...]) -> list[str]:
-    """The columns of every result: `alpha_relu`, ...; `mixture_risk`, ..."""
+    """Returns the columns of every result: `alpha_relu`, ...; `mixture_risk`, ..."""
     return [*(f"{name}_{activation}" for name in OF_ACTIVATIONS for activation in activations), *OF_INSTANCES]

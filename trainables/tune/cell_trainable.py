@@ -21,17 +21,17 @@ from archray.trainables.tune.standalone_trainable import StandaloneTrainable
 
 
 class CellTrainable(StandaloneTrainable):
-    """A `StandaloneTrainable` of a genotype of any space of cells.
+    """A `StandaloneTrainable` for genotypes of any space of cells.
 
-    Config: that of `StandaloneTrainable`, and `lr_factor`, which multiplies the learning rate (1). The genotype
-    determines the space.
+    Config: that of `StandaloneTrainable`, and `lr_factor`, which multiplies the learning rate (default: 1). The
+    genotype determines the space.
     """
 
     def _read(self, config: dict[str, Any]) -> None:
         super()._read(config)
         factor = config.get("lr_factor", 1.0)
         if not isinstance(factor, int | float) or factor <= 0:
-            raise InvalidInput(f"expected the config's `lr_factor` to be a number above 0, got {factor!r}")
+            raise InvalidInput(f"expected a number above 0 as `lr_factor` in the config, got {factor!r}")
         training = self._settings.training
         self._settings = self._settings.model_copy(
             update={
@@ -42,7 +42,7 @@ class CellTrainable(StandaloneTrainable):
 
 
 def network_state(state: dict[str, Any]) -> dict[str, Any]:
-    """The state for `trained_cell`, from that in a checkpoint of a `CellTrainable`."""
+    """Converts the state in a checkpoint of a `CellTrainable` to the state for `trained_cell`."""
     return {
         "architecture": state["architecture"],
         "network": state["trainer"]["network"],
@@ -53,9 +53,9 @@ def network_state(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def trained_cell(uri: str) -> nn.Module:
-    """The network of a `network_state` at a URI, on the CPU, in evaluation mode.
+    """Loads the network of a `network_state` from a URI, on the CPU, in evaluation mode.
 
-    Raises: InvalidInput if the weights are of another network.
+    Raises: InvalidInput if the weights belong to another network.
     """
     state = read_weights(uri)
     space, shape = cell_space(state["architecture"]), {name: state[name] for name in ("in_channels", "num_classes")}
@@ -69,22 +69,23 @@ CENTRE, LOSSES, VARIANCES = "centre", "losses", "variances"
 
 
 def items_of(architecture: str, points: int, gradient_points: int) -> list[str]:
-    """The items of a `LandscapeWorker` for one network: the center, each row of the square and of the coarser one."""
+    """Returns the items of a `LandscapeWorker` for one network: center, rows of the square and of the coarser one."""
     rows = [(CENTRE, 1), (LOSSES, points), (VARIANCES, gradient_points)]
     return [f"{part} {number} {architecture}" for part, numbers in rows for number in range(numbers)]
 
 
 class LandscapeWorker:
-    """Measures the loss around trained cells, in an actor or in this process: an item of `items_of` at a time.
+    """Measures the loss around trained cells, in an actor or in this process, one item of `items_of` at a time.
 
-    The `values` are JSON, with null for those that are not finite: for a row, a loss or a variance of the gradient per
-    point; for the center the loss, the variance, and the largest eigenvalue of the Hessian.
+    The `values` are JSON, with null for values that are infinite or NaN. For a row: a loss or a variance of the
+    gradient per point. For the center: the loss, the variance, and the largest eigenvalue of the Hessian.
 
     Args:
-        weights: architecture -> the URI of its trained network, see `network_state`.
-        data: settings of the data, as a dict; the first `images` of its validation split are used.
-        points, gradient_points: on a side of the square, and of the coarser one of gradients.
-        radius: half a side, in lengths of the filters. seed: of the directions, with the architecture's string.
+        weights: Architecture -> the URI of its trained network, see `network_state`.
+        data: Settings of the data, as a dict; the first `images` of its validation split are used.
+        points, gradient_points: Points per side of the square, and of the coarser one of gradients.
+        radius: Half a side, in lengths of the filters.
+        seed: Seed of the directions, together with the architecture's string.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class LandscapeWorker:
         return {"values": text, "seconds": time.perf_counter() - start, "failure": None}
 
     def _plane(self, architecture: str) -> LossPlane:
-        """The plane through the network's weights; the last one is kept, as items of a network follow each other."""
+        """Returns the plane through the network's weights. The last one is cached, as items are grouped by network."""
         if self._last is None or self._last[0] != architecture:
             network = trained_cell(self.weights[architecture]).to(self.device)
             seed = named_seed(self.seed, architecture)

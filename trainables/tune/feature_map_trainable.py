@@ -28,14 +28,16 @@ LEADER = (
 
 
 class FeatureMapSettings(TrialSettings):
-    """All options of a `FeatureMapTrainable`. Texts are solved for on the CPU.
+    """All options of a `FeatureMapTrainable`. Problems with texts are solved on the CPU.
 
-    Args:
-        space: `fourier`, `ngrams`, or a reference to a space of the user's derived from one of these.
-        dimension: features of a solve, where the config has no `budget`.
-        rungs: dimensions of the steps of a config with `architecture`, increasing; none: one step of `dimension`.
-        threads: of BLAS and torch; None: as many as the CPUs that Tune gave the trial.
-        evaluate_test: whether a standalone solve is evaluated on the test points.
+    Attributes:
+        space: `fourier`, `ngrams`, or a reference to a custom space derived from one of these.
+        solve: Options of the linear problem and its solver.
+        dimension: Number of features of a solve without `budget` in the config.
+        rungs: Increasing numbers of features of the steps of a config with `architecture` (default: one step with
+            `dimension`).
+        threads: Number of BLAS and torch threads (default: the number of CPUs that Tune assigned to the trial).
+        evaluate_test: Whether to evaluate a standalone solve on the test points.
     """
 
     space: str = "fourier"
@@ -49,17 +51,17 @@ class FeatureMapSettings(TrialSettings):
     @classmethod
     def _increasing(cls, rungs: tuple[int, ...]) -> tuple[int, ...]:
         if any(rung < 1 for rung in rungs) or any(a >= b for a, b in itertools.pairwise(rungs)):
-            raise ValueError(f"expected increasing dimensions of 1 or more, got {rungs}")
+            raise ValueError(f"expected increasing numbers of features, 1 or more, got {rungs}")
         return rungs
 
     @property
     def dimensions(self) -> tuple[int, ...]:
-        """Of the steps of a config with `architecture`."""
+        """Numbers of features of the steps of a config with `architecture`."""
         return self.rungs or (self.dimension,)
 
 
 class FeatureMapTrainable(TrialTrainable):
-    """Solves one regularised problem per step, every point featurised by a feature map.
+    """Solves one regularized problem per step, with a feature map for every point.
 
     Config: see `TrialTrainable`, and either
 
@@ -68,28 +70,28 @@ class FeatureMapTrainable(TrialTrainable):
     - `architecture` (a string of the space), `first_rung` (optional): step k is a standalone solve with
       `rungs[first_rung + k]` features.
 
-    `warm_start` changes nothing: a linear problem is solved whole. Every result holds
+    `warm_start` changes nothing, because a linear problem is solved completely. Every result contains
 
-    - `scores`: one per candidate in their order, least is best for score="loss", largest for "accuracy"; NaN for a
-      candidate whose loss is not finite; for one without a validation point the worst of the others'.
-    - `score`: the mean of those that are not NaN. `points`: validation points that each was scored on.
-    - `weights`: None. `dimension`. `candidates_left`: their number. `resource`: dimension / first rung.
+    - `scores`: one per candidate in order. Smaller is better for score="loss", larger for "accuracy". NaN for a
+      candidate whose loss is infinite or NaN; the worst of the others' for one without a validation point.
+    - `score`: the mean of those that are not NaN. `points`: number of validation points of each score.
+    - `weights`: None. `dimension`. `candidates_left`: number of candidates. `resource`: dimension / first rung.
     - `seconds` and its parts `seconds_featurise` (training points), `seconds_solve`, `seconds_score` (validation
       points), without the test points, and `solver_calls`: totals of this trial so far.
     - `validation_accuracy`, `validation_loss`, `test_accuracy`, `test_loss` of a standalone solve, else NaN.
-    - `leader`: the candidate with the best score. With the weights of this solve, shared ones too, its
+    - `leader`: the candidate with the best score. With the weights of this solve, also if they are shared:
       `leader_points` (validation points), `leader_validation_error` and `leader_test_error` (the share of misclassified
       points), `leader_validation_clipped` and `leader_test_clipped` (mean losses of decision values clipped to
       [-1, 1], between 0 and `loss_bound`).
     - `train_points`, `test_points`, `weight_norm` (Frobenius, without the intercept), `failure`, `done`.
 
-    Numbers that are not finite are a failed result. Raises: InvalidInput for solves beyond `memory_gib`, too.
+    Infinite or NaN results are a failed result. Raises: InvalidInput also for solves beyond `memory_gib`.
     """
 
     settings_type = FeatureMapSettings
     failures = (TrialFailed, SolveFailed)
     _settings: FeatureMapSettings
-    _problem: problems.Problem | None = None  # kept for the next trial of a reused actor
+    _problem: problems.Problem | None = None  # cached for the next trial of a reused actor
     _problem_key: Any = None
     _classifier: dict[str, Any] | None  # state of the last step's classifier, if it was a standalone solve
 
@@ -112,7 +114,7 @@ class FeatureMapTrainable(TrialTrainable):
         settings = self._settings
         key = (settings.data, settings.solve, self._kind, self._device)
         if self._problem is None or self._problem_key != key:
-            self._problem = None  # before the next one takes memory
+            self._problem = None  # free its memory before the next one is built
             if self._kind == "text":
                 self._problem = problems.NGramProblem(load_text(settings.data), settings.solve)
             else:
@@ -122,18 +124,18 @@ class FeatureMapTrainable(TrialTrainable):
         self._problem.check(self._maps, self._dimensions[-1])
 
     def _step(self) -> Result:
-        assert self._problem is not None  # else the trial had failed
+        assert self._problem is not None  # otherwise the trial has failed
         self._classifier = None
         solved = self._problem.solve(self._maps, self._dimensions[self._steps], self._seed)
         scores = solved.scores(self._settings.solve)
         if all(map(math.isnan, scores)):
-            raise TrialFailed("no candidate has a finite validation loss")
+            raise TrialFailed("expected a candidate with a finite validation loss, got none")
         sign = 1 if self._settings.solve.score == "loss" else -1
         numbers = [i for i, score in enumerate(scores) if solved.points[i] and not math.isnan(score)]
         leader = min(numbers, key=lambda i: sign * scores[i])
         values = dict.fromkeys(ACCURACIES_AND_LOSSES, math.nan)
         test = self._problem.test(solved, leader) if self._settings.evaluate_test else problems.NOT_TESTED
-        if solved.classifier is not None:  # of a single map
+        if solved.classifier is not None:  # for a single map
             self._classifier = solved.classifier.state()
             metrics = solved.accuracies[0], solved.losses[0], test.accuracy, test.loss
             values = dict(zip(ACCURACIES_AND_LOSSES, metrics, strict=True))
@@ -186,7 +188,7 @@ class FeatureMapTrainable(TrialTrainable):
 
 
 def _solves_of(config: dict[str, Any], settings: FeatureMapSettings) -> tuple[list[str], tuple[int, ...]]:
-    """The strings of the maps, and the dimension of each step."""
+    """Returns the strings of the maps, and the dimension of each step."""
     candidates = candidates_of(config, "feature map")
     if candidates is not None:
         return list(candidates), (read_whole_number(config, "budget", settings.dimension, least=1),)
@@ -203,7 +205,7 @@ def _solves_of(config: dict[str, Any], settings: FeatureMapSettings) -> tuple[li
 
 
 def feature_map_space(name_or_reference: str) -> FeatureMapSpace:
-    """The space of that name. Raises: InvalidInput if it is not one of feature maps; UnknownName."""
+    """Returns the space with that name. Raises: InvalidInput if it is not a space of feature maps; UnknownName."""
     space = get_space(name_or_reference)
     if not isinstance(space, FeatureMapSpace):
         raise InvalidInput(
@@ -224,9 +226,9 @@ def _check_data_kind(space: FeatureMapSpace, data: DataSettings) -> None:
 
 
 def check_memory(solve: SolveSettings, *, data: DataSettings, space: str, dimension: int) -> None:
-    """Checks that solves of `dimension` features fit `solve.memory_gib`; the data are read for their size.
+    """Checks that solves with `dimension` features fit into `solve.memory_gib`. It reads the data for their size.
 
-    Raises: InvalidInput, with the memory that is needed; as `load_data`.
+    Raises: InvalidInput, with the required memory; as `load_data`.
     """
     feature_maps = feature_map_space(space)
     _check_data_kind(feature_maps, data)

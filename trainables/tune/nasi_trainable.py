@@ -1,4 +1,4 @@
-"""The Tune trainable of NASI, search at initialisation. Shu 2022 (thesis), Algorithm 6.1."""
+"""The Tune trainable of NASI, search at initialization. Shu 2022, Algorithm 6.1."""
 
 import json
 import math
@@ -22,12 +22,12 @@ from archray.trainables.tune.trial import EpochTrainable, Result
 
 SIZES = (4, 8, 16, 32, 64, 128)  # b of Table 6.7
 NUMBERS = ("trace", "nu", "reward", "above", "entropy", "found_trace", "found_reward")
-# The entries of the last result, in the results before it.
+# Entries that only the last result fills.
 NOT_YET = {"distribution": None, "samples": None, "constants": None, "found_trace": math.nan, "found_reward": math.nan}
 
 
 def mini_batches(settings: NASISettings, seed: int, device: torch.device) -> NASIBatches:
-    """The mini-batches of a search; the data set is opened if a part of it is used. Raises: as `load_images`."""
+    """Creates the mini-batches of a search. It opens the data set only if it is used. Raises: as `load_images`."""
     dataset = None if settings.without_data else load_images(settings.data, device=device)
     shape, classes = (settings.in_channels, settings.image_size, settings.image_size), settings.classes
     if dataset is not None:
@@ -38,23 +38,23 @@ def mini_batches(settings: NASISettings, seed: int, device: torch.device) -> NAS
 class NASITrainable(EpochTrainable[NASISearch]):
     """Searches with a supernet at its initial weights. Config: see `TrialTrainable`.
 
-    A step of Tune is `every` steps of NASI, and every result holds
+    A step of Tune is `every` steps of NASI. Every result contains
 
-    - `epoch`, `epochs`: steps of NASI done, and T.
-    - `trace`: the mean trace norm of the samples of this step; `above`: the share of them above nu; `reward`: the mean
-      of Eq. 6.8; `nu`: the constraint of the last sample.
+    - `epoch`, `epochs`: completed steps of NASI, and T.
+    - `trace`: the mean trace norm of the samples in this step; `above`: the share of samples above nu; `reward`: the
+      mean of Eq. 6.8; `nu`: the constraint of the last sample.
     - `architecture`: the mode of p_alpha* so far, after the last step the nearest within `bounds`; `entropy`: of
       p_alpha*, the mean over decisions in nats.
     - `parameters`: of the supernet; `seconds_epoch`, `gpu_memory_peak`: as in an `EpochTrainable`.
 
-    The last result holds further, where the others have NaN and None,
+    The last result also contains, where the others have NaN and None,
 
-    - `found_trace`: of the most probable sample, over four batches; `found_reward`: its reward, in units of the mean
-      trace norm of random architectures at the same weights (Eq. 6.14), so that seeds can be compared.
+    - `found_trace`: trace norm of the most probable sample, over four batches; `found_reward`: its reward, in units of
+      the mean trace norm of random architectures at the same weights (Eq. 6.14), so that seeds can be compared.
     - `distribution`: JSON of {decision: p_alpha* of each choice}; `samples`: JSON of the lists `trace` and `nu`, of all
       steps; `constants`: JSON of a list of {nu, mu, architecture, trace, parameters}, see `NASISearch.sweep`.
 
-    A trace norm that is not finite is a failed result, and so is a search none of whose steps had a gradient.
+    An infinite or NaN trace norm is a failed result, and so is a search without a step that had a gradient.
     """
 
     settings_type = NASISettings
@@ -88,8 +88,8 @@ class NASITrainable(EpochTrainable[NASISearch]):
         architecture = search.architecture(constants)
         if done and architecture is None:
             raise NothingLearnt(
-                f"no step had a gradient: the trace norm of every sample is above nu, {constants.nu_0:.4g}, where "
-                f"mu {constants.mu:g} leaves none; raise nu, or set mu to 2"
+                f"expected a step with a gradient, got none: the trace norm of every sample is above nu, "
+                f"{constants.nu_0:.4g}, where mu {constants.mu:g} leaves no gradient; raise nu, or set mu to 2"
             )
         if done and architecture is not None and settings.bounds is not None:
             architecture = self._feasible(settings.bounds, constants, architecture)
@@ -106,7 +106,7 @@ class NASITrainable(EpochTrainable[NASISearch]):
         }
 
     def _feasible(self, bounds: BoundSettings, constants: Constants, mode: str) -> str:
-        """The most probable feasible architecture near the mode; the mode without one."""
+        """Returns the most probable feasible architecture near the mode; without one, the mode."""
         search, batches = self.trainer, self.trainer.batches
         channels, size, classes = self._settings.bounded_images or (*batches.shape[:2], batches.classes)
         violation = bounds.violation(self._settings.space, in_channels=channels, image_size=size, num_classes=classes)
@@ -133,7 +133,7 @@ class NASITrainable(EpochTrainable[NASISearch]):
         }
 
     def _size(self, architecture: str) -> int:
-        """The parameters of an architecture's standalone network, as wide and deep as the supernet, without memory."""
+        """Counts the parameters of a standalone network with the width and depth of the supernet, without memory."""
         batches, settings = self.trainer.batches, self._settings
         shape = {"in_channels": batches.shape[0], "num_classes": batches.classes}
         with torch.device("meta"):
@@ -151,9 +151,10 @@ class NASITrainable(EpochTrainable[NASISearch]):
 
 
 class NASIScorer(PoolScorer):
-    """A `PoolScorer` whose batch is one of NASI's (section 6.6.2); for random images and labels it opens no data set.
+    """A `PoolScorer` with a batch of NASI (section 6.6.2). For random images and labels it opens no data set.
 
-    nasi: fields of `NASISettings`. The others are those of a `PoolScorer`.
+    Args:
+        nasi: Fields of `NASISettings`. The others are those of a `PoolScorer`.
     """
 
     def __init__(self, nasi: dict[str, Any], **options: Any) -> None:
@@ -169,8 +170,8 @@ class NASIAgreementSettings(NASISettings):
     """All options of a `NASIAgreementTrainable`.
 
     Attributes:
-        architectures: their number, drawn uniformly.
-        exact_images: the number of images for the exact trace norm and the sum of samples.
+        architectures: Number of architectures, drawn uniformly.
+        exact_images: Number of images for the exact trace norm and the sum of samples.
     """
 
     architectures: int = Field(3, ge=3)
@@ -178,11 +179,11 @@ class NASIAgreementSettings(NASISettings):
 
 
 class NASIAgreementTrainable(NASITrainable):
-    """Trace norms of random architectures at the initial weights of one supernet, each a step. Sections 6.3, 6.6.4.
+    """Measures trace norms of random architectures at initial weights of one supernet, one per step. Sec. 6.3, 6.6.4.
 
-    Every result holds `exact` and `samples` on `exact_images` images; `batch_4` ... of mini-batches of the sizes of
-    Table 6.7 up to `batch_size`, and `batch`, the largest; and of that batch `random_labels` and `random_inputs`, where
-    one of them is random; NaN if it is random anyway.
+    Every result contains `exact` and `samples` on `exact_images` images; `batch_4` ... for mini-batches with the sizes
+    of Table 6.7 up to `batch_size`, and `batch`, the largest; and for that batch `random_labels` and `random_inputs`,
+    where one of them is random; NaN if it is random anyway.
     """
 
     settings_type = NASIAgreementSettings
@@ -228,6 +229,6 @@ def _sizes(settings: NASIAgreementSettings) -> list[int]:
 
 
 def trace_columns(settings: NASIAgreementSettings) -> list[str]:
-    """The names of the trace norms in every result."""
+    """Returns the names of the trace norms in every result."""
     by_size = [f"batch_{size}" for size in _sizes(settings)]
     return ["exact", "samples", *by_size, "batch", "random_labels", "random_inputs"]

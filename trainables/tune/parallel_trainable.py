@@ -24,19 +24,20 @@ from archray.trainables.training import Metrics, Team, Trainer
 from archray.trainables.tune import standalone_trainable as standalone
 from archray.trainables.tune.trial import read_settings
 
-Progress = tuple[int, float]  # epochs done, and the learning rate
+Progress = tuple[int, float]  # completed epochs, and the learning rate
 
 LOOPBACK = "127.0.0.1"
-PATIENCE = timedelta(minutes=30)  # of a collective for the slowest worker; Ray notices a dead worker at once
+PATIENCE = timedelta(minutes=30)  # timeout of collectives for the slowest worker; Ray detects a dead worker at once
 
 
 class TrainWorker:
     """Trains its part of each batch. Methods other than `meeting` are called on all workers at the same time.
 
     Args:
-        settings: of a `StandaloneTrainable`, as a dict.
-        gpus: Ray's share for this worker. Below 1 workers may share a GPU, which NCCL rejects: the backend is gloo.
-        threads: of torch.
+        settings: Settings of a `StandaloneTrainable`, as a dict.
+        gpus: Ray's GPU share for this worker. Below 1, workers may share a GPU, which NCCL does not support; the
+            backend is then gloo.
+        threads: Number of torch threads.
     """
 
     def __init__(
@@ -51,9 +52,9 @@ class TrainWorker:
         self._trainer: Trainer
 
     def meeting(self) -> str:
-        """The address for `join`: this worker's with a free port; a file where Ray is on loopback."""
+        """Returns the address for `join`: this worker's with a free port; a file if Ray is on loopback."""
         host = ray.util.get_node_ip_address()
-        if host == LOOPBACK:  # torch's own server would listen on all interfaces
+        if host == LOOPBACK:  # torch's server would listen on all interfaces
             return (Path(tempfile.mkdtemp(prefix="archray-workers-")) / "meeting").as_uri()
         with socket.socket() as probe:
             probe.bind((host, 0))
@@ -81,7 +82,7 @@ class TrainWorker:
         return standalone.train_epoch(self._trainer, self._settings.evaluate_test), self._progress()
 
     def state(self) -> dict[str, Any] | None:
-        """The trainer's state on the CPU; None from all but the first worker, as all are equal."""
+        """Returns the trainer's state on the CPU from the first worker, None from the others, which are equal."""
         return _on_cpu(self._trainer.state_dict()) if self._team.rank == 0 else None
 
     def load(self, state: dict[str, Any]) -> Progress:
@@ -101,21 +102,24 @@ def _on_cpu(value: Any) -> Any:
 
 
 class WorkerGroup:
-    """Actors that have joined and built their trainers; it has those attributes of a `Trainer` that a trial needs.
+    """Actors that have joined and built their trainers, with those attributes of a `Trainer` that a trial needs.
 
-    Ray Train's `TorchTrainer` makes a placement group of its own, which Tune does not count among the trial's
-    resources, and which outlives a trial that is stopped (Ray issue 54305; seen in 2.60). The bundles here are the
-    trial's, and Tune removes them with it.
+    Ray Train's `TorchTrainer` creates a separate placement group, which Tune does not count as resources of the trial,
+    and which outlives a trial that is stopped (Ray issue 54305; observed in 2.60). The bundles here are the trial's,
+    and Tune removes them with it.
 
     Args:
-        bundles: of the placement group that this process runs in, the resources of each worker.
-        settings: of a `StandaloneTrainable`, as a dict. threads: of each worker; None: its CPUs.
+        bundles: Bundles of the placement group of this process, the resources of each worker.
+        settings: Settings of a `StandaloneTrainable`, as a dict.
+        threads: Number of threads per worker (default: its CPUs).
 
     Attributes:
-        parameters, multiply_adds: of the network. dataset: its `in_channels` and `num_classes`.
-        epochs_done, lr: of the trainers.
+        parameters, multiply_adds: Size of the network.
+        dataset: Its `in_channels` and `num_classes`.
+        epochs_done, lr: State of the trainers.
 
-    An exception in a worker is raised here unchanged. The other workers are then of no use: call `close`.
+    An exception in a worker is raised here unchanged. The other workers are then useless: call `close`.
+
     Raises: InvalidInput outside of a placement group.
     """
 
@@ -131,8 +135,9 @@ class WorkerGroup:
         placement = get_current_placement_group()
         if placement is None:
             raise InvalidInput(
-                "several workers train inside a trial of Tune's that has a bundle for each; give the Tuner "
-                "tune.with_resources(trainable, tune.PlacementGroupFactory([{}, {'CPU': 1}, {'CPU': 1}]))"
+                "expected a Tune trial with a bundle for each worker, got a process without a placement group; give "
+                "the Tuner tune.with_resources(trainable, tune.PlacementGroupFactory([{}, {'CPU': 1}, "
+                "{'CPU': 1}]))"
             )
         self._workers: list[Any] = []
         for rank, bundle in enumerate(bundles):
@@ -157,7 +162,7 @@ class WorkerGroup:
         self.epochs_done, self.lr = trainer["progress"]
 
     def epoch(self) -> tuple[Metrics, Metrics, Metrics]:
-        """Trains an epoch; its metrics on training, validation and test images."""
+        """Trains an epoch. Returns its metrics on training, validation and test images."""
         metrics: tuple[Metrics, Metrics, Metrics]
         metrics, (self.epochs_done, self.lr) = self._all("epoch")[0]
         return metrics
@@ -169,7 +174,7 @@ class WorkerGroup:
         self.epochs_done, self.lr = self._all("load", ray.put(dict(state)))[0]
 
     def close(self) -> None:
-        """Stops the workers. Memory and GPUs are free once Ray has noticed."""
+        """Stops the workers. Memory and GPUs are free as soon as Ray has processed it."""
         for worker in self._workers:
             ray.kill(worker)
         self._workers = []
@@ -177,10 +182,10 @@ class WorkerGroup:
             shutil.rmtree(Path(urlsplit(self._meeting).path).parent, ignore_errors=True)
 
     def _all(self, method: str, *arguments: Any) -> list[Any]:
-        """The results of a method of all workers, by rank. Raises: the exception of the first to fail."""
+        """Calls a method of all workers. Returns the results by rank. Raises: the exception of the first to fail."""
         calls = [getattr(worker, method).remote(*arguments) for worker in self._workers]
         waiting = list(calls)
-        while waiting:  # the others would wait for a worker that failed, in vain
+        while waiting:  # the others would wait forever for a worker that failed
             done, waiting = ray.wait(waiting)
             try:
                 ray.get(done)
@@ -191,7 +196,7 @@ class WorkerGroup:
 
 
 class ParallelTrainable(standalone.StandaloneTrainable):
-    """A `StandaloneTrainable` with a worker for each bundle that the trial has after its first, empty one.
+    """A `StandaloneTrainable` with one worker per bundle of the trial after its first, empty one.
 
     The trial only coordinates: workers are actors in its bundles. Results and checkpoints are those of one worker, and
     any number of workers restores them. A lost worker fails the trial, which Tune retries from its last checkpoint
@@ -201,13 +206,13 @@ class ParallelTrainable(standalone.StandaloneTrainable):
     _trainer: Any = None  # a `WorkerGroup`
 
     def _take(self, resources: Mapping[str, float] | None) -> None:
-        self._device = torch.device("cpu")  # this process only holds the state on its way to a checkpoint
+        self._device = torch.device("cpu")  # this process only moves the state to a checkpoint
 
     def _build(self) -> None:
         allotment = self.trial_resources
         if allotment is None or not allotment.head_bundle_is_empty:
             raise InvalidInput(
-                "expected a trial whose first bundle is empty, with one for each worker after it: "
+                "expected a trial with an empty first bundle and one bundle for each worker; use "
                 "tune.PlacementGroupFactory([{}, {'CPU': 1}, {'CPU': 1}])"
             )
         self._trainer = WorkerGroup(

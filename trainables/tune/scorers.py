@@ -1,4 +1,4 @@
-"""The workers that score architectures, by proxies or with shared weights, in an actor or in this process."""
+"""Workers that score architectures by metrics or with shared weights, in an actor or in this process."""
 
 import math
 import time
@@ -30,10 +30,12 @@ Arrays = Mapping[str, np.ndarray | Tensor]  # a supernet's parameters and buffer
 
 
 class PoolScorer:
-    """Holds one batch on its device and scores any number of architectures on it.
+    """Stores one batch on its device and scores any number of architectures on it.
 
-    data, proxy: fields of `DataSettings`, whose training images the batch is drawn from, and of `ProxySettings`.
-    device: `auto` takes a GPU where one is visible.
+    Args:
+        data: Fields of `DataSettings`. The batch is drawn from its training images.
+        proxy: Fields of `ProxySettings`.
+        device: Torch device; `auto` takes a GPU if one is visible.
     """
 
     def __init__(self, space: str, data: dict[str, Any], proxy: dict[str, Any], device: str = "auto") -> None:
@@ -45,13 +47,13 @@ class PoolScorer:
         self.in_channels = images.shape[1]
 
     def batch(self, data: DataSettings) -> tuple[Tensor, Tensor, int]:
-        """The images that every architecture is scored on, their labels, and the number of classes."""
+        """Returns the images on which every architecture is scored, their labels, and the number of classes."""
         dataset = load_images(data)
         chosen = proxy_batch(dataset, self.settings.batch_size, self.settings.seed, self.settings.augment)
         return *chosen, dataset.num_classes
 
     def __call__(self, architecture: str) -> dict[str, float | str | None]:
-        """One row of a pool: the canonical string, a value per metric, the reasons of NaN, seconds, parameters.
+        """Returns one row of a pool: the canonical string, a value per metric, reasons of NaN, seconds, parameters.
 
         Raises: InvalidArchitecture if the space rejects the string. A failure of the network itself is in the row.
         """
@@ -63,7 +65,7 @@ class PoolScorer:
         network = build(self.space, choices, **options).to(self.device)
         scores = score(network, self.images, self.labels, self.settings.metrics, self.settings)
         row |= {name: result.value for name, result in scores.items()}
-        reasons: dict[str, list[str]] = {}  # a reason may be that of several metrics
+        reasons: dict[str, list[str]] = {}  # several metrics may have the same reason
         for name, result in scores.items():
             if result.failure:
                 reasons.setdefault(result.failure, []).append(name)
@@ -76,14 +78,17 @@ class PoolScorer:
 
 
 class SupernetScorer:
-    """Holds a supernet with trained weights and the validation data; scores any number of architectures on all of it.
+    """Stores a supernet with trained weights and the validation data. Scores any number of architectures on all of it.
 
-    The weights come through Ray's object store: the driver reads them from storage once, and the actors of one node
+    The weights come from Ray's object store: the driver reads them from storage once, and the actors of one node
     share one copy of the arrays.
 
-    settings: fields of `SupernetSettings`, as in training. weights: of the supernet (`arrays_of`), or a reference to
-    them in the object store. device: `auto` takes a GPU where one is visible.
-    Raises: InvalidInput if the weights are of another supernet.
+    Args:
+        settings: Fields of `SupernetSettings`, as in training.
+        weights: Weights of the supernet (`arrays_of`), or a reference to them in the object store.
+        device: Torch device; `auto` takes a GPU if one is visible.
+
+    Raises: InvalidInput if the weights belong to another supernet.
     """
 
     settings_type: ClassVar[type[TrialSettings]] = SupernetSettings
@@ -96,15 +101,15 @@ class SupernetScorer:
         self.validation = dataset.validation
         self.supernet = self._build(dataset.in_channels, dataset.num_classes)
         arrays: Arrays = ray.get(weights) if isinstance(weights, ray.ObjectRef) else weights
-        # Arrays of the object store are read-only, and torch needs writable tensors.
+        # Arrays in the object store are read-only, and torch needs writable tensors.
         tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         load_weights(self.supernet, tensors, "the weights")
         self.supernet.to(self.device)
 
     def __call__(self, architectures: Sequence[str]) -> list[dict[str, float | str | None]]:
-        """A row for each: `architecture`, `shared_loss`, `shared_accuracy`, `failure`; in one pass over the data.
+        """Returns a row each: `architecture`, `shared_loss`, `shared_accuracy`, `failure`; in one pass over the data.
 
-        An architecture that the space rejects, or whose loss is not finite, has NaN and the reason in `failure`.
+        An architecture that the space rejects, or whose loss is infinite or NaN, has NaN and the reason in `failure`.
         """
         decoded: dict[str, Architecture] = {}
         reasons: dict[str, str] = {}
@@ -136,7 +141,7 @@ class SupernetScorer:
 
 
 class SlicedScorer(SupernetScorer):
-    """A `SupernetScorer` of a sliced supernet, with the fields of `SlicedSettings`."""
+    """A `SupernetScorer` for a sliced supernet, with the fields of `SlicedSettings`."""
 
     settings_type = SlicedSettings
 
@@ -150,13 +155,13 @@ class SlicedScorer(SupernetScorer):
 
 
 class SharedPredictions:
-    """Predicts as any architecture on all validation data. Args, Raises: as `SupernetScorer`."""
+    """Predicts with an architecture's shared weights on all validation data. Args, Raises: as `SupernetScorer`."""
 
     def __init__(self, settings: dict[str, Any], weights: Arrays | ray.ObjectRef, device: str = "auto") -> None:
         self._scorer = SupernetScorer(settings, weights, device)
 
     def __call__(self, architecture: str) -> np.ndarray | str:
-        """The probabilities on the validation images, (images, classes) float32, or the reason of a failure."""
+        """Returns the probabilities on the validation images, (images, classes) float32, or the reason of a failure."""
         scorer, training = self._scorer, self._scorer.settings.training
         try:
             predictions = predict_architecture(
@@ -171,16 +176,18 @@ class SharedPredictions:
 
 
 def arrays_of(state: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    """A supernet's state as arrays, which the object store shares; it would copy tensors for every reader."""
+    """Converts a supernet's state to arrays, which the object store shares; it would copy tensors for every reader."""
     return {name: tensor.detach().cpu().numpy() for name, tensor in state.items()}
 
 
 def trained_weights(checkpoint: str | Path) -> dict[str, np.ndarray]:
-    """The weights in a checkpoint of a `SupernetTrainable`.
+    """Reads the weights in a checkpoint of a `SupernetTrainable`.
 
-    Raises: FileNotFoundError if the folder holds no state; InvalidInput if the trial had failed: it has no weights.
+    Raises: FileNotFoundError if the folder contains no state; InvalidInput if the trial failed, without weights.
     """
     trainer = read_state(checkpoint)["trainer"]
     if trainer is None:
-        raise InvalidInput(f"the trial of the checkpoint {checkpoint} failed and left no weights; take another's")
+        raise InvalidInput(
+            f"expected weights in the checkpoint {checkpoint}, got none, as its trial failed; use another"
+        )
     return arrays_of(trainer["supernet"])

@@ -1,4 +1,4 @@
-"""Settings of the trainables of supernets, posteriors and NASI; importable without torch."""
+"""Settings of the trainables of supernets, posteriors and NASI. Imports no torch."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 
 class TrialSettings(Settings):
-    """Options of a trainable that trains or searches on data; they are in its Tune config under the key `settings`.
+    """Options of a trainable that trains or searches on data. Its Tune config contains them under the key `settings`.
 
-    Args:
-        data: what the trial reads, unless its class says otherwise.
-        device: "auto" (a GPU if Tune gave the trial one, else the CPU), or a torch device: "cpu", "cuda", "cuda:1".
-        seed: of a trial whose config has no `seed`.
+    Attributes:
+        data: Data set of the trial.
+        device: Torch device (`cpu`, `cuda`, `cuda:1`), or `auto`: the GPU that Tune assigned to the trial, else the
+            CPU.
+        seed: Seed of a trial whose config has no `seed`.
     """
 
     data: DataSettings = DataSettings()
@@ -33,9 +34,10 @@ class TrialSettings(Settings):
 class SlicedSettings(TrialSettings):
     """All options of a `SlicedTrainable`.
 
-    Args:
-        space: a registered name of a space whose supernet is sliced.
-        network: the skeleton of every network in the supernet.
+    Attributes:
+        space: Name of a registered space whose supernet is sliced.
+        network: Width, depth and stem of every network in the supernet.
+        training: Training of the shared weights.
     """
 
     space: str = "vit"
@@ -49,14 +51,14 @@ class SupernetOptions(Settings):
     The default method is GAEA: the simplex mixture and mirror descent. Any relaxation combines with any objective, and
     with any optimizer of the same kind of parameters.
 
-    Args:
-        network: width, depth and initialisation of the supernet.
-        partial_channels: K of PC-DARTS: operations see 1/K of the channels, and edges have weights of their own.
-        none: whether the supernet has the space's operation `none`. GAEA leaves it out on NAS-Bench-201 (note G1).
-        relaxation: from the architecture's parameters to the weights of a mixture of operations.
-        optimizer: of the architecture's parameters.
-        training: of the weights, and the schedule of the architecture's updates.
-        penalty: on the mixture's cost, while the architecture learns.
+    Attributes:
+        network: Width, depth and initialization of the supernet.
+        partial_channels: Divisor K of PC-DARTS: operations process 1/K of the channels, and edges have weights.
+        none: Whether the supernet contains the operation `none` of the space. GAEA omits it on NAS-Bench-201.
+        relaxation: Function from the architecture parameters to the weights of a mixture of operations.
+        optimizer: Optimizer of the architecture parameters.
+        training: Training of the weights, and the schedule of the architecture updates.
+        penalty: Penalty on the mixture's cost in the loss of the architecture.
     """
 
     network: NetworkSettings = NetworkSettings()
@@ -74,13 +76,13 @@ class SupernetOptions(Settings):
         return self
 
     def groups(self, space: Space | str) -> "tuple[Group, ...]":
-        """The architecture parameters of the supernet of `space`. Raises: as `networks.groups`."""
+        """Returns the groups of architecture parameters of the supernet of `space`. Raises: as `networks.groups`."""
         from archray.trainables.supernets.networks import groups  # which imports torch
 
         return groups(space, partial_channels=self.partial_channels, none=self.none)
 
     def build(self, space: Space | str, *, in_channels: int, num_classes: int, seed: int | None) -> "Supernet":
-        """The supernet of `space`. Args, Raises: as `build_supernet`."""
+        """Builds the supernet of `space`. Args, Raises: as `build_supernet`."""
         from archray.trainables.supernets.networks import build_supernet
 
         return build_supernet(
@@ -91,13 +93,13 @@ class SupernetOptions(Settings):
 class SupernetSettings(SupernetOptions, TrialSettings):
     """All options of a `SupernetTrainable`.
 
-    Args:
-        space: a registered name, or a reference to a space of the user's that has a supernet.
-        score: the kind of `scores` in a config with `candidates`: "loss", least is best, or "accuracy".
-        weights_dir: folder of the weights of a trial with `candidates`: a local path or a pyarrow URI that every node
-            reads. None stores no weights, and the next round starts from new ones.
-        bounds: constraints on the trial's last architecture, the most probable feasible one near the mode. None: none.
-        edge_costs: by column, the cost of each operation of each edge, for the penalty and for bounds on costs that are
+    Attributes:
+        space: Name of a registered space, or a reference to a custom space that has a supernet.
+        score: Score of candidates in a config with `candidates`: `loss` (lower is better) or `accuracy`.
+        weights_dir: Folder for the weights of a trial with `candidates`: a local path or a pyarrow URI that every node
+            can read. Without it no weights are stored, and the next round starts from new ones.
+        bounds: Constraints on the derived architecture, the most probable feasible one near the mode (default: none).
+        edge_costs: Cost of each operation of each edge, by column, for the penalty and for bounds on costs that are
             measured elsewhere.
     """
 
@@ -117,16 +119,17 @@ class SupernetSettings(SupernetOptions, TrialSettings):
 
 
 class PosteriorOptions(Settings):
-    """How a posterior is learnt, for any supernet, space and data.
+    """Options of learning a posterior, for any supernet, space and data.
 
-    Defaults are the paper's (thesis 5.3.3); its batch is unknown, and the default is that of the supernet's training.
+    Defaults are the paper's (Shu 2022, 5.3.3). Its batch size is unknown; the default is the
+    supernet's.
 
-    Args:
-        posterior: the distribution and its objective.
-        optimizer: of its parameters; the weights of the supernet stay as they are.
-        epochs: passes over the validation images.
-        batch_size: images in a step.
-        threads: torch threads of a trial; None: as many as the CPUs that Tune gave it.
+    Attributes:
+        posterior: Distribution and objective.
+        optimizer: Optimizer of the posterior's parameters. The weights of the supernet stay fixed.
+        epochs: Number of passes over the validation images.
+        batch_size: Number of images per step.
+        threads: Number of torch threads per trial (default: the number of CPUs that Tune assigned to the trial).
     """
 
     posterior: supernets.VariationalSettings = supernets.VariationalSettings()
@@ -139,12 +142,13 @@ class PosteriorOptions(Settings):
 class PosteriorSettings(PosteriorOptions, TrialSettings):
     """All options of a `PosteriorTrainable`.
 
-    Args:
-        space, data: of the weights' training. The posterior learns from the validation part, 30 % of the training
-            images in the paper (section 5.3.2: `validation_fraction` 0.3), without augmentation.
-        supernet: the options of the weights' training; of `training` only `amp` is read.
-        weights: path or pyarrow URI of the trained weights, as `write_weights` writes a supernet's state (alone, or
-            under the key `supernet`).
+    Attributes:
+        space: Space of the supernet whose weights were trained.
+        data: Data set of the weights' training. The posterior learns from the validation part without augmentation. In
+            the paper this part is 30 % of the training images (section 5.3.2: `validation_fraction` 0.3).
+        supernet: Options of the weights' training; of `training` only `amp` is read.
+        weights: Path or pyarrow URI of the trained weights: a supernet's state that `write_weights` wrote, alone or
+            under the key `supernet`.
     """
 
     space: str = "darts"
@@ -153,29 +157,33 @@ class PosteriorSettings(PosteriorOptions, TrialSettings):
 
 
 class NASIOptions(Settings):
-    """How NASI searches, for any space and data.
+    """Options of NASI's search, for any space and data.
 
     Attributes:
-        network: width, depth and initialisation of the supernet.
-        none: whether the supernet has the space's operation `none`; in DARTS it has not (section 6.4.2).
-        steps: T, samples of architectures, each with its own mini-batch.
-        batch_size: b.
-        nu_rule: nu is constant (`fixed`), or follows the trace norms of the samples (`adaptive`, Eq. 6.15).
-        nu: the first nu. None: the mean trace norm of `samples` random architectures, Eq. 6.14; five times that for
-            `adaptive`, which starts loose. Numbers of the thesis are for its initialisation.
-        mu: the penalty. Trace norms above nu have no gradient with 1, and a negative one with 2.
-        samples: N of Eq. 6.14.
-        approximation: of the trace norm: `batch` (Eq. 6.7), `samples` (the first bound of Eq. 6.6), or `exact`
-            (Eq. 6.4), which cost once, b times and b n times as much.
-        labels: `true`, of the data's training images, or `random`, uniform over the classes (section 6.3.1).
-        inputs: `true`, the data's training images, or `random`, Gaussian (section 6.3.2). With both random the search
-            opens no data set.
-        image_size, in_channels, classes: of random images and labels without a data set; the same for all data, so that
-            the result depends on none.
-        temperature: tau of Eq. 6.16.
-        xi: the length of the step, Eq. 6.13.
-        every: steps of NASI in a step of Tune.
-        threads: torch threads of a trial; None: as many as the CPUs that Tune gave it.
+        network: Width, depth and initialization of the supernet.
+        none: Whether the supernet contains the operation `none` of the space. In DARTS it does not (section 6.4.2).
+        steps: Number of sampled architectures, T, each with its own mini-batch.
+        batch_size: Number of images per step, b.
+        nu_rule: Rule of the threshold nu: constant (`fixed`), or following the trace norms of the samples (`adaptive`,
+            Eq. 6.15).
+        nu: Initial threshold nu (default: the mean trace norm of `samples` random architectures, Eq. 6.14; five times
+            that for `adaptive`). Numbers in Shu (2022) hold for its initialization only.
+        mu: Penalty mu. A trace norm above nu has no gradient with mu = 1, and a negative one with mu = 2.
+        samples: Number of random architectures, N, in Eq. 6.14.
+        approximation: Approximation of the trace norm: `batch` (Eq. 6.7), `samples` (the first bound of Eq. 6.6), which
+            costs b times as much, or `exact` (Eq. 6.4), which costs b n times as much.
+        labels: Labels of the search: `true`, those of the training images, or `random`, uniform over the classes
+            (section 6.3.1).
+        inputs: Inputs of the search: `true`, the training images, or `random`, Gaussian (section 6.3.2). If labels and
+            inputs are random, the search needs no data set.
+        image_size: Height and width of random images without a data set. The same for all data, so that the result
+            does not depend on a data set.
+        in_channels: Number of channels of random images without a data set.
+        classes: Number of classes of random labels without a data set.
+        temperature: Temperature tau of Eq. 6.16.
+        xi: Length of the step, Eq. 6.13.
+        every: Number of NASI steps per step of Tune.
+        threads: Number of torch threads per trial (default: the number of CPUs that Tune assigned to the trial).
     """
 
     network: NetworkSettings = NetworkSettings()
@@ -199,7 +207,7 @@ class NASIOptions(Settings):
 
     @property
     def without_data(self) -> bool:
-        """Whether no data set is needed."""
+        """Whether the search runs without a data set."""
         return "true" not in (self.labels, self.inputs)
 
     @property
@@ -208,7 +216,7 @@ class NASIOptions(Settings):
         return f"random images {self.in_channels} x {self.image_size} x {self.image_size}, of {self.classes} classes"
 
     def build(self, space: Space | str, *, in_channels: int, num_classes: int, seed: int | None) -> "Supernet":
-        """The supernet that is searched. Args, Raises: as `build_supernet`."""
+        """Builds the supernet that is searched. Args, Raises: as `build_supernet`."""
         from archray.trainables.nasi.search import form_of
         from archray.trainables.supernets.networks import build_supernet
 
@@ -221,11 +229,11 @@ class NASISettings(NASIOptions, TrialSettings):
     """All options of a `NASITrainable`.
 
     Attributes:
-        space: a registered name, or a reference to a space of the user's that has a supernet.
-        data: of the batches, unless both inputs and labels are random.
-        bounds: constraints on the trial's last architecture. None: none.
-        bounded_images: channels, pixels per side and classes of the data of the bounded networks; None: those of the
-            search, which may be random.
+        space: Name of a registered space, or a reference to a custom space that has a supernet.
+        data: Data set of the batches, unless both inputs and labels are random.
+        bounds: Constraints on the derived architecture (default: none).
+        bounded_images: Channels, pixels per side and classes of the data of the bounded networks (default: those of the
+            search, which may be random).
     """
 
     space: str = "darts"

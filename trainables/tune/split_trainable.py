@@ -1,4 +1,4 @@
-"""A trial of a study of validation sets: one problem of training, validation and test points. Note U6."""
+"""The trial of a study of validation sets: one problem with training, validation and test points. Note U6."""
 
 import json
 import math
@@ -21,8 +21,10 @@ class SplitTrialSettings(SplitSettings):
     """All options of a `SplitTrainable`.
 
     Attributes:
-        data: `gaussian`: Gaussian inputs, labels by the teacher; else images, one class against the rest.
-        threads: of torch; None: as many as the CPUs that Tune gave the trial.
+        data: Data set. `gaussian`: Gaussian inputs, labeled by the teacher. Others: images, one class against the rest.
+        device: Torch device of the trial.
+        threads: Number of torch threads (default: the number of CPUs that Tune assigned to the trial).
+        seed: Seed of a trial whose config has no `seed`.
     """
 
     data: DataSettings = DataSettings(name=TEACHER_DATA)
@@ -37,7 +39,7 @@ class SplitTrainable(TrialTrainable):
     Config: see `TrialTrainable`; `parameters`: h, the number of candidates; `spectral` (optional): whether to measure
     the spectral solutions instead of validation against test.
 
-    Every result holds, as JSON, `rows`, a row per size of the validation set (`measure_split`, or `measure_rank_one`
+    Every result contains, as JSON, `rows`, one per size of the validation set (`measure_split`, or `measure_rank_one`
     and `measure_spectral` with the `design` of each), and `whole`, the other values of `measure_split`; `score`, the
     excess test loss at the largest size, or the largest difference of a spectral solution; `failure` and `done`.
     """
@@ -92,7 +94,7 @@ class SplitTrainable(TrialTrainable):
 
 
 def split_problem(settings: SplitTrialSettings, parameters: int, form: Form, seed: int) -> problem.SplitProblem:
-    """The problem of a seed, with the first `parameters` candidates."""
+    """Creates the problem of a seed, with the first `parameters` candidates."""
     names, scales = zip(*settings.candidates[:parameters], strict=True)
     activations = [problem.scaled(*candidate) for candidate in zip(get_activations(names), scales, strict=True)]
     if settings.data.name == TEACHER_DATA:
@@ -107,8 +109,8 @@ def check_problem(settings: SplitTrialSettings, parameters: int) -> None:
     count = len(settings.candidates)
     if parameters > count:
         raise InvalidInput(
-            f"expected at most as many parameters as candidates, {len(settings.activations)} activations at "
-            f"{len(settings.scales)} scales, {count}, got {parameters}; add activations or scales"
+            f"expected at most as many parameters as candidates, {count} ({len(settings.activations)} activations at "
+            f"{len(settings.scales)} scales), got {parameters}; add activations or scales"
         )
     inputs = settings.inputs
     if settings.data.name != TEACHER_DATA:
@@ -118,6 +120,6 @@ def check_problem(settings: SplitTrialSettings, parameters: int) -> None:
     features = problem.feature_dimension(settings.width, inputs, settings.layers)
     if settings.train_size >= features:
         raise InvalidInput(
-            f"the study is of overparameterised models: expected fewer training points than features, got "
+            f"expected fewer training points than features, so that every model interpolates, got "
             f"{settings.train_size} and {features}; raise width above {settings.train_size} or lower train_size"
         )

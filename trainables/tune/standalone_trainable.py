@@ -1,4 +1,4 @@
-"""The Tune trainables of a standalone network, a member and snapshots of an ensemble; networks from checkpoints."""
+"""Tune trainables of a standalone network, a member and snapshots of an ensemble; networks from checkpoints."""
 
 import math
 import zlib
@@ -28,9 +28,11 @@ METRICS = ("train_loss", "train_accuracy", "validation_loss", "validation_accura
 class StandaloneSettings(TrialSettings):
     """All options of a `StandaloneTrainable`.
 
-    Args:
-        space: a registered name, or a reference to the user's own.
-        evaluate_test: when the test split is evaluated. In other epochs `test_loss` and `test_accuracy` are NaN.
+    Attributes:
+        space: Name of a registered space, or a reference to a custom one.
+        network: Width, depth, stem and initialization of the network.
+        training: Training of the network.
+        evaluate_test: Epochs that evaluate the test split. In other epochs `test_loss` and `test_accuracy` are NaN.
     """
 
     space: str = "nasbench201"
@@ -42,9 +44,15 @@ class StandaloneSettings(TrialSettings):
 class StandaloneTrainable(EpochTrainable[Trainer]):
     """Trains an architecture from scratch. Config: see `TrialTrainable`, and `architecture`, the space's string.
 
-    Every result holds train_, validation_ and test_ loss and accuracy (fractions), `multiply_adds` (of one image; like
-    `parameters` without an auxiliary tower), and the entries of `EpochTrainable`. An architecture that its space
-    rejects and a loss that is not finite are failed results.
+    Every result contains train_, validation_ and test_ loss and accuracy (fractions), `multiply_adds` (of one image;
+    like `parameters` without an auxiliary classifier), and the entries of `EpochTrainable`. An architecture that its
+    space rejects and an infinite or NaN loss are failed results.
+
+    Example:
+        >>> from ray import tune
+        >>> settings = StandaloneSettings(training={"epochs": 2}).model_dump(mode="json")
+        >>> cell = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|none~0|none~1|nor_conv_1x1~2|"
+        >>> tuner = tune.Tuner(StandaloneTrainable, param_space={"architecture": cell, "settings": settings})
     """
 
     settings_type = StandaloneSettings
@@ -79,7 +87,7 @@ class StandaloneTrainable(EpochTrainable[Trainer]):
 def build_trainer(
     settings: StandaloneSettings, architecture: str, *, seed: int, device: torch.device, team: Team = ALONE
 ) -> tuple[Trainer, int, int]:
-    """A trainer before its first epoch, and the parameters and multiply-adds of its network.
+    """Builds a trainer before its first epoch. Also returns the parameters and multiply-adds of its network.
 
     Raises: InvalidArchitecture.
     """
@@ -92,9 +100,12 @@ def build_trainer(
 
 
 def train_epoch(trainer: Trainer, evaluate_test: str) -> tuple[Metrics, Metrics, Metrics]:
-    """Trains one epoch; its metrics on training, validation and test images.
+    """Trains one epoch. Returns its metrics on training, validation and test images.
 
-    evaluate_test: as of `StandaloneSettings`. Raises: TrialFailed for a loss that is not finite.
+    Args:
+        evaluate_test: As in `StandaloneSettings`.
+
+    Raises: TrialFailed for an infinite or NaN loss.
     """
     train = trainer.epoch()
     validation = trainer.evaluate(trainer.dataset.validation)
@@ -102,19 +113,26 @@ def train_epoch(trainer: Trainer, evaluate_test: str) -> tuple[Metrics, Metrics,
     test = trainer.evaluate(trainer.dataset.test) if tested else NO_METRICS
     for split, metrics in (("training", train), ("validation", validation)):
         if math.isinf(metrics.loss) or (math.isnan(metrics.loss) and not math.isnan(metrics.accuracy)):
-            raise TrialFailed(f"the {split} loss is {metrics.loss} in epoch {trainer.epochs_done}")
+            raise TrialFailed(
+                f"expected a finite {split} loss, got {metrics.loss} in epoch {trainer.epochs_done}; lower lr"
+            )
     return train, validation, test
 
 
 def load_trained(folder: str | Path, space: str | Space | None = None) -> nn.Module:
-    """The network in a `StandaloneTrainable`'s checkpoint, on the CPU, in evaluation mode.
+    """Loads the network in a checkpoint of a `StandaloneTrainable`, on the CPU, in evaluation mode.
 
-    space: instead of the trial's, for a reference whose file has moved.
+    Args:
+        space: Replaces the trial's space, for a reference whose file has moved.
+
     Raises: InvalidInput for the checkpoint of a trial that failed.
     """
     state = read_state(folder)
     if state["trainer"] is None:
-        raise InvalidInput(f"the checkpoint {folder} holds no network, its trial failed: {state['result']['failure']}")
+        raise InvalidInput(
+            f"expected a network in the checkpoint {folder}, got none, as its trial failed: "
+            f"{state['result']['failure']}"
+        )
     settings = read_settings(StandaloneSettings, state["settings"])
     shape = {name: state[name] for name in ("in_channels", "num_classes")}
     space = settings.space if space is None else space
@@ -125,12 +143,13 @@ def load_trained(folder: str | Path, space: str | Space | None = None) -> nn.Mod
 
 
 class TrainedPredictor:
-    """Holds the test images, in an actor or in this process, and predicts them with trained networks.
+    """Stores the test images, in an actor or in this process, and predicts them with trained networks.
 
     Args:
-        data: settings of the data, as a dict.
-        space: of the networks, as in `load_trained`.
-        amp: forward passes in bfloat16. device: `auto` takes a GPU where one is visible.
+        data: Settings of the data, as a dict.
+        space: Space of the networks, as in `load_trained`.
+        amp: Whether forward passes run in bfloat16.
+        device: Torch device; `auto` takes a GPU if one is visible.
     """
 
     def __init__(self, data: dict[str, Any], space: str, amp: bool, device: str) -> None:
@@ -139,7 +158,7 @@ class TrainedPredictor:
         self.space, self.amp = space, amp
 
     def __call__(self, checkpoint: Any) -> npt.NDArray[np.float32]:
-        """The probabilities (images, classes) of the network in a Tune checkpoint of a `StandaloneTrainable`."""
+        """Returns probabilities (images, classes) of the network in a Tune checkpoint of a `StandaloneTrainable`."""
         with checkpoint.as_directory() as place:
             return predict(load_trained(place, space=self.space).to(self.device), self.test, amp=self.amp)
 
@@ -147,8 +166,8 @@ class TrainedPredictor:
 class MemberSettings(StandaloneSettings):
     """All options of a `MemberTrainable`.
 
-    Args:
-        predictions_dir: folder of the predictions, a local path or a pyarrow URI that every node reads.
+    Attributes:
+        predictions_dir: Folder for the predictions, a local path or a pyarrow URI that every node can read.
     """
 
     predictions_dir: str
@@ -157,8 +176,8 @@ class MemberSettings(StandaloneSettings):
 class MemberTrainable(StandaloneTrainable):
     """A `StandaloneTrainable` that, after its last epoch, writes its class probabilities on the validation images.
 
-    It is a member of the pool from which ensembles are selected (Zaidi et al. 2021 (NES), section 4). Results have a
-    further entry, `predictions`, the URI for `read_predictions`; None before the last epoch and after a failure.
+    It is a member of the pool from which ensembles are selected (Zaidi et al. 2021 (NES), section 4). Results have
+    another entry, `predictions`, the URI for `read_predictions`; None before the last epoch and after a failure.
     """
 
     settings_type: ClassVar[type[StandaloneSettings]] = MemberSettings
@@ -178,22 +197,22 @@ class MemberTrainable(StandaloneTrainable):
         return {**super()._values(*metrics), "predictions": None}
 
     def _state(self) -> dict[str, Any]:
-        """With the settings of a `StandaloneTrainable`, so that `load_trained` reads this checkpoint."""
+        """Includes the settings of a `StandaloneTrainable`, so that `load_trained` can read this checkpoint."""
         return {"settings": self._settings.model_dump(mode="json", exclude={"predictions_dir"}), **super()._state()}
 
 
 def read_predictions(uri: str | Path) -> npt.NDArray[np.float32]:
-    """(images, classes) probabilities of a pool's network on the validation images. Raises: FileNotFoundError."""
+    """Reads (images, classes) probabilities of a pool's network on the validation images. Raises: FileNotFoundError."""
     probabilities: npt.NDArray[np.float32] = read_weights(str(uri))["validation"].numpy()
     return probabilities
 
 
 class SnapshotTrainable(StandaloneTrainable):
-    """A `StandaloneTrainable` that keeps the network's weights at the end of each cycle of `training.cycles`.
+    """A `StandaloneTrainable` that stores the network's weights at the end of each cycle of `training.cycles`.
 
-    There the learning rate is zero and the network at a minimum; the next cycle starts at the full rate and leads to
-    another minimum (Huang et al. 2017, section 3). The last snapshot is the network after its last epoch.
-    `snapshot_states` reads the snapshots from a checkpoint.
+    At the end of a cycle, the learning rate is zero and the network at a minimum. The next cycle starts at the full
+    rate and leads to another minimum (Huang et al. 2017, section 3). The last snapshot is the network after its last
+    epoch. `snapshot_states` reads the snapshots from a checkpoint.
     """
 
     _snapshots: list[dict[str, torch.Tensor]]
@@ -218,14 +237,17 @@ class SnapshotTrainable(StandaloneTrainable):
 
 
 def snapshot_states(folder: str | Path) -> list[dict[str, Any]]:
-    """For each cycle's end, in order, the state that a `StandaloneTrainable` saves there.
+    """Reads, for the end of each cycle in order, the state that a `StandaloneTrainable` would save.
 
-    folder: of a `SnapshotTrainable`'s checkpoint. Raises: InvalidInput if it holds no snapshot.
+    Args:
+        folder: Folder of a checkpoint of a `SnapshotTrainable`.
+
+    Raises: InvalidInput without a snapshot.
     """
     state = read_state(folder)
     snapshots = state.pop("snapshots", [])
     if not snapshots:
         raise InvalidInput(
-            f"expected the checkpoint of a SnapshotTrainable after a cycle's end, got one without snapshots: {folder}"
+            f"expected the checkpoint of a SnapshotTrainable after a cycle's end, got {folder} without snapshots"
         )
     return [{**state, "trainer": {"network": weights}} for weights in snapshots]

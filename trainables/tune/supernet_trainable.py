@@ -1,4 +1,4 @@
-"""The Tune trainables of shared weights: supernets, rounds of halving, posteriors, and sliced supernets."""
+"""Tune trainables with shared weights: supernets, rounds of halving, posteriors, and sliced supernets."""
 
 import json
 import math
@@ -33,39 +33,40 @@ class HalvingRound(NamedTuple):
     """A round of `WeightSharingHalving`. Khodak et al. 2020, Algorithm 1."""
 
     candidates: tuple[str, ...]  # strings of the space
-    number: int  # names the weights, with the replica and the trial's seed
+    number: int  # part of the weights' name, with the replica and the trial's seed
     replica: int
     warm_start: str | None  # URI of weights; None starts with new ones
 
 
 class SupernetTrainable(EpochTrainable[SupernetTrainer]):
-    """Trains a supernet. Config: see `TrialTrainable`, and, for a round of `WeightSharingHalving`, `candidates`
-    (architectures' strings), `budget` (epochs, by default those of the settings), `round`, `replica`, `warm_start` (URI
-    of weights, or None).
+    """Trains a supernet.
 
-    Every result holds train_loss, train_accuracy (of the batches that trained the weights), and the entries of
-    `EpochTrainable`. A loss that is not finite and an architecture that its space rejects are failed results.
+    Config: see `TrialTrainable`, and, for a round of `WeightSharingHalving`, `candidates` (architectures' strings),
+    `budget` (epochs, by default those of the settings), `round`, `replica`, `warm_start` (URI of weights, or None).
 
-    Without `candidates` weights and architecture parameters are trained. Further entries, of the validation data:
+    Every result contains train_loss, train_accuracy (of the batches that trained the weights), and the entries of
+    `EpochTrainable`. An infinite or NaN loss and an architecture that its space rejects are failed results.
 
-    - `mixture_loss`, `mixture_accuracy`: with the mixture; where operations are drawn, a draw for each batch.
-    - `architecture`: the discretised string, `shared_loss`, `shared_accuracy`: of its path through the supernet,
+    Without `candidates`, weights and architecture parameters are trained. Further entries, on the validation data:
+
+    - `mixture_loss`, `mixture_accuracy`: with the mixture; if operations are drawn, one draw for each batch.
+    - `architecture`: the discretized string; `shared_loss`, `shared_accuracy`: of its path through the supernet;
       `discretisation_drop`: mixture_accuracy - shared_accuracy. With the relaxation `path` None and NaN; with
       `controller` the best of its samples; with `posterior` its most probable architecture.
-    - with a penalty on the mixture's cost, `expected_cost`: of the learnt probabilities, and `cost_weight`.
+    - with a penalty on the mixture's cost, `expected_cost`: of the learned probabilities, and `cost_weight`.
     - with the relaxations `path` and `posterior`, after the last epoch, `updates`: JSON of a table's columns, `group`,
-      `edge`, `operation`, `updates` (steps of the weights with it), `steps` (of the weights, in all), and `chance`, the
-      probability that a step of uniform paths takes it (None where draws are learned). With `posterior`, `posterior`:
+      `edge`, `operation`, `updates` (steps of the weights with it), `steps` (of the weights, in total), and `chance`,
+      the probability that a step of uniform paths takes it (None if draws are learned). With `posterior`, `posterior`:
       JSON of {decision: log-probabilities}, as in a `PosteriorTrainable`.
     - `entropy`: mean over edges, in nats; `entropy_GROUP`: mean over a group's edges; `entropies_GROUP`: of each edge.
       Controllers, posteriors and paths of whole architectures have one group, `decisions`: the space's decisions
-      (without a posterior those with two choices or more), given the decisions before.
+      (without a posterior those with two or more choices), given the previous decisions.
 
-    With `candidates` the weights alone are trained, on a candidate's path in each step, with a cosine schedule of
+    With `candidates`, only the weights are trained, on a candidate's path in each step, with a cosine schedule of
     `budget` epochs. Further entries, NaN and without scores before the last epoch:
 
     - `scores`: of each candidate with the shared weights on the validation data, by `score`: loss or accuracy, in
-      order; NaN for one that is not finite. `score`, `shared_loss`, `shared_accuracy`: means of the others.
+      order; NaN for an infinite or NaN loss. `score`, `shared_loss`, `shared_accuracy`: means of the others.
     - `weights`: the URI of the weights that this trial has stored, or None. `candidates_left`.
     """
 
@@ -81,7 +82,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         if candidates is not None:
             uri = config.get("warm_start")
             if uri is not None and not isinstance(uri, str):
-                raise InvalidInput(f"expected the config's `warm_start` to be the URI of weights or None, got {uri!r}")
+                raise InvalidInput(f"expected the URI of weights or None as `warm_start` in the config, got {uri!r}")
             self._epochs = read_whole_number(config, "budget", self._epochs, least=1)
             number = read_whole_number(config, "round", 0, least=0)
             replica = read_whole_number(config, "replica", 0, least=0)
@@ -106,14 +107,16 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         self._trainer = SupernetTrainer(supernet, dataset, mixing, self._training, seed=self._seed, penalty=penalty)
 
     def _penalty(self) -> CostPenalty | None:
-        """The penalty on the cost of the mixture. Raises: InvalidInput without the operations' costs."""
+        """Creates the penalty on the cost of the mixture. Raises: InvalidInput without the operations' costs."""
         settings = self._settings
         if not settings.penalty.active:
             return None
         costs = settings.edge_costs.get(settings.penalty.cost or "")
         if costs is None:
             raise InvalidInput(
-                f"penalty: expected edge_costs of {settings.penalty.cost}; see `edge_costs`, which counts"
+                f"expected edge_costs of {settings.penalty.cost} for the penalty, got "
+                f"{', '.join(settings.edge_costs) or 'none'}; "
+                "compute them with `archray.trainables.costs.networks.edge_costs`"
             )
         return CostPenalty(settings.penalty, costs, {group.name: group.shape for group in self._groups})
 
@@ -138,11 +141,13 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         return values | entropies | self._further(None)
 
     def _searched(self) -> dict[str, Any]:
-        """The entries of the mixture and the discretised architecture. Raises: Diverged."""
+        """Returns the entries of the mixture and the discretized architecture. Raises: Diverged."""
         trainer, settings = self.trainer, self._settings
         validation = trainer.evaluate(trainer.dataset.validation)
         if not math.isfinite(validation.loss):
-            raise Diverged(f"the validation loss is {validation.loss} in epoch {trainer.epochs_done}")
+            raise Diverged(
+                f"expected a finite validation loss, got {validation.loss} in epoch {trainer.epochs_done}; lower lr"
+            )
         architecture = trainer.derive()
         if architecture is not None and trainer.finished and settings.bounds is not None:
             architecture = self._feasible(architecture, settings.bounds)
@@ -159,7 +164,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         }
 
     def _feasible(self, architecture: str, bounds: BoundSettings) -> str:
-        """The feasible architecture that the learnt weights favor. Raises: InvalidArchitecture without one."""
+        """Returns the feasible architecture that the learned weights favor. Raises: InvalidArchitecture without one."""
         trainer, dataset = self.trainer, self.trainer.dataset
         violation = bounds.violation(
             self._settings.space,
@@ -173,13 +178,14 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         nearest = feasible_architecture(trainer.supernet, architecture, learnt, violation, self._seed)
         if violation(nearest) > 0.0:
             raise InvalidArchitecture(
-                f"nothing near {architecture} meets {', '.join(bounds.constraints)}: {nearest}, which comes nearest, "
-                f"has {violation.describe(nearest)}; give the cost a weight (--cost-weight), or loosen the constraint"
+                f"expected an architecture near {architecture} that meets {', '.join(bounds.constraints)}, got none; "
+                f"the nearest, {nearest}, has {violation.describe(nearest)}; give the cost a weight (--cost-weight), "
+                "or loosen the constraint"
             )
         return nearest
 
     def _further(self, trainer: SupernetTrainer | None) -> dict[str, Any]:
-        """Entries of the relaxation and the penalty; None and NaN without a trainer, of a trial that failed."""
+        """Returns entries of the relaxation and the penalty; None and NaN without a trainer, for a failed trial."""
         relaxation = self._settings.relaxation
         values: dict[str, Any] = dict.fromkeys(relaxation.further_results)
         if trainer is not None:
@@ -190,7 +196,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         if self._settings.penalty.active:
             values |= {"expected_cost": math.nan, "cost_weight": math.nan}
         if trainer is not None and trainer.penalty is not None:
-            assert isinstance(trainer.mixing, ArchitectureParameters)  # the settings are checked
+            assert isinstance(trainer.mixing, ArchitectureParameters)  # the settings were checked
             values["expected_cost"] = float(trainer.penalty.costs.expected(trainer.mixing.probabilities()))
             values["cost_weight"] = trainer.penalty.weight
         return values
@@ -205,14 +211,14 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         return values
 
     def _scored(self, request: HalvingRound) -> dict[str, Any]:
-        """The scores of all candidates, once training has finished. Raises: Diverged if none is finite."""
+        """Returns the scores of all candidates after training. Raises: Diverged if none is finite."""
         trainer, folder, by = self.trainer, self._settings.weights_dir, self._settings.score
         if not trainer.finished:
             return _no_scores(request) | {"scores": []}  # TensorBoard's writer warns about a list of NaN every epoch
         measured = trainer.score(request.candidates)
         finite = [metrics for metrics in measured if math.isfinite(metrics.loss)]
         if not finite:
-            raise Diverged("no candidate has a finite validation loss")
+            raise Diverged("expected a candidate with a finite validation loss, got none; lower lr")
         loss, accuracy = map(_mean, zip(*finite, strict=True))
         weights = None
         if folder is not None:  # a trial that runs again writes the same file
@@ -234,23 +240,23 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _no_scores(request: HalvingRound) -> dict[str, Any]:
-    """The entries of a round before its last epoch and after a failure."""
+    """Returns the entries of a round before its last epoch and after a failure."""
     values: dict[str, Any] = dict.fromkeys(("shared_loss", "shared_accuracy"), math.nan)
     count = len(request.candidates)
     return values | {"scores": [math.nan] * count, "score": math.nan, "weights": None, "candidates_left": count}
 
 
 class PosteriorTrainable(EpochTrainable[PosteriorTrainer]):
-    """Learns p_alpha(A) with a supernet's weights. Every result holds the entries of `EpochTrainable`, and
+    """Learns p_alpha(A) with a supernet's weights. Every result contains the entries of `EpochTrainable`, and
 
     - `elbo`, `kl`, `expected_loss`: see `PosteriorEpoch`; `scale`: s, as a number.
     - `entropies`: of each decision in the order of `posterior`, in nats, after the epoch; `entropy`: their mean over
-      the decisions with two choices or more.
-    - `posterior`: JSON of {decision: log-probabilities, None where impossible}, for the `Posterior` of
-      `archray.searchers.nesbs`; a string, as Tune flattens dicts. `architecture`: the most probable one.
+      the decisions with two or more choices.
+    - `posterior`: JSON of {decision: log-probabilities, None if impossible}, for the `Posterior` of
+      `archray.searchers.nesbs`; a string, because Tune flattens dicts. `architecture`: the most probable one.
     - `parameters`: the number of possible choices.
 
-    Raises: InvalidInput for weights of another supernet, too; FileNotFoundError.
+    Raises: InvalidInput also for weights of another supernet; FileNotFoundError.
     """
 
     settings_type = PosteriorSettings
@@ -311,9 +317,9 @@ class PosteriorTrainable(EpochTrainable[PosteriorTrainer]):
 class SlicedTrainable(EpochTrainable[SandwichTrainer]):
     """Trains a sliced supernet. Config: see `TrialTrainable`.
 
-    Every result holds `train_loss`, `train_accuracy` (the largest network's, of the batches), `smallest_loss`,
+    Every result contains `train_loss`, `train_accuracy` (of the largest network on the batches), `smallest_loss`,
     `smallest_accuracy`, `largest_loss`, `largest_accuracy` (of these networks with the shared weights, on the
-    validation data), and the entries of `EpochTrainable`. A loss that is not finite is a failed result.
+    validation data), and the entries of `EpochTrainable`. An infinite or NaN loss is a failed result.
     """
 
     settings_type = SlicedSettings
@@ -338,7 +344,9 @@ class SlicedTrainable(EpochTrainable[SandwichTrainer]):
         smallest, largest = trainer.score([trainer.smallest, trainer.largest])
         for name, metrics in (("training", train), ("smallest", smallest), ("largest", largest)):
             if not math.isfinite(metrics.loss) and not math.isnan(metrics.accuracy):
-                raise TrialFailed(f"the {name} loss is {metrics.loss} in epoch {trainer.epochs_done}")
+                raise TrialFailed(
+                    f"expected a finite {name} loss, got {metrics.loss} in epoch {trainer.epochs_done}; lower lr"
+                )
         return dict(zip(SLICED_METRICS, (*train, *smallest, *largest), strict=True))
 
     def _no_values(self) -> dict[str, Any]:

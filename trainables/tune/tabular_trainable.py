@@ -12,13 +12,15 @@ from archray.trainables.tune.trial import Result, TrialFailed, TrialTrainable, r
 
 
 class TabularSettings(Settings):
-    """All options of a `TabularTrainable`; they are in its Tune config under the key `settings`.
+    """All options of a `TabularTrainable`. Its Tune config contains them under the key `settings`.
 
-    Args:
-        table: the file, on every node; or the name of its space, `table:FILE?ROLE=VALUE&...`.
-        seeds: `mean`, the table's value; or `drawn`, one of several training runs, by the trial's seed.
-        seed: of a trial whose config has no `seed`.
-        device, threads: not used; a lookup needs neither.
+    Attributes:
+        table: File that exists on every node; or the name of its space, `table:FILE?ROLE=VALUE&...`.
+        seeds: Value of an architecture: `mean`, the table's value; or `drawn`, one of several training runs, by the
+            trial's seed.
+        seed: Seed of a trial whose config has no `seed`.
+        device: Not used.
+        threads: Not used.
     """
 
     table: str
@@ -29,13 +31,13 @@ class TabularSettings(Settings):
 
 
 class TabularTrainable(TrialTrainable):
-    """Looks an architecture up in a table. Config: see `TrialTrainable`, and `architecture`, in any spelling.
+    """Looks up an architecture in a table. Config: see `TrialTrainable`, and `architecture`, in any spelling.
 
-    A step is an epoch of the table, so that a scheduler can stop a trial between two epochs, by `time_attr="epoch"`; a
-    table without epochs has one step. Every result holds `objective` (in the table's unit; after the last epoch the
+    A step is an epoch of the table, so that a scheduler can stop a trial between two epochs, by `time_attr="epoch"`. A
+    table without epochs has one step. Every result contains `objective` (in the table's unit; after the last epoch the
     value of `TableOracle`), `epoch`, `epochs` (the last one), `row`, `seconds` (of training up to this epoch, in
-    proportion to the table's; NaN without), the costs by their columns, `failure` and `done`. An architecture that the
-    table does not have is a failed result, which names the nearest.
+    proportion to the table's; NaN without), the costs by their columns, `failure` and `done`. An architecture that is
+    not in the table is a failed result, which names the nearest.
     """
 
     settings_type = TabularSettings

@@ -1,4 +1,4 @@
-"""The bases of archray's Tune trainables: how a trial reads its config, starts, fails, is saved and reused."""
+"""Base classes of archray's Tune trainables: how a trial reads its config, starts, fails, is saved and reused."""
 
 import math
 import time
@@ -13,8 +13,8 @@ from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state, write_state
 from archray.trainables.devices import OUT_OF_MEMORY, choose_device, free_memory, limit_memory, out_of_memory
 
-BATCHES = 8  # of an epoch that `MemoryProbe` trains; by then kernels have allocated their workspaces
-EVALUATED = 1024  # least number of images of the probe: two passes of an evaluation
+BATCHES = 8  # number of batches of an epoch that `MemoryProbe` trains, enough for kernels to allocate workspaces
+EVALUATED = 1024  # minimum number of images of the probe: two passes of an evaluation
 
 Result = dict[str, Any]
 SettingsT = TypeVar("SettingsT", bound=BaseModel)
@@ -22,31 +22,31 @@ TrainerT = TypeVar("TrainerT")
 
 
 class TrialFailed(Exception):
-    """A failure that a retry cannot cure; the message is its reason. Raised by `_build` or `_step`, it is a result."""
+    """A failure that a retry cannot fix; the message is its reason. From `_build` or `_step` it becomes a result."""
 
 
 class TrialTrainable(tune.Trainable):
-    """A Tune trainable whose failures are results and whose actors can be reused.
+    """Base class of Tune trainables whose failures are results and whose actors can be reused.
 
-    A subclass names the `settings_type` of the config's `settings` (with `device` and `seed`) and implements
+    A subclass sets the `settings_type` of the config's `settings` (with `device` and `seed`) and implements
 
     1. `_read(config)`: sets attributes from the other keys of the config. Raises: InvalidInput.
-    2. `_build()`: makes what the steps work on, on `_device`, before the first step or checkpoint.
-    3. `_step()`: one step. Returns its result, with at least `failure` (None) and `done`.
-    4. `_failed(reason)`: the result of a trial that failed, with the same keys.
-    5. `_state()`: the checkpoint's content besides seed, settings and last result; `_load(state)` restores it after
-       `_build`.
-    6. `_release()`: drops what holds memory; called before each trial, too.
+    2. `_build()`: creates the objects of the steps, on `_device`, before the first step or checkpoint.
+    3. `_step()`: makes one step. Returns its result, with at least `failure` (None) and `done`.
+    4. `_failed(reason)`: returns the result of a trial that failed, with the same keys.
+    5. `_state()`: returns the checkpoint's content except seed, settings and last result; `_load(state)` restores it
+       after `_build`.
+    6. `_release()`: frees memory; called also before each trial.
 
     An exception of `_build` or `_step` becomes a failed result (done, metrics NaN, `failure` the reason) if it is one
-    of `failures` or a lack of memory, which a retry cannot cure. Others are raised, so that Tune retries from the last
-    checkpoint. After a result that is done, further steps repeat it, after a restore too. Reused actors
-    (`reuse_actors=True`) give the same results as fresh ones.
+    of `failures` or a lack of memory, which a retry cannot fix. Others are raised, so that Tune retries from the last
+    checkpoint. After a result that is done, further steps repeat it, also after a restore. Reused actors
+    (`reuse_actors=True`) give the same results as new ones.
 
     Config: `settings` (a dict; unknown keys raise an error), `seed` (optional), and the subclass's keys. Other keys
     belong to the searcher; Tune records them, and they change nothing.
 
-    Raises: InvalidInput for wrong settings or a wrong config; DataNotFound.
+    Raises: InvalidInput for invalid settings or an invalid config; DataNotFound.
     """
 
     settings_type: ClassVar[type[BaseModel]]
@@ -59,7 +59,7 @@ class TrialTrainable(tune.Trainable):
     _result: Result | None  # the last one; before the first step None, or the failure of `_build`
 
     def __repr__(self) -> str:
-        """The trial's name, which Ray's dashboard shows for the actor; a reused actor keeps that of its first trial."""
+        """Returns the trial's name for Ray's dashboard. A reused actor keeps the name of its first trial."""
         return self.trial_name if self.trial_id is not None else super().__repr__()
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -74,8 +74,8 @@ class TrialTrainable(tune.Trainable):
     def begin(self) -> None:
         """Calls `_build` once.
 
-        Not in `setup`: Tune (2.60) does not retry a trial whose process dies while its actor is reset; it does from the
-        first step on, and during a restore.
+        It is not part of `setup`, because Tune (2.60) does not retry a trial whose process dies while its actor is
+        reset. Tune does so from the first step on, and during a restore.
         """
         if not self._begun:
             self._begun = True
@@ -109,7 +109,7 @@ class TrialTrainable(tune.Trainable):
         self._result = state["result"]
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Sets all state of a trial; only what a subclass keeps on purpose is left of the trial before."""
+        """Sets all state of a trial. Of the previous trial, only explicit caches of a subclass remain."""
         self._release()
         self._begun, self._result = False, None
         self._settings = read_settings(self.settings_type, config.get("settings", {}))
@@ -119,11 +119,11 @@ class TrialTrainable(tune.Trainable):
         self._take(allotment.required_resources if allotment is not None else None)
 
     def _take(self, resources: Mapping[str, float] | None) -> None:
-        """Takes the device and the threads that Tune gave the trial. resources: None outside of Tune."""
+        """Takes the device and the threads that Tune assigned to the trial. resources: None outside of Tune."""
         gpus = None if resources is None else resources.get("GPU", 0.0)
         self._device = choose_device(self._settings.device, gpus=gpus)
         limit_memory(self._device, gpus)  # for each trial, as actors are reused
-        # By the settings or their training, else the trial's CPUs: sums, and so results, depend on the threads.
+        # From the settings or their training, else the trial's CPUs: sums, and hence results, depend on the threads.
         threads: int | None = getattr(self._settings, "training", self._settings).threads
         if threads is None and resources is not None:
             threads = max(1, int(resources.get("CPU", 0.0)))
@@ -131,7 +131,7 @@ class TrialTrainable(tune.Trainable):
             self._set_threads(threads)
 
     def _guarded(self, work: Callable[[], Result | None]) -> Result | None:
-        """The result of `work`, or a failed result."""
+        """Returns the result of `work`, or a failed result."""
         try:
             return work()
         except self.failures as error:
@@ -149,7 +149,7 @@ class TrialTrainable(tune.Trainable):
     def _set_threads(self, threads: int) -> None:
         torch.set_num_threads(threads)  # state of the process, which belongs to this trial in Tune
 
-    # The methods of a subclass; the defaults are those of a trial without state.
+    # Methods of a subclass. The defaults are for a trial without state.
 
     def _read(self, config: dict[str, Any]) -> None: ...
 
@@ -170,52 +170,52 @@ class TrialTrainable(tune.Trainable):
 
 
 def read_settings(model: type[SettingsT], values: Mapping[str, Any] | SettingsT) -> SettingsT:
-    """The settings in `values`. Raises: InvalidInput, naming each key that is unknown or wrong."""
+    """Validates settings. Raises: InvalidInput, with each unknown or invalid key."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors())
-        raise InvalidInput(f"the settings of the trainable cannot be used: {wrong}") from error
+        raise InvalidInput(f"expected valid settings of the trainable, got errors: {wrong}") from error
 
 
 def read_whole_number(config: Mapping[str, Any], key: str, default: int, *, least: int) -> int:
-    """The entry `key` of a Tune config. Raises: InvalidInput if it is not an integer of `least` or more."""
+    """Reads the entry `key` of a Tune config. Raises: InvalidInput unless it is an integer of at least `least`."""
     value = config.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidInput(f"expected the config's `{key}` to be an integer of {least} or more, got {value!r}")
+        raise InvalidInput(f"expected an integer of {least} or more as `{key}` in the config, got {value!r}")
     return value
 
 
 def read_architecture(config: Mapping[str, Any], meaning: str) -> str:
-    """The entry `architecture` of a Tune config. Raises: InvalidInput, with its meaning, if it is not a string."""
+    """Reads the entry `architecture` of a Tune config. Raises: InvalidInput, with its meaning, unless it is text."""
     architecture = config.get("architecture")
     if not isinstance(architecture, str):
-        raise InvalidInput(f"expected the config's `architecture` to be {meaning}, got {architecture!r}")
+        raise InvalidInput(f"expected {meaning} as `architecture` in the config, got {architecture!r}")
     return architecture
 
 
 def candidates_of(config: Mapping[str, Any], kind: str = "architecture") -> tuple[str, ...] | None:
-    """The entry `candidates` of a Tune config, None without one. kind: what a candidate describes.
+    """Reads the entry `candidates` of a Tune config; None without it. kind: what a candidate describes.
 
-    Raises: InvalidInput unless it is a list of one string or more.
+    Raises: InvalidInput unless it is a list of one or more strings.
     """
     candidates = config.get("candidates")
     if candidates is None:
         return None
     if not isinstance(candidates, (list, tuple)) or not all(isinstance(candidate, str) for candidate in candidates):
-        raise InvalidInput(f"expected the config's `candidates` to be strings of the space, got {candidates!r}")
+        raise InvalidInput(f"expected strings of the space as `candidates` in the config, got {candidates!r}")
     if not candidates:
-        raise InvalidInput(f"expected the config's `candidates` to hold at least one {kind}, got none")
+        raise InvalidInput(f"expected one {kind} or more as `candidates` in the config, got none")
     return tuple(candidates)
 
 
 class EpochTrainable(TrialTrainable, Generic[TrainerT]):
-    """A `TrialTrainable` with a trainer, one epoch per step.
+    """Base class: a `TrialTrainable` with a trainer, one epoch per step.
 
-    A subclass's `_read` sets `_epochs` and its `_build` sets `_trainer` and `_parameters`. Its `_epoch()` returns the
-    values of one epoch, and its `_no_values()` those of a trial that failed. Every result adds `epoch`, `epochs`, `lr`
-    (of the next step), `parameters`, `seconds_epoch`, `gpu_memory_peak` (torch's peak during the epoch, in bytes; NaN
-    without a GPU), `failure`, `done`.
+    A subclass's `_read` sets `_epochs`, and its `_build` sets `_trainer` and `_parameters`. Its `_epoch()` returns the
+    values of one epoch, and its `_no_values()` those of a trial that failed. Every result also contains `epoch`,
+    `epochs`, `lr` (of the next step), `parameters`, `seconds_epoch`, `gpu_memory_peak` (torch's peak during the epoch,
+    in bytes; NaN without a GPU), `failure`, `done`.
     """
 
     _trainer: Any  # a TrainerT; None before `_build` and after a failure
@@ -228,7 +228,7 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
         if self._result is None:
             self.begin()
         if self._trainer is None:
-            raise RuntimeError("the trial failed and holds no trainer; see `failure` in its result")
+            raise RuntimeError("expected a trial with a trainer, got a failed trial; see `failure` in its result")
         trainer: TrainerT = self._trainer
         return trainer
 
@@ -260,7 +260,7 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
         }
 
     def _progress(self) -> dict[str, Any]:
-        """`epoch`, `epochs` and further numbers of the trainer's progress."""
+        """Returns `epoch`, `epochs` and further numbers of the trainer's progress."""
         epoch, lr = (self._trainer.epochs_done, self._trainer.lr) if self._trainer else (0, math.nan)
         return {"epoch": epoch, "epochs": self._epochs, "lr": lr}
 
@@ -289,19 +289,20 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
 class MemoryProbe:
     """Measures the GPU memory of a trial, inside an actor that has the GPU to itself.
 
-    It builds several trials, one after another, and trains each a little. It was never run on a real GPU.
+    It builds several trials, one after another, and trains each for a few batches. It has not been tested on a GPU.
     """
 
     def measure(
         self, trainable: type[TrialTrainable], settings: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """The memory of the largest trial.
+        """Measures the memory of the largest trial.
 
         Args:
-            settings: of the trials, as in their Tune config. configs: their other keys.
+            settings: Settings of the trials, as in their Tune config.
+            configs: Other keys of the configs.
 
-        Returns: `card`, the GPU's bytes, None where torch sees no CUDA device; `taken`, torch's peak in bytes, as if
-        the data set and a trial's batches were held together, None if no trial trained; `failures`, the reasons.
+        Returns: `card`, the GPU's bytes, None if torch sees no CUDA device; `taken`, torch's peak in bytes, as if the
+            data set and a trial's batches were in memory together, None if no trial trained; `failures`, the reasons.
         """
         if not torch.cuda.is_available():
             return {"card": None, "taken": None, "failures": []}
@@ -319,7 +320,7 @@ class MemoryProbe:
         return {"card": card, "taken": max(peaks, default=None), "failures": failures}
 
     def _peak(self, trainable: type[TrialTrainable], config: dict[str, Any], *, steps: int) -> tuple[int, str | None]:
-        """torch's peak of reserved bytes, and the trial's failure."""
+        """Returns torch's peak of reserved bytes, and the trial's failure."""
         free_memory()
         torch.cuda.reset_peak_memory_stats()
         trial = trainable(config)
@@ -333,7 +334,7 @@ class MemoryProbe:
 
 
 def short_epochs(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of trials with a few batches of data; unchanged without a batch size."""
+    """Returns the settings of trials with a few batches of data; unchanged without a batch size."""
     training = settings.get("training", settings)
     if "batch_size" not in training or "data" not in settings:
         return dict(settings)

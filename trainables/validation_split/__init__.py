@@ -1,1 +1,1 @@
-"""When validation data suffice: interpolating models and the architecture above them. Oymak et al. 2021. No torch."""
+"""The size of validation data: interpolating models and their architecture. Oymak et al. 2021. Imports no torch."""

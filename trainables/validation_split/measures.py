@@ -12,14 +12,14 @@ from torch.linalg import vector_norm
 from archray.trainables.activations.instances import uniform_on_simplex
 from archray.trainables.validation_split.problem import PointLosses, SplitProblem, select_best
 
-STARTS = 2  # descents, from the best of the random architectures by the points of the set
+STARTS = 2  # descents, from the best random architectures by the points of the set
 
 
 class SplitMeasures(NamedTuple):
     """Measures of one problem."""
 
     rows: list[dict[str, Any]]  # per size of the validation set
-    whole: dict[str, float]  # independent of it
+    whole: dict[str, float]  # independent of the size
 
 
 def measure_split(
@@ -27,14 +27,15 @@ def measure_split(
 ) -> SplitMeasures:
     """Compares validation and test over random architectures, and the architectures that they select.
 
-    The validation sets are nested: a smaller one is the first points of the largest. `whole` has test losses of `best`
-    (by descent on the test set itself), `uniform` (all weights equal), `random` (the mean of the random architectures),
-    `single` (the best single activation by the test set) and `teacher` (NaN for data), and `training_loss`, the largest
-    training loss of any of them.
+    The validation sets are nested: a smaller one is the first points of the largest. `whole` contains test losses of
+    `best` (by descent on the test set itself), `uniform` (all weights equal), `random` (the mean of the random
+    architectures), `single` (the best single activation by the test set) and `teacher` (NaN for data), and
+    `training_loss`, the largest training loss of any of them.
 
     Args:
-        sizes: of the validation set, growing. architectures: number of random ones, including the uniform point.
-        steps: of each descent at most.
+        sizes: Sizes of the validation set, increasing.
+        architectures: Number of random architectures, including the uniform point.
+        steps: Maximum number of steps of each descent.
     """
     h = problem.parameters
     rng = torch.Generator().manual_seed(seed)
@@ -79,8 +80,11 @@ def measure_split(
 
 
 def _agreement(validation: Sequence[PointLosses], test: Sequence[PointLosses], size: int) -> dict[str, float]:
-    """Agreement of the first `size` validation points with all test points: over architectures, mean and largest
-    distance of losses and of hyper-gradients (Euclidean), and Spearman's rho of the losses."""
+    """Computes the agreement of the first `size` validation points with all test points.
+
+    Over architectures: mean and maximum distance of losses and of hyper-gradients (Euclidean), and Spearman's rho of
+    the losses.
+    """
     pairs = list(zip(validation, test, strict=True))
     losses = torch.stack([torch.stack([v.losses[:size].mean(), t.losses.mean()]) for v, t in pairs])  # (S, 2)
     gaps = (losses[:, 0] - losses[:, 1]).abs()
@@ -94,7 +98,7 @@ def _agreement(validation: Sequence[PointLosses], test: Sequence[PointLosses], s
     }
 
 
-# Validation points that suffice for a number of architecture parameters, with intervals over seeds.
+# Sufficient validation points for a number of architecture parameters, with intervals over seeds.
 
 RESAMPLES = 1000  # of the bootstrap
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -109,9 +113,9 @@ class Interval(NamedTuple):
 
 
 def crossing(sizes: Sequence[int], excess: Sequence[float] | Array, tolerance: float) -> float:
-    """The size from which on a curve stays at or below the tolerance, interpolated linearly in log and log.
+    """Computes the size from which on a curve stays at or below the tolerance, interpolated linearly in log-log.
 
-    The smallest size if the whole curve does; infinity if the curve is above it at the largest size.
+    It is the smallest size if the whole curve does; infinity if the curve is above it at the largest size.
     """
     above = [place for place, value in enumerate(excess) if not value <= tolerance]
     if not above:
@@ -125,15 +129,15 @@ def crossing(sizes: Sequence[int], excess: Sequence[float] | Array, tolerance: f
 
 
 def points_needed(sizes: Sequence[int], excess: Array, tolerance: float, seed: int = 0) -> Interval:
-    """The size from which on the median over seeds of the excess, (seeds, sizes), stays within the tolerance."""
+    """Computes the size from which on the median over seeds of the excess, (seeds, sizes), stays in the tolerance."""
     return _bootstrap(lambda rows: crossing(sizes, np.median(rows, axis=0), tolerance), excess, seed)
 
 
 def growth(sizes: Sequence[int], excess: Mapping[int, Array], tolerance: float, seed: int = 0) -> Interval:
-    """The exponent b of points = c h^b, by least squares in log and log, over the numbers h of parameters.
+    """Computes the exponent b of points = c h^b, by least squares in log-log, over the numbers h of parameters.
 
     excess: by h, (seeds, sizes). Numbers h at which the tolerance is never met, or met at the smallest size, give only
-    a bound and are left out; NaN with fewer than two others. The theory has b <= 1 up to logarithms.
+    a bound and are left out; NaN with fewer than two others. In theory b <= 1 up to logarithms.
     """
     rng = np.random.default_rng(seed)
     value = _slope(sizes, excess, tolerance)
@@ -154,12 +158,12 @@ def _slope(sizes: Sequence[int], excess: Mapping[int, Array], tolerance: float) 
 
 
 def decay(sizes: Sequence[float], values: Array, seed: int = 0) -> Interval:
-    """The exponent b of value = c points^b of the mean over seeds, values (seeds, sizes); concentration has -1/2."""
+    """Computes the exponent b of value = c points^b for the mean over seeds, values (seeds, sizes); in theory -1/2."""
     return _bootstrap(lambda rows: float(np.polyfit(np.log(sizes), np.log(rows.mean(0)), 1)[0]), values, seed)
 
 
 def _bootstrap(statistic: Callable[[Array], float], rows: Array, seed: int) -> Interval:
-    """The statistic of rows, (seeds, ...), and its interval over resampled rows."""
+    """Computes the statistic of rows, (seeds, ...), and its interval over resampled rows."""
     drawn = np.random.default_rng(seed).integers(len(rows), size=(RESAMPLES, len(rows)))
     return _interval(statistic(rows), [statistic(rows[chosen]) for chosen in drawn])
 

@@ -1,4 +1,4 @@
-"""Training, validation and test points under the features of h candidates; the lower and upper problem. Note U6."""
+"""Training, validation and test points with the features of h candidates; the lower and upper problem. Note U6."""
 
 import math
 from abc import ABC, abstractmethod
@@ -28,11 +28,12 @@ class Prediction(NamedTuple):
 
 
 class Interpolation(ABC):
-    """The models of all architectures over one training set.
+    """Base class: the models of all architectures over one training set.
 
     Args:
-        train: (h, n_T, p) features psi_i of the training points. labels: (n_T, K).
-        ridge: added to the diagonal of the kernel, whose mean entry is about 1.
+        train: (h, n_T, p) features psi_i of the training points.
+        labels: (n_T, K).
+        ridge: Added to the diagonal of the kernel, whose mean entry is about 1.
     """
 
     def __init__(self, train: Tensor, labels: Tensor, ridge: float = 0.0) -> None:
@@ -40,23 +41,24 @@ class Interpolation(ABC):
 
     @abstractmethod
     def represent(self, points: Tensor) -> Tensor:
-        """The input of `predict` for points with features (h, n, p), for all architectures."""
+        """Returns the input of `predict` for points with features (h, n, p), for all architectures."""
 
     @abstractmethod
     def predict(self, alpha: Tensor, representation: Tensor) -> Prediction:
-        """For the architecture alpha, (h,). Raises: InvalidInput if the lower problem has no unique solution."""
+        """Predicts with the architecture alpha, (h,). Raises: InvalidInput without a unique solution."""
 
     def training_loss(self, alpha: Tensor) -> float:
-        """Mean square error on the training set: 0 but for the ridge and rounding."""
+        """Computes the mean square error on the training set: 0 except for the ridge and rounding."""
         return float((self.predict(alpha, self.represent(self.train)).values - self.labels).square().mean())
 
     def _factor(self, kernel: Tensor) -> Tensor:
-        """The Cholesky factor of the training kernel (n_T, n_T) with its ridge."""
+        """Computes the Cholesky factor of the training kernel (n_T, n_T) with its ridge."""
         factor, wrong = torch.linalg.cholesky_ex(kernel + self.ridge * torch.eye(len(kernel), dtype=kernel.dtype))
         if wrong.item():
             raise InvalidInput(
-                "the features of an architecture do not fit every labelling of the training points: its kernel is "
-                "singular; take more features, fewer training points, or a ridge above 0"
+                "expected features of an architecture that fit all labels of the training points, got a singular "
+                "kernel; "
+                "use more features, fewer training points, or a ridge above 0"
             )
         return factor
 
@@ -64,7 +66,7 @@ class Interpolation(ABC):
 class Superposition(Interpolation):
     """One network with the activation sum_i alpha_i sigma_i: phi_alpha = sum_i alpha_i psi_i, bilinear in (alpha, w).
 
-    The rank-one form too: f(x) = alpha^T X w with X, (h, p), the features psi_i(x) as rows.
+    Also the rank-one form: f(x) = alpha^T X w with X, (h, p), the features psi_i(x) as rows.
     """
 
     def represent(self, points: Tensor) -> Tensor:
@@ -85,7 +87,7 @@ class Superposition(Interpolation):
 
 
 class MultipleKernels(Interpolation):
-    """A network with a layer of every activation, weighed by alpha: the kernel is sum_i alpha_i K_i."""
+    """A network with a layer for every activation, weighted by alpha: the kernel is sum_i alpha_i K_i."""
 
     def __init__(self, train: Tensor, labels: Tensor, ridge: float = 0.0) -> None:
         super().__init__(train, labels, ridge)
@@ -108,17 +110,19 @@ FORMS: dict[Form, type[Interpolation]] = {"activation": Superposition, "kernels"
 
 
 class RandomFeatures:
-    """psi_i(x) in R^p of h activations in the lazy regime, all with a random first layer W, (m, d), and signs v, (m,).
+    """psi_i(x) in R^p of h activations in the lazy regime, with common random W, (m, d), and signs v, (m,).
 
     `output`: sigma_i(W x) / sqrt(m), so p = m. `both`: also v sigma_i'(W x) x^T / sqrt(m), so p = m (1 + d): the
     gradient of v^T sigma_i(W x) by v and W. The gradient at sigma_alpha = sum_i alpha_i sigma_i is then
-    sum_i alpha_i psi_i(x): the features are linear in the architecture.
+    sum_i alpha_i psi_i(x), so that the features are linear in the architecture.
 
-    Rows of W are N(0, I / d), for inputs of mean square 1 in each coordinate. Each activation is scaled so that
+    Rows of W are N(0, I / d), for inputs with mean square 1 in each coordinate. Each activation is scaled so that
     |psi_i(x)|^2 is 1 on average over the points of `fit`.
 
     Args:
-        activations: h of them. width: m. inputs: d.
+        activations: h activations.
+        width: m.
+        inputs: d.
     """
 
     def __init__(
@@ -136,7 +140,7 @@ class RandomFeatures:
         return self
 
     def __call__(self, points: Tensor) -> Tensor:
-        """psi of points (n, d): (h, n, p)."""
+        """Computes psi of points (n, d): (h, n, p)."""
         before = points @ self.first.T  # (n, m)
         features = [self._features(activation, before, points) for activation in self.activations]
         return torch.stack(features) * self.scales[:, None, None]
@@ -147,31 +151,31 @@ class RandomFeatures:
         if self.layers == "output":
             return output
         at = before.clone().requires_grad_()
-        [slopes] = torch.autograd.grad(activation(at).sum(), at)  # sigma'(W x): the function is elementwise
+        [slopes] = torch.autograd.grad(activation(at).sum(), at)  # sigma'(W x), as the function is elementwise
         slopes = slopes * self.signs / math.sqrt(width)
         return torch.cat([output, (slopes[:, :, None] * points[:, None, :]).flatten(1)], 1)
 
 
 def feature_dimension(width: int, inputs: int, layers: Layers) -> int:
-    """p of `RandomFeatures`."""
+    """Returns p of `RandomFeatures`."""
     return width if layers == "output" else width * (1 + inputs)
 
 
 def scaled(activation: Activation, scale: float) -> Activation:
-    """x -> activation(scale x)."""
+    """Returns x -> activation(scale x)."""
     return lambda values: activation(scale * values)
 
 
 # The upper problem: validation loss, hyper-gradient, and the architecture that they select.
 
-DAMPING = 1e-3  # of the first step, of the curvature's mean diagonal entry
-LESS, MORE = 0.2, 5.0  # factors of damping after a step that lowered the loss, and one that did not
+DAMPING = 1e-3  # of the first step, relative to the curvature's mean diagonal entry
+LESS, MORE = 0.2, 5.0  # factors of damping after a step that lowered the loss, and after one that did not
 LEAST, MOST = 1e-10, 1e8  # damping: keeps the curvature positive definite in float64; makes a step negligible
 SUM_WEIGHT = 1e4  # of the row for the sum of the weights, 1, relative to the problem's largest entry
 
 
 class PointLosses(NamedTuple):
-    """Of one architecture, point by point: a prefix's mean is the value of a smaller validation set."""
+    """Losses of one architecture, point by point. The mean of a prefix is the value of a smaller validation set."""
 
     losses: Tensor  # (n,): mean square error over the K outputs
     gradients: Tensor  # (n, h): of the losses by alpha
@@ -183,7 +187,7 @@ class Descent(NamedTuple):
     alpha: Tensor  # (h,)
     loss: float  # on the validation set
     steps: int
-    gap: float  # an upper bound on the gain by a linear model of the loss on the simplex, Frank-Wolfe's
+    gap: float  # upper bound on the gain by a linear model of the loss on the simplex (Frank-Wolfe)
 
 
 @dataclass(frozen=True)
@@ -198,18 +202,18 @@ class PointSet:
         return len(self.labels)
 
     def first(self, points: int) -> "PointSet":
-        """The first `points` of them."""
+        """Returns the first `points` points."""
         return PointSet(self.lower, self.representation[:, :points], self.labels[:points])
 
     def point_losses(self, alpha: Tensor) -> PointLosses:
-        """L and its exact hyper-gradient, dL/dalpha through the lower problem's solution, at each point."""
+        """Computes L and its exact hyper-gradient, dL/dalpha through the lower problem's solution, at each point."""
         values, jacobian = self.lower.predict(alpha, self.representation)
         residuals = values - self.labels  # (n, K)
         gradients = 2 * torch.einsum("nk,nkh->nh", residuals, jacobian) / residuals.shape[1]
         return PointLosses(residuals.square().mean(1), gradients)
 
     def second_order(self, alpha: Tensor) -> tuple[float, Tensor, Tensor]:
-        """The mean loss, its hyper-gradient (h,), and Gauss and Newton's curvature 2 J^T J / n, (h, h)."""
+        """Computes the mean loss, its hyper-gradient (h,), and the Gauss-Newton curvature 2 J^T J / n, (h, h)."""
         values, jacobian = self.lower.predict(alpha, self.representation)
         residuals, slopes = (values - self.labels).flatten(), jacobian.flatten(0, 1)  # (nK,), (nK, h)
         entries = len(residuals)
@@ -217,22 +221,23 @@ class PointSet:
         return float(residuals.square().mean()), 2 * residuals @ slopes / entries, curvature
 
     def loss(self, alpha: Tensor) -> float:
-        """Mean square error."""
+        """Computes the mean square error."""
         return float(self.point_losses(alpha).losses.mean())
 
 
 def select(points: PointSet, start: Tensor, steps: int, tolerance: float = 1e-5) -> Descent:
-    """Levenberg and Marquardt's descent on the simplex; the loss never grows.
+    """Levenberg-Marquardt descent on the simplex; the loss never increases.
 
-    1. g, H: the hyper-gradient and 2 J^T J / n of the residuals' derivatives on these points;
-    2. proposal = argmin over the simplex of g^T (a - alpha) + 1/2 (a - alpha)^T (H + damping I) (a - alpha);
-    3. accepted if the loss is lower, and damping falls; else damping grows.
+    1. g, H: the hyper-gradient and 2 J^T J / n of the residuals' derivatives on these points.
+    2. proposal = argmin over the simplex of g^T (a - alpha) + 1/2 (a - alpha)^T (H + damping I) (a - alpha).
+    3. If the loss is lower, the proposal is accepted, and damping decreases; otherwise damping increases.
 
-    Exponentiated gradient has the same limits and takes a hundred times as many steps: H is ill-conditioned.
+    Exponentiated gradient has the same limits but takes a hundred times as many steps, because H is ill-conditioned.
 
     Args:
-        start: (h,) on the simplex. steps: at most, evaluations of loss and gradient.
-        tolerance: stops once Frank-Wolfe's gap, alpha^T g - min_i g_i, is below this times the loss.
+        start: (h,) on the simplex.
+        steps: Maximum number of evaluations of loss and gradient.
+        tolerance: Stops when Frank-Wolfe's gap, alpha^T g - min_i g_i, is below this times the loss.
     """
     alpha, taken, damping = start, 0, DAMPING
     loss, gradient, curvature = points.second_order(alpha)
@@ -250,12 +255,12 @@ def select(points: PointSet, start: Tensor, steps: int, tolerance: float = 1e-5)
 
 
 def select_best(points: PointSet, starts: Tensor, steps: int) -> Descent:
-    """The best, by the loss on these points, of descents from several starts (S, h): the loss is not convex."""
+    """Returns the best descent, by the loss on these points, from several starts (S, h): the loss is not convex."""
     return min((select(points, start, steps) for start in starts), key=lambda descent: descent.loss)
 
 
 def simplex_quadratic(matrix: Tensor, gradient: Tensor, centre: Tensor) -> Tensor:
-    """argmin over the simplex of g^T (a - c) + 1/2 (a - c)^T Q (a - c), by non-negative least squares.
+    """Computes argmin over the simplex of g^T (a - c) + 1/2 (a - c)^T Q (a - c), by non-negative least squares.
 
     matrix: Q, (h, h), positive definite. gradient: g, centre: c, (h,).
     """
@@ -271,12 +276,12 @@ def _gap(alpha: Tensor, gradient: Tensor) -> float:
     return float((alpha * gradient).sum() - gradient.min())
 
 
-SPARSE = 2  # candidates of a sparse teacher, the first ones
+SPARSE = 2  # number of candidates of a sparse teacher, the first ones
 
 
 @dataclass(frozen=True)
 class Points:
-    """Inputs (n, d), of mean square about 1 in each coordinate, and labels (n, K), both float64."""
+    """Inputs (n, d), with mean square about 1 in each coordinate, and labels (n, K), both float64."""
 
     inputs: Tensor
     labels: Tensor
@@ -289,21 +294,21 @@ class SplitProblem:
     lower: Interpolation
     validation: PointSet
     test: PointSet
-    teacher: Tensor | None = None  # (h,): the architecture that made the labels, if any
+    teacher: Tensor | None = None  # (h,): the architecture that generated the labels, if any
 
     @property
     def parameters(self) -> int:
-        """h, of the architecture."""
+        """h, the number of parameters of the architecture."""
         return len(self.lower.train)
 
 
 def teacher_problem(
     activations: Sequence[Activation], settings: SplitSettings, form: Form, seed: int = 0
 ) -> SplitProblem:
-    """Gaussian inputs, labels by an architecture alpha* of the candidates' own: a draw of its Gaussian process.
+    """Creates Gaussian inputs with labels by an architecture alpha* of the candidates: a draw of its Gaussian process.
 
     y = phi_alpha*(x) w + noise, w standard normal, scaled so that y without noise has variance 1. With the kernel of
-    alpha* the interpolation is the prediction of a Gaussian process with the true covariance from labels without noise,
+    alpha*, interpolation is the prediction of a Gaussian process with the true covariance from labels without noise,
     so no architecture has a smaller expected test loss. A sparse alpha* is uniform on the first two candidates, a dense
     one is uniform on the simplex.
     """
@@ -315,7 +320,7 @@ def teacher_problem(
     alpha = _teacher(settings.teacher, h, rng)
     if form == "activation":
         y = torch.tensordot(alpha, psi, 1) @ torch.randn(psi.shape[2], generator=rng, dtype=torch.float64)
-    else:  # each candidate's features have other weights
+    else:  # each candidate's features have separate weights
         weights = torch.randn(h, psi.shape[2], 1, generator=rng, dtype=torch.float64)
         y = torch.tensordot(alpha.sqrt(), (psi @ weights)[:, :, 0], 1)
     y = y / y.std() + settings.noise * torch.randn(points, generator=rng, dtype=torch.float64)
@@ -325,9 +330,9 @@ def teacher_problem(
 def data_problem(
     activations: Sequence[Activation], settings: SplitSettings, pool: Points, test: Points, form: Form, seed: int = 0
 ) -> SplitProblem:
-    """Training and validation points drawn from `pool`, test points from `test`.
+    """Draws training and validation points from `pool`, test points from `test`.
 
-    Raises: InvalidInput if the data have fewer than the `sizes` in `settings`.
+    Raises: InvalidInput if the data have fewer points than the `sizes` in `settings`.
     """
     rng = torch.Generator().manual_seed(seed)
     train, validation, tested = settings.sizes
@@ -345,18 +350,18 @@ def check_points(pool: int, test: int, sizes: tuple[int, int, int]) -> None:
     train, validation, tested = sizes
     if train + validation > pool:
         raise InvalidInput(
-            f"the data have {count(pool, 'point')} to train and validate on, expected {train} for training and up to "
-            f"{validation} for validation; lower the largest of validation_sizes to {max(0, pool - train)} or less, or "
-            "train_size"
+            f"expected {train} points for training and up to {validation} for validation, got {count(pool, 'point')} "
+            f"for both; lower the largest of validation_sizes to {max(0, pool - train)} or less, or train_size"
         )
     if tested > test:
-        raise InvalidInput(f"the data have {count(test, 'test point')}, expected {tested}; set test_size to {test}")
+        raise InvalidInput(f"expected {tested} test points, got {count(test, 'point')}; set test_size to {test}")
 
 
 def points_of(data: Dataset) -> tuple[Points, Points]:
-    """The pool of training and validation images, and the test images, one class against the rest: labels +1 and -1.
+    """Returns the pool of training and validation images, and the test images, with labels +1 and -1 per class.
 
-    K is the number of classes, or 1 for two. Coordinates are relative to the pool's mean, with mean square 1 over all.
+    K is the number of classes, each against the rest, or 1 for two. Coordinates are relative to the pool's mean, with
+    mean square 1 over all.
     """
 
     def points(images: Tensor, labels: Tensor) -> Points:

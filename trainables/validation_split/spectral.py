@@ -2,7 +2,7 @@
 
 The paper's abstract announces spectral solutions for low-rank and multiple-kernel problems; note U7 derives the two
 forms used here. The lower problem takes one gradient step from zero, so its model is linear in the labels. The upper
-problem maximizes the model's alignment with the validation labels, for models of norm 1.
+problem maximizes the model's alignment with the validation labels, for models with norm 1.
 """
 
 import time
@@ -16,28 +16,29 @@ from torch import Tensor
 from archray.trainables.activations.instances import uniform_on_simplex
 from archray.trainables.validation_split.problem import MultipleKernels, SplitProblem, select_best
 
-Evaluate = Callable[[Tensor], tuple[float, Tensor]]  # the objective at a point (h,), and its gradient there
+Evaluate = Callable[[Tensor], tuple[float, Tensor]]  # the objective at a point (h,), and its gradient
 
 LONGER, SHORTER, ARMIJO = 2.0, 0.25, 1e-4
 SHORTEST = 1e-18  # of a step, relative to the point
-NEAR = 1e-12  # relative rise of a value that rounding may hide
+NEAR = 1e-12  # relative increase of a value that rounding may hide
 
 
 class Ascent(NamedTuple):
     """The result of ascent on the unit sphere, the baseline of a spectral solution."""
 
-    point: Tensor  # (h,), of norm 1
+    point: Tensor  # (h,), with norm 1
     value: float
     steps: int
-    slope: float  # norm of the gradient along the sphere, by the largest gradient met
+    slope: float  # norm of the gradient along the sphere, relative to the largest gradient so far
 
 
 def ascend(evaluate: Evaluate, start: Tensor, steps: int, tolerance: float = 1e-9) -> Ascent:
-    """x <- (x + eta g) / |x + eta g|, g the gradient along the sphere, eta Barzilai and Borwein's step.
+    """Iterates x <- (x + eta g) / |x + eta g|, with g the gradient along the sphere and eta the Barzilai-Borwein step.
 
     Args:
-        start: (h,). steps: evaluations of value and gradient, at most.
-        tolerance: ends once |g| is below this times the norm of the whole gradient.
+        start: (h,).
+        steps: Maximum number of evaluations of value and gradient.
+        tolerance: Stops when |g| is below this times the norm of the whole gradient.
     """
     point = start / torch.linalg.vector_norm(start)
     value, gradient = evaluate(point)
@@ -49,7 +50,7 @@ def ascend(evaluate: Evaluate, start: Tensor, steps: int, tolerance: float = 1e-
         proposal = proposal / torch.linalg.vector_norm(proposal)
         new_value, new_gradient = evaluate(proposal)
         taken += 1
-        # Near the top a rise is below the resolution of float64.
+        # Near the maximum, an increase is below the resolution of float64.
         if new_value >= value + ARMIJO * eta * float(size) ** 2 or abs(new_value - value) <= NEAR * abs(value):
             new_along = new_gradient - (new_gradient @ proposal) * proposal
             moved, turned = proposal - point, along - new_along
@@ -64,20 +65,21 @@ def ascend(evaluate: Evaluate, start: Tensor, steps: int, tolerance: float = 1e-
     return Ascent(point, value, taken, float(torch.linalg.vector_norm(along) / largest))
 
 
-NUGGET = 1e-10  # of the metric's mean diagonal entry: candidates of equal features leave it singular
+NUGGET = 1e-10  # relative to the metric's mean diagonal entry; candidates with equal features make it singular
 
 
 @dataclass(frozen=True)
 class RankOneAlignment:
-    """f(x) = alpha^T X w, X the (h, p) features of a point; the rank-one matrix alpha w^T is what is learned.
+    """f(x) = alpha^T X w, X the (h, p) features of a point. The rank-one matrix alpha w^T is learned.
 
     One step from w = 0 on the training set gives w(alpha) = M_T^T alpha with M_T = mean of y X, (h, p K). The alignment
     of its predictions with the validation labels is mean y alpha^T X w(alpha) = alpha^T M_V M_T^T alpha. Over
     alpha^T G alpha = 1, G the mean of X X^T (so that features have norm 1 on average), its maximum is the top
-    generalised eigenvector of the symmetric part of M_V M_T^T and G.
+    generalized eigenvector of the symmetric part of M_V M_T^T and G.
 
     Attributes:
-        train, validation: features (h, n, p). train_labels, validation_labels: (n, K).
+        train, validation: Features (h, n, p).
+        train_labels, validation_labels: (n, K).
         metric: G, (h, h); `feature_metric` of the training points, or the identity for whitened features.
     """
 
@@ -88,16 +90,16 @@ class RankOneAlignment:
     metric: Tensor
 
     def spectral(self) -> Tensor:
-        """alpha, (h,), with alpha^T G alpha = 1, the largest entry positive."""
+        """Computes alpha, (h,), with alpha^T G alpha = 1, the largest entry positive."""
         product = moment(self.validation, self.validation_labels) @ moment(self.train, self.train_labels).T
         symmetric, whiten = (product + product.T) / 2, _whitening(self.metric)
         vectors = torch.linalg.eigh(whiten.T @ symmetric @ whiten).eigenvectors
         return signed(whiten @ vectors[:, -1])
 
     def ascent(self, start: Tensor, steps: int, tolerance: float = 1e-9) -> tuple[Tensor, Ascent]:
-        """Gradient ascent on the same objective, through the validation points as a bilevel search does it.
+        """Gradient ascent on the same objective, through the validation points as in a bilevel search.
 
-        start: (h,). Returns: alpha as from `spectral`, and how it was reached.
+        start: (h,). Returns: alpha as from `spectral`, and the ascent.
         """
         whiten = _whitening(self.metric)
         of_train = moment(self.train, self.train_labels)  # w(alpha) = of_train^T alpha
@@ -119,14 +121,15 @@ class RankOneAlignment:
 class KernelAlignment:
     """K_alpha = sum_i alpha_i K_i. One functional gradient step gives f(x) = mean over train of y_j K_alpha(x, x_j).
 
-    That is F(x)^T alpha. Its alignment with the validation labels is a^T alpha, a = mean of y F; for |K_alpha| = 1
-    between validation and training points in Frobenius' norm (divided by the number of entries) the top generalised
-    eigenvector of a a^T and M_ij = <K_i, K_j> is M^-1 a, up to length: as Cortes et al. 2012 align
-    kernels, here not centred, and with the kernel between the two sets instead of that of one.
+    This equals F(x)^T alpha. Its alignment with the validation labels is a^T alpha, a = mean of y F. For |K_alpha| = 1
+    between validation and training points in the Frobenius norm (divided by the number of entries), the top generalized
+    eigenvector of a a^T and M_ij = <K_i, K_j> is M^-1 a, up to length. Cortes et al. (2012) align kernels in this way;
+    here they are not centered, and the kernel is between the two sets instead of within one.
 
     Attributes:
         kernels: (h, n_V, n_T), K_i between validation and training points.
-        train_labels: (n_T, K). validation_labels: (n_V, K).
+        train_labels: (n_T, K).
+        validation_labels: (n_V, K).
     """
 
     kernels: Tensor
@@ -140,11 +143,11 @@ class KernelAlignment:
         return flat @ flat.T / flat.shape[1]
 
     def predictions(self) -> Tensor:
-        """F, (h, n_V, K): one step's predictions of every kernel."""
+        """Computes F, (h, n_V, K): the predictions of every kernel after one step."""
         return self.kernels @ self.train_labels / len(self.train_labels)
 
     def spectral(self) -> Tensor:
-        """alpha, (h,), with alpha^T M alpha = 1."""
+        """Computes alpha, (h,), with alpha^T M alpha = 1."""
         whiten = _whitening(self.metric)
         direction = whiten.T @ (self.predictions() * self.validation_labels).sum((1, 2))
         return whiten @ (direction / torch.linalg.vector_norm(direction))
@@ -165,39 +168,39 @@ class KernelAlignment:
 
 
 def moment(features: Tensor, labels: Tensor) -> Tensor:
-    """The mean of y X over points: (h, p K). features: (h, n, p). labels: (n, K)."""
+    """Computes the mean of y X over points: (h, p K). features: (h, n, p). labels: (n, K)."""
     return (features.mT @ labels).flatten(1) / len(labels)
 
 
 def feature_metric(features: Tensor) -> Tensor:
-    """The mean of X X^T over points, features (h, n, p): G, (h, h)."""
+    """Computes the mean of X X^T over points, features (h, n, p): G, (h, h)."""
     flat = features.flatten(1)
     return flat @ flat.T / features.shape[1]
 
 
 def cosine(one: Tensor, other: Tensor) -> float:
-    """|cos| of the angle between two vectors (h,)."""
+    """Computes |cos| of the angle between two vectors (h,)."""
     return float((one @ other).abs() / torch.linalg.vector_norm(one) / torch.linalg.vector_norm(other))
 
 
 def signed(alpha: Tensor) -> Tensor:
-    """alpha or -alpha, the one whose largest entry is positive: both are the same model."""
+    """Returns alpha or -alpha, whichever has a positive largest entry; both are the same model."""
     return alpha * alpha[alpha.abs().argmax()].sign()
 
 
 def _whitening(metric: Tensor) -> Tensor:
-    """W with W^T G W = I."""
+    """Computes W with W^T G W = I."""
     nugget = NUGGET * metric.diagonal().mean() * torch.eye(len(metric), dtype=metric.dtype)
     factor = torch.linalg.cholesky(metric + nugget, upper=True)  # G = R^T R
     return torch.linalg.solve_triangular(factor, torch.eye(len(metric), dtype=metric.dtype), upper=True)
 
 
 ASCENT_STEPS = 2000
-STARTS = 8  # random architectures; descent starts at the best of them by the points of the set
+STARTS = 8  # random architectures; descent starts at the best by the points of the set
 
 
 def _compare(upper: RankOneAlignment | KernelAlignment, begin: Tensor) -> tuple[Tensor, dict[str, float]]:
-    """The spectral solution, and its `difference` from ascent's limit, with seconds and steps."""
+    """Returns the spectral solution, and its `difference` from ascent's limit, with seconds and steps."""
     started = time.perf_counter()
     spectral = upper.spectral()
     between = time.perf_counter()
@@ -212,12 +215,12 @@ def _compare(upper: RankOneAlignment | KernelAlignment, begin: Tensor) -> tuple[
 
 
 def measure_spectral(problem: SplitProblem, sizes: Sequence[int], *, steps: int, seed: int) -> list[dict[str, Any]]:
-    """A row per size of the validation set: the spectral solution of `problem`'s form, the limit of ascent, descent.
+    """Compares the spectral solution of `problem`'s form, the limit of ascent, and descent, per validation set size.
 
-    `difference`: the largest of any weight, between the spectral solution and ascent's limit, relative to the largest
-    weight. `spectral_seconds`, `ascent_seconds`, `ascent_steps`. Test losses of the interpolating models of
-    `spectral`, of the `descent` on the validation loss and, of descent on the test set, `best`; the spectral one of
-    kernels without its negative weights, whose share of |alpha| is `negative`.
+    Each row contains `difference`: the largest difference of any weight between the spectral solution and ascent's
+    limit, relative to the largest weight; `spectral_seconds`, `ascent_seconds`, `ascent_steps`; test losses of the
+    interpolating models of `spectral`, of `descent` on the validation loss and of `best`, by descent on the test set.
+    The spectral solution of kernels is used without its negative weights, whose share of |alpha| is `negative`.
     """
     h = problem.parameters
     rng = torch.Generator().manual_seed(seed)
@@ -259,10 +262,12 @@ def measure_spectral(problem: SplitProblem, sizes: Sequence[int], *, steps: int,
 def measure_rank_one(
     sizes: Sequence[int], *, parameters: int, dimension: int, train: int, noise: float, seed: int
 ) -> list[dict[str, Any]]:
-    """The low-rank form on Gaussian features: y = alpha*^T X w* + noise, X (h, p) standard normal, unit alpha*, w*.
+    """Measures the low-rank form on Gaussian features: y = alpha*^T X w* + noise, X (h, p) standard normal.
 
-    A row per size of the validation set: `difference`, seconds and steps as in `measure_spectral`; `cosine` of the
-    spectral solution with alpha*, and `cosine_single`, without validation points, by the training points alone.
+    alpha* and w* are unit vectors.
+
+    A row per size of the validation set contains `difference`, seconds and steps as in `measure_spectral`; `cosine` of
+    the spectral solution with alpha*, and `cosine_single`, from the training points only.
     """
     rng = torch.Generator().manual_seed(seed)
 

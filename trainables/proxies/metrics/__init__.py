@@ -1,4 +1,4 @@
-"""The training-free metrics. To add one, add a function to a file here, or a file.
+"""The training-free metrics. To add a metric, add a function to a file in this package, or a file.
 
 The registry imports all files, without torch. A file imports torch, and modules that import it, as a `LazyModule`.
 """

@@ -1,4 +1,4 @@
-"""Metrics of gradients: of the loss, and of the neural tangent kernel.
+"""Metrics from gradients of the loss and from the neural tangent kernel.
 
 Shu 2022, Eq. 6.6, 6.7, 7.2 to 7.4, D.11 and Theorem 7.2; notes P1 to P4.
 """
@@ -33,9 +33,9 @@ def _norm_theta(shared: SharedPass) -> Sequence[Tensor]:
     gradients_by=_norm_theta,
 )
 def grad_norm(shared: SharedPass) -> float:
-    """M_grad of the gradients of the mean cross-entropy.
+    """M_grad, the norm of the gradients of the mean cross-entropy.
 
-    `layers` (note P1; what the thesis' results come from): sum over l of ||g_l||_2, g over the weights of
+    `layers` (note P1; used for the results in Shu 2022): sum over l of ||g_l||_2, g over the weights of
     convolutions and linear layers. `global` (Eq. 7.2): ||g||_2, with g over all parameters.
     """
     norms = torch.stack([gradient.double().norm() for gradient in shared.loss_gradients(_norm_theta(shared))])
@@ -57,7 +57,7 @@ def snip(shared: SharedPass) -> float:
     """M_SNIP of weights theta and the gradients g of the mean cross-entropy.
 
     `absolute` (note P1): sum |theta * g| over the weights of convolutions and linear layers. `signed` (Eq. 7.3):
-    |theta^T g| over all parameters; nearly empty under batch normalisation, where theta_l^T g_l = 0.
+    |theta^T g| over all parameters. The latter is nearly zero under batch normalization, where theta_l^T g_l = 0.
     """
     theta = _snip_theta(shared)
     products = [w.detach().double() * g for w, g in zip(theta, shared.loss_gradients(theta), strict=True)]
@@ -76,8 +76,8 @@ def snip(shared: SharedPass) -> float:
 def plain(shared: SharedPass) -> float:
     """sum over l of theta_l^T g_l, over the weights of convolutions and linear layers, g of the mean cross-entropy.
 
-    A layer followed by batch normalisation adds only rounding (note P1). The classifier counts, and convolutions
-    without a normalisation after them.
+    A layer that is followed by batch normalization adds only rounding errors (note P1). The classifier and convolutions
+    without a following normalization contribute.
     """
     weights = shared.record.weights
     products = [(w.detach().double() * g).sum() for w, g in zip(weights, shared.loss_gradients(weights), strict=True)]
@@ -95,13 +95,13 @@ def plain(shared: SharedPass) -> float:
 def fisher(shared: SharedPass) -> float:
     """Fisher information of channels: sum over layers and channels of (1 / 2m) sum_i (sum_s a_isc b_isc)^2.
 
-    a: (m, C, ...) the outputs of convolutions and linear layers, b their gradients of the mean cross-entropy.
+    a: (m, C, ...) outputs of convolutions and linear layers; b: their gradients of the mean cross-entropy.
     """
     total = torch.zeros((), dtype=torch.float64)
     calls = shared.record.calls
     for call, gradient in zip(calls, shared.loss_gradients(shared.record.edges), strict=True):
         product = call.output * gradient
-        if isinstance(call.layer, torch.nn.Linear):  # it has its channels last
+        if isinstance(call.layer, torch.nn.Linear):  # its channels are last
             product = product.movedim(-1, 1)
         if product.ndim > 2:
             product = product.flatten(2).sum(2)  # (m, C)
@@ -126,7 +126,7 @@ def _tangent_targets(shared: SharedPass) -> Sequence[Target]:
     gradients_by=_tangent_targets,
 )
 def grasp(shared: SharedPass) -> float:
-    """-theta^T H g: by a double backward pass for any network, or by `tangents.py` for the layers that it covers."""
+    """-theta^T H g, by a double backward pass, or by `tangents.py` if it covers all layers."""
     record = shared.record
     if _by_tangents(shared):
         weights = {id(w): g for w, g in zip(record.weights, shared.loss_gradients(record.weights), strict=True)}
@@ -134,7 +134,7 @@ def grasp(shared: SharedPass) -> float:
         return -tangents.theta_hessian_gradient(shared.network, record, shared.images, weights, outputs, norm_outputs)
     attention = torch.nn.attention  # its faster kernels cannot be differentiated twice
     with attention.sdpa_kernel(attention.SDPBackend.MATH):
-        # a graph to differentiate twice
+        # a graph that can be differentiated twice
         loss = torch.nn.functional.cross_entropy(shared.network(shared.images), shared.labels)
     if shared.settings.grasp == "signed":
         return double_backward(loss, record.weights)
@@ -142,9 +142,13 @@ def grasp(shared: SharedPass) -> float:
 
 
 def double_backward(loss: Tensor, weights: Sequence[Tensor]) -> float:
-    """-theta^T H g with g = dL/dtheta and H = d^2L/dtheta^2, by a double backward pass. Eq. 7.3 without | |; note P1.
+    """Computes -theta^T H g, g = dL/dtheta and H = d^2L/dtheta^2, by a double backward pass.
 
-    loss: scalar with its graph, which is kept. weights: tensors of the graph.
+    Eq. 7.3 without | |; note P1.
+
+    Args:
+        loss: Scalar with its graph, which is kept.
+        weights: Tensors of the graph.
     """
     gradients = torch.autograd.grad(loss, weights, create_graph=True, allow_unused=True, materialize_grads=True)
     along = torch.stack(
@@ -161,7 +165,7 @@ def double_backward(loss: Tensor, weights: Sequence[Tensor]) -> float:
 
 
 def root_mean_trace(gram: Tensor) -> float:
-    """M_trace = sqrt(tr(Theta) / m), Eq. 7.4. gram: (m, m)."""
+    """Computes M_trace = sqrt(tr(Theta) / m), Eq. 7.4. gram: (m, m)."""
     return float((gram.trace() / len(gram)).sqrt())
 
 
@@ -179,11 +183,11 @@ def ntk_trace(shared: SharedPass) -> float:
     gradients_by=lambda shared: shared.parameters,
 )
 def ntk_trace_batch(shared: SharedPass) -> float:
-    """||b^-1 sum_x grad L_x||^2 over all parameters, Eq. 6.7 per image: without m / gamma, which all networks share.
+    """||b^-1 sum_x grad L_x||^2 over all parameters, Eq. 6.7 per image, without m / gamma, equal for all networks.
 
-    NASI's objective for a standalone network: `nasi.trace_norm` with the approximation `batch`. It is the square of
-    `grad_norm` in its variant `global` and ranks a pool alike, but means over a pool (nu of Eq. 6.14) and penalties
-    differ. `ntk_trace` has the label's logit instead of the loss, and single images instead of their mean.
+    This is NASI's objective for a standalone network: `nasi.trace_norm` with the approximation `batch`. It is the
+    square of `grad_norm` in its variant `global` and ranks a pool identically, but means over a pool (nu of Eq. 6.14)
+    and penalties differ. `ntk_trace` uses the label's logit instead of the loss, and single images instead of the mean.
     """
     norms = torch.stack([gradient.double().norm() for gradient in shared.loss_gradients(shared.parameters)])
     return float(norms.norm()) ** 2
@@ -196,10 +200,10 @@ def ntk_trace_batch(shared: SharedPass) -> float:
     source="Shu 2022, the first bound of Eq. 6.6",
 )
 def ntk_trace_samples(shared: SharedPass) -> float:
-    """b^-1 sum_x ||grad L_x||^2 over all parameters, L_x the cross-entropy of image x.
+    """b^-1 sum_x ||grad L_x||^2 over all parameters, where L_x is the cross-entropy of image x.
 
-    `nasi.trace_norm` with the approximation `samples`, for a standalone network. Gradients include the effect of an
-    image on the others through batch normalisation. It takes b backward passes, `ntk_trace_batch` one.
+    This is `nasi.trace_norm` with the approximation `samples`, for a standalone network. Gradients include the effect
+    of an image on the others through batch normalization. It takes b backward passes, `ntk_trace_batch` one.
     """
     losses = torch.nn.functional.cross_entropy(shared.record.logits, shared.labels, reduction="none")  # (b,)
     total = 0.0
@@ -210,7 +214,7 @@ def ntk_trace_samples(shared: SharedPass) -> float:
 
 
 def root_mean_entry(gram: Tensor) -> float:
-    """M_KNAS = sqrt(|sum_ij Theta_ij| / m^2), Eq. D.11: the norm of the mean of the per-sample gradients.
+    """Computes M_KNAS = sqrt(|sum_ij Theta_ij| / m^2), Eq. D.11: the norm of the mean of the per-sample gradients.
 
     gram: (m, m). With the per-sample gradients of note P2 this is ||grad sum_i f_{y_i}(x_i)|| / m (note P3).
     """
@@ -228,22 +232,27 @@ def knas(shared: SharedPass) -> float:
 
 
 class DegenerateKernel(NoScore):
-    """The kernel has no condition number: it is not finite, or its smallest eigenvalue is not positive."""
+    """The kernel has no condition number, because it is not finite or its smallest eigenvalue is not positive."""
 
 
 def condition_number(gram: Tensor, rounding: float = 0.0) -> float:
-    """kappa = lambda_max(Theta) / lambda_min(Theta), Theorem 7.2, in float64.
+    """Computes kappa = lambda_max(Theta) / lambda_min(Theta), Theorem 7.2, in float64.
 
-    gram: (m, m) symmetric. rounding: eps of the type that `gram` was computed in.
+    Args:
+        gram: (m, m) symmetric.
+        rounding: eps of the type in which `gram` was computed.
+
     Raises: DegenerateKernel if an entry is not finite, or lambda_min / lambda_max is not above the rounding of `gram`
-    and of the eigenvalues (m times the eps of float64; note P4).
+        and of the eigenvalues (m times the eps of float64; note P4).
     """
     if not bool(gram.isfinite().all()):
         raise DegenerateKernel("the kernel has entries that are not finite")
     eigenvalues = torch.linalg.eigvalsh(gram.double())  # ascending
     low, high = float(eigenvalues[0]), float(eigenvalues[-1])
     if low <= max(0.0, max(rounding, len(gram) * torch.finfo(torch.float64).eps) * high):
-        raise DegenerateKernel(f"lambda_min of the kernel is not positive: {low:.3g}, lambda_max is {high:.3g}")
+        raise DegenerateKernel(
+            f"expected a positive lambda_min of the kernel, got {low:.3g} with lambda_max {high:.3g}"
+        )
     return high / low
 
 

@@ -1,4 +1,4 @@
-"""Metrics of responses to images (gradients, ReLU states, feature maps), and of weights and size."""
+"""Metrics from responses to images (gradients, ReLU states, feature maps), and from weights and size."""
 
 from __future__ import annotations
 
@@ -20,23 +20,26 @@ else:
     torch, build_network = LazyModule("torch"), LazyModule("archray.trainables.nets.build_network")
     layers = LazyModule("archray.trainables.proxies.layers")
 
-OFFSET = 1e-5  # k of the papers of jacov and epe_nas: keeps logarithms finite
-MANY_CLASSES = 100  # tau of epe_nas: above it classes are compared with each other
-ALPHA = 0.01  # of zen's perturbation, from the authors' program
+OFFSET = 1e-5  # k in the papers of jacov and epe_nas: keeps logarithms finite
+MANY_CLASSES = 100  # tau of epe_nas: with more classes, it compares classes with each other
+ALPHA = 0.01  # size of zen's perturbation, from the authors' program
 
 
 def correlations(rows: Tensor) -> Tensor:
-    """(m, m) float64: Pearson's correlations of `rows` (m, d). Raises: NoScore if a row is constant or not finite."""
+    """Computes (m, m) float64, Pearson's correlations of `rows` (m, d).
+
+    Raises: NoScore if a row is constant or not finite.
+    """
     centred = rows.double() - rows.double().mean(1, keepdim=True)
     norms = centred.norm(dim=1, keepdim=True)
     if not bool((norms > 0).all() and norms.isfinite().all()):
-        raise NoScore("the output's gradient by an image is constant or not finite, so it correlates with no other")
+        raise NoScore("the gradient of the output by an image is constant or not finite, so it has no correlations")
     centred /= norms
     return (centred @ centred.T).clamp(-1, 1)
 
 
 def divergence(matrix: Tensor) -> float:
-    """-sum_i [log(v_i + k) + 1 / (v_i + k)], v the eigenvalues of the correlation matrix and k = 1e-5.
+    """Computes -sum_i [log(v_i + k) + 1 / (v_i + k)], v the eigenvalues of the correlation matrix and k = 1e-5.
 
     The maximum is -m, where all correlations are zero. matrix: (m, m) symmetric.
     """
@@ -51,7 +54,7 @@ def divergence(matrix: Tensor) -> float:
 @PROXIES.register("jacov")
 @proxy(
     direction="max",
-    summary="How little the gradients by the images correlate",
+    summary="Lack of correlation between the gradients by the images",
     source="Mellor et al. 2021, in its first version (arXiv:2006.04647v1)",
     reads="images",
 )
@@ -60,22 +63,26 @@ def jacov(shared: SharedPass) -> float:
 
 
 def class_correlations(rows: Tensor, labels: Tensor, num_classes: int) -> float:
-    """With e_c = sum_ij log(|R^c_ij| + k), R^c the correlations of class c's rows and k = 1e-5: sum over c of |e_c|.
+    """Computes sum over c of |e_c| with e_c = sum_ij log(|R^c_ij| + k), R^c the correlations of class c, k = 1e-5.
 
     With more than 100 classes: the mean over c of sum over c' of |e_c / n_c - e_c' / n_c'|, n_c images of class c. As
-    in the authors' program each pair of classes counts twice; in the paper once.
+    in the authors' program, each pair of classes counts twice; in the paper once.
 
-    rows: (m, d) the gradients by the images. labels: (m,). num_classes: of the data, not of the batch.
+    Args:
+        rows: (m, d) gradients by the images.
+        labels: (m,).
+        num_classes: Number of classes of the data, not of the batch.
+
     Raises: NoScore if no class has two images.
     """
     classes, counts = labels.unique(return_counts=True)
     several = [label for label, number in zip(classes.tolist(), counts.tolist(), strict=True) if number > 1]
     if not several:
         raise NoScore(
-            f"no two of the batch's {len(labels)} images are of one class, so none can be compared within its class; "
+            f"expected two images of one class in the batch, got {len(labels)} images of different classes; "
             "take a larger batch"
         )
-    # A single image correlates only with itself: log(1 + k), which the authors count with few classes.
+    # A single image correlates only with itself: log(1 + k), which the authors include with few classes.
     many = num_classes > MANY_CLASSES
     scores = []
     for label in several if many else classes.tolist():
@@ -88,7 +95,7 @@ def class_correlations(rows: Tensor, labels: Tensor, num_classes: int) -> float:
 @PROXIES.register("epe_nas")
 @proxy(
     direction="max",
-    summary="How the gradients by the images correlate within classes",
+    summary="Correlation between the gradients by the images within classes",
     source="Lopes et al. 2021, sec. 3 (EPE-NAS)",
 )
 def epe_nas(shared: SharedPass) -> float:
@@ -96,13 +103,17 @@ def epe_nas(shared: SharedPass) -> float:
 
 
 def log_determinant(states: Sequence[Tensor]) -> float:
-    """log |det K|, K_ij the number of ReLU units in the same state for samples i and j.
+    """Computes log |det K|, where K_ij is the number of ReLU units in the same state for samples i and j.
 
-    states: for each ReLU module (m, units) whether its units are on. -inf for a singular K (equal samples).
-    Raises: NoScore without any states.
+    Args:
+        states: For each ReLU module (m, units), whether its units are active.
+
+    Returns: -inf for a singular K (equal samples).
+
+    Raises: NoScore without states.
     """
     if not states:
-        raise NoScore("the network has no nn.ReLU module whose states could be counted")
+        raise NoScore("expected a network with nn.ReLU modules, got none, so there are no states to count")
     m = len(states[0])
     kernel = torch.zeros(m, m, dtype=torch.float64, device=states[0].device)
     for state in states:
@@ -125,25 +136,29 @@ def naswot(shared: SharedPass) -> float:
 
 
 def zen_score(network: nn.Module, images: Tensor, seed: int) -> float:
-    """log E||f(x) - f(x + alpha e)||_1 + sum over batch normalisations of log sigma, Alg. 1. It reads no data.
+    """Computes log E||f(x) - f(x + alpha e)||_1 + sum over batch normalizations of log sigma, Alg. 1. It reads no data.
 
-    Of a copy of the network in train mode with standard normal weights (biases 0; normalisations 1 and 0). x, e:
-    standard normal, of the shape of `images` (m, C, H, W). f: the last feature map, the input of global average
-    pooling. sigma: the root of the mean over channels of the variance of a normalisation's input when f(x) is computed.
-    The norm is that of the authors' program, a sum of absolute differences (Alg. 1: Frobenius norm), of one draw
-    instead of the mean of 32. Skip connections, which the authors remove, stay: in a cell they are choices.
+    It uses a copy of the network in train mode with standard normal weights (biases 0; normalizations 1 and 0). x, e:
+    standard normal, with the shape of `images` (m, C, H, W). f: the last feature map, the input of global average
+    pooling. sigma: root of the mean over channels of the variance of a normalization's input when f(x) is computed.
+    The norm is a sum of absolute differences, as in the authors' program (Alg. 1: Frobenius norm), of one draw
+    instead of the mean of 32. Skip connections, which the authors remove, are kept, because they are choices of a cell.
 
-    seed: of weights, x and e. Raises: NoScore if the network has no feature map, has layer normalisations, or an input
-    of a batch normalisation does not vary.
+    Args:
+        seed: Seed of weights, x and e.
+
+    Raises: NoScore if the network has no feature map, has layer normalizations, or the input of a batch normalization
+        does not vary.
     """
     if any(isinstance(module, torch.nn.LayerNorm) for module in network.modules()):
         raise NoScore(
-            "the network has layer normalisations, which take out the scale that zen adds up over batch normalisations"
+            "expected a network without layer normalizations, which remove the scale that zen adds over batch "
+            "normalizations; choose another metric"
         )
     network = copy.deepcopy(network).train()
     generator = torch.Generator().manual_seed(seed)
 
-    def normal(like: Tensor) -> Tensor:  # drawn on the CPU, the same for every device
+    def normal(like: Tensor) -> Tensor:  # drawn on the CPU, so that all devices get the same numbers
         return torch.randn(like.shape, generator=generator).to(like)
 
     with torch.no_grad():
@@ -161,13 +176,13 @@ def zen_score(network: nn.Module, images: Tensor, seed: int) -> float:
     scales = torch.stack([distance, *(variance.sqrt() for variance in variances)])
     if not bool((scales > 0).all()):
         raise NoScore(
-            "the features, or what goes into a batch normalisation, do not vary: their scale has no logarithm"
+            "the features, or the input of a batch normalization, do not vary, so that their scale has no logarithm"
         )
     return float(scales.double().log().sum())
 
 
 def _features(network: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """f(x), (m, C, H, W), and of each batch normalisation, in order, the mean variance of its channels."""
+    """Returns f(x), (m, C, H, W), and the mean channel variance of each batch normalization's input, in order."""
     maps: list[Tensor] = []
     variances: list[Tensor] = []
 
@@ -190,14 +205,14 @@ def _features(network: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         for handle in handles:
             handle.remove()
     if not maps:
-        raise NoScore("no module of the network gives a feature map (m, channels, height, width)")
+        raise NoScore("expected a module with a feature map (m, channels, height, width) as its output, got none")
     return maps[0], variances
 
 
 @PROXIES.register("zen")
 @proxy(
     direction="max",
-    summary="How far a Gaussian perturbation of the input moves the features, without normalisation's scaling",
+    summary="Change of the features under a Gaussian perturbation of the input, without the scaling of normalizations",
     source="Lin et al. 2021",
     reads="nothing",
 )
@@ -211,12 +226,12 @@ def zen(shared: SharedPass) -> float:
 @PROXIES.register("l2_norm")
 @proxy(
     direction="max",
-    summary="Norm of the weights at initialisation",
+    summary="Norm of the weights at initialization",
     source="Krishnakumar et al. 2022 (NAS-Bench-Suite-Zero)",
     reads="nothing",
 )
 def l2_norm(shared: SharedPass) -> float:
-    """sum over l of ||theta_l||_2, theta_l the weight of a convolution or linear layer.
+    """sum over l of ||theta_l||_2, where theta_l is the weight of a convolution or linear layer.
 
     If every weight has a variance of 1 / fan_in, a layer's norm is about the root of its width.
     """
@@ -224,17 +239,20 @@ def l2_norm(shared: SharedPass) -> float:
 
 
 def synaptic_flow(network: nn.Module, image: Tensor, variant: Literal["no-bn", "bn"] = "no-bn") -> float:
-    """sum over weights of |theta| dR/d|theta|, R = 1^T f(1; |theta|): the sum of the outputs for an image of ones.
+    """Computes the sum over weights of |theta| dR/d|theta|, R = 1^T f(1; |theta|), the summed outputs for ones.
 
-    Over the weights of convolutions and linear layers, of a copy with the absolute values of all parameters, in
-    float64 (note H1). `no-bn`: without batch normalisations, as Abdelfattah et al. (2021); `bn`: with them.
+    It uses the weights of convolutions and linear layers in a copy with the absolute values of all parameters, in
+    float64 (note H1). `no-bn`: without batch normalizations, as in Abdelfattah et al. (2021); `bn`: with them.
 
-    image: (C, H, W) any image of the right shape. Raises: NoScore if the network has layer normalisations.
+    Args:
+        image: (C, H, W), any image of the right shape.
+
+    Raises: NoScore if the network has layer normalizations.
     """
     if any(isinstance(module, torch.nn.LayerNorm) for module in network.modules()):
         raise NoScore(
-            "the network has layer normalisations, which take out the mean, so that absolute weights make no positive "
-            "flow"
+            "expected a network without layer normalizations, which subtract the mean, so that absolute weights have "
+            "no positive flow; choose another metric"
         )
     linear = copy.deepcopy(network).double().train()
     with torch.no_grad():
@@ -243,7 +261,7 @@ def synaptic_flow(network: nn.Module, image: Tensor, variant: Literal["no-bn", "
     if variant == "no-bn":
         for module in linear.modules():
             if isinstance(module, layers.BATCH_NORMS):
-                # not by a hook, which runs after the forward: one image in a map of 1 x 1 cannot be normalised
+                # not by a hook, which runs after the forward: one image in a map of 1 x 1 cannot be normalized
                 module.forward = _pass_through  # type: ignore[assignment, method-assign]
     ones = torch.ones(1, *image.shape, dtype=torch.float64, device=image.device)
     with torch.enable_grad():
@@ -260,7 +278,7 @@ def _pass_through(x: Tensor) -> Tensor:
 @PROXIES.register("synflow")
 @proxy(
     direction="max",
-    summary="Synaptic flow of the network of absolute weights",
+    summary="Synaptic flow of the network with absolute weights",
     source="Tanaka et al. 2020; Abdelfattah et al. 2021; note H1",
     reads="nothing",
 )
@@ -269,7 +287,7 @@ def synflow(shared: SharedPass) -> float:
 
 
 @PROXIES.register("parameters")
-@proxy(direction="max", summary="Number of parameters: a baseline that no metric may be shown without", reads="nothing")
+@proxy(direction="max", summary="Number of parameters, a baseline for all other metrics", reads="nothing")
 def parameters(shared: SharedPass) -> float:
     return float(build_network.count_parameters(shared.network))
 
@@ -277,7 +295,7 @@ def parameters(shared: SharedPass) -> float:
 @PROXIES.register("multiply_adds")
 @proxy(
     direction="max",
-    summary="Multiply-adds of one image, what papers call FLOPs: a baseline that no metric may be shown without",
+    summary="Multiply-adds for one image (FLOPs in papers), a baseline for all other metrics",
     reads="nothing",
 )
 def multiply_adds(shared: SharedPass) -> float:

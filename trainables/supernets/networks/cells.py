@@ -1,8 +1,8 @@
-"""Cells of all operations: mixed edges, partial channels, and a fast evaluation of DARTS' edges on a CPU.
+"""Cells with all operations: mixed edges, partial channels, and a fast evaluation of DARTS' edges on a CPU.
 
-Partial channels (PC-DARTS, Xu et al. 2020, sec. 3): operations see 1/K of a node's channels, the others pass by, and
-the two parts are shuffled together. Each node also has weights of its inputs, which multiply those of the operations
-(section 3.3).
+Partial channels (PC-DARTS, Xu et al. 2020, sec. 3): operations process 1/K of a node's channels, the others bypass
+them, and the two parts are shuffled together. Each node also has weights for its inputs, which multiply the weights of
+the operations (section 3.3).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +23,11 @@ POOLS = ("max_pool_3x3", "avg_pool_3x3")
 SKIP = "skip_connect"
 SEPARABLE = {"sep_conv_3x3": 3, "sep_conv_5x5": 5}  # kernels
 DILATED = {"dil_conv_3x3": 3, "dil_conv_5x5": 5}
-LANES = 16  # numbers in a vector register: narrower tensors waste them
-CACHE = 2**19  # numbers in a tensor of 2 MB: smaller ones take less time than what surrounds each kernel
+LANES = 16  # numbers in a vector register; narrower tensors waste part of it
+CACHE = 2**19  # numbers in a tensor of 2 MB; for smaller tensors the overhead of a kernel dominates
 
 Term = tuple[Tensor, Tensor | None]  # a tensor and its weight, () or (1,); None for 1
-# x (n, C/K, H, W), the modules of the edges that leave it, their weights (edges, operations), stride -> terms per edge
+# x (n, C/K, H, W), the modules of its outgoing edges, their weights (edges, operations), stride -> terms per edge
 Fused = Callable[[Tensor, Sequence[nn.ModuleDict], Tensor, int], list[list[Term]]]
 
 
@@ -40,33 +40,33 @@ class Edge(NamedTuple):
 
     @property
     def key(self) -> str:
-        """As standalone cells name it: `4<-1`."""
+        """Name of the edge in standalone cells: `4<-1`."""
         return f"{self.target}<-{self.source}"
 
 
 def operation_width(channels: int, partial: int) -> int:
-    """C/K, how many of C channels the operations see. Raises: InvalidInput if K does not divide C."""
+    """Returns C/K, how many of C channels the operations process. Raises: InvalidInput if K does not divide C."""
     if channels % partial:
         raise InvalidInput(
-            f"expected partial_channels to divide the cells' {count(channels, 'channel')}, "
+            f"expected partial_channels that divides the cells' {count(channels, 'channel')}, "
             f"got {partial}; choose a divisor"
         )
     return channels // partial
 
 
 def operation_channels(node: Tensor, partial: int) -> Tensor:
-    """(n, C, H, W) -> (n, C/K, H, W), the channels that operations see."""
+    """(n, C, H, W) -> (n, C/K, H, W), the channels that operations process."""
     return node if partial == 1 else _channels_last(node[:, : node.shape[1] // partial])
 
 
 def bypass_channels(node: Tensor, partial: int, stride: int) -> Tensor:
-    """(n, C, H, W) -> (n, C - C/K, H/stride, W/stride), the channels that pass by."""
+    """(n, C, H, W) -> (n, C - C/K, H/stride, W/stride), the channels that bypass the operations."""
     rest = _channels_last(node[:, node.shape[1] // partial :])
     return rest if stride == 1 else functional.max_pool2d(rest, stride, stride, ceil_mode=True)
 
 
 def shuffle(mixed: Tensor, rest: Tensor) -> Tensor:
-    """(n, C/K, H, W) and (n, C - C/K, H, W) -> (n, C, H, W): channel k C/K + c of the two goes to c K + k."""
+    """(n, C/K, H, W) and (n, C - C/K, H, W) -> (n, C, H, W): channel k C/K + c of both moves to c K + k."""
     parts = [part.permute(0, 2, 3, 1) for part in (mixed, *rest.split(mixed.shape[1], dim=1))]
     return torch.stack(parts, dim=-1).flatten(-2).permute(0, 3, 1, 2)
 
@@ -76,9 +76,10 @@ def _channels_last(x: Tensor) -> Tensor:
 
 
 def input_groups(edges: Sequence[Edge], prefix: str = "") -> list[EdgesGroup]:
-    """A group of one row for each node with edges into it, `inputs_2`: a column for each source.
+    """Returns a group of one row, `inputs_2`, for each node with incoming edges, with a column for each source.
 
-    prefix: of the names of groups, and of the space's decisions on the edges.
+    Args:
+        prefix: Prefix of the names of groups, and of the space's decisions on the edges.
     """
     groups = []
     for target, into in _by_target(edges).items():
@@ -88,14 +89,14 @@ def input_groups(edges: Sequence[Edge], prefix: str = "") -> list[EdgesGroup]:
 
 
 def input_weights(edges: Sequence[Edge], rows: Mapping[str, Tensor], prefix: str = "") -> Tensor:
-    """(edges,): the weight of each edge, from the rows of `input_groups`; ones where there are none."""
+    """Returns (edges,): the weight of each edge, from the rows of `input_groups`; ones without rows."""
     names = [f"{prefix}inputs_{target}" for target in _by_target(edges)]
     weights = [rows[name][0] for name in names if name in rows]
     return torch.cat(weights) if weights else torch.ones(len(edges))
 
 
 def input_path(edges: Sequence[Edge], kept: Sequence[bool], prefix: str = "") -> dict[str, MixtureWeights]:
-    """The weights of `input_groups`: 1 for the edges that are kept, 0 for the others."""
+    """Returns the weights of `input_groups`: 1 for the edges that are kept, 0 for the others."""
     mask = dict(zip(edges, kept, strict=True))
     return {
         f"{prefix}inputs_{target}": MixtureWeights(torch.tensor([[float(mask[edge]) for edge in into]]))
@@ -111,9 +112,9 @@ def _by_target(edges: Sequence[Edge]) -> dict[int, list[Edge]]:
 
 
 def weighted_sum(terms: Sequence[Term]) -> Tensor:
-    """sum_t w_t x_t, for tensors of one shape. It can be differentiated once; without weights any number of times.
+    """Computes sum_t w_t x_t, for tensors of one shape. It can be differentiated once; without weights repeatedly.
 
-    On a CPU the products are added as they are computed; a GPU would synchronize at each weight.
+    On a CPU the products are added one by one; a GPU would synchronize at each weight.
     """
     tensors = [tensor for tensor, _ in terms]
     if all(weight is None for _, weight in terms):
@@ -148,15 +149,15 @@ class _WeightedSum(torch.autograd.Function):
 
 
 def normalised_sum(inputs: Sequence[Tensor], mixture: Tensor | None = None, *, relu: bool = False) -> Tensor:
-    """sum_t w_t BN(y_t), or its ReLU; BN with the batch's statistics and without affine parameters.
+    """Computes sum_t w_t BN(y_t), or its ReLU; BN with the batch's statistics and without affine parameters.
 
     With mean m and standard deviation s of each channel, sum_t w_t (y_t - m_t) / s_t = sum_t a_t y_t + b, where
-    a_t = w_t / s_t and b = -sum_t a_t m_t: a pass over the y_t for the statistics and one for the sum. The gradient of
-    y_t has the same form, a_t g + c_t y_t + d_t.
+    a_t = w_t / s_t and b = -sum_t a_t m_t: one pass over the y_t for the statistics and one for the sum. The gradient
+    of y_t has the same form, a_t g + c_t y_t + d_t.
 
     Args:
         inputs: T tensors y_t (n, C, H, W); fast in channels-last layout.
-        mixture: (T, C), the w_t, a weight per term and channel; default: ones.
+        mixture: (T, C), the w_t, one weight per term and channel (default: ones).
 
     Returns: (n, C, H, W). It can be differentiated once.
     """
@@ -191,7 +192,7 @@ class _NormalisedSum(torch.autograd.Function):
         if out is not None:
             g = torch.ops.aten.threshold_backward(g, out, 0)
         total = g.sum(0)  # (C,)
-        # <g, (y - m) / s>: the gradient of the mixture, and what normalisation takes out of each y's gradient.
+        # <g, (y - m) / s>: the gradient of the mixture, and the part that normalization removes from y's gradient.
         along = (torch.stack([(g * _pixels(y)).sum(0) for y in inputs]) - total * mean) * scale  # (T, C)
         slopes = -factors * scale * along / len(g)
         shifts = -factors * total / len(g) - slopes * mean
@@ -214,17 +215,18 @@ def _image(flat: Tensor, like: Tensor) -> Tensor:
 
 
 class MixedCell(nn.Module):
-    """The nodes of a cell, of C channels each, from its input nodes. Liu et al. 2019, Eq. 2.
+    """The nodes of a cell, with C channels each, computed from its input nodes. Liu et al. 2019, Eq. 2.
 
     With partial channels each node is shuffled once, after the sum over its edges, which equals a shuffle per edge.
 
     Args:
-        edges: in the order of the rows of weights. Nodes are numbered in the order of computation, inputs first, and
-            edges that leave one node have one stride.
-        inputs: number of input nodes.
-        make: (operation, channels, stride) -> its module, (n, C', H, W) -> (n, C', H/stride, W/stride).
+        edges: Edges in the order of the rows of weights. Nodes are numbered in the order of computation, inputs first.
+            All edges from one node have the same stride.
+        inputs: Number of input nodes.
+        make: Function of (operation, channels, stride) that returns its module, (n, C', H, W) -> (n, C', H/stride,
+            W/stride).
         channels, partial: C and K; K is 1 for all channels.
-        fused: a faster evaluation of all edges that leave a node, in train mode on a CPU; same outputs.
+        fused: A faster evaluation of all edges from a node, in train mode on a CPU, with the same outputs.
 
     Raises: InvalidInput if K does not divide C.
     """
@@ -251,10 +253,12 @@ class MixedCell(nn.Module):
         )
 
     def forward(self, inputs: Sequence[Tensor], rows: Rows, edge_weights: Tensor) -> list[Tensor]:
-        """The nodes after the inputs, (n, C, H/s, W/s).
+        """Computes the nodes after the inputs, (n, C, H/s, W/s).
 
-        inputs: (n, C, H, W) each. rows: one per edge; a probe needs whole channels. edge_weights: (edges,), factors of
-        the rows with partial channels.
+        Args:
+            inputs: (n, C, H, W) each.
+            rows: One per edge; a probe needs whole channels.
+            edge_weights: (edges,), factors of the rows with partial channels.
         """
         operations = rows.dense if self.partial == 1 else rows.dense * edge_weights[:, None]
         nodes = list(inputs)
@@ -280,7 +284,7 @@ class MixedCell(nn.Module):
         return nodes[self.inputs :]
 
     def _terms(self, x: Tensor, leaving: Sequence[int], weights: Tensor, rows: Rows) -> list[list[Term]]:
-        """For each of the edges `leaving` a node x: the terms of the edge's target."""
+        """Returns, for each of the edges `leaving` a node x, the terms of the edge's target."""
         chosen = rows.chosen
         modules: list[Any] = [self.edges[self.graph[number].key] for number in leaving]
         training_on_cpu = self.training and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
@@ -311,14 +315,14 @@ class MixedCell(nn.Module):
 
 
 def depthwise(x: Tensor, weight: Tensor, stride: int = 1, dilation: int = 1) -> Tensor:
-    """(n, C, H, W) -> (n, C, H/stride, W/stride), rounded up: padded to keep the size at stride 1.
+    """(n, C, H, W) -> (n, C, H/stride, W/stride), rounded up; padded to keep the size at stride 1.
 
     Args:
         weight: (C, 1, k, k), k 3 or 5.
         dilation: 1 or 2; 1 if the stride is not 1.
 
     It can be differentiated once. oneDNN's kernels for the gradients are fast only up to three columns without
-    dilation; the others take up to 25 times as long. Both gradients are computed by fast kernels.
+    dilation; the others take up to 25 times as long. Here fast kernels compute both gradients.
     """
     return _Depthwise.apply(x, weight, stride, dilation)
 
@@ -350,15 +354,15 @@ def _same(x: Tensor, weight: Tensor, stride: int, dilation: int) -> Tensor:
 
 
 def _weight_gradient(x: Tensor, grad: Tensor, kernel: int, dilation: int) -> Tensor:
-    """(C, 1, k, k), the gradient of the weight at stride 1, from kernels of three columns without dilation.
+    """Computes (C, 1, k, k), the gradient of the weight at stride 1, by kernels of three columns without dilation.
 
-    Taps that are s columns apart are neighbours where columns of equal remainder mod s are channels: a view. One call
-    with s = dilation gives the three inner columns of taps, a second one with s = 2 dilation the two outer ones of
-    k = 5. Dilated rows are every second row of a higher kernel.
+    Taps that are s columns apart are neighbors if columns with equal remainder mod s are channels, which is a view. One
+    call with s = dilation computes the three inner columns of taps, a second one with s = 2 dilation the two outer ones
+    of k = 5. Dilated rows are every second row of a higher kernel.
     """
     rows = dilation * (kernel - 1) + 1
     step = dilation if kernel == 3 else 2 * dilation
-    # oneDNN has no fast kernel higher than the image; zeros added on the right and below change nothing.
+    # oneDNN has no fast kernel higher than the image. Zeros on the right and at the bottom change nothing.
     extra = (0, -x.shape[3] % step, 0, max(0, rows - x.shape[2]))
     if any(extra):
         x, grad = functional.pad(x, extra), functional.pad(grad, extra)
@@ -391,10 +395,10 @@ def _gradients(
 
 
 class FusedEdges:
-    """All operations of all edges that leave a node of a DARTS cell: a `Fused`, for training on a CPU.
+    """All operations of all edges from a node of a DARTS cell: a `Fused`, for training on a CPU.
 
     Outputs and gradients equal those of the single modules. A node's ReLU and its pools are computed once, not per
-    edge; depthwise convolutions have the fast gradients of `depthwise`; normalisations, weights and the sum are one
+    edge; depthwise convolutions have the fast gradients of `depthwise`; normalizations, weights and the sum are one
     pass (`normalised_sum`); small edges are evaluated together.
     """
 
@@ -404,7 +408,7 @@ class FusedEdges:
     def __call__(self, x: Tensor, edges: Sequence[nn.ModuleDict], rows: Tensor, stride: int) -> list[list[Term]]:
         """x: (n, C, H, W); edges: the modules of E edges; rows: (E, operations) -> the terms of each edge's target."""
         terms = self._convolutions(x, edges, rows, stride)
-        first: Any = edges[0]  # the edges have their pools in common
+        first: Any = edges[0]  # the edges share their pools
         pools = [normalised_sum([first[name][0](x)]) for name in POOLS]
         weights = rows[:, [self.column[name] for name in (*POOLS, SKIP)]].flatten().split(1)
         for number, (edge_terms, edge) in enumerate(zip(terms, edges, strict=True)):
@@ -412,10 +416,10 @@ class FusedEdges:
         return terms
 
     def _convolutions(self, x: Tensor, edges: Sequence[nn.ModuleDict], rows: Tensor, stride: int) -> list[list[Term]]:
-        """Per edge one term: the weighted sum of its four convolutions."""
+        """Returns one term per edge: the weighted sum of its four convolutions."""
         channels, together = x.shape[1], _together(x)
         active = x.relu()
-        # A dilation of 2 at stride 2 reads every second pixel only: on these it is no dilation.
+        # A dilation of 2 at stride 2 reads only every second pixel; on these pixels it is no dilation.
         halved, dilation = (active, 2) if stride == 1 else (active[..., ::2, ::2], 1)
         columns = [self.column[name] for name in (*SEPARABLE, *DILATED)]
         mixture = rows[:, columns].T.repeat_interleave(channels, dim=1).split(together * channels, dim=1)  # (4, E C)
@@ -437,21 +441,21 @@ class FusedEdges:
 
 
 def _together(x: Tensor) -> int:
-    """Number of edges that leave x and are evaluated as one, side by side in channels."""
+    """Returns the number of edges from x that are evaluated as one, side by side in channels."""
     lanes, cache = LANES // x.shape[1], CACHE // x.numel()
     return max(1, lanes if x.shape[1] < LANES else cache)
 
 
 def _weights(modules: Sequence[Any], layer: int) -> Tensor:
-    """The weights of a convolution of each of E modules, (E C, ...)."""
+    """Returns the weights of a convolution of each of E modules, (E C, ...)."""
     return torch.cat([module[layer].weight for module in modules])
 
 
 def _pointwise(x: Tensor, modules: Sequence[Any], layer: int) -> Tensor:
-    """A 1 x 1 convolution of each of E modules: (n, E C, H, W) -> (n, E C, H, W)."""
+    """Applies a 1 x 1 convolution of each of E modules: (n, E C, H, W) -> (n, E C, H, W)."""
     weights, edges = _weights(modules, layer), len(modules)
     channels = weights.shape[1]
-    if edges > 1 and channels < LANES:  # as one convolution without groups, which is faster than with them
+    if edges > 1 and channels < LANES:  # as one convolution without groups, which is faster than with groups
         blocks = weights.view(edges, channels, 1, channels) * torch.eye(edges, dtype=x.dtype)[:, None, :, None]
         weights, edges = blocks.view(edges * channels, -1, 1, 1), 1
     return functional.conv2d(x, weights, groups=edges)

@@ -17,15 +17,16 @@ from archray.trainables.supernets.networks import cells, supernet
 from archray.trainables.supernets.networks.supernet import NONE, Group, MixtureWeights, Rows, Supernet
 from archray.trainables.supernets.settings import SUPERNETS
 
-# In the order of the original's rows: all edges into node 2, then into node 3, and so on.
+# In the order of the original program's rows: all edges into node 2, then into node 3, and so on.
 EDGES = tuple(cells.Edge(target, source) for target in NODES for source in range(target))
 HALVING = tuple(edge._replace(stride=2 if edge.source < INPUTS else 1) for edge in EDGES)  # of a reduction cell
 
 
 class MixedDARTSCell(nn.Module):
-    """The cell of all architectures, with the preprocessing of a standalone one.
+    """The cell of all architectures, with the preprocessing of a standalone cell.
 
-    pooled: a reduction cell halves its inputs by max-pooling, and all of its operations have stride 1.
+    Args:
+        pooled: Whether a reduction cell halves its inputs by max-pooling, so that all its operations have stride 1.
     """
 
     def __init__(
@@ -58,9 +59,9 @@ class DARTSSupernet(Supernet):
 
     Args:
         channels: C, of the first cells; 16 in the original and in PC-DARTS.
-        size: as of the standalone network; the original has 8 cells, so N is 2.
+        size: As in the standalone network; the original has 8 cells, so N is 2.
 
-    Raises: InvalidInput if the space is not of DARTS' genotypes, or `partial_channels` does not divide the channels.
+    Raises: InvalidInput if the space has no DARTS genotypes, or `partial_channels` does not divide the channels.
     """
 
     pooled: ClassVar[bool] = False  # see `MixedDARTSCell`
@@ -68,7 +69,7 @@ class DARTSSupernet(Supernet):
 
     def __init__(self, space: Space, *, channels: int, partial_channels: int, none: bool, **size: Any) -> None:
         super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
-        # All but the edges are modules of the standalone network.
+        # All modules except the edges are those of the standalone network.
         network = darts_network(space, next(space.enumerate()), channels=channels, normalisation="search", **size)
         self.stem, self.classifier = network.stem, network.classifier
         self.cells = nn.ModuleList()
@@ -108,7 +109,7 @@ class DARTSSupernet(Supernet):
         }
 
     def _chosen(self, architecture: Architecture) -> list[list[str | None]]:
-        """For each cell type the operation of each edge; None for `none` and for edges that are not kept."""
+        """Returns the operation of each edge per cell type; None for `none` and for edges that are not kept."""
         chosen = []
         for edges in self.space.genotype(architecture):
             kept = {(NODES[at // 2], source): operation for at, (operation, source) in enumerate(edges)}
@@ -119,7 +120,7 @@ class DARTSSupernet(Supernet):
     @classmethod
     def groups_of(cls, space: Space, *, partial_channels: int, none: bool) -> tuple[Group, ...]:
         if not isinstance(space, DARTS):
-            raise InvalidInput(f"expected a space of DARTS' genotypes, got {space.name!r}")
+            raise InvalidInput(f"expected a space of DARTS genotypes, got {space.name!r}; choose darts")
         operations = OPERATIONS if none else supernet.without_none(OPERATIONS)
         groups = [Group(cell, len(EDGES), operations, tuple(f"{cell}_{edge.key}" for edge in EDGES)) for cell in CELLS]
         if partial_channels > 1:
@@ -129,7 +130,7 @@ class DARTSSupernet(Supernet):
 
     @classmethod
     def discretise(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
-        """A node keeps the two edges of the strongest operations other than `none`, times the edge's weight if any."""
+        """Keeps two edges per node, those with the strongest operations other than `none` (times the edge's weight)."""
         assert isinstance(space, DARTS)
         genotype = []
         for cell in CELLS:

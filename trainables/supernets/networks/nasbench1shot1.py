@@ -1,4 +1,4 @@
-"""The supernets of NAS-Bench-1Shot1: an operation per node, and weights of its parents. Zela et al. 2020, sec. 3.2."""
+"""The supernets of NAS-Bench-1Shot1: an operation per node, and weights for its parents. Zela et al. 2020, sec. 3.2."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -22,9 +22,9 @@ GROUP = "operations"
 class MixedSearchCell(nn.Module):
     """`SearchCell` of all architectures, (n, C_in, H, W) -> (n, (nodes + 1) C, H, W).
 
-    Node i is sum_o w_o o(sum_p v_p x_p), p over the nodes before it; x_0 is the cell's input, projected for each node.
-    The output concatenates all v_p x_p. Where channels are partial, o sees 1/K of what a node sums, and the rest passes
-    by (PC-DARTS, Xu et al. 2020, section 3.2); the parents' weights v are the edge normalisation.
+    Node i is sum_o w_o o(sum_p v_p x_p), with p over the previous nodes; x_0 is the cell's input, projected for each
+    node. The output concatenates all v_p x_p. With partial channels, o processes 1/K of a node's sum, and the rest
+    bypasses it (PC-DARTS, Xu et al. 2020, section 3.2); the parents' weights v are the edge normalization.
 
     Raises: InvalidInput if K does not divide C.
     """
@@ -72,7 +72,7 @@ class MixedSearchCell(nn.Module):
 
 
 def _sum_of(parents: list[Tensor], rows: Rows | None) -> Tensor:
-    """The weighted sum of a node's parents. rows: None for a node with one possible parent."""
+    """Computes the weighted sum of a node's parents. rows: None for a node with one possible parent."""
     if rows is None:
         return cells.weighted_sum([(parent, None) for parent in parents])
     if rows.probe is None:
@@ -89,9 +89,9 @@ def _offer(column: int, values: list[Tensor]) -> Offer:
 @SUPERNETS.register("nasbench1shot1-2")
 @SUPERNETS.register("nasbench1shot1-3")
 class NASBench1Shot1Supernet(Supernet):
-    """Groups `operations` (nodes x 3), and `parents_2` ... for each node, and the output, with two or more before it.
+    """Groups: `operations` (nodes x 3), and `parents_2` ... for each node, and the output, with two or more before it.
 
-    The output is numbered after the last node. A forced path gives each of a node's parents the weight 1.
+    The output's number follows that of the last node. A forced path gives each of a node's parents the weight 1.
 
     Raises: InvalidInput if the space is not of NAS-Bench-1Shot1, or `partial_channels` does not divide the channels.
     """
@@ -101,7 +101,7 @@ class NASBench1Shot1Supernet(Supernet):
 
     def __init__(self, space: Space, *, channels: int, partial_channels: int, none: bool, **size: Any) -> None:
         super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
-        # All but the cells are modules of the standalone network.
+        # All modules except the cells are those of the standalone network.
         network = search_network(space, next(space.enumerate()), channels=channels, **size)
         self.stem, self.head, self.classifier = network.stem, network.head, network.classifier
         self.stacks = nn.ModuleList()
@@ -123,7 +123,7 @@ class NASBench1Shot1Supernet(Supernet):
         _, parents = self.space.graph(architecture)
         paths = {GROUP: supernet.path_weights(self.groups[0], self._chosen(architecture))}
         for group in self.groups[1:]:
-            inputs = parents[len(group.operations) - 1]  # a reader comes after as many nodes as it can read
+            inputs = parents[len(group.operations) - 1]  # the position of a reader is the number of nodes it can read
             row = [float(int(parent) in inputs) for parent in group.operations]
             paths[group.name] = MixtureWeights(torch.tensor([row]))
         return paths
@@ -138,7 +138,7 @@ class NASBench1Shot1Supernet(Supernet):
         }
 
     def _chosen(self, architecture: Architecture) -> list[str | None]:
-        """The operation of each node; None for loose ends."""
+        """Returns the operation of each node; None for loose ends."""
         live = self.space.live(architecture)
         operations, _ = self.space.graph(architecture)
         return [operation if node in live else None for node, operation in enumerate(operations, 1)]
@@ -146,16 +146,18 @@ class NASBench1Shot1Supernet(Supernet):
     @classmethod
     def groups_of(cls, space: Space, *, partial_channels: int, none: bool) -> tuple[Group, ...]:
         if not isinstance(space, NASBench1Shot1):
-            raise InvalidInput(f"expected a space of NAS-Bench-1Shot1, got {space.name!r}")
+            raise InvalidInput(
+                f"expected a space of NAS-Bench-1Shot1, got {space.name!r}; choose nasbench1shot1-1, -2 or -3"
+            )
         groups = [Group(GROUP, len(space.nodes), OPERATIONS, tuple(f"operation_{node}" for node in space.nodes))]
-        for reader in range(2, len(space.parents) + 1):  # node 1 can read the input alone
+        for reader in range(2, len(space.parents) + 1):  # node 1 can only read the input
             name = f"parents_{reader}"
             groups.append(ParentsGroup(name, 1, tuple(map(str, range(reader))), (name,)))
         return tuple(groups)
 
     @classmethod
     def discretise(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
-        """The strongest operation of each node, and the strongest parents of each node and the output (note G6)."""
+        """Takes the strongest operation of each node, and the strongest parents of nodes and output (note G6)."""
         assert isinstance(space, NASBench1Shot1)
         operations = [OPERATIONS[column] for column in rows[GROUP].argmax(dim=1).tolist()]
         parents = [(0,)]

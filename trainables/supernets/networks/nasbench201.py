@@ -1,6 +1,6 @@
-"""The supernet of NAS-Bench-201, after its authors' for DARTS and GDAS. Dong and Yang 2020, section 3.2.
+"""The supernet of NAS-Bench-201, as its authors use it for DARTS and GDAS. Dong and Yang 2020, section 3.2.
 
-Its search form is the `scoring` form of the standalone network: normalisation by the batch's statistics everywhere,
+Its search form is the `scoring` form of the standalone network: normalization by the batch's statistics everywhere,
 without affine parameters on the edges (notes G3 and P5), in evaluation mode too.
 """
 
@@ -30,13 +30,15 @@ def _operation(operation: str, channels: int, stride: int) -> nn.Module:
 class NASBench201Supernet(Supernet):
     """One group, `edges`, for the 6 edges of all cells; with partial channels also `inputs_1` to `inputs_3`.
 
-    size: as of the standalone network; 16 channels and 5 cells in the original.
+    Args:
+        size: As in the standalone network; 16 channels and 5 cells in the original.
+
     Raises: InvalidInput if the space is not NAS-Bench-201, or `partial_channels` does not divide the channels.
     """
 
     def __init__(self, space: Space, *, channels: int, partial_channels: int, none: bool, **size: Any) -> None:
         super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
-        # All but the cells are modules of the standalone network.
+        # All modules except the cells are those of the standalone network.
         first = next(space.enumerate())
         network = nasbench201_network(space, first, channels=channels, normalisation="scoring", **size)
         self.stem, self.head, self.classifier = network.stem, network.head, network.classifier
@@ -86,6 +88,6 @@ class NASBench201Supernet(Supernet):
 
     @classmethod
     def discretise(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
-        """The strongest operation of each edge, which may be `none`."""
+        """Takes the strongest operation of each edge, which may be `none`."""
         names = supernet.columns_of(OPERATIONS, rows[GROUP])
         return tuple(names[column] for column in rows[GROUP].argmax(dim=1).tolist())

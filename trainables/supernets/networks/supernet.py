@@ -1,6 +1,6 @@
-"""Supernets: all architectures of a space in one network with shared weights. Thesis 2.1; Liu et al. 2019, section 2.2.
+"""Supernets: all architectures of a space in one network with shared weights. Shu 2022, 2.1; Liu et al. 2019, sec. 2.2.
 
-A supernet holds weights, no architecture parameters: the weights of the mixture come in with each forward pass.
+A supernet has weights, but no architecture parameters: each forward pass receives the weights of the mixture.
 """
 
 from abc import ABC, abstractmethod
@@ -20,12 +20,12 @@ from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import Architecture, Decision, Space, get_space
 from archray.trainables.supernets.settings import SUPERNETS
 
-NONE = "none"  # the operation that gives zeros; it has no module
-LEFT_OUT = -1  # in place of a chosen operation: nothing flows through the edge
+NONE = "none"  # the operation that outputs zeros; it has no module
+LEFT_OUT = -1  # instead of a chosen operation: the edge is not used
 
 
 def one_hot(chosen: Tensor, operations: int, dtype: torch.dtype) -> Tensor:
-    """(edges,) -> (edges, operations): 1 at the chosen operation. Waits for no device, unlike torch's own."""
+    """(edges,) -> (edges, operations): 1 at the chosen operation. Does not synchronize, unlike torch's one_hot."""
     dense = torch.zeros((len(chosen), operations), dtype=dtype, device=chosen.device)
     return dense.scatter_(-1, chosen[:, None], 1.0)
 
@@ -36,10 +36,10 @@ class MixtureWeights:
 
     Attributes:
         dense: (edges, operations), rows that sum to one. Gradients for the architecture parameters flow through it.
-        chosen: (edges,) int64, the operation of each edge when all rows are one-hot, else None. A supernet evaluates
-            the chosen operations alone, and gives no gradient for the weights of the others.
+        chosen: (edges,) int64, the operation of each edge if all rows are one-hot, else None. A supernet then evaluates
+            only the chosen operations, and computes no gradient for the weights of the others.
 
-    Raises: InvalidInput if the shapes do not fit.
+    Raises: InvalidInput if the shapes do not match.
     """
 
     dense: Tensor
@@ -61,16 +61,16 @@ Weights = Mapping[str, Tensor | MixtureWeights]
 
 @dataclass(frozen=True)
 class Group:
-    """Edges that choose among the same operations: one row of weights per edge, one column per operation.
+    """Edges with the same candidate operations: one row of weights per edge, one column per operation.
 
     Attributes:
-        name: the key of the weights, `normal`.
-        edges: number of rows.
-        operations: the columns, in order; numbers of nodes where a row weighs inputs.
-        decisions: names of the space's `posterior_decisions` that the rows weigh.
+        name: Key of the weights, such as `normal`.
+        edges: Number of rows.
+        operations: Columns, in order; node numbers if a row weights inputs.
+        decisions: Names of the space's `posterior_decisions` that the rows weight.
     """
 
-    inputs: ClassVar[bool] = False  # whether the columns are nodes, not operations
+    inputs: ClassVar[bool] = False  # whether the columns are nodes instead of operations
 
     name: str
     edges: int
@@ -82,7 +82,7 @@ class Group:
         return self.edges, len(self.operations)
 
     def decision(self, row: int, column: int) -> str:
-        """Name of the decision that an entry weighs."""
+        """Returns the name of the decision that an entry weights."""
         return self.decisions[row]
 
     def stands_for(self, operation: str, choice: str) -> bool:
@@ -91,7 +91,7 @@ class Group:
 
 
 class EdgesGroup(Group):
-    """One row for the edges into a node, a column for each; `decisions` are those on the columns' operations."""
+    """One row for the edges into a node, with a column per edge; `decisions` are those on the columns' operations."""
 
     inputs = True
 
@@ -99,12 +99,12 @@ class EdgesGroup(Group):
         return self.decisions[column]
 
     def stands_for(self, operation: str, choice: str) -> bool:
-        """An edge is there unless it is `none`."""
+        """An edge exists unless it is `none`."""
         return choice != NONE
 
 
 class ParentsGroup(Group):
-    """One row for the parents of a node, a column for each that it may have; a choice is `0,2`."""
+    """One row for the parents of a node, with a column per possible parent; a choice is `0,2`."""
 
     inputs = True
 
@@ -112,27 +112,27 @@ class ParentsGroup(Group):
         return operation in choice.split(",")
 
 
-# (row, column) of an entry of a group's weights, and a function that computes the tensor that it multiplies
+# (row, column) of an entry of a group's weights, and a function that computes the tensor it multiplies
 Offer = tuple[int, int, Callable[[], Tensor]]
-# The value of a node, and the offers that it is a sum of -> the value to use
+# The value of a node and the offers that it sums -> the value to use
 Probe = Callable[[Tensor, Sequence[Offer]], Tensor]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The weights of one group as a supernet's cells take them.
+    """The weights of one group in the form that a supernet's cells use.
 
     With a probe the weights are those of a path, 0 or 1, and multiply nothing. The probe receives each node's offers,
     in the order of computation. The pass can then be differentiated any number of times.
     """
 
     dense: Tensor  # (edges, operations)
-    chosen: tuple[int, ...] | None = None  # per edge the column evaluated alone, or LEFT_OUT; None if all are mixed
+    chosen: tuple[int, ...] | None = None  # per edge the only evaluated column, or LEFT_OUT; None if all are mixed
     probe: Probe | None = None
 
 
 def rows_of(groups: Sequence[Group], weights: Weights) -> dict[str, Rows]:
-    """The weights of every group. Raises: InvalidInput for a missing or unknown group, or a wrong shape."""
+    """Returns the rows of every group. Raises: InvalidInput for a missing or unknown group, or a wrong shape."""
     expected = [group.name for group in groups]
     if set(weights) != set(expected):
         raise InvalidInput(f"expected weights for {', '.join(expected)}, got {', '.join(weights) or 'none'}")
@@ -150,7 +150,7 @@ def rows_of(groups: Sequence[Group], weights: Weights) -> dict[str, Rows]:
 
 
 def path_weights(group: Group, chosen: Sequence[str | None]) -> MixtureWeights:
-    """One-hot rows on the CPU for an operation per edge; None leaves an edge out: zeros, and nothing is evaluated."""
+    """Creates one-hot rows on the CPU for an operation per edge. None leaves an edge out, with zeros."""
     columns = [LEFT_OUT if name is None else group.operations.index(name) for name in chosen]
     dense = torch.zeros(group.shape)
     for edge, column in enumerate(columns):
@@ -160,13 +160,13 @@ def path_weights(group: Group, chosen: Sequence[str | None]) -> MixtureWeights:
 
 
 def possible_choices(decision: Decision, groups: Sequence[Group]) -> tuple[str, ...]:
-    """The choices that a supernet of these groups has: all of the decision's, `none` only if a group has it."""
+    """Returns the choices of a decision that a supernet has: all, but `none` only if a group contains it."""
     none = any(NONE in group.operations for group in groups)
     return decision.choices if none else without_none(decision.choices)
 
 
 def columns_of(operations: Sequence[str], rows: Tensor) -> tuple[str, ...]:
-    """The operations that rows of weights stand for: all of them, or without `none`. Raises: InvalidInput."""
+    """Returns the operations of rows of weights: all, or all without `none`. Raises: InvalidInput."""
     for names in (tuple(operations), without_none(operations)):
         if rows.shape[-1] == len(names):
             return names
@@ -180,61 +180,66 @@ def without_none(operations: Sequence[str]) -> tuple[str, ...]:
 
 
 class Supernet(nn.Module, ABC):
-    """The base of all supernets. A subclass makes its modules under the names of its standalone search form.
+    """Base class of all supernets. A subclass creates its modules under the names of its standalone search form.
 
-    groups: the architecture parameters it takes. partial_channels: K, see `cells`.
+    Args:
+        groups: Architecture parameters of the supernet.
+        partial_channels: K, see `cells`.
     """
 
-    loose_ends: ClassVar[bool] = False  # whether architectures may have operations that nothing reads
+    loose_ends: ClassVar[bool] = False  # whether architectures may have operations whose output is not used
 
     def __init__(self, space: Space, groups: Sequence[Group], partial_channels: int = 1) -> None:
         super().__init__()
         self.space, self.groups, self.partial_channels = space, tuple(groups), partial_channels
 
     def forward(self, images: Tensor, weights: Weights) -> Tensor:
-        """Images (n, in_channels, H, W) -> logits (n, num_classes).
+        """Maps images (n, in_channels, H, W) to logits (n, num_classes).
 
-        weights: for each group (edges, operations). With `MixtureWeights.chosen` only the chosen operations run.
+        On a CPU the pass can be differentiated once.
 
-        On a CPU the pass can be differentiated once. Raises: InvalidInput if weights do not fit the groups.
+        Args:
+            weights: For each group (edges, operations). With `MixtureWeights.chosen` only the chosen operations run.
+
+        Raises: InvalidInput if weights do not match the groups.
         """
         return self.logits(images.contiguous(memory_format=torch.channels_last), rows_of(self.groups, weights))
 
     @abstractmethod
     def logits(self, images: Tensor, rows: Mapping[str, Rows]) -> Tensor:
-        """As `forward`, with the weights checked and the images in channels-last layout."""
+        """Like `forward`, with the weights checked and the images in channels-last layout."""
 
     @abstractmethod
     def path(self, architecture: Architecture) -> dict[str, MixtureWeights]:
-        """The weights under which only the operations of `architecture` are evaluated."""
+        """Returns the weights under which only the operations of `architecture` are evaluated."""
 
     @abstractmethod
     def modules_of(self, architecture: Architecture) -> dict[str, str]:
-        """The operations of `architecture`: prefix of names in its standalone network -> prefix in the supernet."""
+        """Returns the operations of `architecture`: name prefix in its standalone network -> in the supernet."""
 
     @classmethod
     @abstractmethod
     def groups_of(cls, space: Space, *, partial_channels: int, none: bool) -> tuple[Group, ...]:
-        """The groups of the supernet of `space`; see `groups`."""
+        """Returns the groups of the supernet of `space`; see `groups`."""
 
     @classmethod
     @abstractmethod
     def discretise(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
-        """The architecture of the strongest operations (note G4). rows: group -> (edges, operations)."""
+        """Returns the architecture with the strongest operations (note G4). rows: group -> (edges, operations)."""
 
 
 def groups(space: Space | str, *, partial_channels: int = 1, none: bool = True) -> tuple[Group, ...]:
-    """The architecture parameters of a space's supernet.
+    """Returns the architecture parameters of a space's supernet.
 
     Args:
-        partial_channels: K of PC-DARTS. Above 1 there are groups of edge weights too.
-        none: whether the operation `none` has a column, if the space has it.
+        partial_channels: K of PC-DARTS. If it is above 1, there are also groups of edge weights.
+        none: Whether the operation `none` has a column, if the space has it.
 
     Raises: UnknownName if the space has no supernet; InvalidInput if it has no partial channels.
     """
     space = get_space(space)
     if partial_channels < 1:
-        raise InvalidInput(f"expected partial_channels to be at least 1, got {partial_channels}")
+        raise InvalidInput(f"expected partial_channels of at least 1, got {partial_channels}")
     return SUPERNETS.get(space.name).groups_of(space, partial_channels=partial_channels, none=none)
 
 
@@ -248,26 +253,26 @@ def build_supernet(
     none: bool = True,
     form: type[Supernet] | None = None,
 ) -> Supernet:
-    """The supernet of a space, in train mode, on the CPU, in channels-last layout.
+    """Builds the supernet of a space, in train mode, on the CPU, in channels-last layout.
 
     Args:
-        network: width, depth and initialisation. The normalisation is that of the search form (note G3).
-        seed: of the initial weights; torch's global generator does not change. None draws from that generator.
-        partial_channels, none: as `groups`.
-        form: a class to use instead of the one registered for the space.
+        network: Width, depth and initialization. The normalization is that of the search form (note G3).
+        seed: Seed of the initial weights; torch's global generator does not change. None draws from that generator.
+        partial_channels, none: As in `groups`.
+        form: Class to use instead of the class registered for the space.
 
-    Raises: UnknownName if the space has no supernet; InvalidInput if `network` is not of the search form, or
-    `partial_channels` does not divide the cells' channels.
+    Raises: UnknownName if the space has no supernet; InvalidInput if `network` is not in search form, or
+        `partial_channels` does not divide the cells' channels.
     """
     space = get_space(space)
     if network.normalisation != "auto":
         raise InvalidInput(
-            f"expected normalisation auto, as a supernet is always in search form, got {network.normalisation}"
+            f"expected normalisation auto for a supernet, which is always in search form, got {network.normalisation}"
         )
     if network.stem != "cifar" or network.auxiliary:
         raise InvalidInput(
-            f"expected the stem cifar and no auxiliary tower, as a supernet has no other form, got stem "
-            f"{network.stem} and auxiliary {network.auxiliary}; set them for the standalone networks alone"
+            f"expected the stem cifar and no auxiliary classifier for a supernet, got stem {network.stem} and "
+            f"auxiliary {network.auxiliary}; set them for the standalone networks only"
         )
     groups(space, partial_channels=partial_channels, none=none)  # raises
 
@@ -287,10 +292,12 @@ def build_supernet(
 
 
 def discretise(space: Space | str, weights: Mapping[str, Tensor | MixtureWeights]) -> str:
-    """The string of the architecture of the strongest weights (note G4); the first one wins a draw.
+    """Returns the string of the architecture with the strongest weights (note G4); the first one wins a tie.
 
-    weights: group -> (edges, operations), probabilities. Raises: InvalidInput for a wrong shape; UnknownName if the
-    space has no supernet.
+    Args:
+        weights: group -> (edges, operations), probabilities.
+
+    Raises: InvalidInput for a wrong shape; UnknownName if the space has no supernet.
     """
     space = get_space(space)
     rows = {name: (w.dense if isinstance(w, MixtureWeights) else w).detach().cpu() for name, w in weights.items()}
@@ -301,14 +308,14 @@ def discretise(space: Space | str, weights: Mapping[str, Tensor | MixtureWeights
 def copy_weights(supernet: Supernet, architecture: Architecture | str, standalone: nn.Module) -> None:
     """Copies weights and statistics into `standalone`, the network of `architecture` in search form.
 
-    Both then give the same outputs, the supernet under `supernet.path(architecture)`.
+    Both networks then have equal outputs, the supernet with `supernet.path(architecture)`.
 
-    Raises: InvalidArchitecture; InvalidInput if channels are partial, or `standalone` has another form or size.
+    Raises: InvalidArchitecture; InvalidInput with partial channels, or if `standalone` has another form or size.
     """
     if supernet.partial_channels > 1:
         raise InvalidInput(
-            f"expected a supernet of whole channels, got partial_channels {supernet.partial_channels}: its operations "
-            "have another width than the standalone network's"
+            f"expected a supernet with partial_channels 1, got {supernet.partial_channels}: its operations have "
+            "another width than those of the standalone network"
         )
     choices = supernet.space.decode(architecture) if isinstance(architecture, str) else architecture
     places = supernet.modules_of(choices)
@@ -319,7 +326,8 @@ def copy_weights(supernet: Supernet, architecture: Architecture | str, standalon
         source = places.get(prefix, "") + name.removeprefix(prefix)
         if source not in shared:
             raise InvalidInput(
-                f"the supernet has no {source} for the standalone network's {name}; build its search form"
+                f"expected the parameter {source} in the supernet for {name} of the standalone network, got none; "
+                "build the standalone network in search form"
             )
         copied[name] = shared[source]
     try:
