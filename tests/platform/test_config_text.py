@@ -77,7 +77,7 @@ def test_a_configuration_of_another_method_is_refused() -> None:
 def test_the_command_prints_what_config_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["archray", "config", "nesbs", "--preset", "smoke", "--delta", "0.5"])
     text = shown("config", "nesbs", "--preset", "smoke", "--delta", "0.5")
-    assert text.startswith("# Of archray config nesbs --preset smoke --delta 0.5; for archray search nesbs --config")
+    assert text.startswith("# Written by archray config nesbs --preset smoke --delta 0.5, for archray search nesbs")
     file = tmp_path / "nesbs.yaml"
     file.write_text(text)
     assert make_config("nesbs", None, file, {}) == make_config("nesbs", "smoke", None, {"delta": 0.5})
