@@ -136,7 +136,7 @@ def test_each_member_is_attacked_and_all_defend(ensemble: Path, ray_session: Non
     page = (ensemble / "report.html").read_text()
     assert "Under attack" in page and "ε = 25.5/255" in page
     legend = plots.ensemble_defence(ensemble).legends[0]
-    assert "test accuracy (defence)" in [text.get_text() for text in legend.get_texts()]
+    assert "test accuracy (defense)" in [text.get_text() for text in legend.get_texts()]
     assert archray.show(ensemble).result["fgsm_defence_accuracy"] == of_fgsm.mean()
     assert archray.compare([ensemble])["fgsm_defence_accuracy"].tolist() == [of_fgsm.mean()]
 

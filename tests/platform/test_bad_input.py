@@ -39,7 +39,7 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
     ((*SEARCH, "--data", "folder:empty"), "empty"),
     ((*SEARCH, "--config", "misspelt.toml"), "did you mean 'train.epochs'"),
     ((*SEARCH, "--config", "absent.toml"), "no configuration file"),
-    ((*SEARCH, "--set", "train.lr"), "key.of.the.option=value"),
+    ((*SEARCH, "--set", "train.lr"), "expected KEY=VALUE"),
     ((*SEARCH, "--space", "absent.py:Space"), "does not exist"),
     (("search", "hnas", "--preset", "smoke", "--out", "taken"), "not empty"),
     (("search", "hnas", "--preset", "smoke", "--out", "finished"), "archray resume"),
@@ -122,8 +122,8 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
     ((*SEARCH, "--time-budget-s", "nan"), "above 0, got nan"),
     ((*SEARCH, "--config", "empty"), "expected a configuration file, got the folder empty"),
     ((*SEARCH, "--config", "null.json"), "expected keys and values at the top level"),
-    ((*SEARCH, "--config", "twice.json"), "the key 'seed' comes more than once"),
-    ((*SEARCH, "--config", "twice.yaml"), "the key 'lr' comes more than once"),
+    ((*SEARCH, "--config", "twice.json"), "the key 'seed' occurs more than once"),
+    ((*SEARCH, "--config", "twice.yaml"), "the key 'lr' occurs more than once"),
     ((*SEARCH, "--set", "seed=true"), "seed: Input should be a number, got True"),
     ((*SEARCH, "--set", "train.lr=true"), "train.lr: Input should be a number, got True"),
     ((*SEARCH, "--space", "space.py"), "did you mean 'space.py:NAME'"),
@@ -282,7 +282,7 @@ LIST = "archray list proxies"
 @pytest.mark.parametrize(
     ("script", "code", "error"),
     [
-        (f"{LIST} > /dev/full", 1, "expected room for the output, got: No space left on device"),
+        (f"{LIST} > /dev/full", 1, "cannot write the output: No space left on device"),
         (f"PYTHONIOENCODING=ascii {LIST}", 0, ""),
         (f"{LIST} | true; exit ${{PIPESTATUS[0]}}", 1, ""),
         (f"mkdir gone && cd gone && rmdir ../gone && {LIST}", 2, "the current folder was deleted"),

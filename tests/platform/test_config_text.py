@@ -118,7 +118,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(
     text = dry_run(make_config(name, "smoke", None, {}), out="run")
     assert list(tmp_path.iterdir()) == [] and ray.is_initialized() == began
     assert yaml.safe_load(text) == make_config(name, "smoke", None, {}).model_dump(mode="json")
-    assert f"make the run {'run'}, and do these stages:" in text
+    assert f"the run {'run'} and execute these stages:" in text
     stages = get_method(name).recipe.stages
     listed = re.findall(r"^#   \d+\. (\S+) +(.*)$", text, re.M)
     assert [stage for stage, _ in listed] == [*(stage.name for stage in stages), "report"]
@@ -132,7 +132,7 @@ def test_a_dry_run_counts_what_the_configuration_says(tmp_path: Path, monkeypatc
     assert "score architectures without training: 20 architectures\n" in text
     assert "3 trainings of 1 epoch\n" in text and "1 training of 2 epochs\n" in text
     assert "2 times, in repeat-00, ...:" in text
-    assert re.search(r"make the run archray-runs/hnas-\d{8}-\d{6}", text)
+    assert re.search(r"the run archray-runs/hnas-\d{8}-\d{6}", text)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -52,7 +52,7 @@ def test_models_by_their_number(run: Run[Any], tmp_path: Path) -> None:
     assert done.exit_code == 0 and "export-member-4/model.json" in done.output, done.output
     exported = Path(run.folder.uri) / "export-member-4"
     assert archray.predict(exported, images, normalised=True).equals(told)
-    with pytest.raises(InvalidInput, match="expected no member of an export, got 4"):
+    with pytest.raises(InvalidInput, match="expected no member with an export, got 4"):
         archray.predict(exported, images, member=4)
 
 

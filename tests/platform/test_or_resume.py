@@ -48,7 +48,7 @@ def test_a_changed_file_of_the_users_is_refused(tmp_path, monkeypatch):
 
 
 def test_it_needs_a_folder():
-    with pytest.raises(InvalidInput, match="give --out"):
+    with pytest.raises(InvalidInput, match="expected --out with --or-resume"):
         archray.search("hnas", preset="smoke", or_resume=True)
 
 

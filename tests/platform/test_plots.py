@@ -109,7 +109,7 @@ def test_a_run_without_the_data_says_so(tmp_path: Path, name: str) -> None:
         space = next(space for space in SPACES if get_method(method).serves(get_space(space)) is None)
         empty = write_run(tmp_path / method, method, config={"space": space})
         other = family and method not in family
-        with pytest.raises(NothingToDraw, match=f"is no figure of a run of {method}" if other else r"\w{3,} \w+"):
+        with pytest.raises(NothingToDraw, match=f"got a run of {method}" if other else r"\w{3,} \w+"):
             getattr(plots, name)(empty)
 
 
