@@ -24,12 +24,12 @@ def test_ctrl_c_loses_no_scored_architecture(ray_session, tmp_path, monkeypatch)
     wait_until(process, lambda: list(parts.glob("part-*.parquet")), tmp_path)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=PATIENCE) == 130, (tmp_path / "log.txt").read_text()
-    assert "of 200 architectures scored; they are saved" in (tmp_path / "log.txt").read_text()
+    assert "of 200 architectures; the scores are saved" in (tmp_path / "log.txt").read_text()
     scored = sum(len(pd.read_parquet(part)) for part in parts.glob("part-*.parquet"))
     assert 0 < scored < 200
     monkeypatch.chdir(tmp_path)
     again = CliRunner().invoke(application(arguments), arguments)
-    assert again.exit_code == 0 and f"{scored} of 200 architectures were scored before" in again.output, again.output
+    assert again.exit_code == 0 and f"{scored} of 200 architectures already scored" in again.output, again.output
     assert len(pd.read_parquet(tmp_path / "pool.parquet")) == 200
     assert not (tmp_path / "pool.parquet.parts").exists()
 

@@ -141,9 +141,9 @@ def test_arrays_and_repeats(ray_session, tmp_path):
 
 
 def test_what_archray_sets_itself_is_refused():
-    with pytest.raises(InvalidInput, match=r"TuneConfig\(num_samples=...\) is set by archray"):
+    with pytest.raises(InvalidInput, match="TuneConfig without num_samples, which archray sets"):
         archray.search("hnas", **TINY, tune_config=tune.TuneConfig(num_samples=5))
-    with pytest.raises(InvalidInput, match=r"RunConfig\(name=...\) is set by archray"):
+    with pytest.raises(InvalidInput, match="RunConfig without name, which archray sets"):
         archray.search("hnas", **TINY, run_config=tune.RunConfig(name="mine"))
 
 
