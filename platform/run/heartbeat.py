@@ -208,7 +208,7 @@ def _gone(beat: Mapping[str, Any]) -> str | None:
         started, before = start_of(beat["pid"]), beat.get("started")
         reused = bool(started and before) and started != before
         if started is None or reused or (beat["pid"] == os.getpid() and beat.get("token") not in _tokens):
-            return f"its process {beat['pid']} is gone, and said nothing"
+            return f"its process {beat['pid']} ended without a message"
         if started and before:
             return None
     age = (datetime.now(UTC) - datetime.fromisoformat(beat["at"]).astimezone(UTC)).total_seconds()

@@ -50,7 +50,7 @@ def test_ctrl_c_loses_no_finished_epoch(tmp_path):
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=PATIENCE) == 130, (tmp_path / "log.txt").read_text()
     said = (tmp_path / "log.txt").read_text()
-    assert "nothing of them is lost" in said, said  # all saved, and not the end after the patience
+    assert "their results are saved" in said, said  # all saved, and not the end after the patience
     assert "saved its next checkpoint" in said and f"archray resume {shlex.quote(str(tmp_path / name))}" in said
     assert not (stage / "done.json").exists()
     finish("resume", name, cwd=tmp_path)

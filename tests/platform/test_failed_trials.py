@@ -102,7 +102,7 @@ def test_a_command_whose_trials_crash(repository, tmp_path, monkeypatch):
 
     monkeypatch.setenv("CRASH", "build:4")
     finish("resume", "run", cwd=tmp_path)
-    assert "the trials restart: their processes had crashed" in (tmp_path / "log.txt").read_text()
+    assert "trials restart, since their processes crashed" in (tmp_path / "log.txt").read_text()
     trials = pd.read_parquet(tmp_path / "run" / "search" / "trials.parquet").set_index("trial_id")
     assert len(trials) == 2
     folders = (tmp_path / "run" / "search").iterdir()
