@@ -72,7 +72,7 @@ def test_runs_that_cannot_be_attacked_say_why(tmp_path: Path) -> None:
     begun = run_of_ensemble(tmp_path / "begun", "nasbench201", [0, 1])
     with pytest.raises(RunFolderError, match=r"has not ended, .*: archray resume "):
         archray.attack(str(begun.folder))
-    with pytest.raises(RunFolderError, match="holds no run"):
+    with pytest.raises(RunFolderError, match="expected the folder of a run"):
         archray.attack(tmp_path)
 
 

@@ -142,7 +142,7 @@ def test_bad_input(run: Run[Any], tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="expected the folder of a run or an export"):
         archray.predict(tmp_path, np.zeros((1, 8, 8)))
     a_run(tmp_path / "begun", "nasbench201")
-    with pytest.raises(RunFolderError, match="holds no trained network yet"):
+    with pytest.raises(RunFolderError, match="contains no trained network yet"):
         archray.predict(tmp_path / "begun", np.zeros((1, 8, 8)))
 
 
@@ -151,5 +151,5 @@ def test_a_feature_map_over_texts_takes_no_images(tmp_path: Path) -> None:
     described = {"kind": "feature map", "architecture": "", "input": None, "classes": [], "num_classes": 5}
     described |= {"test_accuracy": 0.5, "data": "docstrings"}
     (begun.folder / "model").write_json("architecture.json", described)
-    with pytest.raises(InvalidInput, match="expected a model of images, got a feature map over texts"):
+    with pytest.raises(InvalidInput, match="expected a model of images, got a feature map of texts"):
         archray.predict(begun.folder.uri, np.zeros((1, 8, 8)))

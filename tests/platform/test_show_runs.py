@@ -131,7 +131,7 @@ def test_report_writes_a_summary_that_is_missing(copied: Path, capsys: pytest.Ca
     before = json.loads((copied / SUMMARY).read_text())
     (copied / SUMMARY).unlink()
     archray.show(copied)
-    assert "it has no summary.json" in capsys.readouterr().out
+    assert "has no summary.json" in capsys.readouterr().out
     assert archray.load(copied).test_accuracy == before["result"]["test_accuracy"]
     archray.report(copied)
     after = json.loads((copied / SUMMARY).read_text())
