@@ -119,7 +119,7 @@ def bench_proxies(
     contents = read_table(table, where, objective=objective, result=result)
     if not contents.metrics:
         raise InvalidInput(
-            f"expected a table with a training-free metric, got {contents.location} without one. Name the columns with: "
+            f"expected a table with a training-free metric, got {contents.location} without one. Name them with: "
             "archray bench import --proxies a,b"
         )
     folder = None if out is None else Folder(out)

@@ -104,7 +104,7 @@ def test_export_loads_with_and_without_archray(result, tmp_path):
     torch.testing.assert_close(outputs_without_archray(tmp_path / "export", images), expected)
     built = runpy.run_path(str(tmp_path / "export" / "load_model.py"))["build_model"]()
     torch.testing.assert_close(built(images), expected)
-    with pytest.raises(RunFolderError, match="choose another --to"):
+    with pytest.raises(RunFolderError, match="Choose another --to"):
         archray.export(result.path, tmp_path / "export")
 
 
