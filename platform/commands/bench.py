@@ -83,7 +83,7 @@ class _MethodsToo(TyperGroup):
 
 
 def bench_app() -> typer.Typer:
-    """Build the command group `archray bench`."""
+    """Builds the command group `archray bench`."""
     app = typer.Typer(cls=_MethodsToo, help=HELP, no_args_is_help=True)
     for name, function in ((RUN, run), ("proxies", proxies), ("import", import_), ("info", info)):
         app.command(name)(function)
@@ -179,7 +179,7 @@ def _whole(text: str) -> int:
 
 
 def _print(words: Any) -> None:
-    """Print a table of text; its first column is left-aligned."""
+    """Prints a table of text; its first column is left-aligned."""
     from archray.platform.show import aligned  # as in `run`
 
     rows = [list(words.columns), *words.astype(str).to_numpy().tolist()]
@@ -188,7 +188,7 @@ def _print(words: Any) -> None:
 
 
 def _with_roles(command: Callable[..., None]) -> Callable[..., None]:
-    """Append the options of ROLES to a command, which receives them as `roles`, the arguments of `Roles`."""
+    """Appends the options of ROLES to a command, which receives them as `roles`, the arguments of `Roles`."""
     annotations = get_type_hints(command, include_extras=True)
 
     @wraps(command)
@@ -280,7 +280,7 @@ def info(
 
 
 def pairs(option: str, texts: list[str] | None) -> Mapping[str, str]:
-    """Parse `["task=jigsaw"]` to `{"task": "jigsaw"}`. Raises: InvalidInput for a text without `=`."""
+    """Parses `["task=jigsaw"]` to `{"task": "jigsaw"}`. Raises: InvalidInput for a text without `=`."""
     read = {}
     for text in texts or []:
         name, equals, value = text.partition("=")

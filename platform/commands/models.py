@@ -130,7 +130,7 @@ def _spread(rows: Any, key: str) -> Spread | None:
 
 
 def _number(text: str | None) -> float | None:
-    """Parse `8/255` or `0.03`. Raises: InvalidInput."""
+    """Parses `8/255` or `0.03`. Raises: InvalidInput."""
     if text is None:
         return None
     try:

@@ -9,7 +9,7 @@ from archray.plurals import count
 
 
 def proxy_names(text: str) -> list[str]:
-    """Parse `--proxies`: comma-separated names or references; `all` stands for all metrics of archray."""
+    """Parses `--proxies`: comma-separated names or references; `all` stands for all metrics of archray."""
     from archray.trainables.proxies import PROXIES  # as in `proxies`
 
     names = [name.strip() for name in text.split(",")]

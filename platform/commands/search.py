@@ -61,7 +61,7 @@ OF_SEARCH: dict[str, Any] = {
 
 
 def method_app(command: str, arguments: Sequence[str] | None) -> typer.Typer:
-    """Build the command of the method in the arguments, or one command per method for the help.
+    """Builds the command of the method in the arguments, or one command per method for the help.
 
     Args:
         command: one of GROUPS.
@@ -93,7 +93,7 @@ def method_app(command: str, arguments: Sequence[str] | None) -> typer.Typer:
 def _command(
     name: str, call: Callable[..., None], further: dict[str, Any], arguments: Sequence[str]
 ) -> Callable[..., None]:
-    """Build a function whose signature has the options of a method; typer reads the signature.
+    """Builds a function whose signature has the options of a method; typer reads the signature.
 
     Args:
         call: function that receives the configuration and the options of `further`.
@@ -141,7 +141,7 @@ def _command(
 
 
 def option_value(option: str, words: Sequence[str]) -> str | None:
-    """Return the value of an option on a command line: `--preset smoke` or `--preset=smoke`."""
+    """Returns the value of an option on a command line: `--preset smoke` or `--preset=smoke`."""
     split = [part for word in words for part in (word.split("=", 1) if word.startswith(f"{option}=") else [word])]
     return next((value for word, value in itertools.pairwise(split) if word == option), None)
 

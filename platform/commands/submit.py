@@ -74,7 +74,7 @@ def submit(
 
 
 def job_command(words: Sequence[str]) -> tuple[list[str], Mapping[str, Path]]:
-    """Return the words of a command for a job, and the user's files in it by their paths in the job's folder.
+    """Returns the words of a command for a job, and the user's files in it by their paths in the job's folder.
 
     A search without `--out` receives one, since Ray deletes the job's folder at its end.
 
@@ -94,7 +94,7 @@ def job_command(words: Sequence[str]) -> tuple[list[str], Mapping[str, Path]]:
 
 
 def job_name(words: Sequence[str]) -> str:
-    """Return the name of a job in Ray's dashboard: `hnas digits-1`, like the run itself, or `resume digits-1`."""
+    """Returns the name of a job in Ray's dashboard: `hnas digits-1`, like the run itself, or `resume digits-1`."""
     if words[0] == "search" and len(words) > 1 and (run := option_value("--out", words)):
         return f"{words[1]} {_last_part(run)}"
     return f"resume {_last_part(words[1])}" if words[0] == "resume" and len(words) > 1 else words[0]
@@ -113,7 +113,7 @@ def _check_place(option: str, place: str | None) -> None:
 
 
 def _sent(word: str, files: dict[str, Path]) -> str:
-    """Rewrite a word of a command, such as `--space=own.py:A` or `table:rows.csv`, and add its files to `files`."""
+    """Rewrites a word of a command, such as `--space=own.py:A` or `table:rows.csv`, and adds its files to `files`."""
     before, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     parts = []
     for part in value.split(","):
@@ -129,7 +129,7 @@ def _sent(word: str, files: dict[str, Path]) -> str:
 
 
 def _follow(address: str, job: str) -> int:
-    """Print the output of a job until it ends or Ctrl-C; return the exit code."""
+    """Prints the output of a job until it ends or Ctrl-C; returns the exit code."""
     from archray.cluster.jobs import follow_job, job_client  # Ray
 
     stop = command_text("submit", "--address", address, "--stop", job)

@@ -26,13 +26,13 @@ KEY_BYTES = 32  # the size of the digest: RFC 2104, section 3
 
 
 def key_file() -> Path:
-    """Return the file of this user's key: `archray/key` in XDG_STATE_HOME, by default `~/.local/state`."""
+    """Returns the file of this user's key: `archray/key` in XDG_STATE_HOME, by default `~/.local/state`."""
     state = os.environ.get("XDG_STATE_HOME", "")
     return Path(state if os.path.isabs(state) else os.path.expanduser("~/.local/state")) / "archray" / "key"
 
 
 def signature_of(content: Any, *, new_key: bool = False) -> str:
-    """Sign JSON-serializable content with this user's key.
+    """Signs JSON-serializable content with this user's key.
 
     Args:
         new_key: whether to create a key if none exists.
@@ -53,7 +53,7 @@ def signature_of(content: Any, *, new_key: bool = False) -> str:
 
 
 def _make_key(file: Path) -> None:
-    """Create the key unless it exists; if several processes try at once, only one succeeds."""
+    """Creates the key unless it exists; if several processes try at once, only one succeeds."""
     if file.exists():
         return
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def _make_key(file: Path) -> None:
 
 
 def signature(content: Any) -> str | None:
-    """Sign a new run or export; return None if no key can be stored."""
+    """Signs a new run or export; return None if no key can be stored."""
     try:
         return signature_of(content, new_key=True)
     except OSError:
@@ -79,7 +79,7 @@ def signature(content: Any) -> str | None:
 
 
 def is_own(content: Any, signed: Any) -> bool:
-    """Return whether `signed` is this user's signature of the content."""
+    """Returns whether `signed` is this user's signature of the content."""
     try:
         return isinstance(signed, str) and hmac.compare_digest(signature_of(content), signed)
     except (OSError, TypeError):  # no key, or a signature that is not ASCII
@@ -87,7 +87,7 @@ def is_own(content: Any, signed: Any) -> bool:
 
 
 def signed_part(description: Mapping[str, Any], code: Mapping[str, str]) -> dict[str, Any]:
-    """Return the signed part of a manifest, or of an export's `model.json`.
+    """Returns the signed part of a manifest, or of an export's `model.json`.
 
     Args:
         code: SHA-256 by file of code.
@@ -97,7 +97,7 @@ def signed_part(description: Mapping[str, Any], code: Mapping[str, str]) -> dict
 
 
 def refuse_code(folder: Folder, kind: str, actions: Sequence[str]) -> UntrustedCode:
-    """Build the error for a folder of another user.
+    """Builds the error for a folder of another user.
 
     Args:
         kind: `run` or `export`.
