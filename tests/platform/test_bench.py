@@ -103,7 +103,7 @@ def test_paired_intervals_are_scipys(bench: BenchResult) -> None:
     assert np.isnan(paired(np.array([1.0]), np.array([2.0]))["low"])
     differences = bench.differences("params first")
     assert "params first" not in set(differences["method"]) and len(differences) == 2 * 5
-    with pytest.raises(UnknownName, match="choose one of evolution"):
+    with pytest.raises(UnknownName, match="expected one of the rows evolution"):
         bench.differences("absent")
 
 

@@ -118,5 +118,5 @@ def test_what_cannot_be_compared(networks: dict[str, Run[Any]], tmp_path: Path) 
         compare([str(write_run(tmp_path / "begun", "hnas").folder)])
     with pytest.raises(InvalidInput, match="got none"):
         compare([])
-    with pytest.raises(InvalidInput, match="more than once"):
+    with pytest.raises(InvalidInput, match="the same folder twice"):
         compare([str(networks["hnas"].folder)] * 2)

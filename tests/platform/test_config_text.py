@@ -148,7 +148,7 @@ def test_a_dry_run_counts_the_members_that_are_trained(name: str, trained: int, 
 
 def test_a_dry_run_refuses_what_a_search_refuses(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("something")
-    with pytest.raises(RunFolderError, match="choose another --out"):
+    with pytest.raises(RunFolderError, match="Choose another --out"):
         dry_run(make_config("hnas", "smoke", None, {}), out=tmp_path)
     with pytest.raises(InvalidInput, match="feature maps, not networks"):
         dry_run(make_config("hnas", "smoke", None, {"space": "fourier"}), out=tmp_path / "run")

@@ -122,7 +122,7 @@ def test_a_run_is_a_path_a_result_or_a_run(tmp_path: Path) -> None:
     assert opened(hnas) is hnas
     with pytest.raises(RunFolderError, match="expected the folder of a run"):
         plots.hnas_pool(tmp_path / "nothing")
-    with pytest.raises(InvalidInput, match=r"expected a run's folder, an archray\.RunResult or a Run, got a int"):
+    with pytest.raises(InvalidInput, match=r"expected the folder of a run, an archray\.RunResult or a Run, got a int"):
         plots.hnas_pool(3)
 
 

@@ -122,7 +122,7 @@ def test_an_architecture_that_the_scorer_cannot_take_is_a_row_with_its_reason(
     assert row["failure"].startswith("InvalidArchitecture: ")
     assert row[["ntk_trace", "kappa", "seconds", "parameters"]].isna().all()
     assert table[:-1]["parameters"].notna().all()
-    assert "left out" in printed
+    assert "skipped" in printed
 
 
 def test_only_what_no_shard_holds_is_scored(scored: tuple[Path, pd.DataFrame, str], tmp_path: Path) -> None:
