@@ -102,7 +102,7 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
     (("search", "random", "--out", "loop"), "got 'loop' (Too many levels of symbolic links)"),
     (("search", "random", "--out", LONG), "File name too long"),
     (("search", "random", "--out", "~nobody-here/run"), "there is no such user"),
-    (("search", "random", "--out", "taken/file"), "got the file taken/file"),
+    (("search", "random", "--out", "taken/file"), "expected a folder, got the file"),
     (("search", "random", "--out", "taken/file/run"), "taken/file, got a file; remove or rename it"),
     ((*SEARCH, "--data", "folder:loop"), "Too many levels"),
     ((*SEARCH, "--data", f"arrays:{LONG}"), "File name too long"),
