@@ -1,4 +1,4 @@
-"""The public functions, with the names of the commands: `archray.search(...)`, `archray.resume(...)`, ..."""
+"""Public functions, named as the commands: `archray.search(...)`, `archray.resume(...)`, ..."""
 
 import math
 import os
@@ -27,7 +27,7 @@ from archray.trainables.proxies import PROXIES
 from archray.trainables.spaces import SPACES, Space
 from archray.trainables.spaces.genotypes import named_architectures
 
-if TYPE_CHECKING:  # 1 s, which `archray list` does without
+if TYPE_CHECKING:  # the import takes 1 s, and `archray list` does not need it
     from ray import tune
 
 WORK = {"method": "archray search", "study": "archray understand"}  # by the kind of a method
@@ -49,24 +49,25 @@ def search(
     trust: bool = False,
     **options: Any,
 ) -> RunResult:
-    """Runs a search, up to a trained architecture and a report.
+    """Runs a search, trains the found architecture, and writes a report.
 
     Args:
-        method: see `archray list methods`.
-        space: a registered space, or `module:attribute` / `path.py:attribute`.
-        data: a data set by name, or arrays `(x_train, y_train)` or `(x_train, y_train, x_test, y_test)`:
+        method: name of a method; see `archray list methods`.
+        space: name of a registered space, or a custom one as `module:attribute` or `path.py:attribute`.
+        data: name of a data set, or arrays `(x_train, y_train)` or `(x_train, y_train, x_test, y_test)`:
             images (n, C, H, W) or (n, H, W, C), integer labels (n,).
         preset: `smoke`, `demo` (the default) or `paper`; later arguments override it.
-        config: a file (.toml, .json, .yaml) or a nested dictionary.
-        out: the run's folder, a path or a pyarrow URI; a new one under `archray-runs/` by default.
+        config: configuration file (.toml, .json, .yaml) or nested dictionary.
+        out: folder of the run, a path or a pyarrow URI; by default a new one under `archray-runs/`.
         run_config, tune_config, callbacks, time_budget_s: as in Ray Tune, for the Tune run of the search;
-            `callbacks` serve every stage. They are not kept for a resume.
-        or_resume: whether to resume a run of this configuration in `out`. Only its `cluster` may differ; a run with
-            another configuration raises an error.
-        trust: with or_resume: as in `resume`.
-        options: the command's flags (`budget=20`, `epochs=12`, `seed=1`, ...), or any option by its path with
+            `callbacks` apply to every stage. A resume does not keep them.
+        or_resume: whether to resume the run in `out` if it has this configuration. Only its `cluster` may differ;
+            another difference raises an error.
+        trust: as in `resume`; only with `or_resume`.
+        options: flags of the command (`budget=20`, `epochs=12`, `seed=1`, ...), or any option by its path with
             double underscores (`train__lr=0.05`).
 
+    Returns: the finished run.
     Raises: ArchrayError for a wrong argument, before Ray starts; RunInterrupted.
     """
     METHODS.check(method)
@@ -76,13 +77,14 @@ def search(
 
 
 def understand(study: str, **options: Any) -> RunResult:
-    """Runs a study of cells, supernets or validation data, up to its report.
+    """Runs a study of cells, supernets or validation data, and writes its report.
 
     Args:
-        study: see `archray list studies`.
-        options: as for `search`.
+        study: name of a study; see `archray list studies`.
+        options: arguments of `search`.
 
-    Returns: the run, with the conclusions in its `findings`. Raises: as `search`.
+    Returns: the finished run, with the conclusions in its `findings`.
+    Raises: the errors of `search`.
     """
     STUDIES.check(study)
     names = ("run_config", "tune_config", "callbacks", "time_budget_s")
@@ -106,7 +108,7 @@ def _search(
     expect("data", data, str, tuple, list, type(None))
     if not isinstance(data, str | None):
         if len(data) not in (2, 4):
-            raise InvalidInput(f"expected data as 2 or 4 arrays, got {len(data)}; (x_train, y_train[, x_test, y_test])")
+            raise InvalidInput(f"expected data as 2 or 4 arrays (x_train, y_train[, x_test, y_test]), got {len(data)}")
         options["data"], arrays = "arrays:given.npz", data
     configuration = make_config(name, preset, config, options)
     return begin_run(configuration, arrays=arrays, out=out, tune_options=tune_options, or_resume=or_resume, trust=trust)
@@ -122,16 +124,18 @@ def begin_run(
     or_resume: bool = False,
     trust: bool = False,
 ) -> RunResult:
-    """Does the run of a configuration, or with `or_resume` the rest of it. Raises: as `search`.
+    """Executes the run of a configuration; with `or_resume`, completes the run in `out`.
 
     Args:
-        arrays: the data, instead of a data set by name.
+        arrays: data, instead of a data set by name.
         command: the command line, for the manifest.
+
+    Raises: the errors of `search`.
     """
     started = call_start()
     if or_resume:
         if out is None:
-            raise InvalidInput("--or-resume needs the folder of the run: give --out")
+            raise InvalidInput("expected --out with --or-resume, got none. Pass the folder of the run as --out")
         if (folder := Folder(out)).exists(MANIFEST):
             read_manifest(folder)
             with lock(folder, WORK[config.kind]):
@@ -148,7 +152,7 @@ def begin_run(
 
 
 def new_place(method: str, out: str | Path | None, *, or_resume: bool = False) -> str:
-    """The folder of a new run, or of one to resume. Raises: RunFolderError if it contains something else."""
+    """Returns the folder of a new run, or of a run to resume. Raises: RunFolderError if it has other content."""
     place = out if out is not None else Path(RUNS) / f"{method}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = Folder(place)
     if not (or_resume and folder.exists(MANIFEST)):
@@ -158,17 +162,19 @@ def new_place(method: str, out: str | Path | None, *, or_resume: bool = False) -
 
 
 def _refuse_inside_run(folder: Folder) -> None:
-    """Raises: InvalidInput for a folder inside that of a run, whose files are archray's."""
+    """Raises: InvalidInput for a folder inside the folder of another run."""
     while (folder := folder.parent).path:
         with suppress(RunFolderError, OSError):  # the folder contains no run, or a bucket cannot be listed
             read_manifest(folder)
-            raise InvalidInput(f"expected a folder outside of runs, got one in the run {folder}; choose another --out")
+            raise InvalidInput(
+                f"expected a folder outside of other runs, got one in the run {folder}. Choose another --out"
+            )
 
 
 def dry_run(config: SearchConfig, *, out: str | Path | None = None, or_resume: bool = False) -> str:
-    """The stages of `begin_run` with these arguments, as comments, and the configuration: YAML for `--config`.
+    """Returns the stages of `begin_run` as comments, followed by the configuration as YAML for `--config`.
 
-    It writes nothing. Raises: ArchrayError, as `search` before Ray starts.
+    The function writes no file. Raises: ArchrayError for a wrong argument.
     """
     from archray.platform.methods.recipe import all_stages  # torch and Ray
 
@@ -177,8 +183,8 @@ def dry_run(config: SearchConfig, *, out: str | Path | None = None, or_resume: b
     stages = all_stages(get_method(config.method).recipe)
     width = max(len(stage.name) for stage in stages)
     times = f"{count(config.repeats, 'time')}, in repeat-00, ...:" if config.repeats > 1 else "these stages:"
-    lines = comment("Nothing was written, and Ray was not started. Without --dry-run this would")
-    lines += comment(f"make the run {place}, and do {times}")
+    lines = comment("Dry run: archray wrote no files and did not start Ray. Without --dry-run it would create")
+    lines += comment(f"the run {place} and execute {times}")
     for number, stage in enumerate(stages, start=1):
         amount = stage.amount(config)
         lines.append(f"#   {number}. {stage.name:<{width}}  {stage.title}{f': {amount}' if amount else ''}")
@@ -192,10 +198,10 @@ def config(
     config: str | Path | Mapping[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """The whole configuration of a search with these arguments, for `config` of `archray.search`.
+    """Returns the full configuration of a search, for the argument `config` of `archray.search`.
 
     Args:
-        method, preset, config, options: as for `archray.search`; `space` and `data` are options.
+        method, preset, config, options: as in `archray.search`; `space` and `data` are options.
 
     Raises: InvalidInput, UnknownName.
     """
@@ -213,17 +219,20 @@ def resume(
     time_budget_s: float | None = None,
     **options: Any,
 ) -> RunResult:
-    """Resumes a run that was interrupted, or extends one that has ended (`budget=40`).
+    """Resumes an interrupted run, or extends a finished run (`budget=40`).
 
     Args:
-        force: resume even if the archray or Ray version differs.
-        trust: resume even if you did not start the run on this machine. It executes the code in the run and reads
-            Tune's state, pickled objects, which can execute any code: see docs/trust.md. The run is yours then.
+        path: folder of the run, a path or a pyarrow URI.
+        force: whether to resume even if the archray or Ray version differs.
+        trust: whether to resume even if you did not start the run on this machine. The resume executes the code in the
+            run and unpickles Tune's state, which can execute any code: see docs/trust.md. archray then signs the run
+            as yours.
         run_config, tune_config, callbacks, time_budget_s: as in `search`.
-        options: new values, as far as the method allows: for HNAS budget, final_epochs, final_seeds, random; for
-            searches with several objectives also final_members.
+        options: new values that the method allows: for HNAS budget, final_epochs, final_seeds, random; for searches
+            with several objectives also final_members.
 
-    Raises: RunFolderError for a folder without a run, or another version's; UntrustedCode; InvalidInput.
+    Returns: the finished run.
+    Raises: RunFolderError for a folder without a run, or a run of another version; UntrustedCode; InvalidInput.
     """
     started = call_start()
     folder = Folder(path)
@@ -235,8 +244,8 @@ def resume(
         unchangeable = [name for name in options if name not in method.extendable]
         if unchangeable:
             raise InvalidInput(
-                f"a run of {method.name} cannot change {', '.join(unchangeable)} when it is resumed; "
-                f"it can change {', '.join(method.extendable)}. Start a new run for the rest"
+                f"expected options that a resume of {method.name} can change ({', '.join(method.extendable)}), got "
+                f"{', '.join(unchangeable)}. Start a new run to change other options"
             )
         changes = nested({method.flags[name]: value for name, value in options.items()})
         amended = validate(method.config, merge(run.config.model_dump(mode="json"), changes))
@@ -246,13 +255,15 @@ def resume(
 
 
 def report(path: str | Path, *, trust: bool = False) -> str:
-    """Rewrites the report of a run, also before its end, and its summary unless a process works on it; gives its path.
+    """Rewrites the report of a finished or unfinished run, and its summary unless another process works on the run.
 
     Args:
-        trust: whether its code may run although you did not start it on this machine.
+        path: folder of the run, a path or a pyarrow URI.
+        trust: whether the run's code may execute although you did not start the run on this machine.
 
+    Returns: path of the report.
     Raises: UntrustedCode without `trust`; DamagedFile if a document or a table of a finished stage is missing or was
-        changed. The report on disk then stays as it is.
+        changed. The report on disk then stays unchanged.
     """
     run = open_run(path, trust=trust)
     from archray.platform.execution import rewrite_report  # torch and Ray
@@ -269,20 +280,24 @@ def export(
     member: int | None = None,
     trust: bool = False,
 ) -> list[str]:
-    """Writes the trained model as files that load elsewhere; returns their paths.
+    """Exports the trained model as files that load without archray.
 
     It also writes `model.json`, which describes input and output, `load_model.py`, and a README.
 
     Args:
-        to: an empty or new folder, or one with the same export, which is rewritten. By default `export` in the run, of
-            a member `export-member-K`.
+        path: folder of the run, a path or a pyarrow URI.
+        to: output folder: new, empty, or with the same export, which is rewritten. By default `export` in the run, or
+            `export-member-K` for a member.
         formats: one or several of `onnx`, `torch-export`, `safetensors`, `python` (plain PyTorch source), `state-dict`;
             None: torch-export and state-dict.
-        int8: with `onnx`, an int8 graph too, calibrated on the run's training images; `model.json` has its accuracy.
-        member: of a run with a Pareto set, the number of a fully trained member in `run.pareto`
+        int8: whether to also write an int8 graph with `onnx`, calibrated on the run's training images; `model.json`
+            contains its accuracy.
+        member: number of a fully trained member of the Pareto set in `run.pareto`
             (`archray.resume(path, final_members="all")`); None: the most accurate.
-        trust: whether its code may run although you did not start it on this machine; see docs/trust.md.
+        trust: whether the run's code may execute although you did not start the run on this machine; see
+            docs/trust.md.
 
+    Returns: paths of the written files.
     Raises: UntrustedCode; RunFolderError if the run has no trained model yet, or the folder is not empty; UnknownName
     for another format; MissingExtra without a format's packages; InvalidInput for a model that a format cannot
     represent, or an unknown member.
@@ -297,7 +312,7 @@ def export(
 
 
 def export_name(member: int | None = None) -> str:
-    """The default folder of an export in a run."""
+    """Returns the default folder of an export in a run."""
     return "export" if member is None else f"export-member-{member}"
 
 
@@ -305,23 +320,24 @@ LISTED = ("spaces", "architectures", "datasets", "proxies", "methods", "studies"
 
 
 def list_names(kind: str) -> dict[str, str]:
-    """The registered names of a kind, with one-line descriptions.
+    """Returns the registered names of a kind, with one-line descriptions.
 
-    kind: `spaces`, `architectures` (published ones, by name), `datasets`, `proxies`, `methods` or `studies`.
+    Args:
+        kind: `spaces`, `architectures` (published ones, by name), `datasets`, `proxies`, `methods` or `studies`.
 
     Raises: InvalidInput for another kind.
     """
     if kind == "spaces":
         return {name: _size(SPACES.get(name)()) for name in SPACES}
     if kind == "architectures":
-        return {name: f"of {', '.join(spaces)}" for name, spaces in sorted(named_architectures().items())}
+        return {name: f"in {', '.join(spaces)}" for name, spaces in sorted(named_architectures().items())}
     if kind == "datasets":
         return {name: DATASETS.get(name).description for name in DATASETS}
     if kind == "proxies":
         return {name: PROXIES.get(name).summary for name in PROXIES}
     if isinstance(kind, str) and kind in (registries := {"methods": METHODS, "studies": STUDIES}):
         return {name: registries[kind].summary(name) for name in registries[kind]}
-    raise InvalidInput(f"there is nothing called {kind!r} to list; choose one of {', '.join(LISTED)}")
+    raise InvalidInput(f"expected one of {', '.join(LISTED)}, got {kind!r}")
 
 
 def _size(space: Space) -> str:

@@ -1,4 +1,4 @@
-"""A finished ensemble under attack: `archray.attack`. Shu 2022, section 5.3.6."""
+"""Adversarial attacks on a finished ensemble: `archray.attack`. Shu 2022, section 5.3.6."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -32,26 +32,27 @@ def attack(
     out: str | os.PathLike[str] | None = None,
     trust: bool = False,
 ) -> pd.DataFrame:
-    """Attacks each member of a run's ensemble in turn, and predicts the adversarial images with the whole ensemble.
+    """Attacks each member of a run's ensemble in turn, and classifies the adversarial images with the whole ensemble.
 
-    A second call resumes an interrupted one; without arguments it has the same arguments. Finished rounds are not
-    repeated. It writes `attack/` in the run's folder, and rewrites the report. All repeats are attacked.
+    The function writes `attack/` in the run's folder, and rewrites the report. It attacks all repeats. A second call,
+    with the same arguments or none, resumes an interrupted attack without repeating its finished rounds.
 
     Args:
-        path: the folder of a run that has ended with an ensemble, a path or a pyarrow URI.
+        path: folder of a finished run with an ensemble, a path or a pyarrow URI.
         attacks: one or several of `fgsm`, `pgd`, `cw`, `autoattack`; None: all.
-        epsilon: the largest change of a pixel in 0..1, for bounded attacks; None: 8/255.
+        epsilon: maximum change of a pixel in 0..1, for bounded attacks; None: 8/255.
         images: number of test images; None: up to 1,000.
-        seed: of the choice of images, of random starts and of noise; None: the run's.
-        settings: of single attacks, nested as `AttackSettings`: `{"pgd": {"iterations": 20}}`.
-        out: another folder for the tables; the report then stays as it is.
-        trust: whether its code may run although you did not start it on this machine; see docs/trust.md.
+        seed: seed for the choice of images, random starts and noise; None: the run's seed.
+        settings: settings of single attacks, nested as `AttackSettings`: `{"pgd": {"iterations": 20}}`.
+        out: another folder for the tables; the report then stays unchanged.
+        trust: whether the run's code may execute although you did not start the run on this machine; see
+            docs/trust.md.
 
-    Returns: a row per attack (and `repeat`, if several): `attack`, `rounds`, `images`, and mean and deviation over
-    rounds of the accuracies of the attacked member and of the ensemble, see docs/attack.md.
+    Returns: a row per attack (and per `repeat`, if there are several): `attack`, `rounds`, `images`, and mean and
+    standard deviation over rounds of the accuracies of the attacked member and of the ensemble, see docs/attack.md.
     Raises: UntrustedCode; RunFolderError for a run that has not ended; InvalidInput for a run without an ensemble of
     two members or more, epsilon not between 0 and 1, too many images, or data without pixels; UnknownName;
-    MissingExtra, all before anything starts; RunInterrupted.
+    MissingExtra, all before the attack starts; RunInterrupted.
     """
     run = open_run(path, trust=trust, uses="cluster")
     place = run.folder / ATTACK if out is None else Folder(out)
@@ -89,16 +90,16 @@ def _question(
     settings: Mapping[str, Any] | None,
     folders: Sequence[Folder],
 ) -> AttackQuestion:
-    """The question of these arguments; without arguments that of an unfinished attack, if a folder contains one."""
+    """Returns the question of these arguments; without arguments, the question of an unfinished attack in a folder."""
     unfinished = next((f for f in folders if f.exists(QUESTION) and not f.exists(ENDED)), None)
     if unfinished is not None and (attacks, epsilon, images, seed, settings) == (None,) * 5:
         return AttackQuestion.model_validate(unfinished.read_json(QUESTION))
     if epsilon is not None and not 0 < epsilon < 1:
         raise InvalidInput(
-            f"expected epsilon between 0 and 1, the largest change of a pixel in 0..1 (8/255 is 0.031), got {epsilon:g}"
+            f"expected epsilon between 0 and 1, the maximum change of a pixel in 0..1 (8/255 is 0.031), got {epsilon:g}"
         )
     if images is not None and images < 1:
-        raise InvalidInput(f"expected images of 1 or more, got {images}")
+        raise InvalidInput(f"images: expected 1 or more, got {images}")
     names = [attacks] if isinstance(attacks, str) else attacks
     options = merge(dict(settings or {}), {} if epsilon is None else {"epsilon": epsilon})
     values = {"attacks": names, "images": images, "seed": seed, "settings": options}

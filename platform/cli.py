@@ -1,4 +1,4 @@
-"""The `archray` command. Every command calls the function of its name in `archray`; `submit` sends one as a job."""
+"""The `archray` command. Each subcommand calls the function with its name in `archray`; `submit` runs one as a job."""
 
 import io
 import os
@@ -42,7 +42,7 @@ def _options(
 
 
 class _Commands(TyperGroup):
-    """The commands in the order of their first use."""
+    """The command group, which lists its commands in the order of their first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         order = ["search", *(function.__name__.rstrip("_") for function in COMMANDS), "bench", "understand"]
@@ -50,11 +50,14 @@ class _Commands(TyperGroup):
 
 
 def application(arguments: Sequence[str]) -> typer.Typer:
-    """The command for these arguments: `search` has the options of its method. Raises: UnknownName for another one."""
+    """Builds the command line for these arguments; `search` has the options of its method.
+
+    Raises: UnknownName for an unknown method.
+    """
     app = typer.Typer(
         name="archray",
         cls=_Commands,
-        help="Neural architecture search with shared weights, on Ray.",
+        help="Neural architecture search on Ray.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -71,7 +74,7 @@ def application(arguments: Sequence[str]) -> typer.Typer:
 
 def main() -> None:
     """Runs the command. Exit codes: 2 for bad input, 1 if trials crashed or a disk is full, 130 after Ctrl-C."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # as for stderr: a terminal may lack a letter
+    if isinstance(sys.stdout, io.TextIOWrapper):  # as for stderr: a terminal may lack a character
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
@@ -81,9 +84,9 @@ def main() -> None:
     except OSError as error:
         if not is_full(error) and not isinstance(error, BrokenPipeError):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout again at exit
         if is_full(error):
-            reason = f"archray: expected room for the output, got: {error.strerror}; free space, or write it elsewhere"
+            reason = f"archray: cannot write the output: {error.strerror}. Free space, or write to another disk"
             Console(stderr=True, highlight=False).print(reason, markup=False, soft_wrap=True)
         sys.exit(CRASHED)
 
@@ -98,7 +101,7 @@ def _run() -> None:
         error_console.print(str(error), markup=False, soft_wrap=True)
         sys.exit(CRASHED if isinstance(error, DiskFull) else INTERRUPTED)
     except KeyboardInterrupt:
-        error_console.print("Interrupted; what was finished is saved. Continue with: archray resume DIR")
+        error_console.print("Interrupted. Finished work is saved. Continue with: archray resume DIR")
         sys.exit(INTERRUPTED)
     except ArchrayError as error:
         error_console.print(f"archray: {error}", markup=False, soft_wrap=True)

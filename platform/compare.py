@@ -1,4 +1,4 @@
-"""Several runs compared: `archray.compare`."""
+"""Comparison of several runs: `archray.compare`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,34 +13,35 @@ from archray.platform.run.layout import REPORT, command
 from archray.platform.run.run_summary import RunSummary, read_manifest
 from archray.platform.show import aligned, print_text
 
-if TYPE_CHECKING:  # imported once there are runs to compare
+if TYPE_CHECKING:  # imported when there are runs to compare
     import pandas as pd
 
     from archray.platform.methods.feature_maps.tables import Progress
     from archray.platform.report.side_by_side import Compared
     from archray.platform.run.run import Run
 
-VALIDATION = "data.validation_fraction"  # usually of the training points: the test data are the same
+VALIDATION = "data.validation_fraction"  # usually a part of the training data: the test data stay the same
 _OWN = ("method", "space", "data", "seed", "repeats", "resources", "cluster")  # keys that are not compared
 
 
 def compare(paths: Sequence[str | Path], *, out: str | Path | None = None) -> "pd.DataFrame":
-    """Compares runs on the same data: accuracies, network sizes, costs of the search.
+    """Compares runs on the same data by accuracy, network size and cost of the search.
 
-    Searches for a feature map in one space are also compared at equal solver calls and at equal seconds.
+    Feature map searches in one space are also compared at equal solver calls and at equal seconds.
 
     Args:
-        paths: folders of runs that have ended; repeats of a run give means and standard deviations.
-        out: an HTML file with the tables and figures, new.
+        paths: folders of finished runs; repeats of a run give means and standard deviations.
+        out: new HTML file for the tables and figures.
 
-    Returns: a row per run, see `side_by_side`. Raises: RunFolderError for a folder without a run, or one that has not
-    ended; InvalidInput for runs on different data.
+    Returns: a row per run, see `side_by_side`.
+    Raises: RunFolderError for a folder without a run, or with an unfinished run; InvalidInput for runs on different
+    data.
     """
     expect("paths", paths, list, tuple)
     if out is not None:
         new_file(out)
     runs = compared_runs(paths)
-    # pandas, torch and matplotlib, once there are runs to compare
+    # pandas, torch and matplotlib, only when there are runs to compare
     from archray.platform.methods import open_run
     from archray.platform.methods.feature_maps.report import equal_cost_sections
     from archray.platform.methods.feature_maps.tables import comparison_table, written
@@ -72,36 +73,39 @@ def _print(words: "pd.DataFrame", console: Console) -> None:
 
 
 def compared_runs(paths: Sequence[str | Path]) -> "Compared":
-    """The label and the summary of each run. The label includes the folder if a method comes twice.
+    """Returns the label and the summary of each run. The label includes the folder if a method occurs twice.
 
-    Raises: RunFolderError if one has not ended; InvalidInput if there is none, one comes twice, or their data differ.
+    Raises: RunFolderError for an unfinished run; InvalidInput for no runs, a repeated run, or different data.
     """
     summaries = [RunSummary.read(path) for path in paths]
     if not summaries:
-        raise InvalidInput("expected runs to compare, got none; name the folder of at least one")
+        raise InvalidInput("expected at least one run, got none. Pass the folders of the runs")
     for summary in summaries:
         if summary.state != "done":
             raise RunFolderError(
-                f"{summary.path} has not ended and cannot be compared yet; continue it with: "
+                f"expected finished runs, got {summary.path}, which has not ended. Continue with: "
                 f"{command('resume', summary.path)}"
             )
         if summary.findings:
-            problem = f"expected runs of searches, got {summary.path}, a study ({summary.method}), which finds nothing"
-            raise InvalidInput(f"{problem}; its report is {summary.path}/{REPORT}")
+            problem = f"expected runs of searches, got {summary.path}, a study ({summary.method})"
+            raise InvalidInput(f"{problem}. See its report {summary.path}/{REPORT}")
     _check_data(summaries)
     names = labels([(summary.method, summary.path) for summary in summaries])
     return list(zip(names, summaries, strict=True))
 
 
 def labels(runs: Sequence[tuple[str, str]]) -> list[str]:
-    """A name for each method and folder: the method's, and the folder's too if the method comes twice.
+    """Returns a name for each run: the method, and also the folder if the method occurs twice.
 
-    Raises: InvalidInput for a folder that comes twice.
+    Args:
+        runs: method and folder of each run.
+
+    Raises: InvalidInput for a repeated folder.
     """
     methods = [method for method, _ in runs]
     names = [method if methods.count(method) == 1 else f"{method}, {path.rpartition('/')[2]}" for method, path in runs]
     if len({path for _, path in runs}) < len(runs):
-        raise InvalidInput("expected each run once, got one more than once; name every folder once")
+        raise InvalidInput("expected distinct runs, got the same folder twice. Pass every folder once")
     if len(set(names)) < len(names):
         names = [f"{method}, {path}" for method, path in runs]
     return names
@@ -118,18 +122,18 @@ def _check_data(summaries: Sequence[RunSummary]) -> None:
             test_labels = {m.get("test_labels_checksum") for m in manifests}
             if list(differ) == [VALIDATION] and len(test_labels) == 1 and None not in test_labels:
                 continue
-            differ = differ or {"data_checksum": checksums}  # the same names for other files, or a user's arrays
+            differ = differ or {"data_checksum": checksums}  # other files under the same names, or arrays of the user
             differences = "; ".join(f"{key}: {a} and {b}" for key, (a, b) in differ.items())
             raise InvalidInput(
-                f"expected runs on the same data, got {first.path} and {summary.path} with {differences}; "
-                "accuracies on different data do not compare"
+                f"expected runs on the same data, got {first.path} and {summary.path} with {differences}. "
+                "Accuracies on different data are not comparable"
             )
 
 
 def different_options(runs: "Compared") -> dict[str, list[Any]]:
-    """Options of the configuration with different values in the runs, by their paths.
+    """Returns the configuration options that differ between the runs, by their paths.
 
-    It leaves out the columns of the table, and options of a single run: its seed, its cluster.
+    The result omits the columns of the table, and options such as the seed and the cluster.
     """
     from archray.platform.methods.ensembles.tables import attack_question
 
@@ -147,7 +151,7 @@ def _different(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def compared_progress(runs: "Sequence[Run[Any]]") -> "list[Progress]":
-    """The solver calls of runs that select a feature map; empty unless all of them do, in one space."""
+    """Returns the solver calls of feature map searches; empty unless all runs are such searches in one space."""
     from archray.platform.methods.recipe import recipe_of  # torch
 
     progress_of = [recipe_of(run).progress for run in runs]

@@ -1,4 +1,4 @@
-"""The configuration of a run: options of all methods, layers of options, flags, descriptions of keys."""
+"""Configuration of a run: options of all methods, layers of options, flags, descriptions of keys."""
 
 import difflib
 import inspect
@@ -23,23 +23,23 @@ from archray.trainables.data import DataSettings
 from archray.trainables.spaces.table_space import absolute_name
 
 Model = TypeVar("Model", bound=BaseModel)
-SHOWN = 200  # characters of a wrong value in an error
-WIDTH = 110  # characters of a comment's line
+SHOWN = 200  # maximum characters of a wrong value in an error
+WIDTH = 110  # maximum characters of a comment line
 _ENTRY = re.compile(r"^ {4}((?:\w+, )*\w+): (.*)$")  # `lr, momentum: meaning`
 _SECTION = re.compile(r"^(?:Fields|Attributes|Args):$")
 
 
 class SearchConfig(Settings):
-    """The options of every method. A method's own configuration adds to it.
+    """Options that all methods share. The configuration of a method extends this class.
 
-    Fields:
-        method: the recipe, by its registered name.
-        space: a registered space, a reference to a custom one, or table:FILE.
-        data: the data set of the training runs.
-        seed: the root of every random choice of the run.
-        repeats: whole runs, in folders `repeat-00`, ...; repeat r has the root seed `seed + r`.
-        resources: of a trial, and how many run at the same time.
-        cluster: the Ray to run on.
+    Attributes:
+        method: name of the method.
+        space: name of a registered space, a reference to a custom one, or table:FILE.
+        data: data set of the training runs.
+        seed: root seed of all random choices.
+        repeats: number of repeats of the whole run, in folders `repeat-00`, ...; repeat r has the root seed `seed + r`.
+        resources: resources per trial, and the number of concurrent trials.
+        cluster: Ray cluster to run on.
     """
 
     kind: ClassVar[str] = "method"  # or "study"
@@ -54,33 +54,33 @@ class SearchConfig(Settings):
     @field_validator("space")
     @classmethod
     def _absolute(cls, space: str) -> str:
-        """Absolute, since a run may be resumed from another folder, and workers have their own."""
+        """Makes paths absolute: a run may be resumed from another folder, and workers run in their own folders."""
         return absolute_name(space)
 
     def references(self) -> dict[str, str]:
-        """Options that may name a user's file, by their role: the run keeps a copy of it."""
+        """The options that may name a file of the user, by role; the run keeps a copy of the file."""
         return {"space": self.space, "data": self.data.name}
 
     @property
     def begins_without_data(self) -> bool:
-        """Whether its first stages open no data set; these stages have `without_data`."""
+        """Whether the first stages (those with `without_data`) open no data set."""
         return False
 
     def check(self) -> None:
-        """Checks beyond the types, before Ray starts. Raises: ArchrayError."""
+        """Runs checks that go beyond types, before Ray starts. Raises: ArchrayError."""
 
     def check_extends(self, before: "SearchConfig") -> None:
         """Raises: InvalidInput unless a run with the configuration `before` can resume with this one."""
 
 
 def merge(*layers: Mapping[str, Any], families: Collection[str] = (), prefix: str = "") -> dict[str, Any]:
-    """Nested dictionaries merged key by key: a later layer overrides an earlier one.
+    """Merges nested dictionaries key by key: a later layer overrides an earlier one.
 
-    A name alone (`"adam"`) leaves earlier settings of that name (`{"name": "adam", "lr": 0.1}`) as they are.
+    A name alone (`"adam"`) keeps earlier settings with that name (`{"name": "adam", "lr": 0.1}`).
 
     Args:
-        families: the paths of settings with a `name`: settings of another name are replaced as a whole.
-        prefix: of the paths of these layers.
+        families: paths of settings with a `name`; settings with another name are replaced as a whole.
+        prefix: prefix of the paths of these layers.
     """
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -108,19 +108,19 @@ def family_paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def nest(path: str, value: Any) -> dict[str, Any]:
-    """`nest("train.epochs", 3)` is `{"train": {"epochs": 3}}`."""
+    """Nests a value by its path: `nest("train.epochs", 3)` is `{"train": {"epochs": 3}}`."""
     for key in reversed(path.split(".")):
         value = {key: value}
     return dict(value)
 
 
 def nested(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by their paths as a nested dictionary; None is left out."""
+    """Converts options by path to a nested dictionary, without values that are None."""
     return merge(*(nest(path, value) for path, value in options.items() if value is not None))
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as one dictionary: `{"train": {"lr": 0.1}}` is `{"train.lr": 0.1}`."""
+    """Flattens nested settings: `{"train": {"lr": 0.1}}` becomes `{"train.lr": 0.1}`."""
     leaves: dict[str, Any] = {}
     for key, value in values.items():
         leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
@@ -128,12 +128,12 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def read_config_file(place: str | Path) -> dict[str, Any]:
-    """A configuration file (`.toml`, `.json`, `.yaml`) as a dictionary. Raises: InvalidInput."""
+    """Reads a configuration file (`.toml`, `.json`, `.yaml`) as a dictionary. Raises: InvalidInput."""
     if local_path(place).is_dir():
-        raise InvalidInput(f"expected a configuration file, got the folder {place}; name the file in it")
+        raise InvalidInput(f"expected a configuration file, got the folder {place}. Pass the file in it")
     path = Path(place)
     if not path.is_file():
-        raise InvalidInput(f"there is no configuration file {path}; check the path given to --config")
+        raise InvalidInput(f"there is no configuration file {path}. Check the path passed to --config")
     readers: dict[str, Callable[[str], Any]] = {
         ".toml": tomllib.loads,
         ".json": partial(json.loads, object_pairs_hook=_distinct),
@@ -142,7 +142,7 @@ def read_config_file(place: str | Path) -> dict[str, Any]:
     }
     reader = readers.get(path.suffix)
     if reader is None:
-        raise InvalidInput(f"{path}: expected a file ending in {', '.join(readers)}, got {path.suffix or 'no ending'}")
+        raise InvalidInput(f"{path}: expected a file ending in {', '.join(readers)}, got {path.suffix or 'no suffix'}")
     try:
         content = reader(path.read_text(encoding="utf-8"))
     except (ValueError, yaml.YAMLError) as error:
@@ -155,10 +155,10 @@ def read_config_file(place: str | Path) -> dict[str, Any]:
 
 
 def _distinct(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """Raises: ValueError if a key comes twice: JSON and YAML would take the last one."""
+    """Builds a dictionary. Raises: ValueError for a repeated key; JSON and YAML would silently use the last one."""
     keys = [key for key, _ in pairs]
     if repeated := [key for key in keys if keys.count(key) > 1]:
-        raise ValueError(f"the key {repeated[0]!r} comes more than once; remove all but one")
+        raise ValueError(f"the key {repeated[0]!r} occurs more than once; remove all but one")
     return dict(pairs)
 
 
@@ -172,25 +172,25 @@ class _Distinct(yaml.SafeLoader):
 
 
 def parse_assignment(text: str) -> dict[str, Any]:
-    """`"train.lr=0.05"` as a nested dictionary; the value is read as YAML. Raises: InvalidInput."""
+    """Parses `"train.lr=0.05"` to a nested dictionary; the value is read as YAML. Raises: InvalidInput."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
-        raise InvalidInput(f"expected key.of.the.option=value, got {text!r}; for example train.lr=0.05")
+        raise InvalidInput(f"expected KEY=VALUE such as train.lr=0.05, got {text!r}")
     try:
         return nest(path.strip(), yaml.safe_load(value))
     except (ValueError, yaml.YAMLError) as error:  # ValueError: an integer of thousands of digits
         reason = " ".join(str(error).split())
-        raise InvalidInput(f"{path.strip()}: expected a value as in YAML, got {_shortened(value)} ({reason})") from None
+        raise InvalidInput(f"{path.strip()}: expected a YAML value, got {_shortened(value)} ({reason})") from None
 
 
 def validate(model: type[Model], values: Mapping[str, Any]) -> Model:
-    """`values` as a configuration. Raises: InvalidInput, with every wrong key and its expected value."""
+    """Validates `values` as a configuration. Raises: InvalidInput with every wrong key and its expected value."""
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
         paths = list(_paths(model))
         lines = [_explain(problem, paths) for problem in error.errors()]
-        prefix = f"the configuration of {values['method']} is wrong: " if "method" in values else ""
+        prefix = f"the configuration of {values['method']} is invalid: " if "method" in values else ""
         raise InvalidInput(prefix + "; ".join(lines)) from None
 
 
@@ -200,16 +200,16 @@ def _explain(problem: Mapping[str, Any], paths: list[str]) -> str:
         level, _, last = path.rpartition(".")
         options = [option for option in paths if option.rpartition(".")[0] == level]
         close = difflib.get_close_matches(path, paths, n=1) or difflib.get_close_matches(last, options, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(options)}"
+        hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(options)}"
         return f"there is no option {path!r}; {hint}"
     return f"{path}: {problem_words(problem['msg'])}, got {_shortened(problem['input'])}"
 
 
 def _shortened(value: Any) -> str:
-    """The value as Python writes it, cut after SHOWN characters."""
+    """Returns the `repr` of a value, cut after SHOWN characters."""
     try:
         text = repr(value)
-    except ValueError:  # Python writes no integer of more than 4300 digits
+    except ValueError:  # Python does not convert integers of more than 4300 digits
         return "an integer of thousands of digits"
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
@@ -222,12 +222,12 @@ def _paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def is_family(kind: Any) -> bool:
-    """Whether a field of this type has settings whose `name` selects their class."""
+    """Returns whether a field of this type has settings whose `name` selects their class."""
     return isinstance(kind, type) and issubclass(kind, RegisteredSettings)
 
 
 def field_kinds(annotation: Any) -> list[Any]:
-    """The types and literal values of a field, without None."""
+    """Returns the types and literal values of a field, without None."""
     origin = get_origin(annotation)
     if origin is Literal:
         return list(get_args(annotation))
@@ -239,7 +239,7 @@ def field_kinds(annotation: Any) -> list[Any]:
 
 
 def description_of(model: type[BaseModel], field: str) -> str:
-    """The description of a field in the docstring of a model, or of a base class; empty without one."""
+    """Returns the description of a field in the docstring of a model or a base class; empty without one."""
     for base in model.__mro__:
         entries = field_entries(base.__doc__ or "")
         if field in entries:
@@ -249,7 +249,7 @@ def description_of(model: type[BaseModel], field: str) -> str:
 
 
 def meaning_of(model: type[BaseModel], field: str) -> str:
-    """The description of a field, and its values if they can be listed."""
+    """Returns the description of a field, and its values if they can be listed."""
     kinds = field_kinds(model.model_fields[field].annotation)
     choices = [kind for kind in kinds if not isinstance(kind, type)]
     choices += [name for kind in kinds if is_family(kind) for name in kind.registry.names()]
@@ -258,7 +258,7 @@ def meaning_of(model: type[BaseModel], field: str) -> str:
 
 
 def field_entries(docstring: str) -> dict[str, str]:
-    """The entries of a docstring's `Fields:`, by their names, each on one line."""
+    """Returns the entries of a docstring's `Attributes:`, `Args:` or `Fields:`, by name, each on one line."""
     entries: dict[str, str] = {}
     inside, names = False, ""
     for line in inspect.cleandoc(docstring).splitlines():
@@ -275,9 +275,9 @@ def field_entries(docstring: str) -> dict[str, str]:
 
 
 def flag_at(config: type[BaseModel], path: str) -> tuple[Any, str] | None:
-    """Type and description of the flag for the field at a path of a configuration; None without such a field.
+    """Returns type and description of the flag for a field at a path of a configuration; None without such a field.
 
-    The type is int, float, str or list[str]: the command line reads a value as such, and the configuration checks it.
+    The type is int, float, str or list[str]. The command line parses a value to it, and the configuration checks it.
     """
     *outer, last = path.split(".")
     model: Any = config
@@ -294,7 +294,7 @@ def flag_at(config: type[BaseModel], path: str) -> tuple[Any, str] | None:
 
 
 def value_at(config: Mapping[str, Any], path: str) -> Any:
-    """The value at a path of a nested dictionary; for settings their name, for a list `a, b`. Raises: KeyError."""
+    """Returns the value at a path of a nested dictionary: a name for settings, `a, b` for a list. Raises: KeyError."""
     value: Any = config
     for key in path.split("."):
         value = value[key]
@@ -304,7 +304,7 @@ def value_at(config: Mapping[str, Any], path: str) -> Any:
 
 
 def config_text(settings: BaseModel) -> str:
-    """A configuration as YAML: every key, below a comment with its description and values."""
+    """Returns a configuration as YAML: every key, below a comment with its description and values."""
     return "\n".join(_lines(settings, "")).lstrip("\n") + "\n"
 
 
@@ -326,7 +326,7 @@ def _lines(settings: BaseModel, indent: str) -> Iterator[str]:
 
 
 def comment(text: str, indent: str = "") -> list[str]:
-    """A text as comments of at most WIDTH characters per line; empty for an empty text."""
+    """Wraps a text to comment lines of at most WIDTH characters; empty for an empty text."""
     start = f"{indent}# "
     return textwrap.wrap(
         text, WIDTH, initial_indent=start, subsequent_indent=start, break_long_words=False, break_on_hyphens=False

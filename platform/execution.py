@@ -1,4 +1,4 @@
-"""The work of a run: its stages in order, or its repeats, whole runs in `repeat-00`, `repeat-01`, ...; its report."""
+"""Execution of a run: its stages in order, or its repeats (whole runs in `repeat-00`, `repeat-01`, ...); its report."""
 
 from functools import partial
 from typing import Any
@@ -18,9 +18,10 @@ from archray.platform.run_result import RunResult, over_repeats
 
 
 def execute(run: Run[Any], tune_options: TuneOptions, console: Console, started: float | None = None) -> RunResult:
-    """Does the rest of a run.
+    """Executes the unfinished stages of a run.
 
-    started: when the work on the run started, as of `RunRecord`; None for a repeat, whose work starts here.
+    Args:
+        started: time at which the work on the run started, see `RunRecord`; None for a repeat, which starts here.
     """
     if run.config.repeats > 1:
         with recorded(run.folder, _titles(run), partial(describe, run), started), connected(run, console):
@@ -31,9 +32,9 @@ def execute(run: Run[Any], tune_options: TuneOptions, console: Console, started:
 
 
 def _run_repeats(run: Run[Any], tune_options: TuneOptions, console: Console) -> RunResult:
-    """Does the rest of every repeat, and sums them up in the run's own folder.
+    """Executes the unfinished repeats, and summarizes all repeats in the run's folder.
 
-    Repeat r is the run with the seed `seed + r`; started alone it has the same result.
+    Repeat r is the run with the seed `seed + r`. A single run with that seed has the same result.
     """
     results = []
     for number in range(run.config.repeats):
@@ -49,7 +50,7 @@ def _run_repeats(run: Run[Any], tune_options: TuneOptions, console: Console) -> 
             results.append(execute(repeat, tune_options, console))
     trials = [repeat.folder.read_parquet(TRIALS).assign(repeat_seed=repeat.config.seed) for repeat in run.repeats]
     run.folder.write_parquet(TRIALS, pd.concat(trials, ignore_index=True))
-    # a row per repeat: its seed, its result, and the measures, by the keys of `quantities`
+    # a row per repeat: seed, result, and measures by the keys of `quantities`
     keys = ("architecture", "members", *QUANTITIES)
     rows = [
         {"repeat": number, "seed": repeat.config.seed, **{key: ended[key] for key in keys if key in ended}}
@@ -65,7 +66,7 @@ def _run_repeats(run: Run[Any], tune_options: TuneOptions, console: Console) -> 
 
 
 def rewrite_report(run: Run[Any]) -> str:
-    """As `archray.report`."""
+    """Implements `archray.report`."""
     for part in (*run.repeats, run):
         check_stages(part.folder, _titles(part))
     if is_locked_elsewhere(run.folder):
@@ -77,6 +78,6 @@ def rewrite_report(run: Run[Any]) -> str:
 
 
 def _titles(run: Run[Any]) -> dict[str, str]:
-    """The titles of a run's stages by name; empty for a run of several repeats."""
+    """Returns the titles of a run's stages by name; empty for a run with several repeats."""
     stages = all_stages(recipe_of(run)) if run.config.repeats == 1 else ()
     return {stage.name: stage.title for stage in stages}

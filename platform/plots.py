@@ -1,4 +1,4 @@
-"""The figures of `archray.plots`: functions of a run's folder, of several runs, or of a bench."""
+"""Figures of `archray.plots`: functions of a run's folder, of several runs, or of a bench."""
 
 import os
 import pkgutil
@@ -19,12 +19,12 @@ from archray.platform.run.run import Run
 from archray.platform.run_result import RunResult
 
 Place: TypeAlias = str | os.PathLike[str] | RunResult | Run[Any]
-_MODULES = ("figures", "report", "run_sections", "side_by_side", "page")  # with figures
+_MODULES = ("figures", "report", "run_sections", "side_by_side", "page")  # modules that contain figures
 _TAKES = {
-    "run": "run: its folder, an `archray.RunResult`, or a `Run`",
+    "run": "run: folder of the run, an `archray.RunResult`, or a `Run`",
     "summaries": "runs: folders, `archray.RunResult`s, or `Run`s",
     "progress": "runs: folders, `archray.RunResult`s, or `Run`s",
-    "bench": "bench: its folder, or what `archray.bench` returned",
+    "bench": "bench: folder of the bench, or the result of `archray.bench`",
 }
 
 for _package in (report, methods, bench):
@@ -35,7 +35,7 @@ for _package in (report, methods, bench):
 
 @cache
 def figure_of(name: str) -> Callable[[Any], Figure]:
-    """The figure called `name`, as a function of a run, of several, or of a bench. Raises: KeyError."""
+    """Returns the figure `name` as a function of a run, of several runs, or of a bench. Raises: KeyError."""
     of, draw = FIGURES[name]
 
     def figure(place: Any) -> Figure:
@@ -45,7 +45,8 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
             run, kinds = opened(place), methods_of(name)
             if kinds and run.config.method not in kinds:
                 raise NothingToDraw(
-                    f"{name} is no figure of a run of {run.config.method}; docs/plots.md says which runs each is of"
+                    f"expected a run of {', '.join(kinds)} for {name}, got a run of {run.config.method}. See "
+                    "docs/plots.md for the figures of each method"
                 )
             return draw(run)
         runs = [opened(run) for run in place]
@@ -54,15 +55,16 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
     figure.__name__ = figure.__qualname__ = name
     figure.__doc__ = f"""{(draw.__doc__ or "").strip()}
 
-    {_TAKES[of]}.
+    Args:
+        {_TAKES[of]}.
 
-    Raises: NothingToDraw without the data of the figure; RunFolderError if a folder contains no run.
+    Raises: NothingToDraw if the data of the figure is missing; RunFolderError if a folder contains no run.
     """
     return figure
 
 
 def methods_of(name: str) -> list[str]:
-    """The methods and studies whose runs have a figure; empty for a figure of every run."""
+    """Returns the methods and studies whose runs have a figure; empty if all runs have it."""
     family = FIGURES[name][1].__module__.rpartition(".")[0]
     if family in (report.__name__, methods.__name__):
         return []
@@ -71,11 +73,11 @@ def methods_of(name: str) -> list[str]:
 
 
 def opened(run: Place) -> Run[Any]:
-    """The run of a folder or a result; one that is open stays as it is. Raises: InvalidInput, RunFolderError."""
+    """Opens the run of a folder or a result; returns an open run unchanged. Raises: InvalidInput, RunFolderError."""
     if isinstance(run, Run):
         return run
     if isinstance(run, RunResult):
         return open_run(run.path, trust=run.trust)
     if isinstance(run, (str, os.PathLike)):
         return open_run(run)
-    raise InvalidInput(f"expected a run's folder, an archray.RunResult or a Run, got a {type(run).__name__}")
+    raise InvalidInput(f"expected the folder of a run, an archray.RunResult or a Run, got a {type(run).__name__}")

@@ -1,4 +1,4 @@
-"""Predictions for images (files, folders, arrays or tensors) by the model of a run or of an export."""
+"""Predictions of a model of a run or an export for images: files, folders, arrays or tensors."""
 
 import os
 import tempfile
@@ -24,12 +24,12 @@ from archray.settings import LARGEST
 from archray.trainables.data.image_folder import SUFFIXES
 from archray.trainables.data.image_form import ImageForm
 
-BATCH = 256  # images at once
-INT8 = "int8"  # of an export, in addition to its formats
+BATCH = 256  # images per forward pass
+INT8 = "int8"  # a format name of exports, in addition to FORMATS
 
 
 class Card(BaseModel):
-    """`model.json` of an export, without the description of its model."""
+    """Schema of an export's `model.json`, without the description of the model."""
 
     kind: str
     input: Any
@@ -51,35 +51,36 @@ def predict(
     member: int | None = None,
     trust: bool = False,
 ) -> pd.DataFrame:
-    """The classes of images by the model of a run or of an export.
+    """Classifies images with the model of a run or an export.
 
     Args:
-        path: the folder of a run, or of an export, a path or a pyarrow URI.
-        images: files and folders of files, one or a list; or images, (n, C, H, W) or (n, H, W, C), an array or a
-            tensor, as before the data set's normalization: 8-bit, or floats (usually 0..1). They are converted to the
-            channels and the size of the data set.
-        top: rows per image: its most probable classes.
-        normalised: whether arrays are normalized already, as the inputs of `run.model()`.
-        export_format: of an export with several formats; also `int8`. None: the first.
-        member: of a run with a Pareto set, the number of a member in `run.pareto`; None: the most accurate.
-        trust: whether its code may run although you did not make it on this machine; see docs/trust.md.
+        path: folder of a run or an export, a path or a pyarrow URI.
+        images: a file, a folder of files, or a list of them; or an array or tensor of images, (n, C, H, W) or
+            (n, H, W, C), before the data set's normalization: 8-bit, or floats (usually 0..1). archray converts them to
+            the channels and the size of the data set.
+        top: number of rows per image, for its most probable classes.
+        normalised: whether arrays are already normalized, like the inputs of `run.model()`.
+        export_format: format of an export to use, or `int8`; None: the first format.
+        member: number of a member of the Pareto set in `run.pareto`; None: the most accurate.
+        trust: whether code in the folder may execute although you did not create it on this machine; see
+            docs/trust.md.
 
-    Returns: a row per image and rank: `image` (its path, or its number), `rank` from 1, `class` (its name, or its
-    number as text), `label` (its number), and `probability`; of a feature map `decision_value` instead.
-    Raises: UntrustedCode; RunFolderError for a folder without a trained model; InvalidInput for inputs that are no
-    images, other channels, an unknown member, and for a model of texts; MissingExtra.
+    Returns: a row per image and rank: `image` (path or number), `rank` from 1, `class` (name, or number as text),
+    `label` (number), and `probability`, or `decision_value` for a feature map.
+    Raises: UntrustedCode; RunFolderError for a folder without a trained model; InvalidInput for inputs that are not
+    images, other channels, an unknown member, or a model of texts; MissingExtra.
     """
     folder = Folder(path)
     if folder.exists(CARD):
         if member is not None:
-            raise InvalidInput(f"expected no member of an export, got {member}; give the folder of the run")
+            raise InvalidInput(f"expected no member with an export, got {member}. Pass the folder of the run")
         with tempfile.TemporaryDirectory() as scratch:
             model, card = _exported(folder, export_format, Path(scratch), trust)
             return _table(model, card, images, top, normalised)
     if not folder.exists(MANIFEST):
-        raise RunFolderError(f"{folder} holds neither a run nor an export; give the folder of one")
+        raise RunFolderError(f"expected the folder of a run or an export, got {folder}, which contains neither")
     if export_format is not None:
-        raise InvalidInput(f"expected no format of a run, got {export_format}; give the folder of its export")
+        raise InvalidInput(f"expected no format with a run, got {export_format}. Pass the folder of its export")
     run = open_run(path, trust=trust)
     if trained(run, member)[2]["input"] is None:
         raise _of_texts(folder)
@@ -88,17 +89,21 @@ def predict(
 
 
 def _exported(folder: Folder, name: str | None, scratch: Path, trust: bool) -> tuple[Predict, dict[str, Any]]:
-    """The model of an export, and its `model.json`. scratch: for the files of one that is elsewhere."""
+    """Loads the model and the `model.json` of an export.
+
+    Args:
+        scratch: local folder for the files of a remote export.
+    """
     folder.read_json(CARD, Card)
     card = read_described(folder, CARD)
     if card["input"] is None:
         raise _of_texts(folder)
     for file in folder.files():
-        folder.local_path(file)  # raises an error for a link out of the folder
+        folder.local_path(file)  # raises an error for a link to a place outside the folder
     choices = [*card["formats"], *([INT8] if INT8 in card else [])]
     name = choices[0] if name is None else name
     if name not in choices:
-        raise InvalidInput(f"expected a format that {folder} has, {', '.join(choices)}, got {name!r}")
+        raise InvalidInput(f"expected a format of {folder} ({', '.join(choices)}), got {name!r}")
     if name == INT8:
         return onnx_prediction(folder.read_bytes(plain_name(card[INT8]["file"]))), card
     if not trust and not is_own(signed_export(folder, card), card.get(SIGNATURE)):
@@ -113,7 +118,7 @@ def _exported(folder: Folder, name: str | None, scratch: Path, trust: bool) -> t
 
 def _of_texts(folder: Folder) -> InvalidInput:
     return InvalidInput(
-        f"expected a model of images, got a feature map over texts in {folder}; give texts to its classifier: "
+        f"expected a model of images, got a feature map of texts in {folder}. Pass the texts to its classifier: "
         "archray.load(RUN).model().predict([...])"
     )
 
@@ -122,12 +127,12 @@ def _table(model: Predict, card: dict[str, Any], images: Any, top: int, normalis
     form = ImageForm.model_validate(card["input"])
     classes = list(card["classes"]) or [str(label) for label in range(card["num_classes"])]
     if not 1 <= top <= len(classes):
-        raise InvalidInput(f"expected top from 1 to the {len(classes)} classes, got {top}")
+        raise InvalidInput(f"top: expected 1 to {len(classes)}, the number of classes, got {top}")
     outputs: list[Tensor] = []
     names: list[str | int] = []
     if files := _files(images):
         if normalised:
-            raise InvalidInput("expected files without normalised=True: it is said of arrays")
+            raise InvalidInput("expected normalised=True only with arrays, got image files. Leave it out")
         for start in range(0, len(files), BATCH):
             outputs.append(model(form.of_files(files[start : start + BATCH])))
         names += map(str, files)
@@ -150,7 +155,7 @@ def _table(model: Predict, card: dict[str, Any], images: Any, top: int, normalis
 
 
 def _files(images: Any) -> list[Path]:
-    """The image files, sorted in each folder; empty if `images` are no paths."""
+    """Returns the image files, sorted in each folder; empty if `images` are not paths."""
     if isinstance(images, str | os.PathLike):
         images = [images]
     if not (isinstance(images, Sequence) and images and all(isinstance(image, str | os.PathLike) for image in images)):
@@ -162,6 +167,6 @@ def _files(images: Any) -> list[Path]:
             continue
         inside = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
         if not inside:
-            raise InvalidInput(f"there is no image ({', '.join(sorted(SUFFIXES))}) in {path}; give another folder")
+            raise InvalidInput(f"expected images ({', '.join(sorted(SUFFIXES))}) in {path}, got none")
         files += inside
     return files

@@ -1,4 +1,4 @@
-"""`archray proxies`: a table of scored architectures without a run; it can be resumed."""
+"""`archray.proxies`: score architectures into a table without a run. An interrupted scoring can be resumed."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from archray.trainables.spaces.table_space import absolute_name
 if TYPE_CHECKING:
     import pandas as pd
 
-OPTIONS = "options.json"  # of an unfinished scoring
+OPTIONS = "options.json"  # the options of an unfinished scoring
 
 
 def proxies(
@@ -42,18 +42,27 @@ def proxies(
     cluster: ClusterSettings | None = None,
     console: Console | None = None,
 ) -> "pd.DataFrame":
-    """Scores architectures of a space without training them, into one Parquet table.
+    """Scores architectures of a space without training, and writes one Parquet table.
 
-    Finished rows are in `<out>.parts` until the end; a second call with the same arguments after an interruption scores
-    only the remaining architectures.
+    Finished rows are in `<out>.parts` until the end. After an interruption, a second call with the same arguments
+    scores only the remaining architectures.
 
     Args:
-        settings: the metrics, custom ones by reference, and how they are computed.
-        size: number of canonical forms, drawn uniformly; by default all of them.
-        chunk: architectures an actor gets at a time; by default as many as take seconds.
+        space: name of a space, or a reference to a custom one.
+        data: name of a data set.
+        out: Parquet file to write.
+        size: number of canonical forms (distinct architectures) to draw uniformly; None: all.
+        chunk: architectures per task of an actor; None: as many as it scores in a few seconds.
+        seed: root seed of all random choices.
+        data_settings: settings of the data set, instead of `data`.
+        settings: metrics, custom ones by reference, and how archray computes them.
+        resources: resources per actor.
+        cluster: Ray cluster to run on.
+        console: terminal for progress lines.
 
-    Raises: RunFolderError if `out` exists, or its parts are of another scoring; ArchrayError for a wrong argument,
-    before Ray starts; TrialCrashed if no architecture has a value, once the table is written.
+    Returns: a row per architecture.
+    Raises: RunFolderError if `out` exists, or its parts belong to another scoring; ArchrayError for a wrong argument,
+    before Ray starts; TrialCrashed if no architecture has a value, after the table is written.
     """
     expect("data_settings", data_settings, DataSettings, type(None))
     expect("settings", settings, ProxySettings, type(None))
@@ -70,7 +79,7 @@ def proxies(
     space = absolute_name(space)
     searched = get_space(space)
     if reason := serves_networks(searched):
-        raise InvalidInput(f"the metrics are of networks, and {space} cannot be scored: {reason}")
+        raise InvalidInput(f"expected a space of networks for these metrics, got {space}: {reason}")
     searched.check_packages()
     check_proxies(scoring)
     check_data_of_space(dataset, space)
@@ -93,11 +102,11 @@ def proxies(
     with lock(parts, "archray proxies"):
         if (parts / SHARDS).exists() and digest(parts.read_json(OPTIONS)) != digest(options):
             raise RunFolderError(
-                f"{parts} contains another unfinished scoring (see its {OPTIONS}); "
-                "give the same options to resume it, or choose another --out"
+                f"{parts} contains an unfinished scoring with other options (see its {OPTIONS}). "
+                "Pass the same options to resume it, or choose another --out"
             )
         parts.write_json(OPTIONS, options)
-        # Ray and torch, after all checks of arguments
+        # Ray and torch, after all checks of the arguments
         from archray.cluster.connect import connect
         from archray.cluster.ray_watch import why_stopped
         from archray.platform.engine.failed_trials import stops_when_full
@@ -117,7 +126,7 @@ def proxies(
                 )
         except (KeyboardInterrupt, RunInterrupted) as error:
             kind = DiskFull if isinstance(error, DiskFull) else RunInterrupted
-            raise kind(f"{why_stopped(error)}. The same command continues") from error
+            raise kind(f"{why_stopped(error)}. Run the same command again to resume") from error
         except ArchrayError:
             if not (parts / SHARDS).exists():
                 parts.remove()
@@ -127,8 +136,8 @@ def proxies(
         parts.remove()
     if table[list(scoring.columns)].isna().to_numpy().all():
         raise TrialCrashed(
-            f"none of {count(len(table), 'architecture')} has a value; the first one failed with: "
-            f"{table['failure'].iloc[0]}. The column failure of {out} has every reason. "
-            "Fix the cause, remove the table and run the command again"
+            f"none of {count(len(table), 'architecture')} has a value. The first error: "
+            f"{table['failure'].iloc[0]}. The column 'failure' of {out} has all errors. "
+            "Fix the cause, delete the table, and run the command again"
         )
     return table

@@ -1,7 +1,7 @@
-"""Every quantity of a run, defined once: its key, label and unit, its split and weights; numbers in words.
+"""Quantities of a run: key, label, unit and definition of each; formatting of numbers.
 
-Terminal, report, JSON and tables take keys and labels from here. Accuracies are fractions in files, and percent with
-two decimals elsewhere; there are no error rates. A spread is the standard deviation (n - 1), with n.
+Terminal, report, JSON and tables use these keys and labels. Files contain accuracies as fractions; all other output
+shows percent with two decimals. archray reports no error rates. A spread is the standard deviation (n - 1), with n.
 """
 
 import math
@@ -19,9 +19,14 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True)
 class Quantity:
-    """The format of a number: `label` in words, values times `factor` in `unit`, with `digits` decimals.
+    """The format of a number.
 
-    meaning: its definition, in a sentence; for the quantities in QUANTITIES.
+    Attributes:
+        label: name of the quantity.
+        unit: unit of the displayed value.
+        factor: displayed value per stored value.
+        digits: decimals of the displayed value.
+        meaning: definition, for the quantities in QUANTITIES.
     """
 
     label: str
@@ -37,25 +42,25 @@ class Quantity:
 
     @property
     def heading(self) -> str:
-        """The heading of a column: the label of an axis with a capital."""
+        """The heading of a column: the label of an axis, capitalized."""
         return self.axis[:1].upper() + self.axis[1:]
 
     def show(self, value: object) -> str:
-        """One value with its unit."""
+        """Formats a value with its unit."""
         text = self.bare(value)
         return text if text == MISSING or not self.unit else f"{text} {self.unit}"
 
     def text(self, value: object) -> str:
-        """One value with its label: `test accuracy 93.21 %`."""
+        """Formats a value with its label: `test accuracy 93.21 %`."""
         return f"{self.label} {self.show(value)}"
 
     def bare(self, value: object) -> str:
-        """One value without its unit, for a column or axis that names it."""
+        """Formats a value without its unit, for a column or axis whose title has the unit."""
         number = as_float(value)
         return MISSING if math.isnan(number) else signed(f"{number * self.factor:,.{self.digits}f}")
 
     def spread(self, values: "Iterable[float] | Spread | None") -> str:
-        """`mean ± standard deviation unit`; for one value the mean alone. NaN are left out."""
+        """Formats `mean ± standard deviation unit`, or only the mean for one value. NaN values are ignored."""
         spread = values if isinstance(values, Spread) else Spread.of(() if values is None else values)
         if spread is None:
             return MISSING
@@ -67,11 +72,13 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and deviation of the finite values of one quantity.
+    """Mean and standard deviation of the finite values of one quantity.
 
     Attributes:
-        mean: of the values. deviation: their standard deviation (n - 1); None for one value.
-        number: n. each: the word for a value, as `final training`, `repeat`; may be empty.
+        mean: mean of the values.
+        deviation: standard deviation (n - 1); None for one value.
+        number: number n of values.
+        each: word for a value, such as `final training run` or `repeat`; may be empty.
     """
 
     mean: float
@@ -81,7 +88,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[object], each: str = "value") -> "Spread | None":
-        """The spread of the finite values; None without one."""
+        """Computes the spread of the finite values; None without finite values."""
         finite = [number for number in map(as_float, values) if not math.isnan(number)]
         if not finite:
             return None
@@ -90,29 +97,29 @@ class Spread:
 
     @classmethod
     def read(cls, document: Mapping[str, Any], key: str) -> "Spread | None":
-        """The spread that `entries` wrote under `key`; None without one."""
+        """Reads the spread that `entries` wrote under `key`; None if it is missing."""
         if document.get(key) is None:
             return None
         deviation, number = document.get(f"{key}_std"), document.get(f"{key}_n", 1)
         return cls(float(document[key]), deviation, int(number), str(document.get(f"{key}_each", "value")))
 
     def entries(self, key: str) -> dict[str, Any]:
-        """For JSON: `KEY` the mean, `KEY_std`, `KEY_n`, `KEY_each`; the mean alone if `each` is empty."""
+        """Returns JSON entries: `KEY` (the mean), `KEY_std`, `KEY_n`, `KEY_each`; only `KEY` if `each` is empty."""
         if not self.each:
             return {key: self.mean}
         return {key: self.mean, f"{key}_std": self.deviation, f"{key}_n": self.number, f"{key}_each": self.each}
 
     @property
     def words(self) -> str:
-        """The numbers in words: `1 final training`, `mean and standard deviation of 3 final trainings`."""
+        """The statistic in words: `1 repeat`, `mean and standard deviation of 3 repeats`."""
         over = count(self.number, self.each)
         return over if self.deviation is None else f"mean and standard deviation of {over}"
 
 
 def points_between(gap: float) -> str:
-    """A difference of two accuracies or errors, fractions: `0.42 percentage points above`; `equal to` if that is 0.00.
+    """Formats a difference of two fractions: `0.42 percentage points above`, or `equal to` if it rounds to 0.00.
 
-    The words for the second value follow: `above the mean`, `equal to the mean`.
+    The caller appends the second value: `above the mean`, `equal to the mean`.
     """
     points = f"{abs(100 * gap):.2f}"
     return "equal to" if float(points) == 0 else f"{points} percentage points {'above' if gap > 0 else 'below'}"
@@ -133,102 +140,114 @@ def _validation(detail: str, meaning: str) -> Quantity:
 _ATTACKS = {"fgsm": "FGSM", "pgd": "PGD", "cw": "CW", "autoattack": "AutoAttack"}
 QUANTITIES: Mapping[str, Quantity] = {
     "test_accuracy": _accuracy(
-        "test accuracy", "On the test split, of the final training; of an ensemble, of its averaged predictions."
+        "test accuracy", "On the test split, after the final training; for an ensemble, with averaged predictions."
     ),
     "search_test_accuracy": _test(
         "search",
-        "On the test split, of the best architecture by the search, as the search solved it; where solves are shared, "
-        "solved for alone by an oracle. No search sees it.",
+        "On the test split, for the best architecture of the search, as the search solved it. With shared solves, an "
+        "oracle solves it alone. The search does not use this value.",
     ),
-    "members_test_accuracy": _test("members", "On the test split, of each member of an ensemble alone: 1 - ATE."),
-    "random_test_accuracy": _test("random", "On the test split, of random architectures trained as the found one."),
-    # Of an ensemble under attack, on the test images that were attacked; see docs/attack.md.
-    "benign_accuracy": _test("benign", "Of the ensemble, on these images as they are."),
-    "benign_member_accuracy": _test("member, benign", "Of the attacked member, on these images."),
-    "attack_accuracy": _test("attack", "Of the attacked member, on its adversarial images."),
-    "transfer_accuracy": _test("transfer", "Of the other members alone, on the attacked member's adversarial images."),
-    "defence_accuracy": _test("defence", "Of the ensemble, on the adversarial images of the attacked member."),
-    "noise_member_accuracy": _test("member, noise", "As noise_accuracy, of the attacked member."),
-    "noise_accuracy": _test("noise", "Of the ensemble, on images with random noise of the same size."),
+    "members_test_accuracy": _test("members", "On the test split, for each member of an ensemble alone: 1 - ATE."),
+    "random_test_accuracy": _test(
+        "random", "On the test split, for random architectures trained like the found architecture."
+    ),
+    # An ensemble under attack, on the attacked test images; see docs/attack.md.
+    "benign_accuracy": _test("benign", "Ensemble, on the unmodified images."),
+    "benign_member_accuracy": _test("member, benign", "Attacked member, on the unmodified images."),
+    "attack_accuracy": _test("attack", "Attacked member, on its adversarial images."),
+    "transfer_accuracy": _test("transfer", "Other members alone, on the attacked member's adversarial images."),
+    "defence_accuracy": _test("defense", "Ensemble, on the attacked member's adversarial images."),
+    "noise_member_accuracy": _test("member, noise", "Attacked member, on images with random noise of the same size."),
+    "noise_accuracy": _test("noise", "Ensemble, on images with random noise of the same size."),
     **{
-        f"{name}_defence_accuracy": _test(f"defence, {title}", f"As defence_accuracy, under {title}.")
+        f"{name}_defence_accuracy": _test(f"defense, {title}", f"Same as defence_accuracy, under {title}.")
         for name, title in _ATTACKS.items()
     },
     "validation_accuracy": _validation(
         "search",
-        "of weights trained for this architecture alone, by the search. In a table of trials of another stage, by that "
-        "stage.",
+        "with weights that the search trained for this architecture alone. In a table of trials of another stage, with "
+        "the weights of that stage.",
     ),
-    "selection_accuracy": _validation("selection", "after the last epoch in the selection."),
-    "final_accuracy": _validation("final training", "of the final training."),
+    "selection_accuracy": _validation("selection", "after the last epoch of the selection."),
+    "final_accuracy": _validation("final training", "after the final training."),
     "shared_accuracy": _validation("shared weights", "with weights that many architectures share."),
     "mixture_accuracy": _validation(
-        "mixture", "of a supernet's mixture of all operations, or of the paths that it draws."
+        "mixture", "for a supernet's mixture of all operations, or for the paths that it samples."
     ),
-    "largest_accuracy": _validation("largest", "of the largest network, with a supernet's weights."),
-    "smallest_accuracy": _validation("smallest", "of the smallest network, with a supernet's weights."),
-    "standalone_accuracy": _validation("alone", "of weights solved for this feature map alone."),
+    "largest_accuracy": _validation("largest", "for the largest network, with a supernet's weights."),
+    "smallest_accuracy": _validation("smallest", "for the smallest network, with a supernet's weights."),
+    "standalone_accuracy": _validation("alone", "with weights solved for this feature map alone."),
     "discretisation_drop": Quantity(
-        "accuracy lost by discretisation", "percentage points", 100.0, 2, "mixture_accuracy - shared_accuracy."
+        "accuracy lost by discretization", "percentage points", 100.0, 2, "mixture_accuracy - shared_accuracy."
     ),
     # Losses: mean cross-entropies.
-    "train_loss": Quantity("training loss", meaning="Of the training batches, before each step."),
-    "validation_loss": Quantity("validation loss (search)", meaning="As validation_accuracy."),
-    "shared_loss": Quantity("validation loss (shared weights)", meaning="As shared_accuracy."),
-    "mixture_loss": Quantity("validation loss (mixture)", meaning="As mixture_accuracy."),
-    "test_nll": Quantity("test NLL", meaning="Mean negative log-likelihood on the test split, nats."),
-    "score": Quantity("score", meaning="Mean validation loss, or accuracy, by what the configuration scores."),
-    # Of the neural tangent kernel at initialisation, by NASI.
-    "trace": Quantity("trace norm", digits=3, meaning="Of the NTK, approximated, per image: the mean over samples."),
-    "reward": Quantity("reward", digits=3, meaning="trace - mu max(0, trace - nu), the mean over samples."),
-    "found_trace": Quantity("trace norm (found)", digits=3, meaning="As trace, of the most probable sample."),
+    "train_loss": Quantity("training loss", meaning="On the training batches, before each step."),
+    "validation_loss": Quantity("validation loss (search)", meaning="Same data and weights as validation_accuracy."),
+    "shared_loss": Quantity("validation loss (shared weights)", meaning="Same data and weights as shared_accuracy."),
+    "mixture_loss": Quantity("validation loss (mixture)", meaning="Same data and weights as mixture_accuracy."),
+    "test_nll": Quantity("test NLL", meaning="Mean negative log-likelihood on the test split, in nats."),
+    "score": Quantity("score", meaning="Mean validation loss or accuracy, as the configuration selects."),
+    # The neural tangent kernel at initialization, by NASI.
+    "trace": Quantity(
+        "trace norm", digits=3, meaning="Approximate trace norm of the NTK per image, mean over samples."
+    ),
+    "reward": Quantity("reward", digits=3, meaning="trace - mu max(0, trace - nu), mean over samples."),
+    "found_trace": Quantity("trace norm (found)", digits=3, meaning="Same as trace, for the most probable sample."),
     "found_reward": Quantity(
         "reward (found)",
         digits=3,
-        meaning="As reward, of the most probable sample, over random samples' mean trace norm.",
+        meaning="Same as reward, for the most probable sample, divided by the mean trace norm of random samples.",
     ),
-    "elbo": Quantity("ELBO", meaning="Evidence lower bound of the posterior, nats."),
-    # Of a search on a table of trained architectures, in the table's own units.
-    "objective": Quantity("objective", meaning="Value of an architecture in the table of a search."),
-    "result": Quantity("result", meaning="What the table says of the found architecture, by which it is judged."),
-    "random_result": Quantity("result (random)", meaning="The same, of random architectures of the table."),
-    # Of an ensemble, on the test split.
+    "elbo": Quantity("ELBO", meaning="Evidence lower bound of the posterior, in nats."),
+    # A search on a table of trained architectures, in the units of the table.
+    "objective": Quantity("objective", meaning="Objective of an architecture in the table of a search."),
+    "result": Quantity("result", meaning="Result of the found architecture in the table of a search."),
+    "random_result": Quantity("result (random)", meaning="Result of random architectures in the table of a search."),
+    # An ensemble, on the test split.
     "ece": Quantity("ECE", "%", 100.0, 2, "Expected calibration error on the test split."),
-    "ppd": Quantity("PPD", "%", 100.0, 2, "Share of test points on which two members predict different classes."),
+    "ppd": Quantity("PPD", "%", 100.0, 2, "Share of test points for which two members predict different classes."),
     # Costs.
-    "parameters": Quantity("parameters", "M", 1e-6, 3, "Of a network of the final training, the mean over them."),
-    "multiply_adds": Quantity("multiply-adds", "M", 1e-6, 2, "Of one input to such a network, the mean over them."),
-    "flops": Quantity(
-        "FLOPs", "M", 1e-6, 2, "Floating-point operations of one image, by torch's counter: two for a multiply-add."
+    "parameters": Quantity("parameters", "M", 1e-6, 3, "Parameters of a network, mean over the final training runs."),
+    "multiply_adds": Quantity(
+        "multiply-adds", "M", 1e-6, 2, "Multiply-adds for one input, mean over the final training runs."
     ),
-    "peak_memory": Quantity("peak memory", "KiB", 2.0**-10, 1, "Activations of one image alive at once, at most."),
-    "latency_ms": Quantity("latency", "ms", 1.0, 3, "Of a batch, the median of repeated passes."),
-    "latency_ms_iqr": Quantity("latency (spread)", "ms", 1.0, 3, "Between the quartiles of the passes."),
-    "expected_cost": Quantity("expected cost", digits=0, meaning="Of the learnt probabilities, in its own unit."),
-    "cost_weight": Quantity("weight of the cost", digits=4, meaning="Of the penalty on what the mixture costs."),
+    "flops": Quantity(
+        "FLOPs", "M", 1e-6, 2, "Floating-point operations for one image by torch's counter: two per multiply-add."
+    ),
+    "peak_memory": Quantity("peak memory", "KiB", 2.0**-10, 1, "Maximum memory of live activations for one image."),
+    "latency_ms": Quantity("latency", "ms", 1.0, 3, "Latency of a batch, median of repeated passes."),
+    "latency_ms_iqr": Quantity("latency (spread)", "ms", 1.0, 3, "Interquartile range of the passes' latency."),
+    "expected_cost": Quantity(
+        "expected cost", digits=0, meaning="Expected cost under the learned probabilities, in the unit of the cost."
+    ),
+    "cost_weight": Quantity("weight of the cost", digits=4, meaning="Weight of the penalty on the mixture's cost."),
     "trainings": Quantity(
-        "trainings",
+        "training runs",
         digits=0,
-        meaning="Networks, supernets or solves that the search, its selection and its final stage trained; not what is "
-        "there to compare with, as random architectures and an oracle's solves.",
+        meaning="Networks, supernets or solves that the search, its selection and its final stage trained. Baselines "
+        "(random architectures, solves of an oracle) do not count.",
     ),
     "seconds": Quantity(
         "time",
         "s",
         1.0,
         1,
-        "Of the run by the clock, from the start of its command to the end; of a resumed run, of all its commands.",
+        "Wall-clock time of the run, from the start of its command to the end, summed over resumed commands.",
     ),
 }
-# The weights of `validation_accuracy` and `validation_loss` in trials of a stage.
+# The stage in the labels of `validation_accuracy` and `validation_loss`.
 _OF_STAGE = {"selection": "selection"} | dict.fromkeys(("final", "members", "baseline"), "final training")
-UNDER_ATTACK = tuple(f"{name}_defence_accuracy" for name in _ATTACKS)  # of an ensemble that was attacked
+UNDER_ATTACK = tuple(f"{name}_defence_accuracy" for name in _ATTACKS)  # quantities of an attacked ensemble
 HEADLINE = "headline"  # in a run's JSON: the key of its headline, the lower one of two
-DECIDING = ("selection_accuracy", "validation_accuracy", "shared_accuracy")  # a run chose its result by the first one
+DECIDING = ("selection_accuracy", "validation_accuracy", "shared_accuracy")  # a run selects by the first available one
 
 
 def quantity_of(key: str, stage: str = "search") -> Quantity:
-    """The quantity of a key; for another key, a user's metric, its words. stage: of the trials."""
+    """Returns the quantity of a key; for a metric of the user, a quantity with the words of its key.
+
+    Args:
+        stage: stage of the trials.
+    """
     quantity = QUANTITIES.get(key)
     if quantity is None:
         words = key.replace("_", " ")
@@ -239,27 +258,27 @@ def quantity_of(key: str, stage: str = "search") -> Quantity:
 
 
 def deciding_value(result: Mapping[str, Any]) -> float:
-    """The validation accuracy by which a result was chosen, the first of DECIDING; minus infinity without one."""
+    """Returns the validation accuracy that selected a result, the first of DECIDING; minus infinity if missing."""
     values = [as_float(result.get(key)) for key in DECIDING]
     return next((value for value in values if not math.isnan(value)), -math.inf)
 
 
 def as_float(value: object) -> float:
-    """`value` as a float, NaN if it is none or not finite."""
+    """Converts `value` to a float; NaN if it is not a finite number."""
     try:
-        number = float(value)  # type: ignore[arg-type]  # anything a frame may hold
+        number = float(value)  # type: ignore[arg-type]  # any value of a data frame
     except (TypeError, ValueError, OverflowError):
         return math.nan
     return number if math.isfinite(number) else math.nan
 
 
 def signed(text: str) -> str:
-    """A formatted number with a true minus sign, and its thousands set apart."""
+    """Replaces the hyphen of a formatted number by a minus sign, and thousands commas by narrow spaces."""
     return text.replace("-", MINUS).replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
 def significant(value: object, digits: int = 3) -> str:
-    """A number of unknown size: `0.0123`, `42`, `1.2 × 10⁶`."""
+    """Formats a number of any magnitude: `0.0123`, `42`, `1.2 × 10⁶`."""
     number = as_float(value)
     if math.isnan(number):
         return MISSING
@@ -273,18 +292,18 @@ def significant(value: object, digits: int = 3) -> str:
 
 
 def power_of_ten(exponent: int) -> str:
-    """`10⁻³`, in Unicode: it stays text in a plot and takes the page's font."""
+    """Formats `10⁻³` in Unicode, so that it stays text in a plot and uses the page's font."""
     return "10" + str(exponent).translate(_SUPERSCRIPTS)
 
 
 def whole_number(value: object) -> str:
-    """A count in a table: `15 625`."""
+    """Formats a count in a table: `15 625`."""
     number = as_float(value)
     return MISSING if math.isnan(number) else signed(f"{number:,.0f}")
 
 
 def duration(seconds: object) -> str:
-    """`42 s`, `5 min 03 s`, `2 h 07 min`."""
+    """Formats a duration: `42 s`, `5 min 03 s`, `2 h 07 min`."""
     number = as_float(seconds)
     if math.isnan(number) or number < 0:
         return MISSING

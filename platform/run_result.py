@@ -1,4 +1,4 @@
-"""The result of a search, which `archray.load` opens: architecture, accuracies, trials, Tune's own results."""
+"""The result of a run, as `archray.load` opens it: architecture, accuracies, trials, results of Ray Tune."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from archray.platform.quantities import DECIDING, deciding_value
 from archray.platform.run.layout import TRIALS, command
 from archray.platform.run.run_summary import RunSummary, front_of
 
-if TYPE_CHECKING:  # a result is read without them
+if TYPE_CHECKING:  # reading a result does not need them
     import pandas as pd
     import torch
     from ray import tune
@@ -21,20 +21,21 @@ if TYPE_CHECKING:  # a result is read without them
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run that has ended. `archray.show` shows one that has not.
+    """The result of a finished run. For an unfinished run, use `archray.show`.
 
     Attributes:
-        path: its folder.
-        architecture: the result, as the space's string; None for an ensemble.
-        members: the architectures of the ensemble.
-        findings: the conclusions of a study, a sentence each.
-        test_accuracy: the mean over the final training runs; of repeats, over them. A fraction, as all accuracies.
-        validation_accuracy: of weights that the search trained for this architecture alone; None without them.
-        selection_accuracy: on validation data, in the selection; None without one.
-        shared_accuracy: on validation data, with shared weights; None without them.
+        path: folder of the run.
+        architecture: found architecture, as a string of the space; None for an ensemble.
+        members: architectures of the ensemble.
+        findings: conclusions of a study, one sentence each.
+        test_accuracy: mean over the final training runs, or over the repeats. All accuracies are fractions.
+        validation_accuracy: validation accuracy with weights that the search trained for this architecture alone; None
+            without such weights.
+        selection_accuracy: validation accuracy in the selection stage; None without this stage.
+        shared_accuracy: validation accuracy with shared weights; None without them.
         grids: the `ResultGrid` of every stage that ran Tune in this process: `search`, `final`, `baseline`.
-        repeats: the results of the repeats; this one is the best on validation.
-        trust: whether the run's code may run although this user did not start it on this machine.
+        repeats: results of the repeats; the other attributes describe the best repeat by validation accuracy.
+        trust: whether the run's code may execute although this user did not start the run on this machine.
     """
 
     path: str
@@ -51,14 +52,17 @@ class RunResult:
 
     @classmethod
     def of(cls, summary: RunSummary, grids: Mapping[str, Any] | None = None, *, trust: bool = False) -> "RunResult":
-        """The result of a run that has ended. Raises: RunFolderError if it has not."""
+        """Returns the result of a finished run. Raises: RunFolderError for an unfinished run."""
         path = summary.path
         if summary.state == "running":
-            raise RunFolderError(f"{path} has not ended; see its progress with: {command('watch', path)}")
+            raise RunFolderError(
+                f"expected a finished run, got {path}, which has not ended. See its progress with: "
+                f"{command('watch', path)}"
+            )
         if summary.state != "done":
             raise RunFolderError(
-                f"{path} has not ended ({summary.reason}); see its results with: {command('show', path)}; "
-                f"continue it with: {command('resume', path)}"
+                f"expected a finished run, got {path}, which has not ended ({summary.reason}). See its results with: "
+                f"{command('show', path)}. Continue with: {command('resume', path)}"
             )
         if summary.repeats:
             return over_repeats(path, [cls.of(repeat, trust=trust) for repeat in summary.repeats], summary.result)
@@ -76,16 +80,16 @@ class RunResult:
 
     @property
     def summary(self) -> RunSummary:
-        """The content of `archray.show`: method, space, data, stages and their seconds, the trials of the search."""
+        """The content that `archray.show` prints: method, space, data, stages with seconds, trials of the search."""
         return RunSummary.read(self.path)
 
     @property
     def result_grid(self) -> "tune.ResultGrid":
-        """Tune's results of the search. Raises: InvalidInput if the search stage ended in an earlier process."""
+        """Ray Tune's results of the search. Raises: InvalidInput if the search stage ended in an earlier process."""
         if "search" not in self.grids:
             raise InvalidInput(
-                f"the search of {self.path} ended in an earlier process; its trials are in `.trials`, and in "
-                f"{self.path}/{TRIALS}"
+                f"Ray Tune's results exist only in the process that ran the search, and the search of {self.path} "
+                f"ended in an earlier process. Use `.trials` or {self.path}/{TRIALS}"
             )
         return self.grids["search"]
 
@@ -98,25 +102,35 @@ class RunResult:
     def pareto(self) -> "pd.DataFrame":
         """The non-dominated architectures of a search with several objectives, the most accurate first.
 
-        A row per member: member (its number, from 1), architecture, number (of the training run, from 1), the
-        objectives, hypervolume_contribution, further costs; after a final training run test_accuracy, its deviation,
-        parameters, multiply_adds, and the folder of the model; with a table, its result.
+        Each row is a member of the set: member (number from 1), architecture, number (of the training run, from 1),
+        the objectives, hypervolume_contribution, further costs. After final training runs a row also has
+        test_accuracy, its standard deviation, parameters, multiply_adds, and the folder of the model. A search on a
+        table adds the result in the table.
+
         Raises: InvalidInput if the search had one objective, or several repeats.
         """
         if self.repeats:
-            raise InvalidInput(f"{self.path} has repeats with a set each: `.repeats[0].pareto`")
+            raise InvalidInput(
+                f"expected a run without repeats, got {self.path}, in which every repeat has a set. Use "
+                "`.repeats[0].pareto`"
+            )
         if (front := front_of(Folder(self.path))).empty:
-            raise InvalidInput(f"{self.path} searched for one objective; search by nsga2 or pareto-pool for a set")
+            raise InvalidInput(
+                f"expected a search with several objectives, got {self.path} with one. Use the methods nsga2 or "
+                "pareto-pool to find a Pareto set"
+            )
         return front
 
     def model(self, member: int | None = None) -> "torch.nn.Module | Classifier":
-        """The trained network or ensemble, on the CPU, in evaluation mode; of a feature map, its classifier.
+        """Loads the trained network or ensemble on the CPU in evaluation mode, or the classifier of a feature map.
 
-        member: a fully trained member of `pareto`, by its number; None: the most accurate.
+        Args:
+            member: number of a fully trained member of `pareto`; None: the most accurate.
+
         Raises: InvalidInput if there is no such member; RunFolderError if it was not trained; UntrustedCode if the run
-        contains code, this user did not start it on this machine, and `load` got no `trust=True`.
+        contains code, this user did not start it on this machine, and `load` was called without `trust=True`.
         """
-        # torch, which no other part of a result needs
+        # torch, which the rest of a result does not need
         from archray.platform.methods import open_run
         from archray.platform.models.model_files import load_model
 
@@ -125,10 +139,13 @@ class RunResult:
     def predict(
         self, images: Any, *, top: int = 1, normalised: bool = False, member: int | None = None
     ) -> "pd.DataFrame":
-        """The classes of images by the model: a row per image and rank, as `archray.predict`.
+        """Classifies images with the model: a row per image and rank, as `archray.predict`.
 
-        images: files and folders; or arrays or tensors as the data set's were before it normalised them.
-        member: as of `model`.
+        Args:
+            images: files and folders; or arrays or tensors before the data set's normalization.
+            top: number of classes per image.
+            normalised: whether arrays are already normalized.
+            member: as in `model`.
         """
         from archray.platform.predict import predict  # torch
 
@@ -136,21 +153,25 @@ class RunResult:
 
 
 def over_repeats(path: str, repeats: Sequence[RunResult], document: Mapping[str, Any]) -> RunResult:
-    """The repeat that is best on validation, with the test accuracy of all. document: their run's JSON."""
+    """Returns the best repeat by validation accuracy, with the mean test accuracy over all repeats.
+
+    Args:
+        document: result of the run in its JSON.
+    """
     best = max(repeats, key=lambda result: deciding_value({key: getattr(result, key) for key in DECIDING}))
     return replace(best, path=path, test_accuracy=document.get("test_accuracy"), repeats=tuple(repeats))
 
 
 def load(path: str | os.PathLike[str], *, trust: bool = False) -> RunResult:
-    """The result of a run that has ended, from its folder, in any process: as `search` returned it.
+    """Loads the result of a finished run from its folder, as `search` returned it.
+
+    The `grids` of the result are empty: Ray Tune's results exist only in the process that ran the search.
 
     Args:
-        path: the run's folder, a path or a pyarrow URI.
-        trust: whether `model()` and `predict()` may run the run's code although you did not start it on this machine;
-            see docs/trust.md. `load` itself runs none.
+        path: folder of the run, a path or a pyarrow URI.
+        trust: whether `model()` and `predict()` may execute the run's code although you did not start the run on this
+            machine; see docs/trust.md. `load` itself executes no code of the run.
 
-    Its `grids` are empty: Tune's own results exist only in the process that ran the search.
-
-    Raises: RunFolderError for a folder without a run, or for one that has not ended.
+    Raises: RunFolderError for a folder without a run, or with an unfinished run.
     """
     return RunResult.of(RunSummary.read(path), trust=trust)

@@ -1,4 +1,4 @@
-"""Runs in the terminal: `archray.show`, `archray.runs`. Imports neither Ray, torch nor pandas."""
+"""Summaries of runs in the terminal: `archray.show`, `archray.runs`. Imports neither Ray, torch nor pandas."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,18 +13,19 @@ from archray.platform.run.layout import MANIFEST, REPORT, RUNS, command
 from archray.platform.run.run_summary import Listing, RunSummary
 from archray.plurals import count
 
-SHOWN_ROWS = 30  # of a listing; `archray show --json` has the others
+SHOWN_ROWS = 30  # printed rows of a listing; `archray show --json` prints all
 TEXT = ("run", "method", "space", "data", "state", "outcome")  # left-aligned columns
-TESTED = ("test_accuracy", "search_test_accuracy", "random_test_accuracy")  # of each repeat
+TESTED = ("test_accuracy", "search_test_accuracy", "random_test_accuracy")  # printed for each repeat
 LAST = ("architecture", "failure")  # columns of any length
 
 
 def show(path: str | os.PathLike[str]) -> RunSummary:
-    """Prints the result of a run, its accuracies, its trials and its state; returns the summary.
+    """Prints the state, result, accuracies and trials of a run.
 
     Args:
-        path: the run's folder, a path or a pyarrow URI, during the run or after its end.
+        path: folder of a running or finished run, a path or a pyarrow URI.
 
+    Returns: the summary.
     Raises: RunFolderError for a folder without a run.
     """
     summary = RunSummary.read(path)
@@ -33,25 +34,27 @@ def show(path: str | os.PathLike[str]) -> RunSummary:
 
 
 def runs(folder: str | os.PathLike[str] = RUNS) -> list[RunSummary]:
-    """The runs directly in a folder, the newest first. stderr names the damaged file of a run that is left out.
+    """Returns the runs directly in a folder, the newest first.
 
-    Raises: RunFolderError if there is no such folder.
+    The function skips a run with a damaged file, and names the file on stderr.
+
+    Raises: RunFolderError if the folder does not exist.
     """
     place = Folder(folder)
     if not place.exists() or ((local := place.local_path()) is not None and not local.is_dir()):
-        raise RunFolderError(f"there is no folder {place}; name the folder of runs")
+        raise RunFolderError(f"there is no folder {place}. Pass the folder that contains the runs")
     summaries, errors = [], Console(stderr=True, highlight=False)
     for name in place.folders():
         try:
             if (place / name).exists(MANIFEST):
                 summaries.append(RunSummary.read(place / name))
         except RunFolderError as error:
-            errors.print(f"left out: {error}", markup=False, soft_wrap=True)
+            errors.print(f"skipped: {error}", markup=False, soft_wrap=True)
     return sorted(summaries, key=lambda summary: summary.created, reverse=True)
 
 
 def written(key: str, value: Any) -> str:
-    """A value of a summary, with its unit."""
+    """Formats a value of a summary, with its unit."""
     if isinstance(value, bool):
         return "*" if value else ""
     if key in QUANTITIES:
@@ -71,7 +74,7 @@ def print_text(text: str, console: Console) -> None:
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> Iterator[str]:
-    """Rows of text as lines: the first `left` columns aligned to the left, the others to the right."""
+    """Formats rows of text as lines, with the first `left` columns left-aligned and the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = zip(row, widths, strict=True)
@@ -106,7 +109,7 @@ def _next(summary: RunSummary) -> tuple[str, str]:
 
 
 def state_words(summary: RunSummary) -> str:
-    """`done, 2 min 05 s`; or the reason why it is not."""
+    """Returns `done, 2 min 05 s`, or the state with the reason why the run is not done."""
     reason = f": {summary.reason}" if summary.reason else ""
     if summary.state == "done":
         return f"done, {duration(summary.seconds)}{reason}"
@@ -123,7 +126,7 @@ def _result(summary: RunSummary) -> Iterator[tuple[str, str]]:
 
 
 def _measures(summary: RunSummary) -> Iterator[tuple[str, str]]:
-    """The measures of the result, the headline first; of repeats, the measures over all of them."""
+    """Yields the measures of the result, the headline first; with repeats, the measures over all repeats."""
     result = summary.result
     for key in sorted(QUANTITIES, key=lambda key: key != result.get(HEADLINE)):
         spread = Spread.read(result, key)
@@ -146,7 +149,7 @@ def _repeat_rows(summary: RunSummary) -> list[dict[str, Any]]:
 
 
 def table_lines(listing: Listing, *, all_rows: bool = False) -> Iterator[str]:
-    """The rows in aligned columns, texts of any length last."""
+    """Formats the rows in aligned columns; columns of variable length come last."""
     rows = listing.rows if all_rows else listing.rows[:SHOWN_ROWS]
     keys = [key for key in (rows[0] if rows else ()) if key not in LAST and not _is_list(rows, key)]
     keys = [key for key in keys if any(row.get(key) not in (None, False, "") for row in rows)]
@@ -160,11 +163,11 @@ def table_lines(listing: Listing, *, all_rows: bool = False) -> Iterator[str]:
         ]
         yield f"    {'  '.join([*cells, end])}".rstrip()
     if len(rows) < listing.count:
-        yield f"    and {count(listing.count - len(rows), 'row')} more: archray show --json"
+        yield f"    and {count(listing.count - len(rows), 'row')} more; print all with: archray show --json"
 
 
 def run_lines(summaries: Sequence[RunSummary], folder: str) -> Iterator[str]:
-    """A line per run; its result is its headline, the mean over its repeats."""
+    """Yields a line per run; its result is the headline, or the mean over its repeats."""
     if not summaries:
         yield f"no runs in {folder}"
         return
@@ -185,7 +188,7 @@ def run_lines(summaries: Sequence[RunSummary], folder: str) -> Iterator[str]:
 
 
 def _headline(summary: RunSummary) -> dict[str, float | None]:
-    """The headline, in the column of its key; of repeats, the mean of the present values."""
+    """Returns the headline in the column of its key; with repeats, the mean of the available values."""
     runs = summary.repeats or [summary]
     headlines = [run.result.get(HEADLINE) for run in (summary, *runs)]
     headline = next(filter(None, headlines), TESTED[0])

@@ -1,4 +1,4 @@
-"""`archray.watch`: a running run, from any process or machine that reads its folder. It writes nothing."""
+"""`archray.watch`: live progress of a run, from any process or machine that can read its folder. Writes no files."""
 
 import os
 import time
@@ -18,22 +18,23 @@ from archray.plurals import count
 
 MARKS = {"stopped": "×", "done": "✓", "running": "▸", "waiting": "·"}
 LEVELS = "▁▂▃▄▅▆▇█"
-WIDTH = 40  # of a curve, in characters
-RUNNING_ROWS = 8  # of the running trials
+WIDTH = 40  # characters of a curve
+RUNNING_ROWS = 8  # shown running trials
 
 
 def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = False) -> RunSummary:
-    """Shows the progress of a run until it ends: stage, trials, the best so far, curves, the time left of the stage.
+    """Shows the progress of a run until it ends: stage, trials, best value, curves, time left of the stage.
 
-    In a terminal it redraws the screen; elsewhere it prints a line after each change. A run that has ended is printed
-    as by `archray.show`. Ctrl-C ends the display, not the run.
+    In a terminal the function redraws the screen; elsewhere it prints a line after each change. It prints a run that
+    has ended like `archray.show`. Ctrl-C ends the display, not the run.
 
     Args:
-        path: the run's folder, a path or a pyarrow URI.
-        interval: seconds between two updates.
-        once: show one update.
+        path: folder of the run, a path or a pyarrow URI.
+        interval: seconds between updates.
+        once: whether to show one update and return.
 
-    Returns: the last state of the run. Raises: RunFolderError for a folder without a run; InvalidInput.
+    Returns: the last state of the run.
+    Raises: RunFolderError for a folder without a run; InvalidInput.
     """
     expect("interval", interval, int, float)
     if not interval > 0:
@@ -75,18 +76,18 @@ def _text(summary: RunSummary, progress: StageProgress | None) -> Text:
 
 
 def current(summary: RunSummary) -> RunSummary:
-    """The run itself, or the repeat that started last."""
+    """Returns the run itself, or the repeat that started last."""
     return summary.repeats[-1] if summary.repeats else summary
 
 
 def progress_of(summary: RunSummary) -> StageProgress | None:
-    """The progress of the running stage, or of the one in which the run stopped."""
+    """Returns the progress of the running stage, or of the stage in which the run stopped."""
     stage = summary.stage
     return None if stage is None else stage_progress(Folder(current(summary).path) / stage.name)
 
 
 def screen(summary: RunSummary, progress: StageProgress | None) -> Iterator[str]:
-    """The lines of the display in a terminal."""
+    """Yields the lines of the display in a terminal."""
     yield f"{summary.method} on {summary.space}, {summary.data}, seed {summary.seed}: {state_words(summary)}"
     if summary.repeats:
         yield f"repeat {len(summary.repeats)} of {summary.asked_repeats}"
@@ -97,7 +98,7 @@ def screen(summary: RunSummary, progress: StageProgress | None) -> Iterator[str]
 
 
 def line_of(summary: RunSummary, progress: StageProgress | None) -> str:
-    """The same in one line, for a log."""
+    """Returns the progress in one line, for a log."""
     stage = summary.stage
     if stage is None:
         return state_words(summary)
@@ -126,13 +127,13 @@ def _trials(progress: StageProgress, stage: str) -> Iterator[str]:
     if len(values) > 1:
         better = max if progress.mode == "max" else min
         so_far = [better(values[: number + 1]) for number in range(len(values))]
-        yield f"trials   {sparkline(values)}  {label}, as they ended"
-        yield f"so far   {sparkline(so_far, values)}  the best of them"
+        yield f"trials   {sparkline(values)}  {label} of finished trials"
+        yield f"so far   {sparkline(so_far, values)}  best value so far"
     running = [trial for trial in progress.trials if trial.status == "running"]
     for trial in running[:RUNNING_ROWS]:
         epochs = f"epoch {trial.epoch} of {trial.epochs}" if trial.epochs else f"epoch {trial.epoch}"
         value = f"  {quantity_of(progress.metric, stage).show(trial.value)}" if trial.value is not None else ""
-        yield f"on       {epochs}  {sparkline(trial.values)}{value}  {_about(trial)}"
+        yield f"running  {epochs}  {sparkline(trial.values)}{value}  {_about(trial)}"
     if len(running) > RUNNING_ROWS:
         yield f"         and {count(len(running) - RUNNING_ROWS, 'trial')} more"
 
@@ -146,7 +147,7 @@ def _best(progress: StageProgress, stage: str) -> str | None:
 
 
 def _about(trial: TrialProgress) -> str:
-    """A trial in a few words: its round or architecture, or its seed and the architecture of its last result."""
+    """Names a trial by its round or architecture, or by its seed and the architecture of its last result."""
     config = trial.config
     if "round" in config:
         return f"round {config['round']}"
@@ -157,9 +158,10 @@ def _about(trial: TrialProgress) -> str:
 
 
 def sparkline(values: Sequence[float | None], scale: Sequence[float | None] = ()) -> str:
-    """The values as a curve in one line: its last WIDTH points, a blank for a missing one.
+    """Draws the last WIDTH values as a curve in one line, with a blank for a missing value.
 
-    scale: values from whose smallest to whose largest the marks reach; by default the values themselves.
+    Args:
+        scale: values whose minimum and maximum define the scale; by default the values themselves.
     """
     finite = [value for value in (scale or values)[-WIDTH:] if value is not None]
     if not finite:

@@ -1,1 +1,1 @@
-"""Methods compared on a table of results: `archray bench`, and what its metrics are worth: `archray bench proxies`."""
+"""Comparison of methods on a table of results (`archray bench`), and of its metrics (`archray bench proxies`)."""

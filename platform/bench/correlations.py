@@ -1,4 +1,4 @@
-"""`archray.bench_proxies`: correlations of a table's training-free metrics, and of HNAS's bounds. Shu 2022, ch. 7."""
+"""`archray.bench_proxies`: correlations of a table's training-free metrics and of HNAS's bounds. Shu 2022, ch. 7."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,14 +23,16 @@ REALIZABLE_KAPPA, NON_REALIZABLE = "κ/M", "κ/M + trade-off"
 
 
 def correlations(table: Table) -> pd.DataFrame:
-    """A row per metric, scenario and column: `metric`, `scenario`, `fitted_on`, `judged_on`, `spearman`, `kendall`,
-    `mu`, `nu`, `n`.
+    """Computes correlations of metrics and bounds with the values of a table.
 
-    The scenario `as it is` is the correlation of the metric with the value of the column. The others: how well a bound
-    on the error, the lower the better, orders the values. M is |M| over its largest value, without rows in which it is
-    0 or a value is missing. The trade-off mu (M^2 - nu)^2 has two parameters, fitted on the objective and judged by the
-    result; and, as in Shu (2022), fitted on the column that they are judged by (in-sample). A good metric has a
-    positive correlation: values of which the smaller is better change their sign.
+    The scenario `as it is` correlates the metric with the column. The other scenarios correlate a bound on the error
+    (lower is better) with the column. M is |M| divided by its maximum, without rows in which M is 0 or a value is
+    missing. The trade-off mu (M^2 - nu)^2 has two parameters. They are fitted on the objective and evaluated on the
+    result, and also, as in Shu (2022), fitted on the column on which they are evaluated (in-sample). A good metric has
+    a positive correlation: columns in which smaller is better change their sign.
+
+    Returns: a row per metric, scenario and column: `metric`, `scenario`, `fitted_on`, `judged_on`, `spearman`,
+    `kendall`, `mu`, `nu`, `n`.
     """
     objective, judged = str(table.roles.objective), str(table.roles.result or table.roles.objective)
     sign = 1.0 if table.mode == "max" else -1.0
@@ -52,7 +54,7 @@ def correlations(table: Table) -> pd.DataFrame:
 def _bounds(
     name: str, metric: np.ndarray, kappa: np.ndarray, values: dict[str, np.ndarray], scenarios: tuple[str, str]
 ) -> list[dict[str, object]]:
-    """The rows of a bound without and with trade-off. metric, kappa and the values: (n,)."""
+    """Returns the rows of a bound without and with trade-off. Metric, kappa and the values have the shape (n,)."""
     usable = np.isfinite(metric) & np.isfinite(kappa) & (metric > 0)
     plain, with_trade_off = scenarios
     if usable.sum() < MIN_POINTS:
@@ -74,7 +76,11 @@ def _bounds(
 def _row(
     name: str, scenario: str, fitted_on: str, judged_on: str, promise: np.ndarray, values: np.ndarray
 ) -> dict[str, object]:
-    """promise: (n,) the higher the better, as the values."""
+    """Returns a row of correlations.
+
+    Args:
+        promise: (n,) predictions; like the values, higher is better.
+    """
     few = len(values) < MIN_POINTS or np.ptp(promise) == 0
     return {
         "metric": name,
@@ -101,35 +107,37 @@ def bench_proxies(
     objective: str | None = None,
     result: str | None = None,
 ) -> pd.DataFrame:
-    """The correlations of every metric of a table with its values; see `correlations`.
+    """Correlates every training-free metric of a table with its values; see `correlations`.
 
     Args:
-        table, where, objective, result: as of `archray.bench`.
-        out: a folder for `proxies.csv` and `proxies.md`, new or without these.
+        table, where, objective, result: as in `archray.bench`.
+        out: folder for `proxies.csv` and `proxies.md`, which must not contain these files.
 
-    Raises: InvalidTable for a table that cannot serve, InvalidInput for one without a metric, RunFolderError.
+    Returns: a row per metric, scenario and column.
+    Raises: InvalidTable for an unusable table, InvalidInput for a table without a metric, RunFolderError.
     """
     contents = read_table(table, where, objective=objective, result=result)
     if not contents.metrics:
         raise InvalidInput(
-            f"{contents.location} has no training-free metric; name its columns (archray bench import --proxies a,b)"
+            f"expected a table with a training-free metric, got {contents.location} without one. Name them with: "
+            "archray bench import --proxies a,b"
         )
     folder = None if out is None else Folder(out)
     if folder is not None and any(folder.exists(name) for name in (CSV, MARKDOWN)):
-        raise RunFolderError(f"{folder} has {CSV} or {MARKDOWN} already; choose another --out")
+        raise RunFolderError(f"{folder} already contains {CSV} or {MARKDOWN}. Choose another --out")
     rows = correlations(contents)
     if folder is not None:
         folder.write_bytes(CSV, rows.to_csv(index=False).encode())
         roles = contents.roles
-        judged = f"{count(len(contents.rows), 'architecture')} of {contents.location}; a search optimizes"
-        lead = f"{judged} {roles.objective}, and is judged by {roles.result or 'it'}."
+        judged = f"{count(len(contents.rows), 'architecture')} of {contents.location}. Objective:"
+        lead = f"{judged} {roles.objective}; result: {roles.result or roles.objective}."
         text = f"# Training-free metrics\n\n{lead}\n\n{markdown_table(written_correlations(rows))}\n\n{NOTE}\n"
         folder.write_bytes(MARKDOWN, text.encode())
     return rows
 
 
 def written_correlations(correlation_rows: pd.DataFrame) -> pd.DataFrame:
-    """A row per metric, scenario and fit, as text, with two correlations per column that it is judged by."""
+    """Formats a row per metric, scenario and fit, with two correlations per column of evaluation."""
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for row in correlation_rows.to_dict("records"):
         key = tuple(str(row[name]) for name in ("metric", "scenario", "fitted_on"))

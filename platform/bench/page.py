@@ -1,4 +1,4 @@
-"""A bench in words and figures: tables for the terminal and Markdown, and a self-contained page."""
+"""Output of a bench: tables for the terminal and Markdown, and a self-contained page with figures."""
 
 import math
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ CAVEAT = _text("differences")
 
 
 def decimals(values: np.ndarray, mode: str) -> int:
-    """How many decimals distinguish a table's good values: two digits or more of the best quarter's deviation."""
+    """Returns the number of decimals that shows at least two digits of the standard deviation of the best quarter."""
     order = np.sort(values) if mode == "min" else -np.sort(-values)
     spread = float(np.std(order[: math.ceil(len(order) / 4)])) if len(order) else 0.0
     return 2 if not spread > 0 else min(max(1 - math.floor(math.log10(spread)), 0), 6)
@@ -43,7 +43,7 @@ def with_spread(mean: object, deviation: object, digits: int) -> str:
 
 
 def lead(bench: BenchResult) -> str:
-    """The question, in a few sentences."""
+    """Describes the question in a few sentences."""
     table, question = bench.table, bench.question
     roles = table.roles
     budget = " and ".join(map(str, question.budgets)) + " evaluations"
@@ -62,7 +62,7 @@ def lead(bench: BenchResult) -> str:
 
 
 def written_summary(bench: BenchResult, budget: int) -> pd.DataFrame:
-    """A row per method, as text: result, worst, rank, worst rank, seeds, evaluations, costs."""
+    """Formats a row per method: result, worst, rank, worst rank, seeds, evaluations, costs."""
     summary = bench.summary()
     rows = summary[summary["budget"] == budget]
     digits = decimals(bench.table.result, bench.table.mode)
@@ -82,7 +82,7 @@ def written_summary(bench: BenchResult, budget: int) -> pd.DataFrame:
 
 
 def written_differences(bench: BenchResult, budget: int, against: str) -> pd.DataFrame:
-    """A row per method, as text: its difference, the two intervals, the share of seeds in which it is better."""
+    """Formats a row per method: difference, two intervals, share of seeds in which the method is better."""
     differences = bench.differences(against)
     rows = differences[differences["budget"] == budget]
     digits = decimals(bench.table.result, bench.table.mode)
@@ -104,13 +104,13 @@ def written_differences(bench: BenchResult, budget: int, against: str) -> pd.Dat
 
 
 def notes(bench: BenchResult) -> list[str]:
-    """Notes below the tables."""
-    time = ["Training time is the sum over the evaluations of a search, from the table."]
+    """Returns the notes below the tables."""
+    time = ["Training time is the sum of the table's training times over the evaluations of a search."]
     return [_text("ranks"), _text("columns_first"), *(time if bench.table.seconds is not None else [])]
 
 
 def markdown(bench: BenchResult, against: str) -> str:
-    """All tables of a bench."""
+    """Returns all tables of a bench as Markdown."""
     parts = ["# Bench", lead(bench)]
     for budget in bench.question.budgets:
         parts += [f"## {title_of(bench, budget)}", markdown_table(written_summary(bench, budget))]
@@ -126,7 +126,7 @@ def title_of(bench: BenchResult, budget: int) -> str:
 
 
 def markdown_table(words: pd.DataFrame) -> str:
-    """A table of text in Markdown; all but the first column right-aligned."""
+    """Formats a table of text as Markdown; all columns except the first are right-aligned."""
     rows: list[Sequence[str]] = [list(map(str, words.columns)), *words.astype(str).to_numpy().tolist()]
     escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     lines = [f"| {' | '.join(row)} |" for row in escaped]
@@ -137,15 +137,15 @@ def markdown_table(words: pd.DataFrame) -> str:
 _COLOURS = (FOUND, figures.GREEN, figures.PINK, figures.INDIGO)
 Dash: TypeAlias = Literal["-", "--", ":", "-."]
 _DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")
-_HEIGHT, _LINE = 390, 17  # of the two panels, and of a line of the legend
-_POINTS = 200  # of a curve over seconds
-MIDDLE = (0.25, 0.75)  # the band: the middle half of the seeds
+_HEIGHT, _LINE = 390, 17  # heights of the two panels, and of a line of the legend
+_POINTS = 200  # number of points of a curve over seconds
+MIDDLE = (0.25, 0.75)  # quantiles of the band: the middle half of the seeds
 
 
 def curves(bench: BenchResult, label: str) -> tuple[np.ndarray, np.ndarray]:
-    """x (k,), the evaluations or the seconds spent, and (seeds, k) the best objective so far of each seed.
+    """Returns x (k,), the evaluations or seconds spent, and the best objective so far of each seed (seeds, k).
 
-    At the largest budget; NaN before the first value.
+    The curves are at the largest budget, and NaN before the first value.
     """
     trials = bench.trials
     trials_of_label = trials[(trials["method"] == label) & (trials["budget"] == bench.question.budgets[-1])]
@@ -164,7 +164,7 @@ def curves(bench: BenchResult, label: str) -> tuple[np.ndarray, np.ndarray]:
 
 @figure(height=_HEIGHT, of="bench")
 def bench_regret(bench: BenchResult, canvas: Figure) -> None:
-    """The regret of the best so far, and its rank in the table, over the budget: mean over seeds, and their middle."""
+    """Regret and rank in the table of the best architecture so far, by budget: mean and middle half over seeds."""
     regret, rank = canvas.subplots(2, 1, sharex=True)
     methods = [entrant.label for entrant in bench.question.entrants if entrant.asked and entrant.label != RANDOM_SEARCH]
     handles = []
@@ -180,7 +180,7 @@ def bench_regret(bench: BenchResult, canvas: Figure) -> None:
         if not thin:
             handles.append(Line2D([], [], color=colour, linestyle=dash, linewidth=2, label=label))
     if behind:
-        handles.append(Line2D([], [], color=TRIAL, linewidth=1, alpha=0.6, label="a column first"))
+        handles.append(Line2D([], [], color=TRIAL, linewidth=1, alpha=0.6, label="baselines: one column first"))
     random_regret = bench.sign * (bench.best_objective - curves(bench, RANDOM_SEARCH)[1])
     largest = np.nanquantile(random_regret, 0.9)
     regret.set_ylim(0, largest * 1.05 if largest > 0 else None)
@@ -196,7 +196,11 @@ def bench_regret(bench: BenchResult, canvas: Figure) -> None:
 
 
 def _draw(axes: Axes, x: np.ndarray, values: np.ndarray, label: str, colour: str, dash: Dash, *, thin: bool) -> None:
-    """values: (seeds, k)."""
+    """Draws the mean and the band of a method.
+
+    Args:
+        values: (seeds, k).
+    """
     finite = ~np.isnan(values).all(axis=0)
     x, values = x[finite], values[:, finite]
     mean = np.nanmean(values, axis=0)
@@ -210,12 +214,12 @@ def _draw(axes: Axes, x: np.ndarray, values: np.ndarray, label: str, colour: str
 
 
 def bench_page(bench: BenchResult, against: str) -> str:
-    """HTML: light and dark, whole without its script, without a request."""
+    """Returns a self-contained HTML page with light and dark colors, which is complete without its script."""
     name = str(bench.question.table["location"]).rpartition("/")[2]
     words = f'<h1>{escape(name)}</h1><p class="lead">{flowing(lead(bench))}</p>'
     header = f'<p class="kicker">archray · bench</p>{words}'
     budgets, seeds = bench.question.budgets, bench.question.seeds
-    description = f"Regret and rank of the best so far, of {count(len(bench.labels), 'method')}."
+    description = f"Regret and rank of the best architecture so far, for {count(len(bench.labels), 'method')}."
     caption = _text("regret", budget=title_of(bench, budgets[-1]), seeds=seeds)
     regret = figures.figure_section("regret", "Regret", bench_regret(bench), description=description, caption=caption)
     sections = [_summary(bench, budget) for budget in budgets]
@@ -228,12 +232,12 @@ def _summary(bench: BenchResult, budget: int) -> Section:
     summary = bench.summary()
     results = bench.sign * summary[summary["budget"] == budget]["result"].to_numpy()
     marked = int(np.nanargmax(results)) if np.isfinite(results).any() else None
-    body = _table(words, f"What was found with {title_of(bench, budget)}", marked)
+    body = _table(words, f"Results with {title_of(bench, budget)}", marked)
     return Section(f"budget-{budget}", f"After {title_of(bench, budget)}", body + paragraphs(notes(bench)))
 
 
 def _differences(bench: BenchResult, budget: int, against: str) -> Section:
-    title = f"Against {against}, {title_of(bench, budget)}"
+    title = f"Differences from {against}, {title_of(bench, budget)}"
     body = _table(written_differences(bench, budget, against), title)
     return Section(f"against-{budget}", title, body + paragraphs([CAVEAT]))
 

@@ -1,4 +1,4 @@
-"""The question of a bench: its rows, its table, the folder with the answers, and the worker that finds them."""
+"""The question of a bench: its rows, its table, the folder of its results, and the worker that computes them."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from archray.trainables.tabular import OBJECTIVE, Table, read_table
 from archray.trainables.tabular.table_file import ARCHITECTURE, is_size, write_table_file
 
 QUESTION, TABLE, POOL, PARTS = "bench.json", "table.parquet", "pool.parquet", "parts"
-CHUNKS = 16  # of the seeds of a row, at most: a task each, and a file
+CHUNKS = 16  # maximum chunks of a row's seeds; each chunk is a task with one file
 RANDOM_SEARCH = "random"  # the row of random search
 
 
@@ -31,11 +31,11 @@ class Entrant:
     """A row of a bench.
 
     Attributes:
-        label: its name in tables and on the command line.
-        name: of the searcher's method; None for random search and for a column.
-        options: of the searcher.
-        column: the pool in the order of this column of the table, best first; None for a searcher.
-        asked: whether the user named it.
+        label: name in tables and on the command line.
+        name: method of the searcher; None for random search and for a column.
+        options: options of the searcher.
+        column: column of the table whose order, best first, the row follows; None for a searcher.
+        asked: whether the user requested the row.
     """
 
     label: str
@@ -45,7 +45,7 @@ class Entrant:
     asked: bool = False
 
     def searcher(self, problem: SearchProblem, budget: int, seed: int) -> Any:
-        """A new Tune searcher. Raises: InvalidInput for wrong options, also for this table."""
+        """Creates a Tune searcher. Raises: InvalidInput for options that are wrong or do not fit the table."""
         if self.name is None:
             from archray.searchers import MetricFirst, RandomSearch
 
@@ -54,12 +54,12 @@ class Entrant:
             order: Literal["largest", "smallest"] = "smallest" if low_is_good(self.column) else "largest"
             return MetricFirst(problem.pool, self.column, budget, order, seed=seed)
         make = get_method(self.name).make_searcher
-        assert make is not None  # `entrants` saw to it
+        assert make is not None  # `entrants` checked it
         try:
             return make(problem, budget, seed, self.options)
         except TypeError as error:
             unknown = re.search(r"unexpected keyword argument ('\w+')", str(error))
-            reason = f"{self.name} has no option {unknown[1]} in a bench; leave it out" if unknown else error
+            reason = f"{self.name} has no option {unknown[1]} in a bench. Leave it out" if unknown else error
             raise InvalidInput(f"{self.label}: {reason}") from error
         except ArchrayError as error:
             raise InvalidInput(f"{self.label}: {error}") from error
@@ -69,13 +69,13 @@ class Entrant:
 
 
 def entrants(words: Sequence[str], table: Table, proxies: Sequence[str] = ()) -> list[Entrant]:
-    """The rows of a bench: the user's methods with their variants; random search; each column first.
+    """Returns the rows of a bench: the user's methods with their variants, random search, and each column first.
 
     Args:
         words: `METHOD` or `METHOD:OPTION=VALUE,...`.
-        proxies: columns for methods that use one and name none.
+        proxies: columns for methods that use a metric and do not name one.
 
-    Raises: InvalidInput for a method that a table cannot serve, or an unknown column.
+    Raises: InvalidInput for a method that cannot search a table, or an unknown column.
     """
     for proxy in proxies:
         table.check_metric(proxy)
@@ -85,7 +85,7 @@ def entrants(words: Sequence[str], table: Table, proxies: Sequence[str] = ()) ->
 
 
 def columns_of(table: Table) -> dict[str, np.ndarray]:
-    """The columns with a row in every bench: costs that measure the size of a network, then every metric."""
+    """Returns the columns with a row in every bench: costs that measure the size of a network, then all metrics."""
     sizes = {name: values for name, values in table.costs.items() if is_size(name)}
     return {**sizes, **table.metrics}
 
@@ -97,8 +97,8 @@ def _named(word: str, table: Table, proxies: Sequence[str]) -> list[Entrant]:
     if method.searcher_at is None:
         names = [other for other in METHODS if METHODS.get(other).searcher_at is not None]
         raise InvalidInput(
-            f"{name} cannot run on a table: it trains shared weights, or stops training runs early, and a table has "
-            f"results of whole training runs; choose one of {', '.join(names)}"
+            f"{name} cannot search a table: it trains shared weights or stops training runs early, but a table has "
+            f"results of complete training runs. Choose one of {', '.join(names)}"
         )
     variants = [(word, options)]
     if method.by_proxy and "proxy" in options:
@@ -107,8 +107,8 @@ def _named(word: str, table: Table, proxies: Sequence[str]) -> list[Entrant]:
         variants = [(f"{word}{',' if text else ':'}proxy={proxy}", options | {"proxy": proxy}) for proxy in proxies]
     elif method.by_proxy:
         raise InvalidInput(
-            f"{name} uses one training-free metric: name one or several with --proxy, or one as "
-            f"{name}:proxy=NAME; the table has {', '.join(table.metrics) or 'none'}"
+            f"{name} needs a training-free metric. Name one or several with --proxy, or one as "
+            f"{name}:proxy=NAME. Metrics of the table: {', '.join(table.metrics) or 'none'}"
         )
     rows = []
     for label, values in variants:
@@ -118,7 +118,7 @@ def _named(word: str, table: Table, proxies: Sequence[str]) -> list[Entrant]:
 
 
 def _options(word: str, text: str) -> dict[str, Any]:
-    """`a=1,b=x` -> `{"a": 1, "b": "x"}`; a value that is JSON is read as such. Raises: InvalidInput."""
+    """Parses `a=1,b=x` to `{"a": 1, "b": "x"}`; values are read as JSON if possible. Raises: InvalidInput."""
     options: dict[str, Any] = {}
     for part in text.split(",") if text else ():
         name, equals, value = part.partition("=")
@@ -132,7 +132,7 @@ def _options(word: str, text: str) -> dict[str, Any]:
 
 
 def is_drawn(entrant: Entrant, table: Table, budget: int) -> bool:
-    """Whether a row depends on the seed: all rows except a column without equal values among its first ones."""
+    """Returns whether a row depends on the seed; only a column without ties among its first values does not."""
     if entrant.column is None:
         return True
     values = columns_of(table)[entrant.column][table.rows]
@@ -143,14 +143,14 @@ def is_drawn(entrant: Entrant, table: Table, budget: int) -> bool:
 
 @dataclass(frozen=True)
 class Question:
-    """The question of a bench. Equal questions have equal answers.
+    """The question of a bench. Equal questions have equal results.
 
     Attributes:
-        table: the place of the table, and its identity: its checksum and the roles of its columns.
-        entrants: the rows.
-        seeds: 0 to seeds - 1.
-        budgets: evaluations at most, ascending; each is a separate search with this budget.
-        seconds: of the table's training runs, at most; None: not limited.
+        table: location and identity of the table: its checksum and the roles of its columns.
+        entrants: rows of the bench.
+        seeds: number of seeds, 0 to seeds - 1.
+        budgets: maximum numbers of evaluations, ascending; each is a separate search with this budget.
+        seconds: maximum training seconds according to the table; None: unlimited.
     """
 
     table: Mapping[str, Any]
@@ -171,9 +171,9 @@ class Question:
 
     @classmethod
     def read(cls, folder: Folder) -> "Question":
-        """Raises: RunFolderError if the folder holds no bench."""
+        """Reads the question of a bench. Raises: RunFolderError if the folder contains no bench."""
         if not folder.exists(QUESTION):
-            raise RunFolderError(f"{folder} holds no bench")
+            raise RunFolderError(f"expected the folder of a bench, got {folder}, which contains none")
         question = folder.read_json(QUESTION)
         rows = tuple(Entrant(**row) for row in question["rows"])
         return cls(question["table"], rows, question["seeds"], tuple(question["budgets"]), question["seconds"])
@@ -183,7 +183,7 @@ class Question:
 class Share:
     """A part of the work: some seeds of one row at one budget."""
 
-    place: int  # of the row
+    place: int  # index of the row
     entrant: Entrant
     budget: int
     seconds: float | None
@@ -196,7 +196,7 @@ class Share:
 
 
 def shares(question: Question, table: Table) -> Iterator[Share]:
-    """All parts of the work; a row that does not depend on the seed has one search."""
+    """Yields all parts of the work; a row that does not depend on the seed has one search."""
     size = -(-question.seeds // CHUNKS)
     for budget in question.budgets:
         for place, entrant in enumerate(question.entrants):
@@ -207,25 +207,25 @@ def shares(question: Question, table: Table) -> Iterator[Share]:
 
 
 def bench_place(place: str | Path) -> Folder:
-    """The folder of a bench. Raises: InvalidInput for an object store; RunFolderError if it contains other files."""
+    """Returns the folder of a bench. Raises: InvalidInput for an object store; RunFolderError for other content."""
     folder = Folder(place)
     if folder.local_path() is None:
-        raise InvalidInput(f"expected a folder on a disk that every worker reads, got {place}")
+        raise InvalidInput(f"expected a folder on a disk that every worker can read, got {place}")
     if not folder.exists(QUESTION) and not holds_nothing(folder):
-        raise RunFolderError(f"{folder} exists and holds no bench; choose another --out")
+        raise RunFolderError(f"expected a new folder or a bench, got {folder} with other files. Choose another --out")
     return folder
 
 
 def open_folder(place: str | Path, question: Question, table: Table) -> Folder:
-    """The folder of a bench: a new one, or one with an unfinished bench of the same question.
+    """Opens the folder of a bench: a new folder, or a folder with a bench of the same question.
 
-    Raises: RunFolderError if it contains another one, with the first difference, or other files.
+    Raises: RunFolderError with the first difference if it contains another bench, or for other files.
     """
     folder = bench_place(place)
     if not folder.exists(QUESTION):
         folder.create()
         write_table(folder, table)
-        folder.write_json(QUESTION, question.to_json())  # last: with it the folder is a bench's
+        folder.write_json(QUESTION, question.to_json())  # last: this file marks the folder of a bench
         return folder
     old, new = folder.read_json(QUESTION), question.to_json()
     for document in (old, new):
@@ -235,8 +235,8 @@ def open_folder(place: str | Path, question: Question, table: Table) -> Folder:
     if key is not None:
         verb = "are" if key.endswith("s") else "is"
         raise RunFolderError(
-            f"{folder} holds a bench of another question: its {key} {verb} {_words(old.get(key))}, now "
-            f"{_words(new[key])}; give the same command to resume, or choose another --out"
+            f"{folder} contains another bench: its {key} {verb} {_words(old.get(key))}, now {_words(new[key])}. Run "
+            "the same command to resume it, or choose another --out"
         )
     return folder
 
@@ -260,7 +260,7 @@ def _words(value: Any) -> str:
 
 
 def problem_in(folder: Folder) -> tuple[Table, SearchProblem]:
-    """The table of the bench in a folder, and its search problem."""
+    """Returns the table of the bench in a folder, and its search problem."""
     place = Path(folder.path)
     table = read_table(place / TABLE)
     problem = SearchProblem(
@@ -276,15 +276,17 @@ def problem_in(folder: Folder) -> tuple[Table, SearchProblem]:
 
 
 def missing_shares(folder: Folder, question: Question, table: Table) -> list[Share]:
-    """The remaining parts of the work."""
+    """Returns the remaining parts of the work."""
     files = set((folder / PARTS).files())
     return [share for share in shares(question, table) if share.file not in files]
 
 
 def read_parts(folder: Folder, question: Question, table: Table) -> pd.DataFrame:
-    """A row per evaluation, in the order of rows, budgets, seeds and suggestion. Raises: RunFolderError."""
+    """Reads a row per evaluation, in the order of rows, budgets, seeds and suggestion. Raises: RunFolderError."""
     if missing_shares(folder, question, table):
-        raise RunFolderError(f"the bench in {folder} has not ended; give its command again to resume it")
+        raise RunFolderError(
+            f"expected a finished bench, got {folder}, which has not ended. Run its command again to resume it"
+        )
     frames = [
         (folder / PARTS).read_parquet(share.file).assign(method=share.entrant.label, budget=share.budget)
         for share in shares(question, table)
@@ -296,11 +298,11 @@ ANSWER_COLUMNS = ("seed", "number", "row", "objective", "seconds")
 
 
 class BenchWorker:
-    """Answers shares of the bench in a folder; the table is read once.
+    """Computes shares of the bench in a folder; reads the table once.
 
-    A share's answer has a row per evaluation: `seed`, `number` (from 1, in the order of suggestion), `row` of the
-    table (-1 for a failed trial), `objective` (NaN then), and `seconds` of the training run (NaN if the table has
-    none).
+    The result of a share has a row per evaluation: `seed`, `number` (from 1, in the order of suggestion), `row` of the
+    table (-1 for a failed trial), `objective` (NaN for a failed trial), and `seconds` of the training run (NaN if the
+    table has no times).
     """
 
     def __init__(self, folder: str) -> None:
@@ -311,7 +313,7 @@ class BenchWorker:
         return pd.concat([self._search(share, seed) for seed in share.seeds], ignore_index=True)
 
     def _search(self, share: Share, seed: int) -> pd.DataFrame:
-        from archray.searchers import drive  # Ray Tune, which the tables of a bench do without
+        from archray.searchers import drive  # Ray Tune, which the tables of a bench do not need
 
         spent = 0.0  # training seconds
 

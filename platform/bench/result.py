@@ -1,4 +1,4 @@
-"""The result of a bench: the choice of each search, means over seeds, and differences by seed."""
+"""The result of a bench: the architecture that each search found, means over seeds, and differences by seed."""
 
 import os
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class BenchResult:
 
     @classmethod
     def read(cls, place: str | os.PathLike[str] | Folder) -> "BenchResult":
-        """Raises: RunFolderError for a folder without a bench, or with one that has not ended."""
+        """Reads a bench. Raises: RunFolderError for a folder without a bench, or with an unfinished bench."""
         folder = place if isinstance(place, Folder) else Folder(place)
         question = Question.read(folder)
         table, _ = problem_in(folder)
@@ -43,7 +43,7 @@ class BenchResult:
 
     @property
     def sign(self) -> int:
-        """1 if a larger value is better, -1 if a smaller one is."""
+        """1 if larger values are better, -1 if smaller values are."""
         return 1 if self.table.mode == "max" else -1
 
     @cached_property
@@ -52,20 +52,23 @@ class BenchResult:
 
     @cached_property
     def best_objective(self) -> float:
-        """The best that any search of this table can find."""
+        """The best objective in the table."""
         return float(self.sign * np.max(self.sign * self.table.objective[self.table.rows]))
 
     def ranks(self, objective: np.ndarray) -> np.ndarray:
-        """Ranks of values of the objective among all different networks of the table, 1 the best; NaN of NaN."""
+        """Returns the ranks of objective values among all distinct networks of the table, 1 is best; NaN for NaN."""
         ordered = np.sort(-self.sign * self.table.objective[self.table.rows])
         ranks = 1.0 + np.searchsorted(ordered, -self.sign * objective, side="left")
         return np.where(np.isnan(objective), np.nan, ranks)
 
     @cached_property
     def searches(self) -> pd.DataFrame:
-        """A row per search: `method`, `budget`, `seed`; its choice, the evaluated architecture with the best objective,
-        of equal ones the first: `architecture`, `objective`, `result`, `rank` (of the objective), its costs by their
-        columns; `evaluations`, and the `seconds` of their training runs."""
+        """A row per search.
+
+        Columns: `method`, `budget`, `seed`; for the evaluated architecture with the best objective (the first of equal
+        ones) `architecture`, `objective`, `result`, `rank` of the objective, and costs; the number of `evaluations`,
+        and the `seconds` of their training runs.
+        """
         trials, table = self.trials, self.table
         worth = (self.sign * trials["objective"]).fillna(-np.inf)
         keys = ["method", "budget", "seed"]
@@ -83,9 +86,12 @@ class BenchResult:
         )
 
     def summary(self) -> pd.DataFrame:
-        """A row per method and budget: `seeds` (1: it depends on none), of `result` the mean, the standard deviation
-        (n - 1) and the worst, of `rank` the mean, deviation and worst, the mean `objective`, `evaluations`, `seconds`
-        of the training runs and costs of the choice."""
+        """Returns a row per method and budget.
+
+        Columns: `seeds` (1 if the method does not depend on the seed); mean, standard deviation (n - 1) and worst value
+        of `result` and `rank`; means of `objective`, `evaluations`, `seconds` of the training runs, and costs of the
+        found architecture.
+        """
         rows = []
         for (method, budget), group in self.searches.groupby(["method", "budget"], sort=False):
             row = {"method": method, "budget": budget, "seeds": len(group)}
@@ -97,9 +103,9 @@ class BenchResult:
         return pd.DataFrame(rows)
 
     def differences(self, against: str = RANDOM_SEARCH) -> pd.DataFrame:
-        """How much better each method's result is than another's, seed by seed: see `paired`. Raises: UnknownName."""
+        """Compares the result of each method with one method, seed by seed; see `paired`. Raises: UnknownName."""
         if against not in self.labels:
-            raise UnknownName(f"the bench has no row {against!r}; choose one of {', '.join(self.labels)}")
+            raise UnknownName(f"expected one of the rows {', '.join(self.labels)}, got {against!r}")
         rows = []
         for budget, group in self.searches.groupby("budget"):
             results = {label: rows_of["result"].to_numpy() for label, rows_of in group.groupby("method", sort=False)}
@@ -107,20 +113,22 @@ class BenchResult:
             for label in others:
                 interval = paired(self.sign * results[label], self.sign * results[against], len(others))
                 rows.append({"method": label, "against": against, "budget": budget, **interval})
-        return pd.DataFrame(rows, columns=DIFFERENCE_COLUMNS)  # no row where a bench has one method alone
+        return pd.DataFrame(rows, columns=DIFFERENCE_COLUMNS)  # empty if the bench has one method
 
 
 def paired(values: np.ndarray, others: np.ndarray, comparisons: int = 1) -> dict[str, float]:
-    """The mean of n paired differences with Student's 95 % interval.
+    """Computes the mean of n paired differences with Student's 95 % interval.
 
-    values, others: (n,) by seed, or (1,) of a row that depends on no seed.
+    Args:
+        values, others: (n,) values by seed, or (1,) for a row that does not depend on the seed.
+        comparisons: number of comparisons for the Bonferroni interval.
 
     Returns: `difference`, `low`, `high`; `low_all`, `high_all`, the wider interval for all `comparisons` together
-    (Bonferroni); `seeds` n, `better` the share of the seeds in which the first is better, ties counted half. The
+    (Bonferroni); `seeds` n; `better`, the share of seeds in which the first is better, where ties count half. The
     intervals are NaN for n = 1.
     """
     if len(values) != len(others) and 1 not in (len(values), len(others)):
-        raise InvalidInput(f"expected as many values, or one, got {len(values)} and {len(others)}")
+        raise InvalidInput(f"expected equal numbers of values, or one value, got {len(values)} and {len(others)}")
     differences = values - others
     differences = differences[~np.isnan(differences)]
     n = len(differences)

@@ -1,4 +1,4 @@
-"""A bench from the question to its tables: `archray.bench`."""
+"""`archray.bench`: run a bench, and write its tables."""
 
 import math
 import time
@@ -25,8 +25,8 @@ from archray.trainables.tabular import Table, read_table
 
 SUMMARY, SEARCHES, DIFFERENCES = "summary.csv", "searches.csv", "differences.csv"
 MARKDOWN, PAGE = "bench.md", "bench.html"
-MOST_SEEDS = 10**6  # of a row; more searches than a bench has time for
-_LINE_SECONDS = 5.0  # between two lines of progress
+MOST_SEEDS = 10**6  # maximum seeds per row; a bench has no time for more searches
+_LINE_SECONDS = 5.0  # minimum time between two progress lines
 
 
 def bench(
@@ -44,22 +44,23 @@ def bench(
     result: str | None = None,
     cluster: ClusterSettings | None = None,
 ) -> BenchResult:
-    """Runs methods on a table of results, with many seeds, next to random search and each column first.
+    """Compares methods on a table of results with many seeds, and with the baselines random search and column first.
 
-    A second call with the same question resumes an interrupted bench, or rewrites the tables of a finished one.
+    A second call with the same question resumes an interrupted bench, or rewrites the tables of a finished bench.
 
     Args:
         methods: `METHOD` or `METHOD:OPTION=VALUE,...`, such as `evolution`, `hnas:proxy=snip,penalty=absolute`.
-        table: a table of `archray bench import`, or a CSV or Parquet with well-known column names.
-        out: the folder of the bench, on a disk that every worker reads.
-        seeds: searches of each row; the seeds are 0, 1, ....
-        budget: evaluations of a search, one number or several for separate searches. Default: 20.
-        budget_seconds: training seconds of a search, from the table, instead of a budget.
-        proxy: columns for the methods that use one.
-        against: the row with which the others are compared, seed by seed.
-        where, objective, result: of a table that is not imported, see `read_table`.
-        cluster: the Ray to run on.
+        table: table written by `archray bench import`, or CSV or Parquet with known column names.
+        out: folder of the bench, on a disk that every worker can read.
+        seeds: number of searches per row, with seeds 0, 1, ....
+        budget: evaluations per search; several numbers give separate searches. Default: 20.
+        budget_seconds: training seconds per search according to the table, instead of `budget`.
+        proxy: metric columns for the methods that use one metric.
+        against: row that the other rows are compared with, seed by seed.
+        where, objective, result: see `read_table`; for a table that is not imported.
+        cluster: Ray cluster to run on.
 
+    Returns: the finished bench.
     Raises: ArchrayError for a wrong argument, before Ray starts; RunInterrupted after Ctrl-C.
     """
     expect("cluster", cluster, ClusterSettings, type(None))
@@ -70,7 +71,7 @@ def bench(
         console = Console()
         if rows.uninformative:
             columns = ", ".join(rows.uninformative)
-            console.print(f"left out, the same in every row: {columns}", soft_wrap=True, highlight=False, markup=False)
+            console.print(f"ignoring constant columns: {columns}", soft_wrap=True, highlight=False, markup=False)
         if missing := questions.missing_shares(folder, question, rows):
             _answer(folder, missing, cluster or ClusterSettings(dashboard=False, warm_workers=False), console)
         bench_result = BenchResult.read(folder)
@@ -87,13 +88,20 @@ def ask(
     budget_seconds: float | None = None,
     proxy: str | Sequence[str] = (),
 ) -> Question:
-    """The question of a bench. place: the user's name of the table; the other arguments and `Raises`: see `bench`."""
+    """Builds the question of a bench.
+
+    Args:
+        place: the user's name of the table.
+        methods, table, seeds, budget, budget_seconds, proxy: see `bench`.
+
+    Raises: the errors of `bench` for a wrong argument.
+    """
     expect("seeds", seeds, int)
     if not 1 <= seeds <= MOST_SEEDS:
         raise InvalidInput(f"seeds: expected 1 to {MOST_SEEDS:,}, got {seeds}")
     rows = entrants(_texts("methods", methods), table, _texts("proxy", proxy))
     file = table.space.file
-    # the identity of the table, wherever it is
+    # the identity of the table, independent of its location
     roles = {name: value for name, value in asdict(file.roles).items() if name != "architecture"}
     roles |= {key: list(value) for key, value in roles.items() if isinstance(value, tuple)}
     roles |= {"epochs": {str(epoch): column for epoch, column in file.roles.epochs.items()}}
@@ -103,7 +111,7 @@ def ask(
 
 
 def _texts(name: str, value: str | Sequence[str]) -> list[str]:
-    """The texts of an argument that is one text or several. Raises: InvalidInput."""
+    """Returns the texts of an argument that is one text or a sequence of texts. Raises: InvalidInput."""
     expect(name, value, str, list, tuple)
     texts = [value] if isinstance(value, str) else list(value)
     for text in texts:
@@ -112,15 +120,15 @@ def _texts(name: str, value: str | Sequence[str]) -> list[str]:
 
 
 def begin(question: Question, table: Table, out: str | Path, against: str) -> Folder:
-    """The folder of a question, new or with an unfinished bench. Starts nothing.
+    """Checks all rows, and opens the folder of a question, without starting the bench.
 
-    Raises: InvalidInput for an unknown row to compare with, or a row whose searcher cannot be made; RunFolderError for
-        a folder with other files.
+    Raises: InvalidInput for an unknown row to compare with, or a row whose searcher cannot be created; RunFolderError
+        for a folder with other files.
     """
     labels = [entrant.label for entrant in question.entrants]
     if against not in labels:
-        raise InvalidInput(f"there is no row {against!r} to compare with; choose one of {', '.join(labels)}")
-    with TemporaryDirectory() as scratch:  # an error leaves no folder behind
+        raise InvalidInput(f"against: expected one of the rows {', '.join(labels)}, got {against!r}")
+    with TemporaryDirectory() as scratch:  # after an error, no folder remains
         questions.write_table(Folder(scratch), table)
         _, problem = questions.problem_in(Folder(scratch))
         for budget, entrant in product(question.budgets, question.entrants):
@@ -142,7 +150,7 @@ def write_tables(result: BenchResult, against: str) -> None:
 def _budgets(
     table: Table, budget: int | Sequence[int] | None, seconds: float | None
 ) -> tuple[tuple[int, ...], float | None]:
-    """The budgets in evaluations, and in seconds. Raises: InvalidInput for a budget that the table cannot serve."""
+    """Returns the budgets in evaluations and in seconds. Raises: InvalidInput for an invalid budget."""
     rows = len(table.rows)
     expect("budget", budget, int, list, tuple, type(None))
     expect("budget_seconds", seconds, int, float, type(None))
@@ -151,29 +159,29 @@ def _budgets(
             raise InvalidInput("expected a budget in evaluations or in training seconds, got both")
         if table.seconds is None:
             raise InvalidInput(
-                f"{table.location} has no training times; give a budget in evaluations, or name the column "
+                f"{table.location} has no training times. Set a budget in evaluations, or name the column "
                 "(archray bench import --seconds COLUMN)"
             )
         longest, shortest = float(table.seconds.max()), float(table.seconds.min())
         if not (math.isfinite(seconds) and seconds >= longest) or shortest <= 0:
             raise InvalidInput(
-                f"expected a budget of at least {longest:g} training seconds, the longest training of the table, got "
-                f"{seconds:g}"
+                f"expected a budget of at least {longest:g} training seconds, the longest training run in the table, "
+                f"got {seconds:g}"
             )
         return (min(rows, int(np.ceil(seconds / shortest))),), float(seconds)
     budgets = (20,) if budget is None else (budget,) if isinstance(budget, int) else tuple(budget)
     if not budgets or any(not isinstance(size, int) or isinstance(size, bool) or size < 1 for size in budgets):
-        raise InvalidInput(f"budget: expected whole numbers of 1 or more, got {budget!r}")
+        raise InvalidInput(f"budget: expected positive integers, got {budget!r}")
     if max(budgets) > rows:
         raise InvalidInput(
-            f"expected a budget of at most {rows}, the {count(rows, 'architecture')} of {table.location} that are "
-            f"different networks, got {max(budgets)}"
+            f"expected a budget of at most {count(rows, 'distinct network')}, all of {table.location}, got "
+            f"{max(budgets)}"
         )
     return tuple(sorted(set(budgets))), None
 
 
 def _answer(folder: Folder, missing: Sequence[Share], cluster: ClusterSettings, console: Console) -> None:
-    """Does the remaining shares on Ray, and writes a file for each. Raises: RunInterrupted, InvalidInput."""
+    """Computes the remaining shares on Ray, and writes a file for each. Raises: RunInterrupted, InvalidInput."""
     import ray
 
     from archray.cluster.actor_pool import actor_map
@@ -184,7 +192,7 @@ def _answer(folder: Folder, missing: Sequence[Share], cluster: ClusterSettings, 
     remaining = Counter(share.entrant.label for share in missing)
     started = last = time.monotonic()
     searches = sum(len(share.seeds) for share in missing)
-    console.print(f"{count(searches, 'search', 'searches')} to do, in {folder}", soft_wrap=True, highlight=False)
+    console.print(f"running {count(searches, 'search', 'searches')} in {folder}", soft_wrap=True, highlight=False)
     done, errors = 0, []
     with stops_when_full(folder), connect(cluster, announce=lambda line: console.print(line, soft_wrap=True)):
         answers = actor_map(
@@ -196,7 +204,7 @@ def _answer(folder: Folder, missing: Sequence[Share], cluster: ClusterSettings, 
             num_cpus=1,
             stop=lambda: INTERRUPT.requested,
         )
-        with stop_gracefully(console, "the searches under way have ended"), closing(answers):
+        with stop_gracefully(console, "the running searches have ended"), closing(answers):
             for outcome in (outcome for outcomes in answers for outcome in outcomes):
                 share: Share = outcome.item
                 if outcome.error is not None:
@@ -211,6 +219,6 @@ def _answer(folder: Folder, missing: Sequence[Share], cluster: ClusterSettings, 
                     line = f"    {done}/{searches}  {now - started:.0f} s  {share.entrant.label}{' done' * finished}"
                     console.print(line, soft_wrap=True, highlight=False, markup=False)
     if errors:
-        raise InvalidInput(f"{count(len(errors), 'task')} failed, twice each; the first is {errors[0]}")
+        raise InvalidInput(f"{count(len(errors), 'task')} failed twice. The first error: {errors[0]}")
     if done < searches:
-        raise RunInterrupted(f"stopped with {done} of {count(searches, 'search', 'searches')} done; they are saved")
+        raise RunInterrupted(f"stopped after {done} of {count(searches, 'search', 'searches')}; the results are saved")

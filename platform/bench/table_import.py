@@ -1,7 +1,7 @@
-"""`archray bench import`: shared tables, joined, with roles of their columns, as one Parquet file.
+"""`archray bench import`: check and join published tables, and write one Parquet file with the roles of its columns.
 
-NAS-Bench-1Shot1's tables contain only the first row of each adjacency: the cells follow from the order of the rows. The
-package `nats-bench` (Dong et al. 2021) reads NATS-Bench's official files.
+Tables of NAS-Bench-1Shot1 contain only the first row of each adjacency matrix: the cells follow from the order of the
+rows. The package `nats-bench` (Dong et al. 2021) reads the official files of NATS-Bench.
 """
 
 import itertools
@@ -34,11 +34,13 @@ Matrix = NDArray[np.int64]
 
 
 def cells_by_order(frame: pd.DataFrame, space: NASBench1Shot1, location: str) -> list[str]:
-    """The string of each row's cell, of a table whose rows are in the order of the authors' program.
+    """Returns the string of each row's cell, for a table whose rows are in the order of the authors' program.
 
-    The order is checked: the operations of every row, and the edges from the input, must match the cell. If the table
-    has the six errors of each cell, isomorphic cells, which NAS-Bench-101 trained as one, must have equal errors, and
-    other cells different ones. Raises: InvalidTable.
+    The function checks the order: the operations of every row, and the edges from the input, must match the cell. If
+    the table has the six errors of each cell, isomorphic cells (which NAS-Bench-101 trained once) must have equal
+    errors, and other cells different errors.
+
+    Raises: InvalidTable.
     """
     cells = [(matrix, operations) for matrix in matrices(space) for operations in _operations(matrix)]
     rows = [(*row[:-1], row[-1].split()) for row in frame[list(COLUMNS)].itertuples(index=False, name=None)]
@@ -46,23 +48,23 @@ def cells_by_order(frame: pd.DataFrame, space: NASBench1Shot1, location: str) ->
     wrong = next((row for row, (a, b) in enumerate(itertools.zip_longest(rows, expected)) if a != b), None)
     if wrong is not None:
         raise InvalidTable(
-            f"{location}: row {wrong} (from 0) does not match the order of the {count(len(expected), 'cell')} of "
-            f"{space.name}, so that the first row of its matrix does not define its cell; import the rows as a new "
-            "space (--architecture row)"
+            f"{location}: expected rows in the order of the {count(len(expected), 'cell')} of {space.name}, got "
+            f"another cell in row {wrong} (from 0). The first row of a matrix then does not define its cell. Import "
+            "the rows as a new space (--architecture row)"
         )
     names = [space.encode(space.canonical(_architecture(space, *cell))) for cell in cells]
     if set(VALUES) <= set(frame.columns):
         pairs = set(zip(names, frame[list(VALUES)].itertuples(index=False, name=None), strict=True))
         if not len(pairs) == len(set(names)) == len({values for _, values in pairs}):
             raise InvalidTable(
-                f"{location}: isomorphic cells have different errors, or different cells the same, so that the rows "
-                "are not in the order of the cells; import them as a new space (--architecture row)"
+                f"{location}: expected rows in the order of the cells, got isomorphic cells with different errors, or "
+                "different cells with equal errors. Import the rows as a new space (--architecture row)"
             )
     return names
 
 
 def matrices(space: NASBench1Shot1) -> list[Matrix]:
-    """The (n + 2, n + 2) matrices of the space without loose ends, once each, in the order of the authors' program."""
+    """Returns the distinct (n + 2, n + 2) matrices of the space without loose ends, in the authors' order."""
     output = len(space.parents)
     parents = (0, *space.parents)
     listed: dict[bytes, Matrix] = {}
@@ -78,7 +80,7 @@ def matrices(space: NASBench1Shot1) -> list[Matrix]:
         missing = parents[node] - int(matrix[:, node].sum())
         for chosen in itertools.combinations(range(node), missing):
             grown = matrix.copy()
-            for parent in chosen:  # one after the other: the ancestors of the first are listed without the second
+            for parent in chosen:  # one by one: the ancestors of the first parent are listed without the second
                 grown[parent, node] = 1
                 yield from grow(grown, parent)
 
@@ -88,7 +90,7 @@ def matrices(space: NASBench1Shot1) -> list[Matrix]:
 
 
 def _operations(matrix: Matrix) -> Iterator[tuple[str, ...]]:
-    """The operations of the five nodes in the table's order: the first live node's varies fastest."""
+    """Yields the operations of the five nodes in the table's order: the first live node varies fastest."""
     live = [node for node in range(1, len(matrix) - 1) if matrix[node].any()]
     for chosen in itertools.product(OPERATIONS, repeat=len(live)):
         of_node = dict(zip(reversed(live), chosen, strict=True))
@@ -96,13 +98,13 @@ def _operations(matrix: Matrix) -> Iterator[tuple[str, ...]]:
 
 
 def _first_row(matrix: Matrix) -> str:
-    """As the tables print it: the edges from the input to nodes 1 to 5 and the output."""
+    """Formats the edges from the input to nodes 1 to 5 and the output, as in the tables."""
     padded = [*matrix[0][:-1], *[0] * (PADDED - len(matrix)), matrix[0][-1]]
     return f"[{' '.join(f'{edge}.' for edge in padded)}]"
 
 
 def _architecture(space: NASBench1Shot1, matrix: Matrix, operations: Sequence[str]) -> tuple[str, ...]:
-    """A loose end, which has no parents in the matrix, gets its first ones."""
+    """Returns the architecture of a matrix; a loose end, which has no parents there, gets the first nodes."""
     parents = [
         [int(parent) for parent in np.flatnonzero(matrix[:, node])] or list(range(number))
         for node, number in enumerate(space.parents, 1)
@@ -111,35 +113,36 @@ def _architecture(space: NASBench1Shot1, matrix: Matrix, operations: Sequence[st
 
 
 DATASETS = ("cifar10", "cifar100", "ImageNet16-120")
-SHORT = "12"  # epochs of the training run whose accuracy is the objective, as in Shu 2022, 7.5 (note H4)
+SHORT = "12"  # epochs of the training run whose accuracy is the objective, as in Shu 2022, sec. 7.5 (note H4)
 
 
 def nats_bench_rows(place: str | Path, dataset: str = "cifar10") -> pd.DataFrame:
-    """A row for each architecture of NATS-Bench's topology space, or of its size space if `sss` is in the file's name.
+    """Reads NATS-Bench: a row per architecture of its topology space, or of its size space if the file name has `sss`.
 
     Args:
-        place: a folder of the simple kind, `NATS-tss-v1_0-3ffb9-simple` (one file for each architecture, read one by
-            one), or one `.pickle.pbz2` file with all. They are pickles: read only files that you trust.
+        place: a "simple" folder such as `NATS-tss-v1_0-3ffb9-simple` (one file per architecture, read one by one), or
+            a single `.pickle.pbz2` file. The files are pickles: read only files that you trust.
         dataset: `cifar10`, `cifar100` or `ImageNet16-120`.
 
-    Returns: `index`, `architecture`; for each number of epochs, 12 and 200 or 1, 12 and 90, `valid_12` and `test_12`,
-    means over the training runs; `valid_12_seed0`, ... of each run; `seconds_12`, of the run and one evaluation;
-    `valid_12@1` to `valid_12@12`, after each epoch; `params` (M), `flops` (M), `latency` (s). As in the benchmark,
-    CIFAR-10's validation accuracies are of training runs on half of its training images.
+    Returns: `index`, `architecture`; for each number of epochs (12 and 200, or 1, 12 and 90) `valid_12` and `test_12`,
+    means over the training runs; `valid_12_seed0`, ... for each run; `seconds_12` of the run and one evaluation;
+    `valid_12@1` to `valid_12@12` after each epoch; `params` (M), `flops` (M), `latency` (s). As in the benchmark,
+    validation accuracies on CIFAR-10 come from training runs on half of the training images.
 
-    Raises: MissingExtra without the package; InvalidInput for another data set; InvalidTable for files that cannot
-        be read.
+    Raises: MissingExtra without the package; InvalidInput for another data set; InvalidTable for unreadable files.
     """
     if dataset not in DATASETS:
-        raise InvalidInput(f"NATS-Bench has no data set {dataset!r}; choose one of {', '.join(DATASETS)}")
+        raise InvalidInput(f"expected a data set of NATS-Bench ({', '.join(DATASETS)}), got {dataset!r}")
     path = Path(place).expanduser()
     if not path.exists():
-        raise InvalidTable(f"there is no file and no folder {path}; give NATS-Bench's, see its README for the download")
+        raise InvalidTable(
+            f"there is no file or folder {path}. Pass the files of NATS-Bench; its README describes the download"
+        )
     try:
         import nats_bench
     except ImportError as error:
         raise MissingExtra(
-            f"NATS-Bench's files are read by its package, which is not installed ({error}): "
+            f"NATS-Bench requires its package, which is not installed ({error}). Install it with: "
             "pip install 'archray[nats-bench]'"
         ) from error
     space = "size" if "sss" in path.name else "topology"
@@ -147,12 +150,12 @@ def nats_bench_rows(place: str | Path, dataset: str = "cifar10") -> pd.DataFrame
         api = nats_bench.create(str(path), space, fast_mode=path.is_dir(), verbose=False)
         rows = [_row(api, index, dataset) for index in range(len(api))]
     except (OSError, AssertionError, ValueError, KeyError, EOFError) as error:
-        raise InvalidTable(f"{path} cannot be read as NATS-Bench's {space} space ({error!r})") from error
+        raise InvalidTable(f"expected files of NATS-Bench's {space} space, got {path} ({error!r})") from error
     return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
 
 def _row(api: Any, index: int, dataset: str) -> dict[str, Any]:
-    """The row of one architecture, which is then released: all of them take some gigabytes."""
+    """Returns the row of one architecture, and releases the architecture: all of them need gigabytes of memory."""
     row: dict[str, Any] = {"index": index, "architecture": api.arch(index)}
     searched = "cifar10-valid" if dataset == "cifar10" else dataset  # data of the validation accuracies
     api.get_more_info(index, searched, hp=SHORT, is_random=False)  # reads the architecture's file
@@ -175,7 +178,7 @@ def _row(api: Any, index: int, dataset: str) -> dict[str, Any]:
 
 
 def _accuracy(results: Any, dataset: str, split: str, epoch: int | None = None, seed: int | None = None) -> float:
-    """Percent; the mean over training runs, or the value of one; NaN without a value."""
+    """Returns the accuracy in percent: the mean over training runs, or the value of one run; NaN without a value."""
     try:
         metrics = results.get_metrics(
             dataset, split, iepoch=None if epoch is None else epoch - 1, is_random=False if seed is None else seed
@@ -186,7 +189,7 @@ def _accuracy(results: Any, dataset: str, split: str, epoch: int | None = None, 
 
 
 def _seconds(results: Any, dataset: str) -> float:
-    """Of the training run and one evaluation, as in the package's `simulate_train_eval`; NaN without times."""
+    """Returns the time of training run and one evaluation, as the package's `simulate_train_eval`; NaN if missing."""
     try:
         train = results.get_metrics(dataset, "train", is_random=False)
         valid = results.get_metrics(dataset, "x-valid", is_random=False)
@@ -198,8 +201,8 @@ def _seconds(results: Any, dataset: str) -> float:
 
 
 Missing = Literal["refuse", "drop"]
-KEYS = (INDEX, *ARCHITECTURES)  # columns that tables are joined on
-OF_SCORING = ("failure", "seconds")  # in a pool of `archray proxies`: of the scoring, not of a training run
+KEYS = (INDEX, *ARCHITECTURES)  # default columns to join tables on
+OF_SCORING = ("failure", "seconds")  # columns in a pool of `archray proxies` that describe the scoring, not a training
 
 
 def import_table(
@@ -215,19 +218,21 @@ def import_table(
     """Checks the rows of a table, and writes it with roles of its columns and canonical forms of its networks.
 
     Args:
-        file: CSV (also .csv.gz) or Parquet; a path or a pyarrow URI.
-        out: the Parquet file to write, new; by default the name of `file` with `.parquet`, in the current folder.
-        where: only the rows with this value, in each file with such a column: `{"task": "jigsaw"}`.
+        file: CSV (.csv, .csv.gz) or Parquet; a path or a pyarrow URI.
+        out: new Parquet file to write; by default the name of `file` with `.parquet`, in the current folder.
+        where: value of a column, to use only rows with this value: `{"task": "jigsaw"}`. It applies to each file with
+            this column.
         join: tables of the same architectures with further columns. A column of a joined table that `file` has with
             other values becomes `COLUMN_FILE`.
-        on: the column to join on; by default `index`, or the column of architectures.
-        missing: rows without a number for objective, result, epochs or seconds: `refuse` the table, or `drop` them.
-        roles: as in `archray.trainables.tabular.Roles`; by default columns with well-known names. With the space
+        on: column to join on; by default `index`, or the column of architectures.
+        missing: action on rows without a number for objective, result, epochs or seconds: `refuse` rejects the table,
+            `drop` drops the rows.
+        roles: arguments of `archray.trainables.tabular.Roles`; by default columns with known names. With the space
             `nasbench1shot1-1`, the cells of a NAS-Bench-1Shot1 table with only the first row of each matrix follow
-            from the order of its rows, which is checked.
+            from the order of its rows, which the function checks.
 
-    Returns: the table as it was written. Raises: InvalidTable, InvalidInput, InvalidArchitecture, RunFolderError,
-    before anything is written.
+    Returns: the written table.
+    Raises: InvalidTable, InvalidInput, InvalidArchitecture, RunFolderError, before the function writes a file.
     """
     location = absolute(file)
     out = new_file(f"{_stem(location)}.parquet" if out is None else out, ".parquet")
@@ -239,7 +244,7 @@ def import_table(
     for column in where or {}:
         if not any(column in table.columns for table in frames.values()):
             columns = "; ".join(f"{place} has {', '.join(table.columns)}" for place, table in frames.items())
-            raise InvalidTable(f"there is no column {column!r} to select by: {columns}")
+            raise InvalidTable(f"where: expected a column of the table, got {column!r}; {columns}")
     frame = _selected(frame, where, location)
     if not roles.get("architecture") and set(COLUMNS) <= set(frame.columns):
         space = get_space(roles["space"]) if roles.get("space") in SPACES else None
@@ -260,8 +265,10 @@ def import_nats_bench(
 ) -> Table:
     """Writes the official files of NATS-Bench as a table; see `nats_bench_rows` for its columns.
 
-    The objective is the 12-epoch validation accuracy, the result the test accuracy after the longest training, unless
-    they are named. Raises: as `import_table`.
+    By default the objective is the 12-epoch validation accuracy, and the result is the test accuracy after the longest
+    training.
+
+    Raises: the errors of `import_table`.
     """
     location = absolute(place)
     out = new_file(f"{_stem(location)}-{dataset}.parquet" if out is None else out, ".parquet")
@@ -283,17 +290,21 @@ def write_imported(
     missing: Missing = "refuse",
     **roles: Any,
 ) -> Table:
-    """Checks the rows of a frame, writes them to `out` and reads them back. location: of their source."""
+    """Checks the rows of a frame, writes them to `out`, and reads them back.
+
+    Args:
+        location: source of the rows, for messages.
+    """
     file = files.table_file(frame, location, checksum, None, written, **roles)
     if missing == "drop" and file.roles.values:
         values = [files.numbers(file.rows, column, location) for column in file.roles.values]
         complete = np.flatnonzero(~np.isnan(values).any(axis=0))
         if not len(complete):
-            raise InvalidTable(f"{location}: no row has a number in all of {', '.join(file.roles.values)}")
+            raise InvalidTable(f"{location}: expected rows with numbers in {', '.join(file.roles.values)}, got none")
         file = replace(file, rows=file.rows.iloc[complete].reset_index(drop=True))
     table = Table(file)
     space, rows = table.space, table.frame.drop(columns=CANONICAL, errors="ignore")
-    if len(file.roles.architecture) == 1:  # it has its own column now
+    if len(file.roles.architecture) == 1:  # the architecture has a separate column now
         rows = rows.drop(columns={*file.roles.architecture} - {ARCHITECTURE}, errors="ignore")
     if space.base is not None:
         rows[CANONICAL] = list(space.forms)
@@ -313,7 +324,7 @@ def _selected(frame: pd.DataFrame, where: Mapping[str, str] | None, location: st
 
 
 def _joined(frame: pd.DataFrame, other: pd.DataFrame, on: str | None, location: str, place: str) -> pd.DataFrame:
-    """`frame` with the columns of `other`, whose file is `place`; NaN in rows that it lacks."""
+    """Adds the columns of `other`, whose file is `place`, to `frame`; NaN in rows that `other` lacks."""
     if set(OF_SCORING) <= set(other.columns):
         other = other.drop(columns=list(OF_SCORING))
     if on is None and INDEX not in frame.columns.intersection(other.columns):
@@ -324,14 +335,14 @@ def _joined(frame: pd.DataFrame, other: pd.DataFrame, on: str | None, location: 
     key = on or next((column for column in KEYS if column in shared), None)
     if key is None or key not in shared:
         raise InvalidTable(
-            f"{location} and {place} have no column {on or ' or '.join(KEYS)} in common; name the column to join on "
-            f"(--on {on or 'COLUMN'}); they share {', '.join(shared) or 'none'}"
+            f"{location} and {place} have no common column {on or ' or '.join(KEYS)}. Name the column to join on "
+            f"(--on COLUMN). Common columns: {', '.join(shared) or 'none'}"
         )
     if other[key].duplicated().any():
         repeated = other[key][other[key].duplicated()].tolist()[0]
         raise InvalidTable(f"{place} has {key} {repeated!r} more than once; {files.how_to_tell_apart(other, key)}")
     if not frame[key].isin(other[key]).any():
-        raise InvalidTable(f"no {key} of {place} is one of {location}; name another column (--on)")
+        raise InvalidTable(f"{location} contains no {key} of {place}. Name another column (--on)")
     partners = frame[[key]].merge(other, on=key, how="left").set_index(frame.index)
     for column in (column for column in other.columns if column != key):
         name, values = column, partners[column]
@@ -342,8 +353,8 @@ def _joined(frame: pd.DataFrame, other: pd.DataFrame, on: str | None, location: 
             if column in ARCHITECTURES:
                 row = frame.index[both & (frame[column] != values)][0]
                 raise InvalidTable(
-                    f"{location} and {place} do not belong together: where {key} is {frame[key][row]}, {column} is "
-                    f"{frame[column][row]!r} in one and {values[row]!r} in the other; name another column (--on)"
+                    f"{location} and {place} contradict each other: where {key} is {frame[key][row]}, {column} is "
+                    f"{frame[column][row]!r} in one and {values[row]!r} in the other. Name another column (--on)"
                 )
             name = f"{column}_{_stem(place)}"
         frame = frame.assign(**{name: values})

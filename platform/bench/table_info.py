@@ -1,4 +1,4 @@
-"""`archray bench info`: the content of a table of trained architectures, and the searches that it can serve."""
+"""`archray bench info`: the content of a table of trained architectures, and the methods that can search it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -20,12 +20,13 @@ from archray.trainables.tabular import Table, read_table
 
 @dataclass(frozen=True)
 class ColumnInfo:
-    """A column that has a role, over the different networks.
+    """Statistics of a column with a role, over the distinct networks.
 
     Attributes:
         missing: number of networks without a value in any of their spellings.
-        lowest, highest: of its values.
-        spearman: with the objective; NaN for the objective itself, and for fewer than three networks.
+        lowest, highest: minimum and maximum.
+        spearman: Spearman correlation with the objective; NaN for the objective itself, and for fewer than three
+            networks.
     """
 
     column: str
@@ -41,9 +42,10 @@ class Spellings:
     """The spread of the objective over the spellings of one network.
 
     Attributes:
-        networks: number of networks with several spellings. rows: of these networks.
+        networks: number of networks with several spellings.
+        rows: number of rows of these networks.
         deviation: standard deviation (n - 1) within a network, the root of the mean variance.
-        widest: the largest range.
+        widest: largest range within a network.
     """
 
     networks: int
@@ -57,14 +59,16 @@ class TableInfo:
     """The content of a table.
 
     Attributes:
-        rows: different architectures. networks: different networks.
-        space: the space of the architectures, or None. encoding: defines the distance of rows.
-        mode: `max` if a larger value is better, or `min`.
-        columns: with a role, in the order objective, result, metrics, costs, and so on.
+        rows: number of distinct architectures.
+        networks: number of distinct networks.
+        space: space of the architectures, or None.
+        encoding: encoding that defines the distance between rows.
+        mode: `max` if larger values are better, or `min`.
+        columns: columns with a role, in the order objective, result, metrics, costs, and so on.
         others: columns without a role.
-        spellings: None unless networks have several.
-        trainings: the largest number of training runs, for values with several.
-        serves: kinds of search, and in words whether the table can serve them.
+        spellings: spread over spellings; None unless networks have several spellings.
+        trainings: largest number of training runs, for values with several runs.
+        serves: kinds of search, with a text that describes whether they can use the table.
     """
 
     file: str
@@ -80,7 +84,7 @@ class TableInfo:
     serves: Mapping[str, str]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able; NaN is None."""
+        """Returns JSON-serializable content; NaN becomes None."""
         document = asdict(self)
         for column in document["columns"]:
             column |= {key: None for key, value in column.items() if isinstance(value, float) and np.isnan(value)}
@@ -88,7 +92,7 @@ class TableInfo:
 
 
 def table_info(file: str | Path, where: Mapping[str, str] | None = None, **roles: Any) -> TableInfo:
-    """The content of a table. where, roles, Raises: see `archray.trainables.tabular.read_table`."""
+    """Reads the content of a table; see `archray.trainables.tabular.read_table` for arguments and errors."""
     table = read_table(file, where, **roles)
     columns = [ColumnInfo(*_column(table, column, role)) for column, role in _with_roles(table)]
     columns_with_roles = {*table.roles.columns, *table.roles.architecture, "architecture", "canonical"}
@@ -108,7 +112,7 @@ def table_info(file: str | Path, where: Mapping[str, str] | None = None, **roles
 
 
 def spread_over_spellings(table: Table) -> Spellings | None:
-    """The spread of the objective over spellings of one network (note H3); None if no network has several."""
+    """Computes the objective's spread over spellings of one network (note H3); None if no network has several."""
     representative = table.space.representative
     sizes = np.bincount(representative, minlength=len(table))
     several = np.flatnonzero(sizes[representative] > 1)
@@ -141,42 +145,42 @@ def _column(table: Table, column: str, role: str) -> tuple[str, str, int, float,
 
 
 def _serves(table: Table) -> dict[str, str]:
-    """Kinds of search, and whether the table can serve them, in words."""
+    """Returns kinds of search, with a text that describes whether they can use the table."""
     encoding, base = table.space.encoding, table.space.base
     if base is not None:
         neighbours = f"yes, by the mutations of {base.name}"
     elif encoding == NONE:
-        neighbours = "no: it needs an encoding; name one (--encoding)"
+        neighbours = "no: the table has no encoding (set --encoding)"
     else:
-        neighbours = f"yes, the nearest by the encoding {encoding}"
+        neighbours = f"yes, nearest rows by the encoding {encoding}"
     metrics, epochs = count(len(table.metrics), "metric"), ", ".join(map(str, table.epochs))
     trainings = table.roles.objective in table.trainings
     return {
         "random search": "yes",
         "neighbours (evolution, local search)": neighbours,
-        "training-free metrics": f"yes, {metrics}" if table.metrics else "no: no metric has a column",
-        "largest first": f"yes, by {', '.join(table.costs)}" if table.costs else "no: no cost has a column",
-        "HNAS": "yes" if KAPPA in table.metrics and len(table.metrics) > 1 else "no: it needs kappa and another metric",
+        "training-free metrics": f"yes, {metrics}" if table.metrics else "no: the table has no metric column",
+        "largest first": f"yes, by {', '.join(table.costs)}" if table.costs else "no: the table has no cost column",
+        "HNAS": "yes" if KAPPA in table.metrics and len(table.metrics) > 1 else "no: requires kappa and another metric",
         "early stopping (epochs)": f"yes, values after epoch {epochs}"
         if len(table.epochs) > 1
-        else "no: one value each",
-        "a budget in seconds": "yes" if table.seconds is not None else "no: no training seconds",
-        "trainings drawn by seed": "yes" if trainings else "no: one value of the objective each",
+        else "no: one value per architecture",
+        "a budget in seconds": "yes" if table.seconds is not None else "no: the table has no training times",
+        "trainings drawn by seed": "yes" if trainings else "no: one objective value per architecture",
     }
 
 
 def print_info(info: TableInfo, console: Console) -> None:
     """Prints a table's rows, columns, spread and uses."""
-    numbers = f"{count(info.rows, 'architecture')}, {count(info.networks, 'different network')}"
-    space = f"{f'strings of {info.space}' if info.space else 'a space of its own'}, encoding {info.encoding}"
-    lines = [info.file, f"{numbers}; {space}; a {'larger' if info.mode == 'max' else 'smaller'} value is better"]
+    numbers = f"{count(info.rows, 'architecture')}, {count(info.networks, 'distinct network')}"
+    space = f"{f'space {info.space}' if info.space else 'separate space'}, encoding {info.encoding}"
+    lines = [info.file, f"{numbers}; {space}; {'larger' if info.mode == 'max' else 'smaller'} is better"]
     if (several := info.spellings) is not None:
         lines.append(
-            f"{count(several.networks, 'network')} in several spellings, {count(several.rows, 'row')}: the objective's "
-            f"standard deviation within one is {significant(several.deviation)}, its widest range "
-            f"{significant(several.widest)}; the row with the lowest index stands for all"
+            f"{count(several.networks, 'network')} with several spellings ({count(several.rows, 'row')}): within a "
+            f"network, the objective's standard deviation is {significant(several.deviation)}, and its largest range "
+            f"{significant(several.widest)}; archray uses the row with the lowest index"
         )
-    lines += [f"{value}: up to {count(number, 'training')} each" for value, number in info.trainings.items()]
+    lines += [f"{value}: up to {count(number, 'training run')} each" for value, number in info.trainings.items()]
     rows = [("column", "role", "missing", "lowest", "highest", "Spearman")]
     for column in info.columns:
         missing = whole_number(column.missing) if column.missing else MISSING

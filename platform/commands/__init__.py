@@ -1,1 +1,1 @@
-"""The commands of `archray`: options and printed text. Each calls the public function of its name."""
+"""Commands of `archray`: options and printed text. Each command calls the public function with its name."""

@@ -1,4 +1,4 @@
-"""`archray bench`: methods and metrics on a table of results; `import` and `info` for these tables."""
+"""`archray bench`: compare methods and metrics on a table of results; `import` and `info` prepare such tables."""
 
 import inspect
 import json
@@ -22,20 +22,22 @@ HELP = """Compare methods on a table of results, where a lookup replaces a train
   archray bench hnas --table nb201.parquet --proxy snip,synflow --budget 20,100 --out bench/hnas
   archray bench proxies --table nb201.parquet
 
-'archray bench METHOD...' is 'archray bench run METHOD...'; 'archray bench run --help' has its options.
+'archray bench METHOD...' is short for 'archray bench run METHOD...'. See 'archray bench run --help' for its options.
 """
 
-TABLES = "Columns"  # the panel of options that say what a table's columns are for
+TABLES = "Columns"  # the help panel of the options that assign roles to a table's columns
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="A CSV (also .csv.gz) or Parquet table.")]
+File = Annotated[str, typer.Argument(metavar="FILE", help="CSV (.csv, .csv.gz) or Parquet table.")]
 Where = Annotated[
-    list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Only rows with this value, e.g. task=jigsaw.")
+    list[str] | None,
+    typer.Option(metavar="COLUMN=VALUE", help="Use only rows with this value, e.g. task=jigsaw. Repeatable."),
 ]
 Objective = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column that a search optimizes.", rich_help_panel=TABLES)
+    str | None, typer.Option(metavar="COLUMN", help="Column that the search optimizes.", rich_help_panel=TABLES)
 ]
 Result = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="What a search is judged by.", rich_help_panel=TABLES)
+    str | None,
+    typer.Option(metavar="COLUMN", help="Column that rates the found architecture.", rich_help_panel=TABLES),
 ]
 
 
@@ -43,27 +45,36 @@ def _role(help_text: str, *names: str, metavar: str | None = None, kind: Any = s
     return Annotated[kind, typer.Option(*names, metavar=metavar, help=help_text, rich_help_panel=TABLES)]
 
 
-# The options that say what a table's columns are for, by name: a role, or `minimise`.
+# Options that assign roles to a table's columns, by name: a role, or `minimise`.
 ROLES: dict[str, Any] = {
-    "architecture": _role("What names an architecture: a column, several, or row, its number.", metavar="COLUMN,..."),
+    "architecture": _role(
+        "Column, or columns, that identify an architecture; 'row' uses the row number.", metavar="COLUMN,..."
+    ),
     "objective": Objective,
     "result": Result,
-    "minimise": _role("A smaller value is better, as of errors.", "--minimise", kind=bool),
-    "metrics": _role("Training-free metrics.", "--proxies", metavar="COLUMN,..."),
-    "costs": _role("Parameters, FLOPs, latencies.", metavar="COLUMN,..."),
-    "seconds": _role("Seconds that a training takes.", metavar="COLUMN"),
-    "epochs": _role("The value after so many epochs.", metavar="EPOCH=COLUMN", kind=list[str] | None),
-    "seeds": _role("Of a value the columns of its trainings.", metavar="VALUE=COLUMN,...", kind=list[str] | None),
-    "space": _role("The space whose strings these are ('archray list spaces'), or none.", "--space"),
-    "encoding": _role("What says which rows are near: tokens, columns:a,b, or none."),
+    "minimise": _role("Treat smaller objectives as better, e.g. for errors.", "--minimise", kind=bool),
+    "metrics": _role("Columns of training-free metrics.", "--proxies", metavar="COLUMN,..."),
+    "costs": _role("Columns of costs: parameters, FLOPs, latency.", metavar="COLUMN,..."),
+    "seconds": _role("Column of the training time in seconds.", metavar="COLUMN"),
+    "epochs": _role(
+        "Column of the objective after this epoch. Repeatable.", metavar="EPOCH=COLUMN", kind=list[str] | None
+    ),
+    "seeds": _role(
+        "Columns of the training runs whose mean is the column VALUE. Repeatable.",
+        metavar="VALUE=COLUMN,...",
+        kind=list[str] | None,
+    ),
+    "space": _role("Space of the architecture strings ('archray list spaces'), or none.", "--space"),
+    "encoding": _role("Encoding that defines which rows are similar: tokens, columns:a,b, or none."),
 }
 TableFile = Annotated[
-    str, typer.Option("--table", help="What 'archray bench import' wrote, or a CSV or Parquet with well-known names.")
+    str,
+    typer.Option("--table", help="Table written by 'archray bench import', or CSV or Parquet with known column names."),
 ]
 
 
 class _MethodsToo(TyperGroup):
-    """A group whose command `run` may be left out."""
+    """A command group whose default command is `run`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
@@ -72,7 +83,7 @@ class _MethodsToo(TyperGroup):
 
 
 def bench_app() -> typer.Typer:
-    """The commands of `archray bench`."""
+    """Builds the command group `archray bench`."""
     app = typer.Typer(cls=_MethodsToo, help=HELP, no_args_is_help=True)
     for name, function in ((RUN, run), ("proxies", proxies), ("import", import_), ("info", info)):
         app.command(name)(function)
@@ -84,33 +95,37 @@ def run(
         list[str],
         typer.Argument(
             metavar="METHOD...",
-            help="Names ('archray list methods'), each with options of its searcher: evolution:population=50.",
+            help="Method names ('archray list methods'), with searcher options if needed: evolution:population=50.",
         ),
     ],
     table: TableFile,
-    out: Annotated[str, typer.Option(help="Folder of the bench. If it holds this bench, the bench resumes.")],
-    seeds: Annotated[int, typer.Option(help="Searches of each row; their seeds are 0, 1, ....")] = 20,
+    out: Annotated[str, typer.Option(help="Output folder. If it contains this bench, the bench resumes.")],
+    seeds: Annotated[int, typer.Option(help="Number of searches per row, with seeds 0, 1, ....")] = 20,
     budget: Annotated[
-        str | None, typer.Option(help="Evaluations of a search; several, 20,100, are searches of their own. [20]")
+        str | None, typer.Option(help="Evaluations per search. 20,100 runs separate searches for each budget. [20]")
     ] = None,
     budget_seconds: Annotated[
-        float | None, typer.Option(help="Training seconds of a search, as the table has them, in their place.")
+        float | None,
+        typer.Option(help="Training seconds per search, as listed in the table. Replaces --budget."),
     ] = None,
-    proxy: Annotated[str, typer.Option(help="The columns, a,b, for methods that go by one: a row for each.")] = "",
-    against: Annotated[str, typer.Option(help="The row that the others are compared with, seed by seed.")] = "random",
+    proxy: Annotated[
+        str, typer.Option(help="Metric columns, a,b, for methods that use one metric. Adds one row per column.")
+    ] = "",
+    against: Annotated[str, typer.Option(help="Row that the other rows are compared with, seed by seed.")] = "random",
     where: Where = None,
     objective: Objective = None,
     result: Result = None,
     address: Annotated[
-        str | None, typer.Option(help="Ray cluster to join: auto or ip:port. A local Ray by default.")
+        str | None, typer.Option(help="Ray cluster to join: auto or ip:port. Default: start Ray locally.")
     ] = None,
 ) -> None:
-    """Run methods on a table with many seeds, beside random search, the largest first and each metric first.
+    """Run methods on a table with many seeds, and compare them with simple baselines.
 
-    Writes summary.csv, searches.csv, differences.csv, bench.md and bench.html (tables, regret over the budget).
-    After an interruption or a kill, the same command resumes.
+    The baselines are random search, largest first, and each metric first. Writes summary.csv, searches.csv,
+    differences.csv, bench.md and bench.html (tables, regret over the budget). After an interruption, run the same
+    command again to resume.
     """
-    # pandas, and settings: `archray --help` does without them, and so in the other commands here
+    # Imports in functions keep `archray --help` fast: it needs neither pandas nor the settings. So below.
     from archray.cluster.settings import ClusterSettings
     from archray.platform.bench.page import CAVEAT, lead, notes, written_differences, written_summary
     from archray.platform.config import validate
@@ -142,12 +157,12 @@ def run(
 
 def proxies(
     table: TableFile,
-    out: Annotated[str | None, typer.Option(help="A folder for proxies.csv and proxies.md.")] = None,
+    out: Annotated[str | None, typer.Option(help="Output folder for proxies.csv and proxies.md.")] = None,
     where: Where = None,
     objective: Objective = None,
     result: Result = None,
 ) -> None:
-    """Correlate every metric of a table with its values: as it is, 1/M, κ/M, with trade-off."""
+    """Correlate every metric M of a table with its values, in four forms: M, 1/M, κ/M and HNAS's trade-off."""
     from archray.platform.bench.correlations import NOTE, written_correlations
 
     correlations = archray.bench_proxies(
@@ -159,12 +174,12 @@ def proxies(
 
 def _whole(text: str) -> int:
     if not text.strip().isdecimal():
-        raise InvalidInput(f"budget: expected whole numbers, as 20 or 20,100, got {text!r}")
+        raise InvalidInput(f"budget: expected whole numbers such as 20 or 20,100, got {text!r}")
     return int(text)
 
 
 def _print(words: Any) -> None:
-    """A table of text, its first column to the left."""
+    """Prints a table of text; its first column is left-aligned."""
     from archray.platform.show import aligned  # as in `run`
 
     rows = [list(words.columns), *words.astype(str).to_numpy().tolist()]
@@ -173,7 +188,7 @@ def _print(words: Any) -> None:
 
 
 def _with_roles(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of ROLES after its own; it receives them as `roles`, the arguments of `Roles`."""
+    """Appends the options of ROLES to a command, which receives them as `roles`, the arguments of `Roles`."""
     annotations = get_type_hints(command, include_extras=True)
 
     @wraps(command)
@@ -193,7 +208,7 @@ def _with_roles(command: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(name, keyword, default=False if name == "minimise" else None, annotation=kind)
         for name, kind in ROLES.items()
     ]
-    with_roles.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # which typer reads
+    with_roles.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
     with_roles.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return with_roles
 
@@ -202,33 +217,39 @@ def _with_roles(command: Callable[..., None]) -> Callable[..., None]:
 def import_(
     file: File,
     out: Annotated[
-        str | None, typer.Option(help="The Parquet file to write. Default: the name of FILE, in this folder.")
+        str | None, typer.Option(help="Parquet file to write. Default: the name of FILE, in the current folder.")
     ] = None,
     where: Where = None,
     join: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="A table of the same architectures, with further columns.")
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Table of the same architectures with further columns. Repeatable."),
     ] = None,
     on: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="What rows are joined on. Default: index, or architecture.")
+        str | None, typer.Option(metavar="COLUMN", help="Column to join on. Default: index, or architecture.")
     ] = None,
     nats_bench: Annotated[
-        bool, typer.Option("--nats-bench", help="FILE is of NATS-Bench: its folder, or its one .pickle.pbz2 file.")
+        bool, typer.Option("--nats-bench", help="Read FILE as NATS-Bench: its folder, or its single .pickle.pbz2 file.")
     ] = False,
-    dataset: Annotated[str, typer.Option(metavar="cifar10|cifar100|ImageNet16-120", help="Of NATS-Bench.")] = "cifar10",
+    dataset: Annotated[
+        str, typer.Option(metavar="cifar10|cifar100|ImageNet16-120", help="Data set of NATS-Bench.")
+    ] = "cifar10",
     missing: Annotated[
-        str, typer.Option(metavar="refuse|drop", help="Rows without a value: refuse the table, or leave them out.")
+        str, typer.Option(metavar="refuse|drop", help="Action on rows without a value: reject the table, or drop them.")
     ] = "refuse",
     *,
     roles: dict[str, Any],
 ) -> None:
-    """Check a table, join others to it, and write it as Parquet with what its columns are for."""
+    """Check a table, join other tables to it, and write it as Parquet with the roles of its columns."""
     from archray.platform.bench.table_import import import_nats_bench, import_table
     from archray.platform.bench.table_info import print_info, table_info
 
     options: dict[str, Any] = {**roles, "missing": missing}
     if nats_bench:
         if join or where or on:
-            raise InvalidInput("--nats-bench: import its files alone; then import that table, with --join and --where")
+            raise InvalidInput(
+                "expected --nats-bench without --join, --where and --on. Import NATS-Bench first; then import the "
+                "resulting table with these options"
+            )
         table = import_nats_bench(file, out, dataset=dataset, **options)
     else:
         table = import_table(file, out, where=pairs("--where", where), join=join or (), on=on, **options)
@@ -239,15 +260,15 @@ def import_(
 def info(
     file: File,
     where: Where = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     *,
     roles: dict[str, Any],
 ) -> None:
-    """Print what a table holds, and which searches it can serve.
+    """Print the content of a table, and the methods that can search it.
 
-    Rows, networks and their spellings; columns with their roles, what is missing, and their Spearman correlation with
-    the objective, over different networks. Columns that are not named are what the import wrote, or else known by
-    their names.
+    The output has the numbers of rows, distinct networks and their spellings, and each column's role, missing values
+    and Spearman correlation with the objective over distinct networks. Roles without an option come from the import,
+    or from the names of the columns.
     """
     from archray.platform.bench.table_info import print_info, table_info
 
@@ -259,7 +280,7 @@ def info(
 
 
 def pairs(option: str, texts: list[str] | None) -> Mapping[str, str]:
-    """`["task=jigsaw"]` -> `{"task": "jigsaw"}`. Raises: InvalidInput for a text without `=`."""
+    """Parses `["task=jigsaw"]` to `{"task": "jigsaw"}`. Raises: InvalidInput for a text without `=`."""
     read = {}
     for text in texts or []:
         name, equals, value = text.partition("=")

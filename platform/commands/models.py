@@ -1,4 +1,4 @@
-"""The commands of a trained model: `archray export`, `archray predict` and `archray attack`."""
+"""Commands that use a trained model: `archray export`, `archray predict` and `archray attack`."""
 
 import json
 from fractions import Fraction
@@ -15,27 +15,31 @@ from archray.platform.commands.runs import RunFolder, Trust
 from archray.platform.quantities import Spread, quantity_of
 from archray.trainables.adversarial.attacks import ATTACKS
 
-ATTACK_KEYS = ("benign_member", "attack", "transfer", "benign", "defence", "noise")  # of quantities `KEY_accuracy`
-FORMATS_HELP = "onnx, torch-export, safetensors, python or state-dict; may be given several times."
-MEMBER_HELP = "Of a run that ends with a set: which member, by the number that 'archray show' has. Default: the first."
+ATTACK_KEYS = ("benign_member", "attack", "transfer", "benign", "defence", "noise")  # keys of quantities `KEY_accuracy`
+FORMATS_HELP = "Format: onnx, torch-export, safetensors, python or state-dict. Repeatable."
+MEMBER_HELP = "Member of a Pareto set, by its number in 'archray show'. Default: the most accurate."
 
 
 def export(
     run: RunFolder,
-    to: Annotated[str | None, typer.Option(help="A new folder. Default: DIR/export.")] = None,
+    to: Annotated[str | None, typer.Option(help="Output folder, new or empty. Default: DIR/export.")] = None,
     formats: Annotated[
         list[str] | None, typer.Option("--format", help=f"{FORMATS_HELP} Default: torch-export and state-dict.")
     ] = None,
-    int8: Annotated[bool, typer.Option("--int8", help="With onnx: an int8 graph too, and what it costs.")] = False,
-    member: Annotated[int | None, typer.Option(metavar="K", help=f"{MEMBER_HELP} To: DIR/export-member-K.")] = None,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Also write an int8 ONNX graph, and print its test accuracy and size.")
+    ] = False,
+    member: Annotated[
+        int | None, typer.Option(metavar="K", help=f"{MEMBER_HELP} Writes to DIR/export-member-K.")
+    ] = None,
     trust: Trust = False,
 ) -> None:
-    """Write the trained model as files that load elsewhere, with a loader, a README and model.json."""
+    """Export the trained model as files that load without archray, with a loader, a README and model.json."""
     paths = archray.export(run, to, formats=formats or None, int8=int8, member=member, trust=trust)
     for path in paths:
         typer.echo(path)
     if int8:
-        # heavy, but loaded by the export
+        # heavy imports, which the export has already loaded
         from archray.files import Folder
         from archray.platform.api import export_name
         from archray.platform.models.rebuilt_model import CARD
@@ -48,17 +52,17 @@ def export(
 
 
 def predict(
-    model: Annotated[str, typer.Argument(metavar="DIR", help="The folder of a run, or of an export.")],
-    images: Annotated[list[str], typer.Argument(metavar="IMAGES...", help="Image files, and folders of them.")],
-    top: Annotated[int, typer.Option(help="How many classes of each image, the most probable first.", min=1)] = 1,
+    model: Annotated[str, typer.Argument(metavar="DIR", help="Folder of a run or an export.")],
+    images: Annotated[list[str], typer.Argument(metavar="IMAGES...", help="Image files, or folders of image files.")],
+    top: Annotated[int, typer.Option(help="Number of classes per image, the most probable first.", min=1)] = 1,
     export_format: Annotated[
-        str | None, typer.Option("--format", help="Of an export with several; also int8. Default: the first.")
+        str | None, typer.Option("--format", help="Format of the export to use, or int8. Default: the first format.")
     ] = None,
     member: Annotated[int | None, typer.Option(metavar="K", help=MEMBER_HELP)] = None,
     trust: Trust = False,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print the classes of images by the trained model of a run or of an export."""
+    """Classify images with the trained model of a run or an export."""
     table = archray.predict(model, images, top=top, export_format=export_format, member=member, trust=trust)
     rows = table.to_dict("records")
     if as_json:
@@ -73,30 +77,33 @@ def predict(
 
 
 def attack(
-    run: Annotated[str, typer.Argument(metavar="DIR", help="The folder of a run that ended with an ensemble.")],
+    run: Annotated[str, typer.Argument(metavar="DIR", help="Folder of a finished run with an ensemble.")],
     attacks: Annotated[
-        str | None, typer.Option(help="Attacks, separated by commas: fgsm, pgd, cw, autoattack. Default: all.")
+        str | None, typer.Option(help="Comma-separated attacks: fgsm, pgd, cw, autoattack. Default: all.")
     ] = None,
     epsilon: Annotated[
-        str | None, typer.Option(help="The largest change of a pixel in 0..1, 8/255 or 0.03. Default: 8/255.")
+        str | None,
+        typer.Option(help="Maximum change of a pixel (pixels in 0..1), e.g. 8/255 or 0.03. Default: 8/255."),
     ] = None,
     images: Annotated[int | None, typer.Option(help="Number of test images. Default: up to 1,000.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of images, random starts, noise. Default: the run's.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed for the choice of images, random starts and noise. Default: the run's.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of one attack: pgd.iterations=20. Repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Setting of one attack, e.g. pgd.iterations=20. Repeatable."),
     ] = None,
     out: Annotated[
-        str | None, typer.Option(help="Another folder than DIR/attack; the report then stays as it is.")
+        str | None, typer.Option(help="Output folder. Default: DIR/attack. Another folder leaves the report unchanged.")
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Attack each member of an ensemble in turn, and predict the adversarial images with the whole ensemble.
+    """Attack each member of an ensemble in turn, and classify the adversarial images with the whole ensemble.
 
-    A second call resumes an interrupted one: without options, with the same ones. Needs
-    pip install 'archray[adversarial]'.
+    To resume an interrupted attack, run the command again, without options or with the same options. Requires pip
+    install 'archray[adversarial]'.
     """
-    # 0.1 s, which `archray --help` does without
+    # imports take 0.1 s, and `archray --help` does not need them
     from archray.platform.config import merge, parse_assignment
     from archray.platform.show import aligned
 
@@ -115,7 +122,7 @@ def attack(
 
 
 def _spread(rows: Any, key: str) -> Spread | None:
-    """Mean and deviation over rounds; of several repeats, over repeats."""
+    """Mean and deviation over rounds, or over repeats if there are several."""
     if len(rows) > 1:
         return Spread.of(rows[key], "repeat")
     row = rows.iloc[0]
@@ -123,7 +130,7 @@ def _spread(rows: Any, key: str) -> Spread | None:
 
 
 def _number(text: str | None) -> float | None:
-    """`8/255` and `0.03` as numbers. Raises: InvalidInput."""
+    """Parses `8/255` or `0.03`. Raises: InvalidInput."""
     if text is None:
         return None
     try:

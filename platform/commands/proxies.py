@@ -1,4 +1,4 @@
-"""`archray proxies`: the command around the function of that name."""
+"""`archray proxies`: score architectures without training."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from archray.plurals import count
 
 
 def proxy_names(text: str) -> list[str]:
-    """The metrics of `--proxies`: names or references, separated by commas; `all` stands for archray's metrics."""
+    """Parses `--proxies`: comma-separated names or references; `all` stands for all metrics of archray."""
     from archray.trainables.proxies import PROXIES  # as in `proxies`
 
     names = [name.strip() for name in text.split(",")]
@@ -20,39 +20,40 @@ def proxy_names(text: str) -> list[str]:
 
 def proxies(
     space: Annotated[
-        str, typer.Option("--space", help="A space ('archray list spaces'), or path.py:Class, module:Class.")
+        str, typer.Option("--space", help="Space ('archray list spaces'), or path.py:Class, module:Class.")
     ] = "nasbench201",
     data: Annotated[
         str,
-        typer.Option(help="A data set ('archray list datasets'), folder:PATH, arrays:PATH.npz, or path.py:function."),
+        typer.Option(help="Data set ('archray list datasets'), folder:PATH, arrays:PATH.npz, or path.py:function."),
     ] = "digits",
-    data_dir: Annotated[str | None, typer.Option(help="The folder of the data set's published files.")] = None,
-    out: Annotated[str, typer.Option(help="The Parquet table to write; it must not exist.")] = "pool.parquet",
-    size: Annotated[int | None, typer.Option(help="Canonical forms to score, drawn uniformly. Default: all.")] = None,
+    data_dir: Annotated[str | None, typer.Option(help="Folder of the data set's published files.")] = None,
+    out: Annotated[str, typer.Option(help="Parquet file to write. It must not exist.")] = "pool.parquet",
+    size: Annotated[
+        int | None, typer.Option(help="Number of distinct architectures to draw uniformly and score. Default: all.")
+    ] = None,
     chunk: Annotated[
-        int | None, typer.Option(help="Architectures an actor gets at a time. Default: as many as take seconds.")
+        int | None,
+        typer.Option(help="Architectures per task of an actor. Default: as many as it scores in a few seconds."),
     ] = None,
     names: Annotated[
         str,
-        typer.Option(
-            "--proxies", help="Comma-separated names ('archray list proxies'), all of them (all), or path.py:function."
-        ),
+        typer.Option("--proxies", help="Comma-separated metrics ('archray list proxies'), 'all', or path.py:function."),
     ] = "grad_norm,snip,ntk_trace,kappa",
-    seed: Annotated[int, typer.Option(help="Root of every random choice.")] = 0,
-    batch_size: Annotated[int | None, typer.Option(help="Images in the batch for all scores.")] = None,
-    channels: Annotated[int | None, typer.Option(help="Channels of the first stage, C.")] = None,
-    cells: Annotated[int | None, typer.Option(help="Cells per stage of the network, N.")] = None,
+    seed: Annotated[int, typer.Option(help="Root seed of all random choices.")] = 0,
+    batch_size: Annotated[int | None, typer.Option(help="Number of images in the batch of all scores.")] = None,
+    channels: Annotated[int | None, typer.Option(help="Channels C of the network's first stage.")] = None,
+    cells: Annotated[int | None, typer.Option(help="Cells N per stage of the network.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Height and width to resize the images to.")] = None,
     address: Annotated[
-        str | None, typer.Option(help="Ray cluster to join: auto or ip:port. A local Ray by default.")
+        str | None, typer.Option(help="Ray cluster to join: auto or ip:port. Default: start Ray locally.")
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any option of the scoring, e.g. network.init=he."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Any scoring option, e.g. network.init=he. Repeatable."),
     ] = None,
 ) -> None:
-    """Score architectures of a space without training them. After an interruption the same command resumes."""
-    # 0.1 s, which `archray --help` does without
+    """Score architectures of a space without training. After an interruption, run the command again to resume."""
+    # imports take 0.1 s, and `archray --help` does not need them
     from archray.cluster.settings import ClusterSettings
     from archray.platform.config import merge, nested, parse_assignment, validate
     from archray.trainables.data import DataSettings
@@ -72,4 +73,4 @@ def proxies(
         cluster=validate(ClusterSettings, nested({"address": address})),
     )
     failed = int(table["failure"].notna().sum())
-    typer.echo(f"{out}: {count(len(table), 'architecture')}, {failed} of them with a failure in column 'failure'")
+    typer.echo(f"{out}: {count(len(table), 'architecture')}, {failed} failed (see column 'failure')")

@@ -1,4 +1,4 @@
-"""The commands of existing runs: resume, show, runs, watch, report, compare; and `archray list`."""
+"""Commands for existing runs: resume, show, runs, watch, report, compare; and `archray list`."""
 
 import json
 from typing import Annotated, Any
@@ -13,29 +13,31 @@ from archray.platform.run.layout import RUNS
 from archray.platform.run.trust import TRUST_HELP
 
 CRASHED = 1
-INTERRUPTED = 130  # as a shell reports a program that Ctrl-C ended
+INTERRUPTED = 130  # the exit code that a shell reports after Ctrl-C
 
 Trust = Annotated[bool, typer.Option("--trust", help=TRUST_HELP)]
-RunFolder = Annotated[str, typer.Argument(metavar="DIR", help="The folder of a run.")]
+RunFolder = Annotated[str, typer.Argument(metavar="DIR", help="Folder of a run.")]
 
 
 def resume(
     run: RunFolder,
-    budget: Annotated[int | None, typer.Option(help="Training runs of the search; sampled ensembles.")] = None,
+    budget: Annotated[int | None, typer.Option(help="Total number of training runs, or of sampled ensembles.")] = None,
     final_epochs: Annotated[int | None, typer.Option(help="Epochs of the final training.")] = None,
-    final_seeds: Annotated[int | None, typer.Option(help="Final training runs, each with its own seed.")] = None,
+    final_seeds: Annotated[int | None, typer.Option(help="Number of final training runs, one seed each.")] = None,
     final_members: Annotated[
-        str | None, typer.Option(metavar="N|all", help="Members of the set with a final training run.")
+        str | None, typer.Option(metavar="N|all", help="Number of Pareto set members with final training runs.")
     ] = None,
     random: Annotated[int | None, typer.Option(help="Number of random architectures trained for comparison.")] = None,
-    correlation: Annotated[int | None, typer.Option(help="Feature maps of the correlation of halving.")] = None,
+    correlation: Annotated[
+        int | None, typer.Option(help="Number of feature maps solved alone to correlate with halving's shared solves.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Resume even if the archray or Ray version differs.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Resume a run that was interrupted, or extend one that has ended (--budget 40).
+    """Resume an interrupted run, or extend a finished run (--budget 40).
 
-    Resuming reads state that Tune pickled, which may execute code: a run that you did not start on this machine needs
-    --trust.
+    Resuming unpickles Ray Tune's state, which can execute code. A run that you did not start on this machine therefore
+    requires --trust.
     """
     options: dict[str, Any] = {"budget": budget, "final_epochs": final_epochs, "final_seeds": final_seeds}
     options |= {"random": random, "final_members": final_members, "correlation": correlation}
@@ -43,10 +45,10 @@ def resume(
 
 
 def show(
-    run: RunFolder, as_json: Annotated[bool, typer.Option("--json", help="As JSON, with all rows.")] = False
+    run: RunFolder, as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all rows.")] = False
 ) -> None:
-    """Print the result of a run, its accuracies, its trials, and its state."""
-    from archray.platform.run.run_summary import RunSummary  # 0.03 s, which `archray --help` does without
+    """Print the state, result, accuracies and trials of a run."""
+    from archray.platform.run.run_summary import RunSummary  # takes 0.03 s, and `archray --help` does not need it
 
     if as_json:
         _echo_json(RunSummary.read(run).to_dict())
@@ -55,10 +57,10 @@ def show(
 
 
 def runs(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder of runs.")] = RUNS,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder that contains runs.")] = RUNS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the runs in a folder, the newest first: method, space, data, state, result, seconds."""
+    """List the runs in a folder, newest first, with method, space, data, state, result and seconds."""
     from archray.platform.show import print_text, run_lines  # as in `show`
 
     if as_json:
@@ -69,12 +71,12 @@ def runs(
 
 def watch(
     run: RunFolder,
-    interval: Annotated[float, typer.Option(help="Seconds between two updates.", min=0.1)] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Show one update.")] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between updates.", min=0.1)] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one update and exit.")] = False,
 ) -> None:
-    """Show the progress of a run until it ends: stage, trials, the best so far, curves, time left.
+    """Show the progress of a run until it ends: stage, trials, best value, curves, time left.
 
-    It runs on any machine that reads the folder, and writes nothing. Exits with 1 if the run does not finish.
+    Runs on any machine that can read the folder, and writes nothing. Exits with code 1 if the run does not finish.
     """
     try:
         state = archray.watch(run, interval=interval, once=once).state
@@ -94,20 +96,20 @@ def report(run: RunFolder, trust: Trust = False) -> None:
 
 
 def compare(
-    runs: Annotated[
-        list[str], typer.Argument(metavar="DIR...", help="Folders of runs that have ended, on the same data.")
-    ],
-    out: Annotated[str | None, typer.Option(help="An HTML file to write, with the figures.")] = None,
+    runs: Annotated[list[str], typer.Argument(metavar="DIR...", help="Folders of finished runs on the same data.")],
+    out: Annotated[str | None, typer.Option(help="HTML file to write, with tables and figures.")] = None,
 ) -> None:
     """Compare runs on the same data: accuracies, parameters, multiply-adds, training runs, seconds.
 
-    Searches for a feature map are also compared at equal solver calls and at equal seconds.
+    Feature map searches are also compared at equal solver calls and at equal seconds.
     """
     archray.compare(runs, out=out)
 
 
 def list_(
-    kind: Annotated[str, typer.Argument(metavar="spaces|architectures|datasets|proxies|methods|studies", help="Kind.")],
+    kind: Annotated[
+        str, typer.Argument(metavar="spaces|architectures|datasets|proxies|methods|studies", help="Kind of names.")
+    ],
 ) -> None:
     """List spaces, architectures, data sets, proxies, methods or studies."""
     table = Table(box=None, show_header=False, pad_edge=False)

@@ -1,4 +1,4 @@
-"""`archray search METHOD`, `understand STUDY`, `config NAME`: a command per method, with its own options."""
+"""`archray search METHOD`, `understand STUDY`, `config NAME`: one command per method, with its options."""
 
 import inspect
 import itertools
@@ -14,55 +14,58 @@ import archray
 from archray.errors import InvalidInput
 from archray.platform.run.trust import TRUST_HELP
 
-# Imports in functions: the configurations and the catalogue take 0.1 s, and the other commands do without them.
+# Imports in functions: the configurations and the catalog take 0.1 s, and the other commands do not need them.
 
-SEARCH = "Search an architecture, train it, and write a report. 'archray search METHOD --help' has a method's options."
-UNDERSTAND = (
-    "Explain: run a study of cells, of architecture parameters or of validation data, and write a report. "
-    "'archray understand STUDY --help' has a study's options."
+SEARCH = (
+    "Search for an architecture, train it, and write a report. See 'archray search METHOD --help' for the options of "
+    "a method."
 )
-CONFIG = "Print the whole configuration of a search, with the meaning of each key, as YAML that --config takes."
+UNDERSTAND = (
+    "Run a study of cells, architecture parameters or validation data, and write a report. See 'archray understand "
+    "STUDY --help' for the options of a study."
+)
+CONFIG = "Print the full configuration of a search as YAML for --config, with a description of each key."
 PRESET = (
-    "smoke (seconds), demo (minutes on two cores, the default), paper. Other options override it; the defaults in this "
-    "help are of this preset and space."
+    "Preset: smoke (seconds), demo (minutes on two cores, the default) or paper. Other options override it. The "
+    "defaults in this help apply to the given preset and space."
 )
 # The help panel of an option, by the first part of its path.
 PANELS = {"network": "Network", "resources": "Cluster", "cluster": "Cluster"}
 PANELS |= dict.fromkeys(("final", "final_seeds", "final_members", "baseline"), "Final training")
-WORDS = "words"  # of a command, after the method's name, see `Method.words`
-# Options of every method that are no field of its configuration.
+WORDS = "words"  # positional words after the method's name, see `Method.words`
+# Options of every method that are not fields of its configuration.
 COMMON: dict[str, Any] = {
     "preset": Annotated[str | None, typer.Option(help=PRESET)],
-    "config": Annotated[Path | None, typer.Option(help="A file as 'archray config METHOD' prints, or .toml, .json.")],
+    "config": Annotated[Path | None, typer.Option(help="Configuration file: .yaml, .toml or .json.")],
     "assignments": Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any option by its path, e.g. train.lr=0.05."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Any option by its path, e.g. train.lr=0.05. Repeatable."),
     ],
 }
 OF_SEARCH: dict[str, Any] = {
     "out": Annotated[
-        str | None, typer.Option(help="Folder of the run, new; a path or s3://... Default: archray-runs/METHOD-TIME.")
+        str | None, typer.Option(help="New folder of the run: a path or s3://... Default: archray-runs/METHOD-TIME.")
     ],
     "time_budget_s": Annotated[
-        float | None, typer.Option(help="Seconds after which the search stage ends early. Default: no limit.")
+        float | None, typer.Option(help="Time limit of the search stage in seconds. Default: no limit.")
     ],
     "or_resume": Annotated[
         bool,
-        typer.Option("--or-resume", help="Resume the run in --out if this search started it, else start it."),
+        typer.Option("--or-resume", help="Resume the run in --out if it has this configuration; else start it."),
     ],
-    "trust": Annotated[bool, typer.Option("--trust", help=f"With --or-resume. {TRUST_HELP}")],
+    "trust": Annotated[bool, typer.Option("--trust", help=f"With --or-resume: {TRUST_HELP}")],
     "dry_run": Annotated[
-        bool, typer.Option("--dry-run", help="Print the stages and the configuration; write and start nothing.")
+        bool, typer.Option("--dry-run", help="Print the stages and the configuration without running anything.")
     ],
 }
 
 
 def method_app(command: str, arguments: Sequence[str] | None) -> typer.Typer:
-    """The command of the method in the arguments; without a method a command for each one, for the help.
+    """Builds the command of the method in the arguments, or one command per method for the help.
 
     Args:
         command: one of GROUPS.
-        arguments: after it; None if the command line has another command.
+        arguments: the words after it; None if the command line has another command.
 
     Raises: UnknownName for an unknown method, with the nearest name.
     """
@@ -90,11 +93,12 @@ def method_app(command: str, arguments: Sequence[str] | None) -> typer.Typer:
 def _command(
     name: str, call: Callable[..., None], further: dict[str, Any], arguments: Sequence[str]
 ) -> Callable[..., None]:
-    """A function with the options of a method in its signature, which typer reads.
+    """Builds a function whose signature has the options of a method; typer reads the signature.
 
     Args:
-        call: receives the configuration, and the options of `further`, which are added to the method's.
-        arguments: of the command line, for the defaults in the help.
+        call: function that receives the configuration and the options of `further`.
+        further: options in addition to the method's.
+        arguments: the command line, for the defaults in the help.
     """
     from archray.platform.config import flag_at, value_at
     from archray.platform.methods import get_method
@@ -104,7 +108,7 @@ def _command(
     try:
         space, preset = option_value("--space", arguments), option_value("--preset", arguments)
         defaults = make_config(name, preset, None, {"space": space}).model_dump(mode="json")
-    except InvalidInput:  # an unknown preset or space, for which the command itself raises an error
+    except InvalidInput:  # an unknown preset or space; the command itself raises the error
         defaults = {}
     paths = {**{path: path for path in ("space", "seed", "repeats")}, **COMMON_FLAGS, **method.flags}
     kinds: dict[str, Any] = {}
@@ -131,13 +135,13 @@ def _command(
     keyword = inspect.Parameter.KEYWORD_ONLY
     defaults = {key: False if get_args(kind)[0] is bool else None for key, kind in kinds.items()}
     parameters = [inspect.Parameter(key, keyword, default=defaults[key], annotation=kinds[key]) for key in kinds]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # which typer reads
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
     command.__annotations__ = kinds
     return command
 
 
 def option_value(option: str, words: Sequence[str]) -> str | None:
-    """The value of an option on a command line: `--preset smoke`, or `--preset=smoke`."""
+    """Returns the value of an option on a command line: `--preset smoke` or `--preset=smoke`."""
     split = [part for word in words for part in (word.split("=", 1) if word.startswith(f"{option}=") else [word])]
     return next((value for word, value in itertools.pairwise(split) if word == option), None)
 
@@ -166,12 +170,12 @@ def _config(config: Any) -> None:
     from archray.platform.config import comment, config_text
 
     command = "search" if config.kind == "method" else "understand"
-    words = f"for archray {command} {config.method} --config FILE. None is null."
-    title = comment(f"Of archray {shlex.join(sys.argv[1:])}; {words}")
+    words = f"for archray {command} {config.method} --config FILE. Write None as null."
+    title = comment(f"Written by archray {shlex.join(sys.argv[1:])}, {words}")
     typer.echo("\n".join([*title, config_text(config)]), nl=False)
 
 
-# The commands with a method's name: help, panels of methods, function, further options.
+# Commands that take a method's name: help, panels of methods, function, further options.
 GROUPS: dict[str, tuple[str, list[str], Callable[..., None], dict[str, Any]]] = {
     "search": (SEARCH, ["Methods"], _search, OF_SEARCH),
     "understand": (UNDERSTAND, ["Studies"], _search, OF_SEARCH),

@@ -1,4 +1,4 @@
-"""`archray submit`: an `archray` command as a job on a Ray cluster, from any machine that reaches its dashboard."""
+"""`archray submit`: run an `archray` command as a job on a Ray cluster, from any machine that reaches its dashboard."""
 
 import os
 import shlex
@@ -17,42 +17,43 @@ from archray.platform.run.layout import RUNS
 from archray.platform.run.layout import command as command_text
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
-SENT = (".py", ".toml", ".json", ".yaml", ".yml", ".csv", ".gz", ".parquet", ".npz")  # a user's files, not data sets
-PLACES = ("--out", "--data-dir")  # options with folders that the cluster must see
+SENT = (".py", ".toml", ".json", ".yaml", ".yml", ".csv", ".gz", ".parquet", ".npz")  # files of the user, not data sets
+PLACES = ("--out", "--data-dir")  # options with folders that every node must see
 
 
 def submit(
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="-- COMMAND ...", help="The command: -- search hnas --out /shared/run")
+        list[str] | None,
+        typer.Argument(metavar="-- COMMAND ...", help="Command to run: -- search hnas --out /shared/run"),
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(help=f"The dashboard of the cluster. Default: RAY_API_SERVER_ADDRESS, or {DEFAULT_ADDRESS}."),
+        typer.Option(help=f"URL of the Ray dashboard. Default: RAY_API_SERVER_ADDRESS, or {DEFAULT_ADDRESS}."),
     ] = None,
     working_dir: Annotated[
-        Path | None, typer.Option(help="A folder to send too; the command runs in its copy.", exists=True)
+        Path | None, typer.Option(help="Folder to upload. The command runs in a copy of it.", exists=True)
     ] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Resume a run: the same as -- resume RUN; options after --.")
+        str | None, typer.Option(metavar="RUN", help="Resume a run. Same as -- resume RUN; put options after --.")
     ] = None,
     attach: Annotated[str | None, typer.Option(metavar="JOB", help="Follow an earlier job.")] = None,
-    stop: Annotated[str | None, typer.Option(metavar="JOB", help="End a job; its run can be resumed.")] = None,
+    stop: Annotated[str | None, typer.Option(metavar="JOB", help="Stop a job. Its run can be resumed.")] = None,
 ) -> None:
-    """Send a command to a Ray cluster as a job, and follow it: archray submit -- search hnas --out /shared/runs/1
+    """Run a command as a job on a Ray cluster, and follow it: archray submit -- search hnas --out /shared/runs/1
 
-    The job includes archray itself, and your own files in the command (--space own_space.py:MySpace, --config FILE).
-    --out and --data-dir are places that every node sees: a shared folder, or s3://...
+    The job includes archray and your files in the command (--space own_space.py:MySpace, --config FILE). --out and
+    --data-dir must be visible to every node: a shared folder, or s3://...
 
-    Ctrl-C leaves the job running. The exit code is the job's.
+    Ctrl-C leaves the job running. The exit code is the exit code of the job.
     """
     if sum(map(bool, (command and not resume, resume, attach, stop))) != 1:
-        raise InvalidInput("expected one of '-- COMMAND ...', --resume RUN, --attach JOB and --stop JOB")
+        raise InvalidInput("expected exactly one of '-- COMMAND ...', --resume RUN, --attach JOB and --stop JOB")
     from archray.cluster.jobs import job_client, stop_job, submit_job  # Ray
 
     address = (address or os.environ.get("RAY_API_SERVER_ADDRESS") or DEFAULT_ADDRESS).rstrip("/")
     if stop:
         was_running = stop_job(job_client(address), stop)
-        typer.echo(f"Job {stop} {'is being stopped' if was_running else 'had ended'}.")
+        typer.echo(f"Job {stop} {'is being stopped' if was_running else 'has already ended'}.")
         return
     if attach:
         raise typer.Exit(_follow(address, attach))
@@ -63,24 +64,25 @@ def submit(
     typer.echo(f"Ray dashboard: {address}/#/jobs/{job}")
     if words[0] == "search" and (run := option_value("--out", words)) and not option_value("--out", command or []):
         typer.echo(
-            f"The run is in {run}, in the home folder of Ray's user on the head: all nodes must share it. "
-            "Name another place with --out."
+            f"The run is in {run}, in the home folder of Ray's user on the head node. All nodes must share this "
+            "folder; choose another one with --out."
         )
     if run := resume or option_value("--out", words):
-        typer.echo(f"If the job or its node dies: {command_text('submit', '--address', address, '--resume', run)}")
+        again = command_text("submit", "--address", address, "--resume", run)
+        typer.echo(f"To resume if the job or its node fails: {again}")
     raise typer.Exit(_follow(address, job))
 
 
 def job_command(words: Sequence[str]) -> tuple[list[str], Mapping[str, Path]]:
-    """The words of a command in a job, and the user's files in it, by their places in the job's folder.
+    """Returns the words of a command for a job, and the user's files in it by their paths in the job's folder.
 
-    A search without `--out` gets one: the job's own folder is deleted at its end.
+    A search without `--out` receives one, since Ray deletes the job's folder at its end.
 
-    Raises: InvalidInput for a place that only this machine sees.
+    Raises: InvalidInput for a folder that only this machine sees.
     """
     words, files = list(words), dict[str, Path]()
     if words[:1] == ["submit"]:
-        raise InvalidInput("a job cannot send jobs: leave out the second 'submit'")
+        raise InvalidInput("expected a command other than 'submit', got 'submit'. Remove the second 'submit'")
     for option in PLACES:
         _check_place(option, option_value(option, words))
     if words[0] == "resume" and len(words) > 1:
@@ -92,7 +94,7 @@ def job_command(words: Sequence[str]) -> tuple[list[str], Mapping[str, Path]]:
 
 
 def job_name(words: Sequence[str]) -> str:
-    """The name of a job in Ray's dashboard: `hnas digits-1`, as the run itself; `resume digits-1`."""
+    """Returns the name of a job in Ray's dashboard: `hnas digits-1`, like the run itself, or `resume digits-1`."""
     if words[0] == "search" and len(words) > 1 and (run := option_value("--out", words)):
         return f"{words[1]} {_last_part(run)}"
     return f"resume {_last_part(words[1])}" if words[0] == "resume" and len(words) > 1 else words[0]
@@ -105,13 +107,13 @@ def _last_part(run: str) -> str:
 def _check_place(option: str, place: str | None) -> None:
     if place is not None and "://" not in place and not place.startswith(("/", "~")):
         raise InvalidInput(
-            f"{option} {place}: expected a place that every node of the cluster sees, such as /shared/runs/1 or "
-            "s3://bucket/run; the folder that a job runs in is deleted when it has ended"
+            f"{option}: expected a folder that every node of the cluster sees, such as /shared/runs/1 or "
+            f"s3://bucket/run, got {place}. Ray deletes the working folder of a job when the job ends"
         )
 
 
 def _sent(word: str, files: dict[str, Path]) -> str:
-    """A word of a command in the job, such as `--space=own.py:A`, `table:rows.csv`. Adds its files to `files`."""
+    """Rewrites a word of a command, such as `--space=own.py:A` or `table:rows.csv`, and adds its files to `files`."""
     before, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     parts = []
     for part in value.split(","):
@@ -127,11 +129,11 @@ def _sent(word: str, files: dict[str, Path]) -> str:
 
 
 def _follow(address: str, job: str) -> int:
-    """Prints the output of a job until it ends, or Ctrl-C; returns the exit code."""
+    """Prints the output of a job until it ends or Ctrl-C; returns the exit code."""
     from archray.cluster.jobs import follow_job, job_client  # Ray
 
     stop = command_text("submit", "--address", address, "--stop", job)
-    typer.echo(f"Ctrl-C leaves the job running. To end it: {stop}")
+    typer.echo(f"Ctrl-C leaves the job running. To stop it: {stop}")
 
     def write(text: str) -> None:
         sys.stdout.write(text)
@@ -141,7 +143,7 @@ def _follow(address: str, job: str) -> int:
         code = follow_job(job_client(address), job, write)
     except KeyboardInterrupt:
         again = command_text("submit", "--address", address, "--attach", job)
-        typer.echo(f"\nDetached; the job continues. Follow it again: {again}")
+        typer.echo(f"\nDetached. The job continues. To follow it again: {again}")
         return INTERRUPTED
     typer.echo(f"Job {job} ended with exit code {code}.")
     return code

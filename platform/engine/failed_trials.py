@@ -1,9 +1,9 @@
-"""Trials that ended in an error, with the stacks of processes that died; full disks and damaged checkpoints.
+"""Records of failed trials, with the stacks of processes that died; handling of full disks and damaged checkpoints.
 
-Tune reads a trial's configuration from its last result. A trial that failed before its first result has none, or that
-of the trial whose actor it reuses; so its configuration is written when it fails. Compiled code (torch, oneDNN, a
-user's extension) can abort the whole process. Ray then has a long message without a cause: the cause is in the log of
-the worker, whose end is kept.
+Tune reads a trial's configuration from its last result. A trial that failed before its first result has no result, or
+the result of the trial whose actor it reuses. archray therefore writes the configuration when the trial fails. Compiled
+code (torch, oneDNN, a custom extension) can abort the whole process. Ray's message then lacks the cause, which is at
+the end of the worker's log; archray keeps this end.
 """
 
 import errno
@@ -29,28 +29,28 @@ from archray.plurals import count
 
 logger = logging.getLogger(__name__)
 
-STACK_BYTES = 2**18  # of a worker's log, from its end; a stack has a few kilobytes
-PROCESS_DIED = "worker process has died"  # in Ray's message for a process, not for a node
+STACK_BYTES = 2**18  # bytes read from the end of a worker's log; a stack has a few kilobytes
+PROCESS_DIED = "worker process has died"  # in Ray's message for a dead process, but not for a dead node
 RAYLET_NOTICES = ("A worker died or was killed while executing a task", "killed due to the node running low on memory")
-KILLED = "killed"  # the process died, of a signal if its stack names one
+KILLED = "killed"  # the process died, by a signal if its stack names one
 NODE_LOST = "lost with its node"
-MEMORY_SHORT = "ended by Ray, as its node was short of memory"
-ERROR = "archray_error"  # the attribute of a trial's temporary state, which is never saved, that holds its last error
+MEMORY_SHORT = "ended by Ray because its node was low on memory"
+ERROR = "archray_error"  # attribute with a trial's last error, in its temporary state, which Tune never saves
 STACK_BEGINS = re.compile(r"\*\*\* (?P<signal>SIG[A-Z]+) received|Fatal Python error: (?P<name>.*)")
 
 
 @dataclass(frozen=True)
 class FailedTrial:
-    """A trial that ended in an error, or that failed and is tried again."""
+    """A trial that ended in an error, or that failed and is retried."""
 
     trial_id: str
-    folder: str  # its name in the folder of the Tune run
+    folder: str  # name of its folder in the folder of the Tune run
     config: dict[str, Any]  # without `settings`
-    reported: bool  # whether it had reported a result; if not, Tune's last result is another trial's
-    error: str  # the last one, in a line
-    processes: Sequence[int] = ()  # ids of its processes, or of their node, that died last; 0 if unknown
-    cause: str | None = None  # of the last death: a signal in the stack, NODE_LOST or MEMORY_SHORT
-    stack: str | None = None  # the file with the stacks, if there is one
+    reported: bool  # whether it had reported a result; if not, Tune's last result belongs to another trial
+    error: str  # the last error, in one line
+    processes: Sequence[int] = ()  # ids of its processes that died; 0 if unknown
+    cause: str | None = None  # cause of the last death: a signal in the stack, NODE_LOST or MEMORY_SHORT
+    stack: str | None = None  # file with the stacks, if it exists
 
     @property
     def sentence(self) -> str:
@@ -71,12 +71,12 @@ def _death(cause: str | None, times: int, was: str = "was") -> str:
 def _left(trial: FailedTrial, whose: str = "") -> str:
     if trial.cause in (NODE_LOST, MEMORY_SHORT):
         return ""
-    place = "was left" if trial.stack is None else f"is in {trial.stack}"
+    place = "is available" if trial.stack is None else f"is in {trial.stack}"
     return f"; {'no' if trial.stack is None else 'the'} native stack{whose} {place}"
 
 
 class FailureLog(tune.Callback):
-    """Writes every failure of a trial. Has no state and no path: Tune pickles callbacks, and a run may move."""
+    """Records every failure of a trial. It has neither state nor paths: Tune pickles callbacks, and a run may move."""
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         folder = experiment_folder(trial) / FAILED
@@ -95,7 +95,7 @@ class FailureLog(tune.Callback):
                 cause, stack = death, None
                 if death == KILLED:
                     cause, stack = _keep_stack(folder, f"{trial.trial_id}.txt", str(error), number)
-        lines = str(error or "").strip().splitlines()  # the last one names the error, after the traceback
+        lines = str(error or "").strip().splitlines()  # the last line, after the traceback, names the error
         failed = FailedTrial(
             trial_id=trial.trial_id,
             folder=trial.relative_logdir,
@@ -112,18 +112,18 @@ class FailureLog(tune.Callback):
 
 
 def searched_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a trial's configuration that its searcher, or the plan, set."""
+    """Returns the keys of a trial's configuration that the searcher or the plan set."""
     return {key: value for key, value in config.items() if key != "settings"}
 
 
 def last_error(trial: Any) -> BaseException | None:
-    """The last error of a trial, in this process and inside `quiet_deaths`."""
+    """Returns the last error of a trial, in this process and inside `quiet_deaths`."""
     error: BaseException | None = getattr(trial.temporary_state, ERROR, None)
     return error
 
 
 def _death_of(error: object) -> str | None:
-    """The reason why the process of a trial died, by the error; None for an error inside a live process."""
+    """Returns why the process of a trial died, by the error; None for an error inside a live process."""
     if isinstance(error, exceptions.OutOfMemoryError):
         return MEMORY_SHORT
     if isinstance(error, exceptions.NodeDiedError | exceptions.LocalRayletDiedError | exceptions.ObjectLostError):
@@ -136,9 +136,9 @@ def _death_of(error: object) -> str | None:
 
 
 def _keep_stack(folder: Folder, name: str, message: str, process: int) -> tuple[str | None, str | None]:
-    """Adds a process's stack from the worker's log to the file; returns its signal, and the place of the stack."""
+    """Copies a process's stack from the worker's log to the file; returns its signal, and the place of the stack."""
     node = re.search(r"\bip: (\S+)", message)
-    # The folder with the logs of that node's workers.
+    # the folder with the workers' logs of this node
     sockets = [n["ObjectStoreSocketName"] for n in ray.nodes() if node and n["NodeManagerAddress"] == node[1]]
     logs = Path(sockets[0]).parent.parent / "logs" if sockets else None
     log = next(iter(sorted(logs.glob(f"worker-*-{process}.err"))), None) if logs else None
@@ -154,7 +154,7 @@ def _keep_stack(folder: Folder, name: str, message: str, process: int) -> tuple[
 
 
 def failed_trial(result: tune.Result) -> FailedTrial | None:
-    """The record of a trial that ended in an error; None for another trial."""
+    """Returns the record of a trial that ended in an error; None for another trial."""
     if result.error is None:
         return None
     place = PurePosixPath(result.path)
@@ -163,16 +163,20 @@ def failed_trial(result: tune.Result) -> FailedTrial | None:
 
 
 def failed_trials(folder: Folder) -> Mapping[str, FailedTrial]:
-    """The trials of a Tune run in `folder` that failed, by id; some of them may have succeeded later."""
+    """Returns the failed trials of the Tune run in `folder`, by id; a retry may have succeeded later."""
     records = folder / FAILED
     names = [name for name in records.files() if name.endswith(".json")]
     return {name.removesuffix(".json"): FailedTrial(**records.read_json(name)) for name in names}
 
 
 def check_crashes(folder: Folder, statuses: Sequence[str], resume: str) -> None:
-    """Raises: TrialCrashed if all trials of the Tune run in `folder` ended in an error, and processes died.
+    """Checks the Tune run in `folder` for crashes.
 
-    statuses: of its trials. resume: the command that continues the run.
+    Args:
+        statuses: statuses of its trials.
+        resume: command that resumes the run.
+
+    Raises: TrialCrashed if all trials ended in an error, and processes died.
     """
     dead = crashed_trials(folder, statuses)
     if not dead:
@@ -186,21 +190,24 @@ def check_crashes(folder: Folder, statuses: Sequence[str], resume: str) -> None:
         in_all = " in all" if len(dead) > 1 else ""
         what = f"the processes of {several} {_death(shown.cause, times, 'were')}{in_all}{_left(shown, ' of one')}"
     if shown.cause == NODE_LOST:
-        advice = "See what became of the node"
+        advice = "Check the state of the node"
     elif shown.cause == MEMORY_SHORT:
-        advice = "Try fewer trials at a time, or a smaller network"
+        advice = "Run fewer trials at a time, or use a smaller network"
     elif shown.cause is None:
-        advice = "Usually the machine ran out of memory (see dmesg): try fewer trials at a time, or a smaller network"
+        advice = (
+            "The usual cause is a machine without free memory (see dmesg). Run fewer trials at a time, or use a "
+            "smaller network"
+        )
     else:
         advice = (
-            "The cause is in compiled code (torch, oneDNN, a custom extension): try other kernels, with "
-            "ONEDNN_MAX_CPU_ISA=AVX in the environment, or another version of torch"
+            "The cause is in compiled code (torch, oneDNN, a custom extension). Use other kernels (set "
+            "ONEDNN_MAX_CPU_ISA=AVX in the environment), or another version of torch"
         )
-    raise TrialCrashed(f"{what}. {advice}. Then begin these trials anew: {resume}")
+    raise TrialCrashed(f"{what}. {advice}. Then restart these trials with: {resume}")
 
 
 def crashed_trials(folder: Folder, statuses: Sequence[str]) -> list[FailedTrial]:
-    """The trials whose processes died, if all trials of the Tune run failed; else none."""
+    """Returns the trials whose processes died if all trials of the Tune run failed; else an empty list."""
     if not statuses or set(statuses) != {"ERROR"}:
         return []
     return [trial for trial in failed_trials(folder).values() if trial.processes]
@@ -208,21 +215,25 @@ def crashed_trials(folder: Folder, statuses: Sequence[str]) -> list[FailedTrial]
 
 @contextmanager
 def stops_when_full(folder: Folder) -> Iterator[None]:
-    """Raises: DiskFull for an error in the block of a full disk. folder: of the run."""
+    """Converts an error of a full disk in the block. Raises: DiskFull.
+
+    Args:
+        folder: folder of the run.
+    """
     try:
         yield
     except Exception as error:
         if not is_full(error):
             raise
-        message = f"the disk (or the quota) of {folder} is full; what was finished is saved. Free space there"
+        message = f"the disk (or the quota) of {folder} is full; finished work is saved. Free space there"
         raise DiskFull(message) from error
 
 
 class CheckpointTrouble(tune.Callback):
-    """Ends the Tune run when a trial cannot save on a full disk, where a retry would fail too.
+    """Stops the Tune run when a trial cannot save on a full disk, where a retry would also fail.
 
-    A trial whose last checkpoint cannot be read resumes from the one before, or restarts. Tune calls this only if
-    `TUNE_RESTORE_RETRY_NUM` is set. Has no state and no path.
+    A trial whose last checkpoint cannot be read resumes from the previous checkpoint, or restarts. Tune calls this only
+    if `TUNE_RESTORE_RETRY_NUM` is set. The callback has neither state nor paths.
     """
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -243,15 +254,15 @@ def _drop_last_checkpoint(trial: Any) -> None:
     manager._checkpoint_results = [result for result in manager._checkpoint_results if result is not damaged]
     manager._latest_checkpoint_result = (manager._checkpoint_results or [None])[-1]
     trial.run_metadata.invalidate_cache()
-    start = "the one before" if manager.latest_checkpoint_result else "its beginning"
-    logger.warning("%s: the checkpoint %s cannot be read; it resumes from %s", trial, damaged.checkpoint.path, start)
+    action = "resumes from the previous checkpoint" if manager.latest_checkpoint_result else "restarts"
+    logger.warning("%s: cannot read the checkpoint %s; the trial %s", trial, damaged.checkpoint.path, action)
 
 
 @contextmanager
 def quiet_deaths() -> Iterator[None]:
-    """Hides the messages of Tune and Ray for a dead process or a full disk, which archray reports itself.
+    """Hides messages of Tune and Ray about a dead process or a full disk, which archray reports itself.
 
-    Tune's traceback of another error is printed once. Keeps each error for `last_error`: Tune pickles only some types.
+    Prints Tune's traceback of other errors once. Keeps each error for `last_error`, since Tune pickles only some types.
     """
     keeps = replaced(Trial, "handle_error", _keeping_error, needed=True)
     with keeps, _quiet_loggers(), hidden_lines(lambda line: any(notice in line for notice in RAYLET_NOTICES)):
@@ -284,7 +295,7 @@ def _quiet_loggers() -> Iterator[None]:
 
 
 class _WorthPrinting(logging.Filter):
-    """Passes Tune's messages, with a traceback once per error: Tune prints it again for every trial and attempt."""
+    """Filters Tune's messages so that each traceback appears once; Tune repeats it for every trial and attempt."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -293,7 +304,7 @@ class _WorthPrinting(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if record.msg == "Trials did not complete: %s" and isinstance(record.args, tuple):
             trials: Any = record.args[0]
-            return not all(trial.status == "ERROR" for trial in trials)  # each had its line
+            return not all(trial.status == "ERROR" for trial in trials)  # archray printed a line for each
         error = record.exc_info[1] if record.exc_info else None
         if error is None:
             return True
@@ -301,6 +312,6 @@ class _WorthPrinting(logging.Filter):
         if last_line in self._errors or _death_of(error) is not None or is_full(error):
             return False
         self._errors.add(last_line)
-        if record.msg == LOST_CHECKPOINT:  # the trial resumes from the one before; the line is enough
+        if record.msg == LOST_CHECKPOINT:  # the trial resumes from the previous one; one line is enough
             record.msg, record.exc_info = f"{LOST_CHECKPOINT}: {last_line.replace('%', '%%')}", None
         return True

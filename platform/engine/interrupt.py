@@ -1,7 +1,7 @@
-"""Ctrl-C: the first ends a stage when running work is saved, or after some seconds; the second at once.
+"""Handling of Ctrl-C: the first stops a stage when running work is saved, or after some seconds; the second at once.
 
-In a Tune run that is the next checkpoint of every trial; Tune's own handler drops the work since their last one.
-A stage that ends at once resumes from the saved state, as after a kill.
+In a Tune run, work is saved at the next checkpoint of every trial. Tune's own handler would drop the work since the
+last checkpoint. A stage that stops at once resumes from the saved state, as after a kill.
 """
 
 import os
@@ -17,14 +17,15 @@ from rich.console import Console
 
 from archray.cluster.ray_watch import interrupt, ray_loss, received
 
-PATIENCE_SECONDS = 10.0  # after the first: Kubernetes and SLURM kill a process 30 s after a SIGTERM
+PATIENCE_SECONDS = 10.0  # wait after the first Ctrl-C: Kubernetes and SLURM kill a process 30 s after SIGTERM
 
 
 class Interrupt(threading.local):
-    """Whether the user asked to stop the run of this thread; the signal reaches the main thread alone.
+    """Whether the user requested a stop of this thread's run; only the main thread receives the signal.
 
     Attributes:
-        requested: Ctrl-C was pressed. stopping: the Tune run is ending, and later results are not kept.
+        requested: whether Ctrl-C was pressed.
+        stopping: whether the Tune run is ending; archray drops later results.
     """
 
     def __init__(self) -> None:
@@ -33,15 +34,16 @@ class Interrupt(threading.local):
     def reset(self) -> None:
         self.requested = self.stopping = False
         self._unsaved: set[str] = set()  # trials that reported an epoch after their last checkpoint
-        self._saved: set[str] = set()  # trials that saved one after the request
+        self._saved: set[str] = set()  # trials that saved a checkpoint after the request
 
     def trial_reported(self, trial_id: str) -> None:
         self._unsaved.add(trial_id)
 
     def trial_saved(self, trial_id: str, trials: list[Any]) -> None:
-        """Ends the run once every running trial has saved since the request, and no reported epoch is unsaved.
+        """Stops the run when every running trial has saved since the request, and no reported epoch is unsaved.
 
-        trials: all of Tune's; the one that saved may have ended.
+        Args:
+            trials: all trials of Tune; the trial that saved may have ended.
         """
         self._unsaved.discard(trial_id)
         if not self.requested:
@@ -57,7 +59,7 @@ INTERRUPT = Interrupt()
 
 
 class StopAtCheckpoint(tune.Callback):
-    """Reports every checkpoint to `INTERRUPT`. Has no state: Tune pickles callbacks and restores the pickle."""
+    """Reports every checkpoint to `INTERRUPT`. It has no state: Tune pickles callbacks and restores the pickle."""
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
         INTERRUPT.trial_reported(trial.trial_id)
@@ -70,9 +72,12 @@ class StopAtCheckpoint(tune.Callback):
 
 @contextmanager
 def stop_gracefully(console: Console, when: str) -> Iterator[Interrupt]:
-    """Handles Ctrl-C (and SIGTERM) as the module says while the block runs; does nothing off the main thread.
+    """Handles Ctrl-C and SIGTERM while the block runs, see the module docstring; does nothing off the main thread.
 
-    when: the end of the message after the first Ctrl-C. Raises: KeyboardInterrupt if it ends at once.
+    Args:
+        when: end of the message after the first Ctrl-C.
+
+    Raises: KeyboardInterrupt if the block stops at once.
     """
     INTERRUPT.reset()
     if threading.current_thread() is not threading.main_thread():
@@ -88,7 +93,7 @@ def stop_gracefully(console: Console, when: str) -> Iterator[Interrupt]:
         received(number)
         INTERRUPT.requested = True
         second.start()
-        console.print(f"\nStopping when {when}, or in {PATIENCE_SECONDS:.0f} s; again to stop at once.")
+        console.print(f"\nStopping when {when}, or in {PATIENCE_SECONDS:.0f} s. Press Ctrl-C again to stop at once.")
 
     disabled = os.environ.get("TUNE_DISABLE_SIGINT_HANDLER")
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"

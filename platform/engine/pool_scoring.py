@@ -1,4 +1,4 @@
-"""The pool: architectures scored over the cluster, as a table, in shards. Shu 2022, Alg. 7.1, line 1."""
+"""Scoring of a pool of architectures on the cluster, into a table, in shards. Shu 2022, Alg. 7.1, line 1."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -38,13 +38,16 @@ def score_pool(
     scorer: Callable[..., Callable[[str], dict[str, Any]]] = PoolScorer,
     labels: RunLabels | None = None,
 ) -> None:
-    """Scores the candidates, distinct canonical strings, without training, into the table POOL of `folder`.
+    """Scores the candidates without training, and writes the table POOL in `folder`.
 
-    Its rows are in the order of the candidates: `architecture`, a column per metric, `failure` (why values are NaN;
-    else null), `seconds`, `parameters`. Raises: as `score_in_shards`.
+    The rows are in the order of the candidates: `architecture`, a column per metric, `failure` (the reason of NaN
+    values; else null), `seconds`, `parameters`.
 
     Args:
-        scorer: the worker: `scorer(space=, data=, proxy=, device=)(architecture)` is a row.
+        candidates: distinct canonical strings.
+        scorer: class of the worker: `scorer(space=, data=, proxy=, device=)(architecture)` returns a row.
+
+    Raises: the errors of `score_in_shards`.
     """
     data_options, proxy_options = data.model_dump(mode="json"), proxy.model_dump(mode="json")
     table = score_in_shards(
@@ -61,8 +64,8 @@ def score_pool(
     folder.write_parquet(POOL, table)
     left_out = int(table["seconds"].isna().sum())
     console.print(
-        f"    {count(len(table), 'architecture')} scored, {count_failures(table)} of them with a failed metric"
-        + (f", {left_out} left out: the scorer failed twice on them (see the column failure)" if left_out else "")
+        f"    {count(len(table), 'architecture')} scored, {count_failures(table)} with a failed metric"
+        + (f", {left_out} skipped: the scorer failed twice on them (see the column 'failure')" if left_out else "")
     )
 
 
@@ -80,22 +83,24 @@ def score_in_shards(
     labels: RunLabels | None = None,
     unit: str = "architecture",
 ) -> pd.DataFrame:
-    """Scores the architectures with actors; returns a row for each, in their order: `architecture` and `types`.
+    """Scores the architectures with actors.
 
-    Every chunk is written to a file in `shards/` at once; a second call scores only the remaining architectures. An
-    architecture on which the worker failed twice is a row too, with no values and the error as its `failure`.
+    The function writes every finished chunk to a file in `shards/`; a second call scores only the remaining
+    architectures. If the worker failed twice on an architecture, its row has no values, and the error is its `failure`.
 
     Args:
         architectures: distinct strings.
-        worker: `worker(**worker_kwargs)` in every actor makes a function of an architecture that returns its row, or,
-            with groups, of a list of architectures that returns a list of rows. The architecture in a row is replaced
-            by the requested one.
-        types: the pandas type of every column; `failure` (why values are missing) is one of them.
-        chunk: items an actor gets at a time; None: as many as take about five seconds.
-        group: architectures of an item; None: an item is one architecture.
-        labels: of the metric that counts the architectures, and in the names of the actors; None: the folder's name.
-        unit: the word for an architecture in messages.
+        worker: `worker(**worker_kwargs)` in every actor returns a function from an architecture to its row, or,
+            with groups, from a list of architectures to a list of rows. The requested architecture replaces the
+            architecture in a row.
+        types: pandas type of every column, including `failure` (the reason of missing values).
+        chunk: items per task of an actor; None: as many as take about five seconds.
+        group: architectures per item; None: an item is one architecture.
+        labels: labels of the metric that counts the architectures, also in the names of the actors; None: the name of
+            the folder.
+        unit: word for an architecture in messages.
 
+    Returns: a row per architecture, in order, with the columns `architecture` and `types`.
     Raises: InvalidInput if no actor fits on a node; WorkerFailed if the worker cannot be constructed;
     RunInterrupted after Ctrl-C, when the chunks in flight are saved.
     """
@@ -124,7 +129,7 @@ def score_in_shards(
     numbers = [int(name.removeprefix("part-").removesuffix(".parquet")) for name in shards.files()]
     began = time.time()
     folder.write_json(SCORING, {"began": began, **progress.state})
-    graceful = stop_gracefully(console, f"the {unit}s under way are scored")
+    graceful = stop_gracefully(console, f"the {unit}s in progress are scored")
     with graceful, progress, closing(finished):
         for number, outcomes in enumerate(finished, start=max(numbers, default=-1) + 1):
             table = _table([row for outcome in outcomes for row in _rows(outcome)], types)
@@ -135,18 +140,18 @@ def score_in_shards(
     rows = _read_shards(shards, types).drop_duplicates("architecture").set_index("architecture")
     if len(rows) < len(architectures):
         total = count(len(architectures), unit)
-        raise RunInterrupted(f"stopped with {len(rows)} of {total} scored; they are saved")
+        raise RunInterrupted(f"stopped after scoring {len(rows)} of {total}; the scores are saved")
     return rows.loc[list(architectures)].reset_index()
 
 
 def column_types(proxy: ProxySettings) -> dict[str, str]:
-    """The types of a `PoolScorer`'s columns."""
+    """Returns the types of a `PoolScorer`'s columns."""
     metrics = dict.fromkeys(proxy.columns, "float64")
     return metrics | {"failure": "string", "seconds": "float64", "parameters": "Int64"}
 
 
 def device_of(resources: ResourceSettings) -> str:
-    """The device of a worker: without a GPU of its own it still sees the machine's GPUs."""
+    """Returns the device of a worker: the CPU without an assigned GPU, since a worker sees all GPUs of the machine."""
     return "auto" if resources.gpus() else "cpu"
 
 
@@ -155,7 +160,7 @@ def count_failures(table: pd.DataFrame) -> int:
 
 
 def _read_shards(shards: Folder, types: Mapping[str, str]) -> pd.DataFrame:
-    """All rows scored so far, in no order. A shard without one of the columns counts as not scored."""
+    """Reads all rows scored so far, unordered. A shard that lacks a column counts as not scored."""
     tables = [shards.read_parquet(name) for name in shards.files()]
     tables = [table for table in tables if set(types) <= set(table.columns)]
     return pd.concat(tables) if tables else _table([], types)
@@ -172,5 +177,5 @@ def _rows(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def _table(rows: Sequence[dict[str, Any]], types: Mapping[str, str]) -> pd.DataFrame:
-    """Rows with the same columns and types in every shard."""
+    """Builds a table with the same columns and types in every shard."""
     return pd.DataFrame(rows, columns=["architecture", *types]).astype(dict(types))

@@ -1,4 +1,4 @@
-"""Progress of a Tune run and of the scoring of a pool in the terminal: a bar, and lines."""
+"""Progress bars and progress lines of a Tune run and of the scoring of a pool."""
 
 import math
 import time
@@ -13,7 +13,7 @@ from archray.platform.engine.result_log import experiment_folder
 from archray.platform.quantities import quantity_of
 from archray.plurals import count
 
-LINE_SECONDS = 10.0  # between two lines of a scoring where there is no terminal
+LINE_SECONDS = 10.0  # minimum time between two progress lines of a scoring without a terminal
 
 
 def _bar(console: Console, *columns: ProgressColumn) -> Progress:
@@ -30,10 +30,14 @@ def _bar(console: Console, *columns: ProgressColumn) -> Progress:
 
 
 class TrialProgress(tune.Callback):
-    """The trials of one stage: a bar with the best so far, and a line per ended trial. Comes after `FailureLog`.
+    """Shows a bar with the best value of a stage, and a line per finished trial. Must come after `FailureLog`.
 
-    The display is made in `setup`: Tune pickles callbacks. name: the stage. total: training runs at most; before: of
-    these, done before this Tune run.
+    `setup` creates the display, since Tune pickles callbacks.
+
+    Args:
+        name: stage.
+        total: maximum number of training runs.
+        before: number of training runs done before this Tune run.
     """
 
     def __init__(self, name: str, total: int, before: int, metric: str, mode: str) -> None:
@@ -54,7 +58,7 @@ class TrialProgress(tune.Callback):
         self._progress.start()
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if not self._started and not self._ended:  # trials of a resumed run that ended before
+        if not self._started and not self._ended:  # trials that ended before the resume
             self._ended = {trial.trial_id for trial in trials if trial.status in ("TERMINATED", "ERROR")}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -98,7 +102,7 @@ class TrialProgress(tune.Callback):
 
 
 def _tried(trial: Any) -> str:
-    """A trial in a few words: its architecture, or its seed and the architecture of its last result."""
+    """Names a trial by its architecture, or by its seed and the architecture of its last result."""
     config = trial.config
     if "candidates" in config:
         number = len(config["candidates"])
@@ -111,12 +115,12 @@ def _tried(trial: Any) -> str:
 
 
 class ScoringProgress:
-    """Counts scored architectures; use it as a context. A bar with rate and remaining time in a terminal, else lines.
+    """Context manager that shows the progress of a scoring: a bar with rate and time left, or lines without a terminal.
 
     Args:
-        total: architectures of the pool.
-        done, failed: of these, scored (and with a failure) by an earlier, interrupted run.
-        unit: the word for an architecture.
+        total: number of architectures in the pool.
+        done, failed: number of architectures that an earlier, interrupted call scored, and of those with a failure.
+        unit: word for an architecture.
     """
 
     def __init__(
@@ -131,7 +135,7 @@ class ScoringProgress:
 
     def __enter__(self) -> "ScoringProgress":
         if self._done:
-            self._console.print(f"    {self._done} of {count(self._total, self._unit)} were scored before")
+            self._console.print(f"    {self._done} of {count(self._total, self._unit)} already scored")
         self._bar.start()
         return self
 
@@ -140,16 +144,16 @@ class ScoringProgress:
 
     @property
     def state(self) -> dict[str, Any]:
-        """`done`, `failed`, `total` architectures, and `rate` of this run per second, or None."""
+        """Numbers of `done`, `failed` and `total` architectures, and `rate` per second in this call, or None."""
         return {"done": self._done, "failed": self._failed, "total": self._total, "rate": self._rate}
 
     def advance(self, scored: int, *, failed: int = 0) -> None:
-        """Adds a chunk of `scored` architectures, `failed` of them with a failure."""
+        """Counts a chunk of `scored` architectures, `failed` of them with a failure."""
         self._done += scored
         self._failed += failed
         now = time.monotonic()
         state = ""
-        if self._first is None:  # the start of actors is not part of the rate
+        if self._first is None:  # the rate excludes the start of the actors
             self._first = (now, self._done)
         elif now > self._first[0]:
             self._rate = (self._done - self._first[1]) / (now - self._first[0])

@@ -1,4 +1,4 @@
-"""Restore the state of a Tune run: new paths if its folder was moved, journal and searcher replayed.
+"""Restore of a Tune run's state: new paths if its folder was moved, replay of the journal and the searcher.
 
 Tune's state contains the path of the run in the storage of trials and of their generator, in configurations (data, a
 pool, warm-start weights) and in the pickled searcher.
@@ -28,23 +28,24 @@ from archray.searchers.base import ArchraySearcher
 from archray.searchers.drive_searcher import replay
 from archray.searchers.ledger import TuneTrial
 
-MODULES = ("ray.tune", "ray.train", "ray.air", "archray")  # of the objects whose attributes may be paths
-PICKLED = "CLOUDPICKLE_FALLBACK"  # the `_type` of a pickle in Tune's JSON, in hexadecimal
-TUNER = "tuner.pkl"  # the arguments of a Tuner, from which Tune restores it
+MODULES = ("ray.tune", "ray.train", "ray.air", "archray")  # modules of objects whose attributes may be paths
+PICKLED = "CLOUDPICKLE_FALLBACK"  # the `_type` of a hexadecimal pickle in Tune's JSON
+TUNER = "tuner.pkl"  # the arguments of a Tuner; Tune restores the Tuner from them
 
 
 def relocate(
     files: Mapping[str, bytes], events: Sequence[Event], folder: Folder
 ) -> tuple[dict[str, bytes], list[Event]]:
-    """State files and journal with the paths of the Tune run's present `folder`. Only paths inside the run change.
+    """Rewrites paths inside the run in state files and journal to the Tune run's present `folder`.
 
-    files: by name, pickles and JSON, with the state of the trials.
+    Args:
+        files: state files by name, pickles and JSON, with the state of the trials.
     """
     place = next((_place_of(state) for name, state in files.items() if is_experiment_state(name)), None)
     if place is None or place == folder.path:
         return dict(files), list(events)
     old, new = _run_of(place), _run_of(folder.path)
-    # At the start of a path, after a URI's scheme, or after a word such as `arrays:`; not inside of another path.
+    # matches at the start of a path, after a URI's scheme, or after a prefix such as `arrays:`; not inside another path
     pattern = re.compile(rf"((?<=://)|(?<![\w./-])){re.escape(old)}(?=/|$)")
 
     def new_path(text: str) -> str:
@@ -62,7 +63,7 @@ def _place_of(state: bytes) -> str | None:
 
 
 def _run_of(path: str) -> str:
-    """The folder of the run around a Tune run's; for a repeat that of all repeats."""
+    """Returns the folder of the run that contains a Tune run; for a repeat, the folder of all repeats."""
     run = path.rsplit("/", 2)[0]
     parent, _, name = run.rpartition("/")
     return parent if name.startswith(REPEAT) else run
@@ -84,7 +85,7 @@ def _relocate_trial(saved: Sequence[str], new_path: Callable[[str], str]) -> lis
 
 
 def _relocate(value: Any, new_path: Callable[[str], str], seen: dict[int, tuple[Any, Any]]) -> Any:
-    """`value` with new paths in its strings. Objects change in place, each once."""
+    """Rewrites paths in the strings of `value`. Objects change in place, each once."""
     if isinstance(value, str):
         return new_path(value)
     if isinstance(value, dict) and value.get("_type") == PICKLED:
@@ -94,7 +95,7 @@ def _relocate(value: Any, new_path: Callable[[str], str], seen: dict[int, tuple[
         return seen[id(value)][1]
     if isinstance(value, tuple) and type(value) is tuple:
         entries = tuple(_relocate(entry, new_path, seen) for entry in value)
-        seen[id(value)] = value, entries  # with the old one, so that no other object gets its id
+        seen[id(value)] = value, entries  # keeps the old object, so that no other object gets its id
         return entries
     seen[id(value)] = value, value
     if isinstance(value, dict):
@@ -109,7 +110,7 @@ def _relocate(value: Any, new_path: Callable[[str], str], seen: dict[int, tuple[
 
 
 def brought_up(states: Mapping[str, bytes], events: Sequence[Event], plan: TrialPlan) -> dict[str, bytes]:
-    """The state files after the last of `events`, which Tune's files and the searcher receive.
+    """Replays `events` in Tune's files and in the searcher; returns the state files after the last event.
 
     Raises: SearcherStateError if the searcher's state has other settings; errors of the searcher.
     """
@@ -146,7 +147,11 @@ def _searcher_state(searcher: ArchraySearcher, state: bytes, trials: Sequence[Tu
 
 
 def _grid_state(name: str, state: bytes, trials: Sequence[TuneTrial], suggested: Sequence[str]) -> bytes:
-    """The state of Tune's generator, without a searcher. suggested: ids of the trials after the snapshot."""
+    """Returns the state of Tune's generator, for a run without a searcher.
+
+    Args:
+        suggested: ids of the trials after the snapshot.
+    """
     grid: Any = BasicVariantGenerator()
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / name).write_bytes(state)
@@ -164,10 +169,11 @@ def _grid_state(name: str, state: bytes, trials: Sequence[TuneTrial], suggested:
 
 
 def _reopened(states: Mapping[str, bytes], folder: Folder, *, errors: bool) -> dict[str, bytes]:
-    """The state files, in which every trial that has not ended may fail as often as a new one.
+    """Resets the failure count of every unfinished trial in the state files.
 
-    errors: whether trials that ended with a lost process or node are open again, from their last checkpoint. A searcher
-    may have made suggestions after their end, which therefore stays.
+    Args:
+        errors: whether to reopen trials that ended with a lost process or node, from their last checkpoint. With a
+            searcher they stay ended, since later suggestions may depend on their end.
     """
     outside = {trial_id for trial_id, failed in failed_trials(folder).items() if failed.processes}
     now = dict(states)
@@ -189,37 +195,40 @@ def _reopened(states: Mapping[str, bytes], folder: Folder, *, errors: bool) -> d
 
 
 def restore_state(folder: Folder, plan: TrialPlan) -> bool:
-    """Replaces Tune's own copies by the kept state; returns whether there is a state to restore.
+    """Replaces Tune's copies of its state by the state that archray kept.
 
-    Without one nothing has been trained, and the run starts: Tune saves its state before the first result, and
-    `KeepSnapshot` stops a run in which it does not.
+    Without a state no trial has reported, and the run starts from scratch: Tune saves its state before the first
+    result, and `KeepSnapshot` stops a run in which Tune does not.
 
-    folder: of a Tune experiment; it may have been moved.
-    Raises: IncompatibleRay if there are results and no state; as `brought_up`.
+    Args:
+        folder: folder of a Tune experiment, which may have been moved.
+
+    Returns: whether there is a state to restore.
+    Raises: IncompatibleRay if there are results without a state; the errors of `brought_up`.
     """
     states, events = read_kept(folder)
     if not folder.exists(TUNER) or not any(map(is_experiment_state, states)):
         if results := (folder / RESULTS).files():
             missing = TUNER if any(map(is_experiment_state, states)) else f"experiment_state-*.json in {SNAPSHOT}"
             problem = f"Expected {missing} with the results of {count(len(results), 'trial')} in {folder}, got none. "
-            advice = f"archray does not train these trials again; to do so, delete {folder} and resume"
+            advice = f"archray does not retrain these trials. To retrain them, delete {folder} and resume the run"
             raise IncompatibleRay(tested_versions(problem + advice))
         return False
     states, events = relocate({**states, TUNER: folder.read_bytes(TUNER)}, events, folder)
     kept = _reopened(brought_up(states, events, plan), folder, errors=plan.searcher is None)
     for name in folder.files():
         if name.startswith(STATE_FILES) and name not in kept:
-            folder.delete(name)  # of a later session of Tune, which would be the newest
+            folder.delete(name)  # a file of a later session of Tune, which would be the newest
     for name, state in kept.items():
         folder.write_bytes(name, state)
     return True
 
 
 class ResumedASHA(AsyncHyperBandScheduler):
-    """Ray Tune's ASHA (Li et al. 2020) that receives again the results of a resumed run: Tune saves no scheduler.
+    """Ray Tune's ASHA (Li et al. 2020), which replays the results of a resumed run, since Tune saves no scheduler.
 
-    Of a running trial it receives the results up to its checkpoint: the trial reports later ones again. A trial that
-    should have ended, ends with its next result.
+    For a running trial it replays the results up to its checkpoint; the trial reports later results again. A trial
+    that should have ended stops at its next result.
     """
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
@@ -235,7 +244,7 @@ class ResumedASHA(AsyncHyperBandScheduler):
 
 
 class _Over:
-    """The bracket of a trial that must end."""
+    """The bracket of a trial that must stop."""
 
     def on_result(self, trial: Any, cur_iter: int, cur_rew: float | None) -> str:
         return str(TrialScheduler.STOP)

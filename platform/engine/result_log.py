@@ -1,9 +1,9 @@
-"""Records that survive any end of the driver of a Tune run: every reported result, and Tune's own state.
+"""Records that survive a crash of the driver of a Tune run: every reported result, and Tune's state.
 
-Tune copies its files to the run's folder in the background and in place: a kill left a result file empty, and after a
-graceful stop the last state was missing there. A restored trial writes a new `result.json`. These callbacks write
-through `Folder`: whole files, or a line at the end of one. They have no path: Tune pickles callbacks, and a run may be
-moved. The size of a trial's files does not grow with the number of trials.
+Tune copies its files to the run's folder in the background and in place. A kill can leave an empty result file, and a
+graceful stop can lose the last state. A restored trial writes a new `result.json`. These callbacks therefore write
+through `Folder`: whole files, or a line at the end of a file. They have no paths: Tune pickles callbacks, and a run may
+be moved. The size of a trial's files does not grow with the number of trials.
 """
 
 import json
@@ -27,14 +27,14 @@ from archray.platform.run.layout import PLAN, RESULTS, STARTED
 from archray.platform.run.run_summary import plain
 from archray.plurals import count
 
-SHORT = 64  # entries of the longest list to keep; a round of halving may have ten thousand scores
+SHORT = 64  # maximum length of a list to keep; a round of halving may have ten thousand scores
 STATE_FILES = ("experiment_state-", "search_gen_state-", "searcher-state-", "basic-variant-state-")
 
 
 class ResultLog(tune.Callback):
-    """Writes the configuration of every trial as it starts, and every result as it is reported.
+    """Writes the configuration of every trial when it starts, and every reported result.
 
-    A trial that repeats an epoch after a restore has two results of it.
+    A trial that repeats an epoch after a restore has two results for this epoch.
     """
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -44,7 +44,7 @@ class ResultLog(tune.Callback):
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
         if INTERRUPT.stopping:
-            return  # Tune's last snapshot does not contain it: the epoch will be trained again
+            return  # Tune's last snapshot does not contain the result; the trial repeats this epoch
         kept = {name: value for name, value in result.items() if _is_kept(value)}
         line = json.dumps(kept, default=str).encode()
         (experiment_folder(trial) / RESULTS).append_line(f"{trial.trial_id}.jsonl", line)
@@ -55,10 +55,10 @@ def _is_kept(value: Any) -> bool:
 
 
 class KeepSnapshot(tune.Callback):
-    """Keeps a snapshot of Tune's state files whenever Tune has written them, and at the end; between two, a journal.
+    """Keeps a snapshot of Tune's state files when Tune has written them and at the end, and a journal in between.
 
-    Tune writes them at intervals that grow with their cost (a twentieth of the time at most). The journal receives,
-    after every step, the state of each trial that was suggested, saved or ended in it.
+    Tune writes its state at intervals that grow with the cost (at most a twentieth of the time). After every step, the
+    journal receives the state of each trial that was suggested, saved or ended in the step.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class KeepSnapshot(tune.Callback):
         return KeepSnapshot().__dict__
 
     def get_state(self) -> None:
-        """Tune calls this as it writes its state, in its own staging folder, after the trials' and the searcher's."""
+        """Records that Tune writes its state; Tune calls this after it wrote the states of trials and searcher."""
         self._written = True
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
@@ -90,14 +90,14 @@ class KeepSnapshot(tune.Callback):
     on_trial_error = on_trial_complete
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Keeps the events of the step before.
+        """Keeps the events of the previous step.
 
-        Tune saves its state in its first step, in which no trial can have reported: results without a state prove that
-        Ray has changed. A resume relies on it, see `restore_state`.
+        Tune saves its state in its first step, in which no trial can have reported. Results without a state therefore
+        mean that Ray has changed. A resume depends on this order, see `restore_state`.
 
         Raises: IncompatibleRay if Tune does not save its state, or restarts a run instead of restoring it.
         """
-        # Suggestions come first, as in the step: later suggestions may depend on trials that ended in it.
+        # Suggestions come first, as in the step: later suggestions may depend on trials that ended in the step.
         suggested = {trial.trial_id: trial for trial in self._suggested(trials)}
         changed = {**suggested, **self._changed}.values()
         if self._written and trials:
@@ -113,7 +113,7 @@ class KeepSnapshot(tune.Callback):
         self._changed, self._written = {}, False
 
     def _suggested(self, trials: list[Any]) -> list[Any]:
-        """The new trials. They are at the end of the list, where Tune also moves trials that it tries again."""
+        """Returns the new trials. They are at the end of the list, where Tune also moves trials that it retries."""
         new: list[Any] = []
         for trial in reversed(trials):
             if len(self._recorded) + len(new) == len(trials):
@@ -129,11 +129,11 @@ class KeepSnapshot(tune.Callback):
     def _keep(self, trials: list[Any]) -> str:
         """Keeps Tune's state files; returns the name of the journal that follows.
 
-        Raises: IncompatibleRay if the state of the trials is not among them, or trials of an earlier process are
-            missing: then Tune restarts the run.
+        Raises: IncompatibleRay if the state of the trials is missing, or trials of an earlier process are missing,
+            which means that Tune restarts the run.
         """
         folder = experiment_folder(trials[0])
-        if self._journal is None:  # the state in the folder is of an earlier process, if there is one
+        if self._journal is None:  # a state in the folder belongs to an earlier process
             kept = {trial["trial_id"] for trial in tune_snapshot.kept_trials(folder)}
             lost = kept - {trial.trial_id for trial in trials}
             if lost:
@@ -151,11 +151,11 @@ class KeepSnapshot(tune.Callback):
 
 @contextmanager
 def reduced_saves() -> Iterator[None]:
-    """Switches off Tune's own saves that these callbacks replace, while the block runs.
+    """Disables the saves of Tune that these callbacks replace, while the block runs.
 
-    Tune then writes its whole state at intervals only. Else it also does so whenever a trial has saved as many
-    checkpoints as it keeps, so that no state names a deleted one: the journal has every checkpoint as it is saved.
-    Tune does not look for its own files of results, see `with_frames`, and keeps less of ended trials, see
+    Tune then writes its whole state only at intervals. By default it also writes it whenever a trial has saved as many
+    checkpoints as it keeps, so that no state names a deleted checkpoint; here the journal records every checkpoint.
+    Tune does not read its own result files, see `with_frames`, and keeps less data of ended trials, see
     `tune_memory.release`.
     """
     with (
@@ -169,21 +169,26 @@ def reduced_saves() -> Iterator[None]:
 def write_plan(folder: Folder, **plan: Any) -> None:
     """Writes the start of the Tune run in `folder` and the number of its ended trials, for `archray watch`.
 
-    plan: the counts, the metric and the mode of its `TrialPlan`.
+    Args:
+        plan: counts, metric and mode of its `TrialPlan`.
     """
     done_before = sum(status in ("TERMINATED", "ERROR") for status in trial_statuses(folder))
     folder.write_json(PLAN, {"began": time.time(), "done_before": done_before, **plan})
 
 
 def trial_statuses(folder: Folder) -> list[str]:
-    """The status of every trial in Tune's last state. folder: of a Tune experiment."""
+    """Returns the status of every trial in Tune's last state.
+
+    Args:
+        folder: folder of a Tune experiment.
+    """
     return [trial["status"] for trial in tune_snapshot.kept_trials(folder)]
 
 
 def read_results(folder: Folder) -> pd.DataFrame:
-    """A row per trial and epoch, in order. A later report of an epoch replaces an earlier one.
+    """Reads a row per trial and epoch, in order. A later report of an epoch replaces an earlier report.
 
-    A trial that was restored after its last epoch reports it again, with the next `training_iteration`.
+    A trial that was restored after its last epoch reports this epoch again, with the next `training_iteration`.
     """
     results = folder / RESULTS
     rows = [row for name in results.files() for row in results.read_json_lines(name)]
@@ -195,7 +200,7 @@ def read_results(folder: Folder) -> pd.DataFrame:
 
 
 def with_frames(results: tune.ResultGrid, folder: Folder) -> tune.ResultGrid:
-    """The result of `fit()`, with `metrics_dataframe` of each trial, which is large and read on access."""
+    """Adds `metrics_dataframe` of each trial to the result of `fit()`; it is large, and read on access."""
     analysis: Any = results._experiment_analysis
     analysis._trial_dataframes = _Frames(folder)
     return results
@@ -218,5 +223,5 @@ class _Frames(Mapping[str, pd.DataFrame]):
 
 
 def experiment_folder(trial: Any) -> Folder:
-    """The folder of the Tune run that a trial belongs to."""
+    """Returns the folder of a trial's Tune run."""
     return Folder(trial.storage.experiment_fs_path, filesystem=trial.storage.storage_filesystem)

@@ -1,4 +1,4 @@
-"""Costs of a run's networks, and the space and the pool under its constraints."""
+"""Costs of a run's networks, and the space and the pool under the run's constraints."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,20 +22,21 @@ from archray.trainables.spaces import ConstrainedSpace, Space, get_space
 from archray.trainables.spaces.constrained_space import Constraint, parse_constraints, violation
 from archray.trainables.spaces.table_space import PREFIX
 
-if TYPE_CHECKING:  # which imports this module
+if TYPE_CHECKING:  # a circular import
     from archray.platform.engine.stage import Context
 
 
 class DeviceMeter:
-    """A `LatencyMeter` in an actor on a device of the cluster, a node that the user names by Ray's resources.
+    """A `LatencyMeter` in an actor on a device, which is a node of the cluster with custom Ray resources.
 
-    The actor takes all of these resources of its node, so that no other run's meter is there at the same time. It takes
-    no CPU of Ray, since a device may have declared none; trials do not run on a node without CPUs.
+    The actor reserves all of these resources on its node, so that no other run measures there at the same time. It
+    reserves no CPU, since a device may declare none. Trials do not run on a node without CPUs.
 
     Args:
-        resources: `{"raspberry": 1}`; the least that the node must have. arguments: of the `LatencyMeter`.
+        resources: minimum resources of the node, such as `{"raspberry": 1}`.
+        arguments: arguments of the `LatencyMeter`.
 
-    Raises: InvalidInput without Ray, or if no node has them.
+    Raises: InvalidInput without Ray, or if no node has the resources.
     """
 
     def __init__(self, resources: Mapping[str, float], arguments: Sequence[Any]) -> None:
@@ -55,21 +56,21 @@ class DeviceMeter:
         try:
             return ray.get(answer)
         except ray.exceptions.RayError as error:
-            raise ArchrayError(f"the device timed nothing: {error}") from error
+            raise ArchrayError(f"the latency measurement on the device failed: {error}") from error
 
 
 def whole_resources(resources: Mapping[str, float]) -> dict[str, float]:
-    """The amounts of these resources on a node: the first one, by its id, that has enough.
+    """Returns the amounts of these resources on the first node (by id) that has enough of them.
 
-    Raises: InvalidInput without Ray, for a resource of Ray's own, or if no node has them.
+    Raises: InvalidInput without Ray, for a built-in resource of Ray, or if no node has the resources.
     """
     if not resources or any(name in ("CPU", "GPU", "memory") or amount <= 0 for name, amount in resources.items()):
         raise InvalidInput(
-            f'expected resources that name a device, {{"raspberry": 1}}, got {json.dumps(dict(resources))}; start its '
-            "Ray with --resources"
+            f'expected custom resources of a device such as {{"raspberry": 1}}, got {json.dumps(dict(resources))}. '
+            "Start Ray on the device with --resources"
         )
     if not ray.is_initialized():
-        raise InvalidInput("a latency on a device needs Ray, and a search on a table runs without; leave --cost-on out")
+        raise InvalidInput("--cost-on requires Ray, which a search on a table does not start. Leave --cost-on out")
     nodes = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: node["NodeID"])
     for node in nodes:
         amounts = node["Resources"]
@@ -77,17 +78,17 @@ def whole_resources(resources: Mapping[str, float]) -> dict[str, float]:
             return {name: float(amounts[name]) for name in resources}
     names = sorted({name for node in nodes for name in node["Resources"] if ":" not in name})
     raise InvalidInput(
-        f"no node has the resources {json.dumps(dict(resources))}; the cluster has {', '.join(names)}: start Ray on "
-        f"the device with --resources '{json.dumps(dict(resources))}'"
+        f"expected a node with the resources {json.dumps(dict(resources))}, got a cluster with {', '.join(names)}. "
+        f"Start Ray on the device with --resources '{json.dumps(dict(resources))}'"
     )
 
 
-COSTS = "costs"  # the folder of a run with the measured latencies, and the form of its images
+COSTS = "costs"  # folder of a run for measured latencies and the shape of its images
 IMAGES, LATENCY = "images.json", "latency.json"
 
 
 def run_costs(context: "Context[Any]") -> NetworkCosts:
-    """The costs of a run, one object for all stages, so that each cost is computed once."""
+    """Returns the costs of a run: one object for all stages, which computes each cost once."""
     if context.costs is None:
         config, run = context.config, context.run
         names = tuple(run.resolved(f"cost-{name.rpartition(':')[2]}", name) for name in config.cost_names)
@@ -107,7 +108,7 @@ def run_costs(context: "Context[Any]") -> NetworkCosts:
 
 
 def _times(costs: NetworkCosts, settings: LatencySettings) -> Times:
-    """The meter of the networks: in this process, or in an actor on the device of the settings."""
+    """Returns the latency meter: in this process, or in an actor on the device of the settings."""
     return (
         LatencyMeter(*costs.meter_arguments)
         if settings.resources is None
@@ -116,19 +117,19 @@ def _times(costs: NetworkCosts, settings: LatencySettings) -> Times:
 
 
 def check_device(config: SearchConfig) -> None:
-    """Raises: InvalidInput if no node of the connected Ray has the device on which latency is measured."""
+    """Checks the device on which latency is measured. Raises: InvalidInput if no node of the cluster has it."""
     costs = getattr(config, "costs", None)
     if costs is not None and costs.latency.resources is not None:
         whole_resources(costs.latency.resources)
 
 
 def has_costs(context: "Context[Any]") -> bool:
-    """Whether the run has costs."""
+    """Returns whether the run has costs."""
     return bool(getattr(context.config, "cost_names", ()))
 
 
 def constraints_of(context: "Context[Any]") -> tuple[Constraint, ...]:
-    """The constraints of the run. A user's cost is the run's own copy."""
+    """Returns the constraints of the run. For a custom cost, the run uses its copy of the user's file."""
     constraints = parse_constraints(getattr(context.config, "constraints", ()))
     costs = [context.run.resolved(f"cost-{constraint.column}", constraint.cost) for constraint in constraints]
     return tuple(Constraint(cost, c.relation, c.bound) for cost, c in zip(costs, constraints, strict=True))
@@ -139,7 +140,7 @@ def _words(constraints: Sequence[Constraint]) -> str:
 
 
 def searched_space(context: "Context[Any]") -> str | Space:
-    """The space of the run, or the part of it that meets the constraints."""
+    """Returns the space of the run, restricted to the constraints if there are any."""
     constraints = constraints_of(context)
     if not constraints:
         return context.run.space
@@ -148,30 +149,34 @@ def searched_space(context: "Context[Any]") -> str | Space:
 
 
 def check_constraints(context: "Context[Any]") -> None:
-    """Raises: InvalidInput, with the nearest architecture, if none is found that meets the constraints."""
+    """Checks that an architecture meets the constraints. Raises: InvalidInput with the nearest architecture."""
     space = searched_space(context)
     if not isinstance(space, ConstrainedSpace):
         return
-    name: str | None = getattr(context.config, "architecture", None)  # of an ensemble of one architecture
+    name: str | None = getattr(context.config, "architecture", None)  # an ensemble of one architecture
     if name is not None and not space.meets(space.decode(name)):
         raise InvalidInput(
             f"expected an architecture that meets {space.description}, got {name}, which has "
-            f"{describe(space, name)}; name another, or loosen the constraint"
+            f"{describe(space, name)}. Use another architecture, or relax the constraint"
         )
     space.check_met(named_rng(context.config.seed, "constraint check"))
 
 
 def describe(space: ConstrainedSpace, architecture: str) -> str:
-    """The bounded costs of an architecture, in words."""
-    assert isinstance(space.violation, Violation)  # as `searched_space` made it
+    """Formats the constrained costs of an architecture."""
+    assert isinstance(space.violation, Violation)  # `searched_space` created it
     return space.violation.describe(architecture)
 
 
 def feasible_candidates(context: "Context[Any]", size: int | None, seed: int) -> list[str] | None:
-    """A pool of distinct canonical forms that meet the constraints, as strings; None without constraints.
+    """Returns a pool of distinct canonical forms that meet the constraints, as strings; None without constraints.
 
-    All of them, or `size` drawn from the seed: in a space of up to ENUMERABLE architectures uniformly, in a larger one
-    as it is sampled. Raises: InvalidInput if there are none, or without a size in a large space.
+    Args:
+        size: number of forms to draw; None: all. In a space of up to ENUMERABLE architectures the draw is uniform; in a
+            larger space it follows the space's sampler.
+        seed: seed of the draw.
+
+    Raises: InvalidInput if no architecture meets the constraints, or without a size in a large space.
     """
     space = searched_space(context)
     if not isinstance(space, ConstrainedSpace):
@@ -180,7 +185,9 @@ def feasible_candidates(context: "Context[Any]", size: int | None, seed: int) ->
     wanted = "all" if size is None else str(size)
     if whole.size > ENUMERABLE:
         if size is None:
-            raise InvalidInput(f"{whole.name} has {whole.size:.3g} architectures, too many to score all; give a size")
+            raise InvalidInput(
+                f"{whole.name} has {whole.size:.3g} architectures, too many to score all. Set the pool size"
+            )
         drawn: dict[str, None] = {}
         for _ in range(100 * size):
             drawn[whole.encode(whole.canonical(space.sample(rng)))] = None
@@ -195,15 +202,16 @@ def feasible_candidates(context: "Context[Any]", size: int | None, seed: int) ->
                 if len(drawn) == size:
                     break
         if not drawn:
-            check_constraints(context)  # raises an error with the nearest one
-    context.say(f"{count(len(drawn), 'architecture')} that meet {space.description}, of {wanted} asked for")
+            check_constraints(context)  # raises an error with the nearest architecture
+    context.say(f"{count(len(drawn), 'architecture')} that meet {space.description} (requested: {wanted})")
     return list(drawn)
 
 
 def with_costs(context: "Context[Any]", table: pd.DataFrame, *, fill: bool = False) -> pd.DataFrame:
-    """A table with a column `architecture`, and the run's costs in columns that it lacks.
+    """Adds missing cost columns of the run to a table with a column `architecture`.
 
-    fill: also in rows without a value that others have, as the new trials of an extended search.
+    Args:
+        fill: whether to also fill missing values of existing columns, e.g. for new trials of an extended search.
     """
     if not has_costs(context) or table.empty or "architecture" not in table:
         return table
@@ -220,9 +228,9 @@ def with_costs(context: "Context[Any]", table: pd.DataFrame, *, fill: bool = Fal
 
 
 def feasible_rows(context: "Context[Any]", table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a pool that meet the constraints, by its columns.
+    """Returns the rows of a pool that meet the constraints, by its cost columns.
 
-    Raises: InvalidInput, with the nearest architecture, if there are none.
+    Raises: InvalidInput with the nearest architecture if no row does.
     """
     constraints = constraints_of(context)
     if not constraints:
@@ -235,16 +243,17 @@ def feasible_rows(context: "Context[Any]", table: pd.DataFrame) -> pd.DataFrame:
         best = int(np.argmin(violations))
         near = ", ".join(f"{column} {rows[best][column]:.5g}" for column in columns)
         raise InvalidInput(
-            f"nothing meets {words}: of {count(len(table), 'architecture')} in the pool the nearest, "
-            f"{table['architecture'][best]}, has {near} ({100 * violations[best]:.4g} % beyond); loosen the constraint"
+            f"none of {count(len(table), 'architecture')} in the pool meets {words}. The nearest, "
+            f"{table['architecture'][best]}, has {near} ({100 * violations[best]:.4g} % over the bound). Relax the "
+            "constraint"
         )
     context.say(f"{count(len(feasible), 'architecture')} of {len(table)} meet {words}")
     return feasible
 
 
 def _images(context: "Context[Any]") -> dict[str, int]:
-    """Channels, size and classes of the images. Read once, and kept, since to open a data set takes time."""
-    if context.config.space.startswith(PREFIX):  # a table without data has networks for CIFAR-10
+    """Returns channels, size and classes of the images. archray stores them, since opening a data set takes time."""
+    if context.config.space.startswith(PREFIX):  # networks of a table without data are for CIFAR-10
         return {"in_channels": 3, "image_size": 32, "num_classes": 10}
     folder = context.run.folder / COSTS
     if not folder.exists(IMAGES):

@@ -1,4 +1,4 @@
-"""Which architectures are scored without training (Shu 2022, Alg. 7.1, line 1), and a caller's options for Ray Tune."""
+"""Pool of architectures to score without training (Shu 2022, Alg. 7.1, line 1), and options of the caller for Tune."""
 
 import math
 from collections.abc import Sequence
@@ -14,21 +14,21 @@ from archray.plurals import count
 from archray.settings import Settings
 from archray.trainables.spaces import Space, get_space
 
-if TYPE_CHECKING:  # a caller with options has imported it
+if TYPE_CHECKING:  # a caller that passes options has imported it
     from ray import tune
 
-ENUMERABLE = 10**6  # a space up to this size is enumerated, so that a pool is drawn uniformly from canonical forms
+ENUMERABLE = 10**6  # archray enumerates a space up to this size, to draw a pool uniformly from canonical forms
 DRAWS_PER_ROW = 100  # in a larger space: draws per architecture before the space counts as exhausted
 
 
 class PoolSettings(Settings):
-    """Which architectures are scored.
+    """Pool of architectures to score.
 
     Attributes:
-        size: rows; None: every canonical form of the space.
-        chunk: architectures an actor gets at a time; None: as many as take about five seconds. A killed run loses
-            the chunks that were in flight.
-        table: a table of `archray proxies`, used instead of new scores.
+        size: number of architectures; None: every distinct architecture (canonical form) of the space.
+        chunk: architectures per task of an actor; None: as many as take about five seconds. A killed run loses the
+            chunks in flight.
+        table: a table from `archray proxies` to use instead of new scores.
     """
 
     size: int | None = Field(default=None, ge=1)
@@ -38,24 +38,30 @@ class PoolSettings(Settings):
     @field_validator("table")
     @classmethod
     def _absolute(cls, table: str | None) -> str | None:
-        """A run may be resumed from another folder."""
+        """Makes the path absolute, since a run may be resumed from another folder."""
         return None if table is None else str(local_path(table))
 
 
 def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:
-    """Distinct canonical forms, as strings: all of a space, or `size` of them drawn from the seed.
+    """Returns distinct canonical forms as strings: all of a space, or a random draw.
 
-    Up to ENUMERABLE architectures the draw is uniform over canonical forms; in a larger space over architectures.
+    Args:
+        space: name of a space, or a space.
+        size: number of forms to draw; None: all. The draw is uniform over canonical forms in a space of up to
+            ENUMERABLE architectures, and over architectures in a larger space.
+        seed: seed of the draw.
 
-    Raises: InvalidInput if the space has fewer forms than `size`, or is too large to score whole.
+    Raises: InvalidInput if the space has fewer forms than `size`, or is too large to score all.
     """
     space = get_space(space)
     if size is not None and size > space.size:
-        raise InvalidInput(f"{space.name} has {count(int(space.size), 'architecture')}; a pool of {size} is too large")
+        raise InvalidInput(
+            f"expected a pool of at most {count(int(space.size), 'architecture')}, the size of {space.name}, got {size}"
+        )
     rng = np.random.default_rng(seed)
     if space.size > ENUMERABLE:
         if size is None:
-            message = f"{space.name} has {space.size:.3g} architectures, too many to score all; give a pool size"
+            message = f"{space.name} has {space.size:.3g} architectures, too many to score all. Set the pool size"
             raise InvalidInput(message)
         drawn: dict[tuple[str, ...], None] = {}
         for _ in range(DRAWS_PER_ROW * size):
@@ -63,21 +69,21 @@ def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:
             if len(drawn) == size:
                 return [space.encode(form) for form in drawn]
         raise InvalidInput(
-            f"{count(DRAWS_PER_ROW * size, 'draw')} from {space.name} gave "
-            f"{count(len(drawn), 'different architecture')} of {size}"
+            f"expected a pool of {size}, got only {count(len(drawn), 'distinct architecture')} in "
+            f"{count(DRAWS_PER_ROW * size, 'draw')} from {space.name}. Reduce the pool size"
         )
     forms = list(dict.fromkeys(space.canonical(architecture) for architecture in space.enumerate()))
     if size is not None:
         if size > len(forms):
-            number = count(len(forms), "different architecture")
-            raise InvalidInput(f"{space.name} has {number}; a pool of {size} is too large")
+            number = count(len(forms), "distinct architecture")
+            raise InvalidInput(f"expected a pool of at most {number} of {space.name}, got {size}")
         forms = [forms[i] for i in rng.choice(len(forms), size, replace=False)]
     return [space.encode(form) for form in forms]
 
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """`run_config`, `tune_config`, `callbacks` and `time_budget_s` of a search.
+    """The caller's options for Ray Tune: `run_config`, `tune_config`, `callbacks` and `time_budget_s`.
 
     Raises: InvalidInput for a field that archray sets itself.
     """
@@ -90,7 +96,7 @@ class TuneOptions:
     def __post_init__(self) -> None:
         expect("callbacks", self.callbacks, list, tuple)
         if self.callbacks:
-            from ray.tune import Callback  # slow to import, and loaded already if there is a callback
+            from ray.tune import Callback  # slow to import, but already loaded if there is a callback
 
             for callback in self.callbacks:
                 expect("callbacks", callback, Callback)
@@ -106,6 +112,6 @@ class TuneOptions:
             names = [name for name in fields if config and getattr(config, name) != getattr(type(config)(), name)]
             if names:
                 raise InvalidInput(
-                    f"{type(config).__name__}({', '.join(names)}=...) is set by archray itself; leave it out, "
-                    "and use the arguments of archray.search instead"
+                    f"expected {type(config).__name__} without {', '.join(names)}, which archray sets itself. Use the "
+                    "arguments of archray.search instead"
                 )

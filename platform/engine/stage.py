@@ -1,4 +1,4 @@
-"""Stages, the steps of a method, each of which reads the files of earlier ones; the run's `summary.json`."""
+"""Stages, which are the steps of a method and read the files of earlier stages; the run's `summary.json`."""
 
 import sys
 import time
@@ -41,15 +41,15 @@ Describe = Callable[[], Mapping[str, Any]]  # the present `result` and `listings
 
 
 class RunRecord:
-    """The summary of one run.
+    """Writer of the `summary.json` of one run.
 
     Args:
-        stages: name -> title, in order; empty for a run of several repeats.
-        started: seconds since the epoch, when this process started its work on the run; None if it does none. If it
-            works, damaged files count as absent, since stages rewrite them.
+        stages: stage titles by name, in order; empty for a run with several repeats.
+        started: time (seconds since the epoch) at which this process started to work on the run; None if it does not
+            work on the run. While it works, damaged files count as absent, since stages rewrite them.
 
     Attributes:
-        reason: why it stopped, if the error at the end does not say it.
+        reason: why the run stopped, if the final error does not contain it.
     """
 
     reason: str | None = None
@@ -59,7 +59,7 @@ class RunRecord:
     ) -> None:
         self._folder, self._describe, self._started = folder, describe, started
         self._active = started is not None
-        self._seconds = worked_seconds(folder)  # of earlier processes
+        self._seconds = worked_seconds(folder)  # time of earlier processes
         self._stages = {name: self._as_left(name, title) for name, title in stages.items()}
         self.describe()
 
@@ -76,7 +76,7 @@ class RunRecord:
         return replace(stage, state="done", finished=done["finished"], seconds=done["seconds"])
 
     def began(self, name: str) -> None:
-        """A stage has started, and later ones wait: they read its files."""
+        """Records that a stage has started; later stages wait, since they read its files."""
         names = list(self._stages)
         for later in names[names.index(name) :]:
             self._stages[later] = StageSummary(later, self._stages[later].title)
@@ -84,7 +84,7 @@ class RunRecord:
         self.write("running")
 
     def was_done(self, name: str) -> None:
-        """A stage ended earlier, and is valid."""
+        """Records that a stage ended earlier and is valid."""
         self._stages[name] = self._as_left(name, self._stages[name].title)
 
     def ended(self, name: str) -> None:
@@ -104,7 +104,7 @@ class RunRecord:
             self._description = {"result": {}, "listings": []}
 
     def finish(self) -> None:
-        """All stages are done. Raises: DamagedFile if a file that none of them rewrites is damaged."""
+        """Records that all stages are done. Raises: DamagedFile for a damaged file that no stage rewrites."""
         self._active = False
         self.describe()
         self.write("done")
@@ -121,7 +121,11 @@ class RunRecord:
 def recorded(
     folder: Folder, stages: Mapping[str, str], describe: Describe, started: float | None = None
 ) -> Iterator[RunRecord]:
-    """The record of a run that is active while the block runs, and ends with it. started: now if it is None."""
+    """Keeps the record of a run while the block runs, and writes its end.
+
+    Args:
+        started: see `RunRecord`; None: now.
+    """
     with lock(folder, "archray"), ExitStack() as stack:
         record = RunRecord(folder, stages, describe, time.time() if started is None else started)
         stack.enter_context(interruptible(lambda why: record.write("interrupted", record.reason or why)))
@@ -130,7 +134,7 @@ def recorded(
             yield record
         except (KeyboardInterrupt, RunInterrupted) as error:
             reason = record.reason or why_stopped(error.__cause__ or error)  # the cause is the error of a repeat
-            with suppress(OSError):  # a full disk may have ended it
+            with suppress(OSError):  # a full disk may have stopped the run
                 if not is_taken_over(folder):
                     record.write("interrupted", reason)
             raise
@@ -142,35 +146,41 @@ def recorded(
 
 
 def whole_run(folder: Folder) -> Folder:
-    """The folder to resume: for a repeat, that of all repeats."""
+    """Returns the folder to resume: for a repeat, the folder of all repeats."""
     parent = folder.parent
     return parent if folder.name.startswith(REPEAT) and parent.exists(MANIFEST) else folder
 
 
 def run_name(folder: Folder) -> str:
-    """The name of a run in Ray's dashboard and metrics: `hnas`; of a repeat `hnas/repeat-00`."""
+    """Returns the name of a run in Ray's dashboard and metrics: `hnas`, or `hnas/repeat-00` for a repeat."""
     whole = whole_run(folder)
     return whole.name if whole is folder else f"{whole.name}/{folder.name}"
 
 
 def write_summary(folder: Folder, stages: Mapping[str, str], describe: Describe, *, ended: bool) -> None:
-    """Rewrites the summary of a run that this process has locked. ended: whether it is done, without a summary."""
+    """Rewrites the summary of a run that this process has locked.
+
+    Args:
+        ended: whether a run without a summary is done.
+    """
     try:
         before = folder.read_json(SUMMARY)
     except DamagedFile:
         before = {}
     state, reason = before.get("state", "done" if ended else "interrupted"), before.get("reason")
     if state == "running":
-        state, reason = "interrupted", "its process is gone, and said nothing"
+        state, reason = "interrupted", "its process ended without a message"
     RunRecord(folder, stages, describe).write(state, reason)
 
 
-ReadsT = TypeVar("ReadsT", bound=SearchConfig, contravariant=True)  # a stage that reads less serves more methods
+ReadsT = TypeVar(
+    "ReadsT", bound=SearchConfig, contravariant=True
+)  # a stage that reads fewer options works for more methods
 
 
 @contextmanager
 def connected(run: Run[Any], console: Console) -> Iterator[None]:
-    """Connects to Ray for the work on a run, and checks the nodes of a cluster that it joins."""
+    """Connects to Ray while the block runs, and checks the nodes if it joins a cluster."""
     name = f"{run.config.method} {run_name(run.folder)}"
     with connect(run.config.cluster, user_files=run.user_files, announce=console.print, name=name) as connection:
         if connection.joined:
@@ -180,14 +190,14 @@ def connected(run: Run[Any], console: Console) -> Iterator[None]:
 
 @dataclass
 class Context(Generic[ConfigT]):
-    """The arguments of a stage: the run, the terminal, and the caller's options for Tune."""
+    """Arguments of a stage: the run, the terminal, and the caller's options for Tune."""
 
     run: Run[ConfigT]
     console: Console
     tune_options: TuneOptions = field(default_factory=TuneOptions)
-    grids: dict[str, tune.ResultGrid] = field(default_factory=dict)  # of every stage that ran Tune in this process
+    grids: dict[str, tune.ResultGrid] = field(default_factory=dict)  # for every stage that ran Tune in this process
     costs: NetworkCosts | None = None  # see `run_costs`
-    started: float | None = None  # start of the work on the run, see `RunRecord`; None: with its stages
+    started: float | None = None  # start of the work on the run, see `RunRecord`; None: start of its stages
 
     @property
     def config(self) -> ConfigT:
@@ -197,15 +207,15 @@ class Context(Generic[ConfigT]):
         return self.run.folder / stage
 
     def seed(self, stage: str) -> int:
-        """The root seed of one stage."""
+        """Returns the root seed of a stage."""
         return stage_seed(self.config.seed, stage)
 
     def labels(self, stage: str) -> RunLabels:
-        """The labels of Ray's metrics, and of the names of trials and actors."""
+        """Returns the labels in Ray's metrics and in the names of trials and actors."""
         return RunLabels(run_name(self.run.folder), self.config.method, stage)
 
     def say(self, text: str) -> None:
-        """A line of the terminal under the stage's title."""
+        """Prints a line under the stage's title."""
         self.console.print(f"    {printable(text)}", soft_wrap=True, markup=False)
 
 
@@ -213,18 +223,18 @@ class Context(Generic[ConfigT]):
 class Stage(ABC, Generic[ReadsT]):
     """One step of a method.
 
-    Its inputs are JSON-able: space, data and seed, the configuration values it reads, and values of other stages. It is
-    done when it has ended with its present inputs, and its files are unchanged.
+    Inputs of a stage are JSON-serializable: space, data and seed, the configuration values that it reads, and values of
+    other stages. A stage is done when it has ended with its present inputs, and its files are unchanged.
     """
 
-    name: str  # its folder in the run
-    title: str  # its work, for the terminal
-    reads: Sequence[str] = ()  # paths of the configuration, `train.epochs`, and properties of it
+    name: str  # name of its folder in the run
+    title: str  # description of its work, for the terminal
+    reads: Sequence[str] = ()  # paths in the configuration, such as `train.epochs`, and its properties
     depends: Callable[[Context[ReadsT]], Mapping[str, Any]] = lambda context: {}  # inputs from other stages
     needs_ray: bool = True
     without_data: Callable[[ReadsT], bool] = lambda config: False  # whether it opens no data set
-    amount: Callable[[ReadsT], str] = lambda config: ""  # of its work, as far as the configuration says it
-    of_run: Callable[[Run[Any]], Mapping[str, str]] = lambda run: {}  # checksums of its files outside of its folder
+    amount: Callable[[ReadsT], str] = lambda config: ""  # amount of its work, if the configuration defines it
+    of_run: Callable[[Run[Any]], Mapping[str, str]] = lambda run: {}  # checksums of its files outside its folder
 
     def inputs(self, context: Context[ReadsT]) -> dict[str, Any]:
         config, run = context.config, context.run
@@ -238,7 +248,7 @@ class Stage(ABC, Generic[ReadsT]):
 
     @abstractmethod
     def execute(self, context: Context[ReadsT], folder: Folder) -> None:
-        """Does the work in the stage's folder; called again on the same folder after an interruption."""
+        """Executes the stage in its folder; archray calls it again on the same folder after an interruption."""
 
     def is_done(self, context: Context[ReadsT]) -> bool:
         folder = context.folder(self.name)
@@ -267,7 +277,7 @@ class WorkStage(Stage[ReadsT]):
 
 
 def file_digests(*names: str) -> Callable[[Context[Any]], dict[str, str]]:
-    """For `Stage.depends`: the checksums of files of other stages, named `stage/file`."""
+    """Returns a function for `Stage.depends` with the checksums of files of other stages, named `stage/file`."""
 
     def depends(context: Context[Any]) -> dict[str, str]:
         return {name: context.run.folder.sha256(name) for name in names}
@@ -276,11 +286,12 @@ def file_digests(*names: str) -> Callable[[Context[Any]], dict[str, str]]:
 
 
 def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], describe: Describe) -> None:
-    """Runs every stage that is not done, in order; connects to Ray when the first one needs it.
+    """Runs every stage that is not done, in order, and connects to Ray when a stage first needs it.
 
-    describe: the present results, for the run's `summary.json`.
+    Args:
+        describe: returns the present results, for the run's `summary.json`.
 
-    Raises: RunInterrupted, with the stage and the command that resumes.
+    Raises: RunInterrupted with the stage and the command that resumes the run.
     """
     console, run = context.console, context.run
     with ExitStack() as stack:
@@ -297,18 +308,22 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
             label = f"[{number}/{len(stages)}] {stage.name}"
             try:
                 if stage.is_done(context):
-                    console.print(f"[dim]{label}: done before[/dim]")
+                    console.print(f"[dim]{label}: already done[/dim]")
                     record.was_done(stage.name)
                     continue
                 console.print(f"[bold]{label}[/bold]: {stage.title}")
                 record.began(stage.name)
-                if number == 1 and not context.folder(stage.name).exists():  # a resume leaves failures to the trials
+                if (
+                    number == 1 and not context.folder(stage.name).exists()
+                ):  # after a resume, the trials report failures
                     _check_networks(context)
                 if stage.requires_ray(context) and not is_connected:
                     stack.enter_context(connected(run, console))
                     check_device(run.config)
                     resources = run.config.resources
-                    concurrency(resources, workers=resources.train_workers)  # a later stage would fail after hours
+                    concurrency(
+                        resources, workers=resources.train_workers
+                    )  # otherwise a later stage could fail after hours
                     is_connected = True
                 if not checked:
                     check_constraints(context)
@@ -322,7 +337,7 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
 
 
 def _check_networks(context: Context[Any]) -> None:
-    """Raises: InvalidArchitecture if the run trains networks of a user's space, and one fails on images of its data."""
+    """Checks networks of a custom space. Raises: InvalidArchitecture if a network fails on images of the run's data."""
     network, space = getattr(context.config, "network", None), get_space(context.run.space)
     if isinstance(network, NetworkSettings) and space.data_kind == "images" and hasattr(space, "build"):
         check_build(space, network, load_images(context.run.data), context.config.seed)
@@ -331,7 +346,7 @@ def _check_networks(context: Context[Any]) -> None:
 def _execute(stage: Stage[ReadsT], context: Context[ReadsT]) -> None:
     folder = context.folder(stage.name).create()
     if folder.exists(DONE):
-        folder.delete(DONE)  # it describes the files that this stage now rewrites
+        folder.delete(DONE)  # it describes files that this stage will rewrite
     started = time.monotonic()
     stage.execute(context, folder)
     seconds = time.monotonic() - started

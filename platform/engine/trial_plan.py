@@ -1,4 +1,4 @@
-"""The planned trials of one Tune run, their names, the arguments that Tune receives, and trials that share a GPU."""
+"""The planned trials of a Tune run, their names, the arguments for Tune, and trials that share a GPU."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,16 +28,16 @@ from archray.trainables.tune.trial import MemoryProbe
 
 @dataclass(frozen=True)
 class TrialName:
-    """Makes the name of a trial, such as `hnas-search-003-seed-12`, which trackers and Ray's dashboard show.
+    """Creates the name of a trial, such as `hnas-search-003-seed-12`, for trackers and Ray's dashboard.
 
-    Tune calls it once per trial, before it evaluates functions in a configuration (`tune.sample_from`). The name leaves
-    out their keys, whose values are placeholders then; the trial's number is unique without them.
+    Tune calls it once per trial, before it evaluates functions in a configuration (`tune.sample_from`). The name omits
+    the keys of such functions, whose values are still placeholders; the number of the trial makes the name unique.
 
     Args:
-        stage: that the trial belongs to.
-        first: the number of the first trial.
-        run: that the stage belongs to; a slash in it becomes a dash.
-        searched: whether a searcher suggests the trials: Tune counts these from 1, and a grid's from 0.
+        stage: stage of the trial.
+        first: number of the first trial.
+        run: run of the stage; a slash in it becomes a dash.
+        searched: whether a searcher suggests the trials: Tune counts these from 1, and the trials of a grid from 0.
     """
 
     stage: str
@@ -57,7 +57,7 @@ class TrialName:
 
 @dataclass(frozen=True)
 class TrialFolder(TrialName):
-    """Makes the name of a trial's folder: a new one if a trial that a kill has lost has left that folder."""
+    """Creates the name of a trial's folder: a new name if a trial that was lost in a kill left the folder."""
 
     def __call__(self, trial: Any) -> str:
         name, run = super().__call__(trial), experiment_folder(trial)
@@ -65,35 +65,35 @@ class TrialFolder(TrialName):
         return next(unused for unused in names if not (run / unused).exists())
 
 
-MAX_FAILURES = 2  # retries after a lost worker or node; NaN and bad architectures are results
-KEPT_CHECKPOINTS = 2  # with one, a kill can leave a snapshot that names a checkpoint already deleted
+MAX_FAILURES = 2  # retries after a lost worker or node; NaN and invalid architectures are results
+KEPT_CHECKPOINTS = 2  # with one, a kill can leave a snapshot that names a deleted checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialPlan:
-    """The trials of one Tune run. The run's configuration has their resources."""
+    """The trials of one Tune run. The configuration of the run has their resources."""
 
     trainable: type[tune.Trainable]
     settings: dict[str, Any]  # the value of the config key `settings` of every trial
     metric: str
     mode: str
-    total: int  # number of training runs: at most with a searcher, exactly without
-    before: int = 0  # of these, done before this Tune run: the searcher has their results
-    searcher: Callable[[], ArchraySearcher] | None = None  # makes a new one; None if `keys` are complete
-    keys: dict[str, Any] = field(default_factory=dict)  # of every trial's configuration, with `tune.grid_search`
-    scheduler: Callable[[], TrialScheduler] | None = None  # makes a new one
-    workers: int = 1  # of each training run; each takes the resources of a trial
-    at_most: int | None = None  # trials at the same time, if the resources suffice for more
-    fixed: bool = False  # the stage keeps this number from its start: suggestions depend on it
-    # Whether the number is limited: a trial that a scheduler has paused counts as running, so that a limit could keep
-    # others from starting.
+    total: int  # number of training runs: the maximum with a searcher, the exact number without
+    before: int = 0  # training runs done before this Tune run; the searcher has their results
+    searcher: Callable[[], ArchraySearcher] | None = None  # creates a searcher; None if `keys` are complete
+    keys: dict[str, Any] = field(default_factory=dict)  # keys of all configurations, with `tune.grid_search`
+    scheduler: Callable[[], TrialScheduler] | None = None  # creates a scheduler
+    workers: int = 1  # workers per training run; each worker takes the resources of a trial
+    at_most: int | None = None  # maximum number of concurrent trials
+    fixed: bool = False  # whether the concurrency stays constant in the stage, since suggestions depend on it
+    # Whether the concurrency is limited. A paused trial of a scheduler counts as running, so that a limit could prevent
+    # other trials from starting.
     limited: bool = True
-    # Whether trials continue after an interruption: Tune saves no scheduler's state, and with one they restart.
+    # Whether trials resume after an interruption. With a scheduler they restart, since Tune saves no scheduler state.
     resumes: bool = True
 
 
 def trial_resources(plan: TrialPlan, resources: ResourceSettings) -> dict[str, float] | tune.PlacementGroupFactory:
-    """The resources of a trial. With several workers, a bundle for each after an empty one for the trial itself."""
+    """Returns the resources of a trial: with several workers, an empty bundle for the trial and one per worker."""
     cpus, gpus = resources.cpus_per_trial, resources.gpus()
     if plan.workers == 1:
         return {"cpu": cpus, "gpu": gpus, **resources.custom}
@@ -101,7 +101,11 @@ def trial_resources(plan: TrialPlan, resources: ResourceSettings) -> dict[str, f
 
 
 def tune_config_of(plan: TrialPlan, options: TuneOptions, labels: RunLabels, at_a_time: int | None) -> tune.TuneConfig:
-    """The caller's `TuneConfig`, completed by the plan. at_a_time: trials, unless the caller names a number."""
+    """Completes the caller's `TuneConfig` by the plan.
+
+    Args:
+        at_a_time: number of concurrent trials, unless the caller's `TuneConfig` has one.
+    """
     config = options.tune_config or tune.TuneConfig(reuse_actors=True)
     words: dict[str, Any] = {"stage": labels.stage, "first": plan.before + 1, "searched": plan.searcher is not None}
     return replace(
@@ -121,12 +125,15 @@ def tune_config_of(plan: TrialPlan, options: TuneOptions, labels: RunLabels, at_
 def run_config_of(
     folder: Folder, plan: TrialPlan, options: TuneOptions, labels: RunLabels, searcher: Any
 ) -> tune.RunConfig:
-    """The caller's `RunConfig`, for a Tune run in `folder`, with the callbacks that save the state for a resume.
+    """Completes the caller's `RunConfig` for a Tune run in `folder`, with callbacks that save the state for a resume.
 
-    searcher: of the Tune run, for its seconds; None if it has none.
+    Args:
+        searcher: searcher of the Tune run, for the metric of its seconds; None without a searcher.
     """
     config = options.run_config or tune.RunConfig(verbose=0)
-    default = config.failure_config == tune.FailureConfig()  # no retries, which the caller did not choose
+    default = (
+        config.failure_config == tune.FailureConfig()
+    )  # the default has no retries, and the caller did not choose it
     checkpoints = tune.CheckpointConfig(checkpoint_frequency=1, num_to_keep=KEPT_CHECKPOINTS, checkpoint_at_end=True)
     return replace(
         config,
@@ -148,36 +155,42 @@ def run_config_of(
     )
 
 
-# Trials that share a GPU where `trials_per_gpu` is auto: measured as a stage starts, and kept with it.
+# Trials that share a GPU if `trials_per_gpu` is auto: the stage measures their memory at its start, and stores it.
 
 TRIALS_PER_GPU = "trials_per_gpu.json"
 GB = 10**9
-CONTEXT_BYTES = GB // 2  # of a GPU, for a CUDA process in addition to torch's allocator
-MARGIN = 0.1  # of a GPU, for memory that a few batches do not show: fragments, another architecture's activations
-AT_MOST = 16  # trials on a GPU: more would wait for its arithmetic, and each takes a process and its main memory
-CANDIDATES = 4  # trials to measure: the plan's first ones; the largest value counts
+CONTEXT_BYTES = GB // 2  # GPU memory of a CUDA process in addition to torch's allocator
+MARGIN = 0.1  # share of a GPU for memory not seen in a few batches: fragments, activations of other architectures
+AT_MOST = 16  # maximum trials per GPU: more trials would wait for the GPU, and each needs a process and main memory
+CANDIDATES = 4  # number of first trials of the plan to measure; the largest value counts
 
 
 def trials_that_fit(taken: int, gpu: int) -> int:
-    """How many trials fit on a GPU, 1 to `AT_MOST`. taken: torch's bytes for one trial. gpu: the GPU's bytes."""
+    """Returns the number of trials that fit on a GPU, 1 to `AT_MOST`.
+
+    Args:
+        taken: bytes that torch allocates for one trial.
+        gpu: bytes of the GPU.
+    """
     return max(1, min(AT_MOST, int((1 - MARGIN) * gpu / (taken + CONTEXT_BYTES))))
 
 
 def with_shared_cards(
     folder: Folder, plan: TrialPlan, context: Context[Any], resources: ResourceSettings
 ) -> ResourceSettings:
-    """The resources with a number in the place of `auto`.
+    """Replaces `trials_per_gpu="auto"` by a number.
 
-    The stage keeps the number for a resumed run: concurrency depends on it, and so the suggestions do.
+    The stage stores the number for a resumed run, since concurrency and therefore suggestions depend on it.
+
     Raises: InvalidInput if Ray has GPUs that torch does not see.
     """
     if resources.trials_per_gpu != AUTO:
         return resources
     if resources.gpus() == 0:
-        context.say("the cluster has no GPU for trials to share: they run on CPUs")
+        context.say("the cluster has no GPU; trials run on CPUs")
         return resources
     if plan.workers > 1:
-        context.say("workers of one training run do not share a GPU: each has its own")
+        context.say("workers of one training run do not share a GPU; each worker uses one GPU")
         return resources.model_copy(update={"trials_per_gpu": 1})
     stage = folder.parent
     if not stage.exists(TRIALS_PER_GPU):
@@ -188,16 +201,16 @@ def with_shared_cards(
 
 
 def sharing_words(measurement: Mapping[str, Any]) -> str:
-    """`a trial takes 3.1 GB of 24: 6 at a time on a GPU`."""
+    """Formats a measurement: `a trial uses 3.1 of 24 GB GPU memory; 6 per GPU`."""
     number = measurement["trials_per_gpu"]
     if measurement["taken"] is None:
-        return f"the memory of a trial is unknown, it failed: {measurement['failure']}; {number} at a time on a GPU"
+        return f"the memory of a trial is unknown, since it failed: {measurement['failure']}; {number} per GPU"
     taken, gpu = measurement["taken"] / GB, measurement["card"] / GB
-    return f"a trial takes {taken:.1f} GB of {gpu:.0f}: {number} at a time on a GPU"
+    return f"a trial uses {taken:.1f} of {gpu:.0f} GB GPU memory; {number} per GPU"
 
 
 def _measured(plan: TrialPlan, resources: ResourceSettings) -> dict[str, Any]:
-    """The content of TRIALS_PER_GPU. Raises: InvalidInput if torch sees no GPU."""
+    """Measures the content of TRIALS_PER_GPU. Raises: InvalidInput if torch sees no GPU."""
     needs: dict[str, Any] = {"num_cpus": resources.cpus_per_trial, "num_gpus": 1, "resources": resources.custom}
     probe: Any = ray.remote(MemoryProbe).options(**needs).remote()
     try:
@@ -207,8 +220,8 @@ def _measured(plan: TrialPlan, resources: ResourceSettings) -> dict[str, Any]:
     gpu, taken = measured["card"], measured["taken"]
     if gpu is None:
         raise InvalidInput(
-            "trials_per_gpu=auto measures a trial on a CUDA device, and torch sees none in a worker that Ray gave a "
-            "GPU; give a number, --trials-per-gpu 2, or see why torch.cuda.is_available() is false there"
+            "expected a CUDA device for trials_per_gpu=auto, got none: torch sees no GPU in a worker to which Ray "
+            "assigned one. Set a number (--trials-per-gpu 2), or check why torch.cuda.is_available() is false there"
         )
     number = 1 if taken is None else trials_that_fit(taken, gpu)
     failure = next(iter(measured["failures"]), None) if taken is None else None
@@ -216,10 +229,10 @@ def _measured(plan: TrialPlan, resources: ResourceSettings) -> dict[str, Any]:
 
 
 def first_configs(plan: TrialPlan, at_most: int = CANDIDATES) -> Sequence[dict[str, Any]]:
-    """The configurations, without `settings`, of a plan's first trials before any has a result."""
+    """Returns the configurations, without `settings`, of a plan's first trials before any result."""
     if plan.searcher is None:
         return [dict(spec["config"]) for _, spec in islice(generate_variants({"config": plan.keys}), at_most)]
-    searcher: Any = plan.searcher()  # a new one, whose state is not kept
+    searcher: Any = plan.searcher()  # a new searcher; archray drops its state
     searcher.set_search_properties(plan.metric, plan.mode, {})
     searcher.set_max_concurrency(at_most)
     configs: list[dict[str, Any]] = []

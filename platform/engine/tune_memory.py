@@ -1,7 +1,8 @@
-"""Memory of finished trials and idle actors.
+"""Reduced memory of finished trials and idle actors.
 
-Tune keeps every trial until the driver ends. Here a finished trial keeps its results and the state for a resume. This
-module and `result_log` use private attributes of Tune, as Ray 2.60 has them; a `ResultGrid` returns the same values.
+Tune keeps every trial in memory until the driver ends. With this module, a finished trial keeps only its results and
+the state for a resume. This module and `result_log` use private attributes of Tune in Ray 2.60. The values of a
+`ResultGrid` do not change.
 """
 
 import ctypes
@@ -22,19 +23,22 @@ from ray.util import debug
 from archray.cluster.ray_compat import replaced
 
 TUNES_NUMBERS = {"done", "iterations_since_restore", "pid", "time_since_restore", "time_this_iter_s", "timestamp"}
-RESOURCES: dict[Any, Any] = {}  # of ended trials, one for all equal ones
-BETWEEN = "\0"  # separates the two parts of a state: JSON does not contain it
+RESOURCES: dict[Any, Any] = {}  # resources of ended trials, one object for all equal ones
+BETWEEN = "\0"  # separator between the two parts of a state; JSON does not contain it
 
 
 def release(trial: Any, first: Any) -> None:
-    """Releases memory that Tune would keep for an ended trial. first: a trial of the same Tune run.
+    """Releases memory that Tune would keep for an ended trial.
 
-    These are the last ten values of every number that it reported, unless it failed; statistics of Tune's own numbers
-    and of its configuration (`ResultGrid.get_best_result` uses the others); its actor's facts from before the first
-    result; copies of equal values in all trials, and in a trial's last result and the results of its checkpoints.
+    The function releases the last ten values of every reported number, unless the trial failed; statistics of Tune's
+    own numbers and of the configuration (`ResultGrid.get_best_result` uses the others); data about the actor from
+    before the first result; and copies of equal values in all trials, in the last result and in checkpoint results.
+
+    Args:
+        first: a trial of the same Tune run.
     """
     progress = trial.run_metadata
-    if trial.status != Trial.ERROR:  # one that failed may be trained again, and Tune adds to these values then
+    if trial.status != Trial.ERROR:  # a failed trial may be retrained, and Tune then appends to these values
         progress.metric_n_steps = {}
     progress.metric_analysis = {
         sys.intern(name): _interned(statistics)
@@ -44,7 +48,7 @@ def release(trial: Any, first: Any) -> None:
     if trial.config.get("settings") is not None and _are_equal(trial.config["settings"], first.config.get("settings")):
         trial.config["settings"] = first.config["settings"]
     if progress.last_result.keys() - {"trial_id"}:
-        trial._default_result_or_future = None  # else the reference of an object of Ray's
+        trial._default_result_or_future = None  # otherwise a reference to an object of Ray
         progress.last_result = _interned(progress.last_result, {"config": trial.config})
     checkpoints = progress.checkpoint_manager
     for result in {*checkpoints._checkpoint_results, checkpoints._latest_checkpoint_result} - {None}:
@@ -58,7 +62,7 @@ def release(trial: Any, first: Any) -> None:
 
 
 def _interned(entries: Mapping[str, Any], like: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """An equal dict with interned strings, and the values of `like` where they are equal."""
+    """Returns an equal dict with interned strings that shares equal values with `like`."""
     interned = {}
     for name, value in entries.items():
         if name in like and _are_equal(value, like[name]):
@@ -70,21 +74,22 @@ def _interned(entries: Mapping[str, Any], like: Mapping[str, Any] = MappingProxy
 def _are_equal(one: Any, other: Any) -> bool:
     try:
         return type(one) is type(other) and bool(one == other)
-    except Exception:  # arrays are compared by element
+    except Exception:  # arrays compare by element
         return False
 
 
 def _share(owner: Any, first: Any, *names: str) -> None:
-    """Replaces attributes that are equal to those of `first` by these."""
+    """Replaces attributes that equal the attributes of `first` by these objects."""
     for name in names:
         if _are_equal(getattr(owner, name), getattr(first, name)):
             setattr(owner, name, getattr(first, name))
 
 
 class PackedState(list[bytes]):
-    """A trial's state, the two parts in which Tune saves it, compressed. It iterates over the parts, as for JSON.
+    """A trial's compressed state in the two parts that Tune saves. It iterates over the parts, as JSON needs.
 
-    alike: the state of another trial, as a dictionary for the compression.
+    Args:
+        alike: state of another trial, as a dictionary for the compression.
     """
 
     __slots__ = ("alike",)
@@ -103,7 +108,7 @@ class PackedState(list[bytes]):
 def packed_states() -> Iterator[None]:
     """Compresses the states of ended trials, which Tune writes with its own state.
 
-    This includes trials whose process died: Tune itself does not save their end.
+    This includes trials whose process died, since Tune does not save their end.
     """
     with replaced(TuneController, "_get_trial_checkpoints", _packing, needed=True):
         yield
@@ -124,7 +129,7 @@ def _packing(plain_states: Callable[..., Any]) -> Callable[..., Any]:
             kept[trial.trial_id] = PackedState(kept[trial.trial_id], alike)
             trial.invalidate_json_state()
             trial.run_metadata.invalidate_cache()
-        # Tune records a line for each object that is no JSON, to report it once.
+        # Tune records a line for each object that is not JSON, to report it once.
         debug._logged -= {line for line in debug._logged if line.startswith("tune_func_encode:")}
         return kept
 
@@ -132,17 +137,17 @@ def _packing(plain_states: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def return_memory() -> None:
-    """Returns free memory of the C library to the system, after states were read and written."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    """Returns free memory of the C library to the system, after reading and writing states."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
     if trim is not None:
         trim(0)
 
 
-PATIENCE = 10.0  # seconds for an answer of an idle actor
+PATIENCE = 10.0  # timeout in seconds for an answer of an idle actor
 
 
 class IdleActors(_ObjectCache):
-    """Tune's cache of actors without a trial, which keeps up to `most` of them."""
+    """Tune's cache of idle actors, which keeps up to `most` of them."""
 
     def __init__(self, most: int) -> None:
         super().__init__(may_keep_one=True)
@@ -162,7 +167,7 @@ class IdleActors(_ObjectCache):
 
 @contextmanager
 def idle_actors(most: int | None) -> Iterator[None]:
-    """Makes Tune runs inside the block keep up to `most` idle actors (None: as Tune does), and reuse no dead one."""
+    """Makes Tune runs in the block keep up to `most` idle actors (None: Tune's default) and reuse no dead actor."""
 
     def live_only(plain: Callable[..., Any]) -> Callable[..., Any]:
         def reuse(controller: Any, trial: Any) -> bool:
@@ -180,7 +185,7 @@ def idle_actors(most: int | None) -> Iterator[None]:
 
 
 def _remove_dead(controller: Any, key: Any) -> None:
-    """Ends the idle actors of a kind that do not answer, until the next one does."""
+    """Removes idle actors of a kind that do not answer, up to the first actor that answers."""
     cache, started = controller._actor_cache, controller._actor_manager._live_actors_to_ray_actors_resources
     while cache.has_cached_object(key):
         tracked = cache._cached_objects[key][0]

@@ -1,4 +1,4 @@
-"""A stage that is one Tune run: started or restored, and read back."""
+"""A stage that is one Tune run: start or restore it, and read it back."""
 
 import os
 import tempfile
@@ -35,19 +35,19 @@ from archray.searchers.base import ArchraySearcher
 CONCURRENCY = "concurrency.json"
 TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # `ResultLog` writes the results
-    "TUNE_RESTORE_RETRY_NUM": "2",  # the number of checkpoints: see `CheckpointTrouble`
+    "TUNE_RESTORE_RETRY_NUM": "2",  # the number of kept checkpoints, see `CheckpointTrouble`
     "RAY_AIR_NEW_OUTPUT": "0",  # the old engine is silent at verbose=0
 }
 
 
 @dataclass(frozen=True)
 class TuneRun:
-    """A Tune run that has ended, in its folder."""
+    """A finished Tune run in its folder."""
 
     folder: Folder
     plan: TrialPlan
     results: tune.ResultGrid
-    reruns: Mapping[str, Rerun] = field(default_factory=dict)  # of the trials that ran out of memory, by their ids
+    reruns: Mapping[str, Rerun] = field(default_factory=dict)  # reruns of trials that ran out of memory, by trial id
 
     @cached_property
     def trials(self) -> pd.DataFrame:
@@ -60,31 +60,31 @@ class TuneRun:
 
     @property
     def ended(self) -> list[tune.Result]:
-        """The last result of each trial, reruns included."""
+        """The last result of each trial, including reruns."""
         return trial_tables.last_results(self._first, self.reruns)
 
     @cached_property
     def _first(self) -> list[tune.Result]:
-        """In the order of suggestion: Tune restores trials with the newest first, and those of a grid in any order."""
+        """Results in the order of suggestion; Tune restores the newest trials first, and a grid in any order."""
         results = [self.results[number] for number in range(len(self.results))]  # a `ResultGrid` iterates by index
         if self.plan.searcher is None:
-            return sorted(results, key=trial_id_of)  # they are numbered
+            return sorted(results, key=trial_id_of)  # the ids are numbers
         places = {record.trial_id: place for place, record in enumerate(self.searcher().records())}
         return sorted(results, key=lambda result: places.get(trial_id_of(result), len(places)))
 
     @property
     def failures(self) -> str:
-        """The distinct reasons of failures, in one line."""
+        """The distinct reasons of failed trials, in one line."""
         return trial_tables.failure_reasons(self.trials)
 
     def checkpoint(self, result: tune.Result) -> tune.Checkpoint | None:
-        """The last checkpoint of a trial; None if it failed."""
+        """Returns the last checkpoint of a trial; None for a failed trial."""
         failed = result.error is not None or (result.metrics or {}).get("failure") is not None
         return None if failed else result.checkpoint
 
     def searcher(self) -> Any:
         """The searcher in its last state, with the results of reruns."""
-        assert self.plan.searcher is not None  # callers have planned one
+        assert self.plan.searcher is not None  # callers planned a searcher
         searcher = self.plan.searcher()
         with tempfile.TemporaryDirectory() as scratch:
             for name, state in read_snapshot(self.folder).items():
@@ -98,15 +98,16 @@ class TuneRun:
     def write_tables(self, folder: Folder, say: Callable[[str], None], *, keep_earlier: bool = False) -> None:
         """Writes the tables of trials and curves into the folder of a stage.
 
-        say: shows a line to the user.
-        keep_earlier: keeps the rows of other trials in the files, for an extended search, unless a file is damaged.
+        Args:
+            say: prints a line for the user.
+            keep_earlier: whether to keep the rows of other trials in undamaged files, for an extended search.
         """
         for name, table in ((TRIALS, self.trials), (CURVES, self.curves)):
             if keep_earlier and folder.exists(name):
                 try:
                     earlier = folder.read_parquet(name, "trial_id")
                 except DamagedFile as error:
-                    say(f"without the rows of earlier trials: {folder}/{name} is damaged ({error.reason})")
+                    say(f"dropping the rows of earlier trials, since {folder}/{name} is damaged ({error.reason})")
                 else:
                     others = earlier[~earlier["trial_id"].isin(table.get("trial_id", []))]
                     table = pd.concat([others, table], ignore_index=True)
@@ -117,13 +118,13 @@ class TuneRun:
 class TuneStage(Stage[ReadsT]):
     """Runs the trials of a plan in `tune-DIGEST`, named by the stage's inputs, and writes their tables.
 
-    `plan` receives the folder of the Tune run. It returns None if there is nothing to train, after a line that says why
-    and the files that `finish` would write from the results.
+    `plan` receives the folder of the Tune run. If there is nothing to train, it prints the reason, writes the files
+    that `finish` would write, and returns None.
     """
 
     plan: Callable[[Context[ReadsT], Folder], TrialPlan | None]
     finish: Callable[[Context[ReadsT], Folder, TuneRun], None] = lambda context, folder, run: None
-    search: bool = False  # whether the caller's options are for this Tune run
+    search: bool = False  # whether the caller's options apply to this Tune run
     extends: bool = False  # whether an extended search keeps the rows of earlier trials in the tables
 
     def execute(self, context: Context[ReadsT], folder: Folder) -> None:
@@ -142,7 +143,7 @@ class TuneStage(Stage[ReadsT]):
 @process_wide
 @contextmanager
 def tune_environment() -> Iterator[None]:
-    """Sets the variables of TUNE_ENVIRONMENT inside the block, unless the user has set them."""
+    """Sets the variables of TUNE_ENVIRONMENT in the block, unless the user has set them."""
     variables = {name: value for name, value in TUNE_ENVIRONMENT.items() if name not in os.environ}
     os.environ.update(variables)
     try:
@@ -154,11 +155,13 @@ def tune_environment() -> Iterator[None]:
 
 @tune_environment()
 def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search: bool = False) -> TuneRun:
-    """Runs the trials of a plan in `folder`, or continues them.
+    """Runs or resumes the trials of a plan in `folder`.
 
-    Trials that ran out of their share of a GPU's memory then run again, see `trial_tables`. Stages other than the
-    `search` use only the callbacks of the caller's options.
-    Raises: RunInterrupted if it ended before its trials did; TrialCrashed if all failed, and processes died.
+    Trials that ran out of their share of a GPU's memory run again, see `trial_tables`. Stages other than the `search`
+    use only the callbacks of the caller's options.
+
+    Raises: RunInterrupted if the Tune run stopped before its trials ended; TrialCrashed if all trials failed, and
+    processes died.
     """
     options = context.tune_options
     resources = trial_plan.with_shared_cards(folder, plan, context, context.config.resources)
@@ -169,7 +172,7 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
     rerun_options = TuneOptions(options.run_config, None, options.callbacks)
     while 0 < share < 1 and (short := trial_tables.short_of_memory(run.ended)):
         share = trial_tables.larger_share(share)
-        context.say(f"{count(len(short), 'trial')} ran out of memory: again, at {count(share, 'GPU')} each")
+        context.say(f"{count(len(short), 'trial')} ran out of memory; rerunning with {count(share, 'GPU')} each")
         again = folder.parent / f"{folder.name}-again-{share:g}"
         more = resources.model_copy(update={"gpus_per_trial": share, "trials_per_gpu": None})
         results = _tuned(again, trial_tables.rerun_plan(plan, short), context, more, rerun_options)
@@ -181,24 +184,30 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
 def _tuned(
     folder: Folder, plan: TrialPlan, context: Context[Any], resources: ResourceSettings, options: TuneOptions
 ) -> tune.ResultGrid:
-    """One Tune run of `run_trials`. options: the caller's for this Tuner."""
+    """Executes one Tune run of `run_trials`.
+
+    Args:
+        options: options of the caller for this Tuner.
+    """
     cpus, gpus = resources.cpus_per_trial, resources.gpus()
     at_a_time = _at_a_time(folder, plan, resources)
     trials = "as many trials at a time as fit" if at_a_time is None else f"{count(at_a_time, 'trial')} at a time"
     share = f"{count(cpus, 'CPU')} and {count(gpus, 'GPU')} each"
     if plan.workers > 1:
-        share = f"{count(plan.workers, 'worker')} in each, of {share}"
+        share = f"{count(plan.workers, 'worker')} per trial, {share}"
     context.say(f"{trials}, {share}")
     if 0 < gpus < 1 and (idle := unused_share(gpus)) is not None:
         context.say(idle)
     if not plan.resumes and folder.exists():
         folder.set_aside()
-        context.say("the trials restart: Tune does not save the decisions of their scheduler")
-    if plan.searcher is not None and crashed_trials(folder, trial_statuses(folder)):  # else `restore_state` opens them
+        context.say("trials restart, since Tune does not save the decisions of their scheduler")
+    if plan.searcher is not None and crashed_trials(
+        folder, trial_statuses(folder)
+    ):  # else `restore_state` reopens them
         folder.set_aside()
-        context.say("the trials restart: their processes had crashed")
+        context.say("trials restart, since their processes crashed")
     trainable = tune.with_resources(plan.trainable, trial_plan.trial_resources(plan, resources))
-    # Ray's dashboard shows the class of an actor, and Tune's wrapper has a name of its own.
+    # Ray's dashboard shows the class name of an actor; Tune's wrapper has another name.
     trainable.__name__ = trainable.__qualname__ = plan.trainable.__name__
     param_space = {"settings": plan.settings, **plan.keys}
     waits = "every running trial has saved its next checkpoint"
@@ -209,14 +218,14 @@ def _tuned(
         idle_actors(at_a_time),
     ):
         write_plan(folder, metric=plan.metric, mode=plan.mode, total=plan.total, before=plan.before)
-        if restore_state(folder, plan):  # without a whole state `Tuner.restore` would restart, without a message
+        if restore_state(folder, plan):  # with an incomplete state, `Tuner.restore` would silently restart
             tuner = tune.Tuner.restore(folder.uri, trainable=trainable, param_space=param_space)
         else:
             labels = context.labels(folder.parent.name)
             tune_config = trial_plan.tune_config_of(plan, options, labels, at_a_time)
             run_config = trial_plan.run_config_of(folder, plan, options, labels, tune_config.search_alg)
             tuner = tune.Tuner(trainable, param_space=param_space, tune_config=tune_config, run_config=run_config)
-            if not folder.exists(TUNER):  # without it nothing could be resumed
+            if not folder.exists(TUNER):  # a resume needs this file
                 raise IncompatibleRay(tested_versions(f"Expected Ray Tune to write {TUNER} in {folder}, got none"))
         results = tuner.fit()
         requested = interrupt.requested
@@ -225,7 +234,7 @@ def _tuned(
 
 
 def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> int | None:
-    """Trials at the same time; None: as many as have free resources."""
+    """Returns the number of concurrent trials; None: as many as the resources allow."""
     if not plan.limited:
         return None
     if not plan.fixed:
@@ -237,17 +246,17 @@ def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> 
 
 
 def _check_ended(folder: Folder, plan: TrialPlan, results: tune.ResultGrid, interrupted: bool) -> None:
-    """Checks that all trials ended: `fit()` returns after an interrupt too. Raises: as `run_trials`."""
+    """Checks that all trials ended; `fit()` also returns after an interrupt. Raises: the errors of `run_trials`."""
     statuses = trial_statuses(folder)
     if len(results) > len(statuses) and not interrupted:
         number = f"{len(statuses)} of {count(len(results), 'trial')}"
         raise IncompatibleRay(tested_versions(f"Expected the state of every trial in {folder}, got {number}"))
-    # Tune saves a trial that a scheduler stops while it is paused as PAUSED (seen in 2.60).
+    # Tune saves a paused trial that its scheduler stops as PAUSED (observed in Ray 2.60).
     ends = ("TERMINATED", "ERROR") if plan.scheduler is None else ("TERMINATED", "ERROR", "PAUSED")
     running = [status for status in statuses if status not in ends]
     expected = plan.total if plan.searcher is None else 1
     if interrupted or running or len(results) < expected:
         ended = plan.before + len(statuses) - len(running)
         raise RunInterrupted(
-            f"stopped with {ended} of at most {count(plan.total, 'trial')} ended; nothing of them is lost"
+            f"stopped after {ended} of at most {count(plan.total, 'trial')} ended; their results are saved"
         )

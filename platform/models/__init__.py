@@ -1,1 +1,1 @@
-"""What a run trained, as files that load elsewhere: networks, ensembles, feature maps' classifiers."""
+"""Trained models of a run, and their export: networks, ensembles, classifiers of feature maps."""

@@ -1,4 +1,4 @@
-"""Export of a run's trained model as a folder: files of the formats, `model.json`, a loader, a README."""
+"""Export of a run's trained model to a folder: files of the formats, `model.json`, a loader, a README."""
 
 import json
 import tempfile
@@ -31,9 +31,9 @@ from archray.trainables.spaces import is_own_space
 LOADER, README = "load_model.py", "README.md"
 DEFAULT = ("torch-export", "state-dict")
 INT8_FILE = "model-int8.onnx"
-CALIBRATION = 512  # training images from which the ranges of activations are taken
+CALIBRATION = 512  # number of training images that calibrate the ranges of activations
 BATCH = 64
-# The quantised operations. Normalisations that no convolution absorbs, and operations after the logits, stay float32.
+# The quantized operations. Normalizations that no convolution absorbs, and operations after the logits, stay float32.
 QUANTISED = ("Conv", "Gemm", "MatMul", "Add", "Concat", "Relu", "MaxPool", "AveragePool", "GlobalAveragePool")
 OUTPUTS = {NETWORK: "logits", ENSEMBLE: "probabilities", FEATURE_MAP: "decision values"}
 
@@ -48,17 +48,18 @@ def export_model(
 ) -> list[str]:
     """Writes the run's model in one or more formats, with `model.json`, `load_model.py` and `README.md`.
 
-    Of several repeats it takes the best on validation. It writes nothing before all contents are complete.
+    With several repeats, the function exports the best repeat by validation accuracy. It writes no file before all
+    contents are complete.
 
     Args:
-        to: a new or empty folder, or one that holds the same export, which is written again.
-        formats: names of FORMATS; None: torch-export and state-dict, or only the latter for a feature map over texts.
-        int8: add an int8 ONNX graph, calibrated on the run's training images, with its test accuracy.
-        member: number, from 1, of a member of a run that ends with a set; None: the most accurate.
+        to: new or empty folder, or a folder with the same export, which is rewritten.
+        formats: names of FORMATS; None: torch-export and state-dict, or only state-dict for a feature map of texts.
+        int8: whether to add an int8 ONNX graph, calibrated on the run's training images, with its test accuracy.
+        member: number, from 1, of a member of the Pareto set; None: the most accurate.
 
-    Returns: the names of the files.
-    Raises: RunFolderError if the run has no trained model yet, or `to` holds something else; UnknownName for a format;
-    MissingExtra; InvalidInput for a model that a format cannot hold, or an unknown member.
+    Returns: names of the files.
+    Raises: RunFolderError if the run has no trained model yet, or `to` has other content; UnknownName for a format;
+    MissingExtra; InvalidInput for a model that a format cannot represent, or an unknown member.
     """
     names = _checked(formats, int8)
     best, source, _ = trained(run, member)
@@ -84,9 +85,9 @@ def export_model(
         others = {*to.files(), *to.folders()} - {HEARTBEAT, CARD, *contents, card["space_file"]}
         if again and others:
             names_of_others = ", ".join(sorted(others))
-            raise RunFolderError(f"{to} holds another export of the run ({names_of_others}); choose another --to")
+            raise RunFolderError(f"{to} contains another export of the run ({names_of_others}). Choose another --to")
         if not again:
-            refuse_existing(to, "--to")  # another export may have written it meanwhile
+            refuse_existing(to, "--to")  # another export may have written to it meanwhile
         if card["space_file"] is not None:
             to.copy_from(run.folder / CODE / "space", [card["space_file"]])
         for name, content in contents.items():
@@ -97,7 +98,7 @@ def export_model(
 
 
 def _holds_export(to: Folder, source: Folder) -> bool:
-    """Whether a folder holds a complete export of the model in `source`: one of the same weights."""
+    """Returns whether a folder contains a complete export of the model in `source`, with the same weights."""
     if not to.exists(CARD):
         return False
     try:
@@ -108,19 +109,19 @@ def _holds_export(to: Folder, source: Folder) -> bool:
 
 
 def _weights(source: Folder) -> str:
-    """The identity of a model: a digest of the checksums of its files in the run."""
+    """Returns the identity of a model: a digest of the checksums of its files in the run."""
     return digest({name: source.sha256(name) for name in source.files()})
 
 
 def signed_export(folder: Folder, card: Mapping[str, Any]) -> dict[str, Any]:
-    """The signed part of an export: `model.json`, and the files that a format executes."""
+    """Returns the signed part of an export: `model.json`, and the files that a format executes."""
     names = [FORMATS.get(name).code for name in FORMATS] + [card["space_file"]]
     files = [name for name in names if name is not None and folder.exists(plain_name(name))]
     return signed_part(card, {name: folder.sha256(name) for name in files})
 
 
 def code_of(name: str, card: Mapping[str, Any]) -> list[str]:
-    """The files and modules of an export, other than archray's, that its format `name` executes."""
+    """Returns the files and modules of an export, except archray's, that its format `name` executes."""
     if (code := FORMATS.get(name).code) is not None or name == "onnx":
         return [] if code is None else [code]
     if card["space_file"] is not None:
@@ -130,7 +131,10 @@ def code_of(name: str, card: Mapping[str, Any]) -> list[str]:
 
 
 def portable(run: Run[Any], member: int | None = None) -> Portable:
-    """The model of a run, and the entries of `model.json` that are independent of formats. Raises: as `trained`."""
+    """Loads the model of a run, and the entries of `model.json` that are independent of formats.
+
+    Raises: the errors of `trained`.
+    """
     model = load_model(run, member)
     run, folder, described = trained(run, member)
     kind = described.get("kind", NETWORK)
@@ -153,14 +157,14 @@ def portable(run: Run[Any], member: int | None = None) -> Portable:
 
 
 def _checked(formats: Sequence[str] | None, int8: bool) -> list[str]:
-    """The formats, each once. Raises: UnknownName; MissingExtra; InvalidInput for none, or int8 without onnx."""
+    """Returns the distinct formats. Raises: UnknownName; MissingExtra; InvalidInput for none, or int8 without onnx."""
     names = list(dict.fromkeys(DEFAULT if formats is None else formats))
     if not names:
-        raise InvalidInput(f"expected a format or several, got none; choose of {', '.join(FORMATS)}")
+        raise InvalidInput(f"expected at least one format of {', '.join(FORMATS)}, got none")
     for name in names:
         FORMATS.get(name).check()
     if int8 and "onnx" not in names:
-        raise InvalidInput(f"expected the format onnx for --int8, got {', '.join(names)}; add --format onnx")
+        raise InvalidInput(f"expected the format onnx for --int8, got {', '.join(names)}. Add --format onnx")
     return names
 
 
@@ -168,16 +172,19 @@ def _checked(formats: Sequence[str] | None, int8: bool) -> list[str]:
 
 
 def quantise(graph: bytes, train: Split) -> bytes:
-    """The graph with 8-bit weights, per channel, and activations, calibrated on up to CALIBRATION training images.
+    """Quantizes weights (per channel) and activations of a graph to 8 bits, by ONNX Runtime's static quantization.
 
-    By ONNX Runtime's static quantisation. Inputs and outputs stay float32. Raises: MissingExtra without its tools.
+    Up to CALIBRATION training images calibrate the activations. Inputs and outputs stay float32.
+
+    Raises: MissingExtra without the quantization tools.
     """
     try:
         from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
         from onnxruntime.quantization.shape_inference import quant_pre_process
     except ImportError as error:
         raise MissingExtra(
-            f"int8 needs onnxruntime and onnx, which cannot be imported ({error}); pip install 'archray[export]'"
+            f"int8 requires onnxruntime and onnx, which cannot be imported ({error}). Install them with: pip install "
+            "'archray[export]'"
         ) from error
     batches = train.in_order(BATCH, slice(CALIBRATION))
 
@@ -189,7 +196,7 @@ def quantise(graph: bytes, train: Split) -> bytes:
     with tempfile.TemporaryDirectory() as scratch:
         source, prepared, quantised = (str(Path(scratch) / name) for name in ("a.onnx", "b.onnx", "c.onnx"))
         Path(source).write_bytes(graph)
-        quant_pre_process(source, prepared, skip_symbolic_shape=True)  # folds normalisation into convolutions
+        quant_pre_process(source, prepared, skip_symbolic_shape=True)  # folds normalization into convolutions
         quantize_static(
             prepared,
             quantised,
@@ -204,7 +211,7 @@ def quantise(graph: bytes, train: Split) -> bytes:
 
 
 def accuracy_of(predict: Predict, split: Split) -> float:
-    """The fraction of the images whose predicted class is correct."""
+    """Returns the fraction of images whose predicted class is correct."""
     hits = total = 0
     for images, labels in split.in_order(BATCH):
         hits += int((predict(images.cpu()).argmax(1) == labels.cpu()).sum())
@@ -213,7 +220,7 @@ def accuracy_of(predict: Predict, split: Split) -> float:
 
 
 def int8_entry(graph: bytes, quantised: bytes, dataset: Dataset) -> dict[str, Any]:
-    """The entry of the int8 graph in `model.json`; accuracies are fractions of the same test images."""
+    """Returns the entry of the int8 graph in `model.json`; both accuracies use the same test images."""
     exact, rough = (accuracy_of(onnx_prediction(content), dataset.test) for content in (graph, quantised))
     return {
         "file": INT8_FILE,
@@ -227,9 +234,9 @@ def int8_entry(graph: bytes, quantised: bytes, dataset: Dataset) -> dict[str, An
     }
 
 
-# The texts of `load_model.py` and the README
+# Texts of `load_model.py` and the README
 
-_HEAD = '''"""Loads the exported WHAT; run as a script, prints what it is."""
+_HEAD = '''"""Load the exported WHAT. As a script, print its description."""
 
 import json
 from pathlib import Path
@@ -241,7 +248,7 @@ described = json.loads((here / "model.json").read_text())
 _NORMALISE = '''
 
 def normalise(images):
-    """Images (n, C, H, W), an array or a tensor of floats SCALE, as the model takes them."""
+    """Normalize images (n, C, H, W), an array or a tensor of floats SCALE, for the model."""
     images = images.clone() if hasattr(images, "clone") else images.copy()
     for channel, (mean, std) in enumerate(zip(described["input"]["mean"], described["input"]["std"])):
         images[:, channel] = (images[:, channel] - mean) / std
@@ -254,12 +261,15 @@ load_model = FUNCTION
 
 if __name__ == "__main__":
     print(json.dumps(described, indent=2))
-    print("load_model() gives", load_model())
+    print("load_model() returns", load_model())
 """
 
 
 def loader_text(formats: Sequence[str], card: Mapping[str, Any]) -> str:
-    """`load_model.py`: a function for each format; `load_model` is that of the first format without archray."""
+    """Returns `load_model.py`: a function per format; `load_model` is the function of the first format without archray.
+
+    If all formats require archray, it is the function of the first format.
+    """
     entries = [FORMATS.get(name) for name in formats]
     functions = [entry.function for entry in entries]
     first = next((entry.function for entry in entries if entry.needs != "archray"), functions[0])
@@ -272,7 +282,7 @@ def loader_text(formats: Sequence[str], card: Mapping[str, Any]) -> str:
 
 
 def readme_text(formats: Sequence[str], files: Mapping[str, Sequence[str]], card: Mapping[str, Any]) -> str:
-    """`README.md`: inputs, outputs and accuracy of the model, and how to load each format."""
+    """Returns `README.md`: inputs, outputs and accuracy of the model, and how to load each format."""
     form = card["input"]
     lines = [f"# A {card['kind']} that archray found", ""]
     if "members" in card:
@@ -283,50 +293,52 @@ def readme_text(formats: Sequence[str], files: Mapping[str, Sequence[str]], card
     accuracy = card.get("test_accuracy")
     lines += ["", f"Trained on {card['data']}" + (f"; test accuracy {accuracy:.4f}." if accuracy is not None else ".")]
     if form is None:
-        lines += ["", "It takes texts, a sequence of strings."]
+        lines += ["", "Input: texts, a sequence of strings."]
     else:
         lines += ["", *_input_lines(form), "", *_output_lines(card)]
-    lines += ["", f"All of this is in `{CARD}` too, for programs.", ""]
+    lines += ["", f"`{CARD}` contains this description for programs.", ""]
     for name in formats:
         entry = FORMATS.get(name)
         lines += [f"## {name}", "", f"{', '.join(f'`{file}`' for file in files[name])}: {entry.holds}.", ""]
-        lines += [f"Needs {entry.needs}.", "", "```python", f"from load_model import {entry.function}", ""]
+        lines += [f"Requires {entry.needs}.", "", "```python", f"from load_model import {entry.function}", ""]
         lines += [f"model = {entry.function}()", f"outputs = model({'texts' if form is None else 'images'})", "```", ""]
         if name == "onnx" and "int8" in card:
             lines += [*_int8_lines(card["int8"]), ""]
     if form is not None:
-        lines += ["With archray installed: `archray predict FOLDER IMAGES...`, whatever the format.", ""]
+        lines += ["With archray installed, `archray predict FOLDER IMAGES...` works for all formats.", ""]
     return "\n".join(lines)
 
 
 def _int8_lines(int8: Mapping[str, Any]) -> list[str]:
     accuracies = f"{int8['test_accuracy']:.4f} instead of {int8['float_test_accuracy']:.4f}"
     return [
-        f'`{int8["file"]}` is the same with 8-bit weights and activations: `load_onnx("{int8["file"]}")`.',
+        f'`{int8["file"]}` is the same model with 8-bit weights and activations: `load_onnx("{int8["file"]}")`.',
         f"Its test accuracy is {accuracies} ({count(int8['test_images'], 'image')}).",
-        f"It was calibrated on {count(int8['calibration_images'], 'training image')}.",
+        f"Its activations were calibrated on {count(int8['calibration_images'], 'training image')}.",
     ]
 
 
 def _input_lines(form: Mapping[str, Any]) -> list[str]:
     channels, size = form["channels"], form["size"]
-    lines = [f"It takes images `(n, {channels}, {size}, {size})`, float32, of any `n` from 1."]
+    lines = [f"Input: images `(n, {channels}, {size}, {size})`, float32, `n` at least 1."]
     if form["mean"] is None:
-        return [*lines, "How the data set normalised them is not known to archray."]
-    scale = "Values in 0..1 (8-bit ones divided by 255)" if form["unit"] else "Values on the scale of the data"
+        return [*lines, "The data set has its own normalization, which archray does not record."]
+    scale = "Values in 0..1 (8-bit values divided by 255)" if form["unit"] else "Values on the scale of the data"
     mean, std = (", ".join(f"{value:.6g}" for value in form[name]) for name in ("mean", "std"))
-    lines += [f"{scale}, less the mean ({mean}), divided by the deviation ({std}), per channel: `normalise(images)`."]
+    scale = scale[:1].lower() + scale[1:]
+    text = f"Normalize them with `normalise(images)`: {scale}, minus the mean ({mean}), divided by the standard"
+    lines += [f"{text} deviation ({std}), per channel."]
     if form["crop"] is not None:
-        lines += [f"Of a picture the square in its middle, {form['crop']:g} of the shorter side, was resized."]
+        lines += [f"Training images were center crops of {form['crop']:g} of the shorter side, resized."]
     return lines
 
 
 def _output_lines(card: Mapping[str, Any]) -> list[str]:
-    lines = [f"It gives {card['output']} `(n, {card['num_classes']})`; the largest is the class."]
+    lines = [f"Output: {card['output']} `(n, {card['num_classes']})`. The class is the largest value."]
     if card["output"] == "logits":
-        lines += ["Their softmax are probabilities."]
+        lines += ["Their softmax gives probabilities."]
     if card["kind"] == FEATURE_MAP:
-        lines += ["They are no probabilities."]
+        lines += ["They are not probabilities."]
     if card["classes"]:
-        lines += [f"The classes: {', '.join(card['classes'])}."]
+        lines += [f"Classes: {', '.join(card['classes'])}."]
     return lines

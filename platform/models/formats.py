@@ -1,4 +1,4 @@
-"""The formats of an export: the files that each writes, their loaders, and the model to predict with."""
+"""Formats of an export: their files, their loaders, and their predictions."""
 
 import io
 import runpy
@@ -25,7 +25,7 @@ from archray.trainables.nets.exported_program import IMAGES, check_onnx, exporte
 SOURCE = "network.py"
 PROGRAM_FILE, ONNX_FILE, SAFETENSORS_FILE = "model.pt2", "model.onnx", "model.safetensors"
 
-Predict = Callable[[Tensor], Tensor]  # images (n, C, H, W), normalised -> outputs (n, classes)
+Predict = Callable[[Tensor], Tensor]  # normalized images (n, C, H, W) -> outputs (n, classes)
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Portable:
     """A trained model to export.
 
     Attributes:
-        card: the entries of `model.json`, without those of formats.
-        module: images (n, C, H, W), normalised, to outputs (n, classes); in evaluation mode, on the CPU. None for a
-            classifier of texts.
+        card: entries of `model.json`, without the entries of formats.
+        module: module from normalized images (n, C, H, W) to outputs (n, classes), in evaluation mode, on the CPU. None
+            for a classifier of texts.
         space: name or reference of the space.
-        classifier: of texts, the content of the run's `state.pt`.
+        classifier: content of the run's `state.pt`, for a classifier of texts.
     """
 
     card: dict[str, Any]
@@ -47,11 +47,11 @@ class Portable:
 
     @property
     def network(self) -> nn.Module:
-        """Raises: InvalidInput for a classifier of texts."""
+        """The network. Raises: InvalidInput for a classifier of texts."""
         if self.module is None:
             raise InvalidInput(
-                "expected a model of images, got a feature map over texts: its tokens and hashes of strings are no "
-                "graph of tensors; export it without --format, or as state-dict"
+                "expected a model of images, got a feature map of texts, whose tokenization is not a graph of tensors. "
+                "Export it without --format, or as state-dict"
             )
         return self.module
 
@@ -61,16 +61,16 @@ class Portable:
         return form["channels"], form["size"], form["size"]
 
     def fixed(self) -> nn.Module:
-        """The network. Raises: InvalidInput also if it draws random numbers to predict."""
+        """The network. Raises: InvalidInput also if it draws random numbers for predictions."""
         if any(member["drop_path"] is not None for member in self.card.get("members", ())):
             raise InvalidInput(
-                "expected a model that gives the same of the same images, got one of mc-droppath, which drops paths at "
-                "random in every pass; choose torch-export, state-dict or safetensors"
+                "expected a deterministic model, got a model of mc-droppath, which drops random paths in every forward "
+                "pass. Choose torch-export, state-dict or safetensors"
             )
         return self.network
 
     def source(self) -> bytes:
-        """The content of `network.py`. Raises: InvalidInput for a space whose networks have no plain source."""
+        """Returns the content of `network.py`. Raises: InvalidInput for a space whose networks have no plain source."""
         network, card, title = self.fixed(), self.card, _title(self.card)
         if isinstance(network, FourierNetwork):
             return fourier_file(title, network).encode()
@@ -80,7 +80,7 @@ class Portable:
 
 
 def _title(card: dict[str, Any]) -> str:
-    """The docstring of `network.py`."""
+    """Returns the docstring of `network.py`."""
     form = card["input"]
     shape = f"(n, {form['channels']}, {form['size']}, {form['size']})"
     lines = [f"The {card['kind']} that archray {card['archray']} found, as plain PyTorch.", ""]
@@ -88,18 +88,18 @@ def _title(card: dict[str, Any]) -> str:
     if form["mean"] is not None:
         mean, std = (", ".join(f"{value:.6g}" for value in form[name]) for name in ("mean", "std"))
         scale = "Images in 0..1" if form["unit"] else "Images on the scale of the data"
-        lines += [f"{scale} less {mean}, divided by {std}, per channel."]
+        lines += [f"{scale} minus {mean}, divided by {std}, per channel."]
     return "\n".join(lines) + "\n"
 
 
 class ExportFormat(ABC):
-    """A format.
+    """An export format.
 
     Attributes:
-        function, loader: name and text of a function of `load_model.py`.
+        function, loader: name and text of a function in `load_model.py`.
         needs: packages that the function imports, for the README.
         holds: description of the files, for the README.
-        code: the file that `open` executes.
+        code: file that `open` executes.
     """
 
     function: ClassVar[str]
@@ -108,23 +108,27 @@ class ExportFormat(ABC):
     holds: ClassVar[str]
     code: ClassVar[str | None] = None
 
-    def check(self) -> None:  # noqa: B027  # most formats need torch alone
-        """Raises: MissingExtra if packages are missing. It imports none of them."""
+    def check(self) -> None:  # noqa: B027  # most formats need only torch
+        """Checks packages without importing them. Raises: MissingExtra if packages are missing."""
 
     @abstractmethod
     def write(self, model: Portable) -> dict[str, bytes]:
-        """The contents of its files by name. Raises: InvalidInput for a model that it cannot hold."""
+        """Returns the contents of its files by name. Raises: InvalidInput for a model that it cannot represent."""
 
     @abstractmethod
     def open(self, folder: Path, card: dict[str, Any]) -> Predict:
-        """The model of an exported folder. card: its `model.json`."""
+        """Opens the model of an exported folder.
+
+        Args:
+            card: its `model.json`.
+        """
 
 
 FORMATS: Registry[ExportFormat] = Registry("format")
 
 
 def prediction_of(module: nn.Module | Callable[[Tensor], Tensor]) -> Predict:
-    """A module as a function of images, without gradients."""
+    """Converts a module to a function of images, without gradients."""
 
     def predict(images: Tensor) -> Tensor:
         with torch.no_grad():
@@ -134,19 +138,19 @@ def prediction_of(module: nn.Module | Callable[[Tensor], Tensor]) -> Predict:
 
 
 class TorchExport(ExportFormat):
-    """torch's exported program: runs with torch alone, without the model's classes."""
+    """torch's exported program, which runs with torch only, without the model's classes."""
 
     function = "load_torch_export"
     loader = '''
 def load_torch_export():
-    """A torch.nn.Module on the CPU: images (n, C, H, W), normalised -> outputs (n, classes). Needs torch.
+    """Load a torch.nn.Module on the CPU: normalized images (n, C, H, W) -> outputs (n, classes). Requires torch.
 
-    It is a program, as in evaluation mode; its layers have no names of archray's.
+    The module is a program in evaluation mode; its layers do not have the names of archray's layers.
     """
     import torch
 
     model = torch.export.load(here / "model.pt2").module()
-    model.eval = lambda: model  # which it is in; torch's own raises
+    model.eval = lambda: model  # it is already in evaluation mode; torch's method raises an error
     return model
 '''
     needs = "torch"
@@ -154,7 +158,7 @@ def load_torch_export():
     code = PROGRAM_FILE  # torch unpickles objects in it, and evaluates expressions of sizes
 
     def write(self, model: Portable) -> dict[str, bytes]:
-        """`model.pt2`. Dropped paths are drawn from torch's global generator."""
+        """Returns `model.pt2`. Dropped paths use torch's global generator."""
         buffer = io.BytesIO()
         torch.export.save(exported_program(model.network, model.image_shape), buffer)
         return {PROGRAM_FILE: buffer.getvalue()}
@@ -164,12 +168,12 @@ def load_torch_export():
 
 
 class StateDict(ExportFormat):
-    """The weights as torch saves them, for archray's module; the whole classifier of a feature map over texts."""
+    """The weights as torch saves them, for archray's module, or the whole classifier of a feature map of texts."""
 
     function = "build_model"
     loader = '''
 def build_model():
-    """archray's own module, in evaluation mode: to be trained on, or taken apart. Needs archray."""
+    """Build archray's module in evaluation mode, for further training or inspection. Requires archray."""
     from archray.platform.models.rebuilt_model import build_exported
 
     return build_exported(here)
@@ -178,26 +182,31 @@ def build_model():
     holds = "the weights by the names of archray's layers, as torch saves them"
 
     def write(self, model: Portable) -> dict[str, bytes]:
-        """`state_dict.pt`, or `state.pt` for a classifier of texts."""
+        """Returns `state_dict.pt`, or `state.pt` for a classifier of texts."""
         if model.classifier is not None:
             return {STATE_FILE: model.classifier}
         return {STATE_DICT: saved(model.network.state_dict())}
 
     def open(self, folder: Path, card: dict[str, Any]) -> Predict:
-        """Raises: InvalidInput for a classifier of texts."""
+        """Opens the model. Raises: InvalidInput for a classifier of texts."""
         model = build_exported(folder)
         if isinstance(model, Classifier):
-            raise InvalidInput(f"expected a model of images, got one of texts in {folder}; give its load_model() texts")
+            raise InvalidInput(
+                f"expected a model of images, got a model of texts in {folder}. Call its load_model() with texts"
+            )
         return prediction_of(model)
 
 
 class ONNX(ExportFormat):
-    """A graph for ONNX Runtime, without torch."""
+    """A graph for ONNX Runtime, which does not need torch."""
 
     function = "load_onnx"
     loader = '''
 def load_onnx(file="model.onnx"):
-    """A function from images (n, C, H, W), an array, normalised, to outputs (n, classes). Needs onnxruntime, numpy."""
+    """Load a function from normalized images (n, C, H, W), an array, to outputs (n, classes).
+
+    Requires onnxruntime and numpy.
+    """
     import numpy as np
     import onnxruntime
 
@@ -211,7 +220,7 @@ def load_onnx(file="model.onnx"):
         check_onnx()
 
     def write(self, model: Portable) -> dict[str, bytes]:
-        """`model.onnx`. Raises: InvalidInput for a model that draws random numbers."""
+        """Returns `model.onnx`. Raises: InvalidInput for a model that draws random numbers."""
         return {ONNX_FILE: onnx_graph(model.fixed(), model.image_shape, model.card["output"].replace(" ", "_"))}
 
     def open(self, folder: Path, card: dict[str, Any]) -> Predict:
@@ -219,12 +228,13 @@ def load_onnx(file="model.onnx"):
 
 
 def onnx_prediction(graph: bytes) -> Predict:
-    """The graph run by ONNX Runtime on the CPU. Raises: MissingExtra without it."""
+    """Returns a function that runs the graph by ONNX Runtime on the CPU. Raises: MissingExtra without the package."""
     try:
         import onnxruntime
     except ImportError as error:
         raise MissingExtra(
-            "an .onnx file is run by onnxruntime, which cannot be imported; pip install 'archray[export]'"
+            "an .onnx file requires onnxruntime, which cannot be imported. Install it with: pip install "
+            "'archray[export]'"
         ) from error
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
 
@@ -235,12 +245,15 @@ def onnx_prediction(graph: bytes) -> Predict:
 
 
 class Safetensors(ExportFormat):
-    """The weights by name, in a file without code, and `network.py` if the model has a plain source."""
+    """The weights by name in a file without code, and `network.py` if the model has a plain source."""
 
     function = "load_safetensors"
     loader = '''
 def load_safetensors():
-    """A torch.nn.Module in evaluation mode. Needs torch and safetensors; archray where there is no network.py."""
+    """Load a torch.nn.Module in evaluation mode.
+
+    Requires torch and safetensors, and also archray if there is no network.py.
+    """
     import runpy
 
     from safetensors.torch import load_file
@@ -255,17 +268,17 @@ def load_safetensors():
     return model
 '''
     needs = "torch and safetensors"
-    holds = "the weights by name, without any code"
+    holds = "the weights by name, without code"
 
     def check(self) -> None:
         if find_spec("safetensors") is None:
             raise MissingExtra(
-                "this format needs safetensors, which cannot be imported; install it with: pip install "
+                "the format safetensors requires safetensors, which cannot be imported. Install it with: pip install "
                 "'archray[export]'"
             )
 
     def write(self, model: Portable) -> dict[str, bytes]:
-        from safetensors.torch import save  # of an extra
+        from safetensors.torch import save  # an optional dependency
 
         weights = {name: tensor.detach().contiguous().clone() for name, tensor in model.network.state_dict().items()}
         files = {SAFETENSORS_FILE: save(weights, metadata={"format": "pt"})}
@@ -276,7 +289,7 @@ def load_safetensors():
 
     def open(self, folder: Path, card: dict[str, Any]) -> Predict:
         self.check()
-        from safetensors.torch import load_file  # of an extra
+        from safetensors.torch import load_file  # an optional dependency
 
         model: Any = build_exported(folder, load_file(folder / SAFETENSORS_FILE))
         return prediction_of(model)
@@ -288,7 +301,7 @@ class PythonSource(ExportFormat):
     function = "load_python"
     loader = '''
 def load_python():
-    """A torch.nn.Module of the classes in network.py, in evaluation mode. Needs torch."""
+    """Load a torch.nn.Module of the classes in network.py, in evaluation mode. Requires torch."""
     import runpy
 
     import torch
@@ -298,11 +311,11 @@ def load_python():
     return model
 '''
     needs = "torch"
-    holds = "the model's source, one file of plain PyTorch, and its weights"
+    holds = "the model's source in one file of plain PyTorch, and its weights"
     code = SOURCE
 
     def write(self, model: Portable) -> dict[str, bytes]:
-        """`network.py` and `state_dict.pt`. Raises: InvalidInput for a space whose networks have no plain source."""
+        """Returns `network.py` and `state_dict.pt`. Raises: InvalidInput for networks without a plain source."""
         return {SOURCE: model.source(), **FORMATS.get("state-dict").write(model)}
 
     def open(self, folder: Path, card: dict[str, Any]) -> Predict:

@@ -1,4 +1,4 @@
-"""The files of a run's trained model: a network, an ensemble, or the classifier of a feature map."""
+"""Files of a run's trained model: a network, an ensemble, or the classifier of a feature map."""
 
 import tempfile
 from pathlib import Path
@@ -14,7 +14,6 @@ from archray.platform.run.heartbeat import is_locked_elsewhere
 from archray.platform.run.layout import MODEL, command
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import RunSummary, front_of
-from archray.plurals import count
 from archray.trainables.checkpoint import STATE_FILE, load_trained_weights, read_state
 from archray.trainables.data import DataSettings, load_data
 from archray.trainables.data.image_form import ImageForm
@@ -31,14 +30,14 @@ DESCRIPTION = "architecture.json"
 
 
 def _image_form(document: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Checks an ImageForm: an export writes its numbers into source, and must not write other text."""
+    """Validates an ImageForm: an export writes its numbers into source code, and must not write other text."""
     if document is not None:
         ImageForm.model_validate(document)
     return document
 
 
 class Described(BaseModel):
-    """The description of a model of any kind: `architecture.json`, or `model.json` of an export."""
+    """Schema of the description of a model: `architecture.json`, or `model.json` of an export."""
 
     data: str
     test_accuracy: float | None
@@ -47,7 +46,7 @@ class Described(BaseModel):
 
 
 class DescribedNetwork(Described):
-    """The description of a network."""
+    """Schema of the description of a network."""
 
     kind: Literal["network"] = "network"
     architecture: str
@@ -58,7 +57,7 @@ class DescribedNetwork(Described):
 
 
 class DescribedEnsemble(Described):
-    """The description of an ensemble."""
+    """Schema of the description of an ensemble."""
 
     kind: Literal["ensemble"]
     members: list[Member] = Field(min_length=1)
@@ -67,7 +66,7 @@ class DescribedEnsemble(Described):
 
 
 class DescribedMap(Described):
-    """The description of a feature map."""
+    """Schema of the description of a feature map."""
 
     kind: Literal["feature map"]
     architecture: str
@@ -77,13 +76,13 @@ _KINDS = {FEATURE_MAP: DescribedMap, ENSEMBLE: DescribedEnsemble}
 
 
 def read_described(folder: Folder, name: str) -> dict[str, Any]:
-    """The description of a model, checked by its kind. Raises: DamagedFile."""
+    """Reads and validates the description of a model. Raises: DamagedFile."""
     kind = folder.read_json(name).get("kind")
     return dict(folder.read_json(name, _KINDS.get(str(kind), DescribedNetwork)))
 
 
 def input_of(data: DataSettings) -> dict[str, Any]:
-    """Entries of a description: `input` (an ImageForm; None: texts), `classes`, `num_classes`, `image_size`."""
+    """Returns entries of a description: `input` (an ImageForm; None: texts), `classes`, `num_classes`, `image_size`."""
     dataset = load_data(data)
     form = None
     if not isinstance(dataset, TextDataset):
@@ -97,7 +96,7 @@ def input_of(data: DataSettings) -> dict[str, Any]:
 
 
 def write_network(folder: Folder, checkpoint: Path, run: Run) -> None:
-    """Writes the network of a trial's checkpoint: its state_dict and its description."""
+    """Writes the network of a trial's checkpoint: state_dict and description."""
     state = read_state(checkpoint)
     network = load_trained(checkpoint, space=run.space)
     with folder.whole_file(STATE_DICT) as stream:
@@ -139,11 +138,14 @@ def write_classifier(folder: Folder, checkpoint: Path, run: Run) -> None:
 
 
 def load_model(run: Run[Any], member: int | None = None) -> torch.nn.Module | Classifier:
-    """The trained network or ensemble of a run, on the CPU, in evaluation mode, or the classifier of its feature map.
+    """Loads the trained network or ensemble of a run on the CPU in evaluation mode, or the classifier of a feature map.
 
-    Of several repeats the best on validation. member: its number, from 1, in a run that ends with a set.
+    With several repeats, the function loads the best repeat by validation accuracy.
 
-    Raises: RunFolderError if there is none (yet); InvalidInput for an unknown member, or weights that do not fit.
+    Args:
+        member: number, from 1, of a member of the Pareto set.
+
+    Raises: RunFolderError if there is no model (yet); InvalidInput for an unknown member, or weights that do not fit.
     """
     run, folder, described = trained(run, member)
     if described.get("kind") == FEATURE_MAP:
@@ -158,7 +160,7 @@ def load_model(run: Run[Any], member: int | None = None) -> torch.nn.Module | Cl
 
 
 def trained(run: Run[Any], member: int | None = None) -> tuple[Run[Any], Folder, dict[str, Any]]:
-    """The run itself, or the best of several repeats, the folder of its model, and the description.
+    """Returns the run itself or its best repeat, the folder of the model, and the description.
 
     Raises: RunFolderError if there is no trained model (yet); InvalidInput for an unknown member.
     """
@@ -171,7 +173,7 @@ def trained(run: Run[Any], member: int | None = None) -> tuple[Run[Any], Folder,
     if member is not None:
         folder = member_folder(run, member)
     described = read_described(folder, DESCRIPTION)
-    if "input" not in described:  # of an earlier version
+    if "input" not in described:  # a run of an earlier version
         described |= input_of(best.data)
     return best, folder, described
 
@@ -179,28 +181,30 @@ def trained(run: Run[Any], member: int | None = None) -> tuple[Run[Any], Folder,
 def _no_model(run: Run[Any], best: Run[Any]) -> str:
     if best.config.data.name.startswith(PREFIX):
         return (
-            f"{run.folder} holds no network: it searched a table of trained architectures, and trained none itself; "
-            "search the space that they are of for one that can be written"
+            f"{run.folder} contains no network, since it searched a table of trained architectures without training. "
+            "Search the space of these architectures to train a network"
         )
     if run.ended:
         if reason := RunSummary.read(best.folder).reason:
-            return f"{run.folder} holds no trained network: {reason}"
+            return f"{run.folder} contains no trained network: {reason}"
         return (
-            f"{run.folder} has ended and holds no trained network: {run.config.method} trains none to keep; name the "
-            "run of a search that does"
+            f"{run.folder} contains no trained network, since {run.config.method} keeps none. Pass the run of a search "
+            "that trains a network"
         )
     if is_locked_elsewhere(run.folder):
-        advice = f"it is running; follow it with: {command('watch', run.folder)}"
+        advice = f"It is running; follow it with: {command('watch', run.folder)}"
     else:
-        advice = f"finish it with: {command('resume', run.folder)}"
-    return f"{run.folder} holds no trained network yet; {advice}"
+        advice = f"Finish it with: {command('resume', run.folder)}"
+    return f"{run.folder} contains no trained network yet. {advice}"
 
 
 def member_folder(run: Run[Any], member: int) -> Folder:
-    """The folder of the model of a fully trained member, in the set of the best of several repeats.
+    """Returns the folder of the model of a fully trained member; with several repeats, in the set of the best repeat.
 
-    member: its number, from 1, as in `run.pareto`.
-    Raises: InvalidInput for an unknown member; RunFolderError if it was not trained.
+    Args:
+        member: number, from 1, of the member in `run.pareto`.
+
+    Raises: InvalidInput for an unknown member; RunFolderError if the member was not trained.
     """
     row = member_row(run, member)
     if (place := row.get("model")) is not None:
@@ -209,29 +213,31 @@ def member_folder(run: Run[Any], member: int) -> Folder:
             folder = folder / name
         return folder
     if (reason := row.get("failure")) is not None:
-        raise RunFolderError(f"the final training of member {member} of {run.folder} failed: {reason}; choose another")
+        raise RunFolderError(
+            f"the final training of member {member} of {run.folder} failed: {reason}. Choose another member"
+        )
     raise RunFolderError(
-        f"member {member} of {run.folder} has not had the final training; train all members, then export it: "
+        f"member {member} of {run.folder} has no final training yet. Train all members first, with: "
         f"{command('resume', run.folder, '--final-members', 'all')}"
     )
 
 
 def member_row(run: Run[Any], member: int) -> dict[str, Any]:
-    """The row of a member in `run.pareto`, without missing values.
+    """Returns the row of a member in `run.pareto`, without missing values.
 
     Raises: InvalidInput for an unknown member; RunFolderError if the set is not written yet.
     """
     if getattr(run.config, "final_members", None) is None:
         raise InvalidInput(
-            f"expected a run that ends with a set, for member {member}, got {run.folder}, which searched for one "
-            "objective and has one model; leave the member out"
+            f"expected a run with a Pareto set for member {member}, got {run.folder} with one objective and one model. "
+            "Leave the member out"
         )
     front = front_of(run.best.folder)
     if front.empty:
-        raise RunFolderError(f"{run.folder} has no set yet; finish it with: {command('resume', run.folder)}")
+        raise RunFolderError(f"{run.folder} has no Pareto set yet. Finish it with: {command('resume', run.folder)}")
     if not 1 <= member <= len(front):
         raise InvalidInput(
-            f"expected a member from 1 to {len(front)}, as {run.folder} ended with {count(len(front), 'member')}, got "
-            f"{member}; list them with: {command('show', run.folder)}"
+            f"expected a member from 1 to {len(front)} of {run.folder}, got {member}. List the members with: "
+            f"{command('show', run.folder)}"
         )
     return {str(name): value for name, value in front.iloc[member - 1].dropna().items()}

@@ -1,4 +1,4 @@
-"""The text of `network.py`: the classes of a model, copied from archray with their dependencies, and `build()`."""
+"""Generator of `network.py`: the classes of a model, copied from archray with their dependencies, and `build()`."""
 
 import ast
 import re
@@ -24,28 +24,35 @@ from archray.trainables.nets.build_network import network_options
 from archray.trainables.nets.registry import SpaceNetwork
 from archray.trainables.spaces import Space, TableSpace, get_space
 
-WIDTH = 120  # of a line
+WIDTH = 120  # maximum length of a line
 
 _BUILD = '''def build() -> nn.Module:
-    """The model in evaluation mode, with weights of its own drawing; `state_dict.pt` has those that were trained."""
+    """Build the model in evaluation mode with random weights; `state_dict.pt` contains the trained weights."""
     return EXPRESSION.eval()
 '''
 
 
 def network_file(title: str, described: dict[str, Any], space: str | Space) -> str:
-    """The file of one network.
+    """Generates the file of one network.
 
-    title: the docstring of the file. described: `architecture`, `network`, `in_channels`, `num_classes`, as in the
-    description of a model. Raises: InvalidInput for a network without a source.
+    Args:
+        title: docstring of the file.
+        described: `architecture`, `network`, `in_channels`, `num_classes`, as in the description of a model.
+
+    Raises: InvalidInput for a network without a plain source.
     """
     network, expression = _network(described, space)
     return _file(title, [network], expression)
 
 
 def ensemble_file(title: str, members: Sequence[dict[str, Any]], average: str, space: str | Space) -> str:
-    """The file of an ensemble.
+    """Generates the file of an ensemble.
 
-    members: as `described` of a network. average: of probabilities or logits. Raises: as `network_file`.
+    Args:
+        members: `described` of each network.
+        average: average of probabilities or logits.
+
+    Raises: the errors of `network_file`.
     """
     networks = [_network(member, space) for member in members]
     calls = "".join(textwrap.indent(f"{expression},\n", 8 * " ") for _, expression in networks)
@@ -54,38 +61,38 @@ def ensemble_file(title: str, members: Sequence[dict[str, Any]], average: str, s
 
 
 def fourier_file(title: str, network: FourierNetwork) -> str:
-    """The file of a feature map of images and its linear model."""
+    """Generates the file of a feature map of images and its linear model."""
     inputs, dimension = network.basis.shape
     arguments = f"{inputs}, {dimension}, {len(network.intercept)}, unit_length={network.unit_length}"
     return _file(title, [FourierNetwork], f"FourierNetwork({arguments})")
 
 
 def _network(described: dict[str, Any], space: str | Space) -> tuple[type[nn.Module], str]:
-    """The class of a network, and the expression that builds it."""
+    """Returns the class of a network, and the expression that builds it."""
     network = NetworkSettings(**described["network"])
     if network.normalisation == "scoring":
         raise InvalidInput(
-            "expected network.normalisation auto or training, as a source normalises by running statistics, got "
-            "scoring; choose another format"
+            "expected network.normalisation auto or training, since a plain source normalizes by running statistics, "
+            "got scoring. Choose another format"
         )
     if described.get("drop_path") is not None:
         raise InvalidInput(
-            "a network that drops paths at random to predict (mc-droppath) has no plain source; choose another "
-            "format: torch-export, state-dict or safetensors"
+            "expected a network with a plain source, got a network of mc-droppath, which drops random paths for "
+            "predictions. Choose another format: torch-export, state-dict or safetensors"
         )
     space = get_space(space)
     architecture = space.decode(described["architecture"])
-    if isinstance(space, TableSpace) and space.base is not None:  # as `build`
+    if isinstance(space, TableSpace) and space.base is not None:  # as in `build`
         space = space.base
     entry = None if hasattr(space, "build") or space.name not in NETWORKS else NETWORKS.get(space.name)
     if not isinstance(entry, SpaceNetwork):
         names = ", ".join(name for name in NETWORKS if isinstance(NETWORKS.get(name), SpaceNetwork))
-        instead = "take the file that builds it, and"
+        instead = "Use the file that builds it, and"
         if space.package is not None:
-            instead = f"its modules are {space.package}'s; take"
+            instead = f"Its modules belong to {space.package}. Choose"
         raise InvalidInput(
-            f"expected a network of {names} for the format python, got one of {space.name}, whose source "
-            f"archray does not write; {instead} another format: torch-export, onnx, state-dict or safetensors"
+            f"expected a network of {names} for the format python, got a network of {space.name}, whose source "
+            f"archray cannot write. {instead} another format: torch-export, onnx, state-dict or safetensors"
         )
     arguments = entry.arguments(space, architecture) | network_options(space, entry, network)
     arguments |= {name: described[name] for name in ("in_channels", "num_classes")}
@@ -98,7 +105,7 @@ def _network(described: dict[str, Any], space: str | Space) -> tuple[type[nn.Mod
 
 
 def _file(title: str, classes: Sequence[type[nn.Module]], expression: str) -> str:
-    """A whole file: imports, the classes with their dependencies, and `build()`, which evaluates the expression."""
+    """Generates a file: imports, the classes with their dependencies, and `build()`, which evaluates the expression."""
     copy = _Copy()
     copy.imports["torch"].add("nn")  # for `build`
     for network in classes:
@@ -113,7 +120,7 @@ def _file(title: str, classes: Sequence[type[nn.Module]], expression: str) -> st
 
 
 class _Statement(NamedTuple):
-    """A statement of a module: its text, with the comment above it, and the names that it uses."""
+    """A statement of a module: its text with the comment above, and the names that it uses."""
 
     text: str
     names: frozenset[str]
@@ -121,7 +128,7 @@ class _Statement(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """A module's top-level statements, the numbers of those that bind a name, and its imports by name."""
+    """A module's top-level statements, the numbers of statements that bind a name, and its imports by name."""
 
     statements: list[_Statement]
     numbers: dict[str, int]
@@ -156,20 +163,20 @@ def _source(module: str) -> _Source:
 
 
 class _Copy:
-    """The statements that are copied from archray's modules.
+    """The statements to copy from archray's modules.
 
     Attributes:
-        uses: module -> the modules of archray whose names it uses.
-        imports: module of another package -> imported names; an empty name stands for the module itself.
+        uses: modules of archray whose names a module uses, by module.
+        imports: imported names by module of another package; an empty name stands for the module itself.
     """
 
     def __init__(self) -> None:
-        self.uses: dict[str, dict[str, None]] = {}  # in order, so that the text is always the same
+        self.uses: dict[str, dict[str, None]] = {}  # ordered, so that the text is reproducible
         self.imports: dict[str, set[str]] = defaultdict(set)
-        self._numbers: dict[str, set[int]] = defaultdict(set)  # module -> its statements
+        self._numbers: dict[str, set[int]] = defaultdict(set)  # statements by module
 
     def add(self, module: str, name: str) -> None:
-        """Adds the statement of a module that binds a name, and its dependencies; nothing for a builtin."""
+        """Adds the statement of a module that binds a name, with its dependencies; does nothing for a builtin."""
         source = _source(module)
         uses = self.uses.setdefault(module, {})
         if name in source.imports:
@@ -187,7 +194,7 @@ class _Copy:
                 self.add(module, used)
 
     def text(self, modules: Sequence[str]) -> str:
-        """The statements of modules, in their order, without blank lines between assignments."""
+        """Returns the statements of modules in order, without blank lines between assignments."""
         numbers = [(module, number) for module in modules for number in sorted(self._numbers[module])]
         statements = [_source(module).statements[number] for module, number in numbers]
         text = statements[0].text
@@ -197,12 +204,12 @@ class _Copy:
         return text
 
     def import_lines(self) -> str:
-        """The standard library first."""
+        """Returns the import lines, with the standard library first."""
         lines = {f"import {module}": module for module, names in self.imports.items() if "" in names}
         for module, names in self.imports.items():
             if named := ", ".join(sorted(names - {""})):
                 lines[f"from {module} import {named}"] = module
-        blocks: dict[bool, list[str]] = {True: [], False: []}  # whether of the standard library
+        blocks: dict[bool, list[str]] = {True: [], False: []}  # key: whether the module is in the standard library
         for line in sorted(lines, key=lambda line: (line.startswith("from"), line)):
             blocks[lines[line].partition(".")[0] in sys.stdlib_module_names].append(line)
         return "\n\n".join("\n".join(block) for block in blocks.values() if block)

@@ -1,4 +1,4 @@
-"""The modules of trained models, rebuilt from archray's layers. `load_model.py` of an export imports this file."""
+"""Trained models rebuilt from archray's layers. `load_model.py` of an export imports this file."""
 
 import io
 import json
@@ -23,7 +23,7 @@ NETWORK, FEATURE_MAP = "network", "feature map"  # kinds of models, in addition 
 
 
 def rebuilt_network(space: Space | str, card: dict[str, Any], state: dict[str, Tensor], place: str) -> nn.Module:
-    """The network of a description, with the weights `state` of the file `place`, in evaluation mode."""
+    """Builds the network of a description with the weights `state` of the file `place`, in evaluation mode."""
     shape: dict[str, Any] = {name: card[name] for name in ("in_channels", "num_classes")}
     network = build(space, card["architecture"], network=NetworkSettings(**card["network"]), **shape, seed=0)
     load_fitting(network, state, f"{place} to hold the weights of {card['architecture']}")
@@ -31,9 +31,12 @@ def rebuilt_network(space: Space | str, card: dict[str, Any], state: dict[str, T
 
 
 def build_exported(folder: str | Path, state: dict[str, Tensor] | None = None) -> nn.Module | Classifier:
-    """The model of an exported folder, on the CPU, in evaluation mode; the classifier of a feature map over texts.
+    """Builds the model of an exported folder on the CPU in evaluation mode, or the classifier of a feature map.
 
-    state: the weights, instead of those in `state_dict.pt`. Raises: FileNotFoundError if the file is missing.
+    Args:
+        state: weights to use instead of `state_dict.pt`.
+
+    Raises: FileNotFoundError if the file is missing.
     """
     here = Path(folder)
     card = json.loads((here / CARD).read_text(encoding="utf-8"))
@@ -60,7 +63,7 @@ def build_exported(folder: str | Path, state: dict[str, Tensor] | None = None) -
 
 
 def saved(state: dict[str, Any]) -> bytes:
-    """The content of a file by `torch.save`."""
+    """Returns the content of a file by `torch.save`."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     return buffer.getvalue()

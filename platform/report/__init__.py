@@ -1,1 +1,1 @@
-"""The HTML report of a run: the page, its pieces, and the sections that several methods show."""
+"""The HTML report of a run: the page, its HTML elements, and sections that several methods share."""

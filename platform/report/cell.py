@@ -1,4 +1,4 @@
-"""The found architecture: a cell's graph where decisions are edges, else the table of its decisions."""
+"""Drawing of the found architecture: a graph if the decisions are edges, else a table of decisions."""
 
 import itertools
 import math
@@ -19,37 +19,37 @@ from archray.trainables.spaces.genotypes import CELLS, INPUTS, CellEdges, Genoty
 
 _text = texts_of(__package__)
 _EDGE = re.compile(r"^(\d+)<-(\d+)$")  # `3<-1`: an edge into node 3 from node 1
-_ABSENT = frozenset({"none", "zero", "zeroize"})  # operations that are no connection at all
+_ABSENT = frozenset({"none", "zero", "zeroize"})  # operations that mean no connection
 _IDENTITY = frozenset({"skip_connect", "identity", "skip"})
-COLOURS = 6  # that the page's style has for operations
+COLOURS = 6  # number of colors for operations in the page's style
 
-_RADIUS = 17.0  # of a node, in CSS pixels like all lengths here
-_ARC = 86.0  # how far the label of an arc over one node stands off the line of nodes
-_ARC_STEP = 50.0  # and that of each further level
-_CHARACTER = 7.3  # width of a character of the labels, monospaced at 12 px
+_RADIUS = 17.0  # radius of a node, in CSS pixels like all lengths here
+_ARC = 86.0  # distance from the line of nodes to the label of an arc over one node
+_ARC_STEP = 50.0  # additional distance per further level
+_CHARACTER = 7.3  # width of a label character, monospaced at 12 px
 _LABEL_HEIGHT = 22.0
-_GAP = 3.0  # between two labels, and between a label and a node
-_SHRINK = 10 / 12  # of a drawing at most, in a narrow box: labels of 12 px stay readable; a narrower box scrolls
-_WIDER = 1.15  # the step by which nodes move apart until their labels do not overlap
-_KEY_LINE = '<path d="M1,8 H25"/>'  # of the legend
-Place = Callable[[float, float], complex]  # a node, which may lie between two, and how far off their line -> a point
-_LABEL_CHARACTERS = 16  # longer names of operations are cut in the drawing; the table beside it has them whole
+_GAP = 3.0  # gap between two labels, and between a label and a node
+_SHRINK = 10 / 12  # minimum scale of a drawing, so that labels of 12 px stay readable; a narrower box scrolls
+_WIDER = 1.15  # factor by which nodes move apart until their labels do not overlap
+_KEY_LINE = '<path d="M1,8 H25"/>'  # line in the legend
+Place = Callable[[float, float], complex]  # a (fractional) node and its distance from the line of nodes -> a point
+_LABEL_CHARACTERS = 16  # maximum characters of an operation in the drawing; the table has the full name
 
 
 @dataclass(frozen=True)
 class Decided:
-    """One decision of the found architecture: its name, what was chosen, and what there was to choose from."""
+    """A decision of the found architecture: its name, its choice, and the available choices."""
 
     name: str
     choice: str
     choices: tuple[str, ...]
-    bounds: tuple[float, float] | None = None  # of a constant, which has no `choices`: the range it was drawn from
+    bounds: tuple[float, float] | None = None  # range of a constant, which has no `choices`
 
 
 def decided(space: Space, architecture: str) -> tuple[Decided, ...]:
-    """The decisions of `architecture`, a string of `space`; a feature map's constant is the last of them.
+    """Returns the decisions of `architecture`, a string of `space`; the constant of a feature map comes last.
 
-    A constant that makes no difference to this map is `unused`. Raises: InvalidArchitecture.
+    A constant that does not affect the feature map is `unused`. Raises: InvalidArchitecture.
     """
     chosen = space.decode(architecture)
     decisions = [Decided(d.name, c, d.choices) for d, c in zip(space.decisions, chosen, strict=False)]
@@ -62,19 +62,20 @@ def decided(space: Space, architecture: str) -> tuple[Decided, ...]:
 
 
 def decision_table(decisions: Sequence[Decided]) -> str:
-    """Each decision with its choice and the choices it was not."""
-    columns = (Column("Decision", "code"), Column("Chosen", "code"), Column("Instead of", "code"))
+    """Creates a table of the decisions with their choices and the alternatives."""
+    columns = (Column("Decision", "code"), Column("Choice", "code"), Column("Alternatives", "code"))
     rows = []
     for d in decisions:
-        others = ", ".join(choice for choice in d.choices if choice != d.choice) or "nothing else"
+        others = ", ".join(choice for choice in d.choices if choice != d.choice) or "none"
         rows.append((d.name, d.choice, "any value from {:g} to {:g}".format(*d.bounds) if d.bounds else others))
-    return table(columns, rows, label="The decisions of the found architecture")
+    return table(columns, rows, label="Decisions of the found architecture")
 
 
 def cell_drawing(edges: "Sequence[Edge]", nodes: int | Sequence[str]) -> str:
-    """The cell's graph from left to right, and from top to bottom for a narrow screen: its labels stay readable.
+    """Draws the cell's graph from left to right, and from top to bottom for a narrow screen.
 
-    nodes: how many, the first being the input and the last the output; or the name of each.
+    Args:
+        nodes: number of nodes, of which the first is the input and the last the output; or the names of the nodes.
     """
     flat, upright = (draw_cell(edges, nodes, upright=upright) for upright in (False, True))
     return "".join(
@@ -84,7 +85,11 @@ def cell_drawing(edges: "Sequence[Edge]", nodes: int | Sequence[str]) -> str:
 
 
 def cell_legend(cells: "Sequence[Sequence[Edge]]", nodes: int) -> str:
-    """What the colours and dashes of the cells' edges and nodes are; HTML. nodes: of each."""
+    """Creates an HTML legend of the colors and dashes of edges and nodes.
+
+    Args:
+        nodes: number of nodes per cell.
+    """
     edges = [edge for cell in cells for edge in cell]
     named = {edge.operation: edge.colour for edge in sorted(edges, key=lambda edge: edge.colour or COLOURS + 1)}
     keys = [
@@ -92,53 +97,53 @@ def cell_legend(cells: "Sequence[Sequence[Edge]]", nodes: int) -> str:
         for operation, colour in named.items()
     ]
     if not all(edge.live for edge in edges):
-        keys.append(("edge op-any dead", _KEY_LINE, "faint: on no path from input to output"))
+        keys.append(("edge op-any dead", _KEY_LINE, "faint: not on a path from input to output"))
     if any(idle_nodes(cell, nodes) for cell in cells):
-        keys.append(("", '<circle class="node idle" cx="13" cy="8" r="6"/>', "dashed: no edge meets this node"))
+        keys.append(("", '<circle class="node idle" cx="13" cy="8" r="6"/>', "dashed: node without edges"))
     items = "".join(
         f'<li><svg class="cell key" viewBox="0 0 26 16" aria-hidden="true"><g class="{look}">{mark}</g></svg>'
         f"{escape(text)}</li>"
         for look, mark, text in keys
     )
-    return f'<ul class="legend" aria-label="What the cell\'s colours and dashes mean">{items}</ul>' if items else ""
+    return f'<ul class="legend" aria-label="Legend of the cell">{items}</ul>' if items else ""
 
 
 def idle_nodes(edges: "Sequence[Edge]", nodes: int) -> set[int]:
-    """The nodes that no edge meets."""
+    """Returns the nodes without edges."""
     return set(range(nodes)) - {node for edge in edges for node in (edge.start, edge.end)}
 
 
 @dataclass(frozen=True)
 class Edge:
-    """One edge that is there."""
+    """An edge that connects two nodes."""
 
     start: int
     end: int
     operation: str
-    colour: int | None  # its number, from 1; None for an identity, drawn dashed and grey
-    live: bool  # whether it lies on a path from the input to the output
+    colour: int | None  # number of its color, from 1; None for an identity, drawn dashed and gray
+    live: bool  # whether it is on a path from the input to the output
     level: int  # 0 for a straight edge to the next node, positive for an arc above the nodes, negative below
 
 
 def is_graph(decisions: Sequence[Decided]) -> bool:
-    """Whether every decision is an edge, named like `3<-1`, that leads onwards."""
+    """Returns whether every decision is a forward edge, named like `3<-1`."""
     ends = [_EDGE.match(decision.name) for decision in decisions]
     return bool(ends) and all(match is not None and int(match[1]) > int(match[2]) for match in ends)
 
 
 def node_count(decisions: Sequence[Decided]) -> int:
-    """How many nodes the edges join, 0 being the input and the last one the output."""
+    """Returns the number of nodes; node 0 is the input and the last node the output."""
     return 1 + max(_ends(decision.name)[1] for decision in decisions)
 
 
 def _ends(name: str) -> tuple[int, int]:
-    """The nodes an edge joins: `"3<-1"` gives `(1, 3)`."""
+    """Returns the nodes of an edge: `"3<-1"` gives `(1, 3)`."""
     end, start = name.split("<-")
     return int(start), int(end)
 
 
 def cell_edges(decisions: Sequence[Decided]) -> list[Edge]:
-    """The edges that are there, placed so that no two arcs over the same nodes share a level."""
+    """Returns the connecting edges, placed so that no two arcs over the same nodes share a level."""
     present = [(*_ends(d.name), d) for d in decisions if d.choice not in _ABSENT]
     from_input = _reach([(start, end) for start, end, _ in present], 0)
     to_output = _reach([(end, start) for start, end, _ in present], node_count(decisions) - 1)
@@ -149,9 +154,11 @@ def cell_edges(decisions: Sequence[Decided]) -> list[Edge]:
 
 
 def genotype_edges(edges: CellEdges, operations: Sequence[str]) -> list[Edge]:
-    """The edges of a cell of a genotype, every node of which leads to its output; placed as `cell_edges` does.
+    """Returns the edges of a genotype's cell, in which every node leads to the output; placed as in `cell_edges`.
 
-    edges: pairs (operation, source), two per node. operations: all there are, for the colours.
+    Args:
+        edges: pairs (operation, source), two per node.
+        operations: all operations of the space, for the colors.
     """
     present = [
         (source, INPUTS + number // 2, Decided("", operation, tuple(operations)))
@@ -164,8 +171,8 @@ def genotype_edges(edges: CellEdges, operations: Sequence[str]) -> list[Edge]:
 
 
 def _levels(present: Sequence[tuple[int, int, Decided]]) -> list[int]:
-    """A level for each edge: the one nearest to the line that no arc over the same nodes has."""
-    taken: dict[int, tuple[int, int, int]] = {}  # of an edge, by its place: its ends and its level
+    """Returns a level for each edge: the nearest to the line that no arc over the same nodes has."""
+    taken: dict[int, tuple[int, int, int]] = {}  # ends and level of an edge, by its index
     for at, (start, end, _) in sorted(enumerate(present), key=lambda edge: (edge[1][1] - edge[1][0], edge[1][0])):
         level = 0
         if end - start > 1 or (start, end, 0) in taken.values():  # else straight; above the line before below
@@ -177,7 +184,7 @@ def _levels(present: Sequence[tuple[int, int, Decided]]) -> list[int]:
 
 
 def _reach(edges: list[tuple[int, int]], source: int) -> set[int]:
-    """The nodes that can be reached from `source`."""
+    """Returns the nodes that can be reached from `source`."""
     seen, waiting = {source}, [source]
     while waiting:
         node = waiting.pop()
@@ -188,7 +195,7 @@ def _reach(edges: list[tuple[int, int]], source: int) -> set[int]:
 
 
 def _colour(decision: Decided) -> int | None:
-    """The number of an operation's colour: its place among the choices that have one, the same in every report."""
+    """Returns the number of an operation's color: its index among the colored choices, the same in all reports."""
     if decision.choice in _IDENTITY:
         return None
     coloured = [choice for choice in decision.choices if choice not in _ABSENT | _IDENTITY]
@@ -197,16 +204,18 @@ def _colour(decision: Decided) -> int | None:
 
 
 def draw_cell(edges: Sequence[Edge], nodes: int | Sequence[str], *, upright: bool) -> tuple[str, int]:
-    """The cell as SVG, and its width in CSS pixels; `upright` draws it from top to bottom, for a narrow screen.
+    """Draws the cell as SVG; returns the SVG and its width in CSS pixels.
 
-    Its labels lie beside each other: each slides along its edge, and the nodes move apart until all have a place.
+    Labels move along their edges, and the nodes move apart, until no labels overlap.
 
-    nodes: as of `cell_drawing`.
+    Args:
+        nodes: as in `cell_drawing`.
+        upright: whether to draw from top to bottom, for a narrow screen.
     """
     if isinstance(nodes, int):
         nodes = ["in", *map(str, range(1, nodes - 1)), "out"]
     widest = max([_label_width(edge) for edge in edges], default=2 * _RADIUS)
-    apart = 104.0 if upright else widest + 2 * _RADIUS + 34  # a straight edge shows its ends beside its label
+    apart = 104.0 if upright else widest + 2 * _RADIUS + 34  # a straight edge shows its ends next to its label
     for _ in range(8):
         svg, width, overlap = _draw(edges, nodes, apart, widest / 2 + 4, upright=upright)
         if overlap == 0:
@@ -218,7 +227,12 @@ def draw_cell(edges: Sequence[Edge], nodes: int | Sequence[str], *, upright: boo
 def _draw(
     edges: Sequence[Edge], nodes: Sequence[str], apart: float, widest: float, *, upright: bool
 ) -> tuple[str, int, float]:
-    """The SVG, its width, and the area in which labels overlap. apart: between two nodes. widest: half a label."""
+    """Returns the SVG, its width, and the overlap area of labels.
+
+    Args:
+        apart: distance between two nodes.
+        widest: half the width of the widest label.
+    """
     stretch, beside = (0.7, widest) if upright else (0.9, 18.0)
     levels = [edge.level for edge in edges]
     above, below = (
@@ -228,7 +242,7 @@ def _draw(
     width, height = (across, along) if upright else (along, across)
 
     def place(node: float, off: float) -> complex:
-        """The point at `node`, which may lie between two, and `off` the line of nodes."""
+        """Returns the point at the (fractional) `node`, at the distance `off` from the line of nodes."""
         t = node * apart + _RADIUS + 10
         return complex(below + off * stretch, t) if upright else complex(t, above - off * stretch)
 
@@ -252,7 +266,7 @@ def _draw(
 def _label_places(
     edges: Sequence[Edge], place: Place, circles: Sequence[complex], size: complex
 ) -> tuple[dict[Edge, complex], float]:
-    """The middle of each edge's label, as near to the middle of the edge as others let it; and the area they share."""
+    """Returns the center of each label, as close as possible to the middle of its edge, and the overlap area."""
     places: dict[Edge, complex] = {}
     shared = 0.0
     for edge in sorted(edges, key=lambda edge: (edge.level != 0, edge.end - edge.start, abs(edge.level))):
@@ -271,13 +285,17 @@ def _label_places(
                 best = covered, at
             if covered == 0:
                 break
-        assert best is not None  # there are shares
+        assert best is not None  # there is at least one share
         shared, places[edge] = shared + best[0], best[1]
     return places, shared
 
 
 def _covered(at: complex, half: complex, other: complex, other_half: complex) -> float:
-    """The area that two boxes with a gap between them share. half: of their sizes."""
+    """Returns the overlap area of two boxes with a gap between them.
+
+    Args:
+        half, other_half: half the sizes of the boxes.
+    """
     apart = at - other
     x, y = (
         _GAP + a + b - abs(c) for a, b, c in zip(*((z.real, z.imag) for z in (half, other_half, apart)), strict=True)
@@ -286,7 +304,7 @@ def _covered(at: complex, half: complex, other: complex, other_half: complex) ->
 
 
 def _offset(level: int) -> float:
-    """How far the label of an arc of `level` stands off the line of nodes, unsigned."""
+    """Returns the unsigned distance from the line of nodes to the label of an arc of `level`."""
     return 0.0 if level == 0 else _ARC + _ARC_STEP * (abs(level) - 1)
 
 
@@ -303,8 +321,8 @@ def _paint(colour: int | None) -> str:
 
 
 def _curve(edge: Edge, place: Place) -> tuple[complex, complex, complex, complex]:
-    """The ends of the arc, which are nodes, and its handles between them."""
-    # A cubic whose handles stand off by h passes its middle at 3/4 h.
+    """Returns the ends of the arc, which are nodes, and the two handles between them."""
+    # The middle of a cubic with handles at distance h is at distance 3/4 h.
     handle = math.copysign(_offset(edge.level), edge.level) * 4 / 3
     reach = (edge.end - edge.start) * 0.24
     first, last = place(edge.start, 0.0), place(edge.end, 0.0)
@@ -312,18 +330,18 @@ def _curve(edge: Edge, place: Place) -> tuple[complex, complex, complex, complex
 
 
 def _at(curve: tuple[complex, complex, complex, complex], share: float) -> complex:
-    """The point of a cubic at `share` of its course."""
+    """Returns the point of a cubic at the parameter `share`."""
     first, near, far, last = curve
     rest = 1 - share
     return rest**3 * first + 3 * rest**2 * share * near + 3 * rest * share**2 * far + share**3 * last
 
 
 def _line(edge: Edge, place: Place) -> str:
-    """The arc or line, with its head."""
+    """Draws the arc or line, with its head."""
     first, near, far, last = _curve(edge, place)
     out, back = (near - first) / abs(near - first), (far - last) / abs(far - last)
     base, tip = last + back * (_RADIUS + 9), last + back * (_RADIUS + 2)
-    across = (base - tip) * -5j / 7  # of the head, which is 7 long
+    across = (base - tip) * -5j / 7  # half width of the head, which is 7 long
     path, head = (
         [f"{point.real:.1f},{point.imag:.1f}" for point in points]
         for points in ((first + out * _RADIUS, near, far, base), (tip, base + across, base - across))
@@ -347,16 +365,16 @@ def _label(edge: Edge, at: complex) -> str:
 
 
 def cell_section(run: Run[Any]) -> Section | None:
-    """The cell as a graph (of a genotype both), or a table of decisions. Nothing without one architecture."""
+    """Creates the section of the found architecture: graphs of its cells, or a table of decisions; None without one."""
     names, run = short_names(run), run.best
     if run.architecture is None:
         return None
     space = get_space(run.space)
     decisions = decided(space, run.architecture)
     if isinstance(space, GenotypeSpace):
-        return Section("cell", "The cells", _genotype(space, run.architecture, names) + _whole(decisions))
+        return Section("cell", "Cells", _genotype(space, run.architecture, names) + _whole(decisions))
     if not is_graph(decisions):
-        return Section("cell", "What was found", decision_table(decisions))
+        return Section("cell", "Found architecture", decision_table(decisions))
     edges, nodes = cell_edges(decisions), node_count(decisions)
     caption = _text(
         "cell",
@@ -367,11 +385,11 @@ def cell_section(run: Run[Any]) -> Section | None:
         faint=any(not edge.live for edge in edges),
     )
     drawn = cell_drawing(edges, nodes) + cell_legend([edges], nodes)
-    return Section("cell", "The cell", captioned(drawn, caption) + _whole(decisions))
+    return Section("cell", "Cell", captioned(drawn, caption) + _whole(decisions))
 
 
 def _genotype(space: GenotypeSpace, architecture: str, names: ShortNames) -> str:
-    """The two cells, and their width and depth."""
+    """Draws the two cells, with their width and depth."""
     genotype = space.genotype(space.decode(architecture))
     cells = [genotype_edges(edges, space.operations) for edges in genotype]
     nodes = ["in 0", "in 1", *map(str, space.nodes)]
@@ -385,4 +403,4 @@ def _genotype(space: GenotypeSpace, architecture: str, names: ShortNames) -> str
 
 
 def _whole(decisions: Sequence[Decided]) -> str:
-    return folded("The cell as a table", decision_table(decisions))
+    return folded("Table of decisions", decision_table(decisions))

@@ -1,4 +1,4 @@
-"""What the networks of a run cost, whether they meet its bounds, and how far looked-up latencies are off."""
+"""Report sections of costs: costs of a run's networks, their bounds, and the error of latency lookups."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from archray.trainables.costs.meter import Line, left_out_errors
 from archray.trainables.spaces.constrained_space import Constraint, parse_constraints, violation
 
 _text = texts_of(__package__)
-# The stages whose networks are shown, and what each trained them for; the search first.
+# Stages whose networks the report shows, and the purpose of their training; the search first.
 _STAGES = {
     "search": "search",
     "selection": "selection",
@@ -28,13 +28,13 @@ _STAGES = {
     "members": "final training",
     "baseline": "random",
 }
-_VALUES = ("validation_accuracy", "objective")  # of a training of the search
-_OPEN = 24  # rows; more are folded
-_DIGITS = 4  # significant ones of a cost
+_VALUES = ("validation_accuracy", "objective")  # values of a training run of the search
+_OPEN = 24  # maximum rows of an unfolded table
+_DIGITS = 4  # significant digits of a cost
 
 
 def cost_sections(names_of: section.NamesOf) -> tuple[MakeSection, ...]:
-    """The costs with their bounds, and the lookup of latencies. Nothing of a run that looks at no costs."""
+    """Returns the sections of costs with their bounds, and of latency lookups; None for a run without costs."""
 
     def networks(run: Run[Any]) -> Section | None:
         costs = _Costs.of(run.best)
@@ -48,13 +48,16 @@ def cost_sections(names_of: section.NamesOf) -> tuple[MakeSection, ...]:
 
 @dataclass(frozen=True)
 class _Costs:
-    """What a run trained, and what it costs.
+    """The networks that a run trained, with their costs.
 
     Args:
-        networks: a row a network: architecture, stage, a column per cost, and the value of its training in the search.
-        columns: the costs. key: the value; None where the search trained none of them by itself.
-        constraints: as they were asked for, and read. found: what the run found.
-        random: by column, the mean of random architectures; NaN without them.
+        networks: a row per network: architecture, stage, a column per cost, and the value of its training run in the
+            search.
+        columns: columns of the costs.
+        key: key of the value; None if the search trained no network alone.
+        constraints: text and parsed form of each constraint.
+        found: architectures that the run found.
+        random: mean cost of random architectures by column; NaN without random architectures.
     """
 
     networks: pd.DataFrame
@@ -66,7 +69,7 @@ class _Costs:
 
     @classmethod
     def of(cls, run: Run[Any]) -> "_Costs | None":
-        """None of a run that looks at no costs, or has trained nothing that has them yet."""
+        """Reads the costs of a run; None for a run without costs, or without trained networks yet."""
         names = list(dict.fromkeys(map(cost_column, getattr(run.config, "cost_names", ()))))
         tables = {stage: run.table(stage, TRIALS) for stage in _STAGES} if names else {}
         rows = [
@@ -88,7 +91,7 @@ class _Costs:
         return cls(networks, columns, key, bounds, section.found_strings(run), random[columns].mean())
 
     def broken(self, row: Mapping[Any, Any]) -> list[str]:
-        """The bounds that a network does not meet."""
+        """Returns the bounds that a network does not meet."""
         return [text for text, bound in self.constraints if violation([bound], row) > 0]
 
     def written(self, names: section.ShortNames) -> Section:
@@ -97,10 +100,10 @@ class _Costs:
         networks = self._networks(names)
         if len(self.networks) > _OPEN:
             networks = section.folded(f"All {count(len(self.networks), 'network')}", networks)
-        return Section("costs", "What the networks cost", paragraphs([text]) + self._summary() + networks)
+        return Section("costs", "Costs of the networks", paragraphs([text]) + self._summary() + networks)
 
     def _summary(self) -> str:
-        """A row a cost: its bounds, what was found, and the networks that were trained."""
+        """Creates a row per cost: its bounds, the found networks, and all trained networks."""
         found = self.networks[self.networks["architecture"].isin(self.found)]
         broken = {text for row in found.to_dict("records") for text in self.broken(row)}
         rows = []
@@ -110,11 +113,11 @@ class _Costs:
             spread = (_range(self.networks[column]), significant(self.random[column], _DIGITS))
             rows.append((_heading(column), " and ".join(bounds) or "none", _range(found[column]), met, *spread))
         columns = [Column("Cost"), Column("Bound"), *numeric("Found"), Column("Met")]
-        columns += numeric("Least to most", "Random, mean")
-        return table(columns, rows, label="What was found costs, and the bounds", sortable=False)
+        columns += numeric("Range", "Random, mean")
+        return table(columns, rows, label="Costs of the found networks, and their bounds", sortable=False)
 
     def _networks(self, names: section.ShortNames) -> str:
-        """A row a network, what was found first, the others in the order in which they were trained."""
+        """Creates a row per network: found networks first, then the others in the order of training."""
         value = None if self.key is None else quantity_of(self.key)
         columns = [Column("Architecture", "name"), Column("Trained for")]
         columns += numeric(*([value.heading] if value else []), *map(_heading, self.columns))
@@ -128,23 +131,23 @@ class _Costs:
             if self.constraints:
                 cells.append(f"not {', '.join(broken)}" if (broken := self.broken(row)) else "met")
             rows.append((names.of(row["architecture"]), _STAGES[row["stage"]], *cells))
-        return table(columns, rows, label="The networks and their costs", marked=0 if not first.all() else None)
+        return table(columns, rows, label="Networks and their costs", marked=0 if not first.all() else None)
 
 
 def _heading(column: str) -> str:
-    """A cost with its unit."""
+    """Formats a cost with its unit."""
     unit = COSTS.get(column).unit if column in COSTS else ""
     return f"{column} ({unit})" if unit and not column.endswith(f"_{unit}") else column
 
 
 def _range(values: pd.Series) -> str:
-    """The least and the largest; one where all are equal."""
+    """Formats minimum and maximum, or one value if they are equal."""
     ends = [significant(value, _DIGITS) for value in (values.min(), values.max())]
     return " to ".join(dict.fromkeys(ends))
 
 
 def _look_up(run: Run[Any], names: section.ShortNames) -> Section | None:
-    """The line from sums over operations to latencies, and how far it misses networks. Nothing without one."""
+    """Creates the section of the line from sums over operations to latencies, with its errors; None without a line."""
     folder = run.folder / "costs"
     record = folder.read_json("latency.json") if folder.exists("latency.json") else {}
     if not (fitted := record.get("calibration")):
@@ -156,8 +159,8 @@ def _look_up(run: Run[Any], names: section.ShortNames) -> Section | None:
         (names.of(name), *map(significant, (total, line(total), time)), PERCENT.show(error))
         for name, total, time, error in zip(fitted["networks"], sums, whole, missed, strict=True)
     ]
-    columns = [Column("Architecture", "name"), *numeric("Sum (ms)", "Looked up (ms)", "Whole (ms)", "Missed by")]
+    columns = [Column("Architecture", "name"), *numeric("Sum (ms)", "Lookup (ms)", "Measured (ms)", "Error")]
     error = None if fitted["error"] is None else PERCENT.show(fitted["error"])
     text = _text("latencies", line=line, networks=len(rows), error=error)
-    body = table(columns, rows, label="The networks that the lookup is fitted to")
-    return Section("lookup", "Latencies by lookup", section.captioned(body, text))
+    body = table(columns, rows, label="Networks to which the lookup is fitted")
+    return Section("lookup", "Latency lookup", section.captioned(body, text))

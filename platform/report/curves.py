@@ -1,6 +1,6 @@
-"""Training curves by epoch: of the search's trials, the final trainings and the random architectures.
+"""Training curves by epoch: trials of the search, final training runs, and random architectures.
 
-A family names what it trains and how it marks what was found, once for its figure and its section.
+A method family defines its stages and the marking of its result once, for the figure and the section.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,40 +20,40 @@ from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
 from archray.plurals import count
 
-# A row of panels for each that is known; whose accuracy it is, the panels say.
+# A row of panels for each available quantity; the panels name the stage of an accuracy.
 _METRICS = {
     "accuracy": replace(quantity_of("validation_accuracy"), label="validation accuracy"),
     "train_loss": quantity_of("train_loss"),
 }
 _ROW = 190  # height of a row of panels
 CURVES_HEIGHT = 60 + _ROW * len(_METRICS)
-_THIN = 40  # with more curves than this in one panel, the lines are drawn lighter
+_THIN = 40  # number of curves in a panel above which the lines are lighter
 
 
 @dataclass(frozen=True)
 class Trainings:
-    """The trainings of one stage."""
+    """The training runs of one stage."""
 
     stage: str
-    name: str  # in the heading of their panel
-    words: str  # what they are, in the caption after their number
-    word: str | None = None  # the same after a one
-    in_full: bool = True  # whether they have the final schedule, and stand in the right panel
-    colour: str = TRIAL  # of their lines, where they are not of what was found
-    accuracy: str = "validation_accuracy"  # the column that is drawn
+    name: str  # name in the heading of the panel
+    words: str  # text in the caption, after the number
+    word: str | None = None  # text after the number 1
+    in_full: bool = True  # whether they have the final schedule, and so are in the right panel
+    colour: str = TRIAL  # color of the lines, except for the found architecture
+    accuracy: str = "validation_accuracy"  # column to draw
 
 
 SEARCH = Trainings("search", "search", "of the search", in_full=False)
-FINAL = Trainings("final", "final", "of the found architecture in full", colour=FOUND)
+FINAL = Trainings("final", "final", "of the found architecture (final training)", colour=FOUND)
 BASELINE = Trainings("baseline", "random", "of random architectures", colour=RANDOM)
 OWN_SCHEDULE = (
-    "A training of the search has a learning rate schedule of its own, shorter than the final one: the two columns "
-    "are not one curve continued."
+    "Training runs of the search use a shorter learning rate schedule than the final training. The right column does "
+    "not continue the curves of the left column."
 )
 
 
 def of_found_architecture(run: Run[Any], curves: pd.DataFrame) -> pd.Series:
-    """Which rows are trainings of the architecture that was found."""
+    """Returns a mask of the rows that belong to the found architecture."""
     if run.architecture is None or "architecture" not in curves:
         return pd.Series(False, index=curves.index)
     return curves["architecture"] == run.architecture
@@ -61,20 +61,21 @@ def of_found_architecture(run: Run[Any], curves: pd.DataFrame) -> pd.Series:
 
 @dataclass(frozen=True)
 class TrainingCurves:
-    """The training curves of the runs of a family: a row of panels for each metric, a column for each schedule.
+    """Training curves of a method family: a row of panels per metric, a column per schedule.
 
-    `found(run, curves)` says which rows of all curves (`stage`, `trial_id`, `architecture`, ...) are drawn as found.
+    `found(run, curves)` returns a mask of the rows of all curves (`stage`, `trial_id`, `architecture`, ...) to mark as
+    found.
     """
 
     stages: Sequence[Trainings]  # in the order of the caption
     found: Callable[[Run[Any], pd.DataFrame], pd.Series] = of_found_architecture
-    others: str = "other trials"  # what the legend calls the search's trainings that are not found
-    of_search: str = ""  # what the caption says where the search's trainings are shown
-    of_both: str = ""  # and where others are, too
-    names_of: NamesOf = short_names  # of the architectures that are trained
+    others: str = "other trials"  # name in the legend of the search's training runs that were not found
+    of_search: str = ""  # sentence in the caption if training runs of the search are shown
+    of_both: str = ""  # sentence in the caption if other training runs are shown as well
+    names_of: NamesOf = short_names  # names of the trained architectures
 
     def draw(self, run: Run[Any], canvas: Figure) -> None:
-        """Raises: NothingToDraw if no curve has a finite value."""
+        """Draws the figure. Raises: NothingToDraw if no curve has a finite value."""
         frame, names = self._curves(run), self.names_of(run)
         metrics = [name for name in _METRICS if numbers(frame, name).notna().any()]
         panels = [panel for in_full in (False, True) if (panel := self._shown(frame, in_full=in_full))]
@@ -86,7 +87,7 @@ class TrainingCurves:
                 axes.set_visible(bool(numbers(shown, metric).notna().any()))
                 _draw_panel(axes, shown, metric, {trainings.stage: trainings.name for trainings in panel}, names)
             if metric == "train_loss":
-                row[0].set_ylim(bottom=0)  # of the whole row, after all its lines
+                row[0].set_ylim(bottom=0)  # for the whole row, after all its lines
             first = next(axes for axes in row if axes.get_visible())
             first.set_ylabel(_METRICS[metric].axis)
             first.tick_params(labelleft=True)
@@ -102,14 +103,14 @@ class TrainingCurves:
             canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
 
     def section(self, run: Run[Any], canvas: Figure) -> Section:
-        """The section of the figure that `draw` made of the run."""
+        """Creates the section of the figure that `draw` created."""
         frame = self._curves(run)
-        description = f"Training curves of {count(frame['trial_id'].nunique(), 'training')} by epoch."
+        description = f"Curves of {count(frame['trial_id'].nunique(), 'training run')} by epoch."
         caption = self._caption(frame)
         return figure_section("curves", "Training curves", canvas, description=description, caption=caption)
 
     def _curves(self, run: Run[Any]) -> pd.DataFrame:
-        """The curves of all stages, with `stage`, `colour` and `found`."""
+        """Returns the curves of all stages, with `stage`, `colour` and `found`."""
         run = run.best
         tables = []
         for trainings in self.stages:
@@ -118,11 +119,11 @@ class TrainingCurves:
                 tables.append(table.assign(accuracy=numbers(table, trainings.accuracy), **labels))
         frame = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
         if not any(numbers(frame, name).notna().any() for name in _METRICS):
-            raise NothingToDraw("no training of this run has ended an epoch with a finite loss or accuracy")
+            raise NothingToDraw("no training run has finished an epoch with a finite loss or accuracy")
         return frame.assign(found=self.found(run, frame) | (frame["colour"] == FOUND))
 
     def _shown(self, frame: pd.DataFrame, *, in_full: bool) -> list[Trainings]:
-        """The stages with curves in one panel."""
+        """Returns the stages with curves in one panel."""
         stages = set(frame["stage"])
         return [trainings for trainings in self.stages if trainings.in_full == in_full and trainings.stage in stages]
 
@@ -140,7 +141,7 @@ class TrainingCurves:
         trials = frame.drop_duplicates(["stage", "trial_id"])["stage"].value_counts()
         counted = [(trials[trainings.stage], trainings) for trainings in self.stages if trainings.stage in trials]
         words = [f"{n} {trainings.word if trainings.word and n == 1 else trainings.words}" for n, trainings in counted]
-        sentences = [f"One line per training: {', '.join(words)}."]
+        sentences = [f"One line per training run: {', '.join(words)}."]
         if self._shown(frame, in_full=False):
             sentences.append(self.of_search)
             if self._shown(frame, in_full=True):
@@ -148,12 +149,16 @@ class TrainingCurves:
         with_loss = frame[numbers(frame, "train_loss").notna().groupby(frame["stage"]).transform("any")]
         ends = with_loss.sort_values("epoch").groupby(["stage", "trial_id"]).tail(1)
         if broken := int(numbers(ends, "train_loss").isna().sum()):
-            sentences.append(f"{count(broken, 'curve')} ended in a loss that is not finite.")
+            sentences.append(f"{count(broken, 'curve')} ended with a non-finite loss.")
         return " ".join(filter(None, sentences))
 
 
 def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str, stages: Mapping[str, str], names: ShortNames) -> None:
-    """stages: their names in words."""
+    """Draws one panel.
+
+    Args:
+        stages: display names of the stages.
+    """
     quantity = _METRICS[metric]
     groups = [curve.sort_values("epoch") for _, curve in frame.groupby(["stage", "trial_id"], sort=False)]
     for curve in sorted(groups, key=lambda curve: bool(curve["found"].iloc[0])):

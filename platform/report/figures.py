@@ -1,8 +1,8 @@
-"""Figures of a run: matplotlib for a notebook, and the same as inline SVG that takes its colours from the page.
+"""Figures of a run, in matplotlib for a notebook and as inline SVG with the page's colors.
 
-A figure is a public function of a run, `hnas_landscape(run) -> Figure`, offered by `archray.plots`. It is drawn in the
-colours of a light page; in the SVG each of these becomes a CSS variable, so one drawing is right on a light and on a
-dark page. Nothing of matplotlib's global state is touched beyond the call.
+A figure is a public function of a run in `archray.plots`, such as `hnas_landscape(run) -> Figure`. It uses the colors
+of a light page. In the SVG each color becomes a CSS variable, so that one drawing fits light and dark pages. The
+functions do not change matplotlib's global state.
 """
 
 import io
@@ -27,16 +27,16 @@ from archray.errors import InvalidInput
 from archray.platform.quantities import power_of_ten
 from archray.platform.report.section import Section, captioned, escape
 
-# Shown to a reader who points at a point or a line: where, as (k, 2) data coordinates, one for a point; the text.
+# Tooltips of points and lines: (k, 2) data coordinates, k = 1 for a point; the text.
 Texts = list[tuple[Axes, np.ndarray, str]]
 
-_RADIUS = 7  # of a point, as a finger or a pointer meets it, in units of the drawing
-_VERTICES = 60  # of a line: its course, as far as a pointer can tell
+_RADIUS = 7  # radius of a point's tooltip area, in units of the drawing
+_VERTICES = 60  # maximum vertices of a line's tooltip area
 _TEXTS: WeakKeyDictionary[FigureBase, Texts] = WeakKeyDictionary()
 
 
 def tell_points(axes: Axes, x: Iterable[float], y: Iterable[float], texts: Iterable[str]) -> None:
-    """A text for each point, in lines; a point that is not finite has none. The last of several is on top."""
+    """Adds a tooltip to each finite point; of overlapping points, the last is on top."""
     texts_of = _TEXTS.setdefault(axes.figure, [])
     for at_x, at_y, text in zip(x, y, texts, strict=True):
         if np.isfinite(at_x) and np.isfinite(at_y):
@@ -44,7 +44,7 @@ def tell_points(axes: Axes, x: Iterable[float], y: Iterable[float], texts: Itera
 
 
 def tell_line(axes: Axes, x: Sequence[float], y: Sequence[float], text: str) -> None:
-    """A text for a line; without a finite point it has none."""
+    """Adds a tooltip to a line with a finite point."""
     points = np.column_stack([np.asarray(x, dtype=float), np.asarray(y, dtype=float)])
     points = points[np.isfinite(points).all(axis=1)]
     if len(points):
@@ -53,12 +53,15 @@ def tell_line(axes: Axes, x: Sequence[float], y: Sequence[float], text: str) -> 
 
 
 def shapes(canvas: Figure) -> str:
-    """The texts of a figure that has been drawn, as SVG in its units; lines first, so that points are on top."""
+    """Returns the tooltips of a drawn figure as SVG in its units; lines come first, so that points are on top."""
     height = 72 * canvas.get_size_inches()[1]
     texts = sorted(_TEXTS.get(canvas, []), key=lambda shape: len(shape[1]) == 1)
     parts = []
     for axes, points, text in texts:
-        places, title = axes.transData.transform(points), f"<title>{escape(text)}</title>"  # (k, 2) from the lower left
+        places, title = (
+            axes.transData.transform(points),
+            f"<title>{escape(text)}</title>",
+        )  # (k, 2), origin at the lower left
         if len(places) == 1:
             x, y = places[0, 0], height - places[0, 1]
             parts.append(f'<circle class="spot" cx="{x:.1f}" cy="{y:.1f}" r="{_RADIUS}">{title}</circle>')
@@ -68,7 +71,7 @@ def shapes(canvas: Figure) -> str:
     return "".join(parts)
 
 
-# The colours of a light page, as page.css has them. No two are alike, and no colour map holds them.
+# The colors of a light page in page.css. They are distinct, and no color map contains them.
 INK = "#1b1d20"
 MUTED = "#62676d"
 GRID = "#e9e9e5"
@@ -79,8 +82,8 @@ TRIAL = "#7a8087"
 GREEN = "#009e73"
 PINK = "#c4659a"
 INDIGO = "#4a4fb0"
-SERIES = (FOUND, RANDOM, GREEN, PINK, INDIGO, TRIAL, INK)  # of several alike, in this order
-DASHED: dict[str, Any] = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}  # a line to compare with
+SERIES = (FOUND, RANDOM, GREEN, PINK, INDIGO, TRIAL, INK)  # colors of several series, in this order
+DASHED: dict[str, Any] = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}  # style of a reference line
 VARIABLES = {
     INK: "--ink",
     MUTED: "--muted",
@@ -96,7 +99,7 @@ VARIABLES = {
 
 _STYLE = {
     "svg.fonttype": "none",  # text stays text: selectable, and in the page's font
-    "svg.hashsalt": "archray",  # the same view gives the same page
+    "svg.hashsalt": "archray",  # makes pages reproducible
     "font.size": 12,
     "text.color": INK,
     "axes.edgecolor": MUTED,
@@ -125,14 +128,14 @@ _STYLE = {
 }
 
 
-WIDTH = 500  # of a drawing; a page shows it wider or narrower, and its text of 12 with it: 15 px to 8 px on a phone
+WIDTH = 500  # width of a drawing; a page scales it, so that text of size 12 is 15 px, or 8 px on a phone
 
-_SHORTEST_LINE = 8  # characters of a title that is broken
+_SHORTEST_LINE = 8  # minimum characters per line of a broken title
 ShownT = TypeVar("ShownT")  # a run, or several to compare
 
 
 class NothingToDraw(InvalidInput):
-    """The run has not the data that a figure shows."""
+    """The run does not have the data of a figure."""
 
 
 Of = Literal["run", "summaries", "progress", "bench"]
@@ -140,25 +143,26 @@ FIGURES: dict[str, tuple[Of, Callable[[Any], Figure]]] = {}  # by name, in the o
 
 
 def figure(height: int, of: Of = "run") -> Callable[[Callable[[ShownT, Figure], None]], Callable[[ShownT], Figure]]:
-    """Makes `draw(run, canvas)` a figure of `archray.plots`, WIDTH x height; a run may set another height.
+    """Registers `draw(run, canvas)` as a figure of `archray.plots` of the size WIDTH x height.
 
-    The function it makes raises NothingToDraw where the run has no data for it.
+    The figure raises NothingToDraw if the run has no data for it.
 
     Args:
-        of: what the figure is drawn from: a run, the summaries or the progress of several runs, or a bench.
+        height: height of the figure; `draw` may set another height.
+        of: input of the figure: a run, the summaries or the progress of several runs, or a bench.
     """
 
     def decorate(draw: Callable[[ShownT, Figure], None]) -> Callable[[ShownT], Figure]:
         @wraps(draw, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
         def make(run: ShownT) -> Figure:
             with mpl.rc_context(_STYLE):  # type: ignore[arg-type]  # the stubs know each key as a literal
-                # 72 dots per inch: a point is a unit of the SVG.
+                # at 72 dots per inch, a point is a unit of the SVG
                 canvas = Figure(figsize=(WIDTH / 72, height / 72), dpi=72, layout="constrained")
                 FigureCanvasSVG(canvas)
                 draw(run, canvas)
             return canvas
 
-        del make.__wrapped__  # or `help` shows draw's signature
+        del make.__wrapped__  # otherwise `help` shows the signature of `draw`
         FIGURES[draw.__name__] = of, make
         return make
 
@@ -168,10 +172,10 @@ def figure(height: int, of: Of = "run") -> Callable[[Callable[[ShownT, Figure], 
 def figure_section(
     anchor: str, title: str, canvas: Figure, *, description: str, caption: str, above: str = "", below: str = ""
 ) -> Section:
-    """A section of one captioned figure, between `above` and `below`, HTML.
+    """Creates a section of one captioned figure, between the HTML of `above` and `below`.
 
     Args:
-        description: what the figure shows, for a reader who does not see it.
+        description: description of the figure for screen readers.
         caption: plain text.
     """
     content = captioned(drawing(anchor, canvas, description=description), caption)
@@ -179,12 +183,12 @@ def figure_section(
 
 
 def panels(canvas: Figure, number: int, columns: int, *, row: int, head: int = 0, **options: Any) -> list[Axes]:
-    """Axes of `number` panels in rows of `columns`, row by row.
+    """Creates axes of `number` panels in rows of `columns`, row by row.
 
     Args:
         row: height of a row.
         head: height above the rows, for a legend.
-        options: of `Figure.subplots`, such as `sharey`.
+        options: options of `Figure.subplots`, such as `sharey`.
     """
     columns = min(columns, number)
     rows = math.ceil(number / columns)
@@ -196,11 +200,11 @@ def panels(canvas: Figure, number: int, columns: int, *, row: int, head: int = 0
 
 
 def drawing(name: str, canvas: Figure, *, description: str) -> str:
-    """A figure as inline SVG that can stand in a page beside others: own ids, the page's colours and font.
+    """Converts a figure to inline SVG with unique ids and the page's colors and font.
 
     Args:
-        name: unique on the page; the ids inside the drawing start with it.
-        description: what it shows, for a reader who does not see it.
+        name: name, unique on the page; the ids in the drawing start with it.
+        description: description for screen readers.
     """
     text = io.StringIO()
     with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
@@ -209,15 +213,15 @@ def drawing(name: str, canvas: Figure, *, description: str) -> str:
             text,
             format="svg",
             transparent=True,
-            dpi=180,  # of what is rasterised inside; the SVG's units stay
+            dpi=180,  # resolution of rasterized content; the units of the SVG do not change
             metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
         )
     width, height = (round(72 * inches) for inches in canvas.get_size_inches())
     svg = text.getvalue()
     body = svg[svg.index(">", svg.index("<svg")) + 1 : svg.rindex("</svg>")]
     body = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", body, flags=re.S)
-    body = re.sub(r"<style[^>]*>.*?</style>", "", body, flags=re.S)  # it would hold for the whole page
-    body = re.sub(r"font-family: [^;\"]*;? ?", "", body)  # the page's
+    body = re.sub(r"<style[^>]*>.*?</style>", "", body, flags=re.S)  # styles would apply to the whole page
+    body = re.sub(r"font-family: [^;\"]*;? ?", "", body)  # the page sets the font
     body = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", body)
     used = set(re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", body))
     body = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", body)
@@ -225,16 +229,16 @@ def drawing(name: str, canvas: Figure, *, description: str) -> str:
     body = body.replace("xlink:href", "href")
     for colour, variable in VARIABLES.items():
         body = body.replace(colour, f"var({variable})")
-    body = re.sub(r"(?<=[\d\s]) ?\n(?=[A-Zz])", " ", body)  # the breaks inside paths
+    body = re.sub(r"(?<=[\d\s]) ?\n(?=[A-Zz])", " ", body)  # line breaks in paths
     body = re.sub(r"\n\s*", "\n", body).strip() + shapes(canvas)
     image = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(description)}">{body}</svg>'
     return f'<div class="plot">{image}</div>'
 
 
 def _lay_out(canvas: Figure) -> None:
-    """Lays the panels out, once and for all, and breaks titles that are wider than their panel.
+    """Computes the final layout of the panels, and breaks titles that are wider than their panel.
 
-    The next panel or the edge of the drawing would cut them.
+    The next panel or the edge of the drawing would otherwise cut them.
     """
     canvas.draw_without_rendering()
     broken = False
@@ -252,46 +256,50 @@ def _lay_out(canvas: Figure) -> None:
             broken = True
     if broken:
         canvas.draw_without_rendering()
-    canvas.set_layout_engine("none")  # else `savefig` repeats the layout, which takes as long as the drawing
+    canvas.set_layout_engine("none")  # otherwise `savefig` repeats the layout, which takes as long as drawing
 
 
 def set_height(canvas: Figure, height: int) -> None:
-    """Makes a figure as high as what the run has to show needs, in the units of `figure`."""
+    """Sets the height of a figure, in the units of `figure`, to fit the content of the run."""
     canvas.set_size_inches(WIDTH / 72, height / 72)
 
 
 def few_ticks(axes: Axes, x: int, y: int = 5, *, integer: bool = False) -> None:
-    """About as many ticks on either axis. integer: at whole numbers alone on the horizontal one."""
+    """Sets approximate numbers of ticks on both axes.
+
+    Args:
+        integer: whether horizontal ticks are only at integers.
+    """
     axes.xaxis.set_major_locator(MaxNLocator(x, integer=integer))
     axes.yaxis.set_major_locator(MaxNLocator(y))
 
 
 def logarithmic(axis: Axis) -> None:
-    """Ticks at powers of ten, written in Unicode."""
+    """Sets ticks at powers of ten, written in Unicode."""
     axis.set_major_locator(LogLocator(10, numticks=8))
     axis.set_major_formatter(FuncFormatter(lambda value, _: power_of_ten(round(np.log10(value))) if value > 0 else ""))
     axis.set_minor_formatter(NullFormatter())
 
 
 def plain(axis: Axis) -> None:
-    """A logarithmic axis of few decades: ticks at 1, 2 and 5 times powers of ten, written as plain numbers."""
+    """Formats a logarithmic axis of few decades: ticks at 1, 2 and 5 times powers of ten, as plain numbers."""
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if high < 1000 * low else (1,), numticks=8))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
 
 
-BAND = 3  # repeats that a band needs: from two it is no more than their distance, and looks like more
+BAND = 3  # minimum repeats of a band; with two, a band would only show their distance
 
 
 def draw_spread(axes: Axes, x: np.ndarray, curves: np.ndarray, spread: np.ndarray, colour: str, least: float) -> None:
-    """The spread of step curves around their mean; nothing for a single one.
+    """Draws the spread of step curves around their mean; draws nothing for a single curve.
 
     Args:
-        x: (k,) the curves are constant from one to the next.
+        x: (k,) positions; curves are constant from one position to the next.
         curves: (repeats, k).
         spread: (k,) half the height of the band.
-        least: the band does not go below; for a logarithmic axis.
+        least: lower limit of the band, for a logarithmic axis.
     """
     if len(curves) >= BAND:
         mean, half = curves.mean(axis=0), np.nan_to_num(spread)
@@ -299,10 +307,10 @@ def draw_spread(axes: Axes, x: np.ndarray, curves: np.ndarray, spread: np.ndarra
         axes.fill_between(x, low, mean + half, step="post", color=colour, alpha=0.16, linewidth=0)
     elif len(curves) > 1:
         for curve in curves:
-            moved = np.flatnonzero(np.diff(curve, prepend=np.nan) != 0)  # its steps, the first value too
+            moved = np.flatnonzero(np.diff(curve, prepend=np.nan) != 0)  # its steps, including the first value
             axes.scatter(x[moved], curve[moved], s=22, color=colour, alpha=0.75, linewidth=0, zorder=3.5)
 
 
 def spread_words(repeats: int, spread: str) -> str:
-    """What a caption says of it: `bands one SPREAD on either side`, or that the points are the repeats."""
-    return f"bands one {spread} on either side" if repeats >= BAND else "points are the two repeats"
+    """Returns the text for a caption: bands of one SPREAD, or points of the two repeats."""
+    return f"bands show one {spread} on either side" if repeats >= BAND else "points show the two repeats"

@@ -1,11 +1,11 @@
-// Sorts tables by their headings, and shows what a point or a short name stands for. The page reads well without it:
-// tables come in order, and what is shown here is a title that browsers show by themselves.
+// Sorts tables by their headings, and shows the text of a point or a short name. The page also works without this
+// script: tables are already sorted, and browsers show the same texts as titles.
 (() => {
   "use strict";
 
   // Sorting
 
-  // A number as the page writes it: "15 625", "−0.20 ± 0.01", "1.2 × 10⁻⁶"; NaN for anything else.
+  // Parses a number of the page: "15 625", "−0.20 ± 0.01", "1.2 × 10⁻⁶"; NaN for other text.
   function asNumber(text) {
     const plain = text.replace(/[\s\u202f]/g, "").replace(/\u2212/g, "-");
     const power = /×10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)/.exec(plain);
@@ -25,7 +25,7 @@
       return { row, value, missing: numeric ? Number.isNaN(value) : text === "" || text === "–" };
     });
     rows.sort((a, b) => {
-      if (a.missing || b.missing) return a.missing - b.missing;  // what has no value comes last, either way
+      if (a.missing || b.missing) return a.missing - b.missing;  // missing values come last in both orders
       return sign * (numeric ? a.value - b.value : a.value.localeCompare(b.value, "en", { numeric: true }));
     });
     table.tBodies[0].append(...rows.map(({ row }) => row));
@@ -41,7 +41,7 @@
     heading.append(button);
   }
 
-  // What is pointed at
+  // Tooltips
 
   const tip = document.createElement("div");
   tip.id = "tip";
@@ -49,7 +49,7 @@
   tip.hidden = true;
   document.body.append(tip);
 
-  // Browsers would show the titles too, below ours.
+  // Browsers would also show the titles.
   for (const title of document.querySelectorAll(".spot > title")) {
     title.parentElement.dataset.tip = title.textContent;
     title.remove();

@@ -1,4 +1,4 @@
-"""The page of a report: its header, its sections, style and script in one file without a request."""
+"""The page of a report: header, sections, style and script in one self-contained file."""
 
 import base64
 import hashlib
@@ -22,13 +22,19 @@ from archray.platform.run.run import Run
 from archray.trainables.data.settings import PATH_PREFIXES
 from archray.trainables.spaces.table_space import PREFIX as TABLE
 
-_FOLDER = re.compile(r"(?:^|(?<=[:=]))~?/(?!/)[^:]*/")  # the folder of an absolute path, after `folder:` too
+_FOLDER = re.compile(r"(?:^|(?<=[:=]))~?/(?!/)[^:]*/")  # the folder of an absolute path, also after `folder:`
 MakeSection = Callable[[Run[Any]], Section | None]
 
 
 @dataclass(frozen=True)
 class Card:
-    """A number that matters, in large type. look: `found`, `random` or `trial`, its colour."""
+    """A key number of a report, in large type.
+
+    Attributes:
+        look: `found`, `random` or `trial`, which sets the color.
+        value: formatted number.
+        label: name of the number.
+    """
 
     look: str
     value: str
@@ -37,24 +43,24 @@ class Card:
 
 @dataclass(frozen=True)
 class Headline:
-    """What a method says of a run at the head of its report; plain text."""
+    """The summary of a run at the top of its report, as plain text."""
 
-    thing: str  # what the run finds: `architecture`, `ensemble`, `feature map`
-    lead: str  # what was found and how good it is, in a sentence or two
-    names: Sequence[str] = ()  # the strings of what was found, the first of the page's `ShortNames`
+    thing: str  # kind of the result: `architecture`, `ensemble`, `feature map`
+    lead: str  # the result and its quality, in a sentence or two
+    names: Sequence[str] = ()  # strings of the result, the first `ShortNames` of the page
     cards: Sequence[Card] = ()
-    facts: Mapping[str, object] = field(default_factory=dict)  # what else is known, by its label; None is left out
-    letter: str = "A"  # that short names begin with
+    facts: Mapping[str, object] = field(default_factory=dict)  # further facts by label; None is omitted
+    letter: str = "A"  # first letter of short names
 
 
 def render(run: Run[Any], headline: Headline, sections: Sequence[MakeSection]) -> str:
-    """The report of a run as one self-contained HTML page: no request, light and dark, whole without its script.
+    """Renders the report of a run as one self-contained HTML page, in light and dark colors, usable without its script.
 
     Args:
-        sections: what the page holds, in order; each reads the run's tables and makes a section of them. It returns
-            None, or its figure has NothingToDraw, where the run has no data for it, and then it is left out.
+        sections: functions that create the sections from the run's tables, in order. A function returns None, or
+            raises NothingToDraw, if the run has no data for the section.
 
-    Raises: ValueError if two sections have one anchor.
+    Raises: ValueError if two sections have the same anchor.
     """
     shown = []
     for make in sections:
@@ -67,7 +73,7 @@ def render(run: Run[Any], headline: Headline, sections: Sequence[MakeSection]) -
 
 
 def write_page(title: str, header: str, sections: Sequence[Section]) -> str:
-    """A page of its header, HTML, the list of its sections and these. Raises: ValueError if two have one anchor."""
+    """Renders a page of an HTML header and sections. Raises: ValueError if two sections have the same anchor."""
     anchors = [section.anchor for section in sections]
     if len(set(anchors)) != len(anchors):
         raise ValueError(f"expected sections with distinct anchors, got {', '.join(anchors)}")
@@ -80,12 +86,12 @@ def write_page(title: str, header: str, sections: Sequence[Section]) -> str:
 
 @cache
 def _template() -> Any:
-    """The macros of `page.html`."""
+    """Loads the macros of `page.html`."""
     environment = Environment(
         autoescape=True,
         keep_trailing_newline=True,
         undefined=StrictUndefined,
-        finalize=lambda value: value if hasattr(value, "__html__") else Markup(escape(value)),  # as all other HTML
+        finalize=lambda value: value if hasattr(value, "__html__") else Markup(escape(value)),  # like all other HTML
     )
     environment.filters |= {"flowing": flowing, "breakable": breakable}
     text = (files("archray.platform.report") / "page.html").read_text(encoding="utf-8")
@@ -93,13 +99,13 @@ def _template() -> Any:
 
 
 def title(run: Run[Any]) -> str:
-    """What the page is about, in a few words."""
+    """Returns the title of a report."""
     text = f"{_shown_name(run)} on {without_folder(run.config.data.name)}"
     return text[:1].upper() + text[1:]
 
 
 def without_folder(name: str) -> str:
-    """A data set or a space as a reader knows it: `images` of `folder:/home/me/images`, `mine.py:load` of a file."""
+    """Shortens the name of a data set or a space: `images` for `folder:/home/me/images`, `mine.py:load` for a file."""
     kind, _, place = name.partition(":")
     if f"{kind}:" in (*PATH_PREFIXES, TABLE):
         return place.rstrip("/").rpartition("/")[2]
@@ -107,7 +113,7 @@ def without_folder(name: str) -> str:
 
 
 def _without_folders(page: str, run: Run[Any]) -> str:
-    """The page without the folders of the user's files: a report that is sent to others does not need them."""
+    """Removes the folders of the user's files from the page, since the report may be shared."""
     texts = [str(run.folder), *shlex.split(run.manifest.get("command") or ""), *_strings(run.manifest["config"])]
     folders = {match[0] for text in texts if (match := _FOLDER.search(text.rstrip("/")))}
     for folder in sorted(folders, key=len, reverse=True):
@@ -123,18 +129,18 @@ def _strings(value: object) -> Iterator[str]:
 
 
 def _shown_name(run: Run[Any]) -> str:
-    """Of a method as in a sentence; of a study its own, a plain word."""
+    """Returns the display name of a method, or the plain name of a study."""
     return display_method(run.config.method) if run.config.kind == "method" else run.config.method
 
 
 def display_method(method: str) -> str:
-    """A method's name as it is written in a sentence: an abbreviation in capitals, one with a hyphen too."""
+    """Returns a method's name as written in a sentence: abbreviations in capitals, also with a hyphen."""
     short = all(part.isalpha() and len(part) <= 5 for part in method.split("-"))
     return method.upper() if short else method
 
 
 def header(run: Run[Any], headline: Headline) -> str:
-    """The title, the figures that matter, the strings of what was found and the facts of the run; HTML."""
+    """Renders the title, the key numbers, the strings of the result and the facts of the run as HTML."""
     names = ShortNames(headline.names, headline.letter).by_string.values()
     return str(_template().header(title(run), headline, names, _facts(run, headline.facts)))
 
@@ -154,7 +160,7 @@ def _facts(run: Run[Any], facts: Mapping[str, object]) -> dict[str, object]:
 
 
 def network_size(trained: pd.DataFrame) -> str | None:
-    """`3.349 M parameters, 545.20 M multiply-adds`, the mean over the rows; None if no row has either."""
+    """Formats `3.349 M parameters, 545.20 M multiply-adds`, means over the rows; None if no row has either."""
     means = {key: numbers(trained, key).mean() for key in ("parameters", "multiply_adds")}
     sizes = [f"{quantity_of(key).show(mean)} {quantity_of(key).label}" for key, mean in means.items() if mean == mean]
     return ", ".join(sizes) or None

@@ -1,4 +1,4 @@
-"""The rounds of successive halving: what each kept, dropped and eliminated. Khodak et al. 2020, Algorithm 1."""
+"""Report section of successive halving: candidates kept, dropped and eliminated. Khodak et al. 2020, Algorithm 1."""
 
 import math
 from collections.abc import Iterator
@@ -17,21 +17,21 @@ from archray.platform.run.run import Run
 from archray.plurals import count
 
 _text = texts_of(__package__)
-_LAST = 8  # candidates whose scores are shown round by round
+_LAST = 8  # number of candidates whose scores the report shows round by round
 
 
 @dataclass(frozen=True)
 class Halving:
-    """What is halved, in words: its `section` is that of a family whose runs have `mode` in their configuration."""
+    """Texts for the `section` of a family with successive halving, whose configurations have a `mode`."""
 
-    candidate: str  # what a candidate is, the heading of a column
-    shared: str  # what the candidates of a round share the weights of
-    budget: str  # what a round spends, the heading of a column
-    names_of: NamesOf  # of the candidates, see `shown_candidates`
-    ending: str = ""  # what is said of the last round
+    candidate: str  # word for a candidate, the heading of a column
+    shared: str  # the model whose weights the candidates of a round share
+    budget: str  # unit of a round's budget, the heading of a column
+    names_of: NamesOf  # names of the candidates, see `shown_candidates`
+    ending: str = ""  # a sentence about the last round
 
     def section(self, run: Run[Any]) -> Section | None:
-        """A row per round, and folded below it the candidates that lasted longest. Nothing without rounds."""
+        """Creates a table of rounds, and a folded table of the longest-lasting candidates; None without rounds."""
         mode = run.config.mode
         repeats = {number: repeat.table("search", ROUNDS) for number, repeat in enumerate(run.repeats or [run])}
         repeats = {n: frame for n, frame in repeats.items() if {"round", "candidate"} <= set(frame.columns)}
@@ -55,19 +55,19 @@ class Halving:
             reasons = section.failures(everything)[lost].dropna().unique().tolist()
             why = f" ({'; '.join(reasons[:3])}{'; …' if len(reasons) > 3 else ''})" if reasons else ""
             yield (
-                f"{count(int(lost.sum()), 'score')} {'is' if lost.sum() == 1 else 'are'} not a number{why}: such a "
-                "candidate is eliminated, whatever the others score."
+                f"{count(int(lost.sum()), 'score')} {'is' if lost.sum() == 1 else 'are'} not a number{why}. The search "
+                "eliminates such candidates."
             )
         lost_replicas = [float(row["lost"]) for frame in repeats.values() for row in rounds_of(frame, mode)]
         missing = int(np.nansum(lost_replicas))
         if missing:
             yield (
-                f"{count(missing, 'replica')} of a round {'was' if missing == 1 else 'were'} lost for good; the round "
-                "went on with the others."
+                f"{count(missing, 'replica')} of a round {'was' if missing == 1 else 'were'} lost; the round used the "
+                "other replicas."
             )
 
     def _table(self, repeats: dict[int, pd.DataFrame], mode: str, names: ShortNames) -> str:
-        """A row per round; with the repeat's number where there are several."""
+        """Creates a row per round, with the number of the repeat if there are several."""
         rounds = [(repeat, row) for repeat, frame in repeats.items() for row in rounds_of(frame, mode)]
         shown = ["budget", "candidates", "kept", "dropped", "eliminated", "replicas", "lost"]
         for name, least in (("eliminated", 0), ("lost", 0), ("replicas", 1)):
@@ -81,10 +81,10 @@ class Halving:
             numbered = [*([repeat] if len(repeats) > 1 else []), row["round"], *(whole_number(row[n]) for n in shown)]
             scores = [significant(row[name], 4) for name in ("best", "median")]
             rows.append((*numbered, *scores, names.of(row["leader"])))
-        return table(columns, rows, label="The rounds of successive halving")
+        return table(columns, rows, label="Rounds of successive halving")
 
     def _last_candidates(self, rounds: pd.DataFrame, mode: str, names: ShortNames) -> str:
-        """The scores, round by round, of the candidates that lasted longest, the winner first; folded."""
+        """Creates a folded table of the scores by round of the longest-lasting candidates, the winner first."""
         scores = last_scores(rounds, mode)
         columns = [Column(self.candidate, "name"), *numeric(*(f"Round {number}" for number in scores.columns))]
         rows = []
@@ -92,21 +92,21 @@ class Halving:
             cells = ["" if math.isnan(value) else significant(value, 3) for value in values]
             rows.append((names.of(candidate), *cells))
         scored = table(columns, rows, label="Scores of the last candidates")
-        return section.folded(f"Scores of the {count(len(rows), 'candidate')} that lasted longest", scored)
+        return section.folded(f"Scores of the last {count(len(rows), 'candidate')}", scored)
 
 
 def last_scores(rounds: pd.DataFrame, mode: str) -> pd.DataFrame:
-    """Score by candidate and round of the candidates that lasted longest, the winner first."""
+    """Returns scores by candidate and round of the longest-lasting candidates, the winner first."""
     scores = rounds.assign(score=numbers(rounds, "score")).pivot_table(
         index="candidate", columns="round", values="score", aggfunc="first", dropna=False
     )
-    lasted = scores.notna().sum(axis=1)  # rounds with a score
+    lasted = scores.notna().sum(axis=1)  # number of rounds with a score
     last = scores.ffill(axis=1).iloc[:, -1] * (1 if mode == "min" else -1)
     return scores.iloc[np.lexsort((last.to_numpy(), -lasted.to_numpy()))[:_LAST]]
 
 
 def shown_candidates(run: Run[Any]) -> list[str]:
-    """The candidates that the section of a run names: those that lasted longest, then the leaders of all repeats."""
+    """Returns the candidates in the section of a run: the longest-lasting ones, then the leaders of all repeats."""
     frames = [repeat.table("search", ROUNDS) for repeat in (run.best, *run.repeats)]
     frames = [frame for frame in frames if len(frame) and {"round", "candidate"} <= set(frame.columns)]
     mode = run.config.mode
@@ -115,14 +115,14 @@ def shown_candidates(run: Run[Any]) -> list[str]:
 
 
 def eliminated(rounds: pd.DataFrame) -> pd.Series:
-    """Which rows are candidates without a score: they are never kept."""
+    """Returns a mask of candidates without a score, which the search never keeps."""
     return numbers(rounds, "score").isna() & ~flags(rounds, "kept")
 
 
 def rounds_of(rounds: pd.DataFrame, mode: str) -> list[dict[str, Any]]:
-    """A mapping per round of one search: its sizes, its best and median score, and its leader.
+    """Returns a mapping per round of one search: sizes, best and median score, and leader.
 
-    `replicas` reported, `lost` did not.
+    `replicas` is the number of replicas that reported, and `lost` the number that did not.
     """
     rows = []
     for number, frame in rounds.groupby("round", sort=True):

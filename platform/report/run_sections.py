@@ -1,4 +1,4 @@
-"""Sections of every report: accuracies against random architectures, repeats, failures, and the manifest."""
+"""Sections of all reports: comparison with random architectures, repeats, failures, and the manifest."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,27 +19,27 @@ from archray.platform.run.run import Run
 from archray.plurals import count
 
 _text = texts_of(__package__)
-Measured = Mapping[str, Spread]  # by the keys of `quantities`; without those that are not known
-TRAINING_STAGES = ("supernet", "pool", "search", "selection", "final", "members")  # what they train, a run needs
-_LOOKS = {"random_test_accuracy": "random"}  # of a card; the headline's is `found`, another's `trial`
+Measured = Mapping[str, Spread]  # spreads by the keys of `quantities`; unknown values are missing
+TRAINING_STAGES = ("supernet", "pool", "search", "selection", "final", "members")  # stages whose training counts
+_LOOKS = {"random_test_accuracy": "random"}  # looks of cards; the headline has `found`, others `trial`
 
 
 def tested(run: Run[Any], stage: str) -> np.ndarray:
-    """The test accuracies that the trainings of a stage reached, (n,), in [0, 1]."""
+    """Returns the test accuracies of a stage's training runs, (n,), in [0, 1]."""
     return section.finite_values(numbers(run.table(stage, TRIALS), "test_accuracy"))
 
 
 def measured_networks(run: Run[Any]) -> Measured:
-    """Of one run: the final trainings, and the random architectures that were trained the same way."""
+    """Returns the spreads of a run's final training runs, and of random architectures trained the same way."""
     spreads = {
-        "test_accuracy": Spread.of(tested(run, "final"), "final training"),
+        "test_accuracy": Spread.of(tested(run, "final"), "final training run"),
         "random_test_accuracy": Spread.of(tested(run, "baseline"), "random architecture"),
     }
     return {key: spread for key, spread in spreads.items() if spread}
 
 
 def costs(run: Run[Any], stages: Sequence[str] = TRAINING_STAGES) -> Measured:
-    """Of one run: the size of its networks, and how many trainings it took in those of the stages that it has."""
+    """Returns the size of a run's networks, and the number of its training runs in these stages."""
     final = run.table("final", TRIALS)
     spreads = {key: Spread.of([numbers(final, key).mean()], "") for key in ("parameters", "multiply_adds")}
     curves = [run.table(stage, CURVES) for stage in stages]
@@ -49,7 +49,7 @@ def costs(run: Run[Any], stages: Sequence[str] = TRAINING_STAGES) -> Measured:
 
 
 def over_repeats(run: Run[Any], measure: Callable[[Run[Any]], Measured]) -> Measured:
-    """What `measure` says of a run of one; of several repeats, the spread of their means."""
+    """Returns `measure(run)` for a single run; with several repeats, the spread of their means."""
     if not run.repeats:
         return measure(run)
     of_repeats = [measure(repeat) for repeat in run.repeats]
@@ -59,13 +59,13 @@ def over_repeats(run: Run[Any], measure: Callable[[Run[Any]], Measured]) -> Meas
 
 
 def headline_key(measured: Measured, keys: Sequence[str]) -> str | None:
-    """Of these test accuracies of what was found, the lowest: the headline. None where none is known."""
+    """Returns the key of the headline, the lowest of these test accuracies; None if all are missing."""
     present = [key for key in keys if key in measured]
     return min(present, key=lambda key: measured[key].mean, default=None)
 
 
 def headline_cards(measured: Measured, keys: Sequence[str]) -> list[Card]:
-    """The headline first, then the others."""
+    """Returns the cards, the headline first."""
     first = headline_key(measured, keys)
     cards = []
     for key in sorted(measured, key=lambda key: key != first):
@@ -77,32 +77,32 @@ def headline_cards(measured: Measured, keys: Sequence[str]) -> list[Card]:
 
 TEST = quantity_of("test_accuracy")
 _POINT = 8.0  # diameter of a point in units of the drawing
-_AXES = 400.0  # width of the axes, about
+_AXES = 400.0  # approximate width of the axes
 
 
 def accuracy_lead(run: Run[Any]) -> str:
-    """What the search chose and how good it is, in a sentence; of a search for one architecture."""
+    """Describes the found architecture and its quality in a sentence, for a search for one architecture."""
     measured = over_repeats(run, measured_networks)
     if run.best.found is None:
-        return "The run found no architecture; the failures below say why."
+        return "The run found no architecture. See the failures below for the reasons."
     if "test_accuracy" not in measured:
-        return "The search chose an architecture. There is no test accuracy: no final training ended."
+        return "The search found an architecture. It has no test accuracy, since no final training run has ended."
     final, random = measured["test_accuracy"], measured.get("random_test_accuracy")
     gap = points_between(final.mean - random.mean) if random is not None else ""
     return _text("lead", final=final, random=random, gap=gap, accuracy=TEST.show(final.mean))
 
 
 def accuracy_cards(run: Run[Any]) -> list[Card]:
-    """The test accuracies of what was found and of random architectures; without those that are not known."""
+    """Returns the available test accuracies of the found architecture and of random architectures."""
     return headline_cards(over_repeats(run, measured_networks), ("test_accuracy",))
 
 
 @figure(height=210)
 def test_accuracies(run: Run[Any], canvas: Figure) -> None:
-    """The test accuracy of every final training of the found architecture, beside that of random architectures."""
+    """Test accuracy of each final training run of the found architecture, compared with random architectures."""
     found, random = tested(run.best, "final"), tested(run.best, "baseline")
     if found.size == 0 and random.size == 0:
-        raise NothingToDraw("no final training of this run has ended with a test accuracy; resume it")
+        raise NothingToDraw("no final training run has ended with a test accuracy. Resume the run")
     groups = [("found", found, FOUND, "o"), ("random", random, RANDOM, "D")]
     groups = [group for group in groups if group[1].size]
     everything = np.concatenate([values for _, values, _, _ in groups]) * TEST.factor
@@ -132,7 +132,7 @@ def test_accuracies(run: Run[Any], canvas: Figure) -> None:
 
 
 def _dodge(values: np.ndarray, size: float) -> np.ndarray:
-    """Vertical steps (n,), 0, 1, -1, 2, ..., that keep sorted values nearer than `size` from covering each other."""
+    """Returns vertical steps (n,), 0, 1, -1, 2, ..., so that sorted values closer than `size` do not overlap."""
     steps = np.zeros(values.size)
     for i in range(1, values.size):
         near = {steps[j] for j in range(i) if values[i] - values[j] < size}
@@ -141,7 +141,7 @@ def _dodge(values: np.ndarray, size: float) -> np.ndarray:
 
 
 def comparison_section(run: Run[Any]) -> Section | None:
-    """A row of points for the found architecture's seeds, one for the random ones. Nothing without either."""
+    """Creates the section that compares the found architecture with random architectures; None without either."""
     best = run.best
     found, random, baseline = tested(best, "final"), tested(best, "baseline"), best.table("baseline", TRIALS)
     caption = _text(
@@ -154,12 +154,16 @@ def comparison_section(run: Run[Any]) -> Section | None:
         failed=int(failures(baseline).notna().sum()),
     )
     description = f"Test accuracy. Found: {TEST.spread(found)}. Random: {TEST.spread(random)}."
-    title = "Against random architectures"
+    title = "Comparison with random architectures"
     return figure_section("comparison", title, test_accuracies(run), description=description, caption=caption)
 
 
 def _place(gaps: np.ndarray) -> str:
-    """The place of an accuracy among others, in words. gaps: (n,) by how much it is above each."""
+    """Describes the place of an accuracy among others.
+
+    Args:
+        gaps: (n,) differences to the other accuracies.
+    """
     words = [points_between(gap) for gap in gaps]
     if len(words) == 1:
         return f"{words[0]} the random architecture"
@@ -168,13 +172,13 @@ def _place(gaps: np.ndarray) -> str:
     return ", ".join(parts) + " random architectures"
 
 
-Tables = Mapping[str, tuple[str, str]]  # what was done, in words -> the stage and the table that tell what failed
-_REASONS = 40  # more distinct reasons than this are counted together
-_LONG = 300  # characters of a reason that are shown
+Tables = Mapping[str, tuple[str, str]]  # description of the work -> stage and table that record failures
+_REASONS = 40  # maximum distinct reasons; further reasons are counted together
+_LONG = 300  # maximum characters of a reason
 
 
 def repeats_section(run: Run[Any]) -> Section | None:
-    """A row per repeat of the whole run, and mean and spread over them. Nothing for fewer than two."""
+    """Creates a row per repeat of the whole run, with mean and spread over repeats; None for fewer than two."""
     repeats = run.repeats
     if len(repeats) < 2:
         return None
@@ -197,12 +201,12 @@ def repeats_section(run: Run[Any]) -> Section | None:
         architectures=len({repeat.architecture for repeat in repeats} - {None}),
     )
     order = np.argsort([-mean for mean, _ in means], kind="stable")  # NaN last
-    body = f"<p>{text}</p>" + table(columns, [rows[place] for place in order], label="The repeats of the run")
+    body = f"<p>{text}</p>" + table(columns, [rows[place] for place in order], label="Repeats of the run")
     return Section("repeats", "Repeats", body)
 
 
 def failures_section(tables: Tables) -> MakeSection:
-    """A table of stage, reason and count, or the sentence that nothing failed. Nothing for a run without tables."""
+    """Returns a function that creates a table of stage, reason and count; None for a run without tables."""
 
     def make(run: Run[Any]) -> Section | None:
         stages = {words: run.pooled(*place) for words, place in tables.items()}
@@ -221,7 +225,7 @@ def failures_section(tables: Tables) -> MakeSection:
         if rows:
             columns = (Column("Stage"), Column("Reason"), *numeric("Failed", "of"))
             body = (
-                "<p>A failure is a result with a reason; it takes no part in means, rankings or the figures above.</p>"
+                "<p>The table lists failures and their reasons. Means, rankings and the figures above exclude them.</p>"
                 + table(columns, rows, label="Failures by stage and reason")
             )
         return Section("failures", "Failures", body + again)
@@ -230,7 +234,7 @@ def failures_section(tables: Tables) -> MakeSection:
 
 
 def _rerun(stage: str, frame: pd.DataFrame) -> str | None:
-    """What became of the trials that had run out of memory; None if there was none."""
+    """Describes the reruns of trials that ran out of memory; None without reruns."""
     shares = numbers(frame, RERUN_GPUS).dropna()
     if shares.empty:
         return None
@@ -241,13 +245,13 @@ def _rerun(stage: str, frame: pd.DataFrame) -> str | None:
 
 
 def failed(run: Run[Any], tables: Tables) -> str | None:
-    """`3 in scoring, 1 in final`; None if nothing failed."""
+    """Formats `3 in scoring, 1 in final`; None without failures."""
     numbers = {words: int(failures(run.pooled(*place)).notna().sum()) for words, place in tables.items()}
     return ", ".join(f"{number} in {words}" for words, number in numbers.items() if number) or None
 
 
 def manifest_section(run: Run[Any]) -> Section:
-    """All of the manifest, folded, a table for each part."""
+    """Creates a folded section of the manifest, with a table per part."""
     nested = {key: value for key, value in run.manifest.items() if isinstance(value, Mapping) and value}
     single = {key: value for key, value in run.manifest.items() if key not in nested}
     tables = ""
@@ -255,14 +259,14 @@ def manifest_section(run: Run[Any]) -> Section:
         rows = (f"<div><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>" for key, value in _flat(part))
         tables += f'<h3>{escape(name)}</h3><dl class="pairs">{"".join(rows)}</dl>'
     body = (
-        "<p>All that is needed to start the same run again.</p>"
+        "<p>The configuration, versions and hardware of the run, with which it can be reproduced.</p>"
         f'<details class="manifest"><summary>Manifest</summary>{tables}</details>'
     )
     return Section("manifest", "Manifest", body)
 
 
 def _flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Pairs of dotted key and printed value; lists of plain values stay on one line."""
+    """Yields pairs of dotted key and printed value; lists of plain values stay on one line."""
     if isinstance(value, Mapping) and value:
         for name, inner in value.items():
             yield from _flat(inner, f"{key}.{name}" if key else str(name))

@@ -1,4 +1,4 @@
-"""A section of the page, and the pieces of HTML that sections are built of. All text is escaped here."""
+"""Sections of the page, and functions for their HTML elements, which escape all text."""
 
 import html
 import math
@@ -15,14 +15,20 @@ from archray.platform.run.run import Run
 from archray.plurals import count
 
 PERCENT = Quantity("share", "%", 100.0, 1)
-_SHORT = 16  # characters of what stands in the place of a name, and needs no more width
-_NAME = 30  # characters of code in a table that are one name, of an option say
-_LONG = 160  # characters of code in a table that get more of a narrow screen's width
+_SHORT = 16  # maximum characters of a text in place of a name that needs no extra width
+_NAME = 30  # maximum characters of code in a table that count as one name, such as an option
+_LONG = 160  # minimum characters of code in a table that get more width on a narrow screen
 
 
 @dataclass(frozen=True)
 class Section:
-    """One part of the page: `anchor` its id, unique on the page; `title` plain text; `body` HTML."""
+    """A section of the page.
+
+    Attributes:
+        anchor: id, unique on the page.
+        title: plain text.
+        body: HTML.
+    """
 
     anchor: str
     title: str
@@ -34,9 +40,10 @@ class Column:
     """A column of a table.
 
     Args:
-        kind: whether it holds `text`, `code`, right-aligned `number`s, `share`s, which tint their cells, short `name`s,
-            or the `anchor`s these link to.
-        order: `ascending` or `descending`, of the column that the rows are sorted by.
+        heading: heading of the column.
+        kind: content: `text`, `code`, right-aligned `number`, `share` (which tints its cells), short `name`, or
+            `anchor`, the target of name links.
+        order: `ascending` or `descending`, for the column by which the rows are sorted.
     """
 
     heading: str
@@ -46,7 +53,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Named:
-    """A long string by its short name: where a table holds it, a link to where it is defined."""
+    """A long string with a short name. In a table, the name is a link to the definition."""
 
     short: str
     string: str
@@ -56,42 +63,42 @@ class Named:
 
 
 def escape(value: object) -> str:
-    """`value` as text that is safe in HTML, in an attribute too."""
+    """Escapes `value` as text for HTML, also in attributes."""
     return html.escape(str(value), quote=True)
 
 
 def breakable(text: object) -> str:
-    """A long string without blanks, an architecture's above all, escaped, with leave to break after `|`, `+`, `,`."""
+    """Escapes a long string without spaces, such as an architecture, and allows line breaks after `|`, `+`, `,`."""
     return re.sub(r"([|+]|,(?!\d))(?=.)", r"\1<wbr>", escape(text))
 
 
 def breakable_words(text: object) -> str:
-    """The name of an operation, a decision or an option, escaped, with leave to break between its words."""
+    """Escapes the name of an operation, a decision or an option, and allows line breaks between its words."""
     return re.sub(r"([_.])(?=[A-Za-z])", r"\1<wbr>", escape(text))
 
 
 def flowing(text: object) -> str:
-    """Text of a paragraph, escaped; no line ends between a number and its unit or its deviation."""
+    """Escapes the text of a paragraph, and prevents line breaks between a number and its unit or deviation."""
     return re.sub(r"(?<=\d) (?=[%±×])|(?<=[±×]) (?=\d)", "\N{NO-BREAK SPACE}", escape(text))
 
 
 def paragraphs(sentences: Iterable[str]) -> str:
-    """A `<p>` for each plain text."""
+    """Wraps each plain text in `<p>`."""
     return "".join(f"<p>{flowing(text)}</p>" for text in sentences)
 
 
 def captioned(content: str, caption: str) -> str:
-    """A numbered figure: `content` HTML, `caption` plain text."""
+    """Creates a numbered figure of `content` (HTML) and `caption` (plain text)."""
     return f"<figure>{content}<figcaption>{flowing(caption)}</figcaption></figure>"
 
 
 def folded(summary: str, content: str) -> str:
-    """`content`, HTML, that opens by a click on `summary`, plain text."""
+    """Folds `content` (HTML) under `summary` (plain text), which opens it by a click."""
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
 def numeric(*headings: str) -> list[Column]:
-    """Columns of numbers."""
+    """Creates columns of numbers."""
     return [Column(heading, "number") for heading in headings]
 
 
@@ -104,13 +111,13 @@ def table(
     faint: frozenset[int] = frozenset(),
     sortable: bool = True,
 ) -> str:
-    """A table of plain values and `Named`s, in a box of its own that scrolls sideways where the screen is narrow.
+    """Creates a table of plain values and `Named`s, which scrolls horizontally on a narrow screen.
 
     Args:
-        label: what the table holds, for a reader who hears the page.
-        marked: the row that is set off from the others.
-        faint: rows that count less, a repeat for example.
-        sortable: whether a reader may sort the rows by a click on a heading.
+        label: description of the table for screen readers.
+        marked: row to highlight.
+        faint: rows to deemphasize, such as repeats.
+        sortable: whether a click on a heading sorts the rows.
     """
     rows = list(rows)
     head, body = "", []
@@ -145,7 +152,7 @@ def _cell(column: Column, value: object) -> str:
 
 
 def linked(value: object) -> str:
-    """A short name, or several, as links to their definitions; anything else as text. HTML."""
+    """Formats one or several short names as links to their definitions, and other values as text. Returns HTML."""
     if isinstance(value, tuple):
         return ", ".join(map(linked, value))
     if isinstance(value, Named):
@@ -153,56 +160,56 @@ def linked(value: object) -> str:
     return escape(value)
 
 
-# Columns of a run's tables.
+# Columns of a run's tables
 
 
 def finite_values(values: Iterable[float]) -> np.ndarray:
-    """The finite numbers among `values`, in order."""
+    """Returns the finite numbers among `values`, in order."""
     return np.array([number for number in map(as_float, values) if not math.isnan(number)], dtype=float)
 
 
 def numbers(frame: pd.DataFrame, column: str) -> pd.Series:
-    """`column` as floats, one per row of `frame`; NaN where it is missing, infinite, or no number."""
+    """Returns `column` as floats, one per row of `frame`; NaN for missing, infinite or non-numeric values."""
     values = pd.to_numeric(frame.get(column, pd.Series(math.nan, index=frame.index)), errors="coerce").astype(float)
     return values.where(np.isfinite(values))
 
 
 def flags(frame: pd.DataFrame, column: str) -> pd.Series:
-    """`column` as booleans, one per row of `frame`; false where it is missing."""
+    """Returns `column` as booleans, one per row of `frame`; false for missing values."""
     return frame.get(column, pd.Series(False, index=frame.index)).eq(True)
 
 
 def failures(frame: pd.DataFrame) -> pd.Series:
-    """The reason of each row's failure, None where there is none; an empty string is none.
+    """Returns the reason of each row's failure; None, or an empty string, without a failure.
 
-    `failure` is a result's own reason, `error` that of a trial that Tune gave up.
+    `failure` is the reason in a result; `error` is the reason of a trial that Tune stopped retrying.
     """
     rows = frame.reindex(columns=["failure", "error"]).itertuples(index=False)
     reasons = [next((str(text) for text in row if pd.notna(text) and str(text).strip()), None) for row in rows]
     return pd.Series(reasons, index=frame.index, dtype=object)
 
 
-# Short names of a run's architectures, `A1`, `A2`, ...: one section defines them, the others use them.
+# Short names of a run's architectures, `A1`, `A2`, ...; one section defines them, and the others use them.
 
-ANCHOR = "names"  # of the section that defines them
-_FOLDED = 24  # more names than this are folded
+ANCHOR = "names"  # anchor of the section that defines them
+_FOLDED = 24  # maximum number of names in an unfolded table
 
 
 class ShortNames:
-    """The names of architectures in the order they are given; what is no string has none."""
+    """Short names of architectures in the given order; values that are not strings have no name."""
 
     def __init__(self, architectures: Iterable[object], letter: str = "A") -> None:
         strings = dict.fromkeys(name for name in architectures if isinstance(name, str))
         self.by_string = {string: Named(f"{letter}{number}", string) for number, string in enumerate(strings, 1)}
 
     def of(self, architecture: object) -> Named | str:
-        """Its name; a string that has none as it is, and a dash for what is no string."""
+        """Returns the name of an architecture; an unnamed string unchanged, and a dash for other values."""
         if not isinstance(architecture, str):
             return MISSING
         return self.by_string.get(architecture, architecture)
 
     def all_of(self, architectures: Iterable[object]) -> tuple[Named | str, ...]:
-        """Their names, of an ensemble's members for example."""
+        """Returns the names of several architectures, such as the members of an ensemble."""
         return tuple(map(self.of, architectures))
 
 
@@ -210,25 +217,31 @@ NamesOf = Callable[[Run[Any]], ShortNames]
 
 
 def found_strings(run: Run[Any]) -> list[str]:
-    """What the best repeat found, an ensemble's members one by one, then what the others did."""
+    """Returns the architectures (or ensemble members) that the best repeat found, then those of other repeats."""
     found = [repeat.found or {} for repeat in (run.best, *run.repeats)]
     return [name for result in found for name in result.get("members", [result.get("architecture")]) if name]
 
 
 def short_names(run: Run[Any], others: Iterable[object] = (), letter: str = "A") -> ShortNames:
-    """The names of what a run found, and of the others behind it."""
+    """Returns the names of the architectures that a run found, followed by the others."""
     return ShortNames((*found_strings(run), *others), letter)
 
 
 def names_section(names_of: NamesOf, things: str, order: str) -> Callable[[Run[Any]], Section | None]:
-    """The section that defines the names of a family. things: what they are of. order: of those not found, in words."""
+    """Returns a function that creates the section with the definitions of names.
+
+    Args:
+        names_of: returns the names of a run.
+        things: word for the named objects.
+        order: description of the order of objects that were not found.
+    """
 
     def make(run: Run[Any]) -> Section | None:
         names = list(names_of(run).by_string.values())
         if not names:
             return None
         found = len(set(found_strings(run)))
-        text = "The short names that this page uses; pointed at, each shows its string."
+        text = "Short names on this page. Point at a name to see its string."
         if 0 < found < len(names):
             of_found = names[0].short + (
                 "" if found == 1 else f" {'and' if found == 2 else 'to'} {names[found - 1].short}"

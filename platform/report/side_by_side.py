@@ -1,4 +1,4 @@
-"""Runs side by side: what each found, how good it is and what it cost, as a table and a figure."""
+"""Comparison of runs: results, accuracies and costs as a table and a figure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,20 +17,20 @@ from archray.platform.report.texts import texts_of
 from archray.platform.run.run_summary import RunSummary
 from archray.plurals import count
 
-Compared = Sequence[tuple[str, RunSummary]]  # what each is called, and what its folder says
+Compared = Sequence[tuple[str, RunSummary]]  # name and summary of each run
 
 _text = texts_of(__package__)
 TEST = quantity_of("test_accuracy")
 COSTS = ("parameters", "multiply_adds", "trainings", "seconds")
-FIRST = ("test_accuracy", "search_test_accuracy", *COSTS)  # in a table of their own, which fits a narrow screen best
+FIRST = ("test_accuracy", "search_test_accuracy", *COSTS)  # columns of the first table, which fits a narrow screen
 QUANTITIES = ("test_accuracy", "search_test_accuracy", *DECIDING, "random_test_accuracy", *UNDER_ATTACK, *COSTS)
-_WORDS = ("Method", "Space", "Data")  # of a run, in words
+_WORDS = ("Method", "Space", "Data")  # text columns of a run
 _ROW = 30  # height of a run's row in the figure
-_WIDE = 18  # characters of a line of a run's name in the figure
+_WIDE = 18  # maximum characters of a line of a run's name in the figure
 
 
 def spreads_of(summary: RunSummary) -> Mapping[str, Spread]:
-    """The quantities of a run that are compared; of several repeats, over them."""
+    """Returns the compared quantities of a run; with several repeats, over the repeats."""
     repeats = [repeat for repeat in summary.repeats if repeat.state == "done"] or [summary]
     spreads = {key: Spread.read(summary.result, key) for key in QUANTITIES}
     for key in DECIDING:
@@ -40,10 +40,11 @@ def spreads_of(summary: RunSummary) -> Mapping[str, Spread]:
 
 
 def side_by_side(runs: Compared) -> pd.DataFrame:
-    """A row per run, by its name: `method`, `space`, `data`, `members` (of the ensemble; 1 otherwise), `repeats`, and
-    of each quantity that one of them has its mean, and as `KEY_std` and `KEY_n` the standard deviation and of how many.
+    """Returns a row per run, indexed by name.
 
-    Accuracies are fractions; NaN where a run has none.
+    Columns: `method`, `space`, `data`, `members` (size of the ensemble; 1 otherwise), `repeats`; for each quantity its
+    mean as `KEY`, the standard deviation as `KEY_std`, and the number of values as `KEY_n`. Accuracies are fractions;
+    NaN for missing values.
     """
     rows = []
     for _, summary in runs:
@@ -59,7 +60,7 @@ def side_by_side(runs: Compared) -> pd.DataFrame:
 
 
 def written_side_by_side(runs: Compared) -> pd.DataFrame:
-    """The same in words, a column per quantity: `93.21 ± 0.35 (3)`, of three; a dash where there is none."""
+    """Formats the table with a column per quantity: `93.21 ± 0.35 (3)` over three values; a dash if missing."""
     spreads = [spreads_of(summary) for _, summary in runs]
     columns: dict[str, list[str]] = {
         name: [without_folder(getattr(summary, name.lower())) for _, summary in runs] for name in _WORDS
@@ -83,15 +84,15 @@ def _cell(key: str, spread: Spread | None) -> str:
 
 @figure(height=200, of="summaries")
 def runs_compared(runs: Compared, canvas: Figure) -> None:
-    """The test accuracy of each run, and that over the seconds it took: means, and one standard deviation."""
+    """Test accuracy of each run, and test accuracy by seconds: means and one standard deviation."""
     shown = [(name, spreads_of(summary)) for name, summary in runs]
     shown = [(name, spreads) for name, spreads in shown if "test_accuracy" in spreads]
     if not shown:
-        raise NothingToDraw("none of the runs has a test accuracy; resume those that have not ended")
+        raise NothingToDraw("no run has a test accuracy. Resume the unfinished runs")
     figures.set_height(canvas, 90 + _ROW * max(len(shown), 4))
     left, right = canvas.subplots(1, 2, width_ratios=(1, 1))
     best = max(spreads["test_accuracy"].mean for _, spreads in shown)
-    reach: list[float] = []  # of the bars
+    reach: list[float] = []  # ends of the bars
     numbered: dict[tuple[float, float], list[str]] = {}
     for place, (name, spreads) in enumerate(shown):
         spread, cost = spreads["test_accuracy"], spreads["seconds"]
@@ -109,8 +110,8 @@ def runs_compared(runs: Compared, canvas: Figure) -> None:
         right.annotate(", ".join(numbers), point, (6, 5), textcoords="offset points", fontsize=11)
     margin = max(0.08 * (max(reach) - min(reach)), 0.25)
     left.set_xlim(min(reach) - margin, max(reach) + margin)
-    right.set_ylim(min(reach) - margin, max(reach) + 2 * margin)  # and room for a number
-    names = []  # method and folder on lines of their own, of each the end that distinguishes it
+    right.set_ylim(min(reach) - margin, max(reach) + 2 * margin)  # and space for a number
+    names = []  # method and folder on separate lines, cut to the end that distinguishes them
     for place, (name, _) in enumerate(shown, 1):
         lines = [part if len(part) <= _WIDE else f"…{part[1 - _WIDE :]}" for part in name.split(", ", 1)]
         names.append(f"{place}: " + "\n".join(lines))
@@ -130,26 +131,30 @@ def _columns(names: Sequence[str]) -> list[Column]:
 
 
 def comparison_lead(runs: Compared) -> str:
-    """The run with the highest test accuracy, in a sentence; how many there are where none has one."""
+    """Describes the run with the highest test accuracy, or the number of runs if no run has a test accuracy."""
     accuracies = [(name, spreads_of(summary).get("test_accuracy")) for name, summary in runs]
     tested = [(name, spread) for name, spread in accuracies if spread is not None]
     text = f"{count(len(runs), 'run')} on the same test data."
     if not tested:
-        return f"{text} None has a test accuracy."
+        return f"{text} No run has a test accuracy."
     name, spread = max(tested, key=lambda run: run[1].mean)
     others = [other for other, value in tested if other != name and TEST.bare(value.mean) == TEST.bare(spread.mean)]
     if others:
         names = " and ".join([name, *others])
-        return f"{text} The highest test accuracy, {TEST.show(spread.mean)}, is that of {names}."
-    return f"{text} The highest test accuracy is that of {name}: {TEST.spread(spread)}, {spread.words}."
+        return f"{text} {names} have the highest test accuracy: {TEST.show(spread.mean)}."
+    return f"{text} {name} has the highest test accuracy: {TEST.spread(spread)}, {spread.words}."
 
 
 def side_by_side_sections(runs: Compared, differences: Mapping[str, Sequence[object]]) -> list[Section]:
-    """The table with its figure; and what else is different. differences: key of the configuration -> of each run."""
+    """Creates the sections of the comparison: the table with its figure, and the differences.
+
+    Args:
+        differences: values of each run by key of the configuration.
+    """
     written = written_side_by_side(runs)
     first: list[str] = [name for key in FIRST if (name := quantity_of(key).heading) in written]
     rest = [str(name) for name in written if name not in (*first, *_WORDS)]
-    rest += [name for name in _WORDS if name != "Data" or written[name].nunique() > 1]  # last, where room is short
+    rest += [name for name in _WORDS if name != "Data" or written[name].nunique() > 1]  # last, since space is limited
 
     def rows(names: Sequence[str]) -> list[tuple[str, ...]]:
         return [(name, *row) for name, row in zip(written.index, written[names].itertuples(index=False), strict=True)]
@@ -157,8 +162,8 @@ def side_by_side_sections(runs: Compared, differences: Mapping[str, Sequence[obj
     accuracies = [spreads_of(summary).get("test_accuracy") for _, summary in runs]
     means = [np.nan if spread is None else spread.mean for spread in accuracies]
     marked = int(np.nanargmax(means)) if np.isfinite(means).any() else None
-    body = table(_columns(first), rows(first), label="What the runs found, and what it cost", marked=marked)
-    body += table(_columns(rest), rows(rest), label="What the runs are, and their other accuracies", marked=marked)
+    body = table(_columns(first), rows(first), label="Results and costs of the runs", marked=marked)
+    body += table(_columns(rest), rows(rest), label="Methods and other accuracies of the runs", marked=marked)
     try:
         shown = ", ".join(f"{name} {TEST.spread(spread)}" for (name, _), spread in zip(runs, accuracies, strict=True))
         canvas = runs_compared(runs)
@@ -171,6 +176,6 @@ def side_by_side_sections(runs: Compared, differences: Mapping[str, Sequence[obj
         names = [name for name, _ in runs]
         cells = [(key, *values) for key, values in differences.items()]
         listed = table([Column("Option", "code"), *map(Column, names)], cells, label="Options that differ")
-        text = "Options that all runs have, with values that are not the same: what else the numbers may be due to."
-        sections.append(Section("differences", "What else is different", paragraphs([text]) + listed))
+        text = "Common options with different values, which may also explain differences of the results."
+        sections.append(Section("differences", "Other differences", paragraphs([text]) + listed))
     return sections

@@ -14,9 +14,9 @@ from scipy.stats import kendalltau, spearmanr
 
 from archray.platform.quantities import Quantity
 
-MIN_POINTS = 3  # of a correlation: two points always agree or disagree
-MIN_POINTS_OF_INTERVAL = 5  # the standard error of tau has n - 4 below the root
-Z = 1.959963985  # of a 95 % interval
+MIN_POINTS = 3  # minimum points of a correlation: two points always agree or disagree
+MIN_POINTS_OF_INTERVAL = 5  # the standard error of tau has n - 4 under the root
+Z = 1.959963985  # normal quantile of a 95 % interval
 CORRELATION = Quantity("rank correlation", digits=2)
 
 HOLDS, FAILS = "holds", "does not hold"  # verdicts on a claim; a study adds its word for an undecided one
@@ -27,11 +27,11 @@ class Claim:
     """A claim of a paper and its verdict in a run.
 
     Attributes:
-        text: the claim.
-        measure: the measured quantity in words.
+        text: text of the claim.
+        measure: description of the measured quantity.
         verdict: HOLDS, FAILS or the study's word for undecided.
         source: section of the paper.
-        value, low, high: the measured quantity with its 95 % interval; NaN if it could not be computed.
+        value, low, high: measured quantity with its 95 % interval; NaN if it could not be computed.
     """
 
     text: str
@@ -45,7 +45,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Agreement:
-    """A rank correlation with its 95 % interval; NaN where too few values differ."""
+    """A rank correlation with its 95 % interval; NaN if too few values differ."""
 
     tau: float
     tau_interval: tuple[float, float]
@@ -55,13 +55,17 @@ class Agreement:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether 0 is outside of tau's interval."""
+        """Whether 0 is outside tau's interval."""
         low, high = self.tau_interval
         return low > 0 or high < 0
 
 
 def rank_agreement(promise: Sequence[float] | np.ndarray, value: Sequence[float] | np.ndarray) -> Agreement:
-    """Of the pairs that are finite on both sides. promise, value: (n,) each."""
+    """Computes rank correlations of the finite pairs.
+
+    Args:
+        promise, value: (n,) each.
+    """
     x, y = finite_pairs(promise, value)
     n, nothing = len(x), (math.nan, math.nan)
     tau, rho = kendall(x, y), spearman(x, y)
@@ -72,43 +76,51 @@ def rank_agreement(promise: Sequence[float] | np.ndarray, value: Sequence[float]
 
 
 def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
-    """Spearman's rho of the pairs that are finite on both sides; NaN if there is no `variation`."""
+    """Computes Spearman's rho of the finite pairs; NaN without `variation`."""
     x, y = finite_pairs(x, y)
     return float(spearmanr(x, y).statistic) if variation(x, y) else math.nan
 
 
 def kendall(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> float:
-    """Kendall's tau of the pairs that are finite on both sides; NaN if there is no `variation`."""
+    """Computes Kendall's tau of the finite pairs; NaN without `variation`."""
     x, y = finite_pairs(x, y)
     return float(kendalltau(x, y).statistic) if variation(x, y) else math.nan
 
 
 def pearson(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
-    """Pearson's correlation of the pairs that are finite on both sides; NaN if there is no `variation`."""
+    """Computes Pearson's correlation of the finite pairs; NaN without `variation`."""
     x, y = finite_pairs(x, y)
     return float(np.corrcoef(x, y)[0, 1]) if variation(x, y) else math.nan
 
 
 def finite_pairs(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs that are finite on both sides. x, y: (n,) each."""
+    """Returns the pairs in which both values are finite.
+
+    Args:
+        x, y: (n,) each.
+    """
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     finite = np.isfinite(x) & np.isfinite(y)
     return x[finite], y[finite]
 
 
 def variation(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether a correlation of (n,) and (n,) exists: MIN_POINTS or more, and not constant on either side."""
+    """Returns whether a correlation of (n,) and (n,) exists: at least MIN_POINTS points, and both sides vary."""
     return bool(len(x) >= MIN_POINTS and np.ptp(x) > 0 and np.ptp(y) > 0)
 
 
 def middle(draws: Sequence[float] | np.ndarray) -> tuple[float, float]:
-    """The middle 95 % of a bootstrap's draws; NaN where none is finite."""
+    """Returns the middle 95 % of a bootstrap's draws; NaN without finite draws."""
     finite = np.asarray(draws)[np.isfinite(draws)]
     low, high = np.quantile(finite, (0.025, 0.975)) if finite.size else (np.nan, np.nan)
     return float(low), float(high)
 
 
 def _interval(correlation: float, error: float) -> tuple[float, float]:
-    """error: the standard error of arctanh of it. Of +-1, which has no arctanh, that of the last float before it."""
+    """Returns the interval of a correlation. A correlation of +-1, which has no arctanh, is clipped to 1 - 1e-12.
+
+    Args:
+        error: standard error of arctanh of the correlation.
+    """
     centre = math.atanh(max(min(correlation, 1 - 1e-12), -1 + 1e-12))
     return math.tanh(centre - Z * error), math.tanh(centre + Z * error)

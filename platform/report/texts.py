@@ -1,4 +1,4 @@
-"""Texts of reports that are longer than a sentence: macros of the Jinja2 template `texts.jinja` of a package."""
+"""Texts of reports longer than a sentence: macros in the Jinja2 template `texts.jinja` of a package."""
 
 import re
 from collections.abc import Callable
@@ -15,10 +15,10 @@ _BREAK = re.compile(r"[ \n]+")  # not the no-break and narrow spaces of numbers
 
 
 def texts_of(package: str) -> Callable[..., str]:
-    """A function `text(macro, **values)` that renders a macro of the package's `texts.jinja` as one line.
+    """Returns a function `text(macro, **values)` that renders a macro of the package's `texts.jinja` as one line.
 
-    The text is plain: whoever puts it into a page escapes it. A macro uses `count`, `significant` and `whole_number`
-    to write numbers. A name that is not defined raises an error.
+    The text is plain; the caller escapes it for a page. A macro formats numbers with `count`, `significant` and
+    `whole_number`. An undefined name raises an error.
     """
 
     def text(macro: str, **values: Any) -> str:

@@ -1,1 +1,1 @@
-"""The run folder: layout, manifest, tables. Knows no method."""
+"""The run folder: layout, manifest, tables. Independent of methods."""

@@ -1,4 +1,4 @@
-"""Models of a run's JSON files, with which `Folder.read_json` checks them: a run may be damaged, or another user's."""
+"""Schemas of a run's JSON files. `Folder.read_json` validates with them, since a run may be damaged or untrusted."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ ProcessNumber = Annotated[int, Field(ge=1, lt=2**31)]
 def _with_zone(text: str) -> str:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None or not 2000 <= moment.year < 3000:
-        raise ValueError(f"expected a time of this millennium with its zone, got {text[:40]}")
+        raise ValueError(f"expected a time after 2000 with a time zone, got {text[:40]}")
     return text
 
 
@@ -34,7 +34,7 @@ def _measures(document: dict[str, Any]) -> dict[str, Any]:
 
 
 class Result(BaseModel):
-    """`architecture.json`, `findings.json`, and the `result` of `summary.json`."""
+    """Schema of `architecture.json`, `findings.json`, and the `result` in `summary.json`."""
 
     architecture: str | None = None
     members: list[str] = []
@@ -50,7 +50,7 @@ class Result(BaseModel):
 
 
 class Done(BaseModel):
-    """`done.json` of a stage."""
+    """Schema of a stage's `done.json`."""
 
     inputs: str
     outputs: dict[str, str]
@@ -60,13 +60,13 @@ class Done(BaseModel):
 
 
 class Data(BaseModel):
-    """The data of a configuration."""
+    """Schema of the data in a configuration."""
 
     name: str
 
 
 class Config(BaseModel):
-    """The part of a configuration that a summary needs; the method's own class checks the rest."""
+    """Schema of the part of a configuration that a summary needs; the class of the method validates the rest."""
 
     method: str
     space: str
@@ -76,7 +76,7 @@ class Config(BaseModel):
 
 
 class Reference(BaseModel):
-    """A user's file of which the run has a copy."""
+    """Schema of a reference to a user's file, of which the run has a copy."""
 
     reference: str
     file: str
@@ -121,7 +121,7 @@ class Scoring(BaseModel):
 
 
 class Plan(BaseModel):
-    """`plan.json` of a Tune run."""
+    """Schema of a Tune run's `plan.json`."""
 
     began: Number
     done_before: Number
@@ -132,7 +132,7 @@ class Plan(BaseModel):
 
 
 class Started(BaseModel):
-    """A file in `started` of a Tune run."""
+    """Schema of a file in a Tune run's folder `started`."""
 
     trial_id: str
     config: dict[str, Any]
@@ -140,7 +140,7 @@ class Started(BaseModel):
 
 
 class Line(BaseModel):
-    """A line in `results` of a Tune run."""
+    """Schema of a line in a Tune run's folder `results`."""
 
     architecture: str | None = None
     epoch: Number = 0

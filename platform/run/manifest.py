@@ -18,24 +18,24 @@ from archray.trainables.spaces import get_space
 from archray.trainables.spaces.table_space import PREFIX, TableSpace
 
 PACKAGES = ("ray", "torch", "torchvision", "numpy", "scipy", "scikit-learn", "scikit-optimize", "pandas", "pyarrow")
-RESUME_NEEDS_SAME = ("archray", "ray")  # Tune's state is pickled objects of these two
+RESUME_NEEDS_SAME = ("archray", "ray")  # Tune's state contains pickled objects of both packages
 
 
 def origin() -> dict[str, Any]:
-    """Versions, hardware and commit, for a manifest."""
+    """Returns versions, hardware and commit for a manifest."""
     return {"versions": _versions(), "hardware": _hardware(), "git_commit": _git_commit()}
 
 
 def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version(), "archray": archray.__version__}
     for package in PACKAGES:
-        with suppress(PackageNotFoundError):  # a fork under another name; the import that needs it raises an error
+        with suppress(PackageNotFoundError):  # a renamed fork; the import that needs it raises an error
             versions[package] = version(package)
     return versions
 
 
 def _hardware() -> dict[str, Any]:
-    """The driver's machine. `memory_gib` is None if unknown."""
+    """Returns the hardware of the driver's machine. `memory_gib` is None if unknown."""
     import torch
 
     try:
@@ -52,7 +52,7 @@ def _hardware() -> dict[str, Any]:
 
 
 def _git_commit() -> str | None:
-    """The commit of the checkout, `-dirty` if files were changed; None outside of a checkout."""
+    """Returns the commit of the checkout, with `-dirty` if files were changed; None outside a checkout."""
     root = Path(archray.__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return None
@@ -64,9 +64,9 @@ def _git_commit() -> str | None:
 
 
 def data_checksums(settings: DataSettings | None) -> dict[str, str | None]:
-    """Checksums of the data and of their test labels; None for data that are not opened yet.
+    """Returns checksums of the data and of the test labels; None for data that are not opened yet.
 
-    A table of evaluations is its own data, without labels.
+    For a table of evaluations, the table is the data, without labels.
     """
     if settings is None:
         return {"data_checksum": None, "test_labels_checksum": None}
@@ -81,17 +81,17 @@ def data_checksums(settings: DataSettings | None) -> dict[str, str | None]:
 
 
 def check_versions(manifest: dict[str, Any], place: str, force: bool) -> None:
-    """Raises: RunFolderError if another version of archray or Ray started the run, unless `force`."""
+    """Checks versions. Raises: RunFolderError if another version of archray or Ray started the run, unless `force`."""
     new, old = _versions(), manifest["versions"]
     names = [name for name in RESUME_NEEDS_SAME if old.get(name) != new[name]]
     differences = [f"{name} {old.get(name)} (now {new[name]})" for name in names]
     if differences and not force:
         raise RunFolderError(
-            f"{place} was made with {' and '.join(differences)}; resuming reads Tune's pickled state, which other "
-            "versions may misread. Install the versions of its manifest.json, or pass --force"
+            f"expected a run of the installed versions, got {place} of {' and '.join(differences)}. Other versions may "
+            "misread Tune's pickled state. Install the versions in its manifest.json, or pass --force"
         )
 
 
 def digest(value: Mapping[str, Any]) -> str:
-    """A short hash of JSON-able values, the same for equal ones."""
+    """Returns a short hash of JSON-serializable values; equal values have equal hashes."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The run folder: all files that a run wrote, and from which it resumes."""
+"""The run folder: all files that a run writes and resumes from."""
 
 import hashlib
 import tempfile
@@ -38,14 +38,14 @@ ConfigT = TypeVar("ConfigT", bound=SearchConfig, covariant=True)
 class Run(Generic[ConfigT]):
     """One run: its folder, its manifest, its configuration, and the tables and documents of its stages.
 
-    `manifest.json` is written last when a run is created: a folder without one is no run. A run of several repeats
-    has no stages, but a run in `repeat-00`, `repeat-01`, ... for each.
+    `Run.create` writes `manifest.json` last: a folder without it is not a run. A run with several repeats has no
+    stages, but a run for each repeat in `repeat-00`, `repeat-01`, ....
     """
 
     folder: Folder
     manifest: dict[str, Any]
     config: ConfigT
-    trust: bool = True  # whether this process created it, or the user trusts it; otherwise its signature decides
+    trust: bool = True  # whether this process created the run or the user trusts it; otherwise the signature decides
 
     @classmethod
     def create(
@@ -57,9 +57,11 @@ class Run(Generic[ConfigT]):
         command: str | None = None,
         again: bool = False,
     ) -> Self:
-        """Creates the folder of a new run. arrays: the user's, see `save_arrays`.
+        """Creates the folder of a new run.
 
-        again: whether the folder may contain files of a process that was killed while it created a run there.
+        Args:
+            arrays: arrays of the user, see `save_arrays`.
+            again: whether the folder may contain files of a process that was killed while it created a run there.
 
         Raises: RunFolderError if the folder contains (other) files.
         """
@@ -99,14 +101,14 @@ class Run(Generic[ConfigT]):
         trust: bool = False,
         uses: Uses = "code",
     ) -> Self:
-        """The run in a folder.
+        """Opens the run in a folder.
 
         Args:
-            config_of: name of a method -> the class of its configuration.
-            trust: whether its code may run although this user did not start it on this machine.
-            uses: how it is used; for `state`, versions are checked, and unfinished files of a killed driver deleted.
+            config_of: returns the class of a configuration by the name of its method.
+            trust: whether the run's code may execute although this user did not start the run on this machine.
+            uses: purpose; `state` checks versions, and deletes unfinished files of a killed driver.
 
-        Raises: RunFolderError if the folder contains no run, or another version's; UntrustedCode.
+        Raises: RunFolderError if the folder contains no run, or a run of another version; UntrustedCode.
         """
         folder = place if isinstance(place, Folder) else Folder(place)
         manifest = read_manifest(folder)
@@ -118,8 +120,8 @@ class Run(Generic[ConfigT]):
         except (ValidationError, UnknownName) as error:
             problem = first_problem(error) if isinstance(error, ValidationError) else error
             raise RunFolderError(
-                f"{folder} has a configuration that this archray cannot read, damaged or of another version; install "
-                f"the versions of its {MANIFEST}: {problem}"
+                f"archray cannot read the configuration of {folder}, which is damaged or of another version. Install "
+                f"the versions in its {MANIFEST}: {problem}"
             ) from error
         run = cls(folder, manifest, config, trust)
         if not run.trusted and (actions := run.actions(uses)):
@@ -133,11 +135,11 @@ class Run(Generic[ConfigT]):
 
     @property
     def trusted(self) -> bool:
-        """Whether its code may run: this user started it on this machine, or trusts it."""
+        """Whether the run's code may execute: this user started the run on this machine, or trusts it."""
         return self.trust or is_own(self._signed_part(), self.manifest.get(SIGNATURE))
 
     def actions(self, uses: Uses) -> list[str]:
-        """The actions of a command with this use, beyond reading files of data."""
+        """Returns the actions of a command with this purpose, beyond reading data files."""
         if uses == "tables":
             return []
         copies = self.manifest["references"]
@@ -147,7 +149,7 @@ class Run(Generic[ConfigT]):
         if uses != "code" and (address := self.config.cluster.address) not in (None, LOCAL):
             actions.append(f"connect to the Ray cluster {address}")
         if uses == "state":
-            actions.append("read state that Ray Tune has pickled")
+            actions.append("unpickle state of Ray Tune")
         return list(dict.fromkeys(actions))
 
     def sign(self) -> None:
@@ -163,7 +165,7 @@ class Run(Generic[ConfigT]):
         )
 
     def copy_to(self, folder: Folder, config: SearchConfig) -> "Run[Any]":
-        """A run in another folder with this one's copies of the user's files and arrays, and another configuration."""
+        """Creates a run in another folder with copies of the user's files and arrays, and another configuration."""
         for role, reference in self.manifest["references"].items():
             (folder / CODE / role).copy_from(self.folder / CODE / role, [reference["file"]])
         if self.manifest["arrays"]:
@@ -174,7 +176,7 @@ class Run(Generic[ConfigT]):
         return run
 
     def data_checksum(self) -> str | None:
-        """The checksum in the manifest, to which it is added if the run began without data."""
+        """Returns the checksum in the manifest; adds it if the run started without data."""
         if self.config.begins_without_data and self.manifest["data_checksum"] is None:
             self.manifest |= data_checksums(self.data)
             self.folder.write_json(MANIFEST, self.manifest)
@@ -182,32 +184,32 @@ class Run(Generic[ConfigT]):
         return checksum
 
     def amend(self, config: SearchConfig) -> None:
-        """Changes the configuration of an existing run; the manifest keeps the old one."""
+        """Changes the configuration of an existing run; the manifest keeps the old configuration."""
         if config == self.config:
             return
         self.manifest["amended"].append({"at": now(), "replaced": self.manifest["config"]})
         self.manifest["config"] = config.model_dump(mode="json")
-        self.config = config  # type: ignore[assignment]  # of the same class: the method does not change
+        self.config = config  # type: ignore[assignment]  # the class stays the same, as the method does
         self.sign()  # a resumed run is trusted
 
     def table(self, stage: str, name: str) -> "pd.DataFrame":
-        """A Parquet table of a stage; empty before it is written. Raises: DamagedFile."""
+        """Reads a Parquet table of a stage; empty if it is not written yet. Raises: DamagedFile."""
         import pandas as pd
 
         return (self.folder / stage).read_parquet(name) if self._is_written(stage, name) else pd.DataFrame()
 
     def document(self, stage: str, name: str = FOUND) -> dict[str, Any] | None:
-        """A JSON file of a stage; None before it is written. Raises: DamagedFile."""
+        """Reads a JSON file of a stage; None if it is not written yet. Raises: DamagedFile."""
         kind = Result if name == FOUND else dict[str, Any]
         return (self.folder / stage).read_json(name, kind) if self._is_written(stage, name) else None
 
     def _is_written(self, stage: str, name: str) -> bool:
-        """Whether a file of a stage exists, or should: reading it then raises MissingFile."""
+        """Returns whether a file of a stage exists, or should exist; reading a missing file raises MissingFile."""
         folder = self.folder / stage
         return folder.exists(name) or (folder.exists(DONE) and name in folder.read_json(DONE, Done)["outputs"])
 
     def pooled(self, stage: str, name: str) -> "pd.DataFrame":
-        """A table of a stage, concatenated over all repeats, with a column `repeat`, from 0."""
+        """Concatenates a table of a stage over all repeats, with a column `repeat`, from 0."""
         import pandas as pd
 
         runs = self.repeats or [self]
@@ -215,19 +217,19 @@ class Run(Generic[ConfigT]):
 
     @property
     def found(self) -> dict[str, Any] | None:
-        """The result of the selection or of the search: `architecture` or `members`, `value`; None before."""
+        """The result of the selection or the search: `architecture` or `members`, `value`; None before its end."""
         stages = ("selection", "pareto", "search")
         document = next(filter(None, map(self.document, stages)), None)
         return None if document is None else _by_its_key(document)
 
     @property
     def architecture(self) -> str | None:
-        """The architecture of the result; None before, and for an ensemble."""
+        """The found architecture; None before the end, and for an ensemble."""
         return (self.found or {}).get("architecture")
 
     @property
     def ended(self) -> dict[str, Any]:
-        """The run's own `architecture.json` or `findings.json`; empty before its end."""
+        """The run's `architecture.json` or `findings.json`; empty before the end."""
         return _by_its_key(written_result(self.folder) or {})
 
     @property
@@ -238,27 +240,27 @@ class Run(Generic[ConfigT]):
 
     @property
     def best(self) -> "Run[ConfigT]":
-        """The repeat with the best value, whose figures a report shows; a single run itself."""
+        """The repeat with the best value, whose figures a report shows, or the single run itself."""
         return max(self.repeats, key=lambda run: deciding_value(run.ended), default=self)
 
     @property
     def seconds(self) -> float:
-        """How long processes worked on the run, start-up included, up to now if one still does."""
+        """Time that processes worked on the run, including start-up, up to now if a process still works."""
         return worked_seconds(self.folder)
 
     @cached_property
     def space(self) -> str:
-        """The name or reference that resolves the space here and in every worker that has `user_files`."""
+        """The name or reference of the space, here and in every worker that has `user_files`."""
         return self.resolved("space", self.config.space)
 
     @cached_property
     def data(self) -> DataSettings:
-        """The data settings with the run's own copies of the user's arrays or file."""
+        """The data settings, with the run's copies of the user's arrays or file."""
         arrays = f"arrays:{self._local_copy(self.folder, ARRAYS)}" if self.manifest["arrays"] else None
         return self.config.data.model_copy(update={"name": arrays or self.resolved("data", self.config.data.name)})
 
     def resolved(self, role: str, name: str) -> str:
-        """A name of the configuration as it resolves here and in workers: the run's own copy of a user's file.
+        """Resolves a name of the configuration, here and in workers, to the run's copy of a user's file.
 
         Raises: UntrustedCode; RunFolderError for a file of which the run has no copy.
         """
@@ -272,12 +274,12 @@ class Run(Generic[ConfigT]):
                 raise RunFolderError(f"expected a copy of {name} in {self.folder / CODE}, which has none for {role}")
             return name
         local = f"{self._local_copy(self.folder / CODE / role, reference['file'])}:{reference['attribute']}"
-        load_reference(local)  # so that the module's name resolves in this process too
+        load_reference(local)  # so that this process also resolves the module's name
         return worker_reference(local)
 
     @cached_property
     def user_files(self) -> list[Path]:
-        """Local copies of the user's files in the run: they travel to the workers."""
+        """Local copies of the user's files in the run, which archray sends to the workers."""
         references = self.manifest["references"].items()
         if references and not self.trusted:
             raise refuse_code(self.folder, "run", self.actions("code"))
@@ -288,7 +290,7 @@ class Run(Generic[ConfigT]):
         return Path(tempfile.mkdtemp(prefix="archray-"))
 
     def _local_copy(self, folder: Folder, name: str) -> Path:
-        """The file itself in a local run; a local copy if the run is on an object store."""
+        """Returns the file of a local run, or a local copy if the run is in an object store."""
         local = folder.local_path(name)
         if local is None:
             local = self._scratch / folder.name / name
@@ -298,12 +300,12 @@ class Run(Generic[ConfigT]):
 
 
 def _by_its_key(document: dict[str, Any]) -> dict[str, Any]:
-    """A result, with its `value` also under the key of its quantity, `metric`."""
+    """Adds the `value` of a result under the key of its quantity, `metric`."""
     return {**document, document["metric"]: document["value"]} if "metric" in document else document
 
 
 def is_own_code(role: str, name: str) -> bool:
-    """Whether the name of a role in a configuration is a reference to code other than archray's."""
+    """Returns whether a name in a configuration is a reference to code outside archray."""
     if role == "space":
         return is_own_space(name)
     if role == "data":
@@ -312,28 +314,34 @@ def is_own_code(role: str, name: str) -> bool:
 
 
 def refuse_existing(folder: Folder, option: str = "--out", *, again: bool = False) -> None:
-    """Raises: RunFolderError unless the folder is empty. option: of the command, for the message.
+    """Checks that a folder is empty.
 
-    again: whether it may contain files that `Run.create` writes before the manifest.
+    Args:
+        option: option of the command, for the message.
+        again: whether the folder may contain files that `Run.create` writes before the manifest.
+
+    Raises: RunFolderError unless the folder is empty.
     """
     if folder.exists(MANIFEST):
         raise RunFolderError(
-            f"{folder} holds a run already; choose another {option}, or continue it with: {command('resume', folder)}"
+            f"{folder} already contains a run. Choose another {option}, or continue with: {command('resume', folder)}"
         )
     if (local := folder.local_path()) is not None and local.is_file():
-        raise RunFolderError(f"{folder} is a file; choose another {option}")
+        raise RunFolderError(f"expected a folder, got the file {folder}. Choose another {option}")
     names = {*folder.files(), *folder.folders()}
     if again and all(name in (CODE, ARRAYS) or name.startswith(HEARTBEAT) for name in names):
         return
     if not holds_nothing(folder):
-        raise RunFolderError(f"{folder} exists and is not empty; choose another {option}")
+        raise RunFolderError(
+            f"expected a new or empty folder, got {folder}, which is not empty. Choose another {option}"
+        )
 
 
 @contextmanager
 def removed_if_refused(folder: Folder) -> Iterator[None]:
-    """Empties the folder of a new run after an error in the block before there is work that `resume` could continue.
+    """Empties the folder of a new run after an error in the block, unless there is work to resume.
 
-    So the corrected command finds the same folder.
+    The corrected command can then use the same folder.
     """
     try:
         yield
@@ -350,22 +358,22 @@ def removed_if_refused(folder: Folder) -> Iterator[None]:
 
 
 def _has_work(run: Folder) -> bool:
-    """Whether a stage is done, or has folders: of trials, of scored rows, of an earlier attempt."""
+    """Returns whether a stage is done, or has folders (of trials, scored rows, or an earlier attempt)."""
     folders = [run / name for name in run.folders() if name != CODE]
     return any(_has_work(part) if part.exists(MANIFEST) else part.exists(DONE) or part.folders() for part in folders)
 
 
 def check_same_search(run: Run[Any], config: SearchConfig) -> None:
-    """Raises: RunFolderError, with the differences, unless the run has `config` (on any cluster) and the same files."""
+    """Checks that a run has `config` (on any cluster) and the same user files. Raises: RunFolderError."""
     old, new = (flat(values.model_dump(mode="json", exclude={"cluster"})) for values in (run.config, config))
     keys = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
     differences = [f"{key} is {old.get(key)!r}, not {new.get(key)!r}" for key in keys]
     for reference in run.manifest["references"].values():
         file = Path(split_reference(reference["reference"])[0])
         if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() != reference["sha256"]:
-            differences.append(f"{file} is as it was when it began, which has changed since")
+            differences.append(f"{file} differs from its present content")
     if differences:
         raise RunFolderError(
-            f"{run.folder} holds another search: there {'; '.join(differences)}. Choose another --out, or "
-            f"continue that search with: {command('resume', run.folder)}"
+            f"{run.folder} contains a run with another configuration: there {'; '.join(differences)}. Choose another "
+            f"--out, or resume that run with: {command('resume', run.folder)}"
         )

@@ -1,4 +1,4 @@
-"""The summary of a run, from a few JSON files of its folder: `show`, `load`, `runs` and `watch` read it.
+"""The summary of a run, from a few JSON files in its folder, for `show`, `load`, `runs` and `watch`.
 
 The engine writes `summary.json` whenever a stage starts or finishes. Reading it imports neither pandas nor Ray.
 """
@@ -21,7 +21,7 @@ from archray.platform.run.layout import DONE, FINDINGS, FOUND, MANIFEST, MEMBERS
 if TYPE_CHECKING:
     import pandas as pd
 
-KEPT_ROWS = 1000  # of a listing; a search with shared weights scores any number of architectures
+KEPT_ROWS = 1000  # maximum rows of a listing; a search with shared weights may score many more architectures
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Listing:
     """Rows for the terminal and `summary.json`, such as the trials of the search, best first.
 
     Attributes:
-        title: what they are, and how they are sorted.
-        rows: the first ones. A key is a quantity's, or `architecture`, `failure`, ...; None without a value.
-        count: the number of all rows.
+        title: description of the rows, and their order.
+        rows: the first rows. Keys are quantities, or `architecture`, `failure`, ...; None for a missing value.
+        count: total number of rows.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -46,7 +46,7 @@ class Listing:
 
 
 def plain(value: Any) -> Any:
-    """A value for JSON: numbers of NumPy as Python's, and None for missing or not finite ones."""
+    """Converts a value for JSON: NumPy numbers to Python numbers, and missing or non-finite numbers to None."""
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -69,11 +69,11 @@ class StageSummary:
     """A stage of a run.
 
     Attributes:
-        name: its folder.
-        title: its work.
-        state: `stopped` if the run was interrupted or failed in it.
-        began, finished: ISO 8601, in UTC.
-        seconds: of its last process; None before its end.
+        name: name of its folder.
+        title: description of its work.
+        state: state of the stage; `stopped` if the run was interrupted or failed in it.
+        began, finished: times, ISO 8601 in UTC.
+        seconds: duration in its last process; None before its end.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -100,22 +100,22 @@ class Summary(BaseModel):
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run, whether it has ended or not.
+    """The summary of a finished or unfinished run.
 
     Attributes:
-        path: its folder.
-        method, space, data, seed: of its configuration.
-        created: ISO 8601, in UTC.
-        command: that started it, if it was a command.
-        state: `running` while its process lives, `done`, `interrupted` (Ctrl-C, or its process is gone), or `failed`.
-        reason: why it is not done, or what is missing in the folder.
-        seconds: from the start of the command to its end, start-up included; of a resumed run, of all its commands.
-        stages: in order; empty for a run of several repeats, which have their own.
-        result: the result and its measures, as in `architecture.json`; of several repeats, the best. Of a study its
-            `findings`.
+        path: folder of the run.
+        method, space, data, seed: values of the configuration.
+        created: time of creation, ISO 8601 in UTC.
+        command: command that started the run, if any.
+        state: `running` while its process is alive, `done`, `interrupted` (Ctrl-C or a dead process), or `failed`.
+        reason: why the run is not done, or what is missing in the folder.
+        seconds: duration of the command, including start-up; for a resumed run, the sum over all commands.
+        stages: stages in order; empty for a run with several repeats, which have their own stages.
+        result: result and its measures, as in `architecture.json`; with several repeats, the best repeat. For a study,
+            its `findings`.
         listings: tables of the search's trials, best first.
-        repeats: the repeats that have started; empty for a single run.
-        asked_repeats: the number of repeats; 1 for a single run.
+        repeats: repeats that have started; empty for a single run.
+        asked_repeats: requested number of repeats; 1 for a single run.
     """
 
     path: str
@@ -136,7 +136,9 @@ class RunSummary:
 
     @classmethod
     def read(cls, place: str | os.PathLike[str] | Folder) -> "RunSummary":
-        """The summary of the run in a folder. Without `summary.json` other files are read, and `reason` says so.
+        """Reads the summary of the run in a folder.
+
+        Without `summary.json` the method reads other files, and sets `reason`.
 
         Raises: RunFolderError for a folder without a run.
         """
@@ -148,7 +150,7 @@ class RunSummary:
             state = "interrupted"
         stages = [StageSummary(**stage) for stage in document["stages"]]
         if state == "done" and (missing := _missing(folder, [stage.name for stage in stages if stage.state == "done"])):
-            reason = f"{missing}; make it again with: {command('resume', folder)}"
+            reason = f"{missing}; restore it with: {command('resume', folder)}"
         if state != "running":
             stages = [replace(stage, state="stopped") if stage.state == "running" else stage for stage in stages]
         folders = [folder / name for name in folder.folders() if name.startswith(REPEAT)]
@@ -172,29 +174,29 @@ class RunSummary:
 
     @property
     def stage(self) -> StageSummary | None:
-        """The running stage, or the one in which the run stopped; of several repeats, the last one's."""
+        """The running stage, or the stage in which the run stopped; with several repeats, in the last repeat."""
         if self.repeats:
             return self.repeats[-1].stage
         return next((stage for stage in self.stages if stage.state in ("running", "stopped")), None)
 
     @property
     def architectures(self) -> Sequence[str]:
-        """The result: one architecture, or the members of an ensemble; empty before."""
+        """The found architecture, or the members of an ensemble; empty before the end."""
         architecture = self.result.get("architecture")
         return self.result.get("members") or ([] if architecture is None else [architecture])
 
     @property
     def findings(self) -> Sequence[str]:
-        """The conclusions of a study, a sentence each; empty for a search, and before."""
+        """The conclusions of a study, one sentence each; empty for a search, and before the end."""
         return self.result.get("findings", [])
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of `archray show --json`."""
+        """Returns the content of `archray show --json`."""
         return asdict(self)
 
 
 def _document(folder: Folder) -> dict[str, Any] | None:
-    """The content of `summary.json`; None if it is missing or damaged: `archray report` rewrites it."""
+    """Reads `summary.json`; None if it is missing or damaged. `archray report` rewrites it."""
     try:
         return dict(folder.read_json(SUMMARY, Summary))
     except DamagedFile:
@@ -202,7 +204,7 @@ def _document(folder: Folder) -> dict[str, Any] | None:
 
 
 def _substitute(folder: Folder) -> dict[str, Any]:
-    """A substitute for `summary.json`, without the method's listings."""
+    """Builds a substitute for `summary.json`, without the method's listings."""
     stages = [
         asdict(StageSummary(name, name, "done", None, done["finished"], done["seconds"]))
         for name in folder.folders()
@@ -211,7 +213,7 @@ def _substitute(folder: Folder) -> dict[str, Any]:
     result, lack = written_result(folder), "a damaged" if folder.exists(SUMMARY) else "no"
     return {
         "state": "interrupted" if result is None else "done",
-        "reason": f"it has {lack} {SUMMARY}; write it with: {command('report', folder)}",
+        "reason": f"the folder has {lack} {SUMMARY}; rewrite it with: {command('report', folder)}",
         "stages": sorted(stages, key=lambda stage: str(stage["finished"])),
         "result": result or {},
         "listings": [],
@@ -219,7 +221,7 @@ def _substitute(folder: Folder) -> dict[str, Any]:
 
 
 def _missing(folder: Folder, stages: Sequence[str]) -> str | None:
-    """The first file of these stages, which are done, that is missing or damaged; None without one."""
+    """Returns the first missing or damaged file of these finished stages; None if all files are valid."""
     if not folder.folders():
         return "the folder of every stage is missing"
     for name in stages:
@@ -250,14 +252,14 @@ def check_stages(folder: Folder, stages: Iterable[str]) -> None:
         files |= {file: checksum for file, checksum in done.get("of_run", {}).items() if "/" not in file}
         for file, checksum in files.items():
             if file.endswith((".json", ".parquet")) and folder.sha256(file) != checksum:
-                raise DamagedFile.at(f"{folder}/{file}", f"its checksum is not the one in {name}/{DONE}")
+                raise DamagedFile.at(f"{folder}/{file}", f"its checksum differs from {name}/{DONE}")
 
 
 def worked_seconds(folder: Folder) -> float:
-    """How long processes worked on a run, up to now if one still does.
+    """Returns the time that processes worked on a run, up to now if a process still works.
 
-    A killed process counts up to its last heartbeat. For a `summary.json` of an earlier version, without the time, the
-    seconds of finished stages.
+    A killed process counts up to its last heartbeat. A `summary.json` of an earlier version lacks the time; the
+    function then sums the seconds of finished stages.
     """
     summary = _document(folder)
     if summary is None or "seconds" not in summary:
@@ -273,29 +275,29 @@ def worked_seconds(folder: Folder) -> float:
 
 
 def written_result(folder: Folder) -> dict[str, Any] | None:
-    """The result in the run's own folder, of a search or of a study; None before its end."""
+    """Reads the result of a search or a study in the run's folder; None before the end."""
     name = next((name for name in (FOUND, FINDINGS) if folder.exists(name)), None)
     return None if name is None else dict(folder.read_json(name, Result))
 
 
 def read_manifest(folder: Folder) -> dict[str, Any]:
-    """Raises: RunFolderError if the folder holds no run."""
+    """Reads the manifest. Raises: RunFolderError if the folder contains no run."""
     if not folder.exists(MANIFEST):
-        raise RunFolderError(f"{folder} holds no run (no {MANIFEST}); give the folder that --out named")
+        raise RunFolderError(f"expected the folder of a run, got {folder} without {MANIFEST}. Pass the folder of --out")
     try:
         return dict(folder.read_json(MANIFEST, Manifest))
     except DamagedFile as error:
         raise DamagedFile(
-            f"expected {folder}/{MANIFEST} as archray wrote it, got a damaged file, or none of archray's "
-            f"({error.reason}), and without it the run cannot be opened. Restore it from a copy, or give the folder "
-            "that --out named; the run's tables and its report are whole files of their own"
+            f"expected a valid {folder}/{MANIFEST}, got a damaged file, or a file of another program "
+            f"({error.reason}). archray cannot open the run without it. Restore it from a copy, or pass the folder of "
+            "--out. The tables and the report of the run can still be read as files"
         ) from error
 
 
 def front_of(run: Folder) -> "pd.DataFrame":
-    """The Pareto set: a row per member, the most accurate first, numbered from 1 in `member`; empty before its end.
+    """Reads the Pareto set: a row per member, the most accurate first, numbered from 1 in `member`; empty if missing.
 
-    Fully trained members have their test accuracy, or the value of a table, and the folder of the model in the run.
+    Fully trained members have a test accuracy, or the value of a table, and the folder of the model in the run.
     """
     import pandas as pd
 

@@ -1,7 +1,7 @@
-"""Progress of a running stage, from the files that grow in its folder; read-only, without pandas or Ray.
+"""Progress of a running stage, from the files in its folder; read-only, without pandas or Ray.
 
-Of a Tune run it reads `plan.json`, a file in `started/` and `results/` per trial, and Tune's last state; of a scoring
-`scoring.json`. Times are by the clocks of the run's machines, which may differ from the reader's.
+For a Tune run the module reads `plan.json`, a file in `started/` and `results/` per trial, and Tune's last state; for a
+scoring it reads `scoring.json`. Times come from the clocks of the run's machines, which may differ from the reader's.
 """
 
 import math
@@ -20,7 +20,7 @@ from archray.platform.run.tune_snapshot import kept_trials
 
 Status = Literal["running", "ended", "failed"]
 _STARTS: Mapping[str, type[BaseModel]] = {SCORING: Scoring, PLAN: Plan}  # written at the start of the work
-_STATUSES: Mapping[str, Status] = {"TERMINATED": "ended", "ERROR": "failed"}  # Tune's; with others it still runs
+_STATUSES: Mapping[str, Status] = {"TERMINATED": "ended", "ERROR": "failed"}  # Tune's; with other states it still runs
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,12 @@ class TrialProgress:
     """A trial that has started.
 
     Attributes:
-        config: without `settings`. found: the architecture of its last result.
-        started: seconds since the epoch.
-        values: the stage's metric after each epoch; None for an epoch without a value.
-        epoch, epochs: done, and in all.
-        last: seconds since the epoch, of its last result; None before.
+        config: configuration without `settings`.
+        found: architecture of its last result.
+        started: start, in seconds since the epoch.
+        values: metric of the stage after each epoch; None for an epoch without a value.
+        epoch, epochs: number of finished epochs, and of all epochs.
+        last: time of its last result, in seconds since the epoch; None before.
     """
 
     trial_id: str
@@ -61,11 +62,12 @@ class StageProgress:
     """Progress of a stage.
 
     Attributes:
-        unit: of the counts, `trial` or `architecture`.
-        done, failed: units that have ended, and the ones of these without a value. total: at most.
-        metric, mode: of the trials; None for a scoring.
-        trials: in the order in which they started.
-        seconds_left: at the rate until now; None without a rate.
+        unit: unit of the counts, `trial` or `architecture`.
+        done, failed: number of finished units, and of finished units without a value.
+        total: maximum number of units.
+        metric, mode: metric and mode of the trials; None for a scoring.
+        trials: trials in the order in which they started.
+        seconds_left: remaining time at the present rate; None without a rate.
     """
 
     unit: str
@@ -79,19 +81,19 @@ class StageProgress:
 
     @property
     def ended(self) -> Sequence[TrialProgress]:
-        """The trials that ended with a value, in the order in which they ended."""
+        """The trials that ended with a value, in the order of their end."""
         trials = [trial for trial in self.trials if trial.status == "ended" and trial.value is not None]
         return sorted(trials, key=lambda trial: trial.last or trial.started)
 
     @property
     def best(self) -> TrialProgress | None:
-        """The best trial that has ended."""
+        """The best finished trial."""
         choose = max if self.mode == "max" else min
         return choose(self.ended, key=lambda trial: trial.value or 0.0, default=None)
 
 
 def stage_progress(stage: Folder) -> StageProgress | None:
-    """The progress of the latest work in a stage's folder; None if it has neither scored nor trained yet."""
+    """Reads the progress of the latest work in a stage's folder; None before any scoring or training."""
     starts: list[tuple[float, Folder, str, dict[str, Any]]] = []
     for folder in (stage, *(stage / name for name in stage.folders())):
         for name, kind in _STARTS.items():
@@ -156,7 +158,7 @@ def _lines(folder: Folder, name: str) -> list[dict[str, Any]]:
 
 
 def _read(folder: Folder, name: str, kind: type[BaseModel]) -> dict[str, Any] | None:
-    """A JSON file; None without a whole one: the run may be writing it."""
+    """Reads a JSON file; None if it is incomplete, since the run may be writing it."""
     try:
         return dict(folder.read_json(name, kind))
     except DamagedFile:

@@ -1,7 +1,7 @@
-"""Trust: archray signs its runs and exports with a key outside of them, and runs no code of other folders.
+"""Trust: archray signs runs and exports with a key outside them, and executes code only from signed folders.
 
 The signature is an HMAC-SHA256 of the code that the folder may execute. It stays valid if the folder is moved or
-renamed, and only the user can create it: nobody else can read the key.
+renamed. Only the user can create it, since only the user can read the key.
 """
 
 import hashlib
@@ -21,20 +21,23 @@ from archray.files import Folder
 # the state of its Tune runs.
 Uses = Literal["tables", "code", "cluster", "state"]
 SIGNATURE = "signature"  # its key in manifest.json, and in the model.json of an export
-TRUST_HELP = "Also if you did not make it on this machine: its code may run (docs/trust.md)."
+TRUST_HELP = "Allow code from a folder that you did not create on this machine to run (docs/trust.md)."
 KEY_BYTES = 32  # the size of the digest: RFC 2104, section 3
 
 
 def key_file() -> Path:
-    """The file with this user's key: `archray/key` in XDG_STATE_HOME, by default `~/.local/state`."""
+    """Returns the file of this user's key: `archray/key` in XDG_STATE_HOME, by default `~/.local/state`."""
     state = os.environ.get("XDG_STATE_HOME", "")
     return Path(state if os.path.isabs(state) else os.path.expanduser("~/.local/state")) / "archray" / "key"
 
 
 def signature_of(content: Any, *, new_key: bool = False) -> str:
-    """The signature of JSON-able content by this user's key.
+    """Signs JSON-serializable content with this user's key.
 
-    new_key: whether to create a key if there is none. Raises: OSError without a key that only this user can read.
+    Args:
+        new_key: whether to create a key if none exists.
+
+    Raises: OSError without a key that only this user can read.
     """
     file = key_file()
     if new_key:
@@ -42,12 +45,15 @@ def signature_of(content: Any, *, new_key: bool = False) -> str:
     with open(file, "rb") as stream:
         status, key = os.fstat(stream.fileno()), stream.read()
     if len(key) != KEY_BYTES or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise PermissionError(f"{file} is not a key that only you can read; delete it, and archray makes a new one")
+        raise PermissionError(
+            f"expected a key of {KEY_BYTES} bytes that only you can read in {file}. Delete the file; archray then "
+            "creates a new key"
+        )
     return hmac.new(key, json.dumps(content, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 
 def _make_key(file: Path) -> None:
-    """Creates the key unless there is one; if several processes try at once, only one succeeds."""
+    """Creates the key unless it exists; if several processes try at once, only one succeeds."""
     if file.exists():
         return
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,7 +71,7 @@ def _make_key(file: Path) -> None:
 
 
 def signature(content: Any) -> str | None:
-    """The signature of a new run or export; None if no key can be stored."""
+    """Signs a new run or export; return None if no key can be stored."""
     try:
         return signature_of(content, new_key=True)
     except OSError:
@@ -73,7 +79,7 @@ def signature(content: Any) -> str | None:
 
 
 def is_own(content: Any, signed: Any) -> bool:
-    """Whether `signed` is this user's signature of the content."""
+    """Returns whether `signed` is this user's signature of the content."""
     try:
         return isinstance(signed, str) and hmac.compare_digest(signature_of(content), signed)
     except (OSError, TypeError):  # no key, or a signature that is not ASCII
@@ -81,21 +87,30 @@ def is_own(content: Any, signed: Any) -> bool:
 
 
 def signed_part(description: Mapping[str, Any], code: Mapping[str, str]) -> dict[str, Any]:
-    """The signed part of a manifest, or of an export's `model.json`. code: SHA-256 of its files of code."""
+    """Returns the signed part of a manifest, or of an export's `model.json`.
+
+    Args:
+        code: SHA-256 by file of code.
+    """
     described = {name: value for name, value in description.items() if name != SIGNATURE}
     return {"code": dict(code), "described": described}
 
 
 def refuse_code(folder: Folder, kind: str, actions: Sequence[str]) -> UntrustedCode:
-    """The error for a folder of another user. kind: `run` or `export`. actions: of the command."""
+    """Builds the error for a folder of another user.
+
+    Args:
+        kind: `run` or `export`.
+        actions: what the command would do, as verb phrases.
+    """
     try:
         signature_of("")
-        why = f"You did not make this {kind} on this machine, or its code or description was changed since"
+        why = f"You did not create this {kind} on this machine, or its code or description was changed afterwards"
     except FileNotFoundError:
-        why = f"{key_file()}, with which archray knows its own folders, does not exist"
+        why = f"The key {key_file()}, with which archray verifies your {kind}s, does not exist"
     except OSError as error:
-        why = f"archray cannot read its key, and so cannot know your {kind}s: {error}"
+        why = f"archray cannot read the key with which it verifies your {kind}s: {error}"
     return UntrustedCode(
-        f"expected a {kind} of your own, got {folder}: this would {' and '.join(actions)}, which can do all that you "
-        f"can do. {why}. Look at it, and pass --trust (in Python trust=True) if you trust whoever made it"
+        f"expected your {kind}, got {folder} of unknown origin: this would {' and '.join(actions)}, with all your "
+        f"permissions. {why}. Review the code. If you trust its author, pass --trust (in Python trust=True)"
     )

@@ -1,9 +1,9 @@
-"""Tune's state: a snapshot of its files in one file, and a journal of the trials' events after it.
+"""Tune's state: a snapshot of its files in one file, and a journal of later events of the trials.
 
-With several files a kill would leave new ones and old ones. Seen: a limiter from before the end of a trial, with the
-trials from after it, waited forever. So a snapshot names its journal, which starts empty, and another snapshot's
-journal does not count. A line of the journal is a step of Tune, with the states of the trials that had an event; the
-searcher's state follows from them, see `restore`.
+With several files, a kill could leave a mix of new and old files. For example, a limiter from before the end of a trial
+waits forever with the trials from after its end. A snapshot therefore names its journal, which starts empty; the
+journal of another snapshot does not count. A line of the journal is a step of Tune with the states of the trials that
+had an event. The searcher's state follows from these states, see `restore`.
 """
 
 import io
@@ -18,13 +18,15 @@ from archray.errors import DamagedFile
 from archray.files import Folder, plain_name
 from archray.platform.run.layout import JOURNAL, SNAPSHOT
 
-Event = Sequence[str]  # a trial's id, and its state in the two parts in which Tune saves it
+Event = Sequence[str]  # id of a trial, and its state in the two parts that Tune saves
 
 
 def write_snapshot(folder: Folder, states: Mapping[str, bytes | Path]) -> str:
     """Replaces the snapshot by these state files; returns the name of the journal that follows.
 
-    folder: of a Tune run. states: by name their content, or a file with it, which is not loaded into memory.
+    Args:
+        folder: folder of a Tune run.
+        states: content by name, or a file with the content, which is not loaded into memory.
     """
     journal = f"{JOURNAL}{time.time_ns()}.jsonl"
     with folder.whole_file(SNAPSHOT) as stream, zipfile.ZipFile(stream, "w") as archive:
@@ -41,25 +43,25 @@ def write_snapshot(folder: Folder, states: Mapping[str, bytes | Path]) -> str:
 
 
 def append_events(folder: Folder, journal: str, events: Sequence[Event]) -> None:
-    """Adds the events of one step of Tune, in order."""
+    """Appends the events of one step of Tune, in order."""
     folder.append_line(journal, json.dumps(events).encode())
 
 
 def read_snapshot(folder: Folder) -> dict[str, bytes]:
-    """The state files of the snapshot, by their names in order; empty without one. folder: of a Tune run."""
+    """Reads the state files of a Tune run's snapshot, sorted by name; empty without a snapshot."""
     archive = _snapshot(folder)
     return {} if archive is None else _states(archive)
 
 
 def read_kept(folder: Folder) -> tuple[dict[str, bytes], list[Event]]:
-    """The state files of the snapshot, and the later events in order. folder: of a Tune run."""
+    """Reads the state files of a Tune run's snapshot, and the later events in order."""
     while (archive := _snapshot(folder)) is not None:
         try:
             lines = folder.read_json_lines(archive.comment.decode())
         except FileNotFoundError:
             lines = []
         now = _snapshot(folder)
-        if now is not None and now.comment == archive.comment:  # else the active run has started another journal
+        if now is not None and now.comment == archive.comment:  # else the active run has started a new journal
             return _states(archive), [event for line in lines for event in line]
     return {}, []
 
@@ -74,30 +76,30 @@ def _snapshot(folder: Folder) -> zipfile.ZipFile | None:
 
 
 def _states(archive: zipfile.ZipFile) -> dict[str, bytes]:
-    """The contents by name. Raises: RunFolderError for a name that is a path."""
+    """Returns the contents by name. Raises: RunFolderError for a name that is a path."""
     return {plain_name(name): archive.read(name) for name in sorted(archive.namelist())}
 
 
 def is_experiment_state(name: str) -> bool:
-    """Whether a state file is the one of the trials."""
+    """Returns whether a state file contains the state of the trials."""
     return name.startswith("experiment_state-")
 
 
 def experiment_state(folder: Folder) -> bytes | None:
-    """The last state of the trials, as Tune's JSON; None if there is none. folder: of a Tune run."""
+    """Reads the last state of a Tune run's trials, as Tune's JSON; None if it is missing."""
     states, events = read_kept(folder)
     experiments = [state for name, state in states.items() if is_experiment_state(name)]
     return updated(experiments[-1], events) if experiments else None
 
 
 def kept_trials(folder: Folder) -> list[dict[str, Any]]:
-    """The trials in Tune's last state, with `trial_id` and `status`. folder: of a Tune run."""
+    """Reads the trials in a Tune run's last state, with `trial_id` and `status`."""
     state = experiment_state(folder)
     return [] if state is None else [json.loads(trial) for trial, _ in json.loads(state)["trial_data"]]
 
 
 def updated(state: bytes, events: Iterable[Event]) -> bytes:
-    """Tune's state of the trials, updated by `events`."""
+    """Updates Tune's state of the trials by `events`."""
     newest = {trial_id: saved for trial_id, *saved in events}
     if not newest:
         return state

@@ -209,7 +209,7 @@ def test_the_batch_script_runs_on_one_node(manifests: Path, tmp_path: Path) -> N
         "SLURM_CPUS_PER_TASK": "1",
     }
     environment.pop("RAY_AUTH_TOKEN_PATH", None)
-    for seen in ("Joined the Ray cluster", "done before"):
+    for seen in ("Joined the Ray cluster", "already done"):
         done = subprocess.run(
             [*isolated, "bash", str(tmp_path / SLURM)],
             cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400,

@@ -72,7 +72,7 @@ def test_runs_that_cannot_be_attacked_say_why(tmp_path: Path) -> None:
     begun = run_of_ensemble(tmp_path / "begun", "nasbench201", [0, 1])
     with pytest.raises(RunFolderError, match=r"got the unfinished run .*: archray resume "):
         archray.attack(str(begun.folder))
-    with pytest.raises(RunFolderError, match="holds no run"):
+    with pytest.raises(RunFolderError, match="expected the folder of a run"):
         archray.attack(tmp_path)
 
 
@@ -136,7 +136,7 @@ def test_each_member_is_attacked_and_all_defend(ensemble: Path, ray_session: Non
     page = (ensemble / "report.html").read_text()
     assert "Accuracy under attack" in page and "ε = 25.5/255" in page
     legend = plots.ensemble_defence(ensemble).legends[0]
-    assert "test accuracy (defence)" in [text.get_text() for text in legend.get_texts()]
+    assert "test accuracy (defense)" in [text.get_text() for text in legend.get_texts()]
     assert archray.show(ensemble).result["fgsm_defence_accuracy"] == of_fgsm.mean()
     assert archray.compare([ensemble])["fgsm_defence_accuracy"].tolist() == [of_fgsm.mean()]
 

@@ -41,10 +41,10 @@ def test_as_many_trials_as_fit_with_a_margin(taken: float, card: float, trials: 
 
 
 def test_what_is_told_of_a_measurement() -> None:
-    assert sharing_words(MEASURED) == "a trial takes 3.1 GB of 24: 6 at a time on a GPU"
+    assert sharing_words(MEASURED) == "a trial uses 3.1 of 24 GB GPU memory; 6 per GPU"
     failed = {"trials_per_gpu": 1, "taken": None, "card": 24_000_000_000, "failure": "the training loss is nan"}
     assert sharing_words(failed) == (
-        "the memory of a trial is unknown, it failed: the training loss is nan; 1 at a time on a GPU"
+        "the memory of a trial is unknown, since it failed: the training loss is nan; 1 per GPU"
     )
 
 
@@ -118,7 +118,7 @@ def test_a_pretended_gpu_is_told_of_in_a_sentence_and_a_number_that_is_kept_is_t
     assert start(*command, cwd=tmp_path).wait(timeout=PATIENCE) == 2
     log = (tmp_path / "log.txt").read_text()
     assert "Traceback" not in log
-    assert "torch sees none in a worker that Ray gave a GPU; give a number, --trials-per-gpu 2" in log
+    assert "torch sees no GPU in a worker to which Ray assigned one. Set a number (--trials-per-gpu 2)" in log
     assert not (tmp_path / "refused" / "manifest.json").exists()
 
     run = a_run(tmp_path / "run", "nasbench201", **options)
@@ -126,5 +126,5 @@ def test_a_pretended_gpu_is_told_of_in_a_sentence_and_a_number_that_is_kept_is_t
         (run.folder / stage).write_json(TRIALS_PER_GPU, MEASURED)
     finish("resume", "run", cwd=tmp_path)
     log = (tmp_path / "log.txt").read_text()
-    assert log.count("a trial takes 3.1 GB of 24: 6 at a time on a GPU") == 2
+    assert log.count("a trial uses 3.1 of 24 GB GPU memory; 6 per GPU") == 2
     assert log.count("1 CPU and 0.1666 GPUs each") == 2

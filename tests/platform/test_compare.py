@@ -53,7 +53,7 @@ def test_runs_of_networks_are_compared(
     for text in (printed, read):
         assert "95.50 ± 0.71 (2)" in text and "93.50 ± 0.71 (2)" in text
         assert "est accuracy (%)" in text and "est accuracy (random) (%)" in text
-    assert "The highest test accuracy is that of nesbs: 95.50 ± 0.71 %" in read
+    assert "nesbs has the highest test accuracy: 95.50 ± 0.71 %" in read
     assert section_ids(page.read_text()) == ["side-by-side"] and "<svg" in page.read_text()
     assert not MISSING_NUMBER.search(read)
 
@@ -118,5 +118,5 @@ def test_what_cannot_be_compared(networks: dict[str, Run[Any]], tmp_path: Path) 
         compare([str(write_run(tmp_path / "begun", "hnas").folder)])
     with pytest.raises(InvalidInput, match="got none"):
         compare([])
-    with pytest.raises(InvalidInput, match="more than once"):
+    with pytest.raises(InvalidInput, match="the same folder twice"):
         compare([str(networks["hnas"].folder)] * 2)

@@ -77,7 +77,7 @@ def test_a_configuration_of_another_method_is_refused() -> None:
 def test_the_command_prints_what_config_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["archray", "config", "nesbs", "--preset", "smoke", "--delta", "0.5"])
     text = shown("config", "nesbs", "--preset", "smoke", "--delta", "0.5")
-    assert text.startswith("# Of archray config nesbs --preset smoke --delta 0.5; for archray search nesbs --config")
+    assert text.startswith("# Written by archray config nesbs --preset smoke --delta 0.5, for archray search nesbs")
     file = tmp_path / "nesbs.yaml"
     file.write_text(text)
     assert make_config("nesbs", None, file, {}) == make_config("nesbs", "smoke", None, {"delta": 0.5})
@@ -118,7 +118,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(
     text = dry_run(make_config(name, "smoke", None, {}), out="run")
     assert list(tmp_path.iterdir()) == [] and ray.is_initialized() == began
     assert yaml.safe_load(text) == make_config(name, "smoke", None, {}).model_dump(mode="json")
-    assert f"make the run {'run'}, and do these stages:" in text
+    assert f"the run {'run'} and execute these stages:" in text
     stages = get_method(name).recipe.stages
     listed = re.findall(r"^#   \d+\. (\S+) +(.*)$", text, re.M)
     assert [stage for stage, _ in listed] == [*(stage.name for stage in stages), "report"]
@@ -132,7 +132,7 @@ def test_a_dry_run_counts_what_the_configuration_says(tmp_path: Path, monkeypatc
     assert "score architectures without training: 20 architectures\n" in text
     assert "3 training runs of 1 epoch\n" in text and "1 training run of 2 epochs\n" in text
     assert "2 times, in repeat-00, ...:" in text
-    assert re.search(r"make the run archray-runs/hnas-\d{8}-\d{6}", text)
+    assert re.search(r"the run archray-runs/hnas-\d{8}-\d{6}", text)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -148,7 +148,7 @@ def test_a_dry_run_counts_the_members_that_are_trained(name: str, trained: int, 
 
 def test_a_dry_run_refuses_what_a_search_refuses(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("something")
-    with pytest.raises(RunFolderError, match="choose another --out"):
+    with pytest.raises(RunFolderError, match="Choose another --out"):
         dry_run(make_config("hnas", "smoke", None, {}), out=tmp_path)
     with pytest.raises(InvalidInput, match="feature maps, not networks"):
         dry_run(make_config("hnas", "smoke", None, {"space": "fourier"}), out=tmp_path / "run")

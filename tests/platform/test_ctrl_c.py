@@ -24,12 +24,12 @@ def test_ctrl_c_loses_no_scored_architecture(ray_session, tmp_path, monkeypatch)
     wait_until(process, lambda: list(parts.glob("part-*.parquet")), tmp_path)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=PATIENCE) == 130, (tmp_path / "log.txt").read_text()
-    assert "of 200 architectures scored; they are saved" in (tmp_path / "log.txt").read_text()
+    assert "of 200 architectures; the scores are saved" in (tmp_path / "log.txt").read_text()
     scored = sum(len(pd.read_parquet(part)) for part in parts.glob("part-*.parquet"))
     assert 0 < scored < 200
     monkeypatch.chdir(tmp_path)
     again = CliRunner().invoke(application(arguments), arguments)
-    assert again.exit_code == 0 and f"{scored} of 200 architectures were scored before" in again.output, again.output
+    assert again.exit_code == 0 and f"{scored} of 200 architectures already scored" in again.output, again.output
     assert len(pd.read_parquet(tmp_path / "pool.parquet")) == 200
     assert not (tmp_path / "pool.parquet.parts").exists()
 
@@ -50,7 +50,7 @@ def test_ctrl_c_loses_no_finished_epoch(tmp_path):
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=PATIENCE) == 130, (tmp_path / "log.txt").read_text()
     said = (tmp_path / "log.txt").read_text()
-    assert "nothing of them is lost" in said, said  # all saved, and not the end after the patience
+    assert "their results are saved" in said, said  # all saved, and not the end after the patience
     assert "saved its next checkpoint" in said and f"archray resume {shlex.quote(str(tmp_path / name))}" in said
     assert not (stage / "done.json").exists()
     finish("resume", name, cwd=tmp_path)

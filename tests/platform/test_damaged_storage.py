@@ -70,7 +70,7 @@ def test_a_disk_full_at_checkpoint_time(small_disk: Path, tmp_path: Path, undist
     assert process.wait(timeout=PATIENCE) == 1, (tmp_path / "log.txt").read_text()
     said = " ".join((tmp_path / "log.txt").read_text().split())
     assert "Traceback" not in said, said
-    assert "is full; what was finished is saved. Free space there" in said, said
+    assert "is full; finished work is saved. Free space there" in said, said
     assert f"Continue with: archray resume {run}" in said, said
     ballast.unlink()
     finish("resume", str(run), cwd=tmp_path)
@@ -95,6 +95,6 @@ def test_a_checkpoint_that_was_cut_off(tmp_path: Path, undisturbed: dict[str, An
         os.truncate(checkpoint / "state.pt", (checkpoint / "state.pt").stat().st_size // 2)
     finish("resume", "run", cwd=tmp_path)
     said = " ".join((tmp_path / "log.txt").read_text().split())
-    assert "cannot be read; it resumes from " + ("the one before" if damaged == 1 else "its beginning") in said, said
+    assert "the trial " + ("resumes from the previous checkpoint" if damaged == 1 else "restarts") in said, said
     assert set(ended) <= set(ended_trials(run / "search"))
     assert found_values(run) == undisturbed

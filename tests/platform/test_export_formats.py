@@ -224,12 +224,12 @@ def test_an_export_may_be_repeated(tmp_path: Path) -> None:
     assert archray.export(tmp_path / "run-0", out, formats="state-dict") == first
     assert (out / "README.md").read_text() != "changed"
     archray.export(tmp_path / "run-0", out, formats=["state-dict", "python"])
-    with pytest.raises(RunFolderError, match="choose another --to"):  # files of its other format would be left over
+    with pytest.raises(RunFolderError, match="Choose another --to"):  # files of its other format would be left over
         archray.export(tmp_path / "run-0", out, formats="state-dict")
     state = tmp_path / "run-1" / "model" / STATE_DICT
     content = torch.load(state, weights_only=True)
     torch.save({name: value + 1 for name, value in content.items()}, state)
-    with pytest.raises(RunFolderError, match="not empty; choose another --to"):
+    with pytest.raises(RunFolderError, match=r"not empty\. Choose another --to"):
         archray.export(tmp_path / "run-1", out, formats=["state-dict", "python"])
 
 
@@ -238,28 +238,28 @@ def test_bad_input(tmp_path: Path) -> None:
     run_of_network(run, "nasbench201")
     with pytest.raises(UnknownName, match="did you mean 'torch-export'"):
         archray.export(run, tmp_path / "out", formats="torchexport")
-    with pytest.raises(InvalidInput, match="expected the format onnx for --int8, got python; add --format onnx"):
+    with pytest.raises(InvalidInput, match=r"expected the format onnx for --int8, got python\. Add --format onnx"):
         archray.export(run, tmp_path / "out", formats="python", int8=True)
-    with pytest.raises(InvalidInput, match="expected a format or several, got none"):
+    with pytest.raises(InvalidInput, match=r"expected at least one format of .*, got none"):
         archray.export(run, tmp_path / "out", formats=[])
     assert not (tmp_path / "out").exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
-    with pytest.raises(RunFolderError, match="not empty; choose another --to"):
+    with pytest.raises(RunFolderError, match=r"not empty\. Choose another --to"):
         archray.export(run, tmp_path / "full", formats="python")
     a_run(tmp_path / "begun", "nasbench201")
-    with pytest.raises(RunFolderError, match="holds no trained network yet; finish it with: archray resume"):
+    with pytest.raises(RunFolderError, match=r"no trained network yet\. Finish it with: archray resume"):
         archray.export(tmp_path / "begun", tmp_path / "out")
     with lock(Folder(tmp_path / "begun"), "archray search"):
         beat = json.loads((tmp_path / "begun" / HEARTBEAT).read_text())
     other = {**beat, "pid": os.getppid(), "started": start_of(os.getppid())}
     (tmp_path / "begun" / HEARTBEAT).write_text(json.dumps(other))
-    with pytest.raises(RunFolderError, match="it is running; follow it with: archray watch"):
+    with pytest.raises(RunFolderError, match="It is running; follow it with: archray watch"):
         archray.export(tmp_path / "begun", tmp_path / "out")
 
 
 @pytest.mark.extra("export")
 def test_a_model_that_draws_paths_is_no_onnx_graph(tmp_path: Path) -> None:
     run_of_ensemble(tmp_path / "run", "darts", [0], drop_path={"probability": 0.1, "seed": 0})
-    with pytest.raises(InvalidInput, match="got one of mc-droppath"):
+    with pytest.raises(InvalidInput, match="got a model of mc-droppath"):
         archray.export(tmp_path / "run", tmp_path / "out", formats="onnx")

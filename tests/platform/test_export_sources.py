@@ -140,7 +140,11 @@ def test_what_has_no_plain_source_is_said_before_anything_is_written(tmp_path: P
     run_of_network(tmp_path / "own", f"{tmp_path / 'own_space.py'}:Own", network={})
     run_of_network(tmp_path / "scoring", "nasbench201", network={"normalisation": "scoring", "channels": 4, "cells": 1})
     run_of_ensemble(tmp_path / "dropped", "darts", [0], drop_path={"probability": 0.1, "seed": 0})
-    for name, said in (("own", "got one of own"), ("scoring", "got scoring"), ("dropped", "got one of mc-droppath")):
+    for name, said in (
+        ("own", "got a network of own"),
+        ("scoring", "got scoring"),
+        ("dropped", "of mc-droppath"),
+    ):
         with pytest.raises(InvalidInput, match=said):
             archray.export(tmp_path / name, tmp_path / "out", formats="python")
         assert not (tmp_path / "out").exists()

@@ -29,7 +29,7 @@ def test_what_is_told_of_a_trial():
     once = FailedTrial("a", "search-001", {}, False, "died", [7], "SIGSEGV", "/run/a.txt")
     assert once.sentence == "the process of the trial crashed (SIGSEGV); the native stack is in /run/a.txt"
     twice = FailedTrial("a", "search-001", {}, False, "died", [7, 8])
-    assert twice.sentence == "the process of the trial was killed, twice; no native stack was left"
+    assert twice.sentence == "the process of the trial was killed, twice; no native stack is available"
 
 
 def test_a_run_ends_in_crashes_only_if_nothing_ended_well(tmp_path):
@@ -47,13 +47,13 @@ def test_a_run_ends_in_crashes_only_if_nothing_ended_well(tmp_path):
             "the processes of all 2 trials crashed (SIGABRT), 3 times in all; the native stack of one is in /s/a.txt. ",
         ),
         ("some", [dead, {"trial_id": "b"}], 2, "the processes of 1 of 2 trials crashed (SIGABRT), twice; "),
-        ("killed", [killed], 1, "the process of the trial was killed; no native stack was left. Usually the "),
+        ("killed", [killed], 1, "the process of the trial was killed; no native stack is available. The usual "),
     ):
         folder = folder_with(tmp_path / name, *trials)
         with pytest.raises(TrialCrashed) as caught:
             check_crashes(folder, ["ERROR"] * statuses, "archray resume run")
         assert str(caught.value).startswith(message)
-        assert str(caught.value).endswith("anew: archray resume run")
+        assert str(caught.value).endswith("with: archray resume run")
 
 
 def test_other_lines_of_tune_are_told(caplog):
@@ -102,7 +102,7 @@ def test_a_command_whose_trials_crash(repository, tmp_path, monkeypatch):
 
     monkeypatch.setenv("CRASH", "build:4")
     finish("resume", "run", cwd=tmp_path)
-    assert "the trials restart: their processes had crashed" in (tmp_path / "log.txt").read_text()
+    assert "trials restart, since their processes crashed" in (tmp_path / "log.txt").read_text()
     trials = pd.read_parquet(tmp_path / "run" / "search" / "trials.parquet").set_index("trial_id")
     assert len(trials) == 2
     folders = (tmp_path / "run" / "search").iterdir()

@@ -109,7 +109,7 @@ def test_a_run_without_the_data_says_so(tmp_path: Path, name: str) -> None:
         space = next(space for space in SPACES if get_method(method).serves(get_space(space)) is None)
         empty = write_run(tmp_path / method, method, config={"space": space})
         other = family and method not in family
-        with pytest.raises(NothingToDraw, match=f"is no figure of a run of {method}" if other else r"\w{3,} \w+"):
+        with pytest.raises(NothingToDraw, match=f"got a run of {method}" if other else r"\w{3,} \w+"):
             getattr(plots, name)(empty)
 
 
@@ -120,9 +120,9 @@ def test_a_run_is_a_path_a_result_or_a_run(tmp_path: Path) -> None:
     for run in (place, Path(place), result, replace(result, repeats=(result,))):
         assert opened(run).manifest == hnas.manifest
     assert opened(hnas) is hnas
-    with pytest.raises(RunFolderError, match="holds no run"):
+    with pytest.raises(RunFolderError, match="expected the folder of a run"):
         plots.hnas_pool(tmp_path / "nothing")
-    with pytest.raises(InvalidInput, match=r"expected a run's folder, an archray\.RunResult or a Run, got a int"):
+    with pytest.raises(InvalidInput, match=r"expected the folder of a run, an archray\.RunResult or a Run, got a int"):
         plots.hnas_pool(3)
 
 

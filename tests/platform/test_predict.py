@@ -86,9 +86,7 @@ def test_an_export_predicts_as_its_run_does(run: Run[Any], tmp_path: Path) -> No
     for name in ("state-dict", "safetensors", "python", None):
         table = archray.predict(tmp_path / "out", images, normalised=True, export_format=name)
         np.testing.assert_allclose(table["probability"], expected["probability"], rtol=1e-5)
-    with pytest.raises(
-        InvalidInput, match=r"expected a format that .* has, state-dict, safetensors, python, got 'onnx'"
-    ):
+    with pytest.raises(InvalidInput, match=r"expected a format .*state-dict, safetensors, python.*, got 'onnx'"):
         archray.predict(tmp_path / "out", images, normalised=True, export_format="onnx")
 
 
@@ -130,21 +128,21 @@ def test_bad_input(run: Run[Any], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for images, said in (
         (tmp_path / "notes.png", "notes.png as an image"),
-        (tmp_path / "empty", "there is no image"),
+        (tmp_path / "empty", "expected images .* got none"),
         ("absent.png", r"expected an image file at absent\.png"),
         (np.zeros((2, 3, 8, 8)), r"expected images with 1 channel, .*got \(2, 3, 8, 8\)"),
         ([], "expected images with 1 channel"),
     ):
         with pytest.raises(InvalidInput, match=said):
             archray.predict(place, images)
-    with pytest.raises(InvalidInput, match="expected top from 1 to the 10 classes, got 11"):
+    with pytest.raises(InvalidInput, match=r"top: expected 1 to 10, .*got 11"):
         archray.predict(place, np.zeros((1, 8, 8)), top=11)
-    with pytest.raises(InvalidInput, match="expected no format of a run"):
+    with pytest.raises(InvalidInput, match="expected no format with a run"):
         archray.predict(place, np.zeros((1, 8, 8)), export_format="onnx")
-    with pytest.raises(RunFolderError, match="holds neither a run nor an export"):
+    with pytest.raises(RunFolderError, match="expected the folder of a run or an export"):
         archray.predict(tmp_path, np.zeros((1, 8, 8)))
     a_run(tmp_path / "begun", "nasbench201")
-    with pytest.raises(RunFolderError, match="holds no trained network yet"):
+    with pytest.raises(RunFolderError, match="contains no trained network yet"):
         archray.predict(tmp_path / "begun", np.zeros((1, 8, 8)))
 
 
@@ -153,5 +151,5 @@ def test_a_feature_map_over_texts_takes_no_images(tmp_path: Path) -> None:
     described = {"kind": "feature map", "architecture": "", "input": None, "classes": [], "num_classes": 5}
     described |= {"test_accuracy": 0.5, "data": "docstrings"}
     (begun.folder / "model").write_json("architecture.json", described)
-    with pytest.raises(InvalidInput, match="expected a model of images, got a feature map over texts"):
+    with pytest.raises(InvalidInput, match="expected a model of images, got a feature map of texts"):
         archray.predict(begun.folder.uri, np.zeros((1, 8, 8)))

@@ -271,7 +271,7 @@ def test_a_column_may_be_missing(tmp_path: Path, place: tuple[str, str]) -> None
 def test_one_trial_and_one_seed(tmp_path: Path) -> None:
     run = hnas_run(tmp_path, **{**SMALL, "trials": 1, "baseline": 1, "final_seeds": 1})
     text = rendered(run, [comparison_section, choice_section, trials_section])
-    assert "With one final seed, the spread between seeds is not known" in text
+    assert "With one final seed, the spread between seeds is unknown" in text
     assert "±" not in words(re.sub(r"<figcaption>.*?</figcaption>", "", text, flags=re.S))
 
 
@@ -291,7 +291,7 @@ def test_a_space_without_edges_is_a_table(tmp_path: Path) -> None:
     found = {"architecture": "kernel=gaussian|preprocess=none|gamma=0.01", "value": 0.9}
     run = write_run(tmp_path, "hnas", config={**HNAS, "space": "fourier"}, documents={SEARCHED: found})
     section = cell_section(run)
-    assert section is not None and '<svg class="cell"' not in section.body and section.title == "What was found"
+    assert section is not None and '<svg class="cell"' not in section.body and section.title == "Found architecture"
 
 
 SEARCHED = ("search", "architecture.json")

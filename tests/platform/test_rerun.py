@@ -44,7 +44,7 @@ def test_a_search_whose_trials_run_out_of_memory(repository, tmp_path):
     widths = trials["architecture"].str.extract(r"width=(\d)")[0]
     assert {"6", "8"} <= set(widths), "the seed draws none that runs out of memory"
     short = int(widths.isin(["6", "8"]).sum())
-    assert "ran out of memory: again, at 0.5 GPUs each" in log
+    assert "ran out of memory; rerunning with 0.5 GPUs each" in log
     assert f"{short} trial" in log
     assert trials["validation_accuracy"].isna().eq(widths == "8").all()
     assert trials.loc[widths == "8", "failure"].str.startswith("out of memory").all()
@@ -55,7 +55,7 @@ def test_a_search_whose_trials_run_out_of_memory(repository, tmp_path):
     assert set(curves["trial_id"]) == set(trials["trial_id"])
     assert curves[curves["trial_id"].isin(trials.loc[widths != "8", "trial_id"])].groupby("trial_id").size().eq(2).all()
     report = (tmp_path / "run" / "report.html").read_text()
-    assert f"{short} trials of the search ran out of memory, and were run again" in report
+    assert f"{short} trials of the search ran out of memory, and ran again" in report
     found = json.loads((tmp_path / "run" / "architecture.json").read_text())
     assert "width=8" not in found["architecture"]
     state = json.loads((search / "searcher.json").read_text())

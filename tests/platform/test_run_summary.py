@@ -165,7 +165,7 @@ def test_a_killed_process_is_seen(folder: Folder) -> None:
     killed = subprocess.Popen([sys.executable, "-c", code, str(folder)])
     killed.wait()
     gone = RunSummary.read(folder)
-    assert gone.state == "interrupted" and f"its process {killed.pid} is gone" in str(gone.reason)
+    assert gone.state == "interrupted" and f"its process {killed.pid} ended" in str(gone.reason)
     with lock(folder, "test"):
         assert RunSummary.read(folder).state == "running"
 
@@ -178,13 +178,13 @@ def test_another_machine_is_judged_by_the_time_of_its_last_beat(folder: Folder, 
     summary = RunSummary.read(folder)
     assert summary.state == state
     assert (summary.reason is None) == (state == "running")
-    assert state == "running" or f"no sign of life from elsewhere since {at}" in str(summary.reason)
+    assert state == "running" or f"no heartbeat from elsewhere since {at}" in str(summary.reason)
 
 
 def test_a_run_without_a_summary_says_so_beside_what_its_other_files_tell(folder: Folder) -> None:
     end_stage(folder, "pool")
     unfinished = RunSummary.read(folder)
-    assert unfinished.state == "interrupted" and f"it has no {SUMMARY}; write it with: archray report" in str(
+    assert unfinished.state == "interrupted" and f"has no {SUMMARY}; rewrite it with: archray report" in str(
         unfinished.reason
     )
     folder.write_json(FOUND, RESULT)
@@ -194,10 +194,10 @@ def test_a_run_without_a_summary_says_so_beside_what_its_other_files_tell(folder
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"holds no run \(no manifest.json\)"):
+    with pytest.raises(RunFolderError, match=r"expected the folder of a run, got .* without manifest\.json"):
         RunSummary.read(tmp_path)
     (tmp_path / MANIFEST).write_text("{}")
-    with pytest.raises(RunFolderError, match="none of archray's"):
+    with pytest.raises(RunFolderError, match="a file of another program"):
         RunSummary.read(tmp_path)
 
 

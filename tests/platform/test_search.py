@@ -104,7 +104,7 @@ def test_export_loads_with_and_without_archray(result, tmp_path):
     torch.testing.assert_close(outputs_without_archray(tmp_path / "export", images), expected)
     built = runpy.run_path(str(tmp_path / "export" / "load_model.py"))["build_model"]()
     torch.testing.assert_close(built(images), expected)
-    with pytest.raises(RunFolderError, match="choose another --to"):
+    with pytest.raises(RunFolderError, match="Choose another --to"):
         archray.export(result.path, tmp_path / "export")
 
 
@@ -123,7 +123,7 @@ def test_resume_refuses_other_versions_unless_forced(result, copied):
 
 
 def test_resume_changes_only_what_it_may(result):
-    with pytest.raises(InvalidInput, match="cannot change seed"):
+    with pytest.raises(InvalidInput, match=r"a resume of .* can change .* got seed"):
         archray.resume(result.path, seed=2)
     with pytest.raises(InvalidInput, match="at least the 4 training runs"):
         archray.resume(result.path, budget=2)
@@ -141,9 +141,9 @@ def test_arrays_and_repeats(ray_session, tmp_path):
 
 
 def test_what_archray_sets_itself_is_refused():
-    with pytest.raises(InvalidInput, match=r"TuneConfig\(num_samples=...\) is set by archray"):
+    with pytest.raises(InvalidInput, match="TuneConfig without num_samples, which archray sets"):
         archray.search("hnas", **TINY, tune_config=tune.TuneConfig(num_samples=5))
-    with pytest.raises(InvalidInput, match=r"RunConfig\(name=...\) is set by archray"):
+    with pytest.raises(InvalidInput, match="RunConfig without name, which archray sets"):
         archray.search("hnas", **TINY, run_config=tune.RunConfig(name="mine"))
 
 

@@ -147,5 +147,5 @@ def test_the_searcher_of_a_bench(method: str, table: Path) -> None:
 
 def test_a_search_for_one_objective_has_no_set(table: Path, tmp_path: Path) -> None:
     run = archray.search("random", space=f"table:{table}", preset="smoke", budget=4, out=tmp_path / "run")
-    with pytest.raises(InvalidInput, match="searched for one objective"):
+    with pytest.raises(InvalidInput, match="expected a search with several objectives"):
         _ = run.pareto

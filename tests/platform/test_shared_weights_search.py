@@ -98,7 +98,7 @@ def test_only_what_no_shard_holds_is_scored(tmp_path: Path) -> None:
     score(pool[:5])
     before = {shard.name: shard.read_bytes() for shard in (tmp_path / "shards").iterdir()}
     table = score(pool)
-    assert "5 of 12 architectures were scored before" in printed.getvalue()
+    assert "5 of 12 architectures already scored" in printed.getvalue()
     assert {name: (tmp_path / "shards" / name).read_bytes() for name in before} == before
     assert sum(len(pd.read_parquet(shard)) for shard in (tmp_path / "shards").iterdir()) == 12
     assert list(table["architecture"]) == pool

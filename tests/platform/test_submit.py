@@ -79,15 +79,15 @@ def test_a_search_without_a_place_gets_one_that_outlives_the_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "place"),
+    ("words", "option", "place"),
     [
-        (["search", "hnas", "--out", "runs/1"], "--out runs/1"),
-        (["search", "hnas", "--data-dir=data"], "--data-dir data"),
-        (["resume", "runs/1"], "RUN runs/1"),
+        (["search", "hnas", "--out", "runs/1"], "--out", "runs/1"),
+        (["search", "hnas", "--data-dir=data"], "--data-dir", "data"),
+        (["resume", "runs/1"], "RUN", "runs/1"),
     ],
 )
-def test_a_place_of_this_machine_alone_is_refused(words: list[str], place: str) -> None:
-    with pytest.raises(InvalidInput, match=f"^{place}: expected a place that every node of the cluster sees"):
+def test_a_place_of_this_machine_alone_is_refused(words: list[str], option: str, place: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^{option}: expected a folder that every node .* got {place}"):
         job_command(words)
 
 
@@ -207,7 +207,7 @@ def test_a_job_goes_on_without_us_and_is_stopped(sender: Sender, tmp_path: Path)
     assert "ended" not in sender.output("--stop", job)
     said = ended(following, 130)
     assert f"Job {job} ended with exit code 130." in said
-    assert "had ended" in sender.output("--stop", job)
+    assert "already ended" in sender.output("--stop", job)
 
 
 @pytest.mark.slow

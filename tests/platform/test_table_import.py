@@ -117,7 +117,7 @@ def test_the_mean_of_the_trainings_is_found_where_it_is_missing() -> None:
             "different values: 'a' has 1.0 and 3.0 in val_accuracy; choose one with --where task=x (or y)",
         ),
         ("import own.csv --where task", "--where: expected NAME=VALUE, got 'task'"),
-        ("import own.csv --where tasks=x", "no column 'tasks' to select by"),
+        ("import own.csv --where tasks=x", "expected a column of the table, got 'tasks'"),
         ("import own.csv --where task=z", "no row where task is 'z'; it is one of x, y"),
         ("import own.csv --where task=x --proxies same", "in the metric same, got 5 in every row"),
         ("import own.csv --where task=x --objective holes", "expected finite numbers in the column holes"),
@@ -125,10 +125,10 @@ def test_the_mean_of_the_trainings_is_found_where_it_is_missing() -> None:
         ("import own.csv --where task=x --space nasbench201", "expected a cell with 6 operations"),
         ("import own.csv --where task=x --epochs ten=same", "expected a whole number of 1 or more, got 'ten'"),
         ("import own.csv --where task=x --missing keep", "expected refuse or drop, got 'keep'"),
-        ("import own.csv --where task=x --join other.csv", "name the column to join on"),
+        ("import own.csv --where task=x --join other.csv", "Name the column to join on"),
         ("import own.csv --where task=x --join twice.csv", "twice.csv has arch 'a' more than once"),
-        ("import own.csv --where task=x --join far.csv", "far.csv is one of"),
-        ("import cells.csv.gz --join strangers.csv", "do not belong together: where index is 0, arch is"),
+        ("import own.csv --where task=x --join far.csv", "far.csv. Name another column"),
+        ("import cells.csv.gz --join strangers.csv", "contradict each other: where index is 0, arch is"),
         ("info own.csv --where task=x --objective val", "no column 'val' for objective"),
     ],
 )
@@ -155,9 +155,12 @@ def test_what_cannot_be_imported_is_refused_before_anything_is_written(
 
 def test_info_says_what_is_in_a_table() -> None:
     text = told("bench", "import", cells())
-    assert "5 architectures, 3 different networks; strings of nasbench201" in text
-    assert "1 network in several spellings, 3 rows: the objective's standard deviation within one is 2.00" in text
-    assert "its widest range 4.00" in text
+    assert "5 architectures, 3 distinct networks; space nasbench201" in text
+    assert (
+        "1 network with several spellings (3 rows): within a network, the objective's standard deviation is 2.00"
+        in text
+    )
+    assert "its largest range 4.00" in text
     assert told("bench", "info", "cells.parquet") == text
     info = json.loads(told("bench", "info", "cells.parquet", "--json"))
     assert info["rows"] == 5 and info["networks"] == 3 and info["spellings"]["widest"] == 4.0
@@ -173,7 +176,7 @@ def test_info_counts_what_is_missing() -> None:
     snip = next(column for column in info.columns if column.column == "snip")
     assert snip.missing == 1 and np.isnan(snip.spearman), "two rows have no correlation"
     assert info.others == ("note",) and info.serves["neighbours (evolution, local search)"].startswith(
-        "no: it needs an encoding"
+        "no: the table has no encoding"
     )
 
 

@@ -32,5 +32,5 @@ def test_a_final_training_by_two_workers_that_was_killed(tmp_path):
     for metric in METRICS:
         assert two[metric].tolist() == pytest.approx(one[metric].tolist(), rel=1e-3, abs=1e-3, nan_ok=True), metric
     log = (tmp_path / "log.txt").read_text()
-    assert "1 trial at a time, 2 workers in each, of 1 CPU and 0 GPUs each" in log
+    assert "1 trial at a time, 2 workers per trial, 1 CPU and 0 GPUs each" in log
     assert (tmp_path / "two" / "model" / "state_dict.pt").exists()

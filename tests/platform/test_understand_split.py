@@ -113,5 +113,5 @@ def test_killed_and_resumed_it_ends_as_one_that_was_not(tmp_path: Path) -> None:
 def test_the_paper_preset_is_one_that_can_run() -> None:
     for preset in ("smoke", "demo", "paper"):
         check_config(make_config("split", preset, {}, {}))
-    with pytest.raises(InvalidInput, match="is wrong"):
+    with pytest.raises(InvalidInput, match="is invalid"):
         make_config("split", "smoke", {"seeds": 0}, {})

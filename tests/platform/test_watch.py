@@ -54,7 +54,7 @@ def test_a_look_shows_all_and_writes_nothing(on: Path, capsys: pytest.CaptureFix
     assert "4 of 4 trials" in printed and "final" in printed
     best = max(row["validation_accuracy"] for row in summary.listings[0].rows)
     assert f"best     validation accuracy (search) {100 * best:.2f} %" in printed
-    assert "as they ended" in printed and "█" in printed
+    assert "of finished trials" in printed and "█" in printed
 
 
 def test_a_watch_ends_with_the_run(on: Path) -> None:
