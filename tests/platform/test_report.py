@@ -311,7 +311,7 @@ def test_repeats_have_mean_and_spread(tmp_path: Path) -> None:
     ]
     text = rendered(write_repeats(tmp_path / "three", "hnas", repeats, config={**HNAS, "seed": 5}))
     assert "93.00 ± 2.83 % test accuracy over 2 repeats, random architectures 82.00 %" in text
-    assert "They found 2 distinct architectures" in text and "nothing found" in text
+    assert "found 2 distinct architectures" in text and "nothing found" in text
     assert [f'<td class="number">{seed}</td>' in text for seed in (5, 6, 7, 8)] == [True, True, True, False]
     assert "repeats" in Page(text).sections
     assert repeats_section(write_repeats(tmp_path / "one", "hnas", repeats[:1], config=HNAS)) is None
