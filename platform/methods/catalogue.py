@@ -35,7 +35,7 @@ _declare(
         "bohb": "BOHB: a model suggests architectures, successive halving stops trials (Falkner et al. 2018)",
         "zero-cost": "Train the best architectures of a pool by one training-free metric",
         "zero-cost-evolution": "Evolution that starts from the best of a pool by one metric (Abdelfattah et al. 2021)",
-        "rank-surrogate": "Pool search by several metrics, weighed by a Gaussian process over the training runs",
+        "rank-surrogate": "Start here for one network: several metrics, weighted by a surrogate of the training runs",
         "robot": "RoBoT: Bayesian optimization of the weights of several metrics (He 2024)",
     },
 )

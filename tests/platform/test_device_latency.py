@@ -16,6 +16,7 @@ from ray.cluster_utils import Cluster
 import archray
 from archray.errors import InvalidInput
 from archray.platform.engine.run_costs import DeviceMeter, whole_resources
+from archray.trainables.costs import LatencySettings
 from archray.trainables.nets import NetworkSettings
 
 out = Path(sys.argv[1])
@@ -30,7 +31,7 @@ with pytest.raises(InvalidInput, match="a node with the resources"):  # before a
     archray.search("random", preset="smoke", cost="latency_ms", cost_on='{"phone": 1}', out=out)
 assert not out.exists()
 
-how = {"warmup": 1, "repeats": 3, "runtime": sys.argv[2], "batch_size": 2}
+how = LatencySettings(warmup=1, repeats=3, runtime=sys.argv[2], batch_size=2)
 meter = DeviceMeter({"raspberry": 1}, ("nasbench201", NetworkSettings(channels=4, cells=1), 1, 8, 10, how))
 cell = "|nor_conv_3x3~0|+|none~0|none~1|+|skip_connect~0|none~1|none~2|"
 assert meter.whole(cell)[0] > 0
