@@ -34,7 +34,7 @@ PROCESS_DIED = "worker process has died"  # in Ray's message for a dead process,
 RAYLET_NOTICES = ("A worker died or was killed while executing a task", "killed due to the node running low on memory")
 KILLED = "killed"  # the process died, by a signal if its stack names one
 NODE_LOST = "lost with its node"
-MEMORY_SHORT = "ended by Ray because its node was low on memory"
+MEMORY_SHORT = "ended by Ray, as its node was short of memory"  # stored in files, and compared
 ERROR = "archray_error"  # attribute with a trial's last error, in its temporary state, which Tune never saves
 STACK_BEGINS = re.compile(r"\*\*\* (?P<signal>SIG[A-Z]+) received|Fatal Python error: (?P<name>.*)")
 
