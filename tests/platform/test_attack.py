@@ -47,7 +47,7 @@ def round_files(run: Path) -> dict[str, int]:
         ({"attacks": []}, InvalidInput, "expected one or more attacks, got none"),
         ({"epsilon": 0}, InvalidInput, "expected epsilon between 0 and 1, .* got 0"),
         ({"epsilon": -0.1}, InvalidInput, "expected epsilon between 0 and 1, .* got -0.1"),
-        ({"images": 0}, InvalidInput, "expected images of 1 or more, got 0"),
+        ({"images": 0}, InvalidInput, "images: expected 1 or more, got 0"),
         ({"images": 61}, InvalidInput, "expected at most 60 images, the size of the test split of digits, got 61"),
         ({"settings": {"pgd": {"steps": 3}}}, InvalidInput, "there is no option 'settings.pgd.steps'"),
     ],

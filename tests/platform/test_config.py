@@ -70,7 +70,7 @@ def test_a_misspelt_key_is_named_with_what_was_meant():
 def test_unknown_method_and_preset_list_the_known():
     with pytest.raises(UnknownName, match=r"choose one of .*fast-halving, .*halving, hnas"):
         make_config("hmas", None, None, {})
-    with pytest.raises(InvalidInput, match="choose one of smoke, demo, paper"):
+    with pytest.raises(InvalidInput, match="\\(smoke, demo, paper\\)"):
         make_config("hnas", "huge", None, {})
 
 

@@ -44,7 +44,7 @@ def test_every_metric_in_every_scenario(tmp_path: Path) -> None:
     scaled = frame["snip"] / frame["snip"].max()
     bound = frame["kappa"] / scaled + fitted["mu"] * (scaled**2 - fitted["nu"]) ** 2
     assert fitted["spearman"] == pytest.approx(spearmanr(-bound, frame["test_accuracy"]).statistic)
-    with pytest.raises(RunFolderError, match=r"has proxies.csv"):
+    with pytest.raises(RunFolderError, match=r"contains proxies.csv"):
         archray.bench_proxies(tmp_path / "table.csv", out=tmp_path / "out")
 
 

@@ -54,7 +54,7 @@ def test_the_searcher_of_a_table(method: str, tmp_path: Path) -> None:
     assert searcher.metrics == ("snip", "-kappa", "parameters")
     assert (searcher.budget, searcher.seed) == (5, 0)
     assert make(method, problem_of(tmp_path), proxies="snip;-kappa").metrics == ("snip", "-kappa")
-    with pytest.raises(InvalidPool, match="the column constant has the same number"):
+    with pytest.raises(InvalidPool, match="expected different numbers in the column constant"):
         make(method, problem_of(tmp_path), proxies="constant")
     with pytest.raises(InvalidPool, match="no column unknown"):
         make(method, problem_of(tmp_path), proxies=("snip", "unknown"))

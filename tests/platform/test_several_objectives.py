@@ -94,7 +94,7 @@ def test_by_training_with_two_costs(method: str, tmp_path: Path) -> None:
         ("validation_accuracy", "at least one cost"),
         ("-flops", "to be validation_accuracy and at least one cost"),
         ("validation_accuracy, flops", "expected a minus sign before each cost.*-flops"),
-        ("validation_accuracy, -flops, -flops", "each once, got flops twice"),
+        ("validation_accuracy, -flops, -flops", "expected distinct names, got flops twice"),
         ("validation_accuracy, - -flops", "expected names"),
     ],
 )

@@ -31,7 +31,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_methods_that_need_all_images_at_once_refuse_them(data: str, repository: Path) -> None:
     streaming = [name for name in METHODS if get_method(name).streams]
     page = (repository / "docs" / "guides" / "own-data.md").read_text(encoding="utf-8")
-    assert f"by themselves: {', '.join(f'`{name}`' for name in streaming[:-1])} and `{streaming[-1]}`;" in page
+    assert f"support it: {', '.join(f'`{name}`' for name in streaming[:-1])} and `{streaming[-1]}`." in page
     check_config(make_config("random", "smoke", None, {"data": data}))
     for name in ("gaea-darts", "nesbs", "fast-halving"):
         assert name not in streaming

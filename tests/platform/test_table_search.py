@@ -63,7 +63,7 @@ def test_every_search_that_a_table_can_answer(method: str, table: Path, tmp_path
     page = (Path(run.path) / "report.html").read_text()
     expected = ["cell", "choice", "progress", "trials", "names", "failures", "manifest"]
     assert [section for section in section_ids(page) if section not in OF_SOME] == expected
-    assert f"In the end the table says {rows[run.architecture]:.4f} of it" in words(page)
+    assert f"result in the table is {rows[run.architecture]:.4f}" in words(page)
     with pytest.raises(RunFolderError, match="contains no network, since it searched a table"):
         archray.export(run.path)
 

@@ -174,7 +174,7 @@ def test_resuming_reads_pickles_and_so_needs_trust_without_code_too(
     open_run(run, uses="state")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for resume in (archray.resume, lambda run: archray.search("random", out=run, or_resume=True)):
-        with pytest.raises(UntrustedCode, match="pickled"):
+        with pytest.raises(UntrustedCode, match="unpickle"):
             resume(run)
     open_run(run, trust=True, uses="state")
     open_run(run, uses="state")  # from then on it is this user's

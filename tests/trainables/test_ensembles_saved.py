@@ -118,7 +118,7 @@ def test_members_come_from_the_checkpoints_of_their_trials(split: Split, tmp_pat
 def test_what_is_no_ensemble_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="one or more members"):
         Ensemble([])
-    with pytest.raises(InvalidInput, match="averaged"):
+    with pytest.raises(InvalidInput, match="expected probabilities or logits to average"):
         made(average="votes")
     with pytest.raises(InvalidInput, match="as output"):
         made(output="logits")

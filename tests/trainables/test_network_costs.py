@@ -119,7 +119,7 @@ def test_each_canonical_form_is_computed_once() -> None:
 
 def test_a_network_that_cannot_be_built_has_no_costs() -> None:
     costs = NetworkCosts(Counted(), ("flops",), network=SMALL, image_size=8)
-    with pytest.raises(CostFailed, match=r"width=wide has no flops: .*RuntimeError: too wide"):
+    with pytest.raises(CostFailed, match=r"cannot compute flops of width=wide: .*RuntimeError: too wide"):
         costs("width=wide")
     frame = costs.frame(["width=wide", "width=small"])
     assert np.isnan(frame["flops"][0])

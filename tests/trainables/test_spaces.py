@@ -192,7 +192,7 @@ def test_reference_to_a_class_an_instance_and_what_is_neither(tmp_path):
         get_space(f"{file}:Sized")
     with pytest.raises(InvalidInput, match=r"as an archray\.trainables\.spaces\.Space .*got int"):
         get_space(f"{file}:number")
-    with pytest.raises(InvalidInput, match="has no name"):
+    with pytest.raises(InvalidInput, match="expected the attribute name"):
         get_space(f"{file}:Nameless")
     with pytest.raises(UnknownName, match="has no 'Other'"):
         get_space(f"{file}:Other")

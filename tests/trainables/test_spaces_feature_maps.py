@@ -96,7 +96,7 @@ def test_canonical_leaves_out_a_constant_without_meaning(space, seed):
 @BOTH
 def test_continuous(space):
     assert math.isinf(space.size)
-    with pytest.raises(InvalidInput, match=f"{space.name} is continuous in {space.constant.name}.*sample it"):
+    with pytest.raises(InvalidInput, match=f"{space.name}, which is continuous in {space.constant.name}; sample it"):
         space.enumerate()
 
 
@@ -121,7 +121,7 @@ def test_random_search_draws_feature_maps():
 
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), (2.0, 1.0), (1.0, math.inf), (1.23456789, 2.0)])
 def test_bounds_of_a_constant(bounds):
-    with pytest.raises(ValueError, match="constant 'c' needs"):
+    with pytest.raises(ValueError, match=r"expected .* 'c', got"):
         LogUniform("c", *bounds)
 
 

@@ -182,7 +182,7 @@ def test_an_invalid_architecture_is_a_result(tmp_path: Path, architecture: str, 
 def test_a_loss_that_is_not_finite_stops_the_trial() -> None:
     trainable = StandaloneTrainable(make_config(epochs=9, lr=1e30))
     result = trainable.step()
-    assert_failed(result, "loss is nan in epoch 1")
+    assert_failed(result, "got nan in epoch 1")
     assert comparable([trainable.step()]) == comparable([result])
 
 

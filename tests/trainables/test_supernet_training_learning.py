@@ -167,7 +167,7 @@ def test_what_does_not_go_together_is_refused(digits: Dataset) -> None:
             SupernetOptions.model_validate(METHODS[method] | {"training": {"objective": "bilevel-second-order"}})
         with pytest.raises(InvalidInput, match="expected the objective bilevel or erm"):
             make_trainer(digits, method, objective="bilevel-second-order")
-    with pytest.raises(InvalidInput, match="epochs after the warm-up of 3, got 3"):
+    with pytest.raises(InvalidInput, match=r"epochs after the warm-up of 3 .*got 3"):
         make_trainer(digits, "xnas", epochs=3, warmup_epochs=3)
 
 

@@ -211,7 +211,7 @@ def test_a_table_of_cells_is_a_space_of_networks(some_cells: TableSpace) -> None
 
 
 def test_what_nothing_can_train_is_searched_by_look_ups(table: str) -> None:
-    assert "'archray bench METHOD --table FILE' searches it" in str(serves_networks(get_space(table)))
+    assert "search the table by lookups: 'archray bench METHOD --table FILE'" in str(serves_networks(get_space(table)))
 
 
 def test_every_process_finds_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
