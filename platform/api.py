@@ -262,8 +262,10 @@ def report(path: str | Path, *, trust: bool = False) -> str:
         trust: whether the run's code may execute although you did not start the run on this machine.
 
     Returns: path of the report.
-    Raises: UntrustedCode without `trust`; DamagedFile if a document or a table of a finished stage is missing or was
-        changed. The report on disk then stays unchanged.
+
+    Raises:
+        UntrustedCode: without `trust`.
+        DamagedFile: if a file of a finished stage is missing or was changed. The report on disk stays unchanged.
     """
     run = open_run(path, trust=trust)
     from archray.platform.execution import rewrite_report  # torch and Ray
