@@ -67,7 +67,7 @@ test-extras: $(INSTALLED)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[$(EXTRAS)]'
 	$(PYTEST) -m "extra$(if $(CI), and (ci or not slow))" $(PYTEST_ARGS)
 
-# All jobs, about three hours on two cores. Every job runs to its end, and the output ends with a table of results.
+# All jobs, hours on two cores. Every job runs to its end, and the output ends with a table of results.
 test-all: $(INSTALLED)
 	bash .ci/all
 

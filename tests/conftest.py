@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -67,10 +68,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     together = config.getoption("numprocesses") == 2 and config.getoption("markexpr").startswith("not slow")
 
+    @cache
+    def scope(file: str) -> str:
+        return "Ray" if together and WITH_RAY.search((REPOSITORY / file).read_text()) else file
+
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = super()._split_scope(nodeid)
-            return "Ray" if together and WITH_RAY.search((REPOSITORY / file).read_text()) else file
+            return scope(super()._split_scope(nodeid))
 
     return ByFile(config, log)
 

@@ -321,9 +321,8 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
                     stack.enter_context(connected(run, console))
                     check_device(run.config)
                     resources = run.config.resources
-                    concurrency(
-                        resources, workers=resources.train_workers
-                    )  # otherwise a later stage could fail after hours
+                    # Otherwise a later stage could fail after hours.
+                    concurrency(resources, workers=resources.train_workers)
                     is_connected = True
                 if not checked:
                     check_constraints(context)

@@ -131,9 +131,8 @@ def run_config_of(
         searcher: searcher of the Tune run, for the metric of its seconds; None without a searcher.
     """
     config = options.run_config or tune.RunConfig(verbose=0)
-    default = (
-        config.failure_config == tune.FailureConfig()
-    )  # the default has no retries, and the caller did not choose it
+    # The default has no retries, and the caller did not choose it.
+    default = config.failure_config == tune.FailureConfig()
     checkpoints = tune.CheckpointConfig(checkpoint_frequency=1, num_to_keep=KEPT_CHECKPOINTS, checkpoint_at_end=True)
     return replace(
         config,

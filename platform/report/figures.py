@@ -58,10 +58,8 @@ def shapes(canvas: Figure) -> str:
     texts = sorted(_TEXTS.get(canvas, []), key=lambda shape: len(shape[1]) == 1)
     parts = []
     for axes, points, text in texts:
-        places, title = (
-            axes.transData.transform(points),
-            f"<title>{escape(text)}</title>",
-        )  # (k, 2), origin at the lower left
+        places = axes.transData.transform(points)  # (k, 2), origin at the lower left
+        title = f"<title>{escape(text)}</title>"
         if len(places) == 1:
             x, y = places[0, 0], height - places[0, 1]
             parts.append(f'<circle class="spot" cx="{x:.1f}" cy="{y:.1f}" r="{_RADIUS}">{title}</circle>')

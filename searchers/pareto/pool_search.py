@@ -145,9 +145,8 @@ class FrontSurrogate:
     ) -> None:
         self._surrogate = ranks.RankSurrogate(scores, codes, hypotheses=HYPOTHESES)
         self._reference = reference
-        self._costs = np.where(
-            np.isfinite(costs).all(axis=1, keepdims=True), costs, np.inf
-        )  # infinite costs add nothing
+        # Infinite costs add nothing.
+        self._costs = np.where(np.isfinite(costs).all(axis=1, keepdims=True), costs, np.inf)
         self._base = base
 
     def gain(self, rows: Sequence[int], losses: Sequence[float | None], exploration: float = 1.0) -> FloatArray:

@@ -24,7 +24,7 @@ SMOOTH: tuple[tuple[str, int, Approximation, int], ...] = (
     ("nasbench201", 3, "exact", 9),
     ("darts", 6, "batch", 16),
 )
-SLOW = [pytest.param(*case, marks=[pytest.mark.slow] * (case[0] == "darts")) for case in SMOOTH]
+CASES = [pytest.param(*case, marks=[pytest.mark.slow] * (case[0] == "darts")) for case in SMOOTH]
 STEP = 1e-6  # of finite differences: few pixels cross a kink of ReLU within it
 
 
@@ -63,7 +63,7 @@ def squared_gradient(
     return factor * torch.stack(squares).sum()
 
 
-@pytest.mark.parametrize(("space", "seed", "approximation", "every"), SLOW)
+@pytest.mark.parametrize(("space", "seed", "approximation", "every"), CASES)
 def test_gradient_by_weights_is_that_of_finite_differences(
     space: str, seed: int, approximation: Approximation, every: int
 ) -> None:

@@ -61,10 +61,8 @@ def pareto_front(run: Run[Any], canvas: Figure) -> None:
         for which, fill in ((members & full, FOUND), (members & ~full, SURFACE)):
             axes.scatter(costs[which], values[which], s=30, color=fill, edgecolors=FOUND, linewidth=1.5, zorder=3)
         for place in order[full[order] | (len(order) <= _NUMBERED)]:
-            text, at = (
-                str(int(member[place])),
-                (costs[place], values[place]),
-            )  # left of the point, where the step line does not pass
+            text, at = str(int(member[place])), (costs[place], values[place])
+            # Left of the point, where the step line does not pass.
             axes.annotate(text, at, (-5, 4), textcoords="offset points", ha="right", size=10, color=FOUND, zorder=4)
         labels = [
             f"{text}\n{quantity.bare(value / quantity.factor)}, {column} {significant(cost)}"

@@ -246,9 +246,8 @@ def problem_of(context: Context[Any]) -> SearchProblem:
     elif isinstance(config, PooledConfig):
         scored = config.needed if config.pool.table is not None else config.scored.metrics
         metrics = tuple(map(column_of, scored))
-        costs = tuple(
-            dict.fromkeys(["parameters", *map(cost_column, config.cost_names)])
-        )  # every pool contains `parameters`
+        # Every pool contains `parameters`.
+        costs = tuple(dict.fromkeys(["parameters", *map(cost_column, config.cost_names)]))
     return SearchProblem(
         space=get_space(searched_space(context)),
         pool=(context.folder("pool") / POOL).uri,

@@ -47,9 +47,8 @@ def found_cells_section(run: Run[Any]) -> Section | None:
     if cells.empty:
         return None
     cells = cells.assign(failure=failures(cells), order=numbers(cells, "shared_accuracy"))
-    cells = cells.sort_values(
-        "order", ascending=False, kind="stable", ignore_index=True
-    )  # rows without a value come last
+    # Rows without a value come last.
+    cells = cells.sort_values("order", ascending=False, kind="stable", ignore_index=True)
     mixture, value = numbers(cells, "mixture_accuracy"), numbers(cells, "shared_accuracy")
     mixed = bool(mixture.notna().any())
     columns = [Column("Architecture", "name"), Column("Shared weights (%)", "number", "descending")]
