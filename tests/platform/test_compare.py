@@ -1,4 +1,4 @@
-"""`archray.compare`: runs of any kind on the same data, side by side; and what does not compare."""
+"""`archray.compare`: runs of any kind on the same data, side by side, and the runs that cannot be compared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TESTS = ("test_accuracy", "random_test_accuracy")
 
 @pytest.fixture(scope="module")
 def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run[Any]]:
-    """Two runs that found one network each, and one of two repeats that found ensembles."""
+    """Two runs that found one network each, and one run with two repeats that found ensembles."""
     place = tmp_path_factory.mktemp("runs")
     made = {
         "hnas": hnas_run(place / "hnas", pool_size=10, trials=4, baseline=2, final_seeds=3, epochs=2),
@@ -45,7 +45,7 @@ def test_runs_of_networks_are_compared(
         assert row["test_accuracy_std"] == pytest.approx(accuracies.std())
         assert row["test_accuracy_n"] == len(accuracies) and row["repeats"] == 1
     assert table["parameters"]["gaea-darts"] == 3_349_342 and table["multiply_adds"]["gaea-darts"] == 5.452e8
-    assert table["trainings"]["hnas"] == 4 + 3 - _asked_again(networks["hnas"])
+    assert table["trainings"]["hnas"] == 4 + 3 - _comparison(networks["hnas"])
     repeats = table.loc["nesbs"]
     assert (repeats["test_accuracy"], repeats["test_accuracy_n"]) == (pytest.approx(0.955), 2)
     assert repeats["test_accuracy_std"] == pytest.approx(0.01 / 2**0.5) and repeats["members"] == 3
@@ -58,7 +58,7 @@ def test_runs_of_networks_are_compared(
     assert not MISSING_NUMBER.search(read)
 
 
-def _asked_again(run: Run[Any]) -> int:
+def _comparison(run: Run[Any]) -> int:
     return int(run.table("search", "asked.parquet")["repeat"].sum())
 
 
@@ -73,7 +73,7 @@ def test_options_that_differ_are_named(tmp_path: Path, capsys: pytest.CaptureFix
     assert "final.epochs: 10, 20" in printed and "seed" not in printed
 
 
-def test_searches_for_a_feature_map_have_their_equal_cost_too(tmp_path: Path) -> None:
+def test_feature_map_searches_are_compared_at_equal_cost(tmp_path: Path) -> None:
     runs = [feature_map_run(tmp_path / f"{number}", repeats=2, candidates=number) for number in (8, 16)]
     page = tmp_path / "page.html"
     table = compare([summarised(run) for run in runs], out=page)
@@ -83,7 +83,7 @@ def test_searches_for_a_feature_map_have_their_equal_cost_too(tmp_path: Path) ->
         compare([str(runs[0].folder)], out=page)
 
 
-def test_different_data_are_refused_with_what_differs(networks: dict[str, Run[Any]], tmp_path: Path) -> None:
+def test_different_data_raise_an_error_with_the_differences(networks: dict[str, Run[Any]], tmp_path: Path) -> None:
     other = {**MADE_WITH, "data_checksum": "0" * 64}
     config = {"data": {"name": "cifar10", "limit": 500}}
     images = summarised(write_run(tmp_path / "cifar", "darts", config=config, manifest=other, documents=_found()))
@@ -94,26 +94,26 @@ def test_different_data_are_refused_with_what_differs(networks: dict[str, Run[An
         compare([str(networks["hnas"].folder), moved])
 
 
-def test_a_validation_part_of_another_size_is_no_other_data(
+def test_a_validation_part_of_another_size_counts_as_the_same_data(
     networks: dict[str, Run[Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As `nesbs` has, whose presets hold out more."""
+    """Write such a run as `nesbs` does, whose presets hold out more images."""
     other = {**MADE_WITH, "data_checksum": "0" * 64}
     config = {"data": {"name": "digits", "validation_fraction": 0.3}}
     run = summarised(write_run(tmp_path / "more", "darts", config=config, manifest=other, documents=_found()))
     assert len(compare([str(networks["hnas"].folder), run])) == 2
     assert "data.validation_fraction: None, 0.3" in capsys.readouterr().out
-    halved = {**other, "test_labels_checksum": "0" * 64}  # the validation part came out of the test part
-    refused = summarised(write_run(tmp_path / "halved", "darts", config=config, manifest=halved, documents=_found()))
+    halved = {**other, "test_labels_checksum": "0" * 64}  # the validation part is a part of the test split
+    halved_run = summarised(write_run(tmp_path / "halved", "darts", config=config, manifest=halved, documents=_found()))
     with pytest.raises(InvalidInput, match=r"data\.validation_fraction: None and 0\.3"):
-        compare([str(networks["hnas"].folder), refused])
+        compare([str(networks["hnas"].folder), halved_run])
 
 
 def _found() -> dict[tuple[str, str], Any]:
     return {("search", "architecture.json"): {"architecture": "|none~0|", "value": 0.5, "metric": "shared_accuracy"}}
 
 
-def test_what_cannot_be_compared(networks: dict[str, Run[Any]], tmp_path: Path) -> None:
+def test_runs_that_cannot_be_compared_raise_an_error(networks: dict[str, Run[Any]], tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="archray resume"):
         compare([str(write_run(tmp_path / "begun", "hnas").folder)])
     with pytest.raises(InvalidInput, match="got none"):

@@ -1,4 +1,6 @@
-"""A worker killed (SIGKILL) inside a training step: its trial goes on from its last checkpoint in another process."""
+"""If a worker is killed (SIGKILL) inside a training step, its trial resumes from its last checkpoint in another
+process.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ AT_A_TIME = 2
 
 
 class KillOnce(tune.Callback):
-    """Kills the process of the first trial that has saved its first epoch, a moment after its second was asked for."""
+    """Kills the process of the first trial that has saved its first epoch, shortly after its second epoch was
+    requested.
+    """
 
     killed: ClassVar[list[str]] = []
     asked: ClassVar[list[Any]] = []
@@ -36,7 +40,7 @@ class KillOnce(tune.Callback):
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.timeout(600)
-def test_a_killed_worker_costs_a_step(undisturbed: Callable[..., archray.RunResult], tmp_path: Path) -> None:
+def test_a_killed_worker_loses_one_step(undisturbed: Callable[..., archray.RunResult], tmp_path: Path) -> None:
     expected, run = Path(undisturbed("hnas", AT_A_TIME).path), tmp_path / "run"
     archray.search("hnas", **options_of("hnas", AT_A_TIME), out=run, callbacks=[KillOnce()])
     assert found(run) == found(expected)

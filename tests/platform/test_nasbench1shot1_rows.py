@@ -1,4 +1,4 @@
-"""NAS-Bench-1Shot1's tables, whose rows say by their order which cells they are of."""
+"""The tables of NAS-Bench-1Shot1, whose row order determines the cells."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ OPERATIONS = ("conv1x1-bn-relu", "conv3x3-bn-relu", "maxpool3x3")
 
 @pytest.fixture(scope="module")
 def published() -> pd.DataFrame:
-    """A table as the authors' program writes it: a matrix after the other, its first row alone; errors by the cell."""
+    """A table as the authors' program writes it: one matrix after another, only their first rows, with an error per
+    cell.
+    """
     rows: list[dict[str, Any]] = []
     for matrix in matrices(SPACE):
         live = [node for node in range(1, 5) if matrix[node].any()]
@@ -48,7 +50,7 @@ def imported(folder: Path, frame: pd.DataFrame) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_the_order_of_the_rows_says_which_cells_they_are_of(tmp_path: Path, published: pd.DataFrame) -> None:
+def test_the_row_order_determines_the_cells(tmp_path: Path, published: pd.DataFrame) -> None:
     table = imported(tmp_path, published)
     assert len(published) == 2487 and len(table) == 2127, "isomorphic cells are one"
     rng = np.random.default_rng(0)
@@ -60,7 +62,7 @@ def test_the_order_of_the_rows_says_which_cells_they_are_of(tmp_path: Path, publ
     assert set(NODES) <= set(table.frame.columns)
 
 
-def test_rows_in_another_order_are_refused(tmp_path: Path, published: pd.DataFrame) -> None:
+def test_rows_in_another_order_raise_an_error(tmp_path: Path, published: pd.DataFrame) -> None:
     with pytest.raises(InvalidTable, match=r"another cell in row 0 \(from 0\).*\(--architecture row\)"):
         imported(tmp_path, published.iloc[::-1])
     with pytest.raises(InvalidTable, match="row 2400"):
@@ -69,7 +71,7 @@ def test_rows_in_another_order_are_refused(tmp_path: Path, published: pd.DataFra
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_isomorphic_cells_with_different_errors_are_refused(tmp_path: Path, published: pd.DataFrame) -> None:
+def test_isomorphic_cells_with_different_errors_raise_an_error(tmp_path: Path, published: pd.DataFrame) -> None:
     with pytest.raises(
         InvalidTable, match="isomorphic cells with different errors, or different cells with equal errors"
     ):

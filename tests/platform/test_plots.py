@@ -1,4 +1,4 @@
-"""The figures of `archray.plots`: each draws on a run of its family, and the documentation has all of them."""
+"""Each figure of `archray.plots` draws a run of its family, and the documentation lists all figures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from archray.platform.run.run import Run
 from archray.platform.run_result import RunResult
 from archray.trainables.spaces import get_space
 
-# What makes a run that has the figure's data, by the part of its module that names the family.
+# The maker of a run with the data of a figure, by the part of its module that names the family.
 small_hnas_run = partial(hnas_run, pool_size=30, trials=4, baseline=2, final_seeds=2, epochs=2)
 MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
     "report": small_hnas_run,
@@ -53,7 +53,7 @@ def family_of(name: str) -> str:
     return FIGURES[name][1].__module__.split(".")[-2]
 
 
-OWN_RUN = {  # of figures that not every run of the family has the data of
+OWN_RUN = {  # figures whose data not every run of the family has
     "ensemble_defence": attacked_run,
     "halving_generalisation": leaders_run,
     "supernet_shared_scores": scored_run,
@@ -61,7 +61,7 @@ OWN_RUN = {  # of figures that not every run of the family has the data of
 
 
 def drawn(figure: object) -> bool:
-    """Whether it is a figure of the report's width with something in it, which can be drawn."""
+    """Whether this is a non-empty figure of the report's width that can be drawn."""
     assert isinstance(figure, Figure)
     figure.draw_without_rendering()
     return figure.get_size_inches()[0] * 72 == pytest.approx(WIDTH) and any(axes.has_data() for axes in figure.axes)
@@ -69,7 +69,7 @@ def drawn(figure: object) -> bool:
 
 @pytest.fixture(scope="module")
 def made_by(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path], Run[Any]]], Run[Any]]:
-    """Hands out what a maker makes, made once."""
+    """Returns the run of a maker, made once."""
     return cache(lambda make: make(tmp_path_factory.mktemp("runs") / "run"))
 
 
@@ -99,11 +99,12 @@ def test_figures_of_several_runs(tmp_path: Path, name: str) -> None:
     assert drawn(getattr(plots, name)([runs[0], str(runs[1].folder)]))
 
 
-SPACES = ("nasbench201", "darts", "fourier", "activations")  # of an empty run: the first that its method serves
+# An empty run uses the first space that its method supports
+SPACES = ("nasbench201", "darts", "fourier", "activations")
 
 
 @pytest.mark.parametrize("name", OF_A_RUN)
-def test_a_run_without_the_data_says_so(tmp_path: Path, name: str) -> None:
+def test_a_run_without_the_data_raises_an_error(tmp_path: Path, name: str) -> None:
     family = methods_of(name)
     for method in sorted({*family[:1], "hnas", "halving"}):
         space = next(space for space in SPACES if get_method(method).serves(get_space(space)) is None)
@@ -113,7 +114,7 @@ def test_a_run_without_the_data_says_so(tmp_path: Path, name: str) -> None:
             getattr(plots, name)(empty)
 
 
-def test_a_run_is_a_path_a_result_or_a_run(tmp_path: Path) -> None:
+def test_a_run_can_be_a_path_a_result_or_a_run(tmp_path: Path) -> None:
     hnas = small_hnas_run(tmp_path / "hnas")
     place = str(hnas.folder)
     result = RunResult(place, None, None, None)
@@ -126,7 +127,7 @@ def test_a_run_is_a_path_a_result_or_a_run(tmp_path: Path) -> None:
         plots.hnas_pool(3)
 
 
-def test_names_are_listed_once_and_found() -> None:
+def test_names_are_listed_once_and_exist() -> None:
     assert archray.plots is plots and plots.__all__ == list(FIGURES) and dir(plots) == sorted(FIGURES)
     assert [getattr(plots, name).__name__ for name in plots.__all__] == plots.__all__
     with pytest.raises(AttributeError, match=r"no figure 'hnas_landscpae'.*hnas_landscape"):

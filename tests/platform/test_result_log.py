@@ -1,4 +1,4 @@
-"""What a Tune run keeps of itself, and what a resume puts back."""
+"""The files that a Tune run keeps for a resume, and their restoration."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_restored_state_is_that_of_one_moment(experiment: Folder) -> None:
     }
 
 
-def test_without_a_snapshot_there_is_nothing_to_restore(tmp_path: Path) -> None:
+def test_without_a_snapshot_nothing_is_restored(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.write_bytes("tuner.pkl", b"")
     assert not restore_state(folder, PLAN)
@@ -59,7 +59,7 @@ def test_without_a_snapshot_there_is_nothing_to_restore(tmp_path: Path) -> None:
     ("name", "renamed"), [("experiment_state-1.json", "state_of_trials-1.json"), ("tuner.pkl", "tuner.json")]
 )
 def test_results_without_a_state_are_not_trained_again(tmp_path: Path, name: str, renamed: str) -> None:
-    """A later Ray calls a file of its state otherwise. Without results there is nothing to lose."""
+    """A later version of Ray may rename a state file. A run without results has nothing to lose."""
     folder = Folder(tmp_path)
     names = {file: renamed if file == name else file for file in (*KEPT, "tuner.pkl")}
     write_snapshot(folder, {names[file]: state for file, state in KEPT.items()})
@@ -89,9 +89,9 @@ def tuner(folder: Path) -> tune.Tuner:
         pytest.param(CallbackList, "get_state", lambda callbacks: None, marks=pytest.mark.slow),
         (TuneController, "save_to_dir", lambda controller: None),
     ],
-    ids=["state file renamed", "callbacks not asked", "state not saved"],
+    ids=["state file renamed", "callbacks not called", "state not saved"],
 )
-def test_a_ray_that_saves_no_state_ends_the_run(
+def test_a_ray_that_saves_no_state_stops_the_run(
     owner: Any, name: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, value)
@@ -101,7 +101,7 @@ def test_a_ray_that_saves_no_state_ends_the_run(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-def test_a_ray_that_begins_anew_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ray_that_starts_over_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tuner(tmp_path).fit()
     folder = Folder(tmp_path / "run")
     kept = folder.read_bytes(SNAPSHOT)

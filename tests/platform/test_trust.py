@@ -1,4 +1,6 @@
-"""A stranger's run: no command leaves its folder, none executes its code unless told to, and some never do."""
+"""Runs of other users: no command leaves their folder or executes their code without --trust, and some commands never
+do.
+"""
 
 from __future__ import annotations
 
@@ -49,16 +51,16 @@ class Malicious:
 
 @pytest.fixture
 def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that the code of these runs makes when it is executed."""
+    """A file that the code of these runs creates when it is executed."""
     monkeypatch.setenv("ARCHRAY_TEST_MARKER", str(tmp_path / "executed"))
     return tmp_path / "executed"
 
 
 @pytest.fixture
 def own(tmp_path: Path, marker: Path) -> Path:
-    """This user's run of a space in a file."""
+    """A run of this user with a space in a file."""
     source = tmp_path / "own_space.py"
-    source.write_text(f"{SPACE}\n# {tmp_path}")  # each test's is another module
+    source.write_text(f"{SPACE}\n# {tmp_path}")  # each test has another module
     run = run_of_network(tmp_path / "mine" / "run", f"{source}:Own")
     run.folder.write_json("architecture.json", {"architecture": load_described(run.folder), "value": 0.5})
     marker.unlink()
@@ -67,7 +69,7 @@ def own(tmp_path: Path, marker: Path) -> Path:
 
 @pytest.fixture
 def foreign(own: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The same run as one of another user's, or from another machine: with another key."""
+    """The same run of another user or machine, with another key."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return own
 
@@ -87,14 +89,17 @@ def files_of(place: Path) -> dict[str, bytes]:
 
 
 def forget(*modules: str) -> None:
-    """A file of a user's is executed once in a process: these tests ask whether it is executed at all."""
+    """Forgets executed modules.
+
+    A user's file is executed once per process, and these tests check whether it is executed at all.
+    """
     import sys
 
     for name in [name for name in sys.modules if name.startswith(("own_space_", *modules))]:
         del sys.modules[name]
 
 
-# What executes the code of a run, with the trust that it is given
+# Commands that execute the code of a run if it is trusted
 EXECUTING: dict[str, Callable[[Path, bool], Any]] = {
     "report": lambda run, trust: archray.report(run, trust=trust),
     "export": lambda run, trust: archray.export(run, trust=trust, formats="state-dict"),
@@ -106,7 +111,7 @@ EXECUTING: dict[str, Callable[[Path, bool], Any]] = {
 
 
 @pytest.mark.parametrize("command", EXECUTING)
-def test_code_of_a_stranger_runs_with_trust_only(foreign: Path, marker: Path, command: str) -> None:
+def test_code_of_another_user_runs_only_with_trust(foreign: Path, marker: Path, command: str) -> None:
     forget()
     before = files_of(foreign)
     with pytest.raises(UntrustedCode, match=r"own_space\.py.*--trust"):
@@ -117,12 +122,12 @@ def test_code_of_a_stranger_runs_with_trust_only(foreign: Path, marker: Path, co
 
 
 @pytest.mark.parametrize("command", EXECUTING)
-def test_a_run_of_ones_own_needs_no_trust_wherever_it_is_moved(own: Path, tmp_path: Path, command: str) -> None:
+def test_a_run_of_this_user_needs_no_trust_after_a_move(own: Path, tmp_path: Path, command: str) -> None:
     moved = Path(shutil.copytree(own, tmp_path / "elsewhere" / "renamed"))
     EXECUTING[command](moved, False)
 
 
-def test_changed_code_of_ones_own_run_needs_trust_again(own: Path, marker: Path) -> None:
+def test_changed_code_of_this_users_run_needs_trust_again(own: Path, marker: Path) -> None:
     [file] = (own / "code").rglob("*.py")
     file.write_text(file.read_text() + "\n# changed")
     with pytest.raises(UntrustedCode):
@@ -131,7 +136,7 @@ def test_changed_code_of_ones_own_run_needs_trust_again(own: Path, marker: Path)
 
 
 @pytest.mark.parametrize("change", ["references", "config"])
-def test_a_changed_manifest_of_ones_own_run_needs_trust_again(own: Path, change: str) -> None:
+def test_a_changed_manifest_of_this_users_run_needs_trust_again(own: Path, change: str) -> None:
     def other(manifest: dict[str, Any]) -> None:
         if change == "references":
             manifest["references"]["space"]["attribute"] = "Path"
@@ -143,17 +148,17 @@ def test_a_changed_manifest_of_ones_own_run_needs_trust_again(own: Path, change:
         archray.report(own)
 
 
-def test_a_module_that_a_manifest_names_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_in_a_manifest_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = a_run(tmp_path / "run", "nasbench201").folder.local_path()
     assert run is not None
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    archray.report(run)  # archray's own spaces and data are no code of the run
+    archray.report(run)  # archray's spaces and data are not code of the run
     edit(run / "manifest.json", lambda manifest: manifest["config"].update(space="antigravity:geohash"))
     with pytest.raises(UntrustedCode, match="antigravity"):
         archray.report(run)
 
 
-def test_what_shows_runs_never_executes_their_code(foreign: Path, marker: Path, tmp_path: Path) -> None:
+def test_commands_that_show_runs_never_execute_their_code(foreign: Path, marker: Path, tmp_path: Path) -> None:
     forget()
     archray.show(foreign)
     archray.runs(foreign.parent)
@@ -167,7 +172,7 @@ def test_what_shows_runs_never_executes_their_code(foreign: Path, marker: Path, 
     assert not marker.exists()
 
 
-def test_resuming_reads_pickles_and_so_needs_trust_without_code_too(
+def test_a_resume_needs_trust_even_without_code_because_it_reads_pickles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = a_run(tmp_path / "run", "nasbench201").folder.uri
@@ -177,14 +182,14 @@ def test_resuming_reads_pickles_and_so_needs_trust_without_code_too(
         with pytest.raises(UntrustedCode, match="unpickle"):
             resume(run)
     open_run(run, trust=True, uses="state")
-    open_run(run, uses="state")  # from then on it is this user's
+    open_run(run, uses="state")  # from now on the run belongs to this user
 
 
-def test_a_machine_without_a_place_for_the_key_trusts_nothing(
+def test_a_machine_that_cannot_store_the_key_trusts_nothing(
     own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))  # in which no folder can be made
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))  # no folder can be made here
     run = a_run(tmp_path / "second", "nasbench201")
     assert run.trusted and run.manifest["signature"] is None, "the process that started it goes on"
     with pytest.raises(UntrustedCode, match=str(tmp_path / "file")):
@@ -204,7 +209,7 @@ def test_only_the_user_can_read_the_key(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_manifest_cannot_name_files_elsewhere(foreign: Path, marker: Path, tmp_path: Path) -> None:
-    """An absolute path, one with `..`, and a file of which the run has no copy: with trust, too."""
+    """An absolute path, a path with `..`, and a file without a copy in the run are rejected even with trust."""
     evil = tmp_path / "evil.py"
     evil.write_text(SPACE)
     whole = (foreign / "manifest.json").read_text()
@@ -255,7 +260,7 @@ def test_names_in_a_snapshot_cannot_be_paths(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["network", "ensemble"])
-def test_weights_that_would_execute_code_are_refused(tmp_path: Path, marker: Path, kind: str) -> None:
+def test_weights_that_would_execute_code_raise_an_error(tmp_path: Path, marker: Path, kind: str) -> None:
     make = {"network": run_of_network, "ensemble": lambda place, space: run_of_ensemble(place, space, (0, 1))}[kind]
     run = make(tmp_path / "run", "nasbench201")
     torch.save(Malicious(marker), tmp_path / "run" / "model" / "state_dict.pt")
@@ -265,7 +270,7 @@ def test_weights_that_would_execute_code_are_refused(tmp_path: Path, marker: Pat
 
 
 @pytest.mark.parametrize(("kind", "entry"), [("network", float("nan")), ("ensemble", "text"), ("export", None)])
-def test_weights_that_are_no_finite_tensors_are_named(tmp_path: Path, kind: str, entry: Any) -> None:
+def test_weights_that_are_not_finite_tensors_are_named(tmp_path: Path, kind: str, entry: Any) -> None:
     run = (run_of_ensemble if kind == "ensemble" else run_of_network)(
         tmp_path / "run", "nasbench201", *([(0, 1)] if kind == "ensemble" else [])
     )
@@ -285,7 +290,7 @@ def test_weights_that_are_no_finite_tensors_are_named(tmp_path: Path, kind: str,
 
 
 @pytest.mark.parametrize(("classes", "kind"), [("ten", "export"), (-1, "ensemble"), (10**9, "export")])
-def test_a_number_of_classes_that_a_model_cannot_have_is_named(tmp_path: Path, kind: str, classes: Any) -> None:
+def test_an_impossible_number_of_classes_is_named(tmp_path: Path, kind: str, classes: Any) -> None:
     make = {"export": run_of_network, "ensemble": lambda place, space: run_of_ensemble(place, space, (0, 1))}[kind]
     run, file = make(tmp_path / "run", "nasbench201"), tmp_path / "run" / "model" / "architecture.json"
     if kind == "export":

@@ -1,4 +1,4 @@
-"""`archray understand`: a study has a run folder, resume, a report and a summary as a search has."""
+"""`archray understand`: a study has a run folder, resume, a report and a summary, as a search has."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from archray.errors import InvalidInput, UnknownName
 from archray.platform.cli import application
 from archray.platform.methods import METHODS, STUDIES, Method
 
-# A study of a user's: it counts, and fails in its second stage as long as a file is there.
+# A study of a user: it counts, and fails in its second stage while a file exists.
 COUNTING = '''
 from pathlib import Path
 
@@ -97,14 +97,14 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def called(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What a command prints; it must succeed."""
+    """Returns the output of a command, which must succeed."""
     monkeypatch.setattr(sys, "argv", ["archray", *arguments])
     result = CliRunner().invoke(application(list(arguments)), arguments, env={"COLUMNS": "200"}, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
 
-def test_the_words_after_the_name_are_what_is_studied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_words_after_the_name_are_the_subjects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = called(
         "understand", "counting", "two", "three", "--thing", "four", "--out", str(tmp_path / "run"),
         monkeypatch=monkeypatch,
@@ -120,7 +120,7 @@ def test_the_words_after_the_name_are_what_is_studied(tmp_path: Path, monkeypatc
         archray.compare([tmp_path / "run"])
 
 
-def test_a_study_that_lost_its_summary_has_ended(tmp_path: Path) -> None:
+def test_a_finished_study_without_a_summary_counts_as_finished(tmp_path: Path) -> None:
     run = archray.understand("counting", thing=["six"], out=tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
     assert archray.load(run.path).findings == ("3 letters in all",)
@@ -128,7 +128,7 @@ def test_a_study_that_lost_its_summary_has_ended(tmp_path: Path) -> None:
     assert archray.show(run.path).state == "done"
 
 
-def test_a_study_that_stopped_goes_on(tmp_path: Path) -> None:
+def test_a_stopped_study_resumes(tmp_path: Path) -> None:
     barrier = tmp_path / "barrier"
     barrier.touch()
     with pytest.raises(archray.errors.RunInterrupted, match=r"\[2/3\] check"):
@@ -141,7 +141,7 @@ def test_a_study_that_stopped_goes_on(tmp_path: Path) -> None:
     assert pd.read_parquet(tmp_path / "run" / "count" / "counts.parquet")["thing"].tolist() == ["five"]
 
 
-def test_studies_are_not_searched_and_methods_not_understood() -> None:
+def test_search_rejects_studies_and_understand_rejects_methods() -> None:
     with pytest.raises(UnknownName, match="there is no method 'counting'"):
         archray.search("counting")
     with pytest.raises(UnknownName, match="there is no study 'hnas'"):
@@ -158,7 +158,7 @@ def test_help_lists_studies_and_the_options_of_one(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", STUDIES.names())
-def test_an_entry_leads_to_its_study_and_to_its_recipe(name: str) -> None:
+def test_an_entry_resolves_to_its_study_and_recipe(name: str) -> None:
     study = STUDIES.get(name)
     assert isinstance(study, Method) and study.name == name and study.config.kind == "study"
     assert {"smoke", "demo", "paper"} <= set(study.presets)

@@ -1,4 +1,4 @@
-"""What is let go of a trial that has ended, and what is not."""
+"""The memory that is released after a trial has finished, and the results that are kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from archray.searchers.ledger import TuneTrial
 OWN = {"date", "timestamp", "trial_id", "pid", "time_this_iter_s", "time_total_s", "time_since_restore", "config"}
 
 
-def test_a_packed_state_is_written_as_it_was() -> None:
+def test_a_packed_state_is_written_unchanged() -> None:
     states = [(json.dumps({"config": {"seed": seed}, "nul": "\0é"}), f'{{"score": {seed}}}') for seed in range(3)]
     packed = [PackedState(state, "".join(states[0]).encode()) for state in states]
     assert [tuple(state) for state in packed] == states
@@ -31,7 +31,7 @@ def test_a_packed_state_is_written_as_it_was() -> None:
 
 
 def fit(folder: Path, *callbacks: tune.Callback) -> tune.ResultGrid:
-    """Three trials of two steps, of which the last fails in its second."""
+    """Three trials of two steps. The last trial fails in its second step."""
     keys = {
         "settings": {"layers": [1, 2]},
         "value": tune.grid_search([1.0, 2.0, 3.0]),
@@ -47,12 +47,12 @@ def fit(folder: Path, *callbacks: tune.Callback) -> tune.ResultGrid:
         checkpoint_config=checkpoints,
         verbose=0,
     )
-    told = tune.TuneConfig(metric="value", mode="max", reuse_actors=True, max_concurrent_trials=1)
-    return tune.Tuner(Climb, param_space=keys, tune_config=told, run_config=run).fit()
+    tune_config = tune.TuneConfig(metric="value", mode="max", reuse_actors=True, max_concurrent_trials=1)
+    return tune.Tuner(Climb, param_space=keys, tune_config=tune_config, run_config=run).fit()
 
 
 def shown(results: tune.ResultGrid) -> list[Any]:
-    """What a `ResultGrid` says of its trials, without times, places and ids."""
+    """Describes the trials of a `ResultGrid` without times, places and ids."""
 
     def facts(metrics: dict[str, Any] | None) -> dict[str, Any]:
         return {name: value for name, value in (metrics or {}).items() if name not in OWN}
@@ -70,7 +70,7 @@ def shown(results: tune.ResultGrid) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-def test_results_are_the_same_and_hold_less(tmp_path: Path) -> None:
+def test_results_stay_the_same_and_use_less_memory(tmp_path: Path) -> None:
     plain = fit(tmp_path / "plain")
     with reduced_saves():
         results = fit(tmp_path / "kept", ResultLog(), KeepSnapshot())
@@ -87,7 +87,7 @@ def test_results_are_the_same_and_hold_less(tmp_path: Path) -> None:
 
     state = json.loads(experiment_state(Folder(str(tmp_path / "kept"))) or b"")
     saved = [TuneTrial.read(*parts) for parts in state["trial_data"]]
-    # Tune saves those that ended meanwhile in the order of a set.
+    # Tune saves the trials that finished meanwhile in the order of a set.
     assert sorted((trial.status, trial.last_result["value"]) for trial in saved) == sorted(
         (trial.status, trial.last_result["value"]) for trial in trials
     )
