@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_bench import FEW_VALUES, bench_here, made_up_table
+from archray_test_bench import FEW_VALUES, bench_here, synthetic_table
 from archray_test_command import finish, kill_when, start
 from scipy import stats
 from typer.testing import CliRunner
@@ -29,7 +29,7 @@ OUTPUTS = ("summary.csv", "searches.csv", "differences.csv", "bench.md", "bench.
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
     place = tmp_path_factory.mktemp("table") / "table.csv"
-    return place, made_up_table(place)
+    return place, synthetic_table(place)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_bench import made_up_table
+from archray_test_bench import synthetic_table
 from scipy.stats import kendalltau, spearmanr
 from typer.testing import CliRunner
 
@@ -20,7 +20,7 @@ from archray.trainables.tabular import read_table
 
 
 def test_every_metric_in_every_scenario(tmp_path: Path) -> None:
-    frame = made_up_table(tmp_path / "table.csv")
+    frame = synthetic_table(tmp_path / "table.csv")
     arguments = ("bench", "proxies", "--table", str(tmp_path / "table.csv"), "--out", str(tmp_path / "out"))
     shown = CliRunner().invoke(application(arguments), arguments)
     assert shown.exit_code == 0, shown.output
@@ -60,7 +60,7 @@ def test_the_fit_finds_an_existing_trade_off() -> None:
 
 
 def test_smaller_can_be_better(tmp_path: Path) -> None:
-    frame = made_up_table(tmp_path / "table.csv")
+    frame = synthetic_table(tmp_path / "table.csv")
     frame["test_accuracy"] *= -1
     frame["val_accuracy"] *= -1
     frame.to_csv(tmp_path / "errors.csv", index=False)
@@ -72,7 +72,7 @@ def test_smaller_can_be_better(tmp_path: Path) -> None:
 
 
 def test_a_table_without_metrics_raises_an_error(tmp_path: Path) -> None:
-    made_up_table(tmp_path / "table.csv").drop(columns=["snip", "nwot", "kappa"]).to_csv(
+    synthetic_table(tmp_path / "table.csv").drop(columns=["snip", "nwot", "kappa"]).to_csv(
         tmp_path / "none.csv", index=False
     )
     with pytest.raises(InvalidInput, match="expected a table with a training-free metric"):

@@ -1,4 +1,4 @@
-"""Runs of searches for a feature map as they could be, with made-up numbers that behave as real ones do."""
+"""Synthetic runs of searches for a feature map, with realistic numbers."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def feature_map_run(
     """A run of halving over random Fourier features; its first repeat is the best.
 
     Args:
-        found: another feature map in the place of the one that the first repeat found.
-        replaced: other tables in the place of `feature_map_tables`, of all repeats.
+        found: a feature map in place of the one that the first repeat found.
+        replaced: tables in place of those of `feature_map_tables`, for all repeats.
     """
     tables = {**feature_map_tables(repeats, candidates, maps, dimensions, seed), **replaced}
     content = []
@@ -55,7 +55,7 @@ def feature_map_run(
 def feature_map_tables(
     repeats: int = 3, candidates: int = 64, maps: int = 16, dimensions: tuple[int, ...] = (250, 1000), seed: int = 0
 ) -> dict[str, pd.DataFrame]:
-    """`progress`, `correlation`, `rounds` and `final` of such a run, of all repeats, with a column `repeat`."""
+    """Returns `progress`, `correlation`, `rounds` and `final` of such a run for all repeats, with a column `repeat`."""
     searches = [_halving(np.random.default_rng([seed, r]), r, candidates) for r in range(repeats)]
     progress = pd.concat([progress for progress, _ in searches], ignore_index=True)
     found = progress["architecture"].iloc[len(searches[0][0]) - 1]
@@ -72,7 +72,7 @@ def _of_repeat(table: pd.DataFrame, repeat: int) -> pd.DataFrame:
 
 
 def method_progress(method: str, repeats: int = 3, seed: int = 0) -> pd.DataFrame:
-    """The progress of one of the five methods, made up."""
+    """Returns synthetic progress of one of the five methods."""
     tables = [_method_progress(method, np.random.default_rng([seed, r, len(method)]), r) for r in range(repeats)]
     return pd.concat(tables, ignore_index=True)
 
@@ -108,7 +108,7 @@ def _map(rng: np.random.Generator) -> str:
 
 
 def _error(name: str, dimension: int) -> float:
-    """1 - the test accuracy of a map: the nearer its gamma is to 0.01, the lower."""
+    """Returns 1 - the test accuracy of a map. It is lower the closer gamma is to 0.01."""
     gamma = get_space("fourier").configuration(name)["gamma"]
     return float(0.02 + 0.1 * abs(np.log10(gamma) + 2) + 6 / (dimension + 200))
 
@@ -181,7 +181,7 @@ def _correlation(
 
 
 def led_solve(number: int, left: int, validation: float, test: float, points: int, leader: str) -> dict[str, Any]:
-    """A trial: the round `number` of `left` candidates, the errors of the best of them, and how many points."""
+    """A trial of round `number` with `left` candidates, the errors of the best candidates, and the number of points."""
     return {
         "trial_id": f"t{number}",
         "round": number,
@@ -204,7 +204,7 @@ def led_solve(number: int, left: int, validation: float, test: float, points: in
 
 
 def leaders_run(place: str | Path, rows: list[dict[str, Any]] | None = None, method: str = "halving") -> Run[Any]:
-    """A run whose solves tell their leaders. rows: of `led_solve`."""
+    """A run whose solves report their leaders. rows: from `led_solve`."""
     trials = pd.DataFrame(LEADERS if rows is None else rows)
     oracle = pd.DataFrame({"architecture": ["b"], "dimension": [100], "test_accuracy": [0.97]})
     tables = {("search", "trials.parquet"): trials, ("search", "curves.parquet"): trials}

@@ -1,4 +1,4 @@
-"""The files that docs/run-folder.md and the `files.md` of methods describe, compared with a run's folder."""
+"""Compares the files in docs/run-folder.md and the `files.md` of methods with the folder of a run."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from archray.trainables.proxies import PROXIES
 
 ROW = re.compile(r"^\| ((?:`[^|]+`[^|]*)) \|", re.M)
 CODE = re.compile(r"`([^`]+)`")
-SPREAD = re.compile(r"_(std|n|each)$")  # beside the mean of a quantity
-OPEN = {"summary.json", "heartbeat.json", "searcher.json", "posterior.json", "headline"}  # whose keys are not told
+SPREAD = re.compile(r"_(std|n|each)$")  # in addition to the mean of a quantity
+OPEN = {"summary.json", "heartbeat.json", "searcher.json", "posterior.json", "headline"}  # whose keys are not described
 
 
 @dataclass(frozen=True)
 class Described:
-    """A heading of the page: the files that it is about, and the columns or keys that it tells of."""
+    """A heading of the page: the files that it describes, and the names of their columns or keys."""
 
     patterns: tuple[str, ...]
     names: frozenset[str]
@@ -39,16 +39,16 @@ def described() -> Iterator[Described]:
 
 
 def unknown(run: Path) -> list[str]:
-    """What the page does not tell of a run."""
-    told = list(described())
-    of_trials = frozenset().union(*(each.names for each in told if each.patterns == ("*/trials.parquet",)))
+    """Returns the files and names of a run that the page does not describe."""
+    descriptions = list(described())
+    of_trials = frozenset().union(*(each.names for each in descriptions if each.patterns == ("*/trials.parquet",)))
     missing = []
     for file in sorted(file for file in run.rglob("*") if file.is_file()):
         name = file.relative_to(run).as_posix()
         if name.startswith(("code/", "arrays.npz")):
             continue
-        matching = [each for each in told if any(fnmatch(name, pattern) for pattern in each.patterns)]
-        matching += [each for each in told if each.patterns == (file.name,)]  # `architecture.json` of a stage
+        matching = [each for each in descriptions if any(fnmatch(name, pattern) for pattern in each.patterns)]
+        matching += [each for each in descriptions if each.patterns == (file.name,)]  # `architecture.json` of a stage
         if not matching:
             missing.append(name)
         known = frozenset().union(*(each.names for each in matching))
@@ -59,7 +59,7 @@ def unknown(run: Path) -> list[str]:
             and "/shards/" not in name
             and not name.startswith(("model/", "final/model/", "members/model-"))
         ):
-            missing += [f"{name}: {key}" for key in sorted(keys(file)) if not is_told(key, known)]
+            missing += [f"{name}: {key}" for key in sorted(keys(file)) if not is_described(key, known)]
     return missing
 
 
@@ -72,5 +72,5 @@ def keys(file: Path) -> list[str]:
     return []
 
 
-def is_told(key: str, known: frozenset[str]) -> bool:
+def is_described(key: str, known: frozenset[str]) -> bool:
     return SPREAD.sub("", key) in (*QUANTITIES, *PROXIES, *COSTS) or any(fnmatch(key, name) for name in known)

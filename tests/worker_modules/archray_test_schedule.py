@@ -1,4 +1,4 @@
-"""A trainable whose value is known, and which writes down every step it takes."""
+"""A trainable with known values that logs its steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ray import tune
 
 
 class Climb(tune.Trainable):
-    """Reports `value`, that of its config plus an epsilon a step, and ends after `steps` steps.
+    """Reports `value`, the value of its config plus an epsilon per step, and stops after `steps` steps.
 
     Config: `value`, a number or None for NaN; `steps`; `log`, a file that gets a line per step: `value step`;
     `fails_at`, a step that raises (optional).
