@@ -1,4 +1,4 @@
-"""The examples of a searcher alone, and benchmarks of searchers, run through on small inputs."""
+"""The examples of standalone searchers and the benchmarks of searchers run on small inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from archray.trainables.spaces import get_space
 
 
 def run(path: Path) -> dict[str, Any]:
-    """The names in a script; its classes travel to Ray's workers by value, as those of `__main__` do."""
+    """Runs a script and returns its names.
+
+    Its classes are pickled by value for Ray's workers, as those of `__main__`.
+    """
     return runpy.run_path(str(path), run_name="script")
 
 
@@ -42,7 +45,7 @@ def test_halving_in_your_own_experiment(repository: Path, tmp_path: Path, capsys
     assert best["value"] > 0.5  # chance is 0.1
     told = capsys.readouterr().out
     assert f"best: {best['candidate']}" in told
-    assert example["main"](tmp_path, budget=64) == best  # continued, with nothing left to do
+    assert example["main"](tmp_path, budget=64) == best  # resumed without remaining work
     assert told.splitlines()[-9:] == capsys.readouterr().out.splitlines()[-9:]
     assert len(list((tmp_path / "digits").glob("shared_solve_*"))) == 13
 
@@ -54,7 +57,7 @@ def test_nesbs_in_your_own_experiment(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     example = run(repository / "examples" / "nesbs_in_your_own_experiment.py")
-    best = example["main"](Path("kept"), budget=2, epochs=1)  # relative, which Tune refuses
+    best = example["main"](Path("kept"), budget=2, epochs=1)  # a relative path, which Tune rejects
     assert (tmp_path / "kept" / "digits").is_dir()
     assert len(set(best["members"])) == 3
     assert best["delta"] in (-0.5, 1.0)
@@ -82,7 +85,7 @@ def test_suggest_benchmark(repository: Path, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.slow
 def test_conformance_benchmark(repository: Path) -> None:
-    """In a process of its own: it runs pytest."""
+    """In a separate process, since it runs pytest."""
     command = [sys.executable, str(repository / "benchmarks" / "searcher_conformance.py"), "test_metric_first.py"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert printed[0] == "|  | MetricFirst |"
@@ -116,7 +119,7 @@ def test_several_metrics_benchmark(repository: Path, tmp_path: Path, capsys: pyt
 
 @pytest.fixture
 def scored(tmp_path: Path) -> Path:
-    """A pool and a table of 30 forms with invented values."""
+    """A pool and a table of 30 forms with synthetic values."""
     space, rng = get_space("nasbench201"), np.random.default_rng(0)
     forms = sorted({space.encode(space.canonical(space.sample(rng))) for _ in range(40)})[:30]
     n = len(forms)
@@ -138,7 +141,7 @@ def test_benchmark(repository: Path, scored: Path, capsys: pytest.CaptureFixture
     assert sum(line.startswith(("| random points | ", "| random search")) for line in lines) == 2
 
 
-def test_benchmark_refuses_another_table(repository: Path, scored: Path) -> None:
+def test_benchmark_rejects_another_table(repository: Path, scored: Path) -> None:
     pd.read_csv(scored / "table.csv").head(3).to_csv(scored / "short.csv", index=False)
     benchmark = run(repository / "benchmarks" / "hnas_nasbench201.py")
     with pytest.raises(SystemExit, match="lacks 2"):

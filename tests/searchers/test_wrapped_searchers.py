@@ -1,4 +1,4 @@
-"""archray's searchers inside what Tune wraps around them: ConcurrencyLimiter, Repeater, schedulers."""
+"""archray's searchers inside Tune's wrappers: ConcurrencyLimiter, Repeater, schedulers."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def own(config: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in (TRIAL_INDEX, "conformance")}
 
 
-def test_a_limiter_hands_the_limit_over(make: Make) -> None:
-    """Within it, the search is the one of as many trials at a time."""
+def test_a_limiter_passes_its_limit_on(make: Make) -> None:
+    """Within it, the search equals one with as many trials at a time."""
     searcher = make()
     limiter = ConcurrencyLimiter(searcher, max_concurrent=2)
     configs: list[dict[str, Any]] = []
@@ -67,15 +67,15 @@ def test_a_limiter_hands_the_limit_over(make: Make) -> None:
 @pytest.mark.skipif(
     Version(ray.__version__) < Version("2.60"), reason="Ray's Repeater fails on a searcher that ends before Ray 2.60"
 )
-def test_a_repeater_tells_the_mean(make: Make) -> None:
-    """Each config as often as asked for, and the search is that of one trial each with the mean as its value."""
+def test_a_repeater_reports_the_mean(make: Make) -> None:
+    """Each config runs several times, and the search equals one with single trials whose value is the mean."""
     searcher, noise = make(), (-0.1, 0.2, 0.2)
     repeater = Repeater(searcher, repeat=3)
     assert repeater.set_search_properties("score", "max", {})
     configs: list[dict[str, Any]] = []
     while isinstance(config := repeater.suggest(f"t{len(configs)}"), dict):
         configs.append(config)
-        if len(configs) % 3 == 0:  # three run at once; the last ends first
+        if len(configs) % 3 == 0:  # three run in parallel; the last ends first
             for number in (len(configs) - 1, len(configs) - 3, len(configs) - 2):
                 value = hashed_score(own(configs[number])) + noise[configs[number][TRIAL_INDEX]]
                 repeater.on_trial_complete(f"t{number}", result={"score": value})
@@ -86,8 +86,8 @@ def test_a_repeater_tells_the_mean(make: Make) -> None:
     assert searcher.history()["value"].to_numpy() == pytest.approx(alone["value"].to_numpy())
 
 
-def test_a_repeater_forgets_a_repeat_that_failed(make: Make) -> None:
-    """Tune's own rule: the mean of those with a value; of none it is NaN, and the trial has failed."""
+def test_a_repeater_ignores_a_failed_repeat(make: Make) -> None:
+    """Tune's rule: the mean of the repeats with a value. Without any it is NaN, and the trial has failed."""
     searcher = make()
     repeater = Repeater(searcher, repeat=2, set_index=False)
     repeater.set_search_properties("score", "max", {})
@@ -138,7 +138,7 @@ def test_a_tuner_with_a_repeater(tmp_path: Path) -> None:
     "scheduler", [pytest.param(ASHAScheduler, marks=pytest.mark.ci), HyperBandScheduler, MedianStoppingRule]
 )
 def test_a_tuner_with_a_scheduler(scheduler: Any, tmp_path: Path) -> None:
-    """Trials that it stops have the value that they reached."""
+    """Stopped trials have the last value that they reported."""
     searcher = LocalSearch(DOMAINS, initial=2, max_concurrent=6, **TOLD)
     options = {} if scheduler is MedianStoppingRule else {"max_t": 2}
     results = fit(tmp_path, searcher, scheduler(**options))
