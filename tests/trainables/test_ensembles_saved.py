@@ -1,4 +1,4 @@
-"""An ensemble as one module: what it averages, and that it comes back from its files."""
+"""An ensemble as one module: its averages, and its restoration from files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def save(folder: Path, *arguments: Any) -> None:
 
 
 @pytest.mark.parametrize("averaged", ["probabilities", "logits"])
-def test_an_ensemble_averages_what_its_members_predict(averaged: Any, split: Split) -> None:
+def test_an_ensemble_averages_the_predictions_of_its_members(averaged: Any, split: Split) -> None:
     ensemble = made(average=averaged)
     expected = average([predict(member, split, batch=7) for member in ensemble.members], averaged)
     with torch.no_grad():
@@ -83,7 +83,7 @@ def test_members_with_an_auxiliary_tower_in_train_mode() -> None:
 
 
 @pytest.mark.parametrize("averaged", ["probabilities", "logits"])
-def test_an_ensemble_comes_back_from_its_files(averaged: Any, split: Split, tmp_path: Path) -> None:
+def test_an_ensemble_is_restored_from_its_files(averaged: Any, split: Split, tmp_path: Path) -> None:
     ensemble = made(average=averaged)
     save(tmp_path, ensemble, MEMBERS, {"test_accuracy": 0.5})
     loaded = load_ensemble(tmp_path)
@@ -96,7 +96,7 @@ def test_an_ensemble_comes_back_from_its_files(averaged: Any, split: Split, tmp_
     assert again.output == "log_probabilities"
 
 
-def test_members_come_from_the_checkpoints_of_their_trials(split: Split, tmp_path: Path) -> None:
+def test_members_are_loaded_from_the_checkpoints_of_their_trials(split: Split, tmp_path: Path) -> None:
     settings = {
         "data": {"name": "digits", "limit": 40},
         "network": {"channels": 2, "cells": 1},
@@ -115,7 +115,7 @@ def test_members_come_from_the_checkpoints_of_their_trials(split: Split, tmp_pat
     torch.testing.assert_close(found, expected)
 
 
-def test_what_is_no_ensemble_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_ensemble_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="one or more members"):
         Ensemble([])
     with pytest.raises(InvalidInput, match="expected probabilities or logits to average"):

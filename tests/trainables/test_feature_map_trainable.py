@@ -1,4 +1,4 @@
-"""The trainable of feature-map selection: results, steps, failures, classifiers; and one run of Tune's."""
+"""The trainable of feature-map selection: results, steps, failures, classifiers, and one Tune run."""
 
 import json
 import math
@@ -31,16 +31,16 @@ DIGITS = {"name": "digits", "limit": 150}
 WORDS = {"space": "ngrams", "data": {"name": "docstrings:numpy,torch", "limit": 60}, "dimension": 512}
 
 
-def draw(count: int, space: str = "fourier") -> list[str]:
+def sample(count: int, space: str = "fourier") -> list[str]:
     found, rng = get_space(space), np.random.default_rng(0)
     return [found.encode(found.canonical(found.sample(rng))) for _ in range(count)]
 
 
 def shared(candidates: list[str] | None = None, solve: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
-    """As a searcher suggests it."""
+    """Returns a config as a searcher suggests it."""
     settings = {"data": DIGITS, "dimension": 80, "solve": solve or {}}
     told = {"round": 1, "replica": 0, "warm_start": None, "seed": 3, "budget": 60}
-    return {"settings": settings, "candidates": candidates or draw(6), **told, **keys}
+    return {"settings": settings, "candidates": candidates or sample(6), **told, **keys}
 
 
 def alone(architecture: str = GOOD, rungs: tuple[int, ...] = (), **keys: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def alone(architecture: str = GOOD, rungs: tuple[int, ...] = (), **keys: Any) ->
 
 
 def comparable(result: dict[str, Any]) -> dict[str, str]:
-    """Without wall-clock time, and NaN made equal to itself."""
+    """Returns the result without wall-clock time and with NaN made equal to itself."""
     return {key: repr(value) for key, value in result.items() if not key.startswith("seconds")}
 
 
@@ -69,12 +69,12 @@ def test_a_shared_solve_reports_a_score_per_candidate() -> None:
 
 
 def test_scores_are_losses_or_accuracies_in_the_order_of_the_candidates() -> None:
-    candidates = draw(6)
+    candidates = sample(6)
     losses = FeatureMapTrainable(shared(candidates, {"validation": "all"})).step()["scores"]
     accuracies = FeatureMapTrainable(shared(candidates, {"validation": "all", "score": "accuracy"})).step()["scores"]
     assert all(0 <= accuracy <= 1 for accuracy in accuracies)
     assert np.argmin(losses) == np.argmax(accuracies)
-    good = [*draw(3), GOOD]
+    good = [*sample(3), GOOD]
     assert int(np.argmin(FeatureMapTrainable(shared(good, {"validation": "all"})).step()["scores"])) == 3
 
 
@@ -86,15 +86,15 @@ def test_one_candidate_is_the_standalone_solve_of_its_map() -> None:
     assert one["scores"] == [one["validation_loss"]]
 
 
-def test_ngram_maps_are_solved_for_too() -> None:
-    config = {"settings": WORDS, "candidates": [*draw(4, "ngrams"), TEXT], "seed": 0}
+def test_ngram_maps_can_be_solved() -> None:
+    config = {"settings": WORDS, "candidates": [*sample(4, "ngrams"), TEXT], "seed": 0}
     result = FeatureMapTrainable(config).step()
     assert result.keys() == KEYS and all(map(math.isfinite, result["scores"]))
     one = FeatureMapTrainable({"settings": WORDS, "architecture": TEXT}).step()
     assert one["validation_accuracy"] > 0.6 and math.isfinite(one["test_loss"])
 
 
-# Steps of growing dimension
+# Steps of increasing dimension
 
 
 def test_a_step_is_a_rung() -> None:
@@ -112,7 +112,7 @@ def test_a_step_is_a_rung() -> None:
     assert late["scores"] == results[2]["scores"]
 
 
-def test_the_test_points_may_be_left_alone() -> None:
+def test_the_test_points_may_be_left_out() -> None:
     config = alone()
     config["settings"]["evaluate_test"] = False
     result = FeatureMapTrainable(config).step()
@@ -192,8 +192,8 @@ def make(settings):
 """
 
 
-def test_numbers_that_are_not_finite_are_a_failed_result(tmp_path: Path) -> None:
-    """Inputs so large that their projections overflow."""
+def test_nonfinite_numbers_are_a_failed_result(tmp_path: Path) -> None:
+    """The inputs are so large that their projections overflow."""
     (tmp_path / "huge.py").write_text(HUGE)
     config = {
         "settings": {"data": {"name": f"{tmp_path / 'huge.py'}:make"}, "dimension": 20},
@@ -230,7 +230,7 @@ print(result["done"], math.isnan(result["score"]), result["failure"])
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_memory_that_runs_out_is_a_failed_result() -> None:
+def test_running_out_of_memory_is_a_failed_result() -> None:
     told = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True).stdout
     assert told.startswith("True True out of memory: ")
 
@@ -259,7 +259,7 @@ def test_memory_that_runs_out_is_a_failed_result() -> None:
         (shared(solve={"memory_gib": 1e-4}), r"150 points .*60 features.*, got 0.0001"),
     ],
 )  # fmt: skip
-def test_bad_input_is_refused_before_any_solve(config: dict[str, Any], message: str) -> None:
+def test_bad_input_raises_before_any_solve(config: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         FeatureMapTrainable(config).step()
 
@@ -293,7 +293,7 @@ def test_a_run_of_tune_with_reused_actors(tmp_path: Path) -> None:
     from ray import tune
 
     settings = {"data": DIGITS, "dimension": 40, "threads": 1}
-    candidates = [draw(4), draw(2), [GOOD]]
+    candidates = [sample(4), sample(2), [GOOD]]
     results = tune.Tuner(
         FeatureMapTrainable,
         param_space={"settings": settings, "candidates": tune.grid_search(candidates), "seed": 1},

@@ -1,4 +1,4 @@
-"""Multiply-adds, against counts by hand and a published network; parameters without the auxiliary tower."""
+"""Multiply-adds, compared with counts by hand and a published network; parameters without the auxiliary tower."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tiny() -> nn.Sequential:
 
 
 def test_by_hand() -> None:
-    # Maps of 6 x 6 after the stride; a group of the second convolution sees 2 of the 8 channels.
+    # Maps of 6 x 6 after the stride; a group of the second convolution reads 2 of the 8 channels.
     assert count_multiply_adds(tiny(), (3, 12, 12)) == 36 * 8 * 3 * 9 + 36 * 8 * 2 * 25 + 80
 
 
@@ -66,7 +66,7 @@ def test_a_published_network() -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_network_is_left_as_it_was(training: bool) -> None:
+def test_the_network_is_unchanged(training: bool) -> None:
     network = tiny().train(training)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     count_multiply_adds(network, (3, 12, 12))
@@ -75,7 +75,7 @@ def test_the_network_is_left_as_it_was(training: bool) -> None:
     assert all(parameter.grad is None for parameter in network.parameters())
 
 
-def test_frozen_numbers_and_the_tower_are_no_parameters_of_the_network() -> None:
+def test_frozen_numbers_and_the_tower_are_not_parameters_of_the_network() -> None:
     network = tiny()
     whole = count_parameters(network)
     network.auxiliary = nn.Linear(3, 3)

@@ -1,4 +1,4 @@
-"""Networks of timm's families: equal to timm's own, on images of any size, and with a value of each metric."""
+"""Networks of timm's families: equal to timm's networks, on images of any size, and with a value of each metric."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def changed(space, architecture, **choices):
 
 
 def test_no_strided_pointwise_convolution_is_narrow():
-    """Of 2 to 7 channels oneDNN's AVX2 kernel writes past its memory: test_strided_pointwise.py."""
+    """With 2 to 7 channels oneDNN's AVX2 kernel writes beyond its memory: test_strided_pointwise.py."""
     narrowest = RESNETS.decisions[[decision.name for decision in RESNETS.decisions].index("width")].choices[0]
     channels = set()
     for member in RESNETS.published.values():
@@ -76,7 +76,7 @@ def member_of(name):
 
 
 def test_known_counts():
-    """Of He et al. 2016 as torchvision has them, and of Liu et al. 2022, Table 1 (tiny: 29M)."""
+    """Counts of He et al. 2016 in torchvision, and of Liu et al. 2022, Table 1 (tiny: 29M)."""
     counts = {"resnet18": 11_689_512, "resnet34": 21_797_672, "resnet50": 25_557_032, "convnext_tiny": 28_589_128}
     for member, count in counts.items():
         space = RESNETS if member in RESNETS.published else CONVNEXTS
@@ -98,7 +98,7 @@ def test_known_counts():
         ),
     ],
 )
-def test_outputs_equal_timms(member):
+def test_outputs_equal_those_of_timm(member):
     space = RESNETS if member in RESNETS.published else CONVNEXTS
     own = network_of(space, member_of(member), network=AS_PUBLISHED, in_channels=3, num_classes=7).eval()
     published = timm.create_model(member, num_classes=7).eval()
@@ -108,7 +108,7 @@ def test_outputs_equal_timms(member):
         assert torch.equal(own(batch), published(batch))
 
 
-def test_narrow_ones_equal_timms_model_with_these_options():
+def test_narrow_networks_equal_timms_model_with_these_options():
     narrow = changed(RESNETS, RESNETS.published["resnet26t"], width="2")
     own = network_of(RESNETS, narrow, network=NetworkSettings(channels=8, stem="imagenet"), in_channels=3).eval()
     widths = {"stem_width": 8, "channels": (16, 32, 64, 128)}
@@ -146,7 +146,7 @@ def test_the_stem_for_small_images_keeps_their_size():
 
 
 @pytest.mark.parametrize(("resolution", "side"), [("0.5", 16), ("0.75", 24), ("1", 32), ("1.25", 40)])
-def test_resolution_is_of_what_the_model_sees(resolution, side):
+def test_resolution_is_that_of_the_model_input(resolution, side):
     network = network_of(RESNETS, changed(RESNETS, BASIC, resolution=resolution))
     seen = []
     network.model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
@@ -158,7 +158,7 @@ def test_resolution_is_of_what_the_model_sees(resolution, side):
         torch.testing.assert_close(seen[0], torch.nn.functional.avg_pool2d(batch, 2))
 
 
-def test_metrics_of_a_resnet_are_those_of_one_whose_relus_change_nothing_in_place():
+def test_metrics_of_a_resnet_equal_those_with_relus_that_do_not_work_in_place():
     options = {"in_channels": 3, "num_classes": 3, "for_scoring": True}
     networks = [network_of(RESNETS, RESNETS.published["seresnet50t"], **options) for _ in range(2)]
     for module in networks[1].modules():
@@ -182,15 +182,19 @@ def test_metrics_of_a_convnext(member):
 
 
 @every_space
-def test_to_be_scored_no_branch_is_shut(space):
-    """What timm begins with zeros, or nearly, leaves weights behind it no gradient: metrics would not see them."""
+def test_no_branch_is_closed_for_scoring(space):
+    """timm initializes some weights with zeros, or nearly zeros.
+
+    The weights before them would have no gradient for metrics.
+    """
     member = next(iter(space.published))
     least = []
     for for_scoring in (True, False):
         network = network_of(space, space.published[member], for_scoring=for_scoring)
         network(images()).square().sum().backward()
         weights = [m.weight for m in network.modules() if isinstance(m, torch.nn.Conv2d) and m.kernel_size == (3, 3)]
-        weights = weights[1:] or [stage.blocks[0].conv_dw.weight for stage in network.model.stages]  # but the stem's
+        # Except those of the stem
+        weights = weights[1:] or [stage.blocks[0].conv_dw.weight for stage in network.model.stages]
         least.append(min(float((w.grad.norm() * w.norm()).detach()) for w in weights))
     assert least[0] > 1e3 * least[1]
 
@@ -203,7 +207,7 @@ def test_costs(space):
     assert (costs[names].to_numpy() > 0).all() and (costs[names].diff().iloc[1] > 0).all()
 
 
-def test_another_space():
+def test_another_space_raises_an_error():
     from archray.trainables.nets.timm_network import timm_resnet
 
     vit, options = get_space("vit"), {"channels": 2, "in_channels": 1, "num_classes": 2}

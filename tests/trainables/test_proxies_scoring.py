@@ -18,7 +18,7 @@ from archray.trainables.tune.scorers import PoolScorer
 
 ALL = tuple(PROXIES.names())
 CONNECTED = "|nor_conv_3x3~0|+|nor_conv_1x1~0|avg_pool_3x3~1|+|skip_connect~0|none~1|nor_conv_3x3~2|"
-WITHOUT_A_PASS = ("synflow", "parameters", "multiply_adds")  # what does not ask for the shared pass over the network
+WITHOUT_A_PASS = ("synflow", "parameters", "multiply_adds")  # metrics that do not need the shared pass over the network
 DISCONNECTED = "|none~0|+|nor_conv_1x1~0|nor_conv_3x3~1|+|none~0|none~1|none~2|"
 
 
@@ -45,7 +45,7 @@ class Times(nn.Module):
         return x * self.factor
 
 
-def test_of_other_columns_more_is_good() -> None:
+def test_for_other_columns_more_is_better() -> None:
     assert low_is_good("kappa") and not low_is_good("kappa_of_mine") and not low_is_good("own.py:kappa")
 
 
@@ -86,7 +86,7 @@ def test_equal_images_have_no_condition_number_but_a_trace(dtype: torch.dtype) -
     assert math.isnan(results["naswot"].value) and "-inf" in str(results["naswot"].failure)
 
 
-def test_what_a_network_does_not_have_fails_its_metric_alone() -> None:
+def test_a_missing_part_of_a_network_fails_only_its_metric() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(128, 6), nn.Tanh(), nn.Linear(6, 3))
     results = score(network, *batch(), ALL, ProxySettings())
     assert "nn.ReLU" in str(results["naswot"].failure)
@@ -94,7 +94,7 @@ def test_what_a_network_does_not_have_fails_its_metric_alone() -> None:
     assert not any(result.failure for name, result in results.items() if name not in ("naswot", "zen"))
 
 
-def test_bad_input_is_refused() -> None:
+def test_bad_input_raises_an_error() -> None:
     images, labels = batch()
     with pytest.raises(
         UnknownName, match=r"there is no proxy 'jacob'; did you mean 'jacov'\? choose one of epe_nas, .*zen"
@@ -105,7 +105,7 @@ def test_bad_input_is_refused() -> None:
 
 
 @pytest.mark.parametrize("values", [{"metrics": ()}, {"metrics": ("snip", "snip")}, {"metrics": ("jacob",)}])
-def test_settings_refuse_bad_metrics(values: dict[str, object]) -> None:
+def test_settings_reject_bad_metrics(values: dict[str, object]) -> None:
     with pytest.raises((ArchrayError, ValueError)):
         ProxySettings.model_validate(values)
 
@@ -128,7 +128,7 @@ def test_synflow_of_linear_layers() -> None:
 
 
 def test_synflow_is_in_float64_and_leaves_out_batch_norm() -> None:
-    """A deep network of positive weights overflows float32; float64 holds it (note H1)."""
+    """A deep network with positive weights overflows float32, but not float64 (note H1)."""
     layers: list[nn.Module] = []
     for _ in range(20):
         layers += [nn.Conv2d(2, 2, 1, bias=False), nn.BatchNorm2d(2)]
@@ -171,12 +171,12 @@ def test_rows_repeat() -> None:
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_a_disconnected_cell_is_a_row_with_its_reason() -> None:
+def test_a_disconnected_cell_is_a_row_with_the_reason() -> None:
     row = scorer()(DISCONNECTED)
     assert math.isnan(float(row["ntk_trace"] or 0)) and math.isnan(float(row["kappa"] or 0))
     assert str(row["failure"]).startswith("ntk_trace, kappa: disconnected")
 
 
-def test_an_architecture_the_space_does_not_know_raises() -> None:
+def test_an_unknown_architecture_raises_an_error() -> None:
     with pytest.raises(InvalidArchitecture):
         scorer()("|conv_9x9~0|")

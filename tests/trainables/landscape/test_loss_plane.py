@@ -1,4 +1,4 @@
-"""Planes of the loss: directions, points against a plain loop, the gradient's variance against one per instance."""
+"""Planes of the loss: directions, points by a plain loop, and the variance by one gradient per instance."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def network_of(space_name: str) -> nn.Module:
 
 @pytest.fixture(scope="module", params=["nasbench201", "darts"])
 def fixed(request: pytest.FixtureRequest) -> Fixed:
-    """A network in float64 whose statistics and affine parameters are none of the defaults, and images."""
+    """A network in float64 with non-default statistics and affine parameters, and images."""
     generator = torch.Generator().manual_seed(0)
     network = network_of(request.param).double()
     images = torch.randn(10, 1, 8, 8, generator=generator, dtype=torch.float64)
@@ -57,14 +57,14 @@ def test_each_filter_of_a_direction_has_the_norm_of_the_weights(fixed: Fixed) ->
             torch.testing.assert_close(step.flatten(1).norm(dim=1), weights.detach().flatten(1).norm(dim=1))
 
 
-def test_losses_are_those_of_a_plain_loop(fixed: Fixed) -> None:
+def test_losses_equal_those_of_a_plain_loop(fixed: Fixed) -> None:
     network, images, labels = fixed
     before = {name: value.clone() for name, value in network.state_dict().items()}
     points = [(0.0, 0.0), (0.5, -1.0), (-1.0, 0.3), (0.0, 0.0)]
     plane = LossPlane(network, images, labels, seed=5, batch=4)
     ours = [plane.loss(*point) for point in points]
     assert ours == pytest.approx(loop_of_losses(network, points, images, labels, seed=5), rel=1e-10)
-    assert ours[0] == ours[3]  # moving does not wear the weights down
+    assert ours[0] == ours[3]  # moving does not wear out the weights
     assert ours[0] != pytest.approx(ours[1], rel=1e-3)
     assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
 
@@ -78,7 +78,7 @@ def test_float32_agrees_with_the_loop(fixed: Fixed) -> None:
     assert ours == pytest.approx(loop_of_losses(single.eval(), points, images.float(), labels, seed=5), rel=1e-4)
 
 
-def test_the_variance_is_that_of_a_gradient_per_instance(fixed: Fixed) -> None:
+def test_the_variance_equals_that_of_a_gradient_per_instance(fixed: Fixed) -> None:
     network, images, labels = fixed
     plane = LossPlane(network, images, labels, seed=5, batch=4)
     for point in [(0.0, 0.0), (0.4, -0.3)]:
@@ -120,13 +120,13 @@ def test_batch_statistics_have_no_gradient_per_instance() -> None:
         plane.loss_and_variance(0.0, 0.0)
 
 
-def test_a_network_with_other_parameters_is_refused() -> None:
+def test_a_network_with_other_parameters_raises_an_error() -> None:
     network = nn.Sequential(nn.Flatten(), nn.LayerNorm(4), nn.Linear(4, 3)).eval()
     with pytest.raises(InvalidInput, match=r"1\.weight, 1\.bias"):
         gradient_variance(network, [(torch.randn(2, 1, 2, 2), torch.zeros(2, dtype=torch.int64))])
 
 
-def test_a_paraboloid_is_as_flat_as_it_is() -> None:
+def test_the_curvature_of_a_paraboloid_is_exact() -> None:
     steps = np.linspace(-1, 1, 21)
     losses = 0.5 + 3 * steps[:, None] ** 2 + steps[None, :] ** 2
     measures = flatness(steps, losses)
