@@ -195,11 +195,11 @@ def test_a_stop_returns_the_results_in_flight(options: dict[str, int], tmp_path:
 
 
 def test_a_stop_does_not_wait_for_actors_that_cannot_start() -> None:
-    asked: list[None] = []
+    calls_of_stop: list[None] = []
 
     def stop() -> bool:
-        asked.append(None)
-        return len(asked) > 2
+        calls_of_stop.append(None)
+        return len(calls_of_stop) > 2
 
     options: dict[str, Any] = {"worker_kwargs": {}, "chunk_size": 1, "num_actors": 1, "num_cpus": 64}
     assert list(actor_map(workers.Squarer, [1, 2], stop=stop, **options)) == []

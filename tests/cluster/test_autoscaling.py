@@ -20,7 +20,7 @@ ISOLATED = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 HEAD = "ray.head.default"  # Ray's simulated nodes identify themselves by this name
 HEAD_ID = "f" * 51 + "00000"
 CLUSTER: dict[str, Any] = {
-    "cluster_name": "pretended",
+    "cluster_name": "simulated",
     "max_workers": 2,
     "idle_timeout_minutes": 5,
     "upscaling_speed": 1.0,

@@ -115,7 +115,7 @@ cluster.shutdown()
 def test_a_search_stops_if_a_node_has_not_mounted_its_folder(tmp_path: Path) -> None:
     unshare = shutil.which("unshare")
     if unshare is None or subprocess.run([unshare, "--mount", "true"], stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("a node with a file system of its own needs unshare --mount, and the right to it")
+        pytest.skip("a node with a separate file system needs unshare --mount, and the right to it")
     shared = tmp_path / "shared"
     shared.mkdir()
     done = subprocess.run(
@@ -124,4 +124,4 @@ def test_a_search_stops_if_a_node_has_not_mounted_its_folder(tmp_path: Path) -> 
     last_line = done.stdout.splitlines()[-1]
     assert last_line.startswith("2 archray: node 127.0.0.1 (id "), done.stdout
     assert f"cannot read the run's folder: there is no {shared}/run" in last_line
-    assert list(shared.rglob("*.json")) == list(shared.rglob("node-check*")) == [], "the refused run left nothing"
+    assert list(shared.rglob("*.json")) == list(shared.rglob("node-check*")) == [], "the rejected run left nothing"

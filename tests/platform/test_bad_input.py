@@ -216,7 +216,7 @@ def run_all_cases() -> None:
     """Runs every case in one new process and prints each outcome as JSON."""
     from archray.platform.cli import main
 
-    told = []
+    results = []
     for arguments, _ in CASES:
         sys.argv = ["archray", *arguments]
         errors, code = io.StringIO(), None
@@ -226,10 +226,10 @@ def run_all_cases() -> None:
             except SystemExit as stop:
                 code = stop.code
         left = sorted(str(path) for path in Path().rglob("*"))
-        told.append(
+        results.append(
             {"code": code, "error": errors.getvalue(), "loaded": sorted(HEAVY & set(sys.modules)), "files": left}
         )
-    print(json.dumps(told))
+    print(json.dumps(results))
 
 
 @pytest.fixture(scope="module")
@@ -271,8 +271,8 @@ def outcomes(tmp_path_factory):
 
 @pytest.mark.parametrize("case", range(len(CASES)), ids=[" ".join(arguments) for arguments, _ in CASES])
 def test_bad_input_prints_one_paragraph_and_exits_with_code_2(outcomes, case):
-    before, told = outcomes
-    outcome, expected_message = told[case], CASES[case][1]
+    before, results = outcomes
+    outcome, expected_message = results[case], CASES[case][1]
     assert outcome["code"] == 2, outcome["error"]
     assert expected_message in outcome["error"]
     # The option does not exist in the command, so the error has its box
@@ -280,7 +280,7 @@ def test_bad_input_prints_one_paragraph_and_exits_with_code_2(outcomes, case):
     assert "Traceback" not in outcome["error"]
     assert by_typer or len(outcome["error"].strip().splitlines()) == 1
     if case < len(LIGHT):
-        assert outcome["loaded"] == [], "a refusal takes less than a second"
+        assert outcome["loaded"] == [], "an early error takes less than a second"
     assert outcome["files"] == before, "nothing was written, nothing was lost"
 
 

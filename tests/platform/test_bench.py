@@ -162,7 +162,7 @@ def test_hnas_is_compared_with_random_points_of_its_square(table: tuple[Path, pd
 
 # Rejected before the start, without a folder
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"budget": 257}, "expected a budget of at most 256"),
     ({"budget": 0}, "expected positive integers"),
     ({"seeds": 0}, "seeds: expected 1 to 1,000,000"),
@@ -179,7 +179,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changed", "message"), REFUSED, ids=lambda value: str(value))
+@pytest.mark.parametrize(("changed", "message"), BAD_INPUT, ids=lambda value: str(value))
 def test_bad_input_raises_an_error(
     table: tuple[Path, pd.DataFrame], tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
@@ -203,7 +203,7 @@ def test_metric_first_follows_the_direction_and_the_constraint(
     assert chosen[methods[1]] == (values["snip"] - values["snip"].mean()).abs().idxmin()
     assert chosen[methods[2]] == values["snip"][values["snip"] >= 1.5].idxmin()
     with pytest.raises(InvalidInput, match="zero-cost:proxy=kappa,mu=2: mu: expected a metric whose largest values"):
-        archray.bench(["zero-cost:proxy=kappa,mu=2"], out=tmp_path / "refused", **question)
+        archray.bench(["zero-cost:proxy=kappa,mu=2"], out=tmp_path / "rejected", **question)
 
 
 def test_a_constant_metric_is_left_out_with_a_note(

@@ -68,7 +68,7 @@ def test_options_that_differ_are_named(tmp_path: Path, capsys: pytest.CaptureFix
         for epochs in (10, 20)
     ]
     table = compare(runs)
-    assert table.index.tolist() == ["hnas, 10", "hnas, 20"], "a method that comes twice is told by its folder"
+    assert table.index.tolist() == ["hnas, 10", "hnas, 20"], "a repeated method is distinguished by its folder"
     printed = capsys.readouterr().out
     assert "final.epochs: 10, 20" in printed and "seed" not in printed
 
@@ -115,7 +115,7 @@ def _found() -> dict[tuple[str, str], Any]:
 
 def test_runs_that_cannot_be_compared_raise_an_error(networks: dict[str, Run[Any]], tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="archray resume"):
-        compare([str(write_run(tmp_path / "begun", "hnas").folder)])
+        compare([str(write_run(tmp_path / "unfinished", "hnas").folder)])
     with pytest.raises(InvalidInput, match="got none"):
         compare([])
     with pytest.raises(InvalidInput, match="the same folder twice"):

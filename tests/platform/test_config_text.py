@@ -120,8 +120,8 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(name: str, tmp_path: Path, m
     stages = get_method(name).recipe.stages
     listed = re.findall(r"^#   \d+\. (\S+) +(.*)$", text, re.M)
     assert [stage for stage, _ in listed] == [*(stage.name for stage in stages), "report"]
-    for stage, (_, told) in zip(stages, listed, strict=False):
-        assert told.startswith(stage.title)
+    for stage, (_, text_of_plan) in zip(stages, listed, strict=False):
+        assert text_of_plan.startswith(stage.title)
 
 
 def test_a_dry_run_counts_trials_and_epochs_of_the_configuration(
@@ -140,10 +140,10 @@ def test_a_dry_run_counts_trials_and_epochs_of_the_configuration(
     ("name", "trained"), [("nesbs", 2), ("urs", 2), ("single-best", 1), ("nes-rs", 2), ("snapshot", 1)]
 )
 def test_a_dry_run_counts_the_members_that_are_trained(name: str, trained: int, tmp_path: Path) -> None:
-    [told] = re.findall(
+    [text_of_plan] = re.findall(
         r"^#   \d+\. final +.*: (.*)$", dry_run(make_config(name, "smoke", None, {}), out=tmp_path / "run"), re.M
     )
-    assert told == f"{count(trained, 'training run')} of 2 epochs"
+    assert text_of_plan == f"{count(trained, 'training run')} of 2 epochs"
 
 
 def test_a_dry_run_rejects_the_same_input_as_a_search(tmp_path: Path) -> None:

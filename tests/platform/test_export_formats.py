@@ -50,7 +50,7 @@ KINDS = [
     "nasbench1shot1-2",
     "nasbench1shot1-3",
     "vit",
-    "a space of one's own",
+    "a space of the user",
     "ensemble (nasbench201)",
     "ensemble (darts, logits)",
     "fourier",
@@ -67,7 +67,7 @@ def made(kind: str, place: Path) -> Run[Any]:
         return run_of_ensemble(place, "nasbench201", [0, 1])
     if kind == "ensemble (darts, logits)":
         return run_of_ensemble(place, "darts", [0, 1], average="logits")
-    if kind == "a space of one's own":
+    if kind == "a space of the user":
         file = place.parent / "own_space.py"
         file.write_text(OWN)
         return run_of_network(place, f"{file}:Own", network={})
@@ -99,7 +99,7 @@ def differences(kind: str, formats: list[str], place: Path) -> dict[str, float]:
     "kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 )
 def test_every_kind_in_the_formats_without_an_extra(kind: str, tmp_path: Path) -> None:
-    formats = [name for name in ALWAYS if name != "python" or kind != "a space of one's own"]
+    formats = [name for name in ALWAYS if name != "python" or kind != "a space of the user"]
     assert max(differences(kind, formats, tmp_path).values()) < 1e-5
 
 
@@ -249,15 +249,15 @@ def test_bad_input_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "full" / "notes.txt").write_text("mine")
     with pytest.raises(RunFolderError, match=r"not empty\. Choose another --to"):
         archray.export(run, tmp_path / "full", formats="python")
-    a_run(tmp_path / "begun", "nasbench201")
+    a_run(tmp_path / "unfinished", "nasbench201")
     with pytest.raises(RunFolderError, match=r"no trained network yet\. Finish it with: archray resume"):
-        archray.export(tmp_path / "begun", tmp_path / "out")
-    with lock(Folder(tmp_path / "begun"), "archray search"):
-        beat = json.loads((tmp_path / "begun" / HEARTBEAT).read_text())
+        archray.export(tmp_path / "unfinished", tmp_path / "out")
+    with lock(Folder(tmp_path / "unfinished"), "archray search"):
+        beat = json.loads((tmp_path / "unfinished" / HEARTBEAT).read_text())
     other = {**beat, "pid": os.getppid(), "started": start_of(os.getppid())}
-    (tmp_path / "begun" / HEARTBEAT).write_text(json.dumps(other))
+    (tmp_path / "unfinished" / HEARTBEAT).write_text(json.dumps(other))
     with pytest.raises(RunFolderError, match="It is running; follow it with: archray watch"):
-        archray.export(tmp_path / "begun", tmp_path / "out")
+        archray.export(tmp_path / "unfinished", tmp_path / "out")
 
 
 @pytest.mark.extra("export")

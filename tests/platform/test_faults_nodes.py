@@ -47,7 +47,7 @@ def test_a_node_that_leaves_costs_no_trial(
     moved = [trial for trial, places in outcome["places"].items() if len({node for node, _ in places}) > 1]
     # A trial of halving has a single step, and the first may finish before the last has a GPU.
     assert len({node for node, _ in cards}) == 2 and (len(cards) == 4 or method == "halving"), "trials were spread"
-    assert moved, "trials went on at the other node"
+    assert moved, "trials resumed at the other node"
     assert found(run) == found(expected)
     trained = steps_trained(run / STAGE[method])
     epochs = Counter(steps_trained(expected / STAGE[method]).values()).most_common(1)[0][0]

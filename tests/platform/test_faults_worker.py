@@ -25,16 +25,16 @@ class KillOnce(tune.Callback):
     """
 
     killed: ClassVar[list[str]] = []
-    asked: ClassVar[list[Any]] = []
+    requested: ClassVar[list[Any]] = []
 
     def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        if not self.asked and trial.last_result["epoch"] == 1:
-            self.asked.append(trial)
+        if not self.requested and trial.last_result["epoch"] == 1:
+            self.requested.append(trial)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if self.asked and not self.killed:
-            os.kill(self.asked[0].last_result["pid"], signal.SIGKILL)
-            self.killed.append(self.asked[0].trial_id)
+        if self.requested and not self.killed:
+            os.kill(self.requested[0].last_result["pid"], signal.SIGKILL)
+            self.killed.append(self.requested[0].trial_id)
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ def test_hyperband_fills_its_brackets(result_of):
     trials = Folder(result_of("hyperband").path).read_parquet("trials.parquet")
     search = trials[trials["stage"] == "search"]
     assert sorted(search["first_rung"]) == [0, 0, 1, 1]
-    assert search["resource"].max() == 2 and (search["resource"] == 1).sum() == 1, "one of two went on to 2"
+    assert search["resource"].max() == 2 and (search["resource"] == 1).sum() == 1, "one of two continued to 2"
 
 
 @pytest.mark.slow

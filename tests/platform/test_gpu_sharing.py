@@ -83,7 +83,7 @@ def test_the_part_of_a_gpu_that_a_trial_may_use() -> None:
     limit_memory(torch.device("cpu"), 0.25)  # torch knows no memory limit for this device
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="what is told where there is no CUDA device")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="tests the message without a CUDA device")
 def test_nothing_is_measured_without_cuda() -> None:
     assert MemoryProbe().measure(StandaloneTrainable, {}, [{}]) == {"card": None, "taken": None, "failures": []}
 
@@ -108,18 +108,18 @@ def test_a_trial_on_a_gpu_is_measured_and_limited_to_its_share() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU must be a pretended one")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a simulated GPU")
 def test_a_simulated_gpu_is_reported_and_an_explicit_number_is_used(tmp_path) -> None:
     options = {
         "budget": 2, "random": 0, "max_concurrent": 2, "trials_per_gpu": "auto",
         "cluster__num_gpus": 1, "cluster__dashboard": False,
     }  # fmt: skip
-    command = ("search", "random", "--data", "digits", "--preset", "smoke", *as_arguments(options), "--out", "refused")
+    command = ("search", "random", "--data", "digits", "--preset", "smoke", *as_arguments(options), "--out", "rejected")
     assert start(*command, cwd=tmp_path).wait(timeout=PATIENCE) == 2
     log = (tmp_path / "log.txt").read_text()
     assert "Traceback" not in log
     assert "torch sees no GPU in a worker to which Ray assigned one. Set a number (--trials-per-gpu 2)" in log
-    assert not (tmp_path / "refused" / "manifest.json").exists()
+    assert not (tmp_path / "rejected" / "manifest.json").exists()
 
     run = a_run(tmp_path / "run", "nasbench201", **options)
     for stage in ("search", "final"):

@@ -38,7 +38,7 @@ try:
         print("got it", flush=True)
         sys.stdin.readline()
 except RunFolderError as error:
-    print("refused", error, flush=True)
+    print("rejected", error, flush=True)
     sys.stdin.readline()
 """
 
@@ -79,7 +79,7 @@ def test_one_of_several_simultaneous_processes_gets_the_lock(tmp_path: Path, kin
     for process in processes:
         process.communicate("\n")
     assert answers.count("got it") == 1
-    assert sum(answer.startswith("refused") for answer in answers) == 3
+    assert sum(answer.startswith("rejected") for answer in answers) == 3
     assert list(tmp_path.glob("run/*")) == [], "all is released, and no claim is left"
 
 

@@ -97,14 +97,14 @@ def test_trace_norms_are_compared_on_three_architectures(result: archray.RunResu
 @pytest.mark.ci
 def test_architectures_of_a_table_are_scored_with_its_results(result: archray.RunResult, known: Path) -> None:
     folder, space = Folder(result.path), get_space("nasbench201")
-    scored, told = (folder / "table").read_parquet("table.parquet"), (folder / "table").read_json("table.json")
+    scored, message = (folder / "table").read_parquet("table.parquet"), (folder / "table").read_json("table.json")
     values: dict[str, float] = {}
     for row in pd.read_csv(known).to_dict("records"):
         values.setdefault(canonical_string(space, row["architecture"]), row["test_accuracy"])
     assert scored["drawn"].sum() == 12 and scored["architecture"].is_unique
     assert scored["result"].tolist() == [values[name] for name in scored["architecture"]]
-    assert told["architectures"] == len(values) and told["best"] == max(values.values())
-    assert told["column"] == "test_accuracy" and told["mode"] == "max" and told["location"] == str(known)
+    assert message["architectures"] == len(values) and message["best"] == max(values.values())
+    assert message["column"] == "test_accuracy" and message["mode"] == "max" and message["location"] == str(known)
     whole = scored[scored["failure"].isna()]
     assert len(whole) >= 6 and (whole[list(METRICS[:2])] > 0).all(axis=None)
     page = page_of(result)
@@ -137,7 +137,7 @@ def test_a_search_on_random_labels_and_inputs_uses_no_data(search: Search) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"agreement": 1}, "expected agreement to be at least 3 architectures, or 0 for none, got 1"),
         ({"agreement": 2}, "a correlation needs 3 points"),
@@ -151,8 +151,8 @@ def test_a_search_on_random_labels_and_inputs_uses_no_data(search: Search) -> No
         ({"search_seeds": 3, "selection__epoch": 9}, r"selection\.epoch"),
     ],
 )
-def test_bad_input_raises_before_ray_starts(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_bad_input_raises_before_ray_starts(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         check_config(make_config("nasi", "smoke", None, {"space": "nasbench201", **options}))
 
 
@@ -160,7 +160,7 @@ def test_a_table_of_another_space_raises_before_ray_starts(known: Path, tmp_path
     few, unknown = tmp_path / "few.csv", tmp_path / "unknown.csv"
     pd.read_csv(known)[:2].to_csv(few, index=False)
     pd.read_csv(known)[["architecture"]].to_csv(unknown, index=False)
-    for space, table, told in (
+    for space, table, message in (
         (
             "nasbench1shot1-1",
             known,
@@ -169,7 +169,7 @@ def test_a_table_of_another_space_raises_before_ray_starts(known: Path, tmp_path
         ("nasbench201", few, "expected at least 3 architectures in .*few.csv, got 2"),
         ("nasbench201", unknown, "expected a column with the objective"),
     ):
-        with pytest.raises(InvalidInput, match=told):
+        with pytest.raises(InvalidInput, match=message):
             check_config(make_config("nasi", "smoke", None, {"space": space, "agreement_table": str(table)}))
 
 

@@ -73,9 +73,9 @@ def test_the_folder_has_the_results_of_every_stage(svgd: archray.RunResult) -> N
     assert found["members"] == list(best["members"]) and found["value"] == best["shared_loss"]
     assert found["metric"] == "shared_loss" and found["delta"] == best["delta"]
     assert set(read(run, "final/ensemble.json")) == MEASURES
-    told = read(run, "architecture.json")
-    assert told["members"] == found["members"] == list(svgd.members) and svgd.architecture is None
-    assert svgd.test_accuracy == told["test_accuracy"] == read(run, "final/ensemble.json")["test_accuracy"]
+    document = read(run, "architecture.json")
+    assert document["members"] == found["members"] == list(svgd.members) and svgd.architecture is None
+    assert svgd.test_accuracy == document["test_accuracy"] == read(run, "final/ensemble.json")["test_accuracy"]
     assert (run / "report.html").exists() and (run / "model" / "state_dict.pt").exists()
 
 
@@ -87,10 +87,10 @@ def test_the_saved_ensemble_averages_its_members(svgd: archray.RunResult) -> Non
     with torch.no_grad():
         found = svgd.model()(test.images).numpy()
     np.testing.assert_allclose(found, saved.mean(0), atol=1e-5)
-    told, measured = read(run, "final/ensemble.json"), measure_ensemble(saved, test.labels.numpy())
-    assert told["test_accuracy"] == measured["accuracy"]
-    assert told["members_test_accuracy"] == measured["average_accuracy"]
-    assert [member["test_accuracy"] for member in told["members"]] == measured["member_accuracies"]
+    document, measured = read(run, "final/ensemble.json"), measure_ensemble(saved, test.labels.numpy())
+    assert document["test_accuracy"] == measured["accuracy"]
+    assert document["members_test_accuracy"] == measured["average_accuracy"]
+    assert [member["test_accuracy"] for member in document["members"]] == measured["member_accuracies"]
     trials = pd.read_parquet(run / "final" / "trials.parquet").sort_values("member")
     assert trials["architecture"].tolist() == list(svgd.members) and trials["seed"].nunique() == 2
     np.testing.assert_allclose(trials["test_accuracy"], measured["member_accuracies"], atol=1e-6)
@@ -155,8 +155,8 @@ def test_draws_from_the_posterior(svgd: archray.RunResult, tmp_path: Path, capsy
 def test_darts_with_the_posterior_of_the_best_response(tmp_path: Path) -> None:
     options = {**TINY, "space": "darts", "channels": 2, "search_channels": 2, "budget": 2, "best_response": True}
     found = archray.search("nesbs", **options, delta="bo", out=tmp_path / "run")
-    told = read(tmp_path / "run", "posterior/posterior.json")
-    assert told == read(tmp_path / "run", "supernet/posterior.json")
+    document = read(tmp_path / "run", "posterior/posterior.json")
+    assert document == read(tmp_path / "run", "supernet/posterior.json")
     asked = pd.read_parquet(tmp_path / "run" / "search" / "asked.parquet")
     assert len(asked) == 2 and asked["delta"].between(-2, 1).all()
     assert all(get_space("darts").decode(member) for member in found.members) and len(found.members) == 2

@@ -28,19 +28,19 @@ def test_intervals_have_their_nominal_coverage(n: int) -> None:
     for _ in range(250):
         x = rng.normal(size=n)
         y = true * x + math.sqrt(1 - true**2) * rng.normal(size=n)
-        told = rank_agreement(x, y)
+        agreement = rank_agreement(x, y)
         inside += (
-            told.tau_interval[0] <= tau <= told.tau_interval[1],
-            told.rho_interval[0] <= rho <= told.rho_interval[1],
+            agreement.tau_interval[0] <= tau <= agreement.tau_interval[1],
+            agreement.rho_interval[0] <= rho <= agreement.rho_interval[1],
         )
     assert (inside / 250 > 0.91).all() and (inside / 250 < 0.99).all()
 
 
 def test_missing_values_are_left_out() -> None:
     x, y = [1, 2, math.nan, 4, 5, 6, 7], [1, 3, 2, 4, 6, 5, math.inf]
-    told = rank_agreement(x, y)
-    assert told.n == 5 and told.tau == pytest.approx(kendalltau([1, 2, 4, 5, 6], [1, 3, 4, 6, 5]).statistic)
-    assert told.rho == pytest.approx(spearmanr([1, 2, 4, 5, 6], [1, 3, 4, 6, 5]).statistic)
+    agreement = rank_agreement(x, y)
+    assert agreement.n == 5 and agreement.tau == pytest.approx(kendalltau([1, 2, 4, 5, 6], [1, 3, 4, 6, 5]).statistic)
+    assert agreement.rho == pytest.approx(spearmanr([1, 2, 4, 5, 6], [1, 3, 4, 6, 5]).statistic)
     assert math.isnan(rank_agreement([1, 2], [1, 2]).tau) and math.isnan(rank_agreement([1, 1, 1], [1, 2, 3]).tau)
     few = rank_agreement([1, 2, 3], [1, 2, 3])
     assert few.tau == 1 and math.isnan(few.tau_interval[0]) and not few.excludes_zero
@@ -94,12 +94,14 @@ def test_an_error_that_the_bound_orders_is_reported(tmp_path: Path, method: str)
     run = searched(tmp_path, pool, 0.01 * quotient, method)
     judged = judged_bounds(run)
     assert judged is not None and judged.value == "validation_accuracy" and len(judged.rows) == 30
-    told = dict(zip([promise.name for promise in judged.promises], judged.errors, strict=True))
-    assert told["κ/M, M = ntk_trace"].tau == pytest.approx(1)
-    assert told["1/M, M = ntk_trace"].tau == pytest.approx(kendalltau(1 / pool["ntk_trace"][:30], quotient).statistic)
-    assert told["κ alone"].tau == pytest.approx(kendalltau(pool["kappa"][:30], quotient).statistic)
-    assert told["most parameters"].tau == pytest.approx(kendalltau(-pool["parameters"][:30], quotient).statistic)
-    assert told["κ/M + μ(M² − ν)², M = ntk_trace"].rho > 0.99
+    agreement = dict(zip([promise.name for promise in judged.promises], judged.errors, strict=True))
+    assert agreement["κ/M, M = ntk_trace"].tau == pytest.approx(1)
+    assert agreement["1/M, M = ntk_trace"].tau == pytest.approx(
+        kendalltau(1 / pool["ntk_trace"][:30], quotient).statistic
+    )
+    assert agreement["κ alone"].tau == pytest.approx(kendalltau(pool["kappa"][:30], quotient).statistic)
+    assert agreement["most parameters"].tau == pytest.approx(kendalltau(-pool["parameters"][:30], quotient).statistic)
+    assert agreement["κ/M + μ(M² − ν)², M = ntk_trace"].rho > 0.99
     assert judged.gaps[0].tau == pytest.approx(1)  # here the gap is half of the error
     said = words(pool_bounds_section(run))
     assert "the best is κ/M, M = ntk_trace, τ = 1.00" in said and "τ with the gap" in said

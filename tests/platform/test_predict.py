@@ -141,9 +141,9 @@ def test_bad_input_raises_an_error(run: Run[Any], tmp_path: Path) -> None:
         archray.predict(place, np.zeros((1, 8, 8)), export_format="onnx")
     with pytest.raises(RunFolderError, match="expected the folder of a run or an export"):
         archray.predict(tmp_path, np.zeros((1, 8, 8)))
-    a_run(tmp_path / "begun", "nasbench201")
+    a_run(tmp_path / "unfinished", "nasbench201")
     with pytest.raises(RunFolderError, match="contains no trained network yet"):
-        archray.predict(tmp_path / "begun", np.zeros((1, 8, 8)))
+        archray.predict(tmp_path / "unfinished", np.zeros((1, 8, 8)))
 
 
 def test_a_feature_map_for_texts_rejects_images(tmp_path: Path) -> None:

@@ -113,12 +113,12 @@ def test_the_best_has_the_highest_accuracy_and_then_the_lowest_loss() -> None:
             "architecture": ["a", "b", "c", "d"],
             "shared_loss": [0.1, 2.0, 1.0, math.nan],
             "shared_accuracy": [0.5, 0.75, 0.75, math.nan],
-            "failure": [None, None, None, "refused"],
+            "failure": [None, None, None, "rejected"],
         }
     )
     assert best_of(scores) == {"architecture": "c", "shared_accuracy": 0.75, "failure": None}
     nothing = best_of(scores[3:])
-    assert nothing["architecture"] is None and nothing["failure"] == "no architecture has a score: refused"
+    assert nothing["architecture"] is None and nothing["failure"] == "no architecture has a score: rejected"
 
 
 # Complete runs

@@ -29,7 +29,7 @@ def config_of(**options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"space": "nasbench201"}, "not slices of its largest network; choose the space vit"),
         ({"population": 8}, "search.population to be below the budget"),
@@ -38,8 +38,8 @@ def config_of(**options: Any) -> Any:
         ({"selection__epoch": 2}, "selection.epoch"),
     ],
 )
-def test_bad_input_raises_before_ray_starts(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_bad_input_raises_before_ray_starts(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         check_config(config_of(**options))
 
 
@@ -59,7 +59,7 @@ def supernet_run(folder: Path, **options: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"channels": 6}, r"expected network.channels to be 4, .* got 6"),
         ({"data": "gaussian"}, r"expected data.name to be 'digits'"),
@@ -67,11 +67,11 @@ def supernet_run(folder: Path, **options: Any) -> Path:
     ],
 )
 def test_a_supernet_of_another_network_or_data_set_raises_an_error(
-    tmp_path: Path, options: dict[str, Any], told: str
+    tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
     run = supernet_run(tmp_path / "run")
     check_config(config_of(supernet=str(run)))
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=message):
         check_config(config_of(supernet=str(run), **options))
 
 
@@ -117,9 +117,9 @@ def test_a_killed_search_resumes_and_its_weights_serve_another_constraint(tmp_pa
     finish(*constrained, cwd=tmp_path)
     small = tmp_path / "small"
     assert not (small / "supernet" / WEIGHTS).exists() and not list(small.glob("supernet/tune-*"))
-    told = json.loads((small / "supernet" / DESCRIPTION).read_text())
-    assert told["sha256"] == json.loads((stage / DESCRIPTION).read_text())["sha256"]
-    assert told["place"].endswith("killed/supernet")
+    message = json.loads((small / "supernet" / DESCRIPTION).read_text())
+    assert message["sha256"] == json.loads((stage / DESCRIPTION).read_text())["sha256"]
+    assert message["place"].endswith("killed/supernet")
     table, space = pd.read_parquet(small / "search" / "scores.parquet"), get_space("vit")
     assert (table["flops"] <= 600_000).all() and np.isfinite(table["shared_accuracy"]).all()
     result = archray.load(small)

@@ -121,6 +121,8 @@ def test_a_run_killed_in_the_second_stage_resumes(tmp_path):
     assert epochs_trained(run / "search") == searched, "no supernet was trained again"
     least, trained = [2, 2, 5], sorted(epochs_trained(run / "selection").values())
     assert all(map(operator.ge, trained, least))
-    assert sum(trained) <= sum(least) + AT_A_TIME, "a kill costs an epoch of what runs: told, and not yet saved"
+    assert sum(trained) <= sum(least) + AT_A_TIME, (
+        "a kill costs each running trial one epoch, reported and not yet saved"
+    )
     assert set(pd.read_parquet(run / "trials.parquet")["stage"]) == {"search", "selection", "final", "baseline"}
     assert values(run) == values(tmp_path / "undisturbed")

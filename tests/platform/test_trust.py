@@ -191,7 +191,7 @@ def test_a_machine_that_cannot_store_the_key_trusts_nothing(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))  # no folder can be made here
     run = a_run(tmp_path / "second", "nasbench201")
-    assert run.trusted and run.manifest["signature"] is None, "the process that started it goes on"
+    assert run.trusted and run.manifest["signature"] is None, "the process that started it continues"
     with pytest.raises(UntrustedCode, match=str(tmp_path / "file")):
         archray.report(own)
 

@@ -40,7 +40,7 @@ class CountingConfig(StudyConfig):
 
     Fields:
         things: what is counted.
-        stop_at: a file; while there is one the study cannot go on.
+        stop_at: a file; the study cannot continue while it exists.
     """
 
     things: Annotated[tuple[str, ...], REPEATED] = ("one",)

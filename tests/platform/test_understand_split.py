@@ -47,9 +47,9 @@ FIGURES = ("split_losses", "split_gradients", "split_points_needed", "split_spec
 )
 def test_bad_input_raises_before_the_start(options: dict[str, Any], message: str) -> None:
     config = {name: options.pop(name) for name in ("problem",) if name in options}
-    with pytest.raises(ArchrayError, match=message) as refusal:
+    with pytest.raises(ArchrayError, match=message) as caught:
         check_config(make_config("split", "demo", config, options))
-    assert "\n" not in str(refusal.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_verdicts_are_based_on_intervals() -> None:

@@ -90,14 +90,14 @@ def test_the_examples_resume_elsewhere_after_a_kill(repository, tmp_path):
 
     # An export includes the file of the space.
     archray.export(run, elsewhere / "export")
-    told = subprocess.run(
+    message = subprocess.run(
         [sys.executable, "-c", "import load_model; print(load_model.build_model())"],
         cwd=elsewhere / "export",
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert told.returncode == 0 and "Sequential" in told.stdout, told.stderr
+    assert message.returncode == 0 and "Sequential" in message.stdout, message.stderr
 
 
 @pytest.mark.slow
@@ -113,8 +113,8 @@ def test_a_metric_works_next_to_one_that_fails(repository, tmp_path):
     scored = expected_values(table["architecture"], "nasbench201", f"{repository}/examples/own_metric.py:grad_sign")
     np.testing.assert_allclose(table["grad_sign"], scored, rtol=1e-3)
     assert table["fails"].isna().all()
-    told = r"fails: '\w+:fails' failed when archray called it: KeyError: 'no such key' \(.*own_metric.*, line \d+\)"
-    assert table["failure"].str.match(told).all(), list(table["failure"])
+    message = r"fails: '\w+:fails' failed when archray called it: KeyError: 'no such key' \(.*own_metric.*, line \d+\)"
+    assert table["failure"].str.match(message).all(), list(table["failure"])
     assert not (tmp_path / "pool.parquet.parts").exists()
 
 

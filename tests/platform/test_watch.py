@@ -81,7 +81,7 @@ def test_ctrl_c_stops_only_the_watch(on: Path) -> None:
         assert process.stdout is not None and process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=PATIENCE) == 130
-        assert "resume" not in process.stdout.read(), "the run goes on"
+        assert "resume" not in process.stdout.read(), "the run continues"
 
 
 @pytest.mark.slow

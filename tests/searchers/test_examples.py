@@ -43,10 +43,10 @@ def test_halving_in_your_own_experiment(repository: Path, tmp_path: Path, capsys
     assert best["candidate"] in example["CANDIDATES"]
     assert best["round"] == 7
     assert best["value"] > 0.5  # chance is 0.1
-    told = capsys.readouterr().out
-    assert f"best: {best['candidate']}" in told
+    printed = capsys.readouterr().out
+    assert f"best: {best['candidate']}" in printed
     assert example["main"](tmp_path, budget=64) == best  # resumed without remaining work
-    assert told.splitlines()[-9:] == capsys.readouterr().out.splitlines()[-9:]
+    assert printed.splitlines()[-9:] == capsys.readouterr().out.splitlines()[-9:]
     assert len(list((tmp_path / "digits").glob("shared_solve_*"))) == 13
 
 
@@ -101,8 +101,8 @@ def test_several_metrics_in_your_own_experiment(
     best = example["main"](tmp_path, budget=4, epochs=1)
     assert len(example["layers"](best["architecture"])) >= 1
     assert 0 < best["value"] <= 1
-    told = capsys.readouterr().out
-    assert "weight of gradient_norm" in told and f"best: {best['architecture']}" in told
+    printed = capsys.readouterr().out
+    assert "weight of gradient_norm" in printed and f"best: {best['architecture']}" in printed
 
 
 def test_several_metrics_benchmark(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,8 +125,8 @@ def scored(tmp_path: Path) -> Path:
     n = len(forms)
     pool = pd.DataFrame({"architecture": forms, "kappa": rng.lognormal(3, 1, n), "failure": None})
     pool.assign(grad_norm=rng.random(n), snip=rng.random(n)).to_parquet(tmp_path / "pool.parquet")
-    told = ("cifar10_valid_12", "cifar100_valid_12", "imagenet16_valid_12", "params_m_cifar10", "flops_m_cifar10")
-    table = pd.DataFrame({"arch": forms, **{column: rng.random(n) * 100 for column in told}})
+    columns = ("cifar10_valid_12", "cifar100_valid_12", "imagenet16_valid_12", "params_m_cifar10", "flops_m_cifar10")
+    table = pd.DataFrame({"arch": forms, **{column: rng.random(n) * 100 for column in columns}})
     table.assign(cifar10_test_200=table["cifar10_valid_12"] + 1).to_csv(tmp_path / "table.csv", index=False)
     return tmp_path
 

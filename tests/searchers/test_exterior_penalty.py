@@ -23,8 +23,8 @@ NUMBERS = st.floats(-1e6, 1e6)
 
 
 def names(pool: Path, **options: Any) -> list[str]:
-    told: dict[str, Any] = {"budget": None, "metric": "m", "mode": "max", **options}
-    return drive(MetricFirst(pool, "trace", **told), lambda config: 0.0)["architecture"].tolist()
+    keywords: dict[str, Any] = {"budget": None, "metric": "m", "mode": "max", **options}
+    return drive(MetricFirst(pool, "trace", **keywords), lambda config: 0.0)["architecture"].tolist()
 
 
 @pytest.fixture

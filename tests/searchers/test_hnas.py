@@ -52,10 +52,10 @@ def test_each_answer_minimizes_the_requested_objective(make: Make, table: Path) 
     search = make(on_repeat="tell")
     drive(search, score)
     pool = load_pool(PoolFile.of(table), "snip")
-    asked = search.questions()
+    questions = search.questions()
     trained: set[str] = set()
     free = 0
-    for row in asked.itertuples():
+    for row in questions.itertuples():
         values = objective(pool.kappa, pool.metric, row.mu, row.nu)
         free = free + 1 if row.repeat else 0
         if free == 0 and pool.architectures[np.argmin(values)] in trained:  # the bound on free answers was reached
@@ -67,9 +67,9 @@ def test_each_answer_minimizes_the_requested_objective(make: Make, table: Path) 
         assert free <= MAX_REPEATS
         trained.add(row.architecture)
     assert len(trained) == 8
-    assert asked["repeat"].any()
-    assert (asked.groupby("architecture")["value"].nunique() == 1).all()
-    assert asked["number"].tolist() == list(range(len(asked)))
+    assert questions["repeat"].any()
+    assert (questions.groupby("architecture")["value"].nunique() == 1).all()
+    assert questions["number"].tolist() == list(range(len(questions)))
 
 
 def test_first_points_are_spread_over_the_pool(make: Make, table: Path) -> None:
@@ -182,10 +182,10 @@ def test_paper_code_preset(make: Make, table: Path) -> None:
     assert (search.penalty, search.on_repeat) == ("absolute", "next-best")
     drive(search, score)
     pool = load_pool(PoolFile.of(table), "snip")
-    asked = search.questions()
-    np.testing.assert_allclose(np.sqrt(asked["nu"].head(FIRST_POINTS)), np.linspace(0, 1, FIRST_POINTS))
+    questions = search.questions()
+    np.testing.assert_allclose(np.sqrt(questions["nu"].head(FIRST_POINTS)), np.linspace(0, 1, FIRST_POINTS))
     metric, taken = pool.metric * pool.factor, []  # the authors' program does not scale
-    for row in asked.itertuples():
+    for row in questions.itertuples():
         mu, nu = row.mu / pool.factor**3, row.nu * pool.factor**2
         values = pool.kappa / (metric + 1e-6) + mu * np.abs(metric**2 - nu)
         values[taken] = np.inf
@@ -218,12 +218,12 @@ def test_a_million_rows(tmp_path: Path) -> None:
     def search() -> HNASSearch:
         return HNASSearch(path, "snip", budget=7, metric="accuracy", mode="max", on_repeat="next-best")
 
-    begun = search()
-    assert len(pickle.dumps(begun)) < 10_000
-    first = drive(begun, score, max_trials=5)["architecture"].tolist()
-    begun.save(str(tmp_path / "state"))
+    original = search()
+    assert len(pickle.dumps(original)) < 10_000
+    first = drive(original, score, max_trials=5)["architecture"].tolist()
+    original.save(str(tmp_path / "state"))
     assert os.path.getsize(tmp_path / "state") < 10**6
-    assert len(pickle.dumps(begun)) < 10**6
+    assert len(pickle.dumps(original)) < 10**6
     continued = search()
     continued.restore(str(tmp_path / "state"))
     whole = drive(search(), score)["architecture"].tolist()
@@ -285,9 +285,9 @@ def test_asynchronous_search_uses_the_available_results(make: Make, tmp_path: Pa
 
     whole = suggestions(search(), range(8))
     assert whole[-1] == HNASSearch.FINISHED
-    begun = search()
-    first = suggestions(begun, range(4))
-    begun.save(str(tmp_path / "state"))
+    original = search()
+    first = suggestions(original, range(4))
+    original.save(str(tmp_path / "state"))
     continued = search()
     continued.restore(str(tmp_path / "state"))
     assert first + suggestions(continued, range(4, 8)) == whole

@@ -132,9 +132,9 @@ def test_it_finds_better_cells_than_random_search() -> None:
     def value(config: Mapping[str, Any]) -> float:
         return sum(worth[operation] for operation in space.decode(config["architecture"]))
 
-    told: dict[str, Any] = {"budget": 100, "metric": "m", "mode": "max"}
-    climbed = [drive(LocalSearch(space, seed=s, **told), value, concurrency=2)["value"].max() for s in range(5)]
-    drawn = [drive(RandomSearch(space, seed=s, **told), value)["value"].max() for s in range(5)]
+    keywords: dict[str, Any] = {"budget": 100, "metric": "m", "mode": "max"}
+    climbed = [drive(LocalSearch(space, seed=s, **keywords), value, concurrency=2)["value"].max() for s in range(5)]
+    drawn = [drive(RandomSearch(space, seed=s, **keywords), value)["value"].max() for s in range(5)]
     assert np.mean(climbed) > np.mean(drawn) + 1
 
 

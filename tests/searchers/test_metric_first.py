@@ -50,10 +50,10 @@ def order(search: MetricFirst, **options: Any) -> list[str]:
 
 
 def test_the_best_are_first(pool: Path) -> None:
-    told: dict[str, Any] = {"budget": None, "metric": "m", "mode": "max"}
-    assert order(MetricFirst(pool, "snip", **told)) == ["c", "a", "d"]
-    assert order(MetricFirst(pool, "snip", order="smallest", **told)) == ["d", "a", "c"]
-    assert order(MetricFirst(pool, "snip", **{**told, "budget": 2}), concurrency=3) == ["c", "a"]
+    keywords: dict[str, Any] = {"budget": None, "metric": "m", "mode": "max"}
+    assert order(MetricFirst(pool, "snip", **keywords)) == ["c", "a", "d"]
+    assert order(MetricFirst(pool, "snip", order="smallest", **keywords)) == ["d", "a", "c"]
+    assert order(MetricFirst(pool, "snip", **{**keywords, "budget": 2}), concurrency=3) == ["c", "a"]
 
 
 def test_the_seed_orders_equal_rows(pool: Path) -> None:

@@ -26,7 +26,7 @@ class Bits(Space):
 
 
 DOMAINS = {"width": tune.choice([8, 16, 32]), "depth": tune.randint(1, 5), "lr": tune.loguniform(1e-4, 1)}
-TOLD: dict[str, Any] = {"metric": "score", "mode": "max"}
+ARGUMENTS: dict[str, Any] = {"metric": "score", "mode": "max"}
 
 
 def score_and_cost(config: Mapping[str, Any]) -> dict[str, float]:
@@ -73,13 +73,13 @@ def test_it_finds_more_of_a_front_than_random_search() -> None:
         return hypervolume(losses(drive(search, ones_and_changes, concurrency=2)), [0.0, 0.0])
 
     seeds = range(8)
-    evolved = [volume(NSGA2Search(Bits(), 120, "changes", population=16, seed=s, **TOLD)) for s in seeds]
-    drawn = [volume(RandomSearch(Bits(), 120, seed=s, **TOLD)) for s in seeds]
+    evolved = [volume(NSGA2Search(Bits(), 120, "changes", population=16, seed=s, **ARGUMENTS)) for s in seeds]
+    drawn = [volume(RandomSearch(Bits(), 120, seed=s, **ARGUMENTS)) for s in seeds]
     assert all(nsga2 > random for nsga2, random in zip(evolved, drawn, strict=True))
 
 
 def test_the_front_has_the_nondominated_trials() -> None:
-    search = NSGA2Search(Bits(), 40, "changes", population=8, **TOLD)
+    search = NSGA2Search(Bits(), 40, "changes", population=8, **ARGUMENTS)
     frame, front = drive(search, ones_and_changes), search.front()
     assert set(front["number"] - 1) == set(non_dominated(losses(frame)))
     assert front["value"].is_monotonic_decreasing and front["changes"].is_monotonic_increasing
@@ -95,26 +95,26 @@ def test_children_have_two_parents_and_one_mutation() -> None:
         return {"score": pure * ones_and_changes(config)["score"] + pure, "cost": -pure * (1 - config["seed"] % 2)}
 
     for crossover, mixed in ((1.0, True), (0.0, False)):
-        search = NSGA2Search(space, 20, "-cost", 2, crossover, points_to_evaluate=ends, **TOLD)
+        search = NSGA2Search(space, 20, "-cost", 2, crossover, points_to_evaluate=ends, **ARGUMENTS)
         names = drive(search, kept)["architecture"][2:]
         fewest = [min(space.decode(name).count(bit) for bit in "01") for name in names]
         assert any(few > 3 for few in fewest) == mixed
 
 
 def test_a_trial_without_a_finite_cost_does_not_join_the_population() -> None:
-    broken = {1: float("nan"), 2: None, 3: "dear"}
+    broken = {1: float("nan"), 2: None, 3: "high"}
     count = itertools.count(1)
-    search = NSGA2Search(Bits(), 12, "-cost", population=4, **TOLD)
+    search = NSGA2Search(Bits(), 12, "-cost", population=4, **ARGUMENTS)
     drive(search, lambda config: {"score": 1.0, "cost": broken.get(next(count), 2.0)})
     assert search.front()["number"].tolist() == [4]  # all others are equal, or do not count
-    lone = NSGA2Search(Bits(), 6, "-cost", population=4, **TOLD)
+    lone = NSGA2Search(Bits(), 6, "-cost", population=4, **ARGUMENTS)
     drive(lone, lambda config: 1.0)
     assert lone.front().empty
 
 
 def test_other_objectives_are_another_search(tmp_path: Path) -> None:
-    NSGA2Search(Bits(), 9, "-cost", population=3, **TOLD).save(str(tmp_path / "state"))
-    search = NSGA2Search(Bits(), 9, "cost", population=3, **TOLD)
+    NSGA2Search(Bits(), 9, "-cost", population=3, **ARGUMENTS).save(str(tmp_path / "state"))
+    search = NSGA2Search(Bits(), 9, "cost", population=3, **ARGUMENTS)
     search.restore(str(tmp_path / "state"))
     with pytest.raises(SearcherStateError, match="further"):
         search.suggest("a")

@@ -16,7 +16,7 @@ from archray.searchers import ParetoPoolSearch, drive
 from archray.searchers.pareto.front import hypervolume
 from archray.searchers.testing import ConformanceSuite, SearcherConformance, TunerConformance
 
-TOLD: dict[str, Any] = {"metric": "score", "mode": "max"}
+ARGUMENTS: dict[str, Any] = {"metric": "score", "mode": "max"}
 
 
 def table(digits: int = 3) -> pd.DataFrame:
@@ -85,7 +85,9 @@ def test_it_finds_most_of_a_front_in_twenty_evaluations(sign: int, tmp_path: Pat
     worth = dict(zip(frame["architecture"], frame["worth"], strict=True))
     shares = []
     for seed in range(5):
-        search = ParetoPoolSearch(tmp_path / "pool.parquet", "-cost", ["hint", "noise"], budget=20, seed=seed, **TOLD)
+        search = ParetoPoolSearch(
+            tmp_path / "pool.parquet", "-cost", ["hint", "noise"], budget=20, seed=seed, **ARGUMENTS
+        )
         names = drive(search, lambda config: worth[config["architecture"]], concurrency=2)["architecture"]
         shares.append(share(frame, names))
     drawn = [share(frame, frame["architecture"].sample(20, random_state=seed)) for seed in range(20)]
@@ -96,7 +98,7 @@ def test_it_finds_most_of_a_front_in_twenty_evaluations(sign: int, tmp_path: Pat
 def test_rows_beyond_the_reference_are_not_trained(large: tuple[Path, pd.DataFrame]) -> None:
     path, frame = large
     cost = dict(zip(frame["architecture"], frame["cost"], strict=True))
-    search = ParetoPoolSearch(path, "-cost", budget=12, reference={"cost": 6.0, "score": 0.0}, **TOLD)
+    search = ParetoPoolSearch(path, "-cost", budget=12, reference={"cost": 6.0, "score": 0.0}, **ARGUMENTS)
     names = drive(search, lambda config: float(cost[config["architecture"]]))["architecture"]
     assert max(cost[name] for name in names) < 6.0
     assert search.front()["cost"].is_monotonic_decreasing  # here more expensive rows are better
@@ -106,7 +108,7 @@ def test_the_first_rows_are_of_the_cheaper_half(large: tuple[Path, pd.DataFrame]
     path, frame = large
     cost = frame.set_index("architecture")["cost"]
     for seed in range(5):
-        search = ParetoPoolSearch(path, "-cost", ["hint"], budget=3, seed=seed, max_concurrent=3, **TOLD)
+        search = ParetoPoolSearch(path, "-cost", ["hint"], budget=3, seed=seed, max_concurrent=3, **ARGUMENTS)
         names = [search.suggest(str(trial))["architecture"] for trial in range(3)]  # none has a result yet
         assert len(set(names)) == 3
         assert cost[names].max() <= cost.median()
@@ -116,18 +118,18 @@ def test_a_row_without_its_cost_is_not_suggested(tmp_path: Path) -> None:
     frame = table().drop(columns="worth").head(10)
     frame.loc[[2, 5], "cost"] = np.nan
     frame.to_parquet(tmp_path / "pool.parquet")
-    search = ParetoPoolSearch(tmp_path / "pool.parquet", "-cost", budget=20, **TOLD)
+    search = ParetoPoolSearch(tmp_path / "pool.parquet", "-cost", budget=20, **ARGUMENTS)
     names = set(drive(search, lambda config: 1.0)["architecture"])
     assert names == set(frame["architecture"]) - {frame["architecture"][2], frame["architecture"][5]}
 
 
 def test_costs_are_metrics_only_if_they_are_named(pool: Path) -> None:
-    assert ParetoPoolSearch(pool, "-cost", **TOLD).metrics == ("hint", "noise", "memory")
-    assert ParetoPoolSearch(pool, "-cost", ["hint", "-cost"], **TOLD).metrics == ("hint", "-cost")
+    assert ParetoPoolSearch(pool, "-cost", **ARGUMENTS).metrics == ("hint", "noise", "memory")
+    assert ParetoPoolSearch(pool, "-cost", ["hint", "-cost"], **ARGUMENTS).metrics == ("hint", "-cost")
 
 
 def test_the_history_includes_the_costs(pool: Path) -> None:
-    search = ParetoPoolSearch(pool, "-cost", budget=3, **TOLD)
+    search = ParetoPoolSearch(pool, "-cost", budget=3, **ARGUMENTS)
     drive(search, lambda config: float("nan"))
     costs = table().set_index("architecture")["cost"]
     history = search.history()
@@ -151,4 +153,4 @@ def test_wrong_arguments_raise_an_error(
     pool: Path, arguments: Mapping[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        ParetoPoolSearch(pool, **{"further": "-cost", **TOLD, **arguments})
+        ParetoPoolSearch(pool, **{"further": "-cost", **ARGUMENTS, **arguments})

@@ -19,7 +19,7 @@ from archray.searchers import LocalSearch, MetricFirst, RandomSearch, Regularize
 from archray.searchers.testing import ConformanceTrainable, hashed_score
 
 DOMAINS = {"width": tune.choice(list(range(8))), "depth": tune.randint(1, 9)}
-TOLD: dict[str, Any] = {"budget": 6, "metric": "score", "mode": "max"}
+ARGUMENTS: dict[str, Any] = {"budget": 6, "metric": "score", "mode": "max"}
 
 Make = Callable[[], Any]
 
@@ -29,11 +29,11 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     pool = tmp_path / "pool.csv"
     pd.DataFrame({"architecture": list("abcdefgh"), "m": range(8)}).to_csv(pool, index=False)
     makers: dict[str, Make] = {
-        "random": lambda: RandomSearch(DOMAINS, **TOLD),
-        "evolution": lambda: RegularizedEvolution(DOMAINS, population=3, sample_size=2, **TOLD),
-        "local": lambda: LocalSearch(DOMAINS, initial=2, **TOLD),
-        "reinforce": lambda: ReinforceSearch(DOMAINS, learning_rate=0.3, **TOLD),
-        "metric first": lambda: MetricFirst(pool, "m", **TOLD),
+        "random": lambda: RandomSearch(DOMAINS, **ARGUMENTS),
+        "evolution": lambda: RegularizedEvolution(DOMAINS, population=3, sample_size=2, **ARGUMENTS),
+        "local": lambda: LocalSearch(DOMAINS, initial=2, **ARGUMENTS),
+        "reinforce": lambda: ReinforceSearch(DOMAINS, learning_rate=0.3, **ARGUMENTS),
+        "metric first": lambda: MetricFirst(pool, "m", **ARGUMENTS),
     }
     return makers[request.param]
 
@@ -126,7 +126,7 @@ def test_a_tuner_with_a_limiter(make: Make, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("ray_session")
 def test_a_tuner_with_a_repeater(tmp_path: Path) -> None:
     """A limit around both counts every repeat."""
-    searcher = RegularizedEvolution(DOMAINS, population=2, sample_size=2, **{**TOLD, "budget": 3})
+    searcher = RegularizedEvolution(DOMAINS, population=2, sample_size=2, **{**ARGUMENTS, "budget": 3})
     results = fit(tmp_path, ConcurrencyLimiter(Repeater(searcher, repeat=2), max_concurrent=2))
     assert results.num_errors == 0 and len(results) == 6
     assert searcher.history()["value"].notna().all() and len(searcher.history()) == 3
@@ -139,7 +139,7 @@ def test_a_tuner_with_a_repeater(tmp_path: Path) -> None:
 )
 def test_a_tuner_with_a_scheduler(scheduler: Any, tmp_path: Path) -> None:
     """Stopped trials have the last value that they reported."""
-    searcher = LocalSearch(DOMAINS, initial=2, max_concurrent=6, **TOLD)
+    searcher = LocalSearch(DOMAINS, initial=2, max_concurrent=6, **ARGUMENTS)
     options = {} if scheduler is MedianStoppingRule else {"max_t": 2}
     results = fit(tmp_path, searcher, scheduler(**options))
     assert results.num_errors == 0 and len(results) == 6

@@ -39,8 +39,8 @@ def sample(count: int, space: str = "fourier") -> list[str]:
 def shared(candidates: list[str] | None = None, solve: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
     """Returns a config as a searcher suggests it."""
     settings = {"data": DIGITS, "dimension": 80, "solve": solve or {}}
-    told = {"round": 1, "replica": 0, "warm_start": None, "seed": 3, "budget": 60}
-    return {"settings": settings, "candidates": candidates or sample(6), **told, **keys}
+    round_keys = {"round": 1, "replica": 0, "warm_start": None, "seed": 3, "budget": 60}
+    return {"settings": settings, "candidates": candidates or sample(6), **round_keys, **keys}
 
 
 def alone(architecture: str = GOOD, rungs: tuple[int, ...] = (), **keys: Any) -> dict[str, Any]:
@@ -231,8 +231,8 @@ print(result["done"], math.isnan(result["score"]), result["failure"])
 @pytest.mark.ci
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_running_out_of_memory_is_a_failed_result() -> None:
-    told = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True).stdout
-    assert told.startswith("True True out of memory: ")
+    round_keys = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True).stdout
+    assert round_keys.startswith("True True out of memory: ")
 
 
 @pytest.mark.parametrize(

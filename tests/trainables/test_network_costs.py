@@ -154,8 +154,8 @@ def test_the_costs_of_a_table(tmp_path: Path) -> None:
     frame = costs_of(space, reversed(CELLS), ("board_latency_ms", "flops"), network=SMALL)
     assert frame["board_latency_ms"].tolist() == [2.5, 1.5]
     assert (frame["flops"] > 0).all()  # counted for the networks of the base
-    beside = costs_of("nasbench201", CELLS, ("board_latency_ms",), network=SMALL, table=space)
-    assert beside["board_latency_ms"].tolist() == [1.5, 2.5]
+    table_costs = costs_of("nasbench201", CELLS, ("board_latency_ms",), network=SMALL, table=space)
+    assert table_costs["board_latency_ms"].tolist() == [1.5, 2.5]
 
 
 def test_unknown_cost_names_raise_an_error(tmp_path: Path) -> None:

@@ -104,8 +104,7 @@ def make(name: str) -> nn.Module:
 
 def separate_copies_jacobian(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     """(m, d): the reference of note P2. Every sample has a separate copy of every weight and bias, and batch
-    normalization
-    still uses all samples. Row i is the gradient of the sum of label logits by the copies of sample i.
+    normalization still uses all samples. Row i is the gradient of the sum of label logits by the copies of sample i.
     """
     m = len(images)
     copies: list[list[Tensor]] = []

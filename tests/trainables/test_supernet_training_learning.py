@@ -400,20 +400,20 @@ def test_a_bandit_of_operations() -> None:
 def test_the_best_of_some_samples_is_derived() -> None:
     supernet = make_supernet()
     mixing = ReinforcedController(supernet, ControllerSettings(samples=7), ReinforceSettings(), seed=0)
-    asked: list[str] = []
+    requests: list[str] = []
 
     def accuracies(architectures: Any) -> list[float]:
-        asked[:] = architectures
+        requests[:] = architectures
         return [float(each.count("skip_connect")) for each in architectures]
 
     found = mixing.derive(accuracies, 3)
-    assert len(asked) == len(set(asked)) == 7
-    assert found.count("skip_connect") == max(each.count("skip_connect") for each in asked)
-    first = asked.copy()
+    assert len(requests) == len(set(requests)) == 7
+    assert found.count("skip_connect") == max(each.count("skip_connect") for each in requests)
+    first = requests.copy()
     mixing.derive(accuracies, 3)
-    assert asked == first
+    assert requests == first
     mixing.derive(accuracies, 4)
-    assert asked != first
+    assert requests != first
 
 
 def test_none_is_not_a_choice_if_the_supernet_leaves_it_out() -> None:

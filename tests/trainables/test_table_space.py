@@ -67,7 +67,7 @@ def test_a_mutation_is_one_of_the_nearest_rows(table: str) -> None:
 def test_the_encoding_determines_the_neighbors(tmp_path: Path, table: str) -> None:
     space = get_space(f"{table}?encoding=columns:width")
     assert isinstance(space, TableSpace) and space.codes.shape == (48, 1)
-    assert len(space.neighbors(0)) == 47, "a column of different numbers says nothing of nearness"
+    assert len(space.neighbors(0)) == 47, "a column of different numbers does not define neighbors"
     same = write(tmp_path / "same.csv", ["a", "b", "c d"], group=["x", "x", "y"])
     with pytest.raises(InvalidInput, match="for the encoding tokens, got 1 in 'a' and 2 in 'c d'"):
         get_space(f"{same}?encoding=tokens")
@@ -95,7 +95,7 @@ def test_every_token_has_a_code() -> None:
 def test_a_network_is_found_under_any_spelling(tmp_path: Path) -> None:
     space = get_space(write(tmp_path / "cells.csv", [OTHER, *ALIKE]))
     assert isinstance(space, TableSpace) and isinstance(space.base, NASBench201)
-    assert [space.row(name) for name in (OTHER, *ALIKE)] == [0, 1, 1], "the first row stands for all"
+    assert [space.row(name) for name in (OTHER, *ALIKE)] == [0, 1, 1], "the first row represents all"
     third = "|none~0|+|nor_conv_3x3~0|none~1|+|none~0|none~1|skip_connect~2|"
     assert space.row(third) == 1
     assert space.encode(space.canonical(space.decode(third))) == ALIKE[0]

@@ -172,7 +172,7 @@ def test_a_restored_trial_resumes_bit_for_bit(name: str, make: Make, fresh: Call
     """It uses Tune's `save` and `restore`. After its last step it does no work, and reports again."""
     interrupted, restored, ended = make(name), make(name), make(name)
     interrupted.train()
-    restored.restore(interrupted.save(str(tmp_path / "begun")))
+    restored.restore(interrupted.save(str(tmp_path / "interrupted")))
     torch.manual_seed(1)
     assert comparable(run(restored)) == comparable(fresh(name)[1:] or fresh(name))
     ended.restore(restored.save(str(tmp_path / "ended")))

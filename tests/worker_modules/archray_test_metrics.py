@@ -30,10 +30,10 @@ def served(labels: RunLabels) -> dict[str, list[tuple[dict[str, str], float]]]:
     return metrics
 
 
-Told = Mapping[str, list[tuple[dict[str, str], float]]]
+Metrics = Mapping[str, list[tuple[dict[str, str], float]]]
 
 
-def wait_for(labels: RunLabels, done: Callable[[Told], bool] = lambda metrics: True) -> Told:
+def wait_for(labels: RunLabels, done: Callable[[Metrics], bool] = lambda metrics: True) -> Metrics:
     """Returns the metrics of a run as soon as there are any and `done` is true for them."""
     deadline = time.monotonic() + SERVED_AFTER
     metrics = served(labels)
@@ -43,7 +43,7 @@ def wait_for(labels: RunLabels, done: Callable[[Told], bool] = lambda metrics: T
     return metrics
 
 
-def value(metrics: Told, name: str, **labels: str) -> float:
+def value(metrics: Metrics, name: str, **labels: str) -> float:
     """Returns the value of one series; NaN if it does not exist."""
     numbers = [number for more, number in metrics.get(name, []) if more == labels]
     assert len(numbers) <= 1, numbers

@@ -32,8 +32,8 @@ class Watch(tune.Callback):
     """Records where the trials of a stage run, and runs `event` during them.
 
     The event runs once, as soon as the maximum number of trials has started and one runs at `node`. If `saves`, this
-    trial
-    also has a checkpoint. Otherwise a trial is one step, which could end before, so the first trial there is paused.
+    trial also has a checkpoint. Otherwise a trial is one step, which could end before, so the first trial there is
+    paused.
     """
 
     def __init__(self, stage: str, node: str, event: Callable[[], None], *, side_by_side: int, saves: bool) -> None:
