@@ -18,7 +18,12 @@ from typing import Any
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
-LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src"}  # elements that a browser loads with a page
+LOADING_ATTRIBUTES = {
+    "link": "href",
+    "script": "src",
+    "img": "src",
+    "iframe": "src",
+}  # elements that a browser loads with a page
 
 
 class Fetched(HTMLParser):
@@ -29,7 +34,7 @@ class Fetched(HTMLParser):
         self.places: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        place = dict(attrs).get(LOADED.get(tag, ""))
+        place = dict(attrs).get(LOADING_ATTRIBUTES.get(tag, ""))
         if place is not None and dict(attrs).get("rel") not in ("canonical", "next", "prev"):
             self.places.append(place)
 

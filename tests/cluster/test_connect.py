@@ -164,7 +164,7 @@ assert said == [f"Joined the Ray cluster at {cluster.address}."] * 2, said
 cluster.shutdown()
 """
 
-NOBODY = """
+UNREACHABLE = """
 from archray.cluster.connect import ClusterError
 for address, reason in {"127.0.0.1:1": "no answer", "head": "expected auto, local or ip:port"}.items():
     try:
@@ -186,7 +186,7 @@ if any(argument.endswith("dashboard/agent.py") for argument in sys.orig_argv):
         time.sleep(30)
 """
 
-LATE = """
+SLOW_AGENT_TWICE = """
 from archray.cluster.connect import ClusterError
 said = []
 try:
@@ -231,7 +231,7 @@ def test_two_runs_on_one_machine_have_separate_rays(user_file: Path, tmp_path: P
     [
         pytest.param(DASHBOARD, id="dashboard", marks=pytest.mark.slow),
         pytest.param(JOINED, id="joined", marks=[pytest.mark.slow, pytest.mark.ci]),
-        pytest.param(NOBODY, id="nobody"),
+        pytest.param(UNREACHABLE, id="nobody"),
     ],
 )
 def test_programs_that_connect(program: str, user_file: Path) -> None:
@@ -247,7 +247,7 @@ def test_a_slow_ray_is_started_a_second_time(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(SLOW_AGENT.format(slow=slow))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    process = start(LATE, user_file)
+    process = start(SLOW_AGENT_TWICE, user_file)
     printed, _ = process.communicate()
     assert process.returncode == 0
     assert printed.startswith(outcome)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from archray_test_ensemble_report import repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run
-from archray_test_report import MADE_WITH, MISSING_NUMBER, hnas_run, section_ids, summarised, words, write_run
+from archray_test_report import MADE_WITH, MISSING_NUMBER, hnas_run, section_ids, words, write_run, write_summaries
 from archray_test_supernet_report import gradient_run
 
 from archray.errors import InvalidInput, RunFolderError
@@ -28,7 +28,7 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run[Any]]:
         "nesbs": repeated_ensemble_run(place / "nesbs"),
     }
     for run in made.values():
-        summarised(run)
+        write_summaries(run)
     return made
 
 
@@ -64,7 +64,7 @@ def _comparison(run: Run[Any]) -> int:
 
 def test_options_that_differ_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [
-        summarised(write_run(tmp_path / f"{epochs}", "hnas", config={"final": {"epochs": epochs}, "seed": epochs}))
+        write_summaries(write_run(tmp_path / f"{epochs}", "hnas", config={"final": {"epochs": epochs}, "seed": epochs}))
         for epochs in (10, 20)
     ]
     table = compare(runs)
@@ -76,7 +76,7 @@ def test_options_that_differ_are_named(tmp_path: Path, capsys: pytest.CaptureFix
 def test_feature_map_searches_are_compared_at_equal_cost(tmp_path: Path) -> None:
     runs = [feature_map_run(tmp_path / f"{number}", repeats=2, candidates=number) for number in (8, 16)]
     page = tmp_path / "page.html"
-    table = compare([summarised(run) for run in runs], out=page)
+    table = compare([write_summaries(run) for run in runs], out=page)
     assert table["search_test_accuracy_n"].tolist() == [2, 2]
     assert {"side-by-side", "equal-cost", "over-calls", "over-seconds"} <= set(section_ids(page.read_text()))
     with pytest.raises(RunFolderError, match="choose another --out"):
@@ -86,10 +86,10 @@ def test_feature_map_searches_are_compared_at_equal_cost(tmp_path: Path) -> None
 def test_different_data_raise_an_error_with_the_differences(networks: dict[str, Run[Any]], tmp_path: Path) -> None:
     other = {**MADE_WITH, "data_checksum": "0" * 64}
     config = {"data": {"name": "cifar10", "limit": 500}}
-    images = summarised(write_run(tmp_path / "cifar", "darts", config=config, manifest=other, documents=_found()))
+    images = write_summaries(write_run(tmp_path / "cifar", "darts", config=config, manifest=other, documents=_found()))
     with pytest.raises(InvalidInput, match=r"data\.name: digits and cifar10; data\.limit: None and 500"):
         compare([str(networks["hnas"].folder), images])
-    moved = summarised(write_run(tmp_path / "digits", "darts", manifest=other, documents=_found()))
+    moved = write_summaries(write_run(tmp_path / "digits", "darts", manifest=other, documents=_found()))
     with pytest.raises(InvalidInput, match="data_checksum: 9f86d081884c and 000000000000"):
         compare([str(networks["hnas"].folder), moved])
 
@@ -100,11 +100,13 @@ def test_a_validation_part_of_another_size_counts_as_the_same_data(
     """Write such a run as `nesbs` does, whose presets hold out more images."""
     other = {**MADE_WITH, "data_checksum": "0" * 64}
     config = {"data": {"name": "digits", "validation_fraction": 0.3}}
-    run = summarised(write_run(tmp_path / "more", "darts", config=config, manifest=other, documents=_found()))
+    run = write_summaries(write_run(tmp_path / "more", "darts", config=config, manifest=other, documents=_found()))
     assert len(compare([str(networks["hnas"].folder), run])) == 2
     assert "data.validation_fraction: None, 0.3" in capsys.readouterr().out
     halved = {**other, "test_labels_checksum": "0" * 64}  # the validation part is a part of the test split
-    halved_run = summarised(write_run(tmp_path / "halved", "darts", config=config, manifest=halved, documents=_found()))
+    halved_run = write_summaries(
+        write_run(tmp_path / "halved", "darts", config=config, manifest=halved, documents=_found())
+    )
     with pytest.raises(InvalidInput, match=r"data\.validation_fraction: None and 0\.3"):
         compare([str(networks["hnas"].folder), halved_run])
 

@@ -19,21 +19,21 @@ from archray.platform.methods.configure import make_config
 from archray.plurals import count
 
 # Every preset of three methods, and the smallest preset of the others.
-EVERY = [
+PRESETS = [
     (name, preset)
     for name in (*METHODS, *STUDIES)
     for preset in (get_method(name).presets if name in ("hnas", "gaea-pc-darts", "nesbs") else ("smoke",))
 ]
 
 
-def shown(*arguments: str) -> str:
+def printed(*arguments: str) -> str:
     """Returns the output of a command, which must succeed."""
     result = CliRunner().invoke(application(list(arguments)), arguments, env={"COLUMNS": "200"}, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
 
-@pytest.mark.parametrize(("name", "preset"), EVERY)
+@pytest.mark.parametrize(("name", "preset"), PRESETS)
 def test_config_reads_back_the_printed_text_of_every_preset(name: str, preset: str) -> None:
     chosen = make_config(name, preset, None, {})
     text = config_text(chosen)
@@ -54,8 +54,8 @@ def test_the_python_function_returns_the_configuration_of_search() -> None:
 
 def test_settings_of_another_name_replace_those_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text(shown("config", "darts", "--preset", "smoke"))
-    changed = shown(
+    file.write_text(printed("config", "darts", "--preset", "smoke"))
+    changed = printed(
         "config", "darts", "--config", str(file), "--set", "supernet.relaxation.name=simplex",
         "--set", "supernet.optimizer={name: mirror-descent, lr: 0.2}",
     )  # fmt: skip
@@ -76,7 +76,7 @@ def test_the_configuration_of_another_method_raises_an_error() -> None:
 
 def test_the_command_prints_text_that_config_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["archray", "config", "nesbs", "--preset", "smoke", "--delta", "0.5"])
-    text = shown("config", "nesbs", "--preset", "smoke", "--delta", "0.5")
+    text = printed("config", "nesbs", "--preset", "smoke", "--delta", "0.5")
     assert text.startswith("# Written by archray config nesbs --preset smoke --delta 0.5, for archray search nesbs")
     file = tmp_path / "nesbs.yaml"
     file.write_text(text)
@@ -87,7 +87,7 @@ def test_the_command_prints_text_that_config_reads(tmp_path: Path, monkeypatch: 
 def test_the_help_shows_every_default(name: str) -> None:
     """The defaults are those of the named preset and space."""
     for arguments, preset in ((["--preset", "smoke"], "smoke"), (["--preset=paper"], "paper")):
-        text = " ".join(re.sub("[│╭╰─╮╯]", " ", shown("search", name, *arguments, "--help")).split())
+        text = " ".join(re.sub("[│╭╰─╮╯]", " ", printed("search", name, *arguments, "--help")).split())
         values = make_config(name, preset, None, {})
         for path in get_method(name).flags.values():
             value = values
@@ -99,7 +99,7 @@ def test_the_help_shows_every_default(name: str) -> None:
 
 
 def test_the_help_shows_the_defaults_of_the_space() -> None:
-    assert "(supernet.network.cells, default 5)" in shown(
+    assert "(supernet.network.cells, default 5)" in printed(
         "search", "darts", "--space", "nasbench201", "--preset", "paper", "--help"
     )
 
@@ -128,7 +128,7 @@ def test_a_dry_run_counts_trials_and_epochs_of_the_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = shown("search", "hnas", "--preset", "smoke", "--repeats", "2", "--pool-size", "20", "--dry-run")
+    text = printed("search", "hnas", "--preset", "smoke", "--repeats", "2", "--pool-size", "20", "--dry-run")
     assert "score architectures without training: 20 architectures\n" in text
     assert "3 training runs of 1 epoch\n" in text and "1 training run of 2 epochs\n" in text
     assert "2 times, in repeat-00, ...:" in text

@@ -116,10 +116,10 @@ def test_invalid_constraints_raise_before_the_start(text: str, message: str, tmp
     assert not (tmp_path / "run").exists()
 
 
-TRAINED = [name for name in METHODS if issubclass(get_method(name).config, TrainedSearchConfig)]
+TRAINED_METHODS = [name for name in METHODS if issubclass(get_method(name).config, TrainedSearchConfig)]
 
 
-@pytest.mark.parametrize("method", method_parameters(TRAINED[::6]))
+@pytest.mark.parametrize("method", method_parameters(TRAINED_METHODS[::6]))
 def test_every_method_rejects_an_unknown_cost(method: str, table: Path) -> None:
     for flags in ({"cost": ["speed"]}, {"constraint": ["speed <= 5"]}):
         with pytest.raises(InvalidInput, match="there is no cost 'speed'"):

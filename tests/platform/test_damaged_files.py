@@ -30,7 +30,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "huge": lambda content: b'{"value": 1' + b"0" * 5000 + b"}",
 }
 JSON_ONLY = ("list", "object", "nested", "huge")
-NAMED = {  # the commands that need the file and so name it
+COMMANDS_BY_FILE = {  # the commands that need the file and so name it
     "manifest.json": ("show", "watch", "report", "compare", "predict", "export", "resume"),
     "summary.json": (),  # counts as missing
     "heartbeat.json": (),  # belongs to no command
@@ -81,7 +81,7 @@ def commands(run: Path, whole: Path, tmp_path: Path) -> list[tuple[str, ...]]:
     ]
 
 
-def ends_well(command: tuple[str, ...], named: str | None) -> str:
+def run_command(command: tuple[str, ...], named: str | None) -> str:
     """Runs a command that may fail only with an error of archray, and returns its output.
 
     If `named` is given, the command must fail and its error must contain this text.
@@ -115,10 +115,10 @@ def test_a_document_with_wrong_types_is_named(
     (run / file).write_text(json.dumps(document))
     for command in commands(run, whole, tmp_path):
         if command[0] in {"show", "watch", *named}:
-            ends_well(command, Path(file).name if command[0] in named else None)
+            run_command(command, Path(file).name if command[0] in named else None)
     if "resume" in named:
-        ends_well(("resume", str(run)), Path(file).name)
-    assert "whole" in ends_well(("runs", str(run.parent)), None)
+        run_command(("resume", str(run)), Path(file).name)
+    assert "whole" in run_command(("runs", str(run.parent)), None)
 
 
 @pytest.mark.parametrize(
@@ -145,12 +145,12 @@ def test_the_missing_file_of_a_partly_copied_run_is_named(
         with pytest.raises(DamagedFile, match=r"done\.json|trials\.parquet"):
             archray.report(run)
         assert (run / "report.html").read_bytes() == before
-    shown = ends_well(("show", str(run)), None)
+    shown = run_command(("show", str(run)), None)
     assert named in shown and "archray resume" in shown
     assert named in str(archray.runs(tmp_path)[0].reason)
     for command in commands(run, whole, tmp_path):
         if command[0] in ("predict", "export") and "model" in lost:
-            ends_well(command, named)
+            run_command(command, named)
 
 
 @pytest.mark.parametrize("damage", ["torn", "foreign", "none"])
@@ -168,7 +168,7 @@ def test_damaged_tables_of_an_earlier_stage_are_rewritten(tmp_path: Path, damage
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", NAMED)
+@pytest.mark.parametrize("file", COMMANDS_BY_FILE)
 def test_a_damaged_file_is_named_without_a_traceback(
     finished_run: Callable[[str], archray.RunResult], tmp_path: Path, file: str
 ) -> None:
@@ -182,5 +182,5 @@ def test_a_damaged_file_is_named_without_a_traceback(
         shutil.copytree(whole, run)
         (run / file).write_bytes(change((run / file).read_bytes() if (run / file).exists() else b"[]"))
         for command in commands(run, Path(whole), tmp_path):
-            ends_well(command, Path(file).name if command[0] in NAMED[file] else None)
-        assert "whole" in ends_well(("runs", str(run.parent)), None)
+            run_command(command, Path(file).name if command[0] in COMMANDS_BY_FILE[file] else None)
+        assert "whole" in run_command(("runs", str(run.parent)), None)

@@ -41,7 +41,7 @@ TINY: dict[str, Any] = {
 SLOW = pytest.mark.slow  # consists of the stages of the others
 
 
-def checked(run: Path) -> tuple[dict[str, Any], Any, Folder]:
+def check_run(run: Path) -> tuple[dict[str, Any], Any, Folder]:
     """Checks the files of every such run: predictions, their measures, and a module that predicts the same."""
     final = Folder(run) / "final"
     ensemble_json = final.read_json("ensemble.json")
@@ -70,7 +70,7 @@ def search(method: str, out: Path, **options: Any) -> Any:
 def test_neural_ensemble_search(method: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = search(method, out, budget=3)
-    ensemble_json, _, _ = checked(out)
+    ensemble_json, _, _ = check_run(out)
     assert [member["architecture"] for member in ensemble_json["members"]] == list(result.members)
     pool = Folder(out / "pool").read_parquet("trials.parquet").sort_values("number")
     assert pool["number"].tolist() == [1, 2, 3]
@@ -88,7 +88,7 @@ def test_neural_ensemble_search(method: str, tmp_path: Path) -> None:
 def test_snapshots_of_a_fixed_architecture(tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = search("snapshot", out, architecture=CELL)
-    ensemble_json, _, final = checked(out)
+    ensemble_json, _, final = check_run(out)
     assert result.members == (CELL, CELL) and result.validation_accuracy is None
     assert [member["epoch"] for member in ensemble_json["members"]] == [1, 2]
     assert len(final.read_parquet("trials.parquet")) == 1
@@ -101,7 +101,7 @@ def test_snapshots_of_a_fixed_architecture(tmp_path: Path) -> None:
 def test_dropped_paths_of_a_fixed_architecture(tmp_path: Path) -> None:
     out = tmp_path / "run"
     search("mc-droppath", out, space="darts", architecture=GENOTYPE, drop_path=0.5)
-    ensemble_json, ensemble, final = checked(out)
+    ensemble_json, ensemble, final = check_run(out)
     assert all(isinstance(member, DroppedPaths) for member in ensemble.members)
     assert len({member["drop_path_seed"] for member in ensemble_json["members"]}) == 2
     one, other = (np.load(out / "final" / member["predictions"]) for member in ensemble_json["members"])
@@ -114,7 +114,7 @@ def test_dropped_paths_of_a_fixed_architecture(tmp_path: Path) -> None:
 def test_deep_ensemble_of_the_best_architecture_of_a_pool(tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = search("deep-ensemble", out, budget=2)
-    ensemble_json, _, final = checked(out)
+    ensemble_json, _, final = check_run(out)
     pool = Folder(out / "pool").read_parquet("trials.parquet")
     assert result.validation_accuracy == pool["validation_accuracy"].max()
     assert len(set(result.members)) == 1 and len({member["seed"] for member in ensemble_json["members"]}) == 2

@@ -28,7 +28,7 @@ from archray.trainables.nets import exported_program
 
 ALWAYS = ["torch-export", "state-dict", "safetensors", "python"]
 TOLERANCE = 1e-4
-OWN = """
+USER_SPACE = """
 from torch import nn
 from archray.trainables.spaces import Decision, Space
 
@@ -59,7 +59,7 @@ ONNX_IN_CI = ("nasbench201", "ensemble (darts, logits)", "fourier")
 QUICK = ["fourier"]  # test_search.py covers nasbench201; the graphs of the others take seconds each
 
 
-def made(kind: str, place: Path) -> Run[Any]:
+def make_run(kind: str, place: Path) -> Run[Any]:
     """A run with a model of this kind."""
     if kind == "fourier":
         return run_of_map(place, GAMMA)
@@ -69,7 +69,7 @@ def made(kind: str, place: Path) -> Run[Any]:
         return run_of_ensemble(place, "darts", [0, 1], average="logits")
     if kind == "a space of the user":
         file = place.parent / "own_space.py"
-        file.write_text(OWN)
+        file.write_text(USER_SPACE)
         return run_of_network(place, f"{file}:Own", network={})
     return run_of_network(place, kind, network=SMALL)
 
@@ -87,7 +87,7 @@ def difference(run: Run[Any], loader: Any) -> float:
 
 
 def differences(kind: str, formats: list[str], place: Path) -> dict[str, float]:
-    run = made(kind, place / "run")
+    run = make_run(kind, place / "run")
     archray.export(run.folder.uri, place / "out", formats=formats)
     loaders = runpy.run_path(str(place / "out" / "load_model.py"))
     worst = {name: difference(run, loaders[FORMATS.get(name).function]) for name in formats}

@@ -27,7 +27,7 @@ def source_of(space: str, architecture: str, network: dict[str, Any]) -> str:
     return network_file("A network.", {"architecture": architecture, "network": network, **SIZES}, space)
 
 
-def loaded(text: str, place: Path, network: torch.nn.Module) -> torch.nn.Module:
+def load_source(text: str, place: Path, network: torch.nn.Module) -> torch.nn.Module:
     """Returns the model of a source file with the weights of a network."""
     place.write_text(text)
     model = runpy.run_path(str(place))["build"]()
@@ -35,7 +35,7 @@ def loaded(text: str, place: Path, network: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
-def seen(network: torch.nn.Module, size: int = 8) -> torch.nn.Module:
+def network_with_statistics(network: torch.nn.Module, size: int = 8) -> torch.nn.Module:
     """Returns a network whose running statistics differ from those of a new network."""
     with torch.no_grad():
         network(torch.randn(6, 2, size, size, generator=torch.Generator().manual_seed(1)))
@@ -48,8 +48,8 @@ def test_a_source_computes_the_outputs_of_the_network(space: str, tmp_path: Path
     for seed in range(3):
         encoded = get_space(space).encode(get_space(space).sample(np.random.default_rng(seed)))
         network = {"channels": 4 + seed % 3, "cells": 1 + seed % 2}
-        built = seen(build(space, encoded, network=NetworkSettings(**network), **SIZES, seed=0))
-        model = loaded(source_of(space, encoded, network), tmp_path / "network.py", built)
+        built = network_with_statistics(build(space, encoded, network=NetworkSettings(**network), **SIZES, seed=0))
+        model = load_source(source_of(space, encoded, network), tmp_path / "network.py", built)
         assert not model.training
         names = re.findall(r"^(?:class |def )?(\w+).*[(=:]", (tmp_path / "network.py").read_text(), re.MULTILINE)
         assert len(names) == len(set(names))  # copied from several modules whose names do not clash
@@ -66,8 +66,8 @@ def test_every_network_of_archray_has_a_source() -> None:
 def test_the_darts_source_has_its_stem_and_auxiliary_classifier(network: dict[str, Any], tmp_path: Path) -> None:
     encoded = get_space("darts").encode(get_space("darts").sample(np.random.default_rng(0)))
     small = {"channels": 4, "cells": 1, **network}
-    built = seen(build("darts", encoded, network=NetworkSettings(**small), **SIZES, seed=0), 32)
-    model = loaded(source_of("darts", encoded, small), tmp_path / "network.py", built)
+    built = network_with_statistics(build("darts", encoded, network=NetworkSettings(**small), **SIZES, seed=0), 32)
+    model = load_source(source_of("darts", encoded, small), tmp_path / "network.py", built)
     images = torch.randn(2, 2, 32, 32)
     torch.testing.assert_close(model(images), built(images))
     if "auxiliary" in network:
@@ -89,8 +89,10 @@ def test_a_source_has_only_used_code_and_needs_only_torch() -> None:
 
 def test_a_cell_without_a_path_returns_zeros(tmp_path: Path) -> None:
     encoded = "|none~0|+|none~0|none~1|+|none~0|none~1|none~2|"
-    built = seen(build("nasbench201", encoded, network=NetworkSettings(channels=4, cells=1), **SIZES, seed=0))
-    model = loaded(source_of("nasbench201", encoded, {"channels": 4, "cells": 1}), tmp_path / "network.py", built)
+    built = network_with_statistics(
+        build("nasbench201", encoded, network=NetworkSettings(channels=4, cells=1), **SIZES, seed=0)
+    )
+    model = load_source(source_of("nasbench201", encoded, {"channels": 4, "cells": 1}), tmp_path / "network.py", built)
     torch.testing.assert_close(model(torch.ones(1, 2, 8, 8)), built(torch.ones(1, 2, 8, 8)))
 
 
@@ -121,7 +123,7 @@ def test_a_feature_map_has_a_source(tmp_path: Path) -> None:
     torch.testing.assert_close(model(images), load_model(run)(images), rtol=0, atol=1e-5)
 
 
-OWN = """
+USER_SPACE = """
 from torch import nn
 from archray.trainables.spaces import Decision, Space
 
@@ -137,7 +139,7 @@ class Own(Space):
 
 
 def test_an_unsupported_model_raises_before_anything_is_written(tmp_path: Path) -> None:
-    (tmp_path / "own_space.py").write_text(OWN)
+    (tmp_path / "own_space.py").write_text(USER_SPACE)
     run_of_network(tmp_path / "own", f"{tmp_path / 'own_space.py'}:Own", network={})
     run_of_network(tmp_path / "scoring", "nasbench201", network={"normalisation": "scoring", "channels": 4, "cells": 1})
     run_of_ensemble(tmp_path / "dropped", "darts", [0], drop_path={"probability": 0.1, "seed": 0})

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from archray_test_command import MARK, PATIENCE, start, wait_until_gone
-from archray_test_faults import found, options_of, steps_trained
-from archray_test_run_files import unknown
+from archray_test_faults import options_of, results_of_run, steps_trained
+from archray_test_run_files import undescribed_names
 from archray_test_runs import as_arguments
 
 import archray
@@ -75,8 +75,8 @@ def test_a_driver_killed_five_times_finds_the_same(
         assert process.wait(timeout=2 * PATIENCE) == 0, (tmp_path / "log.txt").read_text()
         wait_until_gone(mark)  # once: some processes of Ray need up to a minute to notice the death of the head
         assert list(temporary.glob("archray-*")) == [], "Ray and torch leave their own, under their names"
-    assert found(run) == found(expected)
-    assert unknown(run) == []
+    assert results_of_run(run) == results_of_run(expected)
+    assert undescribed_names(run) == []
     for stage in {path.parent.parent.name for path in expected.glob("*/tune-*/results")}:
         once, now = steps_trained(expected / stage), steps_trained(run / stage)
         assert len(now) == len(once)

@@ -17,7 +17,7 @@ from archray_test_command import (
     epochs_trained,
     finish,
     found_values,
-    left_of,
+    marked_processes,
     start,
     wait_until,
     wait_until_gone,
@@ -37,17 +37,17 @@ SEARCH_AND_FINAL = (
 )  # fmt: skip
 
 
-def one_of(mark: str, program: str) -> int:
+def process_id_of(mark: str, program: str) -> int:
     """Returns the process id of Ray's process that runs a program of that name."""
-    return next(number for number, line in left_of(mark).items() if line.split(" ")[0].endswith(program))
+    return next(number for number, line in marked_processes(mark).items() if line.split(" ")[0].endswith(program))
 
 
 def end_raylet(process: subprocess.Popen[bytes], mark: str) -> None:
-    os.kill(one_of(mark, "/raylet"), signal.SIGKILL)
+    os.kill(process_id_of(mark, "/raylet"), signal.SIGKILL)
 
 
 def end_gcs(process: subprocess.Popen[bytes], mark: str) -> None:
-    os.kill(one_of(mark, "/gcs_server"), signal.SIGKILL)
+    os.kill(process_id_of(mark, "/gcs_server"), signal.SIGKILL)
 
 
 def terminate_all(process: subprocess.Popen[bytes], mark: str) -> None:
@@ -98,7 +98,7 @@ def test_a_search_that_loses_ray_stops_and_resumes(
     process = start(*HNAS_COMMAND, "--max-concurrent", "2", "--out", "run", cwd=tmp_path)
     run = tmp_path / "run"
     starts = {
-        "start of Ray": lambda: any(line.split(" ")[0].endswith("/raylet") for line in left_of(mark).values()),
+        "start of Ray": lambda: any(line.split(" ")[0].endswith("/raylet") for line in marked_processes(mark).values()),
         "pool": lambda: list(run.glob("pool/shards/*")),
         "search": lambda: epochs_trained(run / "search"),
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from archray_test_faults import found, options_of, steps_trained
+from archray_test_faults import options_of, results_of_run, steps_trained
 from ray import tune
 
 import archray
@@ -43,7 +43,7 @@ class KillOnce(tune.Callback):
 def test_a_killed_worker_loses_one_step(undisturbed: Callable[..., archray.RunResult], tmp_path: Path) -> None:
     expected, run = Path(undisturbed("hnas", AT_A_TIME).path), tmp_path / "run"
     archray.search("hnas", **options_of("hnas", AT_A_TIME), out=run, callbacks=[KillOnce()])
-    assert found(run) == found(expected)
+    assert results_of_run(run) == results_of_run(expected)
     epochs, steps = options_of("hnas")["epochs"], steps_trained(run / "search")
     assert KillOnce.killed and KillOnce.killed[0] in steps
     assert all(count <= epochs + (trial in KillOnce.killed) for trial, count in steps.items())

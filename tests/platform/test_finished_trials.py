@@ -18,7 +18,16 @@ from archray.platform.engine.tune_memory import PackedState
 from archray.platform.run.tune_snapshot import experiment_state
 from archray.searchers.ledger import TuneTrial
 
-OWN = {"date", "timestamp", "trial_id", "pid", "time_this_iter_s", "time_total_s", "time_since_restore", "config"}
+VARYING_KEYS = {
+    "date",
+    "timestamp",
+    "trial_id",
+    "pid",
+    "time_this_iter_s",
+    "time_total_s",
+    "time_since_restore",
+    "config",
+}
 
 
 def test_a_packed_state_is_written_unchanged() -> None:
@@ -30,7 +39,7 @@ def test_a_packed_state_is_written_unchanged() -> None:
     assert json.loads(file.getvalue()) == {"trial_data": [list(state) for state in states]}
 
 
-def fit(folder: Path, *callbacks: tune.Callback) -> tune.ResultGrid:
+def run_trials(folder: Path, *callbacks: tune.Callback) -> tune.ResultGrid:
     """Three trials of two steps. The last trial fails in its second step."""
     keys = {
         "settings": {"layers": [1, 2]},
@@ -51,11 +60,11 @@ def fit(folder: Path, *callbacks: tune.Callback) -> tune.ResultGrid:
     return tune.Tuner(Climb, param_space=keys, tune_config=tune_config, run_config=run).fit()
 
 
-def shown(results: tune.ResultGrid) -> list[Any]:
+def describe(results: tune.ResultGrid) -> list[Any]:
     """Describes the trials of a `ResultGrid` without times, places and ids."""
 
     def facts(metrics: dict[str, Any] | None) -> dict[str, Any]:
-        return {name: value for name, value in (metrics or {}).items() if name not in OWN}
+        return {name: value for name, value in (metrics or {}).items() if name not in VARYING_KEYS}
 
     rows = []
     for result in (results[number] for number in range(len(results))):
@@ -71,11 +80,11 @@ def shown(results: tune.ResultGrid) -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_results_stay_the_same_and_use_less_memory(tmp_path: Path) -> None:
-    plain = fit(tmp_path / "plain")
+    plain = run_trials(tmp_path / "plain")
     with reduced_saves():
-        results = fit(tmp_path / "kept", ResultLog(), KeepSnapshot())
+        results = run_trials(tmp_path / "kept", ResultLog(), KeepSnapshot())
         results = with_frames(results, Folder(str(tmp_path / "kept")))
-    assert shown(results) == shown(plain)
+    assert describe(results) == describe(plain)
     trials = results._experiment_analysis.trials
     assert [trial.status for trial in trials] == ["TERMINATED", "TERMINATED", "ERROR"]
     for trial in trials:
@@ -92,4 +101,4 @@ def test_results_stay_the_same_and_use_less_memory(tmp_path: Path) -> None:
         (trial.status, trial.last_result["value"]) for trial in trials
     )
     restored = tune.Tuner.restore(str(tmp_path / "kept"), trainable=Climb).get_results()
-    assert sorted(shown(restored)[0], key=repr) == sorted(shown(results)[0], key=repr)
+    assert sorted(describe(restored)[0], key=repr) == sorted(describe(results)[0], key=repr)

@@ -13,7 +13,7 @@ from archray.platform.methods import METHODS
 from archray.trainables.proxies import PROXIES
 
 
-def shown(*arguments: str) -> str:
+def printed(*arguments: str) -> str:
     """Returns the output of a command."""
     app = application(list(arguments))
     return CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}, catch_exceptions=False).output
@@ -27,14 +27,14 @@ def first_words(text: str, panel: str) -> list[str]:
 
 @pytest.mark.parametrize("command", ["search", "config"])
 def test_the_argument_of_methods_is_called_method(command: str) -> None:
-    text = shown(command, "--help")
+    text = printed(command, "--help")
     assert f"{command} [OPTIONS] METHOD [OPTIONS]" in text
     assert first_words(text, "Methods") == list(METHODS.names())
 
 
 @pytest.mark.parametrize("name", ["hnas", "gaea-pc-darts", "nesbs", "halving"])
 def test_no_key_of_an_option_is_cut_off(name: str) -> None:
-    assert "…" not in shown("search", name, "--help")
+    assert "…" not in printed("search", name, "--help")
 
 
 def test_all_metrics_of_archray_are_listed_once() -> None:

@@ -13,7 +13,7 @@ import ray
 import torch
 from archray_test_command import ended_trials, epochs_trained, kill_when, start
 from archray_test_models import SMALL, run_of_members, run_of_network
-from archray_test_run_files import unknown
+from archray_test_run_files import undescribed_names
 from typer.testing import CliRunner
 
 import archray
@@ -96,7 +96,7 @@ def comparable_members(run: RunResult) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def of_all(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+def full_run(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     """An undisturbed run in which every member was trained."""
     place = tmp_path_factory.mktemp("all")
     space = get_space("nasbench201")
@@ -112,9 +112,9 @@ def of_all(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> RunRe
     return archray.search("nsga2", **options, final_members="all", out=place / "run")
 
 
-def searched(of_all: RunResult, place: Path, final_members: int | str) -> Path:
+def run_before_final(full_run: RunResult, place: Path, final_members: int | str) -> Path:
     """The same run before the final training of its members."""
-    shutil.copytree(of_all.path, place)
+    shutil.copytree(full_run.path, place)
     shutil.rmtree(place / "members")
     manifest = json.loads((place / "manifest.json").read_text())
     manifest["config"]["final_members"] = final_members
@@ -124,26 +124,26 @@ def searched(of_all: RunResult, place: Path, final_members: int | str) -> Path:
 
 
 @pytest.mark.slow
-def test_all_members_are_trained(of_all: RunResult) -> None:
-    front = of_all.pareto
+def test_all_members_are_trained(full_run: RunResult) -> None:
+    front = full_run.pareto
     assert len(front) > 2, "another seed, for a set that has a middle"
     assert front["test_accuracy"].between(0, 1).all() and front["failure"].isna().all()
     assert front["model"][0] == "model" and front["model"].nunique() == len(front)
-    assert of_all.trials["stage"].value_counts()["members"] == len(front) - 1
+    assert full_run.trials["stage"].value_counts()["members"] == len(front) - 1
     for row in front.to_dict("records"):
         member = int(row["member"])
-        folder = Path(of_all.path).parent / f"{member}"
-        archray.export(of_all.path, folder, formats="state-dict", member=member)
+        folder = Path(full_run.path).parent / f"{member}"
+        archray.export(full_run.path, folder, formats="state-dict", member=member)
         card = json.loads((folder / "model.json").read_text())
         for key in ("architecture", "member", "test_accuracy", "parameters"):
             assert card[key] == row[key]
-    assert [name for name in unknown(Path(of_all.path)) if not name.endswith("board_latency_ms")] == []
+    assert [name for name in undescribed_names(Path(full_run.path)) if not name.endswith("board_latency_ms")] == []
 
 
 @pytest.mark.slow
-def test_a_finished_run_trains_more_members(of_all: RunResult, tmp_path: Path) -> None:
+def test_a_finished_run_trains_more_members(full_run: RunResult, tmp_path: Path) -> None:
     """It trains the missing members, keeps the others, and equals a run that trained all of them at once."""
-    place = searched(of_all, tmp_path / "run", 1)
+    place = run_before_final(full_run, tmp_path / "run", 1)
     one = archray.resume(place, trust=True)  # the test edited its manifest
     assert one.pareto["model"].notna().sum() == 1 and epochs_trained(place / "members") == {}
     two = archray.resume(place, final_members=2).pareto
@@ -151,7 +151,7 @@ def test_a_finished_run_trains_more_members(of_all: RunResult, tmp_path: Path) -
     assert two.index[two["model"].notna()].tolist() == ends, "the most accurate, and the best in the next objective"
     before = epochs_trained(place / "members")
     now = archray.resume(place, final_members="all")
-    assert comparable_members(now) == comparable_members(of_all)
+    assert comparable_members(now) == comparable_members(full_run)
     after = epochs_trained(place / "members")
     assert len(before) == 1 and len(after) == len(now.pareto) - 1 and before.items() <= after.items()
     table = pd.read_parquet(place / "members" / "trials.parquet")
@@ -159,8 +159,8 @@ def test_a_finished_run_trains_more_members(of_all: RunResult, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_run_killed_during_the_final_trainings_resumes(of_all: RunResult, tmp_path: Path) -> None:
-    place = searched(of_all, tmp_path / "run", "all")
+def test_a_run_killed_during_the_final_trainings_resumes(full_run: RunResult, tmp_path: Path) -> None:
+    place = run_before_final(full_run, tmp_path / "run", "all")
     process = start("resume", "run", "--trust", cwd=tmp_path)  # the test edited its manifest
     stage = place / "members"
     kill_when(process, lambda: ended_trials(stage) and not (stage / "done.json").exists(), tmp_path)
@@ -168,4 +168,4 @@ def test_a_run_killed_during_the_final_trainings_resumes(of_all: RunResult, tmp_
     now = archray.resume(place)
     after = epochs_trained(stage)
     assert finished and {trial: after[trial] for trial in finished} == finished, "no finished training ran again"
-    assert comparable_members(now) == comparable_members(of_all)
+    assert comparable_members(now) == comparable_members(full_run)

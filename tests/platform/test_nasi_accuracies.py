@@ -15,7 +15,7 @@ from archray.platform.methods.nasi.figures import ALL, METRICS, WITHIN, Accuraci
 from archray.trainables.spaces import get_space
 
 
-def known(mode: str = "max") -> Accuracies:
+def accuracies_table(mode: str = "max") -> Accuracies:
     """Ten random architectures with an edge at nu, one without a trace norm, and one that the search found."""
     rng = np.random.default_rng(0)
     rows = pd.DataFrame(rng.normal(size=(11, len(METRICS))), columns=list(METRICS))
@@ -27,7 +27,7 @@ def known(mode: str = "max") -> Accuracies:
 
 
 def test_correlations_of_all_and_within_nu() -> None:
-    accuracies, mu = known(), 2.0
+    accuracies, mu = accuracies_table(), 2.0
     statistics = {(one.metric, one.of): one for one in correlations(accuracies, mu)}
     rows = accuracies.rows[:9]
     rewards = [1.0, 2.0, 3.0, 4.0, 5.0, 4.0, 3.0, 2.0, 1.0]  # trace - 2 max(0, trace - 5)
@@ -47,7 +47,7 @@ def test_correlations_of_all_and_within_nu() -> None:
 
 
 def test_a_positive_correlation_with_errors_is_also_correct() -> None:
-    signs = [correlations(known(mode), 1.0)[0].pearson for mode in ("max", "min")]
+    signs = [correlations(accuracies_table(mode), 1.0)[0].pearson for mode in ("max", "min")]
     assert signs[0] == pytest.approx(-signs[1]) and abs(signs[0]) > 0.01
 
 

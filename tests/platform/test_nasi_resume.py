@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from archray_test_command import finish, kill_when, start
-from archray_test_faults import found
+from archray_test_faults import results_of_run
 
 from archray.trainables.spaces import get_space
 
@@ -41,7 +41,7 @@ def test_nasi_killed_in_every_stage_finds_the_same(tmp_path: Path) -> None:
         kill_when(process, lambda stage=stage: in_progress(run / stage), tmp_path)
         command = ("resume", "killed")
     finish(*command, cwd=tmp_path)
-    assert found(run) == found(tmp_path / "undisturbed")
+    assert results_of_run(run) == results_of_run(tmp_path / "undisturbed")
     for table in ("search/found.parquet", "agreement/agreement.parquet", "table/table.parquet"):
         one, other = (pd.read_parquet(folder / table) for folder in (run, tmp_path / "undisturbed"))
         own = [name for name in one if name.startswith(("trial_id", "seconds"))]

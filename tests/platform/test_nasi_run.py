@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from archray_test_run_files import unknown
+from archray_test_run_files import undescribed_names
 from archray_test_runs import ONE_AT_A_TIME
 
 import archray
@@ -39,7 +39,7 @@ def search(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Searc
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def table_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A synthetic table of all cells of NAS-Bench-201 whose last three operations are equal."""
     place, space = tmp_path_factory.mktemp("tables") / "known.csv", get_space("nasbench201")
     cells = [architecture for architecture in space.enumerate() if len(set(architecture[3:])) == 1]
@@ -51,8 +51,8 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def result(search: Search, known: Path) -> archray.RunResult:
-    return search(space="nasbench201", agreement_table=str(known))
+def result(search: Search, table_path: Path) -> archray.RunResult:
+    return search(space="nasbench201", agreement_table=str(table_path))
 
 
 def page_of(result: archray.RunResult) -> str:
@@ -81,7 +81,7 @@ def test_the_search_stores_the_results_of_each_seed_and_the_best_reward(result: 
     best = (folder / "search").read_json("architecture.json")
     assert best["metric"] == "found_reward" and best["value"] == best["found_reward"] == found["found_reward"].max()
     assert result.architecture in found["architecture"].tolist()
-    assert unknown(Path(result.path)) == []
+    assert undescribed_names(Path(result.path)) == []
 
 
 @pytest.mark.slow
@@ -95,16 +95,16 @@ def test_trace_norms_are_compared_on_three_architectures(result: archray.RunResu
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_architectures_of_a_table_are_scored_with_its_results(result: archray.RunResult, known: Path) -> None:
+def test_architectures_of_a_table_are_scored_with_its_results(result: archray.RunResult, table_path: Path) -> None:
     folder, space = Folder(result.path), get_space("nasbench201")
     scored, message = (folder / "table").read_parquet("table.parquet"), (folder / "table").read_json("table.json")
     values: dict[str, float] = {}
-    for row in pd.read_csv(known).to_dict("records"):
+    for row in pd.read_csv(table_path).to_dict("records"):
         values.setdefault(canonical_string(space, row["architecture"]), row["test_accuracy"])
     assert scored["drawn"].sum() == 12 and scored["architecture"].is_unique
     assert scored["result"].tolist() == [values[name] for name in scored["architecture"]]
     assert message["architectures"] == len(values) and message["best"] == max(values.values())
-    assert message["column"] == "test_accuracy" and message["mode"] == "max" and message["location"] == str(known)
+    assert message["column"] == "test_accuracy" and message["mode"] == "max" and message["location"] == str(table_path)
     whole = scored[scored["failure"].isna()]
     assert len(whole) >= 6 and (whole[list(METRICS[:2])] > 0).all(axis=None)
     page = page_of(result)
@@ -156,18 +156,18 @@ def test_bad_input_raises_before_ray_starts(options: dict[str, Any], message: st
         check_config(make_config("nasi", "smoke", None, {"space": "nasbench201", **options}))
 
 
-def test_a_table_of_another_space_raises_before_ray_starts(known: Path, tmp_path: Path) -> None:
-    few, unknown = tmp_path / "few.csv", tmp_path / "unknown.csv"
-    pd.read_csv(known)[:2].to_csv(few, index=False)
-    pd.read_csv(known)[["architecture"]].to_csv(unknown, index=False)
+def test_a_table_of_another_space_raises_before_ray_starts(table_path: Path, tmp_path: Path) -> None:
+    few, undescribed_names = tmp_path / "few.csv", tmp_path / "unknown.csv"
+    pd.read_csv(table_path)[:2].to_csv(few, index=False)
+    pd.read_csv(table_path)[["architecture"]].to_csv(undescribed_names, index=False)
     for space, table, message in (
         (
             "nasbench1shot1-1",
-            known,
+            table_path,
             "expected a table of architectures of nasbench1shot1-1, got .* with other architectures",
         ),
         ("nasbench201", few, "expected at least 3 architectures in .*few.csv, got 2"),
-        ("nasbench201", unknown, "expected a column with the objective"),
+        ("nasbench201", undescribed_names, "expected a column with the objective"),
     ):
         with pytest.raises(InvalidInput, match=message):
             check_config(make_config("nasi", "smoke", None, {"space": space, "agreement_table": str(table)}))

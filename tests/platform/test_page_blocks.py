@@ -63,7 +63,7 @@ def parameter(page: Path) -> Any:
 
 
 ALL = {page: blocks_of(page) for page in pages()}
-TESTED = [page for page, blocks in ALL.items() if page != EXTENDING and any(is_run(block) for block in blocks)]
+TESTED_PAGES = [page for page, blocks in ALL.items() if page != EXTENDING and any(is_run(block) for block in blocks)]
 
 
 def smallest(search: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -113,7 +113,7 @@ def bash(tmp_path: Path) -> Callable[[str], None]:
 
 
 @pytest.mark.timeout(1800)  # a page has up to six searches, each a minute on a busy machine
-@pytest.mark.parametrize("page", [parameter(page) for page in TESTED])
+@pytest.mark.parametrize("page", [parameter(page) for page in TESTED_PAGES])
 def test_the_blocks_of_a_page_run(
     page: Path,
     bash: Callable[[str], None],

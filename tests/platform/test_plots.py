@@ -13,7 +13,7 @@ from archray_test_activations import activations_run
 from archray_test_ensemble_report import attacked_run, repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run, leaders_run
 from archray_test_plain_report import pareto_run, plain_run
-from archray_test_report import hnas_run, summarised, write_run
+from archray_test_report import hnas_run, write_run, write_summaries
 from archray_test_split import split_run
 from archray_test_supernet_report import gradient_run, nasi_run, scored_run
 from archray_test_topology import topology_run
@@ -60,7 +60,7 @@ OWN_RUN = {  # figures whose data not every run of the family has
 }
 
 
-def drawn(figure: object) -> bool:
+def is_drawn(figure: object) -> bool:
     """Whether this is a non-empty figure of the report's width that can be drawn."""
     assert isinstance(figure, Figure)
     figure.draw_without_rendering()
@@ -76,7 +76,7 @@ def made_by(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Pat
 @pytest.mark.parametrize("name", OF_A_RUN)
 def test_every_figure_draws_a_run_of_its_family(made_by: Callable[..., Run[Any]], name: str) -> None:
     family = family_of(name)
-    assert drawn(getattr(plots, name)(made_by(OWN_RUN.get(name, MAKERS[family]))))
+    assert is_drawn(getattr(plots, name)(made_by(OWN_RUN.get(name, MAKERS[family]))))
 
 
 @pytest.mark.parametrize("name", ["nasi_samples", "nasi_constants", "nasi_agreement", "nasi_against_accuracy"])
@@ -95,8 +95,8 @@ def test_a_run_of_nasi_has_no_mixture(tmp_path: Path, name: str) -> None:
 def test_figures_of_several_runs(tmp_path: Path, name: str) -> None:
     runs = [feature_map_run(tmp_path / f"{seed}", repeats=1, candidates=16, seed=seed) for seed in range(2)]
     for run in runs:
-        summarised(run)
-    assert drawn(getattr(plots, name)([runs[0], str(runs[1].folder)]))
+        write_summaries(run)
+    assert is_drawn(getattr(plots, name)([runs[0], str(runs[1].folder)]))
 
 
 # An empty run uses the first space that its method supports

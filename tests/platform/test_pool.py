@@ -98,14 +98,14 @@ def score(folder: Path, pool: list[str], scorer: object = None) -> tuple[pd.Data
 
 
 @pytest.fixture(scope="module")
-def scored(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame, str]:
+def scoring(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame, str]:
     """The folder of a scoring, its table, and the printed output. Read-only."""
     folder = tmp_path_factory.mktemp("scored")
     return folder, *score(folder, POOL)
 
 
-def test_a_pool_is_scored_in_the_order_of_its_candidates(scored: tuple[Path, pd.DataFrame, str]) -> None:
-    folder, table, printed = scored
+def test_a_pool_is_scored_in_the_order_of_its_candidates(scoring: tuple[Path, pd.DataFrame, str]) -> None:
+    folder, table, printed = scoring
     assert list(table.columns) == ["architecture", "ntk_trace", "kappa", "failure", "seconds", "parameters"]
     assert list(table["architecture"]) == POOL
     assert table["kappa"].notna().equals(table["failure"].isna())
@@ -116,9 +116,9 @@ def test_a_pool_is_scored_in_the_order_of_its_candidates(scored: tuple[Path, pd.
 
 
 def test_an_unsupported_architecture_is_a_row_with_the_reason(
-    scored: tuple[Path, pd.DataFrame, str],
+    scoring: tuple[Path, pd.DataFrame, str],
 ) -> None:
-    _, table, printed = scored
+    _, table, printed = scoring
     row = table.iloc[-1]
     assert row["architecture"] == "|no_such_operation~0|"
     assert row["failure"].startswith("InvalidArchitecture: ")
@@ -127,9 +127,9 @@ def test_an_unsupported_architecture_is_a_row_with_the_reason(
     assert "skipped" in printed
 
 
-def test_only_architectures_without_a_shard_are_scored(scored: tuple[Path, pd.DataFrame, str], tmp_path: Path) -> None:
+def test_only_architectures_without_a_shard_are_scored(scoring: tuple[Path, pd.DataFrame, str], tmp_path: Path) -> None:
     """Leaves the folder as a kill would: without the table and without one shard."""
-    whole, expected, _ = scored
+    whole, expected, _ = scoring
     shutil.copytree(whole / "shards", tmp_path / "shards")
     (tmp_path / "shards" / "part-00000.parquet").unlink()
     before = {shard.name: shard.read_bytes() for shard in (tmp_path / "shards").iterdir()}

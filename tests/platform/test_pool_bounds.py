@@ -61,7 +61,7 @@ def test_chance_is_the_agreement_of_fits_to_random_orders() -> None:
 # Pool of a run
 
 
-def scored(n: int, space: str, seed: int = 0) -> pd.DataFrame:
+def scored_pool(n: int, space: str, seed: int = 0) -> pd.DataFrame:
     """A pool with known kappa/ntk_trace."""
     rng, found = np.random.default_rng(seed), get_space(space)
     names = list(dict.fromkeys(found.encode(found.canonical(found.sample(rng))) for _ in range(3 * n)))[:n]
@@ -71,7 +71,7 @@ def scored(n: int, space: str, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def searched(place: Path, pool: pd.DataFrame, error: np.ndarray, method: str = "zero-cost", **more: Any) -> Run[Any]:
+def run_search(place: Path, pool: pd.DataFrame, error: np.ndarray, method: str = "zero-cost", **more: Any) -> Run[Any]:
     trials = pd.DataFrame(
         {
             "architecture": pool["architecture"][: len(error)],
@@ -89,9 +89,9 @@ def searched(place: Path, pool: pd.DataFrame, error: np.ndarray, method: str = "
 
 @pytest.mark.parametrize("method", ["zero-cost", "hnas"])
 def test_an_error_that_the_bound_orders_is_reported(tmp_path: Path, method: str) -> None:
-    pool = scored(40, "nasbench201")
+    pool = scored_pool(40, "nasbench201")
     quotient = (pool["kappa"] / pool["ntk_trace"])[:30].rank().to_numpy()
-    run = searched(tmp_path, pool, 0.01 * quotient, method)
+    run = run_search(tmp_path, pool, 0.01 * quotient, method)
     judged = judged_bounds(run)
     assert judged is not None and judged.value == "validation_accuracy" and len(judged.rows) == 30
     agreement = dict(zip([promise.name for promise in judged.promises], judged.errors, strict=True))
@@ -110,9 +110,9 @@ def test_an_error_that_the_bound_orders_is_reported(tmp_path: Path, method: str)
 
 
 def test_random_errors_are_reported(tmp_path: Path) -> None:
-    pool = scored(20, "darts")
+    pool = scored_pool(20, "darts")
     rng = np.random.default_rng(3)
-    run = searched(tmp_path, pool, rng.uniform(0.1, 0.2, 10))
+    run = run_search(tmp_path, pool, rng.uniform(0.1, 0.2, 10))
     judged = judged_bounds(run)
     assert judged is not None
     names = [promise.name for promise in judged.promises]
@@ -125,8 +125,8 @@ def test_random_errors_are_reported(tmp_path: Path) -> None:
 
 
 def test_the_result_of_a_table_is_compared(tmp_path: Path) -> None:
-    pool = scored(12, "nasbench201")
-    run = searched(tmp_path, pool, np.linspace(0, 0.3, 12), result=np.linspace(94, 90, 12))
+    pool = scored_pool(12, "nasbench201")
+    run = run_search(tmp_path, pool, np.linspace(0, 0.3, 12), result=np.linspace(94, 90, 12))
     judged = judged_bounds(run)
     assert judged is not None and judged.value == "result"
     np.testing.assert_allclose(judged.rows["error"], -np.linspace(94, 90, 12))
@@ -135,11 +135,11 @@ def test_the_result_of_a_table_is_compared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lacking", ["kappa", "metric", "trainings"])
 def test_a_run_without_the_data_has_no_section(tmp_path: Path, lacking: str) -> None:
-    pool = scored(8, "nasbench201")
+    pool = scored_pool(8, "nasbench201")
     if lacking == "kappa":
         pool = pool.drop(columns="kappa")
     elif lacking == "metric":
         pool = pool.rename(columns={"ntk_trace": "synflow"})
-    run = searched(tmp_path, pool, np.linspace(0.1, 0.2, 2 if lacking == "trainings" else 8))
+    run = run_search(tmp_path, pool, np.linspace(0.1, 0.2, 2 if lacking == "trainings" else 8))
     with pytest.raises(NothingToDraw, match="three or more trained architectures"):
         pool_bounds_section(run)

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from archray_test_ensemble_report import ensemble_run, repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run
-from archray_test_report import hnas_run, rendered, summarised
+from archray_test_report import hnas_run, rendered, write_summaries
 from archray_test_supernet_report import gradient_run, repeated_gradient_run
 
 import archray
@@ -46,15 +46,15 @@ MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
 
 
 @pytest.fixture(scope="module", params=MAKERS)
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
+def run_of_family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
     run = MAKERS[request.param](tmp_path_factory.mktemp("run") / "run")
-    summarised(run)
+    write_summaries(run)
     return run
 
 
 @pytest.fixture(scope="module")
-def page(made: Run[Any]) -> str:
-    return rendered(made, [])  # the header alone
+def page(run_of_family: Run[Any]) -> str:
+    return rendered(run_of_family, [])  # the header alone
 
 
 def check_headline(run: Run[Any], page: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,9 +73,9 @@ def check_headline(run: Run[Any], page: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_the_headline_is_the_same_number_everywhere(
-    made: Run[Any], page: str, capsys: pytest.CaptureFixture[str]
+    run_of_family: Run[Any], page: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    check_headline(made, page, capsys)
+    check_headline(run_of_family, page, capsys)
 
 
 def test_the_headline_of_a_finished_run(
@@ -95,7 +95,7 @@ def test_the_less_favorable_of_two_values_is_the_headline(tmp_path: Path) -> Non
     for number, accuracy in enumerate((0.999, 0.5)):  # of the final solve
         final = pd.DataFrame({"repeat": range(2), "seed": 0, "test_accuracy": accuracy, "failure": None})
         run = feature_map_run(tmp_path / f"{number}", repeats=2, candidates=8, final=final)
-        summarised(run)
+        write_summaries(run)
         shown = run.folder.read_json("architecture.json")
         lowest = min(("test_accuracy", "search_test_accuracy"), key=lambda key: shown[key])
         assert shown[HEADLINE] == lowest == ("search_test_accuracy", "test_accuracy")[number]
@@ -104,7 +104,7 @@ def test_the_less_favorable_of_two_values_is_the_headline(tmp_path: Path) -> Non
 def test_a_list_of_runs_shows_the_headline_of_the_run_instead_of_its_first_repeat(tmp_path: Path) -> None:
     final = pd.DataFrame({"repeat": range(2), "seed": 0, "test_accuracy": (0.80, 0.999), "failure": None})
     run = feature_map_run(tmp_path / "run", repeats=2, candidates=8, final=final)
-    summarised(run)
+    write_summaries(run)
     summary = RunSummary.read(str(run.folder))
     assert summary.result[HEADLINE] == "search_test_accuracy" != summary.repeats[0].result[HEADLINE]
     names, values = (re.split(" {2,}", line.strip()) for line in run_lines([summary], ""))

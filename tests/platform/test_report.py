@@ -148,7 +148,7 @@ def test_equal_accuracies_are_called_equal(tmp_path: Path) -> None:
 def test_the_page_names_the_data_without_the_folders_of_the_user(tmp_path: Path) -> None:
     made = with_tables(tmp_path / "the-runs" / "one", {})
     data, command = f"folder:{tmp_path}/a user/images/", f"archray search --data 'folder:{tmp_path}/a user/images'"
-    config = made.config.model_copy(update={"data": named(data), "space": f"{tmp_path}/a user/mine.py:Space"})
+    config = made.config.model_copy(update={"data": named_data(data), "space": f"{tmp_path}/a user/mine.py:Space"})
     manifest = {**made.manifest, "command": command, "config": config.model_dump(mode="json")}
     text = render(
         Run(made.folder, manifest, config), Headline("architecture", f"from {made.folder}"), [manifest_section]
@@ -188,7 +188,7 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
     places = (ASKED, BASELINE, FINAL, *CURVES)
     tables = {place: SMALL_TABLES[place].assign(architecture=HOSTILE) for place in places}
     run = with_tables(tmp_path, {**tables, POOL: SMALL_TABLES[POOL].assign(failure=HOSTILE)})
-    config = run.config.model_copy(update={"method": HOSTILE, "space": HOSTILE, "data": named(HOSTILE)})
+    config = run.config.model_copy(update={"method": HOSTILE, "space": HOSTILE, "data": named_data(HOSTILE)})
     manifest = {**run.manifest, HOSTILE: {HOSTILE: HOSTILE}, "plain": [HOSTILE]}
     decisions = (Decided("1<-0", HOSTILE, (HOSTILE, "none")), Decided("2<-1", "none", (HOSTILE, "none")))
     hostile = Run(run.folder, manifest, config)
@@ -200,7 +200,7 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in text
 
 
-def named(data: str) -> Any:
+def named_data(data: str) -> Any:
     """Settings of a data set with this name, which need not exist."""
     from archray.trainables.data import DataSettings
 
@@ -292,15 +292,15 @@ def test_a_space_without_edges_is_a_table(tmp_path: Path) -> None:
     text = decision_table(decisions)
     assert "width &amp; more" in text and "narrow" in text
     found = {"architecture": "kernel=gaussian|preprocess=none|gamma=0.01", "value": 0.9}
-    run = write_run(tmp_path, "hnas", config={**HNAS, "space": "fourier"}, documents={SEARCHED: found})
+    run = write_run(tmp_path, "hnas", config={**HNAS, "space": "fourier"}, documents={SEARCH_RESULT: found})
     section = cell_section(run)
     assert section is not None and '<svg class="cell"' not in section.body and section.title == "Found architecture"
 
 
-SEARCHED = ("search", "architecture.json")
+SEARCH_RESULT = ("search", "architecture.json")
 
 
-def trained(accuracies: list[float]) -> pd.DataFrame:
+def training_rows(accuracies: list[float]) -> pd.DataFrame:
     return pd.DataFrame({"test_accuracy": accuracies})
 
 
@@ -308,9 +308,12 @@ def test_repeats_have_mean_and_spread(tmp_path: Path) -> None:
     cell = "|nor_conv_3x3~0|+|none~0|none~1|+|none~0|none~1|nor_conv_3x3~2|"
     other = cell.replace("none~1|+", "nor_conv_1x1~1|+")
     repeats: list[Any] = [
-        ({FINAL: trained([0.90, 0.92]), BASELINE: trained([0.80, 0.84])}, {SEARCHED: {"architecture": cell}}),
-        ({FINAL: trained([0.95])}, {SEARCHED: {"architecture": other}}),
-        ({FINAL: trained([float("nan")])}, {}),
+        (
+            {FINAL: training_rows([0.90, 0.92]), BASELINE: training_rows([0.80, 0.84])},
+            {SEARCH_RESULT: {"architecture": cell}},
+        ),
+        ({FINAL: training_rows([0.95])}, {SEARCH_RESULT: {"architecture": other}}),
+        ({FINAL: training_rows([float("nan")])}, {}),
     ]
     text = rendered(write_repeats(tmp_path / "three", "hnas", repeats, config={**HNAS, "seed": 5}))
     assert "93.00 ± 2.83 % test accuracy over 2 repeats, random architectures 82.00 %" in text

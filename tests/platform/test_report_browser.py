@@ -25,7 +25,7 @@ from archray.platform.report.page import write_page
 from archray.platform.report.section import Section
 from archray.platform.run.run import Run
 
-COLOURS = "getComputedStyle(document.body).backgroundColor + getComputedStyle(document.body).color"
+COLORS = "getComputedStyle(document.body).backgroundColor + getComputedStyle(document.body).color"
 # Text that extends beyond its drawing by more than a pixel.
 ESCAPED_TEXT = """() => [...document.querySelectorAll('.plot svg')].flatMap(svg => {
     const box = svg.getBoundingClientRect();
@@ -183,7 +183,7 @@ def test_light_and_dark_themes_differ_and_are_readable(browser: Any, report: Pat
     for scheme in ("light", "dark"):
         page = browser.new_page(color_scheme=scheme, viewport={"width": 1200, "height": 900})
         page.goto(report.as_uri())
-        colours[scheme] = page.evaluate(COLOURS)
+        colours[scheme] = page.evaluate(COLORS)
         ratios = page.evaluate(
             CONTRAST, "p, h1, h2, dt, dd, figcaption, td, th, a, .card span, .plot text:not([style*='--surface'])"
         )

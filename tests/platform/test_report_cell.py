@@ -83,9 +83,9 @@ def test_the_whole_drawing_is_inside_its_box(cell: tuple[str, ...], upright: boo
 
 
 def test_a_graph_needs_edges_to_later_nodes() -> None:
-    def named(*names: str) -> list[Decided]:
+    def labels(*names: str) -> list[Decided]:
         return [Decided(name, "a", ("a", "b")) for name in names]
 
-    assert is_graph(named("1<-0", "2<-0")) and node_count(named("1<-0", "12<-3")) == 13
-    assert not is_graph(named("depth")) and not is_graph(named("1<-0", "depth"))
-    assert not is_graph(named("0<-1")) and not is_graph([])
+    assert is_graph(labels("1<-0", "2<-0")) and node_count(labels("1<-0", "12<-3")) == 13
+    assert not is_graph(labels("depth")) and not is_graph(labels("1<-0", "depth"))
+    assert not is_graph(labels("0<-1")) and not is_graph([])

@@ -66,7 +66,7 @@ def new_run(tmp_path_factory: pytest.TempPathFactory) -> NewRun:
 
 
 @pytest.fixture(scope="module")
-def repeated(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
+def repeated_run(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
     return repeated_ensemble_run(tmp_path_factory.mktemp("run"))
 
 
@@ -128,8 +128,8 @@ def test_best_so_far_is_the_accuracy_at_the_lowest_loss(new_run: NewRun) -> None
     np.testing.assert_array_equal(accuracy[0], [math.nan, 0.8, 0.8, 0.7])
 
 
-def test_repeats_are_averaged_and_the_shorter_keeps_its_last_value(repeated: Run[Any]) -> None:
-    mean, deviation = best_so_far(sampled_ensembles(repeated), "shared_loss")
+def test_repeats_are_averaged_and_the_shorter_keeps_its_last_value(repeated_run: Run[Any]) -> None:
+    mean, deviation = best_so_far(sampled_ensembles(repeated_run), "shared_loss")
     ends = [part["shared_loss"].min() for part in (sampled_trials(0), sampled_trials(5, number=12))]
     assert mean[-1] == pytest.approx(np.mean(ends))
     assert deviation[-1] == pytest.approx(abs(ends[0] - ends[1]) / 2**0.5)
@@ -227,8 +227,8 @@ def test_a_posterior_without_curves_and_curves_without_a_posterior(new_run: NewR
         assert not MISSING_NUMBER.search(words(posterior_section(lost)))
 
 
-def test_repeats_are_compared_by_their_members_and_diversity(run: Run[Any], repeated: Run[Any]) -> None:
-    once, several = diversity_section(run), diversity_section(repeated)
+def test_repeats_are_compared_by_their_members_and_diversity(run: Run[Any], repeated_run: Run[Any]) -> None:
+    once, several = diversity_section(run), diversity_section(repeated_run)
     assert "Repeats" not in words(once) and "±" not in words(once) and "<svg" not in once.body
     assert "Repeats" in words(several) and "94.10 ± 0.71" in words(several) and "<svg" in several.body
     with pytest.raises(NothingToDraw, match="--repeats"):

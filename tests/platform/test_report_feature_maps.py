@@ -68,7 +68,7 @@ def runs() -> list[tuple[str, pd.DataFrame]]:
 # Test accuracy by calls and by seconds
 
 
-def by_loop(progress: pd.DataFrame, by: str, x: float) -> list[float]:
+def loop_reference(progress: pd.DataFrame, by: str, x: float) -> list[float]:
     """Returns the last known test accuracy of each repeat at or before x."""
     found = []
     for repeat in sorted(set(progress["repeat"])):
@@ -94,7 +94,7 @@ def test_accuracy_at_a_budget_is_the_last_value_of_each_repeat(method: str, by: 
     progress = with_gaps(method_progress(method))
     end = progress[by].max()
     for x in [0, 1, 2, *np.linspace(0.01, 1.1, 25) * end]:
-        expected = by_loop(progress, by, x)
+        expected = loop_reference(progress, by, x)
         mean, deviation, repeats = accuracy_at(progress, by, x)  # type: ignore[arg-type]
         assert repeats == len(expected)
         if expected:
@@ -128,11 +128,11 @@ def test_the_curve_is_the_mean_on_a_common_grid(by: str) -> None:
     assert curve is not None and curve.repeats == 3
     assert (np.diff(curve.x) > 0).all()
     for x, mean in zip(curve.x, curve.mean, strict=True):
-        values = by_loop(progress, by, x)
+        values = loop_reference(progress, by, x)
         assert len(values) == 3  # it starts where every repeat has a value
         assert mean == pytest.approx(np.mean(values))
     before = progress.loc[progress[by] < curve.x[0], by].max()
-    assert len(by_loop(progress, by, before)) < 3
+    assert len(loop_reference(progress, by, before)) < 3
     assert curve.x[-1] == progress[by].max()
 
 
@@ -365,7 +365,9 @@ def test_the_numbers_of_the_comparison_table(runs: list[tuple[str, pd.DataFrame]
     assert seconds == pytest.approx([min(ends.values()), ends["random-maps"]], rel=0.01)
     assert min(ends.values()) <= seconds[0] and ends["random-maps"] <= seconds[1]
     for label, progress in runs:
-        assert table.loc[label, ("at the end", "mean")] == pytest.approx(np.mean(by_loop(progress, "calls", math.inf)))
+        assert table.loc[label, ("at the end", "mean")] == pytest.approx(
+            np.mean(loop_reference(progress, "calls", math.inf))
+        )
         assert table.loc[label, ("run", "repeats")] == 3
         assert table.loc[label, ("run", "seconds")] == pytest.approx(progress.groupby("repeat")["seconds"].max().mean())
         counted = table.loc[label, ("at 8 solver calls", "mean")]
@@ -373,10 +375,10 @@ def test_the_numbers_of_the_comparison_table(runs: list[tuple[str, pd.DataFrame]
             assert math.isnan(counted)
             assert math.isnan(table.loc[label, ("to random search's accuracy", "solver calls")])
         else:
-            assert counted == pytest.approx(np.mean(by_loop(progress, "calls", 8)))
+            assert counted == pytest.approx(np.mean(loop_reference(progress, "calls", 8)))
         timed = [name for name in table.columns.get_level_values(0).unique() if re.fullmatch(r"at .* s", name)]
         for name, second in zip(timed, seconds, strict=True):
-            ended = by_loop(progress, "seconds", second)
+            ended = loop_reference(progress, "seconds", second)
             assert table.loc[label, (name, "mean")] == pytest.approx(np.mean(ended))
             assert table.loc[label, (name, "standard deviation")] == pytest.approx(np.std(ended, ddof=1))
 

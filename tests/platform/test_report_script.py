@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from archray_test_ensemble_report import ensemble_run
 from archray_test_feature_map_report import feature_map_run
-from archray_test_report import hnas_run, rendered, summarised
+from archray_test_report import hnas_run, rendered, write_summaries
 from archray_test_supernet_report import gradient_run
 
 from archray.platform.compare import compare
@@ -106,7 +106,7 @@ def test_the_page_is_readable_without_its_script(browser: Any, report: Path) -> 
 
 
 def test_the_main_columns_of_a_comparison_are_visible_on_a_phone(browser: Any, tmp_path: Path) -> None:
-    runs = [summarised(hnas_run(tmp_path / "hnas")), summarised(gradient_run(tmp_path / "gaea", epochs=2))]
+    runs = [write_summaries(hnas_run(tmp_path / "hnas")), write_summaries(gradient_run(tmp_path / "gaea", epochs=2))]
     compare(runs, out=tmp_path / "page.html")
     page = browser.new_page(viewport={"width": 390, "height": 900})
     page.goto((tmp_path / "page.html").as_uri())

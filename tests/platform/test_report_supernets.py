@@ -73,13 +73,13 @@ def page(run: Run[Any]) -> str:
 
 
 @pytest.fixture(scope="module")
-def scored(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
+def scored_supernet_run(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
     return scored_run(tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture(scope="module")
-def scored_page(scored: Run[Any]) -> str:
-    return rendered(scored)
+def scored_page(scored_supernet_run: Run[Any]) -> str:
+    return rendered(scored_supernet_run)
 
 
 def table_rows(part: Section | None) -> list[list[str]]:
@@ -250,13 +250,13 @@ def test_the_discretization_section_needs_discretized_accuracies(new_run: NewRun
 # Scores with shared weights
 
 
-def test_scores_with_shared_weights(scored: Run[Any]) -> None:
-    rows = table_rows(shared_scores_section(scored))
+def test_scores_with_shared_weights(scored_supernet_run: Run[Any]) -> None:
+    rows = table_rows(shared_scores_section(scored_supernet_run))
     for row, seed, (_, scores) in zip(rows, SEEDS, scored_tables()["scores"].groupby("trial_id"), strict=False):
         accuracy = scores["shared_accuracy"].dropna() * 100
         best = f"{accuracy.max():.2f}"
         assert row == [str(seed), "199", "1", f"{accuracy.median():.2f}", best, best]
-    assert [supernet.chosen for supernet in scored_supernets(scored)] == [False, True, False]
+    assert [supernet.chosen for supernet in scored_supernets(scored_supernet_run)] == [False, True, False]
 
 
 def test_few_scores_or_none(new_scored: NewRun) -> None:

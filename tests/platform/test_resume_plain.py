@@ -22,7 +22,7 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 # Until the model exists: for the six decisions of nasbench201 after 14 trials.
 LONGER: dict[str, dict[str, Any]] = {"bohb": {"budget": 18, "random_fraction": 0.0}}
-ENDED = {"random": 2, "bohb": 15}  # number of finished trials at the kill, where it is not 1
+TRIALS_AT_KILL = {"random": 2, "bohb": 15}  # number of finished trials at the kill, where it is not 1
 
 
 def trials(run: Path) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ def test_a_search_killed_in_the_middle_has_the_same_trials(method: str, tmp_path
     run, address = tmp_path / "killed", ray.get_runtime_context().gcs_address
     process = start("search", method, *as_arguments(options), "--address", address, "--out", "killed", cwd=tmp_path)
     search = run / "search"
-    enough = ENDED.get(method, 1)
+    enough = TRIALS_AT_KILL.get(method, 1)
     kill_when(process, lambda: len(ended_trials(search)) >= enough and not (search / "done.json").exists(), tmp_path)
     trained = epochs_trained(search)
     finished = {trial: trained[trial] for trial in ended_trials(search)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from archray_test_run_files import unknown
+from archray_test_run_files import undescribed_names
 
 import archray
 
@@ -13,4 +13,4 @@ import archray
 def test_it_describes_every_file_of_a_run_of_hnas(
     finished_run: Callable[[str], archray.RunResult],
 ) -> None:
-    assert unknown(Path(finished_run("hnas").path)) == []
+    assert undescribed_names(Path(finished_run("hnas").path)) == []

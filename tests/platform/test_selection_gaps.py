@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from archray_test_feature_map_report import LEADERS, leaders_run, led_solve
+from archray_test_feature_map_report import LEADERS, leaders_run, solve_with_leader
 from archray_test_report import words
 
 from archray.platform.methods.feature_maps.figures import generalisation_section
@@ -103,7 +103,7 @@ def test_rows_are_the_rounds_and_the_winner(tmp_path: Path) -> None:
 
 
 def test_searches_that_solve_for_one_map_at_a_time_have_one_row(tmp_path: Path) -> None:
-    rows = [led_solve(n, 1, 0.1 / n, 0.12 / n, 300, name) for n, name in enumerate("abc", start=1)]
+    rows = [solve_with_leader(n, 1, 0.1 / n, 0.12 / n, 300, name) for n, name in enumerate("abc", start=1)]
     frame = [{key: value for key, value in row.items() if key != "round"} for row in rows]
     run = leaders_run(tmp_path, frame, "random-maps")
     gaps = selection_gaps(run)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from archray_test_command import finish, kill_when, start
-from archray_test_faults import found
+from archray_test_faults import results_of_run
 from archray_test_runs import as_arguments
 
 import archray
@@ -107,7 +107,7 @@ def test_a_killed_search_resumes_and_its_weights_serve_another_constraint(tmp_pa
         process, lambda: any(stage.glob("tune-*/results/*.jsonl")) and not (stage / "done.json").exists(), tmp_path
     )
     finish("resume", "killed", cwd=tmp_path)
-    assert found(run) == found(tmp_path / "undisturbed")
+    assert results_of_run(run) == results_of_run(tmp_path / "undisturbed")
     scores = pd.read_parquet(run / "search" / "scores.parquet")
     other = pd.read_parquet(tmp_path / "undisturbed" / "search" / "scores.parquet")
     pd.testing.assert_frame_equal(scores, other)

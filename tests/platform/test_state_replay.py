@@ -35,7 +35,7 @@ def event(trial: Trial, status: str) -> Event:
     return [trial.trial_id, *trial.get_json_state()]
 
 
-def saved(algorithm: Any, trials: list[Trial], folder: Path) -> dict[str, bytes]:
+def write_state(algorithm: Any, trials: list[Trial], folder: Path) -> dict[str, bytes]:
     """Writes the state files of Tune."""
     algorithm.save_to_dir(str(folder), session_str=SESSION)
     state = {"trial_data": [event(trial, trial.status)[1:] for trial in trials], "runner_data": {}, "stats": {}}
@@ -65,7 +65,7 @@ def test_a_searcher_is_updated_from_the_journal(folder: Folder, tmp_path: Path) 
     search = SearchGenerator(searcher())
     search.add_configurations([experiment(folder, samples=4)])
     trials = [search.next_trial(), search.next_trial()]
-    journal = write_snapshot(folder, saved(search, trials, tmp_path / "staged"))
+    journal = write_snapshot(folder, write_state(search, trials, tmp_path / "staged"))
     search.on_trial_complete(trials[0].trial_id, {"score": 1.0})
     append_events(folder, journal, [event(trials[0], "TERMINATED")])
     third = search.next_trial()
@@ -84,7 +84,7 @@ def test_a_grid_is_updated_from_the_journal(folder: Folder, tmp_path: Path) -> N
     grid: Any = BasicVariantGenerator(max_concurrent=1)
     grid.add_configurations([experiment(folder, seed=tune.grid_search([5, 6, 7]))])
     first = grid.next_trial()
-    journal = write_snapshot(folder, saved(grid, [first], tmp_path / "staged"))
+    journal = write_snapshot(folder, write_state(grid, [first], tmp_path / "staged"))
     grid.on_trial_complete(first.trial_id)
     second = grid.next_trial()
     append_events(folder, journal, [event(first, "TERMINATED"), event(second, "PENDING")])

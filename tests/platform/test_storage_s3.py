@@ -127,10 +127,12 @@ def test_a_killed_and_resumed_run_on_a_store_equals_one_on_a_disk(store, tmp_pat
     kill_when(process, lambda: True, tmp_path)
     assert seen.stage is not None and seen.stage.name == "search" and "of 3 trials" in capsys.readouterr().out
     assert not (run / "search").exists("done.json")
-    started_before = started(run / "search")
+    started_before = started_trials(run / "search")
     finish("resume", store, cwd=tmp_path)
 
-    assert started_before <= started(run / "search") and len(started(run / "search")) == 3, "no trial was started again"
+    assert started_before <= started_trials(run / "search") and len(started_trials(run / "search")) == 3, (
+        "no trial was started again"
+    )
     assert found_values(downloaded(run, tmp_path / "copy")) == found_values(tmp_path / "local")
     assert sorted(files_of(tmp_path / "copy")) == sorted(files_of(tmp_path / "local"))
 
@@ -143,7 +145,7 @@ def test_a_killed_and_resumed_run_on_a_store_equals_one_on_a_disk(store, tmp_pat
     assert any((tmp_path / "exported").iterdir())
 
 
-def started(stage: Folder) -> set[str]:
+def started_trials(stage: Folder) -> set[str]:
     """Returns the ids of the started trials."""
     return {file for name in stage.folders() for file in (stage / name / STARTED).files()}
 

@@ -124,10 +124,10 @@ class Sender:
         )
 
     def output(self, *arguments: str, code: int = 0) -> str:
-        return ended(self.start(*arguments), code)
+        return output_at_end(self.start(*arguments), code)
 
 
-def ended(process: subprocess.Popen[str], code: int) -> str:
+def output_at_end(process: subprocess.Popen[str], code: int) -> str:
     printed, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == code, printed
     return printed
@@ -183,7 +183,7 @@ def test_a_job_with_a_killed_driver_is_resumed_from_outside(sender: Sender, tmp_
     process, search = sender.start("--", *SEARCH, "--out", str(run)), run / "search"
     wait_until(process, lambda: ended_trials(search) and not (search / "done.json").exists())
     os.kill(json.loads((run / "heartbeat.json").read_text())["pid"], signal.SIGKILL)
-    killed = ended(process, 128 + signal.SIGKILL)
+    killed = output_at_end(process, 128 + signal.SIGKILL)
     assert f"archray submit --address {sender.address} --resume {run}" in killed
     trained = epochs_trained(search)
     finished = {trial: trained[trial] for trial in ended_trials(search)}
@@ -201,11 +201,11 @@ def test_a_job_runs_without_the_client_and_can_be_stopped(sender: Sender, tmp_pa
     process = sender.start("--", *SEARCH, "--out", str(run), "--budget", "1000")
     wait_until(process, lambda: list(run.glob("search/tune-*/results/*")))
     process.send_signal(signal.SIGINT)
-    job = ended(process, 130).rpartition("--attach ")[2].strip()
+    job = output_at_end(process, 130).rpartition("--attach ")[2].strip()
     assert job_description(sender, job)["metadata"]["job_name"] == "random run"
     following = sender.start("--attach", job)
     assert "ended" not in sender.output("--stop", job)
-    printed = ended(following, 130)
+    printed = output_at_end(following, 130)
     assert f"Job {job} ended with exit code 130." in printed
     assert "already ended" in sender.output("--stop", job)
 

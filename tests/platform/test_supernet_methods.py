@@ -37,13 +37,13 @@ def tensors(state: object) -> list[torch.Tensor]:
     return [each for child in children for each in tensors(child)]
 
 
-def learned(trial: SupernetTrainable) -> list[torch.Tensor]:
+def architecture_parameters(trial: SupernetTrainable) -> list[torch.Tensor]:
     """Returns the architecture parameters, or the weights of the controller."""
     state = trial.trainer.mixing.state_dict()
     return tensors([state.get("parameters", {}), state.get("controller", {})])
 
 
-def changed(before: list[torch.Tensor], after: list[torch.Tensor]) -> bool:
+def has_changed(before: list[torch.Tensor], after: list[torch.Tensor]) -> bool:
     return any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
 
 
@@ -70,15 +70,15 @@ def test_two_epochs_of_every_method(name: str) -> None:
     questions = {} if name != "supernet-halving" else {"candidates": [space.encode(next(iter(space.enumerate())))]}
     trial = SupernetTrainable({"settings": settings_of(config), "seed": 1, **questions})
     weights = tensors(trial.trainer.supernet.state_dict())
-    parameters = learned(trial)
+    parameters = architecture_parameters(trial)
     assert parameters or not learns
     for epoch in (1, 2):
         result = trial.step()
         assert result["failure"] is None and result["epoch"] == epoch
         assert math.isfinite(result["train_loss"])
     assert result["done"] and math.isfinite(result["mixture_loss"] if questions == {} else result["shared_loss"])
-    assert changed(weights, tensors(trial.trainer.supernet.state_dict()))
-    assert changed(parameters, learned(trial)) == learns
+    assert has_changed(weights, tensors(trial.trainer.supernet.state_dict()))
+    assert has_changed(parameters, architecture_parameters(trial)) == learns
     if learns:
         space.check(space.decode(result["architecture"]))
         assert 0 <= result["shared_accuracy"] <= 1 and result["entropy"] >= 0

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import ray
 from archray_test_report import section_ids, words
-from archray_test_run_files import unknown
+from archray_test_run_files import undescribed_names
 
 import archray
 from archray.errors import InvalidInput, RunFolderError
@@ -22,7 +22,7 @@ PLAIN = [name for name in METHODS if issubclass(get_method(name).config, PlainCo
 ON_TABLES = [name for name in PLAIN if get_method(name).searcher_at is not None]
 METRIC: dict[str, dict[str, Any]] = {name: {"proxy": "snip"} for name in PLAIN if get_method(name).by_proxy}
 METRIC |= {name: {"objectives": "validation_accuracy, -params"} for name in ("nsga2", "pareto-pool")}
-OF_SOME = (
+SPECIAL_SECTIONS = (
     "trust",
     "pareto",
     "hypervolume",
@@ -59,10 +59,12 @@ def test_every_search_that_supports_tables(method: str, table: Path, tmp_path: P
     assert run.architecture == trial_table["architecture"][trial_table["objective"].idxmax()]
     assert run.summary.result["result"] == rows[run.architecture] and run.summary.result["headline"] == "result"
     assert run.test_accuracy is None
-    assert [name for name in unknown(Path(run.path)) if not name.endswith(": params")] == []  # a cost of the table
+    assert [
+        name for name in undescribed_names(Path(run.path)) if not name.endswith(": params")
+    ] == []  # a cost of the table
     page = (Path(run.path) / "report.html").read_text()
     expected = ["cell", "choice", "progress", "trials", "names", "failures", "manifest"]
-    assert [section for section in section_ids(page) if section not in OF_SOME] == expected
+    assert [section for section in section_ids(page) if section not in SPECIAL_SECTIONS] == expected
     assert f"result in the table is {rows[run.architecture]:.4f}" in words(page)
     with pytest.raises(RunFolderError, match="contains no network, since it searched a table"):
         archray.export(run.path)

@@ -96,7 +96,7 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     vars(STUDIES).update(before)
 
 
-def called(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def printed(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Returns the output of a command, which must succeed."""
     monkeypatch.setattr(sys, "argv", ["archray", *arguments])
     result = CliRunner().invoke(application(list(arguments)), arguments, env={"COLUMNS": "200"}, catch_exceptions=False)
@@ -105,7 +105,7 @@ def called(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_the_words_after_the_name_are_the_subjects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = called(
+    text = printed(
         "understand", "counting", "two", "three", "--thing", "four", "--out", str(tmp_path / "run"),
         monkeypatch=monkeypatch,
     )  # fmt: skip
@@ -114,7 +114,7 @@ def test_the_words_after_the_name_are_the_subjects(tmp_path: Path, monkeypatch: 
     assert findings == {"findings": ["12 letters in all"]} and not (tmp_path / "run" / "architecture.json").exists()
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Counting on digits" in page and "<dt>Study</dt><dd>counting</dd>" in page
-    assert "12 letters in all" in called("show", str(tmp_path / "run"), monkeypatch=monkeypatch)
+    assert "12 letters in all" in printed("show", str(tmp_path / "run"), monkeypatch=monkeypatch)
     assert archray.load(tmp_path / "run").findings == ("12 letters in all",)
     with pytest.raises(InvalidInput, match=r"expected runs of searches, got .*, a study \(.*counting.*\)"):
         archray.compare([tmp_path / "run"])
@@ -150,10 +150,10 @@ def test_search_rejects_studies_and_understand_rejects_methods() -> None:
 
 
 def test_help_lists_studies_and_the_options_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "Counts things." in called("understand", "--help", monkeypatch=monkeypatch)
-    text = called("understand", "counting", "--help", monkeypatch=monkeypatch)
+    assert "Counts things." in printed("understand", "--help", monkeypatch=monkeypatch)
+    text = printed("understand", "counting", "--help", monkeypatch=monkeypatch)
     assert "[THING]..." in text and "--stop-at" in text
-    assert "for archray understand counting --config" in called("config", "counting", monkeypatch=monkeypatch)
+    assert "for archray understand counting --config" in printed("config", "counting", monkeypatch=monkeypatch)
     assert archray.list_names("studies")["counting"] == "Counts things"
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from archray_test_activations import activations_run
 from archray_test_command import finish, kill_when, start
-from archray_test_run_files import unknown
+from archray_test_run_files import undescribed_names
 from scipy.stats import kendalltau, rankdata
 
 from archray.errors import ArchrayError, InvalidInput, UnknownName
@@ -144,6 +144,6 @@ def test_a_study_killed_in_every_stage_equals_an_undisturbed_one(tmp_path: Path)
         one, other = (pd.read_parquet(folder / f"{table}.parquet") for folder in (killed, whole))
         pd.testing.assert_frame_equal(one, other)
     assert json.loads((killed / "findings.json").read_text()) == json.loads((whole / "findings.json").read_text())
-    assert unknown(whole) == []
+    assert undescribed_names(whole) == []
     sections = re.findall('<section id="([^"]+)"', (whole / "report.html").read_text())
     assert sections == ["claims", "agreement", "ranks", "alpha", "failures", "manifest"]

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import ray
 from archray_test_command import ended_trials, kill_when, start
-from archray_test_run_files import unknown
+from archray_test_run_files import undescribed_names
 from archray_test_runs import as_arguments
 
 import archray
@@ -75,7 +75,7 @@ def test_it_reports_a_sufficient_number_of_points_on_a_teacher_and_on_images(tmp
     verdicts = [finding for finding in run.findings if "limit of gradient ascent" in finding]
     assert len(verdicts) == 3 and all(": holds (" in finding for finding in verdicts)
     assert "The training loss is 0 for every architecture, so it cannot select one: holds" in run.findings[1]
-    assert unknown(tmp_path / "run") == []
+    assert undescribed_names(tmp_path / "run") == []
     page = (tmp_path / "run" / "report.html").read_text()
     for anchor in ("claims", "losses", "gradients", "needed", "spectral", "rank-one", "failures"):
         assert f'<section id="{anchor}">' in page

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from archray_test_run_files import unknown
+from archray_test_run_files import undescribed_names
 from archray_test_runs import ONE_AT_A_TIME, method_parameters
 
 import archray
@@ -52,7 +52,7 @@ def test_a_whole_run(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert 0 <= result.test_accuracy <= 1
 
     folders = sorted(run.glob("repeat-*")) or [run]
-    assert [problem for folder in folders for problem in unknown(folder)] == []
+    assert [problem for folder in folders for problem in undescribed_names(folder)] == []
 
     capsys.readouterr()
     summary = archray.show(run)

@@ -118,7 +118,7 @@ def test_several_metrics_benchmark(repository: Path, tmp_path: Path, capsys: pyt
 
 
 @pytest.fixture
-def scored(tmp_path: Path) -> Path:
+def scored_pool(tmp_path: Path) -> Path:
     """A pool and a table of 30 forms with synthetic values."""
     space, rng = get_space("nasbench201"), np.random.default_rng(0)
     forms = sorted({space.encode(space.canonical(space.sample(rng))) for _ in range(40)})[:30]
@@ -131,21 +131,21 @@ def scored(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_benchmark(repository: Path, scored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark(repository: Path, scored_pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
     benchmark = run(repository / "benchmarks" / "hnas_nasbench201.py")
-    table = str(scored / "table.csv")
+    table = str(scored_pool / "table.csv")
     options = ["--metrics", "grad_norm", "snip", "--budget", "6", "--seeds", "2", "--settings", "random points"]
-    benchmark["main"](["searches", str(scored / "pool.parquet"), "--table", table, *options])
+    benchmark["main"](["searches", str(scored_pool / "pool.parquet"), "--table", table, *options])
     lines = capsys.readouterr().out.splitlines()
     assert "| searched by | grad_norm | snip |" in lines
     assert sum(line.startswith(("| random points | ", "| random search")) for line in lines) == 2
 
 
-def test_benchmark_rejects_another_table(repository: Path, scored: Path) -> None:
-    pd.read_csv(scored / "table.csv").head(3).to_csv(scored / "short.csv", index=False)
+def test_benchmark_rejects_another_table(repository: Path, scored_pool: Path) -> None:
+    pd.read_csv(scored_pool / "table.csv").head(3).to_csv(scored_pool / "short.csv", index=False)
     benchmark = run(repository / "benchmarks" / "hnas_nasbench201.py")
     with pytest.raises(SystemExit, match="lacks 2"):
-        benchmark["main"](["searches", str(scored / "pool.parquet"), "--table", str(scored / "short.csv")])
+        benchmark["main"](["searches", str(scored_pool / "pool.parquet"), "--table", str(scored_pool / "short.csv")])
 
 
 def test_nesbs_benchmark(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:

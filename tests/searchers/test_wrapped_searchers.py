@@ -38,7 +38,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     return makers[request.param]
 
 
-def own(config: dict[str, Any]) -> dict[str, Any]:
+def random_value(config: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in (TRIAL_INDEX, "conformance")}
 
 
@@ -77,12 +77,12 @@ def test_a_repeater_reports_the_mean(make: Make) -> None:
         configs.append(config)
         if len(configs) % 3 == 0:  # three run in parallel; the last ends first
             for number in (len(configs) - 1, len(configs) - 3, len(configs) - 2):
-                value = hashed_score(own(configs[number])) + noise[configs[number][TRIAL_INDEX]]
+                value = hashed_score(random_value(configs[number])) + noise[configs[number][TRIAL_INDEX]]
                 repeater.on_trial_complete(f"t{number}", result={"score": value})
     assert config == Searcher.FINISHED and len(configs) == 18
     assert [config[TRIAL_INDEX] for config in configs] == [0, 1, 2] * 6
     alone = drive(make(), lambda config: hashed_score(config) + 0.1)
-    assert [own(config) for config in configs[::3]] == alone[list(own(configs[0]))].to_dict("records")
+    assert [random_value(config) for config in configs[::3]] == alone[list(random_value(configs[0]))].to_dict("records")
     assert searcher.history()["value"].to_numpy() == pytest.approx(alone["value"].to_numpy())
 
 

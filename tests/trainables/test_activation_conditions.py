@@ -17,7 +17,7 @@ def teachers(number, activations, seed=0, points=40):
     return components, uniform_on_simplex(number, activations, generator=generator)
 
 
-def mixed(components, alpha):
+def mixed_outputs(components, alpha):
     return (components * alpha[:, None]).sum(-1)
 
 
@@ -45,7 +45,7 @@ def test_risks_and_distances_are_means_over_the_sample():
 @pytest.mark.parametrize("activations", [2, 3, 6])
 def test_the_theorems_hold_for_every_teacher(activations):
     components, alpha = teachers(1000, activations)
-    risks = SharedRisks.of(components, mixed(components, alpha), alpha)
+    risks = SharedRisks.of(components, mixed_outputs(components, alpha), alpha)
     torch.testing.assert_close(risks.discrete, (1 - alpha) ** 2 * risks.distances)  # the proofs' identity
     pairs = Pairs.of(risks)
     ordered = int(pairs.ordered.sum())
@@ -65,26 +65,26 @@ def test_two_similar_activations_share_the_weight():
     one, other = torch.randn(2, 500, generator=generator, dtype=torch.float64)
     components = torch.stack([one, one + 1e-3 * other, other], dim=-1)[None]
     alpha = torch.tensor([[0.3, 0.29, 0.41]], dtype=torch.float64)
-    risks = SharedRisks.of(components, mixed(components, alpha), alpha)
+    risks = SharedRisks.of(components, mixed_outputs(components, alpha), alpha)
     # The best single one does not have the largest weight
     assert risks.discrete[0].argmin() < 2 and alpha[0].argmax() == 2
     pairs = Pairs.of(risks)
     assert pairs.ordered[0, 0, 2] and not pairs.condition[0, 0, 2] and not pairs.conclusion[0, 0, 2]
 
 
-def unrelated(number, activations, seed=1):
+def unrelated_problem(number, activations, seed=1):
     components, alpha = teachers(number, activations, seed)
     generator = torch.Generator().manual_seed(seed + 1)
-    labels = 0.7 * mixed(components, alpha) + torch.randn(components.shape[:2], generator=generator).double()
+    labels = 0.7 * mixed_outputs(components, alpha) + torch.randn(components.shape[:2], generator=generator).double()
     return components, labels, uniform_on_simplex(number, activations, generator=generator)
 
 
 def test_without_realizability_the_theorem_fails_for_some_alpha_and_the_margin_fixes_it():
-    components, labels, alpha = unrelated(1000, 4)
+    components, labels, alpha = unrelated_problem(1000, 4)
     pairs = Pairs.of(SharedRisks.of(components, labels, alpha))
     assert pairs.violations.any()
     near = 0.9 * alpha + 0.1 * teachers(1000, 4, seed=1)[1]
-    labels = mixed(components, near)  # a search that has nearly found the teacher
+    labels = mixed_outputs(components, near)  # a search that has nearly found the teacher
     pairs = Pairs.of(SharedRisks.of(components, labels, alpha))
     assert int((pairs.ordered & pairs.condition & pairs.margin).sum()) > 100
     assert int((pairs.violations & pairs.margin).sum()) == 0
@@ -92,7 +92,7 @@ def test_without_realizability_the_theorem_fails_for_some_alpha_and_the_margin_f
 
 @pytest.mark.parametrize("activations", [2, 5])
 def test_without_realizability_the_theorem_holds_for_the_best_alpha(activations):
-    components, labels, _ = unrelated(1000, activations)
+    components, labels, _ = unrelated_problem(1000, activations)
     alpha = best_alpha(components, labels)
     pairs = Pairs.of(SharedRisks.of(components, labels, alpha))
     either = (alpha[:, :, None] > 0) | (alpha[:, None, :] > 0)
@@ -101,7 +101,7 @@ def test_without_realizability_the_theorem_holds_for_the_best_alpha(activations)
 
 
 def test_the_best_alpha_equals_that_of_a_general_solver():
-    components, labels, _ = unrelated(6, 4)
+    components, labels, _ = unrelated_problem(6, 4)
     best = best_alpha(components, labels)
     assert (best >= 0).all() and (best == 0).any()  # some instances have their best on the boundary
     torch.testing.assert_close(best.sum(-1), torch.ones(6, dtype=torch.float64))
@@ -119,4 +119,4 @@ def test_the_best_alpha_equals_that_of_a_general_solver():
 
 def test_the_best_alpha_of_realizable_labels_is_the_teachers():
     components, alpha = teachers(20, 5)
-    torch.testing.assert_close(best_alpha(components, mixed(components, alpha)), alpha)
+    torch.testing.assert_close(best_alpha(components, mixed_outputs(components, alpha)), alpha)

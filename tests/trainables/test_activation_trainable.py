@@ -23,7 +23,7 @@ SETTINGS = {
 CONFIG = {"settings": SETTINGS, "labels": "realizable", "first": 0, "seed": 1}
 
 
-def ended(trial):
+def run_to_end(trial):
     results = []
     while not results or not results[-1]["done"]:
         results.append(trial.step())
@@ -35,7 +35,7 @@ def plain(results):
 
 
 def test_the_results_of_a_trial():
-    results = ended(ActivationTrainable(CONFIG))
+    results = run_to_end(ActivationTrainable(CONFIG))
     assert [r["epoch"] for r in results] == list(range(1, len(results) + 1)) and results[0]["epochs"] == len(results)
     search = [r for r in results if r["phase"] == "search"]
     assert search[-1]["search_steps"] == 12 and len(search) == 12
@@ -51,8 +51,8 @@ def test_the_results_of_a_trial():
 
 
 def test_instances_are_the_same_in_trials_of_any_size():
-    last = ended(ActivationTrainable(CONFIG))[-1]
-    alone = ended(ActivationTrainable({**CONFIG, "first": 1, "settings": {**SETTINGS, "seeds": 1}}))[-1]
+    last = run_to_end(ActivationTrainable(CONFIG))[-1]
+    alone = run_to_end(ActivationTrainable({**CONFIG, "first": 1, "settings": {**SETTINGS, "seeds": 1}}))[-1]
     assert last["number"] == alone["number"] == 1
     for key, value in alone.items():
         if key.startswith(("alpha_", "shared_", "standalone_")):
@@ -61,30 +61,30 @@ def test_instances_are_the_same_in_trials_of_any_size():
 
 @pytest.mark.parametrize("at", [3, 12, 14, 25])
 def test_a_trial_resumes_from_a_checkpoint(tmp_path, at):
-    undisturbed = ended(ActivationTrainable(CONFIG))
+    undisturbed = run_to_end(ActivationTrainable(CONFIG))
     first, second = ActivationTrainable(CONFIG), ActivationTrainable(CONFIG)
     before = [first.step() for _ in range(at)]
     first.save_checkpoint(str(tmp_path))
     second.load_checkpoint(str(tmp_path))
-    assert plain(before + ended(second)) == plain(undisturbed)
+    assert plain(before + run_to_end(second)) == plain(undisturbed)
 
 
 def test_a_reused_actor_starts_over():
     trial = ActivationTrainable({**CONFIG, "labels": "noisy", "seed": 7})
     trial.step()
     assert trial.reset_config(CONFIG)
-    assert plain(ended(trial)) == plain(ended(ActivationTrainable(CONFIG)))
+    assert plain(run_to_end(trial)) == plain(run_to_end(ActivationTrainable(CONFIG)))
 
 
 def test_nonfinite_numbers_are_a_failed_result(monkeypatch):
     made = make_instances
 
-    def spoilt(*arguments):
+    def nonfinite(*arguments):
         instances = made(*arguments)
         instances.training.labels[0, 0] = math.nan
         return instances
 
-    monkeypatch.setattr(activation_trainable, "make_instances", spoilt)
+    monkeypatch.setattr(activation_trainable, "make_instances", nonfinite)
     trial = ActivationTrainable(CONFIG)
     result = trial.step()
     assert result["done"] and "finite inputs and labels" in result["failure"] and math.isnan(result["alpha_relu"])

@@ -21,7 +21,7 @@ def parts(dataset):
     return dataset.train, dataset.validation, dataset.test
 
 
-def restored(split, mean, std):
+def to_bytes(split, mean, std):
     """Converts normalized images back to bytes."""
     mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (mean, std))
     return (split.images * std + mean).round().to(torch.uint8).numpy()
@@ -63,7 +63,7 @@ def test_cifar10(tmp_path, monkeypatch):
     assert [len(part) for part in parts(dataset)] == [50, 50, 20]  # halves, as cifar10-valid
     assert np.bincount(dataset.validation.labels).tolist() == [5] * 10
     images, labels = written["test_batch"]
-    assert (restored(dataset.test, CIFAR["cifar10"].mean, CIFAR["cifar10"].std) == images).all()
+    assert (to_bytes(dataset.test, CIFAR["cifar10"].mean, CIFAR["cifar10"].std) == images).all()
     assert dataset.test.labels.tolist() == labels.tolist()
     assert (dataset.num_classes, dataset.in_channels, dataset.image_size, dataset.flip) == (10, 3, 32, True)
     tenth = load_data(DataSettings(name="cifar10", data_dir=str(tmp_path), validation_fraction=0.1))
@@ -115,7 +115,7 @@ def test_imagenet16_keeps_the_first_120_classes(tmp_path, subfolder):
     assert (dataset.num_classes, dataset.image_size) == (120, 16)
     assert sorted(dataset.validation.labels.tolist() + dataset.test.labels.tolist()) == sorted([*range(120)] * 2)
     mean, std = (122.68, 116.66, 104.01), (63.22, 61.26, 65.09)
-    ours = {row.tobytes() for part in (dataset.validation, dataset.test) for row in restored(part, mean, std)}
+    ours = {row.tobytes() for part in (dataset.validation, dataset.test) for row in to_bytes(part, mean, std)}
     assert ours == {row.tobytes() for row in images[:240]}
 
 

@@ -77,7 +77,7 @@ def test_an_optional_edge_counts_with_its_probability() -> None:
     assert edges["normal_5<-0"][normal.operations.index("skip_connect")] == 0.0
 
 
-def still(expected: Any) -> Lesson:
+def batch_without_gradient(expected: Any) -> Lesson:
     """A batch without a gradient, for mixtures like `expected`."""
     zero = torch.zeros(())
     return Lesson(lambda leaves: (zero, {"edges": torch.zeros_like(expected)}), lesson_of(lambda m: zero, zero).outcome)
@@ -87,7 +87,7 @@ def test_the_penalty_adds_the_gradient_of_the_expected_cost() -> None:
     shape = (6, 4)
     weights = torch.full(shape, 0.25, dtype=torch.float64, requires_grad=True)
     penalty = CostPenalty(CostPenaltySettings(weight=0.5), table(), {"edges": shape})
-    loss, gradients = penalty.with_penalty(still(weights)).gradient({"edges": MixtureWeights(weights)})
+    loss, gradients = penalty.with_penalty(batch_without_gradient(weights)).gradient({"edges": MixtureWeights(weights)})
     assert float(loss) == pytest.approx(0.5)  # of the uniform mixture, whose cost is the unit
     [expected] = torch.autograd.grad(0.5 * table().expected({"edges": weights}) / penalty.unit, weights)
     torch.testing.assert_close(gradients["edges"].double(), expected, rtol=1e-5, atol=1e-9)
@@ -100,7 +100,7 @@ def test_the_weight_rises_above_a_target_and_falls_below_it() -> None:
     for target, first in ((cost / 2, 0.1), (cost * 2, -0.05)):
         settings = CostPenaltySettings(weight=1.0, target=target, rate=0.1)
         penalty = CostPenalty(settings, table(), {"edges": shape})
-        penalty.with_penalty(still(weights)).gradient({"edges": MixtureWeights(weights)})
+        penalty.with_penalty(batch_without_gradient(weights)).gradient({"edges": MixtureWeights(weights)})
         assert penalty.weight == pytest.approx(1.0 + first)
         copy = CostPenalty(settings, table(), {"edges": shape})
         copy.load_state_dict(penalty.state_dict())

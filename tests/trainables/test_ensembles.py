@@ -32,7 +32,9 @@ from archray.trainables.ensembles.scores import arrange, forward_selection, scor
 AVERAGED: Any = ("probabilities", "logits")
 
 
-def sampled(members: int, images: int = 40, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def sample_predictions(
+    members: int, images: int = 40, classes: int = 4, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns probabilities in float32, as networks return them, and labels."""
     rng = np.random.default_rng(seed)
     logits = 2 * rng.standard_normal((members, images, classes))
@@ -40,7 +42,7 @@ def sampled(members: int, images: int = 40, classes: int = 4, seed: int = 0) -> 
     return p.astype(np.float32), rng.integers(0, classes, images)
 
 
-def saturated(members: int, images: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def certain_predictions(members: int, images: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns members that are certain of one class; averages have ties."""
     rng = np.random.default_rng(seed)
     p = np.eye(classes, dtype=np.float32)[rng.integers(0, classes, (members, images))]
@@ -67,7 +69,7 @@ def slow(p: np.ndarray, labels: np.ndarray, how: str) -> tuple[float, float]:
 
 @pytest.mark.parametrize("how", AVERAGED)
 def test_loss_and_accuracy_equal_those_of_a_loop(how: Any) -> None:
-    p, labels = sampled(3)
+    p, labels = sample_predictions(3)
     loss, accuracy = slow(p, labels, how)
     assert ensemble_loss(p, labels, how) == pytest.approx(loss, rel=1e-6)
     assert ensemble_accuracy(p, labels, how) == accuracy
@@ -81,14 +83,14 @@ def test_averaged_logits_are_the_softmax_of_their_mean() -> None:
 
 
 def test_members_are_measured_one_by_one() -> None:
-    p, labels = sampled(3)
+    p, labels = sample_predictions(3)
     alone = [slow(member[None], labels, "probabilities") for member in p]
     np.testing.assert_allclose(member_losses(p, labels), [loss for loss, _ in alone], rtol=1e-5)
     assert member_accuracies(p, labels).tolist() == [accuracy for _, accuracy in alone]
 
 
 def test_the_loss_of_the_average_is_at_most_the_mean_loss_of_the_members() -> None:
-    p, labels = sampled(5)  # Jensen's inequality
+    p, labels = sample_predictions(5)  # Jensen's inequality
     assert ensemble_loss(p, labels) < member_losses(p, labels).mean()
 
 
@@ -101,7 +103,7 @@ def test_disagreement_counts_pairs_and_images() -> None:
 
 @pytest.mark.parametrize("bins", [1, 10, 15])
 def test_calibration_error_equals_that_of_a_loop(bins: int) -> None:
-    p, labels = sampled(1, images=300)
+    p, labels = sample_predictions(1, images=300)
     total = 0.0
     for m in range(1, bins + 1):
         inside = [i for i, row in enumerate(p[0]) if (m - 1) / bins < row.max() <= m / bins]
@@ -119,7 +121,7 @@ def test_certain_and_correct_predictions_are_perfectly_calibrated() -> None:
 
 
 def test_all_measures_of_an_ensemble() -> None:
-    p, labels = sampled(3)
+    p, labels = sample_predictions(3)
     found = measure_ensemble(p, labels)
     assert found["loss"] == ensemble_loss(p, labels) and found["accuracy"] == ensemble_accuracy(p, labels)
     assert found["average_accuracy"] == pytest.approx(member_accuracies(p, labels).mean())
@@ -131,7 +133,7 @@ def test_all_measures_of_an_ensemble() -> None:
 
 @given(st.permutations(range(4)), st.sampled_from(AVERAGED))
 def test_the_order_of_members_does_not_matter(order: list[int], how: Any) -> None:
-    p, labels = sampled(4)
+    p, labels = sample_predictions(4)
     before, after = measure_ensemble(p, labels, how), measure_ensemble(p[order], labels, how)
     assert after["member_losses"] == [before["member_losses"][each] for each in order]
     for name in ("loss", "accuracy", "average_accuracy", "disagreement", "calibration_error"):
@@ -166,7 +168,7 @@ def test_invalid_predictions_raise_an_error(p: Any, labels: Any) -> None:
 @pytest.mark.parametrize("how", AVERAGED)
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_scores_of_many_ensembles_equal_separate_scores(how: Any, size: int) -> None:
-    p, labels = sampled(8)
+    p, labels = sample_predictions(8)
     rng = np.random.default_rng(1)
     ensembles = np.stack([rng.permutation(8)[:size] for _ in range(20)])
     losses, accuracies = score_ensembles([arrange(each, labels, how) for each in p], labels, ensembles, how)
@@ -177,7 +179,7 @@ def test_scores_of_many_ensembles_equal_separate_scores(how: Any, size: int) -> 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 1000))
 def test_ties_go_to_the_first_class(members: int, classes: int, seed: int) -> None:
-    p, labels = saturated(members, 30, classes, seed)
+    p, labels = certain_predictions(members, 30, classes, seed)
     arranged = [arrange(each, labels) for each in p]
     _, accuracies = score_ensembles(arranged, labels, [range(members)])
     assert accuracies[0] == ensemble_accuracy(p, labels)
@@ -185,19 +187,19 @@ def test_ties_go_to_the_first_class(members: int, classes: int, seed: int) -> No
 
 @given(st.permutations(range(5)), st.sampled_from(AVERAGED))
 def test_the_order_in_an_ensemble_changes_no_bit(order: list[int], how: Any) -> None:
-    p, labels = sampled(5)
+    p, labels = sample_predictions(5)
     arranged = [arrange(each, labels, how) for each in p]
     first, again = score_ensembles(arranged, labels, [range(5), order], how)
     assert first[0] == first[1] and again[0] == again[1]
 
 
 def test_arranged_predictions_start_with_the_true_class() -> None:
-    p, labels = sampled(1)
+    p, labels = sample_predictions(1)
     assert arrange(p[0], labels)[0].tolist() == p[0][np.arange(len(labels)), labels].tolist()
 
 
 def test_scoring_does_not_change_predictions_and_rejects_unknown_members() -> None:
-    p, labels = sampled(2)
+    p, labels = sample_predictions(2)
     arranged = [arrange(each, labels) for each in p]
     for each in arranged:
         each.flags.writeable = False  # as in the object store
@@ -211,7 +213,7 @@ def test_scoring_does_not_change_predictions_and_rejects_unknown_members() -> No
 
 
 def test_forward_selection_takes_the_best_next_member() -> None:
-    p, labels = sampled(7)
+    p, labels = sample_predictions(7)
     found = forward_selection(p, labels, 4)
     chosen: list[int] = []
     for _ in range(4):
@@ -223,13 +225,13 @@ def test_forward_selection_takes_the_best_next_member() -> None:
 
 @given(st.permutations(range(6)))
 def test_forward_selection_does_not_depend_on_the_order_of_the_pool(order: list[int]) -> None:
-    p, labels = sampled(6)
+    p, labels = sample_predictions(6)
     members = forward_selection(p, labels, 3).members
     assert [order[each] for each in forward_selection(p[order], labels, 3).members] == members
 
 
 def test_forward_selection_repeats_no_member_and_needs_a_pool() -> None:
-    p, labels = sampled(3)
+    p, labels = sample_predictions(3)
     same = np.stack([p[0]] * 3)
     assert forward_selection(same, labels, 3).members == [0, 1, 2]
     with pytest.raises(InvalidInput, match="a size of 1 to 3"):
@@ -264,6 +266,6 @@ def test_agreement_of_equal_and_of_opposite_orders() -> None:
 
 
 def test_the_loss_equals_that_of_torch() -> None:
-    p, labels = sampled(1)
+    p, labels = sample_predictions(1)
     expected = F.nll_loss(torch.from_numpy(p[0]).double().log(), torch.from_numpy(labels))
     assert ensemble_loss(p, labels) == pytest.approx(expected.item(), rel=1e-6)

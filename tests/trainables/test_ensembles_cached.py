@@ -53,7 +53,7 @@ def in_process(worker: Callable[[str], np.ndarray | str]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def trained() -> SupernetTrainable:
+def supernet_weights() -> SupernetTrainable:
     trainable = SupernetTrainable({"settings": SETTINGS, "seed": 3})
     trainable.step()
     return trainable
@@ -137,8 +137,8 @@ def validation_labels() -> np.ndarray:
     return labels
 
 
-def test_predictions_have_the_loss_of_scoring(trained: SupernetTrainable) -> None:
-    weights = arrays_of(trained.trainer.supernet.state_dict())
+def test_predictions_have_the_loss_of_scoring(supernet_weights: SupernetTrainable) -> None:
+    weights = arrays_of(supernet_weights.trainer.supernet.state_dict())
     worker = SharedPredictions(SETTINGS, weights, "cpu")
     cells = architectures(4)
     cached = CachedEnsembles(validation_labels(), in_process(worker))
@@ -152,8 +152,8 @@ def test_predictions_have_the_loss_of_scoring(trained: SupernetTrainable) -> Non
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-def test_actors_predict(trained: SupernetTrainable, tmp_path: Path) -> None:
-    weights = arrays_of(trained.trainer.supernet.state_dict())
+def test_actors_predict(supernet_weights: SupernetTrainable, tmp_path: Path) -> None:
+    weights = arrays_of(supernet_weights.trainer.supernet.state_dict())
     local = SharedPredictions(SETTINGS, weights, "cpu")
     options = {"settings": SETTINGS, "weights": ray.put(weights), "device": "cpu"}
     calls: list[str] = []
@@ -171,10 +171,10 @@ def test_actors_predict(trained: SupernetTrainable, tmp_path: Path) -> None:
     assert rows[0]["validation_loss"] == pytest.approx(ensemble_loss(p, validation_labels()), rel=1e-5)
 
 
-def test_decisions_of_a_posterior_are_members(trained: SupernetTrainable) -> None:
+def test_decisions_of_a_posterior_are_members(supernet_weights: SupernetTrainable) -> None:
     space = get_space("nasbench201")
     posterior = Posterior({d.name: np.zeros(len(d.choices)) for d in space.decisions}, "nasbench201")
-    worker = SharedPredictions(SETTINGS, arrays_of(trained.trainer.supernet.state_dict()), "cpu")
+    worker = SharedPredictions(SETTINGS, arrays_of(supernet_weights.trainer.supernet.state_dict()), "cpu")
     cached = CachedEnsembles(validation_labels(), in_process(worker))
     table = drive(NESBSSearch(posterior, 2, "mc", budget=3), cached)
     assert table["validation_loss"].notna().all() and cached.forward_passes <= 6

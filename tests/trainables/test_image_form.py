@@ -12,8 +12,8 @@ from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings, load_data, save_arrays
 from archray.trainables.data.image_form import ImageForm
 
-GREY = ImageForm(channels=1, size=8, mean=(0.25,), std=(0.5,))
-COLOURS = ImageForm(channels=3, size=8, mean=(0.1, 0.2, 0.3), std=(0.5, 0.5, 0.5))
+GRAY_FORM = ImageForm(channels=1, size=8, mean=(0.25,), std=(0.5,))
+COLOR_FORM = ImageForm(channels=3, size=8, mean=(0.1, 0.2, 0.3), std=(0.5, 0.5, 0.5))
 
 
 @pytest.fixture
@@ -61,13 +61,13 @@ def test_the_scale_of_floats_is_detected(tmp_path):
 
 @pytest.mark.parametrize("shape", [(8, 8), (1, 8, 8), (8, 8, 1), (5, 8, 8), (5, 1, 8, 8), (5, 8, 8, 1), (5, 1, 16, 9)])
 def test_gray_images_of_any_shape(shape):
-    images = GREY.of_arrays(np.full(shape, 0.5))
+    images = GRAY_FORM.of_arrays(np.full(shape, 0.5))
     assert images.shape == (5 if shape[0] == 5 else 1, 1, 8, 8) and torch.allclose(images, torch.tensor(0.5))
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (8, 8, 3), (5, 3, 8, 8), (5, 8, 8, 3)])
 def test_color_images_of_any_shape(shape):
-    images = COLOURS.of_arrays(np.full(shape, 0.5))
+    images = COLOR_FORM.of_arrays(np.full(shape, 0.5))
     assert images.shape == (5 if shape[0] == 5 else 1, 3, 8, 8)
     torch.testing.assert_close(images[0, :, 0, 0], torch.tensor([0.8, 0.6, 0.4]))
 
@@ -75,8 +75,8 @@ def test_color_images_of_any_shape(shape):
 def test_a_gray_file_is_read_in_color_and_a_color_file_in_gray(tmp_path):
     Image.fromarray(np.full((20, 30), 255, dtype=np.uint8)).save(tmp_path / "grey.png")
     Image.fromarray(np.full((20, 30, 3), 255, dtype=np.uint8)).save(tmp_path / "colours.png")
-    assert COLOURS.of_files([tmp_path / "grey.png"]).shape == (1, 3, 8, 8)
-    torch.testing.assert_close(GREY.of_files([tmp_path / "colours.png"]), torch.full((1, 1, 8, 8), 1.5))
+    assert COLOR_FORM.of_files([tmp_path / "grey.png"]).shape == (1, 3, 8, 8)
+    torch.testing.assert_close(GRAY_FORM.of_files([tmp_path / "colours.png"]), torch.full((1, 1, 8, 8), 1.5))
 
 
 RAMP = np.tile(np.linspace(0, 1, 8), (8, 1))  # from black at the left to white at the right
@@ -172,15 +172,15 @@ def test_a_warning_if_all_images_of_a_part_are_alike(tmp_path, caplog, alike):
 )
 def test_objects_that_are_not_images_raise_an_error(images, message):
     with pytest.raises(InvalidInput, match=message):
-        COLOURS.of_arrays(images)
+        COLOR_FORM.of_arrays(images)
 
 
 def test_files_that_are_not_images_are_named(tmp_path):
     (tmp_path / "notes.png").write_text("no picture")
     with pytest.raises(InvalidInput, match=r"notes\.png as an image"):
-        GREY.of_files([tmp_path / "notes.png"])
+        GRAY_FORM.of_files([tmp_path / "notes.png"])
     with pytest.raises(InvalidInput, match=r"expected an image file .*absent\.png"):
-        GREY.of_files([tmp_path / "absent.png"])
+        GRAY_FORM.of_files([tmp_path / "absent.png"])
     with pytest.raises(InvalidInput, match=r"pictures with 1, 3, 4 channels, got one for 2"):
         ImageForm(channels=2, size=8, mean=(0, 0), std=(1, 1)).of_files([tmp_path / "notes.png"])
 

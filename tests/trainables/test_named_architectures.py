@@ -34,7 +34,7 @@ WIDEST = {"darts-v2": 4, "snas-mild": 4, "nasnet": 5, "amoebanet": 5, "enas": 5}
 SIZES = {"darts-v2": 3.35, "enas": 3.86, "amoebanet": 3.15, "nasnet": 3.83}
 
 
-def named(name):
+def architecture_named(name):
     space = get_space(named_architectures()[name][0])
     return space, space.decode(space.named[name])
 
@@ -50,13 +50,13 @@ def test_a_name_represents_its_string(space, name):
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_width_and_depth_equal_those_of_the_figure(name):
-    space, architecture = named(name)
+    space, architecture = architecture_named(name)
     assert cell_shape(space.genotype(architecture).normal) == SHAPES[name]
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes_equal_those_of_the_table(name):
-    space, architecture = named(name)
+    space, architecture = architecture_named(name)
     with torch.device("meta"):
         evaluation = NetworkSettings(channels=36, cells=6)
         network = build(space, architecture, network=evaluation, in_channels=3, num_classes=10, seed=None)
@@ -66,7 +66,7 @@ def test_sizes_equal_those_of_the_table(name):
 def test_printed_outputs_are_the_nodes_without_readers():
     space = NASNet()
     for name, reduce in (("nasnet", (4, 5, 6)), ("amoebanet", (3, 4, 6)), ("enas", (2, 3, 6))):
-        _, architecture = named(name)
+        _, architecture = architecture_named(name)
         assert space.outputs(space.genotype(architecture).reduce) == reduce
         wrong = space.named[name].replace(f"reduce_concat={list(reduce)}", "reduce_concat=range(2, 7)")
         with pytest.raises(InvalidArchitecture, match=r"expected reduce_concat=\[.*no other node reads, got \[2, 3, 4"):
@@ -74,7 +74,7 @@ def test_printed_outputs_are_the_nodes_without_readers():
 
 
 def test_a_node_that_reads_another_twice_has_its_operations_in_order():
-    space, architecture = named("nasnet")
+    space, architecture = architecture_named("nasnet")
     normal, reduce = space.genotype(architecture)
     swapped = (*normal[:2], normal[3], normal[2], *normal[4:])  # node 3, whose two sources are one
     assert {source for _, source in normal[2:4]} == {0}
@@ -148,7 +148,7 @@ def test_sources_are_uniform_over_the_previous_nodes():
 
 @pytest.mark.parametrize("name", WIDEST)
 def test_the_widest_form_is_widest_and_shallowest(name):
-    space, architecture = named(name)
+    space, architecture = architecture_named(name)
     form = widest(space, architecture)
     for _, edges in edges_of(space, form):
         assert cell_shape(edges) == (WIDEST[name], 2)

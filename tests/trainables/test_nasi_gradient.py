@@ -29,7 +29,7 @@ CASES = [pytest.param(*case, marks=[pytest.mark.slow] * (case[0] == "darts")) fo
 STEP = 1e-6  # for finite differences: few pixels cross a kink of ReLU within it
 
 
-def tiny(space: str) -> Supernet:
+def tiny_supernet(space: str) -> Supernet:
     """A supernet in float64 in evaluation mode, in which nothing is fused; it still normalizes by the batch."""
     network = NetworkSettings(channels=4, cells=1)
     supernet = build_supernet(space, network, 3, 4, seed=1, none=space != "darts", form=form_of(space))
@@ -41,7 +41,7 @@ def batch(size: int = 3) -> tuple[Tensor, Tensor]:
     return torch.randn(size, 3, 8, 8, generator=generator, dtype=torch.float64), torch.arange(size) % 4
 
 
-def sampled(supernet: Supernet, seed: int) -> Tensor:
+def sample_rows(supernet: Supernet, seed: int) -> Tensor:
     """(B, C) one-hot rows of a random architecture with connections."""
     decisions = decisions_of(supernet)
     draws = torch.rand(decisions.allowed.shape, generator=torch.Generator().manual_seed(seed))
@@ -68,9 +68,9 @@ def squared_gradient(
 def test_gradient_by_weights_equals_finite_differences(
     space: str, seed: int, approximation: Approximation, every: int
 ) -> None:
-    supernet = tiny(space)
+    supernet = tiny_supernet(space)
     decisions = decisions_of(supernet)
-    rows = sampled(supernet, seed)
+    rows = sample_rows(supernet, seed)
     mixture, masks = decisions.mixture(rows), decisions.masks(rows)
     images, labels = batch()
     found = trace_gradient(supernet, images, labels, path_of(supernet, mixture), masks, approximation)
@@ -101,10 +101,10 @@ def test_gradient_by_weights_equals_a_double_backward_pass(space: str, monkeypat
         return torch.stack([tensor if weight is None else weight * tensor for tensor, weight in terms]).sum(0)
 
     monkeypatch.setattr(cells, "weighted_sum", plain_sum)
-    supernet = tiny(space)
+    supernet = tiny_supernet(space)
     decisions = decisions_of(supernet)
     for seed in range(3):
-        rows = sampled(supernet, seed)
+        rows = sample_rows(supernet, seed)
         mixture, masks = decisions.mixture(rows), decisions.masks(rows)
         found = trace_gradient(supernet, *batch(), path_of(supernet, mixture), masks)
         dense = {name: weights.dense.double().requires_grad_() for name, weights in mixture.items()}
@@ -118,7 +118,7 @@ def test_gradient_by_alpha_is_the_softmax_jacobian_of_that_by_weights() -> None:
     """Straight-through is one-hot in the forward pass, and the softmax of the perturbed logits in the backward pass
     (note N2).
     """
-    supernet = tiny("nasbench201")
+    supernet = tiny_supernet("nasbench201")
     decisions = decisions_of(supernet)
     noise = torch.randn(decisions.allowed.shape, generator=torch.Generator().manual_seed(4))
     alpha = torch.zeros_like(noise, requires_grad=True)
@@ -141,11 +141,11 @@ def test_trace_norms_are_ordered_by_their_bounds() -> None:
 
     6.5 and 6.6: that of the batch is at most that of the samples, which is at most gamma^2 (2) times the exact one.
     """
-    supernet = tiny("nasbench201")
+    supernet = tiny_supernet("nasbench201")
     images, labels = batch(6)
     parameters = list(supernet.parameters())
     for seed in range(5):
-        path = path_of(supernet, decisions_of(supernet).mixture(sampled(supernet, seed)))
+        path = path_of(supernet, decisions_of(supernet).mixture(sample_rows(supernet, seed)))
         traces = [
             trace_norm(supernet.logits(images, path), labels, parameters, name)
             for name in ("batch", "samples", "exact")
@@ -155,9 +155,9 @@ def test_trace_norms_are_ordered_by_their_bounds() -> None:
 
 def test_weights_for_two_choices_raise_an_error() -> None:
     """For DARTS: the chosen input's operations and the chosen operation on every input both have a gradient."""
-    supernet = tiny("darts")
+    supernet = tiny_supernet("darts")
     decisions = decisions_of(supernet)
-    rows = sampled(supernet, seed=5)
+    rows = sample_rows(supernet, seed=5)
     leaf = rows.clone().requires_grad_()
     dense = decisions.mixture(leaf)["normal"].dense
     mask = decisions.masks(rows)["normal"]

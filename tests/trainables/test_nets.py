@@ -26,7 +26,7 @@ RICH = "|nor_conv_3x3~0|+|skip_connect~0|nor_conv_1x1~1|+|avg_pool_3x3~0|nor_con
 cells = st.tuples(*[st.sampled_from(OPERATIONS)] * 6)
 
 
-def small(architecture, *, seed=0, in_channels=1, **options):
+def small_network(architecture, *, seed=0, in_channels=1, **options):
     return build(SPACE, architecture, network=SMALL, in_channels=in_channels, num_classes=10, seed=seed, **options)
 
 
@@ -86,7 +86,7 @@ def plain_forward(network, cell, x):
 @settings(max_examples=15)
 @given(cells, st.booleans())
 def test_outputs_equal_a_plain_implementation(cell, for_scoring):
-    network = small(cell, for_scoring=for_scoring).double()
+    network = small_network(cell, for_scoring=for_scoring).double()
     x = images().double()
     torch.testing.assert_close(network(x), plain_forward(network, cell, x), rtol=1e-9, atol=1e-9)
 
@@ -101,12 +101,12 @@ def test_an_operation_keeps_the_shape(operation):
 
 @pytest.mark.parametrize(("channels", "size"), [(1, 8), (3, 32), (3, 16), (1, 7), (2, 4)])
 def test_input_sizes(channels, size):
-    network = small(RICH, in_channels=channels)
+    network = small_network(RICH, in_channels=channels)
     assert network(images(4, channels, size)).shape == (4, 10)
 
 
 def test_normalization_of_the_two_forms():
-    trained, scored = small(RICH), small(RICH, for_scoring=True)
+    trained, scored = small_network(RICH), small_network(RICH, for_scoring=True)
     assert trained.training
     assert scored.training
     for network, running, affine_in_cells in ((trained, True, True), (scored, False, False)):
@@ -133,7 +133,7 @@ def test_live_edges_are_those_on_a_path(cell):
 
 
 def test_a_cell_without_a_path_returns_constant_logits():
-    network = small(("nor_conv_3x3", "none", "none", "none", "none", "nor_conv_3x3"))
+    network = small_network(("nor_conv_3x3", "none", "none", "none", "none", "nor_conv_3x3"))
     logits = network(images())
     assert torch.equal(logits, logits[:1].expand_as(logits))
     assert all(not module.edges for module in network.modules() if hasattr(module, "live"))
@@ -141,9 +141,9 @@ def test_a_cell_without_a_path_returns_constant_logits():
 
 def test_invalid_architectures_raise_an_error():
     with pytest.raises(InvalidArchitecture, match="no choice 'conv5x5'"):
-        small(RICH.replace("nor_conv_1x1", "conv5x5"))
+        small_network(RICH.replace("nor_conv_1x1", "conv5x5"))
     with pytest.raises(InvalidArchitecture, match="6 choices"):
-        small(("none",) * 4)
+        small_network(("none",) * 4)
 
 
 # The networks of every space

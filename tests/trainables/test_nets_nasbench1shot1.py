@@ -89,7 +89,7 @@ def conv_norm_relu(state, x, name):
     return plain_norm(state, F.conv2d(x, weight, padding=weight.shape[-1] // 2), f"{name}.1").clamp(min=0)
 
 
-def operated(state, x, name, kind):
+def apply_operation(state, x, name, kind):
     if kind == "maxpool3x3":
         return F.pad(x, (1, 1, 1, 1), value=-torch.inf).unfold(2, 3, 1).unfold(3, 3, 1).flatten(4).amax(-1)
     return conv_norm_relu(state, x, name)
@@ -111,7 +111,7 @@ def plain_evaluation_cell(state, name, space, architecture, channels, x):
         terms = [values[p][:, : width(node)] for p in parents[node - 1] if p > 0]
         if 0 in parents[node - 1]:
             terms.append(conv_norm_relu(state, x, f"{name}.projections.{number[node]}"))
-        values[node] = operated(state, sum(terms), f"{name}.operations.{number[node]}", operations[node - 1])
+        values[node] = apply_operation(state, sum(terms), f"{name}.operations.{number[node]}", operations[node - 1])
     out = torch.cat([values[p] for p in branches], 1)
     if 0 in parents[-1]:
         out = out + conv_norm_relu(state, x, f"{name}.projections.{number[len(parents)]}")
@@ -130,7 +130,7 @@ def plain_search_cell(state, name, space, architecture, channels, x):
         terms = [values[p - 1] for p in parents[node - 1] if p > 0]
         if 0 in parents[node - 1]:
             terms.append(conv_norm_relu(state, x, f"{name}.projections.{node}"))
-        values.append(operated(state, sum(terms), f"{name}.operations.{node}", operations[node - 1]))
+        values.append(apply_operation(state, sum(terms), f"{name}.operations.{node}", operations[node - 1]))
     first = conv_norm_relu(state, x, f"{name}.projections.output") if 0 in parents[-1] else zeros
     return torch.cat([first, *(v if n in parents[-1] else zeros for n, v in enumerate(values, 1))], 1)
 

@@ -44,7 +44,7 @@ def images(n=3, channels=1, size=8):
     return torch.randn(n, channels, size, size, generator=torch.Generator().manual_seed(0))
 
 
-def changed(space, architecture, **choices):
+def network_after_mutation(space, architecture, **choices):
     names = [decision.name for decision in space.decisions]
     return tuple(choices.get(name, choice) for name, choice in zip(names, architecture, strict=True))
 
@@ -55,7 +55,7 @@ def test_no_strided_pointwise_convolution_is_narrow():
     channels = set()
     for member in RESNETS.published.values():
         with torch.device("meta"):
-            network = network_of(RESNETS, changed(RESNETS, member, width=narrowest), network=SMALL)
+            network = network_of(RESNETS, network_after_mutation(RESNETS, member, width=narrowest), network=SMALL)
         layers = [layer for layer in network.modules() if isinstance(layer, torch.nn.Conv2d)]
         channels |= {each.in_channels for each in layers if each.kernel_size == (1, 1) and max(each.stride) > 1}
     assert min(channels) >= 8
@@ -109,12 +109,12 @@ def test_outputs_equal_those_of_timm(member):
 
 
 def test_narrow_networks_equal_timms_model_with_these_options():
-    narrow = changed(RESNETS, RESNETS.published["resnet26t"], width="2")
+    narrow = network_after_mutation(RESNETS, RESNETS.published["resnet26t"], width="2")
     own = network_of(RESNETS, narrow, network=NetworkSettings(channels=8, stem="imagenet"), in_channels=3).eval()
     widths = {"stem_width": 8, "channels": (16, 32, 64, 128)}
     published = timm.create_model("resnet26t", num_classes=10, **widths).eval()
     published.load_state_dict(own.model.state_dict())
-    kernels = changed(CONVNEXTS, CONVNEXTS.published["convnext_atto"], kernel_1="3", kernel_3="9")
+    kernels = network_after_mutation(CONVNEXTS, CONVNEXTS.published["convnext_atto"], kernel_1="3", kernel_3="9")
     other = network_of(CONVNEXTS, kernels, network=NetworkSettings(channels=4, stem="imagenet"), in_channels=3).eval()
     options = {"dims": (10, 20, 40, 80), "kernel_sizes": (3, 7, 9, 7)}
     of_timm = timm.create_model("convnext_atto", num_classes=10, **options).eval()
@@ -129,7 +129,7 @@ def test_narrow_networks_equal_timms_model_with_these_options():
 @pytest.mark.parametrize("size", [7, 8, 32])
 def test_images_of_any_size(space, stem, size):
     rng = np.random.default_rng(size)
-    for architecture in (space.sample(rng), changed(space, space.sample(rng), resolution="0.5")):
+    for architecture in (space.sample(rng), network_after_mutation(space, space.sample(rng), resolution="0.5")):
         network = network_of(space, architecture, network=NetworkSettings(channels=2, stem=stem))
         assert network(images(size=size)).shape == (3, 10)
 
@@ -147,7 +147,7 @@ def test_the_stem_for_small_images_keeps_their_size():
 
 @pytest.mark.parametrize(("resolution", "side"), [("0.5", 16), ("0.75", 24), ("1", 32), ("1.25", 40)])
 def test_resolution_is_that_of_the_model_input(resolution, side):
-    network = network_of(RESNETS, changed(RESNETS, BASIC, resolution=resolution))
+    network = network_of(RESNETS, network_after_mutation(RESNETS, BASIC, resolution=resolution))
     seen = []
     network.model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     batch = images(2, size=32)
@@ -202,7 +202,10 @@ def test_no_branch_is_closed_for_scoring(space):
 @every_space
 def test_costs(space):
     names = ["parameters", "flops", "peak_memory"]
-    texts = [space.encode(changed(space, space.sample(np.random.default_rng(0)), width=width)) for width in ("2", "4")]
+    texts = [
+        space.encode(network_after_mutation(space, space.sample(np.random.default_rng(0)), width=width))
+        for width in ("2", "4")
+    ]
     costs = costs_of(space, texts, names, network=NetworkSettings(channels=4), in_channels=1, image_size=8)
     assert (costs[names].to_numpy() > 0).all() and (costs[names].diff().iloc[1] > 0).all()
 

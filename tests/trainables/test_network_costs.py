@@ -168,7 +168,7 @@ def test_unknown_cost_names_raise_an_error(tmp_path: Path) -> None:
         get_cost("flips")
 
 
-OWN = '''
+USER_COST = '''
 def layers(network, image_shape):
     """How many modules there are."""
     return len(list(network.modules()))
@@ -179,7 +179,7 @@ lonely = lambda network: 1
 
 
 def test_a_cost_of_the_user(tmp_path: Path) -> None:
-    (tmp_path / "own_cost.py").write_text(OWN)
+    (tmp_path / "own_cost.py").write_text(USER_COST)
     name = f"{tmp_path / 'own_cost.py'}:layers"
     assert get_cost(name).unit == "modules"
     frame = costs_of(Counted(), ["width=small"], (name,), network=SMALL, image_size=8)

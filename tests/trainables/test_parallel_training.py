@@ -54,7 +54,7 @@ def test_the_parts_of_a_batch_are_augmented_like_the_whole() -> None:
 
 
 SPACES = Path(__file__).parents[1] / "worker_modules" / "archray_test_memory.py"
-PLAIN = {"space": f"{SPACES}:MemorySpace", "architecture": "width=4|kernel=3"}  # without batch normalisation
+PLAIN = {"space": f"{SPACES}:MemorySpace", "architecture": "width=4|kernel=3"}  # without batch normalization
 
 
 def config(epochs: int = 3, **training: Any) -> dict[str, Any]:
@@ -105,14 +105,14 @@ def without_batch_norm(space: dict[str, Any]) -> dict[str, Any]:
     return {**space, "settings": {**settings, "space": PLAIN["space"]}, "architecture": PLAIN["architecture"]}
 
 
-def alone(space: dict[str, Any]) -> pd.DataFrame:
+def single_worker_curves(space: dict[str, Any]) -> pd.DataFrame:
     """Returns the curves of one worker in this process."""
     trainable = StandaloneTrainable(space)
     return pd.DataFrame([trainable.step() for _ in range(space["settings"]["training"]["epochs"])])
 
 
 def test_the_gradients_of_passes_add_up_to_that_of_the_batch() -> None:
-    whole, passes = (alone(without_batch_norm(config(micro_batch_size=size))) for size in (None, 5))
+    whole, passes = (single_worker_curves(without_batch_norm(config(micro_batch_size=size))) for size in (None, 5))
     assert_equal_curves(passes, whole, rel=1e-4)
     assert whole["train_loss"].is_monotonic_decreasing
 
@@ -134,7 +134,7 @@ def test_two_workers_have_the_loss_curves_of_one(tmp_path: Path) -> None:
     """Batches of 15 images, which two workers cannot halve, normalized as a whole, augmented and clipped."""
     space = config(augmentation={"crop": 1, "flip": False, "cutout": 2}, grad_clip=5.0, label_smoothing=0.1)
     results = fit(tmp_path, space, 2, "two")
-    one = alone(space)
+    one = single_worker_curves(space)
     assert_equal_curves(curves(results), one, rel=1e-4, abs=1e-5)
     assert one["train_loss"].nunique() == 3
     with results[0].checkpoint.as_directory() as place:  # can be read without knowledge of workers
@@ -147,7 +147,9 @@ def test_two_workers_have_the_loss_curves_of_one(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("ray_session")
 def test_two_workers_that_add_up_passes(tmp_path: Path) -> None:
     space = without_batch_norm(config(micro_batch_size=3))
-    assert_equal_curves(curves(fit(tmp_path, space, 2, "passes")), alone(without_batch_norm(config())), rel=1e-4)
+    assert_equal_curves(
+        curves(fit(tmp_path, space, 2, "passes")), single_worker_curves(without_batch_norm(config())), rel=1e-4
+    )
 
 
 @pytest.mark.slow
@@ -155,7 +157,7 @@ def test_two_workers_that_add_up_passes(tmp_path: Path) -> None:
 def test_workers_with_separate_statistics_learn_equally_well(tmp_path: Path) -> None:
     """Each normalizes 7 or 8 images separately. The network differs, but trains similarly."""
     space = config(epochs=8, sync_batch_norm=False)
-    two, one = curves(fit(tmp_path, space, 2, "own")), alone(space)
+    two, one = curves(fit(tmp_path, space, 2, "own")), single_worker_curves(space)
     assert two["train_loss"].tolist() != pytest.approx(one["train_loss"].tolist(), rel=1e-3)
     assert two["train_loss"].tolist() == pytest.approx(one["train_loss"].tolist(), rel=0.25)
 
@@ -187,7 +189,7 @@ def test_a_training_continues_after_a_worker_was_lost(tmp_path: Path) -> None:
     results = fit(tmp_path, config(), 2, "lost", callbacks=[lose], failure_config=failures)
     assert lose.lost
     assert not results.errors
-    last, one = results[0].metrics, alone(config()).iloc[-1]
+    last, one = results[0].metrics, single_worker_curves(config()).iloc[-1]
     assert (last["iterations_since_restore"], last["epoch"]) == (2, 3)
     for metric in METRICS:
         assert last[metric] == pytest.approx(one[metric], rel=1e-4)

@@ -98,7 +98,7 @@ def probabilities(log_probs: dict[str, list[float | None]]) -> list[np.ndarray]:
     return [np.exp(np.array(log_probs[name], dtype=float)) for name in FREE]
 
 
-def tiny(space: str, partial: int = 1, none: bool = True) -> Supernet:
+def tiny_supernet(space: str, partial: int = 1, none: bool = True) -> Supernet:
     return build_supernet(space, NetworkSettings(channels=4, cells=1), 1, 10, 0, partial, none)
 
 
@@ -108,7 +108,7 @@ def tiny(space: str, partial: int = 1, none: bool = True) -> Supernet:
 @pytest.mark.parametrize(("partial", "none"), [(1, True), (2, False)])
 @pytest.mark.parametrize("space", ["nasbench201", "darts", "darts-none", "nasbench1shot1-1"])
 def test_one_hot_rows_are_the_path_of_the_architecture(space: str, partial: int, none: bool) -> None:
-    supernet = tiny(space, partial, none).eval()
+    supernet = tiny_supernet(space, partial, none).eval()
     relaxed = RelaxedDecisions(supernet)
     rng = np.random.default_rng(0)
     images = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -125,7 +125,7 @@ def test_one_hot_rows_are_the_path_of_the_architecture(space: str, partial: int,
 
 @pytest.mark.parametrize("space", ["darts", "nasbench201"])
 def test_the_kl_and_the_mode_equal_those_of_the_enumerated_distribution(space: str) -> None:
-    supernet = tiny(space)
+    supernet = tiny_supernet(space)
     posterior = make_posterior(supernet, temperature=0.7)
     with torch.no_grad():
         posterior.alpha.normal_(generator=torch.Generator().manual_seed(1))
@@ -153,7 +153,7 @@ def test_the_kl_and_the_mode_equal_those_of_the_enumerated_distribution(space: s
 
 
 def test_choices_outside_the_supernet_are_impossible() -> None:
-    posterior = make_posterior(tiny("nasbench201", none=False))
+    posterior = make_posterior(tiny_supernet("nasbench201", none=False))
     assert posterior.kl() == pytest.approx(0, abs=1e-6)
     for row in posterior.log_probs().values():
         assert row[0] is None and row[1:] == pytest.approx([-np.log(4)] * 4)
@@ -195,7 +195,7 @@ def linear_lesson(table: Tensor) -> Lesson:
 )
 def test_a_linear_loss_is_learned_to_its_optimum(settings: dict[str, Any]) -> None:
     table = torch.rand((5, 5), generator=torch.Generator().manual_seed(4))
-    posterior = make_posterior(tiny("nasbench201"), SCALE, **settings)
+    posterior = make_posterior(tiny_supernet("nasbench201"), SCALE, **settings)
     mean = [np.zeros(5), np.zeros(5)]
     for step in range(400):
         posterior.learn(linear_lesson(table), step / 400)
@@ -207,7 +207,7 @@ def test_a_linear_loss_is_learned_to_its_optimum(settings: dict[str, Any]) -> No
     assert share_of_gain(*mean, losses, SCALE) > 0.97
 
 
-def learned(two_edges: tuple[str, str, np.ndarray], epochs: int, **posterior: Any) -> list[np.ndarray]:
+def learned_probabilities(two_edges: tuple[str, str, np.ndarray], epochs: int, **posterior: Any) -> list[np.ndarray]:
     """Returns the mean probabilities of both free edges over the last half of the epochs, each of one batch."""
     space, weights, _ = two_edges
     settings = {"space": space, "weights": weights, "data": DATA, "supernet": SUPERNET, "epochs": epochs}
@@ -220,7 +220,7 @@ def learned(two_edges: tuple[str, str, np.ndarray], epochs: int, **posterior: An
 @pytest.mark.slow
 def test_the_posterior_is_the_kl_optimal_product(two_edges: tuple[str, str, np.ndarray]) -> None:
     losses = two_edges[2]
-    found = learned(two_edges, 160, estimator="score-function", samples=4)
+    found = learned_probabilities(two_edges, 160, estimator="score-function", samples=4)
     expected = optimum(losses, SCALE)
     assert max(np.abs(np.log(5 * each)).max() for each in expected) > 0.2  # far enough from uniform to be detected
     for row, best in zip(found, expected, strict=True):
@@ -231,12 +231,12 @@ def test_the_posterior_is_the_kl_optimal_product(two_edges: tuple[str, str, np.n
 @pytest.mark.slow
 def test_the_straight_through_posterior_is_better_than_the_prior(two_edges: tuple[str, str, np.ndarray]) -> None:
     """It has a bias where the loss is not linear in the weights of operations, and does not reach the optimum."""
-    assert share_of_gain(*learned(two_edges, 60), two_edges[2], SCALE) > 0.1
+    assert share_of_gain(*learned_probabilities(two_edges, 60), two_edges[2], SCALE) > 0.1
 
 
 def test_the_objective_without_kl_finds_the_best_architecture() -> None:
     table = torch.rand((5, 5), generator=torch.Generator().manual_seed(4))
-    posterior = make_posterior(tiny("nasbench201"), 1.0, kl=False, estimator="score-function", samples=4)
+    posterior = make_posterior(tiny_supernet("nasbench201"), 1.0, kl=False, estimator="score-function", samples=4)
     for step in range(600):
         posterior.learn(linear_lesson(table), step / 600)
     p, q = probabilities(posterior.log_probs())

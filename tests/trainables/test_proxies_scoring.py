@@ -18,7 +18,11 @@ from archray.trainables.tune.scorers import PoolScorer
 
 ALL = tuple(PROXIES.names())
 CONNECTED = "|nor_conv_3x3~0|+|nor_conv_1x1~0|avg_pool_3x3~1|+|skip_connect~0|none~1|nor_conv_3x3~2|"
-WITHOUT_A_PASS = ("synflow", "parameters", "multiply_adds")  # metrics that do not need the shared pass over the network
+METRICS_WITHOUT_PASS = (
+    "synflow",
+    "parameters",
+    "multiply_adds",
+)  # metrics that do not need the shared pass over the network
 DISCONNECTED = "|none~0|+|nor_conv_1x1~0|nor_conv_3x3~1|+|none~0|none~1|none~2|"
 
 
@@ -27,7 +31,7 @@ def batch(m: int = 6) -> tuple[Tensor, Tensor]:
     return torch.randn(m, 2, 8, 8, generator=generator), torch.randint(3, (m,), generator=generator)
 
 
-def small(*middle: nn.Module) -> nn.Module:
+def small_network(*middle: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), *middle, nn.Flatten(), nn.Linear(144, 3))
 
 
@@ -59,11 +63,11 @@ def test_for_other_columns_more_is_better() -> None:
     ],
 )
 def test_a_bad_network_is_a_failed_score(layer: nn.Module, reason: str) -> None:
-    results = score(small(layer), *batch(), ALL, ProxySettings())
+    results = score(small_network(layer), *batch(), ALL, ProxySettings())
     assert set(results) == set(ALL)
     for name, result in results.items():
         assert result.direction == PROXIES.get(name).direction
-        if name in WITHOUT_A_PASS and result.failure is None:
+        if name in METRICS_WITHOUT_PASS and result.failure is None:
             continue
         assert math.isnan(result.value)
         assert result.failure is not None and reason in result.failure
@@ -78,7 +82,9 @@ def test_logits_of_a_wrong_shape_are_a_failure() -> None:
 def test_equal_images_have_no_condition_number_but_a_trace(dtype: torch.dtype) -> None:
     images, labels = batch(4)
     images[1], labels[1] = images[0], labels[0]
-    results = score(small().to(dtype), images.to(dtype), labels, ["kappa", "ntk_trace", "naswot"], ProxySettings())
+    results = score(
+        small_network().to(dtype), images.to(dtype), labels, ["kappa", "ntk_trace", "naswot"], ProxySettings()
+    )
     assert results["ntk_trace"].value > 0
     # Equal samples have equal gradients: lambda_min is zero, up to rounding on either side.
     assert math.isnan(results["kappa"].value)
@@ -99,9 +105,9 @@ def test_bad_input_raises_an_error() -> None:
     with pytest.raises(
         UnknownName, match=r"there is no proxy 'jacob'; did you mean 'jacov'\? choose one of epe_nas, .*zen"
     ):
-        score(small(), images, labels, ["jacob"], ProxySettings())
+        score(small_network(), images, labels, ["jacob"], ProxySettings())
     with pytest.raises(InvalidInput, match="one label each"):
-        score(small(), images, labels[:-1], ["snip"], ProxySettings())
+        score(small_network(), images, labels[:-1], ["snip"], ProxySettings())
 
 
 @pytest.mark.parametrize("values", [{"metrics": ()}, {"metrics": ("snip", "snip")}, {"metrics": ("jacob",)}])

@@ -41,13 +41,13 @@ print(json.dumps(largest))
 """
 
 
-def kinds(module: nn.Module) -> set[tuple[tuple[int, ...], tuple[int, ...]]]:
+def kernels_and_strides(module: nn.Module) -> set[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Kernel and stride of the convolutions."""
     return {(layer.kernel_size, layer.stride) for layer in module.modules() if isinstance(layer, nn.Conv2d)}
 
 
 def strided_pointwise(module: nn.Module) -> bool:
-    return any(max(kernel) == 1 and max(stride) > 1 for kernel, stride in kinds(module))
+    return any(max(kernel) == 1 and max(stride) > 1 for kernel, stride in kernels_and_strides(module))
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_no_standalone_network_has_one(name: str) -> None:
             large = settings.model_copy(update={"stem": "imagenet", "auxiliary": True})
             built.add(build(space, architecture, network=large, in_channels=3, num_classes=2, seed=0))
     assert not any(strided_pointwise(network) for network in built)
-    assert set.union(*map(kinds, built))
+    assert set.union(*map(kernels_and_strides, built))
 
 
 @pytest.mark.parametrize("partial", [1, 2])
@@ -104,7 +104,7 @@ def test_no_standalone_network_has_one(name: str) -> None:
 def test_no_supernet_has_one(name: str, partial: int) -> None:
     supernet = build_supernet(name, NetworkSettings(channels=4, cells=1), 3, 2, seed=0, partial_channels=partial)
     assert not strided_pointwise(supernet)
-    assert len(kinds(supernet)) > 1
+    assert len(kernels_and_strides(supernet)) > 1
 
 
 @pytest.mark.parametrize("stride", [1, 2])

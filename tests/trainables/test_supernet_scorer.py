@@ -32,23 +32,25 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def trained() -> SupernetTrainable:
+def trained_trial() -> SupernetTrainable:
     trainable = SupernetTrainable({"settings": SETTINGS, "seed": 3})
     assert trainable.step()["done"]
     return trainable
 
 
 @pytest.fixture(scope="module")
-def weights(trained: SupernetTrainable, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+def weights(trained_trial: SupernetTrainable, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     """Reads the weights back from a checkpoint."""
     folder = tmp_path_factory.mktemp("checkpoint")
-    trained.save_checkpoint(str(folder))
+    trained_trial.save_checkpoint(str(folder))
     return trained_weights(folder)
 
 
-def test_scores_of_a_group_equal_separate_scores(trained: SupernetTrainable, weights: dict[str, np.ndarray]) -> None:
+def test_scores_of_a_group_equal_separate_scores(
+    trained_trial: SupernetTrainable, weights: dict[str, np.ndarray]
+) -> None:
     rows = SupernetScorer(SETTINGS, weights, "cpu")(CELLS)
-    trainer = trained.trainer
+    trainer = trained_trial.trainer
     for row, cell in zip(rows, CELLS, strict=True):
         [metrics] = score_architectures(trainer.supernet, [cell], trainer.dataset.validation)
         assert row == {
@@ -92,7 +94,7 @@ def test_a_failed_trial_has_no_weights(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("ray_session")
 def test_weights_are_shared_through_the_object_store(
-    trained: SupernetTrainable, weights: dict[str, np.ndarray]
+    trained_trial: SupernetTrainable, weights: dict[str, np.ndarray]
 ) -> None:
-    stored = ray.put(arrays_of(trained.trainer.supernet.state_dict()))
+    stored = ray.put(arrays_of(trained_trial.trainer.supernet.state_dict()))
     assert SupernetScorer(SETTINGS, stored, "cpu")(CELLS) == SupernetScorer(SETTINGS, weights, "cpu")(CELLS)

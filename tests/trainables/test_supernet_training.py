@@ -93,7 +93,7 @@ def weights_of(trainer: SupernetTrainer) -> dict[str, Tensor]:
     return {name: each.detach().clone() for name, each in trainer.supernet.named_parameters()}
 
 
-def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+def states_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
@@ -114,7 +114,7 @@ def test_weights_and_architecture_change_and_stay_finite(
     after = parameters_of(trainer)
     assert all(torch.isfinite(each).all() for each in (*after.values(), *weights_of(trainer).values()))
     assert [name for name in after if after[name].shape[1] > 1 and torch.equal(after[name], parameters[name])] == []
-    assert not same(weights_of(trainer), weights)
+    assert not states_equal(weights_of(trainer), weights)
     for rows in trainer.mixing.probabilities().values():
         torch.testing.assert_close(rows.sum(-1), torch.ones(len(rows)))
     trainer.supernet.space.decode(trainer.mixing.discretised())
@@ -126,8 +126,8 @@ def test_uniform_paths_train_only_weights_on_all_data(digits: Dataset, fair: boo
     assert len(trainer.weight_images) == 40
     weights, parameters = weights_of(trainer), parameters_of(trainer)
     trainer.epoch()
-    assert not same(weights_of(trainer), weights)
-    assert same(parameters_of(trainer), parameters)
+    assert not states_equal(weights_of(trainer), weights)
+    assert states_equal(parameters_of(trainer), parameters)
 
 
 # Gradients
@@ -244,7 +244,7 @@ class Watched(ArchitectureParameters):
         return loss
 
 
-def watched(digits: Dataset, **training: Any) -> tuple[SupernetTrainer, Watched]:
+def watched_trainer(digits: Dataset, **training: Any) -> tuple[SupernetTrainer, Watched]:
     supernet = make_supernet()
     mixing = Watched(supernet, partial(WholeMixture, domain="simplex"), MirrorDescentSettings(), seed=0)
     settings = SupernetTrainingSettings(**{"epochs": 3, "batch_size": 2, **training})
@@ -252,19 +252,19 @@ def watched(digits: Dataset, **training: Any) -> tuple[SupernetTrainer, Watched]
 
 
 def test_architecture_steps_precede_weight_steps_and_are_absent_in_warm_up(digits: Dataset) -> None:
-    trainer, mixing = watched(digits, warmup_epochs=1)
+    trainer, mixing = watched_trainer(digits, warmup_epochs=1)
     start = parameters_of(trainer)
     trainer.epoch()
     assert mixing.log == "d" * 10  # 20 images of the weights, 2 at a time
-    assert same(parameters_of(trainer), start)
+    assert states_equal(parameters_of(trainer), start)
     mixing.log = ""
     trainer.epoch()
     assert mixing.log == "dud" * 10
-    assert not same(parameters_of(trainer), start)
+    assert not states_equal(parameters_of(trainer), start)
 
 
 def test_random_blocks_are_reshuffled_in_each_epoch(digits: Dataset) -> None:
-    trainer, mixing = watched(digits, blocks="random")
+    trainer, mixing = watched_trainer(digits, blocks="random")
     logs = []
     for _ in range(2):
         mixing.log = ""
@@ -273,7 +273,7 @@ def test_random_blocks_are_reshuffled_in_each_epoch(digits: Dataset) -> None:
         assert mixing.log.count("d") == 20  # twice the steps, one block each
         assert 2 <= mixing.log.count("u") <= 18
     assert logs[0] != logs[1]
-    again, same_mixing = watched(digits, blocks="random")
+    again, same_mixing = watched_trainer(digits, blocks="random")
     again.epoch()
     assert same_mixing.log == logs[0]
 

@@ -84,7 +84,7 @@ def parameters_of(mixing: Mixing) -> list[Tensor]:
     return [each.detach().clone() for each in mixing.parameters.values()]
 
 
-def same(one: list[Tensor], other: list[Tensor]) -> bool:
+def states_equal(one: list[Tensor], other: list[Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
@@ -107,8 +107,8 @@ def test_weights_and_architecture_change_and_stay_finite(digits: Dataset, space:
     parameters = parameters_of(mixing)
     metrics = trainer.epoch()
     assert math.isfinite(metrics.loss) and 0 <= metrics.accuracy <= 1
-    assert not same([each.detach() for each in trainer.supernet.parameters()], weights)
-    assert not same(parameters_of(mixing), parameters)
+    assert not states_equal([each.detach() for each in trainer.supernet.parameters()], weights)
+    assert not states_equal(parameters_of(mixing), parameters)
     assert all(torch.isfinite(each).all() for each in parameters_of(mixing))
     assert math.isfinite(trainer.evaluate(digits.validation).loss)
     architecture = trainer.derive()
@@ -325,8 +325,8 @@ def test_a_controller_starts_nearly_uniform_and_depends_on_its_seed() -> None:
     generator_state = torch.get_rng_state()
     one, again, other = make_controller(), make_controller(), make_controller(seed=1)
     assert torch.equal(torch.get_rng_state(), generator_state)
-    assert same(list(one.parameters()), list(again.parameters()))
-    assert not same(list(one.parameters()), list(other.parameters()))
+    assert states_equal(list(one.parameters()), list(again.parameters()))
+    assert not states_equal(list(one.parameters()), list(other.parameters()))
     assert all(float(each.detach().abs().max()) <= 0.1 for each in one.parameters())
     assert len(one.embeddings) == 2  # a and c share theirs
     entropies = one(10, torch.Generator().manual_seed(0)).entropies
@@ -368,7 +368,7 @@ def test_the_baseline_follows_rewards_with_their_entropy() -> None:
     reinforce.update(first, torch.tensor([0.3]))
     start = 0.3 + 0.1 * float(first.entropies.sum())
     assert reinforce.baseline == pytest.approx(start)
-    assert same(list(controller.parameters()), before)  # the first reward is its baseline
+    assert states_equal(list(controller.parameters()), before)  # the first reward is its baseline
     second = controller(1, torch.Generator().manual_seed(1))
     reinforce.update(second, torch.tensor([0.8]))
     assert reinforce.baseline == pytest.approx(0.9 * start + 0.1 * (0.8 + 0.1 * float(second.entropies.sum())))

@@ -44,7 +44,7 @@ def parts(dataset):
 
 
 @pytest.fixture(scope="module")
-def masked(tmp_path_factory):
+def masked_docstrings(tmp_path_factory):
     """Every library's masked docstrings, made once here. The user's cache is not touched."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
@@ -52,7 +52,7 @@ def masked(tmp_path_factory):
 
 
 @pytest.fixture
-def docstrings(masked):
+def docstrings(masked_docstrings):
     return load_text(ALL)
 
 
@@ -85,9 +85,9 @@ pieces = st.sampled_from([*NAMES, *ALIASES, *WORDS, *"._ \n/-{}"])
 
 @given(st.lists(pieces, max_size=12).map("".join))
 def test_masked_text_has_no_name_alias_or_import(text):
-    masked = MASK(text)
+    masked_docstrings = MASK(text)
     for leak in [*LEAKS, re.compile(r"\b(?:linalg|functional)\.\w")]:
-        assert not leak.search(masked), masked
+        assert not leak.search(masked_docstrings), masked_docstrings
 
 
 # Extraction
@@ -140,11 +140,11 @@ def test_docstrings_are_split_and_labelled(docstrings):
 
 
 @pytest.mark.slow  # reading the sources of five libraries takes long
-def test_no_docstring_reveals_its_library(masked):
+def test_no_docstring_reveals_its_library(masked_docstrings):
     paths = {name for package in source.PACKAGES.values() for name in module_names(package_folder(package))}
     assert {"linalg", "stats", "nn", "svm", "tseries"} <= paths
     dotted = re.compile(rf"\b(?:{'|'.join(paths)})\.\w")
-    for library, texts in masked.items():
+    for library, texts in masked_docstrings.items():
         whole = "\n".join(texts)
         for leak in [*LEAKS, dotted]:
             found = leak.search(whole)
@@ -177,10 +177,10 @@ def test_a_text_of_two_libraries_is_left_out(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow  # reading the sources of five libraries takes long
-def test_two_libraries(masked):
+def test_two_libraries(masked_docstrings):
     pair = load_text(DataSettings(name="docstrings:torch,numpy"))
     assert pair.classes == ("numpy", "torch") and pair.num_classes == 2
-    own = set(masked["torch"])
+    own = set(masked_docstrings["torch"])
     assert all((text in own) == label for text, label in zip(pair.test.texts, pair.test.labels, strict=True))
 
 
@@ -200,7 +200,7 @@ def test_a_library_that_is_not_installed_raises_an_error(monkeypatch):
 
 
 @pytest.mark.slow  # reading the sources of five libraries takes long
-def test_limit_and_options(masked):
+def test_limit_and_options(masked_docstrings):
     few = load_text(DataSettings(name="docstrings", limit=50))
     assert [len(part) for part in parts(few)] == [50, 50, 50]
     with pytest.raises(InvalidInput, match="expected no image_size or flip for the texts of docstrings"):
@@ -208,7 +208,7 @@ def test_limit_and_options(masked):
 
 
 @pytest.mark.slow  # reading the sources of five libraries takes long
-def test_the_checksum_depends_on_every_text_and_label(masked):
+def test_the_checksum_depends_on_every_text_and_label(masked_docstrings):
     few = read_data(DataSettings(name="docstrings", limit=20))
     seen = {few.checksum()}
     for name in ("train", "validation", "test"):
@@ -229,7 +229,7 @@ def test_images_and_texts_are_not_confused():
 
 
 @pytest.mark.slow  # reading the sources of five libraries takes long
-def test_texts_load_no_torch(masked):
+def test_texts_load_no_torch(masked_docstrings):
     code = (
         "import sys; from archray.trainables.data import DataSettings, load_text; "
         "load_text(DataSettings(name='docstrings:numpy,torch', limit=10)); "

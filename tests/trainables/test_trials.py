@@ -39,7 +39,7 @@ def on_digits(training: dict[str, Any] | None = None, **settings: Any) -> dict[s
     return {"data": {"name": "digits", "limit": 40}, "network": NETWORK, "training": training, **settings}
 
 
-def evaluated(training: dict[str, Any]) -> dict[str, Any]:
+def evaluation_settings(training: dict[str, Any]) -> dict[str, Any]:
     """As in DARTS' evaluation: with an auxiliary tower and dropped paths."""
     both = on_digits({"auxiliary_weight": 0.4, "drop_path": 0.5, **training}, space="darts")
     return {**both, "network": {**NETWORK, "auxiliary": True}}
@@ -74,8 +74,12 @@ TEXTS = {"space": "ngrams", "data": {"name": "docstrings:numpy,torch", "limit": 
 TRIALS: dict[str, tuple[type[TrialTrainable], dict[str, Any], dict[str, Any]]] = {
     "network": (StandaloneTrainable, on_digits(AUGMENTED), {"architecture": CELLS[0]}),
     "amp": (StandaloneTrainable, on_digits({"amp": True, "channels_last": True}), {"architecture": CELLS[0]}),
-    "tower and dropped paths": (StandaloneTrainable, evaluated(AUGMENTED), {"architecture": GENOTYPE}),
-    "the same, amp": (StandaloneTrainable, evaluated({"amp": True, "channels_last": True}), {"architecture": GENOTYPE}),
+    "tower and dropped paths": (StandaloneTrainable, evaluation_settings(AUGMENTED), {"architecture": GENOTYPE}),
+    "the same, amp": (
+        StandaloneTrainable,
+        evaluation_settings({"amp": True, "channels_last": True}),
+        {"architecture": GENOTYPE},
+    ),
     "no network": (StandaloneTrainable, on_digits(), {"architecture": "|conv5x5~0|"}),
     "darts": (SupernetTrainable, supernet("softmax", "adam", blocks="random"), {}),
     "darts, second order": (SupernetTrainable, supernet("softmax", "adam", objective="bilevel-second-order"), {}),
@@ -134,8 +138,8 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
 
 
 @pytest.fixture(scope="module")
-def fresh(make: Make) -> Callable[[str], list[dict[str, Any]]]:
-    """Returns the results of an undisturbed trial by its name, made once."""
+def fresh_results(make: Make) -> Callable[[str], list[dict[str, Any]]]:
+    """Returns the results of an uninterrupted trial by its name, made once."""
     return cache(lambda name: run(make(name)))
 
 
@@ -155,8 +159,10 @@ def comparable(results: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 @every_trial
-def test_results_depend_on_the_seed_and_not_on_other_keys(name: str, make: Make, fresh: Callable[..., Any]) -> None:
-    expected = fresh(name)
+def test_results_depend_on_the_seed_and_not_on_other_keys(
+    name: str, make: Make, fresh_results: Callable[..., Any]
+) -> None:
+    expected = fresh_results(name)
     torch.manual_seed(123)
     state = torch.get_rng_state()
     assert comparable(run(make(name, seed=5, mu=0.3, anything=[1]))) == comparable(expected)
@@ -168,20 +174,22 @@ def test_results_depend_on_the_seed_and_not_on_other_keys(name: str, make: Make,
 
 
 @every_trial
-def test_a_restored_trial_resumes_bit_for_bit(name: str, make: Make, fresh: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_restored_trial_resumes_bit_for_bit(
+    name: str, make: Make, fresh_results: Callable[..., Any], tmp_path: Path
+) -> None:
     """It uses Tune's `save` and `restore`. After its last step it does no work, and reports again."""
     interrupted, restored, ended = make(name), make(name), make(name)
     interrupted.train()
     restored.restore(interrupted.save(str(tmp_path / "interrupted")))
     torch.manual_seed(1)
-    assert comparable(run(restored)) == comparable(fresh(name)[1:] or fresh(name))
+    assert comparable(run(restored)) == comparable(fresh_results(name)[1:] or fresh_results(name))
     ended.restore(restored.save(str(tmp_path / "ended")))
-    assert comparable([ended.step(), ended.step()]) == comparable(fresh(name)[-1:] * 2)
+    assert comparable([ended.step(), ended.step()]) == comparable(fresh_results(name)[-1:] * 2)
 
 
 @pytest.mark.parametrize("name", {trainable: name for name, (trainable, _, _) in reversed(TRIALS.items())}.values())
 def test_nothing_is_built_before_the_first_step(
-    name: str, make: Make, fresh: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, make: Make, fresh_results: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tune does not retry a trial whose process dies while an actor is reset for it. A checkpoint may be requested."""
     trial, restored = make(name), make(name)
@@ -191,14 +199,16 @@ def test_nothing_is_built_before_the_first_step(
     trial.reset_config(trial.config)
     assert built == []
     restored.restore(trial.save(str(tmp_path)))
-    assert comparable(run(restored)) == comparable(run(trial)) == comparable(fresh(name))
+    assert comparable(run(restored)) == comparable(run(trial)) == comparable(fresh_results(name))
     assert built.count(trial) == 1
 
 
 @every_trial
-def test_a_reused_actor_gives_the_same_results_as_a_new_one(name: str, make: Make, fresh: Callable[..., Any]) -> None:
+def test_a_reused_actor_gives_the_same_results_as_a_new_one(
+    name: str, make: Make, fresh_results: Callable[..., Any]
+) -> None:
     own_kind = [other for other, (kind, _, _) in TRIALS.items() if kind is TRIALS[name][0]]
     reused = make(own_kind[own_kind.index(name) - 1], seed=1)
     reused.step()
     assert reused.reset_config(make(name).config)
-    assert comparable(run(reused)) == comparable(fresh(name))
+    assert comparable(run(reused)) == comparable(fresh_results(name))

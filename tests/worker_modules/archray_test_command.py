@@ -83,7 +83,7 @@ def kill_when(process: subprocess.Popen, condition: Callable[[], object], cwd: P
     process.wait()
 
 
-def left_of(mark: str) -> dict[int, str]:
+def marked_processes(mark: str) -> dict[int, str]:
     """Returns the processes with the mark in their environment: id -> command line."""
     lines = {}
     for process in Path("/proc").glob("[0-9]*"):
@@ -99,7 +99,7 @@ def left_of(mark: str) -> dict[int, str]:
 def wait_until_gone(mark: str, kind: str = "") -> None:
     """Returns once no process with the mark has `kind` in its command line."""
     deadline = time.monotonic() + PATIENCE
-    while left := [line for line in left_of(mark).values() if kind in line]:
+    while left := [line for line in marked_processes(mark).values() if kind in line]:
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
 

@@ -35,7 +35,7 @@ BECOMES = re.compile(r'"(.+)" becomes "(.*)"')
 GIVEN = re.compile(r"given (\S+), (\S+)")
 NEEDS = re.compile(r"needs (\S+)")
 REPOSITORY = Path(__file__).resolve().parents[2]
-ROOMS = ("platform", "searchers", "trainables", "cluster")
+PACKAGES = ("platform", "searchers", "trainables", "cluster")
 REGISTRIES = (  # the modules that hold one
     "archray.platform.methods",
     "archray.searchers.nesbs.samplers",
@@ -185,7 +185,7 @@ def added_to_archray(files: list[Path], folder: Path, repository: Path) -> Itera
             patch.syspath_prepend(folder)
             patch.chdir(folder)
             packages = []
-            for package in dict.fromkeys(package_of(file, repository) for file in files if file.parts[0] in ROOMS):
+            for package in dict.fromkeys(package_of(file, repository) for file in files if file.parts[0] in PACKAGES):
                 module = importlib.import_module(".".join(("archray", *package.parts)))
                 patch.setattr(module, "__path__", [*module.__path__, str(folder / package)])
                 packages.append(module)
@@ -202,7 +202,7 @@ def added_to_archray(files: list[Path], folder: Path, repository: Path) -> Itera
                 forget(name)
 
 
-def within(name: str, package: str) -> bool:
+def module_is_inside(name: str, package: str) -> bool:
     return name == package or name.startswith(f"{package}.")
 
 
@@ -210,7 +210,7 @@ def registries_of_archray() -> list[Registry[Any]]:
     """Returns the registries in the loaded modules of archray, without `gc`, which skips objects that a trial has
     frozen.
     """
-    modules = [module for name, module in sys.modules.items() if within(name, "archray")]
+    modules = [module for name, module in sys.modules.items() if module_is_inside(name, "archray")]
     values = [value for module in modules for value in vars(module).values() if issubclass(type(value), Registry)]
     return list({id(value): value for value in values}.values())
 

@@ -18,7 +18,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "halving": {"space": "fourier", "dimension": 1024, "candidates": 16, "replicas": 8},
 }
 # The same with the smallest number of trials that covers every stage, for tests without parallel trials.
-FEWER: dict[str, dict[str, Any]] = {
+FEWER_TRIALS: dict[str, dict[str, Any]] = {
     "hnas": {"budget": 4},
     "gaea-darts": {"search_seeds": 3},
     "nesbs": {"ensemble_size": 3, "final_epochs": 3},
@@ -27,7 +27,7 @@ FEWER: dict[str, dict[str, Any]] = {
 # The stage with the eight trials.
 STAGE = {"hnas": "search", "gaea-darts": "search", "nesbs": "final", "halving": "search"}
 # Columns that differ between runs of the same search, by table.
-OWN = (
+COLUMNS_THAT_DIFFER = (
     "trial_id",
     "seconds",
     "date",
@@ -41,14 +41,14 @@ OWN = (
 
 
 def options_of(method: str, at_a_time: int = SIDE_BY_SIDE) -> dict[str, Any]:
-    fewer = FEWER[method] if at_a_time < SIDE_BY_SIDE else {}
+    fewer = FEWER_TRIALS[method] if at_a_time < SIDE_BY_SIDE else {}
     return {**COMMON, **METHODS[method], **fewer, "max_concurrent": at_a_time}
 
 
-def found(run: Path) -> dict[str, Any]:
+def results_of_run(run: Path) -> dict[str, Any]:
     """Returns all architectures and scores of a run, without ids, places and times."""
     table = pd.read_parquet(run / "trials.parquet")
-    table = table[[name for name in table.columns if not name.startswith(OWN)]]
+    table = table[[name for name in table.columns if not name.startswith(COLUMNS_THAT_DIFFER)]]
     rows = sorted(table.to_json(orient="records", lines=True, double_precision=15).splitlines())
     return {"found": json.loads((run / "architecture.json").read_text()), "trials": rows}
 

@@ -16,7 +16,7 @@ OF_RAY = {"Component", "NodeAddress", "Version", "WorkerId", "SessionName", "Job
 SERVED_AFTER = 300.0  # seconds at most, on a busy machine: a process sends its metrics every ten
 
 
-def served(labels: RunLabels) -> dict[str, list[tuple[dict[str, str], float]]]:
+def metrics_of(labels: RunLabels) -> dict[str, list[tuple[dict[str, str], float]]]:
     """Returns the metrics of a run by name: the labels in addition to those of the run and Ray, and the value."""
     [node] = ray.nodes()
     text = urllib.request.urlopen(f"http://127.0.0.1:{node['MetricsExportPort']}/metrics").read().decode()
@@ -36,10 +36,10 @@ Metrics = Mapping[str, list[tuple[dict[str, str], float]]]
 def wait_for(labels: RunLabels, done: Callable[[Metrics], bool] = lambda metrics: True) -> Metrics:
     """Returns the metrics of a run as soon as there are any and `done` is true for them."""
     deadline = time.monotonic() + SERVED_AFTER
-    metrics = served(labels)
+    metrics = metrics_of(labels)
     while not (metrics and done(metrics)) and time.monotonic() < deadline:
         time.sleep(0.5)
-        metrics = served(labels)
+        metrics = metrics_of(labels)
     return metrics
 
 

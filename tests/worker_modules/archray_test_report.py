@@ -129,7 +129,7 @@ def write_repeats(
     return write_run(place, method, config={**(config or {}), "repeats": len(repeats)}, seconds=None)
 
 
-def summarised(run: Run[Any]) -> str:
+def write_summaries(run: Run[Any]) -> str:
     """Writes the summaries of a finished run and its repeats, and returns the path of its folder."""
     for each in (*run.repeats, run):
         result = describe(each)["result"]

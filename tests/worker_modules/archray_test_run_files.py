@@ -19,7 +19,13 @@ from archray.trainables.proxies import PROXIES
 ROW = re.compile(r"^\| ((?:`[^|]+`[^|]*)) \|", re.M)
 CODE = re.compile(r"`([^`]+)`")
 SPREAD = re.compile(r"_(std|n|each)$")  # in addition to the mean of a quantity
-OPEN = {"summary.json", "heartbeat.json", "searcher.json", "posterior.json", "headline"}  # whose keys are not described
+FREE_KEYS = {
+    "summary.json",
+    "heartbeat.json",
+    "searcher.json",
+    "posterior.json",
+    "headline",
+}  # whose keys are not described
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Described:
     names: frozenset[str]
 
 
-def described() -> Iterator[Described]:
+def descriptions_of_files() -> Iterator[Described]:
     pages = (REPOSITORY / "docs" / "run-folder.md", *REPOSITORY.glob("platform/methods/**/files.md"))
     for part in (part for page in pages for part in parts(page)):
         if part.heading.startswith("`"):
@@ -38,9 +44,9 @@ def described() -> Iterator[Described]:
             yield Described(tuple(CODE.findall(part.heading)), frozenset(names))
 
 
-def unknown(run: Path) -> list[str]:
+def undescribed_names(run: Path) -> list[str]:
     """Returns the files and names of a run that the page does not describe."""
-    descriptions = list(described())
+    descriptions = list(descriptions_of_files())
     of_trials = frozenset().union(*(each.names for each in descriptions if each.patterns == ("*/trials.parquet",)))
     missing = []
     for file in sorted(file for file in run.rglob("*") if file.is_file()):
@@ -66,9 +72,9 @@ def unknown(run: Path) -> list[str]:
 def keys(file: Path) -> list[str]:
     if file.suffix == ".parquet":
         return list(pd.read_parquet(file).columns)
-    if file.suffix == ".json" and file.name not in OPEN:
+    if file.suffix == ".json" and file.name not in FREE_KEYS:
         content = json.loads(file.read_text())
-        return [key for key in content if key not in OPEN] if isinstance(content, dict) else []
+        return [key for key in content if key not in FREE_KEYS] if isinstance(content, dict) else []
     return []
 
 

@@ -35,7 +35,7 @@ _FILES = {
 
 
 CELLS = cells(4)
-FOUND = [CELLS[0], CELLS[1], CELLS[2], None, CELLS[3]]  # by the five seeds
+RESULTS = [CELLS[0], CELLS[1], CELLS[2], None, CELLS[3]]  # by the five seeds
 
 
 def gradient_run(
@@ -65,7 +65,7 @@ def gradient_tables(epochs: int = 12, groups: tuple[str, ...] = ("normal", "redu
     """Returns the tables of such a run."""
     rng = np.random.default_rng(0)
     found, curves, entropies, selection, trainings = [], [], [], [], []
-    for number, (seed, name) in enumerate(zip(SEEDS, FOUND, strict=True)):
+    for number, (seed, name) in enumerate(zip(SEEDS, RESULTS, strict=True)):
         key = {"trial_id": f"s-{number}", "seed": seed}
         last = 0.7 + 0.01 * number
         failure = "train_loss is NaN at epoch 1" if name is None else None
