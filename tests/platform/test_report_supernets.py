@@ -16,7 +16,7 @@ from archray_test_report import HOSTILE, MISSING_NUMBER, rendered, section_ids, 
 from archray_test_supernet_report import (
     CELLS,
     FAILED,
-    FOUND,
+    RESULTS,
     SEEDS,
     gradient_run,
     gradient_tables,
@@ -131,7 +131,7 @@ def test_each_search_seed_has_a_row(run: Run[Any]) -> None:
     rows = table_rows(section)
     assert [row[4] for row in rows] == [str(SEEDS[number]) for number in (4, 2, 1, 0, 3)]  # by value
     assert [row[0] for row in rows] == ["A2", "A3", "A1", "A4", "–"]  # the chosen architecture is A1
-    assert [names_of(run).of(FOUND[number]).short for number in (4, 2, 1, 0)] == ["A2", "A3", "A1", "A4"]
+    assert [names_of(run).of(RESULTS[number]).short for number in (4, 2, 1, 0)] == ["A2", "A3", "A1", "A4"]
     assert [row[1] for row in rows] == ["54.00", "52.00", "51.00", "50.00", "–"]
     assert [row[2] for row in rows] == ["74.00", "72.00", "71.00", "70.00", "–"]
     assert [row[3] for row in rows] == [

@@ -183,7 +183,7 @@ def _correlation(
 def solve_with_leader(
     number: int, remaining: int, validation: float, test: float, points: int, leader: str
 ) -> dict[str, Any]:
-    """A trial of round `number` with `remaining` candidates, the errors of the best candidates, and the number of points."""
+    """A trial of round `number` with `remaining` candidates, the lowest errors, and the number of points."""
     return {
         "trial_id": f"t{number}",
         "round": number,
