@@ -68,7 +68,7 @@ def test_an_item_that_raises_is_tried_on_two_actors_and_left_out(tmp_path: Path)
     log = tmp_path / "log"
     outcomes = run([1, "raise", 2, 3, 4], worker_kwargs={"log": str(log)})
     assert values(outcomes) == [1, None, 4, 9, 16]
-    assert left_out(outcomes) == {1: "ValueError: asked to raise"}
+    assert left_out(outcomes) == {1: "ValueError: requested an error"}
     assert "in __call__" in (outcomes[1].error or "")  # the traceback follows
     attempts = [pid for item, pid in calls(log) if item == "raise"]
     assert len(attempts) == len(set(attempts)) == 2
@@ -138,7 +138,7 @@ def test_a_worker_that_workers_cannot_import_raises_an_error(tmp_path: Path, mon
 
 @pytest.mark.slow
 def test_a_worker_that_always_fails_stops_the_map() -> None:
-    with pytest.raises(WorkerFailed, match="failed on every item so far, last with: ValueError: asked to raise"):
+    with pytest.raises(WorkerFailed, match="failed on every item so far, last with: ValueError: requested an error"):
         run(["raise"] * 9, chunk_size=1)
 
 

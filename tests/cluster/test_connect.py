@@ -127,13 +127,13 @@ REFERENCE = worker_reference(f"{FILE}:Thing")
 """
 
 LOCAL = """
-said = []
-with connect(ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False), user_files=[FILE], announce=said.append) as mine:
+messages = []
+with connect(ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False), user_files=[FILE], announce=messages.append) as mine:
     FILE.unlink()  # the workers have their own copy
     value, package, file, folder, version = ray.get(ray.remote(load).remote(REFERENCE))
     assert mine.started and value == 7, (mine, value)
     assert ray.get(forked.remote())
-    assert not said, said
+    assert not messages, messages
     print(mine.address, flush=True)
     sys.stdin.readline()
 assert not ray.is_initialized()
@@ -141,11 +141,11 @@ assert not ray.is_initialized()
 
 DASHBOARD = """
 import urllib.request
-said = []
-with connect(ClusterSettings(num_cpus=1, num_gpus=0, warm_workers=False), announce=said.append) as mine:
+messages = []
+with connect(ClusterSettings(num_cpus=1, num_gpus=0, warm_workers=False), announce=messages.append) as mine:
     assert not ray.get(forked.remote())
     assert mine.dashboard_url.startswith("http://127.0.0.1:"), mine
-    assert mine.dashboard_url in said[0], said
+    assert mine.dashboard_url in messages[0], messages
     with urllib.request.urlopen(mine.dashboard_url) as page:
         assert page.status == 200
 """
@@ -153,14 +153,14 @@ with connect(ClusterSettings(num_cpus=1, num_gpus=0, warm_workers=False), announ
 JOINED = """
 from ray.cluster_utils import Cluster
 cluster = Cluster(initialize_head=True, head_node_args=dict(num_cpus=1, num_gpus=0, include_dashboard=False))
-said = []
+messages = []
 for _ in range(2):
-    with connect(ClusterSettings(address=cluster.address), user_files=[FILE], announce=said.append) as joined:
+    with connect(ClusterSettings(address=cluster.address), user_files=[FILE], announce=messages.append) as joined:
         value, package, file, folder, version = ray.get(ray.remote(load).remote(REFERENCE))
         assert not joined.started and value == 7
         assert "py_modules_files" in package and "py_modules_files" in file, (package, file)
     assert not ray.is_initialized()
-assert said == [f"Joined the Ray cluster at {cluster.address}."] * 2, said
+assert messages == [f"Joined the Ray cluster at {cluster.address}."] * 2, messages
 cluster.shutdown()
 """
 
@@ -188,13 +188,13 @@ if any(argument.endswith("dashboard/agent.py") for argument in sys.orig_argv):
 
 SLOW_AGENT_TWICE = """
 from archray.cluster.connect import ClusterError
-said = []
+messages = []
 try:
-    with connect(ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False), announce=said.append):
+    with connect(ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False), announce=messages.append):
         print("up", ray.get(ray.remote(lambda: 1).remote()))
 except ClusterError as error:
     print(error)
-assert len(said) == 1 and "Starting it once more" in said[0], said
+assert len(messages) == 1 and "Starting it once more" in messages[0], messages
 """
 
 

@@ -159,7 +159,7 @@ def test_a_finished_run_trains_more_members(full_run: RunResult, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_run_killed_during_the_final_trainings_resumes(full_run: RunResult, tmp_path: Path) -> None:
+def test_a_run_killed_during_its_final_training_resumes(full_run: RunResult, tmp_path: Path) -> None:
     place = run_before_final(full_run, tmp_path / "run", "all")
     process = start("resume", "run", "--trust", cwd=tmp_path)  # the test edited its manifest
     stage = place / "members"

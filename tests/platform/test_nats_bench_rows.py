@@ -64,7 +64,7 @@ def test_its_files_form_a_table(simple_folder: Path, tmp_path: Path) -> None:
     assert table.roles.objective == "valid_12" and table.roles.result == "test_200"
     assert table.objective[0] == pytest.approx(accuracy(0, 12, 777, "x-valid", 11))
     both = [accuracy(1, 12, seed, "x-valid", 11) for seed in SEEDS]
-    assert table.objective[1] == pytest.approx(sum(both) / 2), "the mean over two trainings"
+    assert table.objective[1] == pytest.approx(sum(both) / 2), "the mean over two training runs"
     assert table.trainings["valid_12"][1] == pytest.approx(both)
     assert table.result[2] == pytest.approx(accuracy(2, 200, 777, "ori-test", 199))
     assert table.seconds is not None and table.seconds[0] == pytest.approx(12 * 2.0 + 0.5)

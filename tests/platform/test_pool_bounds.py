@@ -103,8 +103,8 @@ def test_an_error_that_the_bound_orders_is_reported(tmp_path: Path, method: str)
     assert agreement["most parameters"].tau == pytest.approx(kendalltau(-pool["parameters"][:30], quotient).statistic)
     assert agreement["κ/M + μ(M² − ν)², M = ntk_trace"].rho > 0.99
     assert judged.gaps[0].tau == pytest.approx(1)  # here the gap is half of the error
-    said = words(pool_bounds_section(run))
-    assert "the best is κ/M, M = ntk_trace, τ = 1.00" in said and "τ with the gap" in said
+    section_text = words(pool_bounds_section(run))
+    assert "the best is κ/M, M = ntk_trace, τ = 1.00" in section_text and "τ with the gap" in section_text
     axes = pool_bounds(run).axes[0]
     assert len(axes.collections) == len(judged.promises)
 

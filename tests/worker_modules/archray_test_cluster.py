@@ -25,7 +25,7 @@ class Squarer:
             append_line(self.log, f"{item} {os.getpid()}")
         time.sleep(self.seconds)
         if item == "raise":
-            raise ValueError("asked to raise")
+            raise ValueError("requested an error")
         if item == "exit":
             os._exit(1)
         if isinstance(item, str) and item.startswith(("exit-once", "raise-once")):
@@ -35,7 +35,7 @@ class Squarer:
                 mark.touch()
                 if item.startswith("exit"):
                     os._exit(1)
-                raise ValueError("asked to raise once")
+                raise ValueError("requested one error")
             return item
         return item * item
 

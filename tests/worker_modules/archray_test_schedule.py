@@ -30,7 +30,7 @@ class Climb(tune.Trainable):
         value = self.config["value"]
         append_line(self.config["log"], f"{value} {self.done_steps}")
         if self.config.get("fails", {}).get(str(value)) == self.done_steps:
-            raise RuntimeError("asked to fail")
+            raise RuntimeError("requested a failure")
         return {
             "value": math.nan if value is None else value + 1e-3 * self.done_steps,
             "epoch": self.done_steps,
