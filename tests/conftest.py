@@ -122,7 +122,7 @@ def repository() -> Path:
 def checkout_copy(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the repository as a commit of all changes: without caches and files that git ignores."""
     if not (repository / ".git").exists():
-        pytest.skip("not a git checkout: there is no telling which files belong to it")
+        pytest.skip("not a git checkout: its files are unknown")
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True).stdout
     folder = tmp_path_factory.mktemp("copy")

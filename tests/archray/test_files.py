@@ -47,7 +47,7 @@ def test_a_file_is_written_and_overwritten(tmp_path: Path) -> None:
     with whole_file(str(tmp_path / "a")) as stream:
         stream.write(b"sec")
         stream.write(b"ond")
-        assert (tmp_path / "a").read_bytes() == b"first", "the old file stands until the new one is whole"
+        assert (tmp_path / "a").read_bytes() == b"first", "the old file remains until the new one is complete"
     assert (tmp_path / "a").read_bytes() == b"second"
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
 
@@ -77,7 +77,7 @@ def test_a_kill_in_the_middle_leaves_the_old_file_or_none(tmp_path: Path, before
     assert (target.read_bytes() if target.exists() else None) == before
     left = [file.name for file in tmp_path.iterdir() if file != target]
     assert len(left) == 1 and left[0].startswith(TEMPORARY), "a kill leaves a temporary file behind"
-    assert Folder(tmp_path).files() == ([] if before is None else ["a"]), "which is none of the folder's files"
+    assert Folder(tmp_path).files() == ([] if before is None else ["a"]), "it does not count as a file of the folder"
     write_file(target, b"new")
     assert target.read_bytes() == b"new"
 

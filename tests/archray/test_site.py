@@ -90,7 +90,7 @@ def test_every_configuration_key_is_on_the_page_of_its_method(site: Path) -> Non
 def test_its_search_finds_a_page(site: Path) -> None:
     chromium = shutil.which("chromium")
     if chromium is None:
-        pytest.skip("there is no chromium to look at the site with")
+        pytest.skip("needs Chromium")
     from playwright.sync_api import sync_playwright
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(site)))

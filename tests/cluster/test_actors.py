@@ -233,7 +233,7 @@ def test_an_actor_is_killed_only_after_its_start() -> None:
 @pytest.mark.parametrize(("num_cpus", "threads"), [pytest.param(0.5, 1, marks=pytest.mark.slow), (2, 2)])
 def test_an_actor_has_as_many_threads_as_cpus(num_cpus: float, threads: int) -> None:
     if "OMP_NUM_THREADS" in os.environ:
-        pytest.skip("OMP_NUM_THREADS is set; Ray leaves it alone")
+        pytest.skip("OMP_NUM_THREADS is set, and Ray does not change it")
 
     class Threads:
         def __call__(self, item: int) -> tuple[str | None, int]:

@@ -61,7 +61,7 @@ RAY_FAKE_CLUSTER=1 RAY_enable_autoscaler_v2=1 AUTOSCALER_UPDATE_INTERVAL_S=1 \
 @pytest.mark.slow
 def test_gpu_nodes_scale_up_from_zero(tmp_path: Path) -> None:
     if subprocess.run([*ISOLATED, "true"], capture_output=True).returncode:
-        pytest.skip("no right to make a namespace of processes (unshare --pid)")
+        pytest.skip("needs permission for a namespace of processes (unshare --pid)")
     ray_files = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # its sockets' paths must be short
     with socket.socket() as listener:
         listener.bind(("", 0))

@@ -24,11 +24,11 @@ def test_chunks_have_the_requested_size() -> None:
 
 def test_chunks_take_the_target_time_and_are_even_at_the_end() -> None:
     queue = ChunkQueue(100, num_actors=2, chunk_size=None)
-    assert sizes(queue, 2) == [1, 1], "it is not known yet how long an item takes"
+    assert sizes(queue, 2) == [1, 1], "the duration of an item is unknown at first"
     queue.took(CHUNK_SECONDS, items=10)
     assert sizes(queue, 1) == [10]
     queue.took(0.001, items=10)
-    assert sizes(queue, 3) == [22, 17, 13], "a quarter of what is left, for two actors"
+    assert sizes(queue, 3) == [22, 17, 13], "a quarter of the remaining items, for two actors"
 
 
 def test_items_of_a_failed_chunk_are_handed_out_first() -> None:
@@ -46,7 +46,7 @@ def test_a_chunk_that_killed_its_actor_is_retried_alone_and_then_item_by_item() 
     chunk = queue.take(beside_another=False)
     assert chunk
     queue.suspect(chunk)
-    assert queue.take(beside_another=True) is None, "so that blame is sure"
+    assert queue.take(beside_another=True) is None, "so that the failing item is certain"
     assert queue.take(beside_another=False) is chunk
     queue.suspect(chunk)
     assert [queue.take(beside_another=False) for _ in range(4)] == [*(Chunk([n], alone=True) for n in range(3)), None]

@@ -128,7 +128,8 @@ REFERENCE = worker_reference(f"{FILE}:Thing")
 
 LOCAL = """
 messages = []
-with connect(ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False), user_files=[FILE], announce=messages.append) as mine:
+settings = ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False)
+with connect(settings, user_files=[FILE], announce=messages.append) as mine:
     FILE.unlink()  # the workers have their own copy
     value, package, file, folder, version = ray.get(ray.remote(load).remote(REFERENCE))
     assert mine.started and value == 7, (mine, value)

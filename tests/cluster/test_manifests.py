@@ -170,7 +170,7 @@ def test_the_batch_script_is_valid(manifests: Path) -> None:
     assert subprocess.run(["bash", "-n", script]).returncode == 0
     text = script.read_text()
     assert "RAY_AUTH_MODE=token" in text and "get-auth-token --generate" in text and "--or-resume" in text
-    assert "RAY_TMPDIR=" in text and "--temp-dir=" not in text, "by which `ray symmetric-run` loses its own cluster"
+    assert "RAY_TMPDIR=" in text and "--temp-dir=" not in text, "otherwise `ray symmetric-run` loses its cluster"
     if checker := shutil.which("shellcheck"):
         checked = subprocess.run([checker, script], capture_output=True, text=True)
         assert checked.returncode == 0, checked.stdout
@@ -191,7 +191,7 @@ def test_the_batch_script_runs_on_one_node(manifests: Path, tmp_path: Path) -> N
     """
     isolated = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     if subprocess.run([*isolated, "true"], capture_output=True).returncode:
-        pytest.skip("no right to make a namespace of processes (unshare --pid)")
+        pytest.skip("needs permission for a namespace of processes (unshare --pid)")
     text = (manifests / SLURM).read_text()
     search = text[text.index("  archray search") :]
     small = f"archray search random --preset smoke --budget 1 --out {tmp_path}/run --or-resume --address $address"
@@ -219,4 +219,4 @@ def test_the_batch_script_runs_on_one_node(manifests: Path, tmp_path: Path) -> N
         assert seen in done.stdout
     shutil.rmtree(f"/tmp/archray-{os.getpid()}")
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["state"] == "done"
-    assert (tmp_path / ".ray" / "auth_token").stat().st_mode & 0o077 == 0, "nobody else reads the token"
+    assert (tmp_path / ".ray" / "auth_token").stat().st_mode & 0o077 == 0, "no other user can read the token"

@@ -71,7 +71,7 @@ def test_the_port_of_a_node_serves_the_metrics_of_a_run(tmp_path: Path) -> None:
     states = {more["state"]: number for more, number in samples_by_name["ray_archray_trials"]}
     assert states == {"PENDING": 0, "RUNNING": 0, "PAUSED": 0, "TERMINATED": 3, "ERROR": 1}
     assert value(samples_by_name, "ray_archray_best_score", metric="accuracy") == 0.75
-    assert value(samples_by_name, "ray_archray_architectures_scored_total") == 2, "neither the NaN nor the error"
+    assert value(samples_by_name, "ray_archray_architectures_scored_total") == 2, "the NaN and the error do not count"
     buckets = [count for _, count in samples_by_name["ray_archray_epoch_seconds_bucket"]]  # cumulative, by upper bound
     assert buckets == [0, 0, 3, 3, 3, 3, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6]
     assert value(samples_by_name, "ray_archray_epoch_seconds_count") == 6

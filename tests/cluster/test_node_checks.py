@@ -33,7 +33,7 @@ def test_the_nodes_of_this_machine_pass(tmp_path: Path) -> None:
     last_line: list[str] = []
     run = Folder(tmp_path / "run").create()
     (report,) = check_nodes(run, [str(tmp_path / "data"), __file__], last_line.append)
-    assert not last_line, "of one node there is nothing to say"
+    assert not last_line, "a single node has no differences"
     assert not os.listdir(tmp_path / "run"), "the marker is removed"
     assert report.versions["ray"] == ray.__version__
     assert list(report.places.values()) == ["a folder with 0 entries", f"a file of {os.stat(__file__).st_size} bytes"]
@@ -115,7 +115,7 @@ cluster.shutdown()
 def test_a_search_stops_if_a_node_has_not_mounted_its_folder(tmp_path: Path) -> None:
     unshare = shutil.which("unshare")
     if unshare is None or subprocess.run([unshare, "--mount", "true"], stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("a node with a separate file system needs unshare --mount, and the right to it")
+        pytest.skip("needs permission for a mount namespace (unshare --mount)")
     shared = tmp_path / "shared"
     shared.mkdir()
     done = subprocess.run(

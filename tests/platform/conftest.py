@@ -57,7 +57,7 @@ def browser() -> Iterator[Any]:
     )
     named = os.environ.get("ARCHRAY_CHROMIUM") or next(filter(None, map(shutil.which, CANDIDATES)), None)
     if named is None:
-        pytest.skip("there is no Chromium: install it, or name it in ARCHRAY_CHROMIUM")
+        pytest.skip("needs Chromium: install it, or set ARCHRAY_CHROMIUM")
     with sync_api.sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=named, args=ARGUMENTS)
         yield chromium

@@ -65,7 +65,7 @@ def test_column_first_picks_the_best_objective_of_the_first_rows(
     first = frame.iloc[np.argsort(sign * frame[column])[:12]]
     best = first.loc[first["val_accuracy"].idxmax()]
     own = bench.searches.query("method == @column + ' first' and budget == 12")
-    assert len(own) == 1, "no equal values: run once"
+    assert len(own) == 1, "without equal values it runs once"
     assert own["architecture"].item() == best["architecture"]
     assert own["result"].item() == best["test_accuracy"]
     assert own["rank"].item() == 1 + (frame["val_accuracy"] > best["val_accuracy"]).sum()

@@ -39,7 +39,7 @@ def test_config_files(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     assert read_config_file(tmp_path / name) == {"seed": 3, "train": {"epochs": 2}}
     config = make_config("hnas", "smoke", tmp_path / name, {"epochs": 5})
-    assert (config.seed, config.train.epochs) == (3, 5), "a flag goes over the file"
+    assert (config.seed, config.train.epochs) == (3, 5), "a flag overrides the file"
 
 
 @pytest.mark.parametrize(

@@ -74,10 +74,10 @@ def test_a_driver_killed_five_times_finds_the_same(
         process = start(*arguments, cwd=tmp_path)
         assert process.wait(timeout=2 * PATIENCE) == 0, (tmp_path / "log.txt").read_text()
         wait_until_gone(mark)  # once: some processes of Ray need up to a minute to notice the death of the head
-        assert list(temporary.glob("archray-*")) == [], "Ray and torch leave their own, under their names"
+        assert list(temporary.glob("archray-*")) == [], "Ray and torch leave files under their names"
     assert results_of_run(run) == results_of_run(expected)
     assert undescribed_names(run) == []
     for stage in {path.parent.parent.name for path in expected.glob("*/tune-*/results")}:
         once, now = steps_trained(expected / stage), steps_trained(run / stage)
         assert len(now) == len(once)
-        assert sum(now.values()) <= sum(once.values()) + KILLS * AT_A_TIME, "a kill costs an epoch of what runs"
+        assert sum(now.values()) <= sum(once.values()) + KILLS * AT_A_TIME, "a kill costs each running trial one epoch"

@@ -46,9 +46,7 @@ def test_a_run_has_all_files(result_of, name):
     progress = folder.read_parquet("progress.parquet")
     assert progress["calls"].is_monotonic_increasing and progress["seconds"].is_monotonic_increasing
     assert progress["architecture"].iloc[-1] == result.architecture
-    assert progress["search_test_accuracy"].between(0, 1).all(), (
-        "an oracle solve has filled what the search did not know"
-    )
+    assert progress["search_test_accuracy"].between(0, 1).all(), "an oracle solve has filled the missing values"
     assert f"{100 * found['test_accuracy']:.2f} " in folder.read_bytes("report.html").decode()
 
 
@@ -68,7 +66,7 @@ def test_halving_keeps_half_of_the_maps(result_of):
 def test_fast_halving_increases_its_dimension(result_of):
     fast = Folder(result_of("fast-halving").path).read_parquet("progress.parquet")
     assert fast["dimension"].tolist() == [32, 46, 64, 64]
-    assert fast["calls"].tolist() == [2, 4, 6, 7], "two replicas a round, and the final solve"
+    assert fast["calls"].tolist() == [2, 4, 6, 7], "two replicas per round, and the final solve"
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ def test_one_of_several_simultaneous_processes_gets_the_lock(tmp_path: Path, kin
         process.communicate("\n")
     assert answers.count("got it") == 1
     assert sum(answer.startswith("rejected") for answer in answers) == 3
-    assert list(tmp_path.glob("run/*")) == [], "all is released, and no claim is left"
+    assert list(tmp_path.glob("run/*")) == [], "every lock is released, and no claim is left"
 
 
 def test_a_holder_is_named_until_it_is_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +141,7 @@ def test_the_lock_of_another_machine_is_waited_for(tmp_path: Path, monkeypatch: 
     folder = Folder(tmp_path)
     beat_of_another(folder, SILENT - 1)
     with lock(folder, "t"):
-        assert folder.read_json(HEARTBEAT)["host"] != "elsewhere", "it stayed silent"
+        assert folder.read_json(HEARTBEAT)["host"] != "elsewhere", "the other machine wrote no new heartbeat"
     beat_of_another(folder, 9)
     threading.Timer(0.5, beat_of_another, (folder, 0)).start()
     with pytest.raises(RunFolderError, match="elsewhere"), lock(folder, "t"):

@@ -43,7 +43,7 @@ def test_correlations_of_all_and_within_nu() -> None:
         assert one.pearson == pytest.approx(stats.pearsonr(values, results).statistic)
         assert one.number == len(results)
     assert ("reward", WITHIN) not in statistics, "it is the trace norm there"
-    assert math.isnan(statistics["parameters", ALL].spearman), "of what is alike there is none"
+    assert math.isnan(statistics["parameters", ALL].spearman), "equal values have no correlation"
 
 
 def test_a_positive_correlation_with_errors_is_also_correct() -> None:

@@ -132,7 +132,7 @@ def test_a_search_on_random_labels_and_inputs_uses_no_data(search: Search) -> No
     comparison = (Folder(runs[0].path) / "agreement").read_parquet("agreement.parquet")
     assert comparison[["random_labels", "random_inputs"]].isna().all(axis=None)
     for run in runs:
-        assert open_run(run.path).manifest["data_checksum"], "of the data that were trained on in the end"
+        assert open_run(run.path).manifest["data_checksum"], "of the data of the final training"
         assert "random and random" in page_of(run)
 
 

@@ -178,7 +178,7 @@ def test_the_best_single_architecture_after_equal_evaluations(svgd: archray.RunR
     run = copy_for_method("single-best", "mc", svgd, tmp_path / "run")
     found = archray.resume(run, trust=True)  # the test edited its manifest
     trials = pd.read_parquet(run / "search" / "trials.parquet")
-    assert trials["members"].map(len).tolist() == [1] * 6, "as many as three ensembles of two have"
+    assert trials["members"].map(len).tolist() == [1] * 6, "as many as in three ensembles of two"
     assert len(found.members) == 1 and read(run, "final/ensemble.json")["ppd"] is None
 
 

@@ -339,7 +339,7 @@ def test_the_figures_of_repeats_show_the_best_repeat(tmp_path: Path) -> None:
     shown_text = f"{100 * np.mean(tests):.2f} ± {100 * np.std(tests, ddof=1):.2f} %"
     card, *_, trial = headline(run).cards
     assert (card.value, card.label) == (shown_text, "test accuracy, mean and standard deviation of 3 repeats")
-    assert trial == headline(alone).cards[-1], "what the best one's search reached"
+    assert trial == headline(alone).cards[-1], "the result of the best repeat's search"
     assert repeats_section(run) is not None and repeats_section(alone) is None
 
 

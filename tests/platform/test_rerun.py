@@ -42,7 +42,7 @@ def test_trials_that_run_out_of_memory_are_run_again(repository, tmp_path):
     log = (tmp_path / "log.txt").read_text()
     trials = pd.read_parquet(search / "trials.parquet")
     widths = trials["architecture"].str.extract(r"width=(\d)")[0]
-    assert {"6", "8"} <= set(widths), "the seed draws none that runs out of memory"
+    assert {"6", "8"} <= set(widths), "the seed samples none that runs out of memory"
     short = int(widths.isin(["6", "8"]).sum())
     assert "ran out of memory; rerunning with 0.5 GPUs each" in log
     assert f"{short} trial" in log

@@ -65,7 +65,7 @@ def test_a_run_from_its_first_stage_to_its_last(folder: Folder) -> None:
     ended = RunSummary.read(folder)
     assert (ended.state, ended.stage) == ("done", None)
     assert [stage.seconds for stage in ended.stages] == [2.5, 4.0] and ended.seconds >= 100, "its start-up too"
-    assert ended.architectures == ["a"] and ended.result["test_accuracy"] is None, "NaN is no JSON"
+    assert ended.architectures == ["a"] and ended.result["test_accuracy"] is None, "JSON has no NaN"
     assert (ended.method, ended.space, ended.data, ended.seed) == ("hnas", "nasbench201", "digits", 3)
     assert json.loads(json.dumps(ended.to_dict(), allow_nan=False))["stages"][0]["title"] == "score"
 
@@ -85,7 +85,9 @@ def test_the_run_time_includes_all_commands(folder: Folder) -> None:
     assert (killed.state, killed.seconds) == ("interrupted", 250.0)
     with lock(folder, "resume"), recorded(folder, STAGES, description):
         pass
-    assert 250 <= RunSummary.read(folder).seconds < 300, "the beat of the killed process counts, not ours"
+    assert 250 <= RunSummary.read(folder).seconds < 300, (
+        "the heartbeat of the killed process counts, not that of this process"
+    )
 
 
 @pytest.mark.slow
@@ -108,7 +110,7 @@ def test_a_restarted_stage_resets_the_later_stages(folder: Folder) -> None:
         end_stage(folder, name)
     record = RunRecord(folder, STAGES, description)
     record.began("pool")
-    assert [stage.state for stage in RunSummary.read(folder).stages] == ["stopped", "waiting"], "nobody works on it"
+    assert [stage.state for stage in RunSummary.read(folder).stages] == ["stopped", "waiting"], "no process works on it"
     with lock(folder, "test"):
         assert [stage.state for stage in RunSummary.read(folder).stages] == ["running", "waiting"]
 

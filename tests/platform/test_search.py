@@ -73,7 +73,9 @@ def test_the_result_includes_the_results_of_tune(result):
     assert best.config["architecture"] == result.architecture
     assert best.metrics["validation_accuracy"] == result.validation_accuracy
     assert list(result.trials.groupby("stage").size()[["search", "final", "baseline"]]) == [4, 1, 1]
-    assert EndedTrials.counts[result.path] == {"search": 4, "final": 1, "baseline": 1}, "the user's callback saw all"
+    assert EndedTrials.counts[result.path] == {"search": 4, "final": 1, "baseline": 1}, (
+        "the user's callback received every trial"
+    )
 
 
 def test_the_model_has_the_reported_accuracy(result):
@@ -139,7 +141,7 @@ def test_arrays_and_repeats(ray_session, tmp_path):
     result = archray.search("hnas", **TINY | {"data": (images, labels)}, **options, out=tmp_path / "run", repeats=2)
     assert len(result.repeats) == 2
     moved = (tmp_path / "run").rename(tmp_path / "moved")
-    assert open_run(moved).data.path == moved / "arrays.npz", "a run's own arrays move with it"
+    assert open_run(moved).data.path == moved / "arrays.npz", "the arrays of a run move with it"
 
 
 def test_options_that_archray_sets_itself_raise_an_error():

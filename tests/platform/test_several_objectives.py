@@ -53,7 +53,7 @@ def test_a_search_on_a_table_returns_the_nondominated_set(method: str, table: Pa
     assert run.pareto["hypervolume_contribution"].between(0, 1).all()
     assert run.architecture == run.pareto["architecture"][0]
     ends = run.pareto[run.pareto["result"].notna()]
-    assert ends["member"].tolist() == [1, len(run.pareto)], "looked up in the end: the most accurate and the cheapest"
+    assert ends["member"].tolist() == [1, len(run.pareto)], "looked up at the end: the most accurate and the cheapest"
     assert (
         ends["result"].tolist() == pd.read_csv(table).set_index("arch")["val_accuracy"][ends["architecture"]].tolist()
     )

@@ -41,7 +41,7 @@ def free_port() -> str:
 def on_two_nodes(tmp_path):
     """Runs the command on the two nodes. They share `shared`, and each has its `private`."""
     if subprocess.run([*ISOLATED, "unshare", "--mount", "true"], capture_output=True).returncode:
-        pytest.skip("no right to make a mount namespace (unshare --mount)")
+        pytest.skip("needs permission for a mount namespace (unshare --mount)")
     for name in ("shared", "private"):
         (tmp_path / name).mkdir()
     ray_files = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # its sockets' paths must be short

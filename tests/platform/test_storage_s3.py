@@ -73,7 +73,7 @@ def test_a_file_that_is_replaced_during_a_read_is_read_completely(store, content
     folder.create().write_bytes("snapshot.zip", b"as before")
     filesystem = folder._disk.filesystem
     cut = ReplacedOnce(filesystem, content).open_input_stream(f"{folder.path}/snapshot.zip").read()
-    assert len(cut) <= len(b"as before"), "what pyarrow does by itself"
+    assert len(cut) <= len(b"as before"), "the behavior of pyarrow alone"
     folder.write_bytes("snapshot.zip", b"as before")
     folder._disk = ArrowFiles(ReplacedOnce(filesystem, content))
     assert folder.read_bytes("snapshot.zip") == content

@@ -92,7 +92,7 @@ def test_the_options_of_the_papers_work_in_every_space(name: str, space: str) ->
     """Both networks of the paper can be built, without memory."""
     config = make_config(name, "paper", None, {"space": space, "data": "digits"})
     config.check()
-    assert config.supernet.none == (space != "nasbench201"), "GAEA leaves none out there"
+    assert config.supernet.none == (space != "nasbench201"), "GAEA leaves out the operation none there"
     assert config.network.auxiliary == space.startswith("darts")
 
 

@@ -85,7 +85,7 @@ def test_a_scored_pool_is_joined_by_its_canonical_forms() -> None:
     places = [float(place) for place in range(len(forms))]
     write("pool.csv", architecture=forms, snip=places, failure=[None] * len(forms), seconds=places)
     joined = import_table(cells(), "joined.parquet", join=["pool.csv"])
-    assert joined.seconds is None, "those of the scoring are of no training"
+    assert joined.seconds is None, "the times of the scoring are not those of a training run"
     assert joined.metrics["snip"][joined.rows].tolist() == list(range(len(forms)))
 
 

@@ -69,7 +69,7 @@ def test_assignments_are_uniform_with_separate_streams() -> None:
     assert drawn.min() == 0 and drawn.max() == 15
     assert chisquare(np.bincount(drawn)).pvalue > 1e-3
     pairs = np.bincount(drawn[:-1] * 16 + drawn[1:], minlength=256)
-    assert chisquare(pairs).pvalue > 1e-3, "neighbours are independent"
+    assert chisquare(pairs).pvalue > 1e-3, "neighbors are independent"
     np.testing.assert_array_equal(drawn, assign(20_000, 16, 7, "train"))
     for other in (assign(20_000, 16, 8, "train"), assign(20_000, 16, 7, "validation")):
         assert (drawn == other).mean() == pytest.approx(1 / 16, abs=0.01)

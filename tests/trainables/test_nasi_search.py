@@ -184,7 +184,7 @@ def test_darts_keeps_two_operations_and_two_inputs_paired_by_rank() -> None:
             probabilities[number, [3, 0]] = torch.tensor([0.7, 0.2])
     normal, reduction = decisions.space.genotype(decisions.mode(probabilities))[:2]
     names = decisions.operations
-    assert normal[6:] == ((names[1], 0), (names[4], 3)), "the likelier operation on the likelier input"
+    assert normal[6:] == ((names[1], 0), (names[4], 3)), "the more probable operation on the more probable input"
     first = ((names[0], 0), (names[1], 1))  # all are equal
     assert normal[:6] == first * 3 and reduction == first * 4
 

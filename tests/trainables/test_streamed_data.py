@@ -113,7 +113,7 @@ def test_crops_are_inside_the_image_with_the_areas_and_ratios_of_the_paper() -> 
     assert all(0 <= left < right <= 60 and 0 <= top < bottom <= 40 for left, top, right, bottom in boxes)
     area, ratio = sides.prod(1) / 2400, sides[:, 0] / sides[:, 1]
     assert 0.07 < area.min() < 0.12 and area.max() > 0.8, "8 to 100 %"
-    assert 0.65 < ratio.min() < 0.85 and 1.2 < ratio.max() < 1.5, "3/4 to 4/3, but for whole pixels"
+    assert 0.65 < ratio.min() < 0.85 and 1.2 < ratio.max() < 1.5, "3/4 to 4/3, except for rounding to pixels"
     mirrored = [cut((60, 40), View(7), index)[1] for index in range(500)]
     assert 200 < sum(mirrored) < 300 and not any(cut((60, 40), View(7, flip=False), index)[1] for index in range(50))
     left, top, right, bottom = cut((60, 40), MIDDLE, 0)[0]

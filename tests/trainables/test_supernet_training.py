@@ -153,7 +153,7 @@ def test_an_update_follows_the_gradient_through_the_relaxation(digits: Dataset, 
         value = loss(leaves)
         return value.detach(), mixture_gradient(value, leaves)
 
-    mixing.learn(Lesson(gradient, lambda mixture: pytest.fail("the gradient is all that is needed")), 0.5)
+    mixing.learn(Lesson(gradient, lambda mixture: pytest.fail("only the gradient is needed")), 0.5)
     torch.testing.assert_close(parameter.grad, expected)
     if method == "gaea":
         torch.testing.assert_close(parameter.detach(), entropic_step(before, expected, 0.1, GAEA_FLOOR))

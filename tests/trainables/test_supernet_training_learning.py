@@ -90,7 +90,7 @@ def states_equal(one: list[Tensor], other: list[Tensor]) -> bool:
 
 def synthetic_lesson(outcome: Any) -> Lesson:
     """A lesson without a supernet."""
-    return Lesson(gradient=lambda mixture: pytest.fail("nothing is to be learned from it"), outcome=outcome)
+    return Lesson(gradient=lambda mixture: pytest.fail("the gradient must not be used"), outcome=outcome)
 
 
 # Both methods

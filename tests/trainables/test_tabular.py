@@ -86,7 +86,7 @@ def test_one_row_represents_all_spellings(tmp_path: Path) -> None:
     table = read_table(path)
     assert list(table.rows) == [0, 1] and table.row(ALIKE[1]) == 0
     assert table.oracle()({"architecture": ALIKE[1]})[OBJECTIVE] == 70.0
-    assert list(table.metrics["snip"]) == [3.0, 2.0, 3.0], "a metric that is missing is another spelling's"
+    assert list(table.metrics["snip"]) == [3.0, 2.0, 3.0], "a missing metric is taken from another spelling"
 
 
 def test_a_copy_is_the_same_table(tmp_path: Path) -> None:

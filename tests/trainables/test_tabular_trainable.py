@@ -43,7 +43,7 @@ def test_its_epochs_are_iterations(curves: str) -> None:
         (20, 80.0, 20.0, True),
     ]
     assert results[0]["row"] == 1 and results[0]["params"] == 1.0 and results[0]["failure"] is None
-    assert trainable.train()["objective"] == 80.0, "after its end it is reported again"
+    assert trainable.train()["objective"] == 80.0, "after the end the last result is reported again"
 
 
 def test_a_restored_trial_resumes_where_it_was(curves: str, tmp_path: Path) -> None:
