@@ -57,19 +57,19 @@ def test_an_unknown_name_lists_all_names(registry: Registry[int]) -> None:
 def test_a_catalog_imports_an_entry_at_its_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "archray_test_entries.py").write_text("three = 3\n")
     monkeypatch.syspath_prepend(tmp_path)
-    catalogue: CatalogueRegistry[int] = CatalogueRegistry("number")
-    catalogue.declare("three", "The number three", "archray_test_entries:three")
-    catalogue.declare("absent", "No number", "archray_test_entries:absent")
-    assert catalogue.names() == ["absent", "three"] and "three" in catalogue and "four" not in catalogue
-    assert catalogue.summary("three") == "The number three" and "archray_test_entries" not in sys.modules
-    assert catalogue.get("three") == 3
-    catalogue.register("four", 4)
-    assert catalogue.get("four") == 4 and catalogue.summary("four") == ""
-    for add in (lambda: catalogue.declare("four", "", "a:b"), lambda: catalogue.register("three", 3)):
+    catalog: CatalogueRegistry[int] = CatalogueRegistry("number")
+    catalog.declare("three", "The number three", "archray_test_entries:three")
+    catalog.declare("absent", "No number", "archray_test_entries:absent")
+    assert catalog.names() == ["absent", "three"] and "three" in catalog and "four" not in catalog
+    assert catalog.summary("three") == "The number three" and "archray_test_entries" not in sys.modules
+    assert catalog.get("three") == 3
+    catalog.register("four", 4)
+    assert catalog.get("four") == 4 and catalog.summary("four") == ""
+    for add in (lambda: catalog.declare("four", "", "a:b"), lambda: catalog.register("three", 3)):
         with pytest.raises(ValueError, match="is already registered"):
             add()
     with pytest.raises(UnknownName, match="has no 'absent'"):
-        catalogue.get("absent")
+        catalog.get("absent")
 
 
 def test_a_lazy_module_is_imported_at_its_first_attribute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

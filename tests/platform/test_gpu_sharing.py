@@ -30,7 +30,7 @@ MEASURED = {"trials_per_gpu": 6, "taken": 3_100_000_000, "card": 24_000_000_000,
         (3.1, 24, 6),  # 21.6 GB / 3.6 GB
         (10, 24, 2),
         (20, 24, 1),
-        (30, 24, 1),  # the value was measured on this GPU
+        (30, 24, 1),  # the trial did run on this GPU
         (0, 24, 16),
         (4.0, 80, 16),
         (8.5, 80, 8),
@@ -80,7 +80,7 @@ def test_a_measured_epoch_is_a_few_batches() -> None:
 
 def test_the_part_of_a_gpu_that_a_trial_may_use() -> None:
     assert [memory_share(gpus) for gpus in (None, 0.0, 0.25, 1.0, 4.0)] == [1, 1, 0.25, 1, 1]
-    limit_memory(torch.device("cpu"), 0.25)  # torch knows no memory limit for this device
+    limit_memory(torch.device("cpu"), 0.25)  # torch has no memory limit for this device
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tests the message without a CUDA device")

@@ -111,20 +111,20 @@ def test_the_lock_is_released_however_the_block_ends(tmp_path: Path, error: type
 
 
 def test_another_thread_is_another_writer(tmp_path: Path) -> None:
-    attempt: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def work() -> None:
         try:
             with lock(Folder(tmp_path), "thread"):
                 pass
         except RunFolderError as error:
-            attempt.append(error)
+            errors.append(error)
 
     with lock(Folder(tmp_path), "main"):
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    assert len(attempt) == 1
+    assert len(errors) == 1
 
 
 def test_a_reused_process_id_does_not_hold_the_lock(tmp_path: Path) -> None:

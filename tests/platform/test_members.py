@@ -101,7 +101,7 @@ def full_run(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Run
     place = tmp_path_factory.mktemp("all")
     space = get_space("nasbench201")
     names = [space.encode(each) for each in space.enumerate()]
-    # The second objective prefers more flops, so that nearly every trial is a member.
+    # A lower latency means more flops, so that nearly every trial is a member.
     costs = pd.DataFrame({"architecture": names, "board_latency_ms": [20 - name.count("nor_conv") for name in names]})
     costs.to_csv(place / "costs.csv", index=False)
     options = {

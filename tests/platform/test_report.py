@@ -121,7 +121,7 @@ def test_ids_are_unique_and_references_resolve(page: str) -> None:
 def test_drawings_take_their_colors_from_the_page(page: str) -> None:
     drawings = re.findall(r"<svg viewBox.*?</svg>", page, flags=re.S)
     assert len(drawings) == 5  # comparison, landscape, pool, its bounds and curves
-    values = {to_hex(colour) for colour in colormaps["viridis"](np.arange(256))}
+    values = {to_hex(color) for color in colormaps["viridis"](np.arange(256))}
     for drawing in drawings:
         assert "var(--ink)" in drawing
         text = re.sub(r"base64,[^\"]*", "", drawing)

@@ -179,18 +179,18 @@ def test_a_title_wider_than_its_panel_is_wrapped(browser: Any, tmp_path: Path) -
 
 
 def test_light_and_dark_themes_differ_and_are_readable(browser: Any, report: Path) -> None:
-    colours = {}
+    colors = {}
     for scheme in ("light", "dark"):
         page = browser.new_page(color_scheme=scheme, viewport={"width": 1200, "height": 900})
         page.goto(report.as_uri())
-        colours[scheme] = page.evaluate(COLORS)
+        colors[scheme] = page.evaluate(COLORS)
         ratios = page.evaluate(
             CONTRAST, "p, h1, h2, dt, dd, figcaption, td, th, a, .card span, .plot text:not([style*='--surface'])"
         )
         assert len(ratios) > 100
         assert min(ratios) >= 4.5
         page.close()
-    assert colours["light"] != colours["dark"]
+    assert colors["light"] != colors["dark"]
 
 
 def test_it_prints_light_and_complete(browser: Any, report: Path) -> None:

@@ -85,9 +85,9 @@ def test_mu_is_shown_as_the_share_of_its_term() -> None:
 def test_an_outlier_does_not_use_up_the_color_scale() -> None:
     values = [0.1, *np.linspace(0.9, 0.94, 9)]
     scale = quantile_scale({f"a{i}": value for i, value in enumerate(values)})
-    colours = scale(100 * np.array(values))
-    np.testing.assert_allclose(colours, np.linspace(0, 1, 10))  # by rank: 0.1 has no more of them than any other value
-    np.testing.assert_allclose(scale.inverse(colours), 100 * np.array(values))
+    colors = scale(100 * np.array(values))
+    np.testing.assert_allclose(colors, np.linspace(0, 1, 10))  # by rank: 0.1 has no more of them than any other value
+    np.testing.assert_allclose(scale.inverse(colors), 100 * np.array(values))
     assert float(quantile_scale({"a": 0.9, "b": 0.9})(90.0)) == 0.5  # a single value is in the middle
 
 

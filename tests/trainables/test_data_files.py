@@ -139,9 +139,9 @@ def write_image(file, value, size=(40, 24)):
 
 
 def test_a_folder_without_parts_is_split(tmp_path):
-    for label, colour in (("cat", (255, 0, 0)), ("dog", (0, 0, 255))):
+    for label, color in (("cat", (255, 0, 0)), ("dog", (0, 0, 255))):
         for number in range(20):
-            write_image(tmp_path / label / f"{number}.png", colour)
+            write_image(tmp_path / label / f"{number}.png", color)
     (tmp_path / ".thumbnails").mkdir()
     settings = DataSettings(name=f"folder:{tmp_path}")
     check_data(settings)

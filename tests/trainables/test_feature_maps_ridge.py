@@ -127,10 +127,10 @@ def test_both_kinds_of_gram_matrix_are_the_same_matrix(dtype: torch.dtype) -> No
         kernel.centre()
         kernel.factorise(LAM)
         expected[name] = gram.solve(right), kernel.solve(torch.eye(50, 3, dtype=torch.float64))
-    centred = features - features.mean(0)
+    centered = features - features.mean(0)
     exact = (
-        torch.linalg.solve(centred.T @ centred + LAM * torch.eye(20), right),
-        torch.linalg.solve(centred @ centred.T + LAM * torch.eye(50), torch.eye(50, 3, dtype=torch.float64)),
+        torch.linalg.solve(centered.T @ centered + LAM * torch.eye(20), right),
+        torch.linalg.solve(centered @ centered.T + LAM * torch.eye(50), torch.eye(50, 3, dtype=torch.float64)),
     )
     for found in expected.values():
         for one, other in zip(found, exact, strict=True):

@@ -73,10 +73,10 @@ def test_color_images_of_any_shape(shape):
 
 
 def test_a_gray_file_is_read_in_color_and_a_color_file_in_gray(tmp_path):
-    Image.fromarray(np.full((20, 30), 255, dtype=np.uint8)).save(tmp_path / "grey.png")
-    Image.fromarray(np.full((20, 30, 3), 255, dtype=np.uint8)).save(tmp_path / "colours.png")
-    assert COLOR_FORM.of_files([tmp_path / "grey.png"]).shape == (1, 3, 8, 8)
-    torch.testing.assert_close(GRAY_FORM.of_files([tmp_path / "colours.png"]), torch.full((1, 1, 8, 8), 1.5))
+    Image.fromarray(np.full((20, 30), 255, dtype=np.uint8)).save(tmp_path / "gray.png")
+    Image.fromarray(np.full((20, 30, 3), 255, dtype=np.uint8)).save(tmp_path / "colors.png")
+    assert COLOR_FORM.of_files([tmp_path / "gray.png"]).shape == (1, 3, 8, 8)
+    torch.testing.assert_close(GRAY_FORM.of_files([tmp_path / "colors.png"]), torch.full((1, 1, 8, 8), 1.5))
 
 
 RAMP = np.tile(np.linspace(0, 1, 8), (8, 1))  # from black at the left to white at the right

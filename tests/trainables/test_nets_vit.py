@@ -34,8 +34,8 @@ def plain_forward(network, architecture, image):
         return state[f"{name}.weight"] @ x + state[f"{name}.bias"]
 
     def norm(x, name):
-        centred = x - x.mean()
-        scaled = centred / (centred.square().mean() + 1e-5).sqrt()
+        centered = x - x.mean()
+        scaled = centered / (centered.square().mean() + 1e-5).sqrt()
         return scaled * state[f"{name}.weight"] + state[f"{name}.bias"]
 
     def gelu(x):

@@ -41,10 +41,10 @@ def test_rows_of_pixels_equal_single_pixels(channels: int, mean: float) -> None:
     x = (mean + normal(6, channels, 5, 9).double()).contiguous(memory_format=CHANNELS_LAST)
     b = normal(6, channels, 5, 9, seed=1).double().contiguous(memory_format=CHANNELS_LAST)
     gamma, beta = normal(channels, seed=2).double(), normal(channels, seed=3).double()
-    var, centre = torch.var_mean(x, (0, 2, 3), unbiased=False)
+    var, center = torch.var_mean(x, (0, 2, 3), unbiased=False)
     r = (var + 1e-5).rsqrt()
-    found = norm_backward(b, x, gamma, centre, r, 1e-5)
-    expected = torch.ops.aten.native_batch_norm_backward(b, x, gamma, None, None, centre, r, True, 1e-5, [True] * 3)
+    found = norm_backward(b, x, gamma, center, r, 1e-5)
+    expected = torch.ops.aten.native_batch_norm_backward(b, x, gamma, None, None, center, r, True, 1e-5, [True] * 3)
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
         assert ours.stride() == theirs.stride()

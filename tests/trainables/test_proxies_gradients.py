@@ -173,7 +173,7 @@ def test_grasp_on_random_cells(number: int) -> None:
     )
 
 
-def test_both_identities_under_batch_normalisation() -> None:
+def test_both_identities_under_batch_normalization() -> None:
     """Note P1, for eps near 0: theta_l^T g_l = 0 and theta_l^T (H g)_l = -||g_l||^2 for layers before it."""
     network, (images, labels) = make("cell"), batch()
     for module in network.modules():

@@ -198,7 +198,7 @@ def test_batch_normalization_changes_the_exact_jacobian() -> None:
     assert abs(root_mean_trace(exact) / root_mean_trace(label_gram(network, images, labels)) - 1) > 1e-2
 
 
-def test_without_normalisation_both_kinds_of_gradient_agree() -> None:
+def test_without_normalization_both_kinds_of_gradient_agree() -> None:
     network, (images, labels) = make("padding modes"), batch()
     metrics = ("ntk_trace", "kappa", "knas")
     per_sample = score(network, images, labels, metrics, ProxySettings())

@@ -124,7 +124,7 @@ def test_extraction_uses_public_objects(tmp_path):
 
 
 @pytest.mark.slow  # reading the sources of five libraries takes long
-def test_docstrings_are_split_and_labelled(docstrings):
+def test_docstrings_are_split_and_labeled(docstrings):
     assert docstrings.kind == data_kind(ALL) == "text"
     assert docstrings.classes == ("numpy", "scipy", "scikit-learn", "pandas", "torch")
     sizes = np.array([len(part) for part in parts(docstrings)])

@@ -110,9 +110,9 @@ def test_the_quadratic_on_the_simplex_has_no_better_point() -> None:
     rng = seeded()
     half = torch.randn(4, 4, generator=rng, dtype=torch.float64)
     matrix, gradient = half @ half.T + 0.1 * torch.eye(4), torch.randn(4, generator=rng, dtype=torch.float64)
-    centre = uniform_on_simplex(4, generator=rng)
-    best = simplex_quadratic(matrix, gradient, centre)
-    slope = gradient + matrix @ (best - centre)
+    center = uniform_on_simplex(4, generator=rng)
+    best = simplex_quadratic(matrix, gradient, center)
+    slope = gradient + matrix @ (best - center)
     assert best.min() >= 0 and best.sum() == pytest.approx(1)
     assert best @ slope - slope.min() < 1e-6  # Frank and Wolfe's gap
 
