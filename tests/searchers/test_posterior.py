@@ -21,7 +21,7 @@ def flat(space: str) -> dict[str, np.ndarray]:
     return {d.name: np.zeros(len(d.choices)) for d in get_space(space).posterior_decisions}
 
 
-def test_logits_are_normalised_and_cannot_be_changed() -> None:
+def test_logits_are_normalized_and_cannot_be_changed() -> None:
     source = {"width": np.array([1e4, 1e4 - 1.0]), "depth": np.array([-2e4, -np.inf])}
     posterior = Posterior(source)
     np.testing.assert_allclose(np.exp(posterior.log_probs).sum(-1), 1.0)
