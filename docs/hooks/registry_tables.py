@@ -208,7 +208,7 @@ def parts_of(command: Any, path: str) -> list[str]:
     arguments = [parameter for parameter in command.params if not parameter.opts[0].startswith("-")]
     options = [parameter for parameter in command.params if parameter.opts[0].startswith("-")]
     if arguments:
-        names = [f"`{cell(argument.metavar or argument.name)}`" for argument in arguments]
+        names = [f"`{argument.metavar or argument.name}`" for argument in arguments]
         rows = [(name, cell(a.help), default_of(a)) for name, a in zip(names, arguments, strict=True)]
         blocks.append(table("argument | meaning | default", rows))
     if options:
@@ -264,8 +264,8 @@ def meaning_and_key(text: str) -> tuple[str, str]:
 
 
 def option_of(option: Any, context: Any) -> str:
-    """The names of an option and its value, as code: `--budget <int>`."""
-    return f"`{cell(option.get_help_record(context)[0])}`"
+    """The names of an option and its value, as code: `--budget <int>`. A `|` in code does not end a cell."""
+    return f"`{option.get_help_record(context)[0]}`"
 
 
 def default_of(option: Any) -> str:
