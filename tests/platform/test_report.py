@@ -158,7 +158,8 @@ def test_the_best_random_architecture_is_the_comparison_at_equal_cost(
     validation, test = np.linspace(0.6, 0.8, random), np.linspace(0.9, 0.5, random)
     baseline = pd.concat([SMALL_TABLES[BASELINE].head(1)] * random, ignore_index=True)
     baseline = baseline.assign(validation_accuracy=validation, test_accuracy=test)
-    run = with_tables(tmp_path, {BASELINE: baseline})  # whose search trained 4 architectures
+    curves = pd.DataFrame({"trial_id": list("abcd"), "epoch": 1, "validation_accuracy": 0.5, "train_loss": 1.0})
+    run = with_tables(tmp_path, {BASELINE: baseline, ("search", "curves.parquet"): curves})
     best = measured_networks(run)["best_random_test_accuracy"].mean
     assert best == pytest.approx(best_of(validation, test, min(4, random)))
     assert random == 6 or best == test[-1]

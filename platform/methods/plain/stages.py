@@ -158,7 +158,7 @@ def baseline_of_table(context: Context[Any], folder: Folder, table: Table) -> No
     )
     sample = drive(searcher, lambda config: float(table.result[table.row(config["architecture"])]))
     results = results_of_table(table, sample["architecture"])
-    results[OBJECTIVE] = [table.value(row) for row in results["row"]]
+    results[OBJECTIVE] = table.objective[results["row"]]
     folder.write_parquet(TRIALS, with_costs(context, results))
 
 
