@@ -73,6 +73,19 @@ def test_a_page_has_a_table_of_all_metrics() -> None:
     assert any(line.startswith("| `kappa` | ") and "| smaller |" in line for line in rows)
 
 
+def test_a_page_has_every_command_with_its_options() -> None:
+    page = load_reference(f"{REPOSITORY / 'docs' / 'hooks' / 'registry_tables.py'}:on_page_markdown")(
+        (REPOSITORY / "docs" / "cli.md").read_text()
+    )
+    app = typer.main.get_command(application([]))
+    inner = [f"### `archray bench {name}`" for name in app.commands["bench"].commands]
+    headings = [f"## `archray {name}`" for name in app.commands]
+    assert [heading for heading in (*headings, *inner) if f"\n{heading}\n" not in page] == []
+    assert "` | Total number of training runs, or of sampled ensembles. |  |" in page  # the option begins with its name
+    assert "` | Root seed of all random choices. | `seed` |" in page
+    assert "(configuration/rank-surrogate.md)" in page
+
+
 class Reached(Exception):
     """Signals that a search has passed all checks."""
 
