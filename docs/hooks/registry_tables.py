@@ -66,15 +66,17 @@ def costs() -> str:
 
 
 def figures() -> str:
-    """A row for each figure of `archray.plots`: the first paragraph of its docstring, and what it is drawn from."""
+    """A row for each figure of `archray.plots`: a thumbnail, the first paragraph of its docstring, and its runs."""
     rows = []
     for name in FIGURES:
         summary = " ".join((figure_of(name).__doc__ or "").split("\n\n")[0].split())
         methods = [f"`{method}`" for method in methods_of(name)]
         several = {"summaries": "several runs", "progress": "several runs of feature maps", "bench": "a bench"}
         places = several.get(FIGURES[name][0]) or (", ".join(methods) if methods else "every run")
-        rows.append((f"`{name}`", summary, places))
-    return table("function | what it shows | drawn from", rows)
+        picture = f"images/plots/{name}.png"
+        exists = (REPOSITORY / "docs" / picture).exists()
+        rows.append((f"![]({picture}){{ width=210 loading=lazy }}" if exists else "", f"`{name}`", summary, places))
+    return table("thumbnail | function | what it shows | drawn from", rows)
 
 
 def quantities() -> str:
