@@ -28,10 +28,11 @@ from scipy import stats
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 HEADER = ("question", "command", "machine", "date", "commit")
 MARKER = re.compile(r"^( *)<!-- (results|chart): (.+?) -->(?:\n *\*[^*\n]+\*$)?", re.MULTILINE)
-COLUMN = re.compile(r"(?:(.+)_)?(mean|median|std|n|low|high|q25|q75|min|max)")
+COLUMN = re.compile(r"(?:(.+)_)?(mean|median|std|n|low|high|q05|q25|q75|q95|min|max)")
 SPREADS = {
     ("mean", "std"): "95 % confidence interval of the mean",
     ("low", "high"): "95 % interval",
+    ("q05", "q95"): "5th and 95th percentile",
     ("q25", "q75"): "quartiles",
     ("min", "max"): "minimum and maximum",
 }
