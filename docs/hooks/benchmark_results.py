@@ -84,7 +84,7 @@ def cell_of(row: dict[str, str]) -> Cell:
         return Cell(text.replace("|", "\\|"))
     value = float(text) if text else math.nan
     for (first, second), kind in SPREADS.items():
-        if row.get(first) and row.get(second) and (second != "std" or float(row["n"]) > 1):
+        if row.get(first) and row.get(second) and (second != "std" or float(row.get("n") or 0) > 1):
             low, high = float(row[first]), float(row[second])
             low, high = interval(low, high, float(row["n"])) if second == "std" else (low, high)
             like = text or max(row[first], row[second], key=len)
