@@ -41,7 +41,7 @@ SPREADS = {
 CHART = ("kind", "label", "value", "group", "x", "reference", "xlabel", "ylabel", "log", "caption", "where", "sort")
 OPTIONS = {"results": ("columns", "where", "sort", "labels"), "chart": CHART}
 INK = "#010203"  # replaced by currentColor, so that a figure is readable in light and dark mode
-COLORS = ("#1F85C9", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # after Okabe and Ito
+COLORS = ("#1F85C9", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A")  # after Okabe and Ito
 SHAPES = "os^Dv*P"
 STYLE = dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK)
 
@@ -245,8 +245,8 @@ def chart(header: dict[str, str], cells: pd.DataFrame, options: dict[str, str]) 
     caption = html.escape(options.get("caption", ""))
     label = caption or html.escape(header["question"])
     note = f"<figcaption>{caption}</figcaption>" if caption else ""
-    style = "width:6.5in;max-width:100%;height:auto"
-    return f'<figure><svg role="img" aria-label="{label}" style="{style}" {svg}{note}</figure>'
+    style = "width:6.5in;max-width:100%;min-width:22rem;height:auto"  # narrower screens scroll
+    return f'<figure style="overflow-x:auto"><svg role="img" aria-label="{label}" style="{style}" {svg}{note}</figure>'
 
 
 def on_page_markdown(markdown: str, **kwargs: Any) -> str:
