@@ -108,6 +108,8 @@ def cells_of(rows: pd.DataFrame) -> pd.DataFrame:
         if stem in parts and not (match and match[2] == "n"):
             shared = {part: c for part, c in (("n", "n"), ("mean", stem)) if c in rows}
             own = {**shared, **parts[stem]}
+            if "std" in own:
+                expect("n", own, f"a column n for the interval of {column}")
             name = stem or ("median" if "median" in own else "mean")
         cells[name] = [cell_of({part: row[c] for part, c in own.items()}) for row in rows.to_dict("records")]
     return pd.DataFrame({name: pd.Series(column, dtype=object) for name, column in cells.items()})
@@ -192,6 +194,7 @@ def draw(cells: pd.DataFrame, options: dict[str, str]) -> Figure:
             axes.vlines(place, low, high, color=color, linewidth=1.5)
             axes.plot(place, center, **style)
     for axis in options.get("log", ""):
+        expect(axis, "xy", "log=x, log=y or log=xy")
         getattr(axes, f"set_{axis}scale")("log")
         plain_numbers(getattr(axes, f"{axis}axis"))
     if "reference" in options:
