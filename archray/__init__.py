@@ -1,6 +1,6 @@
 """archray: neural architecture search with shared weights, on Ray.
 
-Docstrings cite papers ("Liu et al. 2019") of docs/references.md, and design notes by their letter ("note P1") of
+Docstrings cite papers ("Liu et al. 2019") of docs/references.md, and design notes by their code ("note P1") of
 docs/notes.md.
 
 Example:

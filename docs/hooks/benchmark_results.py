@@ -30,17 +30,18 @@ from scipy import stats
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 HEADER = ("question", "command", "machine", "date", "commit")
 MARKER = re.compile(r"^( *)<!-- (results|chart): (.+?) -->(?:\n *\*[^*\n]+\*$)?", re.MULTILINE)
-PART = re.compile(r"(?:(.+)_)?(mean|median|std|n|low|high|q25|q75|min|max)")
+PART = re.compile(r"(?:(.+)_)?(mean|median|std|n|low|high|q05|q25|q75|q95|min|max)")
 SPREADS = {
     ("mean", "std"): "95 % confidence interval of the mean",
     ("low", "high"): "95 % interval",
+    ("q05", "q95"): "5th and 95th percentile",
     ("q25", "q75"): "quartiles",
     ("min", "max"): "minimum and maximum",
 }
 CHART = ("kind", "label", "value", "group", "x", "reference", "xlabel", "ylabel", "log", "caption", "where", "sort")
 OPTIONS = {"results": ("columns", "where", "sort", "labels"), "chart": CHART}
 INK = "#010203"  # replaced by currentColor, so that a figure is readable in light and dark mode
-COLORS = ("#1F85C9", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # after Okabe and Ito
+COLORS = ("#1F85C9", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A")  # after Okabe and Ito
 SHAPES = "os^Dv*P"
 STYLE = dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK)
 
@@ -83,7 +84,7 @@ def cell_of(row: dict[str, str]) -> Cell:
         return Cell(text.replace("|", "\\|"))
     value = float(text) if text else math.nan
     for (first, second), kind in SPREADS.items():
-        if row.get(first) and row.get(second) and (second != "std" or float(row["n"]) > 1):
+        if row.get(first) and row.get(second) and (second != "std" or float(row.get("n") or 0) > 1):
             low, high = float(row[first]), float(row[second])
             low, high = interval(low, high, float(row["n"])) if second == "std" else (low, high)
             like = text or max(row[first], row[second], key=len)
@@ -107,6 +108,8 @@ def cells_of(rows: pd.DataFrame) -> pd.DataFrame:
         if stem in parts and not (match and match[2] == "n"):
             shared = {part: c for part, c in (("n", "n"), ("mean", stem)) if c in rows}
             own = {**shared, **parts[stem]}
+            if "std" in own:
+                expect("n", own, f"a column n for the interval of {column}")
             name = stem or ("median" if "median" in own else "mean")
         cells[name] = [cell_of({part: row[c] for part, c in own.items()}) for row in rows.to_dict("records")]
     return pd.DataFrame({name: pd.Series(column, dtype=object) for name, column in cells.items()})
@@ -170,48 +173,62 @@ def draw(cells: pd.DataFrame, options: dict[str, str]) -> Figure:
     dots, across, group = kind == "dots", options.get("label" if kind == "dots" else "x", ""), options.get("group")
     for column in (across, value, *([group] if group else [])):
         expect(column, cells, "a column of the results")
-    labels = list(dict.fromkeys(cell.text for cell in cells[across]))
     names = [cell.text for cell in cells[group]] if group else [""] * len(cells)
     groups = list(dict.fromkeys(names))
-    height = (0.7 + len(labels) * (0.16 + 0.13 * len(groups)) if dots else 3.4) + 0.25 * math.ceil(
-        len(groups) / 3
-    ) * bool(group)
+    places, ticks, size = rows_of([cell.text for cell in cells[across]], names) if dots else ([], {}, 2.7)
+    height = 0.7 + size + bool(group) * (0.2 + 0.2 * math.ceil(len(groups) / 3))
     figure = Figure(figsize=(6.5, height), layout="constrained")
     axes = figure.add_subplot()
     for at, name in enumerate(groups):
-        part = cells[[one == name for one in names]]
+        kept = [one == name for one in names]
+        part = cells[kept]
         center, low, high = (np.array([getattr(cell, end) for cell in part[value]]) for end in ("value", "low", "high"))
         color = COLORS[at % len(COLORS)]
         style = {"color": color, "marker": SHAPES[at % len(SHAPES)], "label": name, "markersize": 5, "linewidth": 1.5}
         if dots:
-            place = [labels.index(cell.text) + 0.7 * ((at + 0.5) / len(groups) - 0.5) for cell in part[across]]
+            place = np.array(places)[kept]
             axes.hlines(place, low, high, color=color, linewidth=1.5)
             axes.plot(center, place, **style | {"linestyle": "none"})
         else:
-            place = [cell.value for cell in part[across]]
+            place = np.array([cell.value for cell in part[across]])
             axes.vlines(place, low, high, color=color, linewidth=1.5)
             axes.plot(place, center, **style)
     for axis in options.get("log", ""):
+        expect(axis, "xy", "log=x, log=y or log=xy")
         getattr(axes, f"set_{axis}scale")("log")
         plain_numbers(getattr(axes, f"{axis}axis"))
     if "reference" in options:
         (axes.axvline if dots else axes.axhline)(float(options["reference"]), color=INK, linewidth=0.8, ls="--")
     if dots:
-        axes.set_yticks(range(len(labels)), labels)
-        axes.set_ylim(len(labels) - 0.5, -0.5)
+        axes.set_yticks(list(ticks.values()), list(ticks))
+        axes.set_ylim(size, 0)
         axes.tick_params(axis="y", length=0)
     axes.grid(axis="x" if dots else "y", color=INK, alpha=0.15, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel(options.get("xlabel", value if dots else across).replace("_", " "))
     axes.set_ylabel(options.get("ylabel", "" if dots else value).replace("_", " "))
     if group:
-        figure.legend(loc="outside upper left", ncols=3, frameon=False)
+        figure.legend(loc="outside upper left", ncols=3, frameon=False, title=group.replace("_", " "), alignment="left")
     return figure
 
 
+def rows_of(labels: list[str], groups: list[str]) -> tuple[list[float], dict[str, float], float]:
+    """The height of each dot, of each label, and of the axes, in inches: a label takes the room of its groups."""
+    order = {name: at for at, name in enumerate(dict.fromkeys(groups))}
+    places, ticks, top = [0.0] * len(labels), {}, 0.0
+    for label in dict.fromkeys(labels):
+        rows = sorted((row for row, one in enumerate(labels) if one == label), key=lambda row: order[groups[row]])
+        for at, row in enumerate(rows):
+            places[row] = top + 0.2 + 0.14 * at
+        ticks[label] = top + 0.2 + 0.07 * (len(rows) - 1)
+        top += 0.14 + 0.14 * len(rows)
+    return places, ticks, top + 0.12
+
+
 def plain_numbers(axis: Axis) -> None:
-    """Puts plain numbers at 1, 2 and 5 of a logarithmic axis."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    """Puts plain numbers on a logarithmic axis: at 1, 2 and 5 of each decade, or at 1 only if there are several."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
     axis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:,.6g}"))
     axis.set_minor_formatter(NullFormatter())
 
@@ -231,8 +248,8 @@ def chart(header: dict[str, str], cells: pd.DataFrame, options: dict[str, str]) 
     caption = html.escape(options.get("caption", ""))
     label = caption or html.escape(header["question"])
     note = f"<figcaption>{caption}</figcaption>" if caption else ""
-    style = "width:6.5in;max-width:100%;height:auto"
-    return f'<figure><svg role="img" aria-label="{label}" style="{style}" {svg}{note}</figure>'
+    style = "width:6.5in;max-width:100%;min-width:22rem;height:auto"  # narrower screens scroll
+    return f'<figure style="overflow-x:auto"><svg role="img" aria-label="{label}" style="{style}" {svg}{note}</figure>'
 
 
 def on_page_markdown(markdown: str, **kwargs: Any) -> str:
@@ -242,7 +259,9 @@ def on_page_markdown(markdown: str, **kwargs: Any) -> str:
     """
 
     def replace(marker: re.Match[str]) -> str:
-        name, *words = shlex.split(marker[3])
+        lexer = shlex.shlex(marker[3], posix=True)
+        lexer.whitespace_split, lexer.quotes, lexer.commenters = True, '"', ""
+        name, *words = lexer
         options = dict(word.partition("=")[::2] for word in words)
         for option in options:
             expect(option, OPTIONS[marker[2]], f"an option of {marker[2]}")
