@@ -108,8 +108,6 @@ def cells_of(rows: pd.DataFrame) -> pd.DataFrame:
         if stem in parts and not (match and match[2] == "n"):
             shared = {part: c for part, c in (("n", "n"), ("mean", stem)) if c in rows}
             own = {**shared, **parts[stem]}
-            if "std" in own:
-                expect("n", own, f"a column n for the interval of {column}")
             name = stem or ("median" if "median" in own else "mean")
         cells[name] = [cell_of({part: row[c] for part, c in own.items()}) for row in rows.to_dict("records")]
     return pd.DataFrame({name: pd.Series(column, dtype=object) for name, column in cells.items()})
