@@ -30,10 +30,11 @@ from scipy import stats
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 HEADER = ("question", "command", "machine", "date", "commit")
 MARKER = re.compile(r"^( *)<!-- (results|chart): (.+?) -->(?:\n *\*[^*\n]+\*$)?", re.MULTILINE)
-PART = re.compile(r"(?:(.+)_)?(mean|median|std|n|low|high|q25|q75|min|max)")
+PART = re.compile(r"(?:(.+)_)?(mean|median|std|n|low|high|q05|q25|q75|q95|min|max)")
 SPREADS = {
     ("mean", "std"): "95 % confidence interval of the mean",
     ("low", "high"): "95 % interval",
+    ("q05", "q95"): "5th and 95th percentile",
     ("q25", "q75"): "quartiles",
     ("min", "max"): "minimum and maximum",
 }
@@ -83,7 +84,7 @@ def cell_of(row: dict[str, str]) -> Cell:
         return Cell(text.replace("|", "\\|"))
     value = float(text) if text else math.nan
     for (first, second), kind in SPREADS.items():
-        if row.get(first) and row.get(second) and (second != "std" or float(row["n"]) > 1):
+        if row.get(first) and row.get(second) and (second != "std" or float(row.get("n") or 0) > 1):
             low, high = float(row[first]), float(row[second])
             low, high = interval(low, high, float(row["n"])) if second == "std" else (low, high)
             like = text or max(row[first], row[second], key=len)
@@ -191,6 +192,7 @@ def draw(cells: pd.DataFrame, options: dict[str, str]) -> Figure:
             axes.vlines(place, low, high, color=color, linewidth=1.5)
             axes.plot(place, center, **style)
     for axis in options.get("log", ""):
+        expect(axis, "xy", "log=x, log=y or log=xy")
         getattr(axes, f"set_{axis}scale")("log")
         plain_numbers(getattr(axes, f"{axis}axis"))
     if "reference" in options:

@@ -94,6 +94,7 @@ def test_a_table_has_intervals(example: ModuleType) -> None:
         ("results: known color=red", "Expected an option of results, got 'color'"),
         ("results: known where=method:c", "Expected a value of method in where=, got 'c'"),
         ("chart: known kind=pie", "Expected kind=dots or kind=lines, got 'pie'"),
+        ("chart: known label=method value=test log=z", "Expected log=x, log=y or log=xy, got 'z'"),
         ("chart: known label=method value=other", "Expected a column of the results, got 'other'"),
     ],
 )
