@@ -69,6 +69,12 @@ def predict(
     `label` (number), and `probability`, or `decision_value` for a feature map.
     Raises: UntrustedCode; RunFolderError for a folder without a trained model; InvalidInput for inputs that are not
     images, other channels, an unknown member, or a model of texts; MissingExtra.
+
+    Example:
+        ```python
+        table = archray.predict("runs/first", "photos", top=3)
+        table = archray.predict("exported", images, export_format="onnx")  # an array (n, C, H, W) or (n, H, W, C)
+        ```
     """
     folder = Folder(path)
     if folder.exists(CARD):

@@ -115,6 +115,12 @@ def bench_proxies(
 
     Returns: a row per metric, scenario and column.
     Raises: InvalidTable for an unusable table, InvalidInput for a table without a metric, RunFolderError.
+
+    Example:
+        ```python
+        table = archray.bench_proxies("nb201.parquet", out="correlations")
+        print(table.sort_values("spearman", ascending=False))
+        ```
     """
     contents = read_table(table, where, objective=objective, result=result)
     if not contents.metrics:

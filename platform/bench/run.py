@@ -62,6 +62,13 @@ def bench(
 
     Returns: the finished bench.
     Raises: ArchrayError for a wrong argument, before Ray starts; RunInterrupted after Ctrl-C.
+
+    Example:
+        ```python
+        result = archray.bench(["evolution", "hnas"], table="nb201.parquet", out="bench", seeds=20, budget=[20, 100])
+        print(result.summary())
+        print(result.differences("random"))
+        ```
     """
     expect("cluster", cluster, ClusterSettings, type(None))
     rows = read_table(table, where, objective=objective, result=result)
