@@ -1,8 +1,8 @@
 """GAEA against DARTS on NAS-Bench-201's supernet, single level and bilevel. Li et al. 2021, Figure 1 and App. C.3.
 
-Both methods train the same supernets on small images, with the same batches, and differ in what the architecture
-parameters are and how they are updated. What they find is looked up in NAS-Bench-201's table, knowing that its data are
-others: CIFAR-10.
+Both methods train the same supernets on small images, with the same batches. They differ in the architecture
+parameters and their update. The accuracy of the found cells is looked up in NAS-Bench-201's table, which is about
+other data: CIFAR-10.
 
     python benchmarks/gaea_nasbench201.py --table nasbench201.csv.gz --out docs
     python benchmarks/gaea_nasbench201.py --data glyphs --channels 4 --epochs 15 --seeds 2 --runs gaea-glyphs --out gaea
@@ -33,7 +33,7 @@ COLUMNS = ["epoch", "entropy", "mixture_accuracy", "shared_accuracy", "discretis
 
 
 def settings(method: str, objective: str, options: argparse.Namespace) -> dict[str, Any]:
-    """A method's own options, as the command has them, on a small supernet and images of one size."""
+    """Returns the method's default configuration, with a small supernet and images of one size."""
     training = {"objective": objective, "epochs": options.epochs, "batch_size": options.batch}
     small = {"channels": options.channels, "cells": options.cells}
     data = {"name": options.data, "image_size": options.image_size}
@@ -44,7 +44,7 @@ def settings(method: str, objective: str, options: argparse.Namespace) -> dict[s
 
 
 def run(options: argparse.Namespace) -> pd.DataFrame:
-    """A row per method, objective, seed and epoch."""
+    """Runs the searches. Returns a row per method, objective, seed and epoch."""
     frames = []
     for method in METHODS:
         for objective in OBJECTIVES:
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> pd.DataFrame:
 
 
 def looked_up(curves: pd.DataFrame, table: Path) -> pd.DataFrame:
-    """The last epoch of each search, with the found architecture's accuracy on CIFAR-10, in percent."""
+    """Returns the last epoch of each search, with the found architecture's accuracy on CIFAR-10, in percent."""
     last = curves[curves["epoch"] == curves["epoch"].max()]
     accuracy = pd.read_csv(table, usecols=["arch", TEST]).set_index("arch")[TEST]
     convolutions = last["architecture"].str.count("conv")
@@ -78,9 +78,9 @@ def looked_up(curves: pd.DataFrame, table: Path) -> pd.DataFrame:
 
 
 def markdown(found: pd.DataFrame) -> str:
-    """Mean ± standard deviation over seeds."""
+    """Formats mean ± standard deviation over seeds as a Markdown table."""
     lines = [
-        "| | entropy, nats | mixture | discretised | drop | CIFAR-10 of the found cells | convolutions, skips of 6 |",
+        "| | entropy, nats | mixture | discretized | drop | CIFAR-10 of the found cells | convolutions, skips of 6 |",
         "|---|---|---|---|---|---|---|",
     ]
     for (objective, method), rows in found.groupby(["objective", "method"], sort=False):
@@ -99,7 +99,7 @@ def markdown(found: pd.DataFrame) -> str:
 
 
 def draw(curves: pd.DataFrame, to: Path) -> None:
-    """Entropy, and accuracy of mixture and discretised architecture, by epoch: mean and range over seeds."""
+    """Draws entropy and accuracy of mixture and discretized architecture by epoch: mean and range over seeds."""
     figure, grid = plt.subplots(2, len(OBJECTIVES), figsize=(9, 6), sharex=True, sharey="row", layout="constrained")
     for column, objective in enumerate(OBJECTIVES):
         upper, lower = grid[0, column], grid[1, column]
@@ -110,7 +110,7 @@ def draw(curves: pd.DataFrame, to: Path) -> None:
             upper.plot(entropy.mean(), color=colour, label=label)
             upper.fill_between(entropy.mean().index, entropy.min(), entropy.max(), color=colour, alpha=0.2, linewidth=0)
             lower.plot(100 * rows["mixture_accuracy"].mean(), color=colour, label=f"{label}, mixture")
-            lower.plot(100 * rows["shared_accuracy"].mean(), color=colour, linestyle=":", label="discretised")
+            lower.plot(100 * rows["shared_accuracy"].mean(), color=colour, linestyle=":", label="discretized")
         upper.set_title(objective)
         lower.set_xlabel("epoch")
     grid[0, 0].set_ylabel("entropy of an edge's weights, nats")
@@ -127,17 +127,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--table", type=Path, default=TABLE, help="NAS-Bench-201 as CSV (default: %(default)s)")
     parser.add_argument("--out", type=Path, required=True, help="folder for the figure, gaea_nasbench201.png")
     parser.add_argument("--runs", type=Path, default=Path("gaea-runs"), help="folder of Tune's runs (%(default)s)")
-    parser.add_argument("--data", default="digits", help="of images (default: %(default)s)")
+    parser.add_argument("--data", default="digits", help="data set of images (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--channels", type=int, default=8)
     parser.add_argument("--cells", type=int, default=1, help="cells per stage")
     parser.add_argument("--image-size", type=int, default=16)
-    parser.add_argument("--gpus", type=float, default=0.0, help="of a trial")
+    parser.add_argument("--gpus", type=float, default=0.0, help="GPUs per trial")
     options = parser.parse_args(arguments)
     if not options.table.is_file():
-        raise SystemExit(f"there is no {options.table}; give NAS-Bench-201 as a CSV of arch and {TEST} with --table")
+        raise SystemExit(
+            f"expected NAS-Bench-201 as a CSV of arch and {TEST} in {options.table}, got no file. Pass it with --table"
+        )
     curves = run(options)
     options.out.mkdir(parents=True, exist_ok=True)
     curves.to_parquet(options.runs / "curves.parquet")
