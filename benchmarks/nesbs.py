@@ -4,16 +4,16 @@
     python benchmarks/nesbs.py --particles 3 10 --restarts 1 8 --iterations 1000 --repeats 5
     python benchmarks/nesbs.py --images 10000 --sizes 3 5 7 --members 50 --ensembles 1000
 
-The posterior is drawn: standard normal logits for every decision of note E6. `archray` is what `NESBSSearch` runs for
-one suggestion: first particles, Algorithm 5.3, decoding. `loop` computes the same iterations a pair of particles at a
-time; it is timed on a twentieth of them, and its particles must agree with archray's to 1e-8 there. Seconds are CPU
-time of this process with one thread, the median of the repeats, both in turns.
+The posterior is random: standard normal logits for every decision of note E6. `archray` runs the work of `NESBSSearch`
+for one suggestion: first particles, Algorithm 5.3, decoding. `loop` computes the same iterations one pair of particles
+at a time. It is timed on a twentieth of the iterations, in which its particles must agree with archray's to 1e-8.
+Seconds are CPU time of this process with one thread, the median of the repeats, in turns.
 
-Evaluation is of ensembles drawn from the members: loss and accuracy on the images, of 10 classes, from predictions that
-are there already. `loop` stacks the members' predictions and averages them, an ensemble after the other. `arranging` is
-what archray spends once on each member. Losses must agree to 1e-5, accuracies but for an image.
+The evaluation computes loss and accuracy of ensembles of the members, on images with 10 classes, from existing
+predictions. `loop` stacks and averages the members' predictions, one ensemble after another. `arranging` is archray's
+one-time work per member. Losses must agree to 1e-5, and accuracies to one image.
 
-The exit status is 1 if anything disagrees.
+The exit status is 1 if a result disagrees.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from archray.trainables.ensembles.scores import arrange, score_ensembles
 from archray.trainables.spaces import get_space
 
 CLASSES = 10
-SHARE = 20  # of the iterations, one in so many is run by the loop
+SHARE = 20  # iterations of archray per iteration of the loop
 
 
 def darts_posterior(seed: int) -> Posterior:
-    """Standard normal logits for every decision."""
+    """Draws standard normal logits for every decision."""
     rng = np.random.default_rng(seed)
     decisions = get_space("darts").posterior_decisions
     return Posterior({d.name: rng.standard_normal(len(d.choices)) for d in decisions}, "darts")
 
 
 def loop(particles: FloatArray, posterior: Posterior, delta: float, iterations: int) -> FloatArray:
-    """Algorithm 5.3 as it is written. (n, B, C) -> (n, B, C)."""
+    """Runs Algorithm 5.3 literally. (n, B, C) -> (n, B, C)."""
     n, velocity = len(particles), np.zeros_like(particles)
     for _ in range(iterations):
         apart = [float(((particles[i] - particles[j]) ** 2).sum()) for i in range(n) for j in range(i)]
@@ -64,7 +64,7 @@ def loop(particles: FloatArray, posterior: Posterior, delta: float, iterations: 
 
 
 def vectorised(particles: FloatArray, posterior: Posterior, delta: float, iterations: int) -> FloatArray:
-    """The same by `svgd_rd`."""
+    """Runs the same by `svgd_rd`."""
     shape = particles.shape
 
     def gradient(flat: FloatArray) -> FloatArray:
@@ -76,7 +76,7 @@ def vectorised(particles: FloatArray, posterior: Posterior, delta: float, iterat
 
 
 def compare_sampling(options: argparse.Namespace) -> bool:
-    """Prints the table of SVGD-RD; whether archray and the loop agree."""
+    """Prints the table of SVGD-RD. Returns whether archray and the loop agree."""
     posterior = darts_posterior(0)
     few = max(1, options.iterations // SHARE)
     print(f"{len(posterior.sizes)} decisions, {posterior.sizes.sum()} coordinates, {options.iterations} iterations\n")
@@ -104,7 +104,7 @@ def compare_sampling(options: argparse.Namespace) -> bool:
 def evaluated_by_loop(
     predictions: Sequence[np.ndarray], labels: np.ndarray, ensembles: np.ndarray, how: str
 ) -> tuple[FloatArray, FloatArray]:
-    """As one would write it. predictions: of each member, (images, classes). -> losses and accuracies, (T,)."""
+    """Returns losses and accuracies by a plain loop, (T,). predictions: (images, classes) of each member."""
     images = np.arange(len(labels))
     losses, accuracies = [], []
     for members in ensembles:
@@ -120,7 +120,7 @@ def evaluated_by_loop(
 
 
 def compare_evaluation(options: argparse.Namespace) -> bool:
-    """Prints the table of evaluation; whether archray and the loop agree."""
+    """Prints the table of evaluation. Returns whether archray and the loop agree."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, CLASSES, options.images)
     logits = rng.standard_normal((options.members, options.images, CLASSES)) + 2 * np.eye(CLASSES)[labels]
@@ -165,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--delta", type=float, default=0.5)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sizes", type=int, nargs="+", default=[3, 5, 7], metavar="N", help="members of an ensemble")
-    parser.add_argument("--members", type=int, default=50, help="distinct ones")
+    parser.add_argument("--members", type=int, default=50, help="number of distinct members")
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--ensembles", type=int, default=1000)
     options = parser.parse_args(arguments)
