@@ -16,7 +16,7 @@ TEST_PROCESSES ?= 2
 # VENV may be a relative or an absolute path; commands that change the folder need an absolute path.
 BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
-ROOMS := platform searchers trainables cluster
+PACKAGES := platform searchers trainables cluster
 # If this variable were set, every process of Ray would compile archray's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -87,7 +87,7 @@ lint: $(INSTALLED) build/mypy
 build/mypy:
 	@rm -rf $@/archray && mkdir -p $@/archray
 	@for file in archray/*; do ln -s "$(CURDIR)/$$file" $@/archray/; done
-	@for room in $(filter-out platform,$(ROOMS)); do ln -s "$(CURDIR)/$$room" $@/archray/; done
+	@for package in $(filter-out platform,$(PACKAGES)); do ln -s "$(CURDIR)/$$package" $@/archray/; done
 	@mkdir $@/archray/platform && touch $@/archray/platform/__init__.py
 	@ln -s "$(CURDIR)"/platform/* $@/archray/platform/
 

@@ -70,9 +70,9 @@ POOLED = {"budget": 4, "epochs": 3}
 
 def search(name: str, seed: int, place: Path) -> None:
     """Trains the ensemble of a method, or resumes the run."""
-    method, own = METHODS[name]
+    method, options_of_method = METHODS[name]
     options = POOLED if method not in ("nesbs", "urs") else SHARED if method == "urs" else {**SHARED, **POSTERIOR}
-    archray.search(method, **{**SIZE, **FINAL, **options, **own}, seed=seed, out=place, or_resume=True)
+    archray.search(method, **{**SIZE, **FINAL, **options, **options_of_method}, seed=seed, out=place, or_resume=True)
 
 
 def place_of(out: Path, name: str, seed: int) -> Path:
@@ -88,14 +88,14 @@ def attacked(place: Path, question: AttackQuestion) -> pd.DataFrame:
     if not missing:
         return rounds
     run = open_run(str(place))
-    asked = check_attack(run, question)
+    checked = check_attack(run, question)
     worker = AttackWorker(
         model=str(run.folder / MODEL),
         space=run.space,
         data=run.data.model_dump(mode="json"),
-        images=asked.images,
-        settings=asked.settings.model_dump(mode="json"),
-        seed=asked.seed,
+        images=checked.images,
+        settings=checked.settings.model_dump(mode="json"),
+        seed=checked.seed,
         device="auto",
     )
     for attack, member in missing:

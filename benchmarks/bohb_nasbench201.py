@@ -96,17 +96,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("table", type=Path)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--budget", type=int, default=100)
-    given = parser.parse_args(arguments)
-    values = read(given.table)
-    seeds = range(given.seeds)
+    options = parser.parse_args(arguments)
+    values = read(options.table)
+    seeds = range(options.seeds)
     tables: dict[str, Callable[[Make, int], list[float]]] = {
         "12-epoch validation accuracy, one budget": lambda make, seed: at_one_budget(
-            make, values[12].__getitem__, given.budget, seed
+            make, values[12].__getitem__, options.budget, seed
         ),
         "3x3 convolutions of 6, one budget": lambda make, seed: at_one_budget(
-            make, lambda name: name.count("nor_conv_3x3"), given.budget, seed
+            make, lambda name: name.count("nor_conv_3x3"), options.budget, seed
         ),
-        "200-epoch test accuracy, after halving at 12": lambda make, seed: halved(make, values, given.budget, seed),
+        "200-epoch test accuracy, after halving at 12": lambda make, seed: halved(make, values, options.budget, seed),
     }
     for title, search in tables.items():
         print(f"\n| {title} | best | mean of the last quarter | values |\n|---|---|---|---|")

@@ -32,7 +32,7 @@ def agreements(pool: pd.DataFrame, table: pd.DataFrame, accuracy: str, space: st
         raise SystemExit("the pool has no kappa, no gradient-based metric, or fewer than three rows of the table")
     rows = [
         {
-            "promise": promise.name,
+            "promise": predictor.name,
             "n": error.n,
             "tau": error.tau,
             "tau low": error.tau_interval[0],
@@ -40,9 +40,9 @@ def agreements(pool: pd.DataFrame, table: pd.DataFrame, accuracy: str, space: st
             "rho": error.rho,
             "rho low": error.rho_interval[0],
             "rho high": error.rho_interval[1],
-            "chance": promise.chance,
+            "chance": predictor.chance,
         }
-        for promise, error in zip(judged.promises, judged.errors, strict=True)
+        for predictor, error in zip(judged.predictors, judged.errors, strict=True)
     ]
     return pd.DataFrame(rows)
 

@@ -66,16 +66,16 @@ def searched(options: argparse.Namespace, data: Dataset, costs: NetworkCosts, we
     trainer = SupernetTrainer(supernet, data, mixing, supernet_options.training, seed=seed, penalty=penalty)
     for _ in range(options.epochs):
         trainer.epoch()
-    found = trainer.derive()
-    assert found is not None  # the search learned a mixture of operations
+    architecture = trainer.derive()
+    assert architecture is not None  # the search learned a mixture of operations
     probabilities = mixing.probabilities()  # type: ignore[attr-defined]
     return {
         "uniform": penalty.unit,
         "expected": float(table.expected(probabilities)),
         "largest": float(torch.cat([rows.max(dim=-1).values for rows in probabilities.values()]).mean()),
-        "real": costs(found)["flops"],
-        "shared accuracy": trainer.score([found])[0].accuracy,
-        "architecture": found,
+        "real": costs(architecture)["flops"],
+        "shared accuracy": trainer.score([architecture])[0].accuracy,
+        "architecture": architecture,
     }
 
 
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--random", type=int, default=6, help="random cells (default: %(default)s)")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    searches, trainings = Lines(options.out / "searches.jsonl"), Lines(options.out / "trainings.jsonl")
+    searches, training_runs = Lines(options.out / "searches.jsonl"), Lines(options.out / "training-runs.jsonl")
     data = load_images(DataSettings.model_validate(data_settings(options.data, 0)))
     costs = costs_on(data, NetworkSettings.model_validate(settings_of(options.data, 0, {}).network))
     how = {name: getattr(options, name) for name in ("method", "data", "epochs", "warmup", "rate")}
@@ -121,13 +121,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for row in rows:
         cell = space.encode(space.canonical(space.decode(row["architecture"])))
         of_seeds = [
-            trainings.row(
+            training_runs.row(
                 {"data": options.data, "seed": seed, "cell": cell},
                 partial(trained, settings_of(options.data, seed, {}), cell, seed),
             )
             for seed in range(TRAININGS)
         ]
-        row["accuracy"] = float(np.mean([each["test_accuracy"] for each in of_seeds]))
+        row["accuracy"] = float(np.mean([row_of_seed["test_accuracy"] for row_of_seed in of_seeds]))
     columns = ["expected", "largest", "real", "shared accuracy", "accuracy"]
     table = pd.DataFrame(rows).groupby("cells", sort=False)[columns].agg(["mean", "min", "max"])
     with pd.option_context("display.width", 250, "display.max_columns", None):

@@ -7,7 +7,7 @@ seeds.
 
     python benchmarks/data_spread.py --out spread --data digits glyphs@16 glyphs
 
-Each training run is a line of OUT/trainings.jsonl. The same command resumes an interrupted benchmark.
+Each training run is a line of OUT/training-runs.jsonl. The same command resumes an interrupted benchmark.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     changes = {key: json.loads(value) for key, _, value in (change.partition("=") for change in options.set)}
     torch.set_num_threads(1)
-    lines = Lines(options.out / "trainings.jsonl")
+    lines = Lines(options.out / "training-runs.jsonl")
     cells = draw_cells(options.cells)
     tables: dict[str, pd.DataFrame] = {}
     for data in options.data:

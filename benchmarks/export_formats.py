@@ -65,12 +65,14 @@ def compare(name: str, network: nn.Module, source: str | None) -> None:
         worst = dict.fromkeys(models, 0.0)
         for n in (1, 7):
             images = torch.randn(n, *SHAPE, generator=generator)
-            own = network(images)
+            outputs = network(images)
             for format_name, model in models.items():
-                worst[format_name] = max(worst[format_name], float((model(images) - own).abs().max()))
-    cells = [f"{worst[each]:.1e}" if each in worst else "" for each in ("onnx", "torch-export", "python")]
+                worst[format_name] = max(worst[format_name], float((model(images) - outputs).abs().max()))
+    cells = [
+        f"{worst[format_key]:.1e}" if format_key in worst else "" for format_key in ("onnx", "torch-export", "python")
+    ]
     sizes = [f"{len(graph) / 1e6:.2f}", f"{buffer.getbuffer().nbytes / 1e6:.2f}"]
-    largest = f"{own.abs().max():.2g}"
+    largest = f"{outputs.abs().max():.2g}"
     print("|", " | ".join([name, *cells, largest, *sizes]), "|", flush=True)
 
 

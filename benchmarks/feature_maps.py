@@ -60,10 +60,10 @@ def alternating(works: dict[str, Callable[[], object]], repeats: int) -> dict[st
     for repeat in range(repeats + 1):
         for name, work in works.items():
             gc.collect()
-            begin = clock()
+            start = clock()
             work()
             if repeat:
-                seconds[name].append(clock() - begin)
+                seconds[name].append(clock() - start)
     return seconds
 
 
@@ -73,12 +73,14 @@ def shown(seconds: Sequence[float]) -> str:
 
 def solves(problem: FourierProblem, dimension: int, repeats: int) -> None:
     """Compares archray's solve with scikit-learn's, on the same features of one map."""
-    each = get_space("fourier").configuration(STANDALONE)  # type: ignore[attr-defined]
+    candidate = get_space("fourier").configuration(STANDALONE)  # type: ignore[attr-defined]
     bases = FourierBases(problem.inputs.shape[1], dimension, 0)
 
     def featurise(split: Split) -> tuple[torch.Tensor, torch.Tensor]:
         inputs = split.images.flatten(1)
-        features = FourierFeatures(inputs, [each], np.zeros(len(inputs), dtype=np.int64), bases, problem.statistics)
+        features = FourierFeatures(
+            inputs, [candidate], np.zeros(len(inputs), dtype=np.int64), bases, problem.statistics
+        )
         return keep(features, 1000).matrix, split.labels
 
     matrix, labels = featurise(problem.data.train)
@@ -125,13 +127,13 @@ def naive_features(problem: FourierProblem, candidates: list[dict], dimension: i
     chosen = assign(NAIVE_POINTS, len(candidates), 0, "train")
     for kernel in ("gaussian", "laplace"):
         bases.draw((kernel,))
-    begin = clock()
+    start = clock()
     for point, number in enumerate(chosen):
-        each = candidates[number]
-        basis, offset = bases.draw((each["kernel"],))
-        inputs = problem.statistics.preprocess(problem.inputs[point : point + 1], each["preprocess"])
-        torch.cos(row_scale(each) * (inputs @ basis) + offset) * (2 / dimension) ** 0.5
-    return (clock() - begin) * len(problem.inputs) / NAIVE_POINTS
+        candidate = candidates[number]
+        basis, offset = bases.draw((candidate["kernel"],))
+        inputs = problem.statistics.preprocess(problem.inputs[point : point + 1], candidate["preprocess"])
+        torch.cos(row_scale(candidate) * (inputs @ basis) + offset) * (2 / dimension) ** 0.5
+    return (clock() - start) * len(problem.inputs) / NAIVE_POINTS
 
 
 def shared_against_standalone(
@@ -168,18 +170,18 @@ def searches(problem: FourierProblem, names: list[str], solves_of_random: int, d
     calls: list[float] = []
 
     def evaluate(config: dict) -> dict:
-        begin = clock()
+        start = clock()
         scores = score(config["candidates"], config["seed"])
-        calls.append(clock() - begin)
+        calls.append(clock() - start)
         return {"scores": scores, "score": sum(scores) / len(scores), "weights": None}
 
     halving = WeightSharingHalving(names, budget=dimension, metric="score", mode="min", seed=0)
-    begin = clock()
+    start = clock()
     drive(halving, evaluate)
-    halved = clock() - begin
-    begin = clock()
+    halved = clock() - start
+    start = clock()
     losses = [score([name], number)[0] for number, name in enumerate(names[:solves_of_random])]
-    random = clock() - begin
+    random = clock() - start
     best = halving.best()
     assert best is not None
     print(f"\nwhole searches with {dimension:,} features, gram={problem.settings.gram}")

@@ -37,8 +37,8 @@ def settings(method: str, objective: str, options: argparse.Namespace) -> dict[s
     training = {"objective": objective, "epochs": options.epochs, "batch_size": options.batch}
     small = {"channels": options.channels, "cells": options.cells}
     data = {"name": options.data, "image_size": options.image_size}
-    given = {"supernet": {"network": small, "training": training}, "data": data}
-    config = make_config(method, "paper", given, {"space": "nasbench201"})
+    changes = {"supernet": {"network": small, "training": training}, "data": data}
+    config = make_config(method, "paper", changes, {"space": "nasbench201"})
     assert isinstance(config, SupernetSearchConfig)  # both methods train a supernet
     return settings_of(config)
 
@@ -62,8 +62,8 @@ def run(options: argparse.Namespace) -> pd.DataFrame:
             results = tuner.fit()
             for number in range(len(results)):
                 result = results[number]
-                told = {"method": method, "objective": objective, "seed": (result.config or {})["seed"]}
-                frames.append(result.metrics_dataframe[COLUMNS].assign(**told))
+                labels = {"method": method, "objective": objective, "seed": (result.config or {})["seed"]}
+                frames.append(result.metrics_dataframe[COLUMNS].assign(**labels))
             print(f"{method}, {objective}: {options.seeds} seeds done", flush=True)
     return pd.concat(frames, ignore_index=True)
 
@@ -77,21 +77,21 @@ def looked_up(curves: pd.DataFrame, table: Path) -> pd.DataFrame:
     return last.assign(cifar10=last["architecture"].map(accuracy), convolutions=convolutions, skips=skips)
 
 
-def markdown(found: pd.DataFrame) -> str:
+def markdown(searches: pd.DataFrame) -> str:
     """Formats mean ± standard deviation over seeds as a Markdown table."""
     lines = [
         "| | entropy, nats | mixture | discretized | drop | CIFAR-10 of the found cells | convolutions, skips of 6 |",
         "|---|---|---|---|---|---|---|",
     ]
-    for (objective, method), rows in found.groupby(["objective", "method"], sort=False):
-        each = ", ".join(f"{value:.2f}" for value in rows["cifar10"])
+    for (objective, method), rows in searches.groupby(["objective", "method"], sort=False):
+        accuracies = ", ".join(f"{value:.2f}" for value in rows["cifar10"])
         entries = [
             f"{rows['entropy'].mean():.3f} ± {rows['entropy'].std():.3f}",
             *(
                 f"{100 * rows[name].mean():.1f} ± {100 * rows[name].std():.1f}"
                 for name in ("mixture_accuracy", "shared_accuracy", "discretisation_drop")
             ),
-            f"{rows['cifar10'].mean():.2f} ± {rows['cifar10'].std():.2f} ({each})",
+            f"{rows['cifar10'].mean():.2f} ± {rows['cifar10'].std():.2f} ({accuracies})",
             f"{rows['convolutions'].mean():.1f}, {rows['skips'].mean():.1f}",
         ]
         lines.append(f"| {METHODS[str(method)]}, {objective} | {' | '.join(entries)} |")

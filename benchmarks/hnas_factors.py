@@ -95,7 +95,7 @@ def spearman(values: pd.Series, accuracies: pd.DataFrame) -> str:
     return " / ".join(f"{values.corr(accuracies[column], 'spearman'):.2f}" for column in (VALIDATION, TEST))
 
 
-def found(metric: pd.Series, kappa: pd.Series, validation: pd.Series, budget: int, seeds: int) -> float:
+def mean_rank(metric: pd.Series, kappa: pd.Series, validation: pd.Series, budget: int, seeds: int) -> float:
     """Returns the mean rank of the best form that HNAS finds with random points."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pool.parquet"
@@ -125,7 +125,7 @@ def report(parts: dict[str, pd.DataFrame], accuracies: pd.DataFrame, budget: int
         name, ranks = f"M {of_metric}, kappa {of_kappa}", []
         if of_metric == of_kappa:
             name = of_metric
-            ranks = [found(metrics[metric], kappa, accuracies[VALIDATION], budget, seeds) for metric in METRICS]
+            ranks = [mean_rank(metrics[metric], kappa, accuracies[VALIDATION], budget, seeds) for metric in METRICS]
         cells = [*alone, spearman(-kappa, accuracies), *bounds, ", ".join(f"{rank:.1f}" for rank in ranks)]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 

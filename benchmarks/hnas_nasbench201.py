@@ -94,7 +94,7 @@ def spread(values: Sequence[float]) -> str:
     return f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else f"{values[0]:.2f}"
 
 
-def told(outcomes: Sequence[Outcome], same: bool) -> str:
+def summary(outcomes: Sequence[Outcome], same: bool) -> str:
     """Formats the result over seeds, and the mean rank. same: whether the objective is the result."""
     values = [outcome.objective if same else outcome.result for outcome in outcomes]
     return f"{spread(values)} (rank {np.mean([outcome.rank for outcome in outcomes]):.1f})"
@@ -119,10 +119,12 @@ def searches(problem: Problem, metrics: Sequence[str], settings: Sequence[str], 
     row("searched by", metrics)
     print(f"|---|{'---|' * len(metrics)}")
     for setting in settings:
-        row(setting, [told([problem.hnas(m, seed, setting) for seed in range(seeds)], same) for m in metrics])
-    row("the metric first", [told([problem.first(metric)], same) for metric in metrics])
-    alone = {"random search": told([problem.random(seed) for seed in range(10 * seeds)], same)}
-    alone |= {f"{c} first": told([problem.first(c)], same) for c in ("params", "flops", "synflow") if c in problem.pool}
+        row(setting, [summary([problem.hnas(m, seed, setting) for seed in range(seeds)], same) for m in metrics])
+    row("the metric first", [summary([problem.first(metric)], same) for metric in metrics])
+    alone = {"random search": summary([problem.random(seed) for seed in range(10 * seeds)], same)}
+    alone |= {
+        f"{c} first": summary([problem.first(c)], same) for c in ("params", "flops", "synflow") if c in problem.pool
+    }
     for name, entry in alone.items():
         row(name, [entry, *[""] * (len(metrics) - 1)])
 
@@ -140,11 +142,13 @@ def pools(problem: Problem, metrics: Sequence[str], seeds: int, count: int, sett
         for number, part in enumerate(np.array_split(order, count)):
             rows = problem.pool.iloc[part].reset_index(drop=True)
             rows.to_parquet(path := Path(folder) / f"pool-{number}.parquet")
-            own = Problem(path, rows, problem.objective, problem.result, problem.budget)
-            found = {name: [own.hnas(m, s, name) for m in metrics for s in range(seeds)] for name in ranks}
-            results = {name: np.array([o.result for o in outcomes]) for name, outcomes in found.items()}
+            part_problem = Problem(path, rows, problem.objective, problem.result, problem.budget)
+            outcomes_by_setting = {
+                name: [part_problem.hnas(m, s, name) for m in metrics for s in range(seeds)] for name in ranks
+            }
+            results = {name: np.array([o.result for o in outcomes]) for name, outcomes in outcomes_by_setting.items()}
             for name in ranks:
-                ranks[name].append(float(np.mean([o.rank for o in found[name]])))
+                ranks[name].append(float(np.mean([o.rank for o in outcomes_by_setting[name]])))
             entries = []
             for name in names:
                 gains[name].append(float(np.mean(results[name] - results["random points"])))

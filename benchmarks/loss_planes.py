@@ -138,9 +138,9 @@ def main() -> None:
     seconds, values = dict.fromkeys(ways, math.inf), {}
     for _ in range(options.repeats + 1):
         for name, (way, number) in ways.items():
-            began = time.process_time()
+            start = time.process_time()
             values[name] = way()
-            seconds[name] = min(seconds[name], (time.process_time() - began) / number)
+            seconds[name] = min(seconds[name], (time.process_time() - start) / number)
     print(f"{options.space}, {options.data}, C = {options.channels}, N = {options.cells}, {len(images)} images")
     for name, against in (("loop", "loop"), ("vmap", "loop"), ("plane", "loop"), ("variance", "by instance")):
         minutes = PLANE * seconds[name] / 60

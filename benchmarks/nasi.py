@@ -81,14 +81,14 @@ def searched(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     file = options.states / f"{options.space}-{options.channels}-{options.cells}-{options.none}-{seed}.pt"
     if file.is_file():
         search.load_state_dict(torch.load(file))
-    began = time.perf_counter()
+    start = time.perf_counter()
     search.mean_trace()
     while search.steps_done < options.steps:
         search.step()
         if search.steps_done % 50 == 0:
             torch.save(search.state_dict(), file)
     torch.save(search.state_dict(), file)
-    return {"seed": seed, "state": search.state_dict(), "seconds": time.perf_counter() - began}
+    return {"seed": seed, "state": search.state_dict(), "seconds": time.perf_counter() - start}
 
 
 def values_of(options: argparse.Namespace) -> tuple[pd.Series, pd.DataFrame]:
@@ -106,8 +106,8 @@ def values_of(options: argparse.Namespace) -> tuple[pd.Series, pd.DataFrame]:
         from archray.platform.bench.table_import import import_table
 
         with tempfile.TemporaryDirectory() as scratch:
-            told = {"space": options.space, "objective": "mean_val", "result": "mean_test", "mode": "min"}
-            table = import_table(options.table, f"{scratch}/table.parquet", **told)
+            roles = {"space": options.space, "objective": "mean_val", "result": "mean_test", "mode": "min"}
+            table = import_table(options.table, f"{scratch}/table.parquet", **roles)
         values = pd.Series(100 * (1 - np.abs(table.result)), index=table.architectures)
         values = values[~values.index.duplicated()]
         space = get_space(options.space)
@@ -123,14 +123,14 @@ def table_of_searches(options: argparse.Namespace) -> None:
     print(firsts.to_string(index=False, float_format="%.2f"), flush=True)
     context = get_context("spawn")
     with ProcessPoolExecutor(options.processes, mp_context=context, initializer=end_with_parent) as pool:
-        found = list(pool.map(partial(searched, options), range(options.seeds)))
-    print(f"seconds of a search of {options.steps} steps: {statistics.mean(each['seconds'] for each in found):.0f}")
+        searches = list(pool.map(partial(searched, options), range(options.seeds)))
+    print(f"seconds of a search of {options.steps} steps: {statistics.mean(s['seconds'] for s in searches):.0f}")
     rows = []
     for steps in (options.steps // 4, options.steps):
         for constraint, mu, multiple in itertools.product(("fixed", "adaptive"), PENALTIES, MULTIPLES):
             reached, missing, names = [], 0, set()
-            for each in found:
-                name = architecture_at(options, each, steps, constraint, mu, multiple)
+            for search_state in searches:
+                name = architecture_at(options, search_state, steps, constraint, mu, multiple)
                 names.add(name)
                 if name in values:
                     reached.append(float(values[name]))
@@ -143,11 +143,11 @@ def table_of_searches(options: argparse.Namespace) -> None:
 
 
 def architecture_at(
-    options: argparse.Namespace, found: dict[str, Any], steps: int, constraint: Any, mu: float, multiple: float
+    options: argparse.Namespace, search_state: dict[str, Any], steps: int, constraint: Any, mu: float, multiple: float
 ) -> str:
     """Returns the architecture from the first `steps` gradients of a search, as the table spells it."""
     search = make_search(options, 0, options.batch)
-    state = found["state"]
+    state = search_state["state"]
     search.load_state_dict({**state, "traces": state["traces"][:steps], "gradients": state["gradients"][:steps]})
     name = search.architecture(Constants(mu, multiple * state["mean_trace"], constraint))
     space = get_space(options.space)
@@ -201,15 +201,15 @@ def table_of_speed(options: argparse.Namespace) -> None:
     for batch in dict.fromkeys((options.plain_batch, options.batch)):
         search = make_search(options, 0, batch, samples=1)
         search.step()
-        own = timed(search.step, options.repeats)
-        peak, cells = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, [f"{own:.2f}"]
+        nasi_seconds = timed(search.step, options.repeats)
+        peak, cells = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, [f"{nasi_seconds:.2f}"]
         if batch == options.plain_batch:
             mixed_cells.weighted_sum = plain_sum
             search.supernet.eval()  # fuses nothing; the normalization still uses the batch
             images, labels = search.batches.take(0)
             plain = timed(partial(plain_step, search, images, labels), options.repeats)
             mixed_cells.weighted_sum = WEIGHTED_SUM
-            cells += [f"{plain:.2f}", f"{plain / own:.1f}"]
+            cells += [f"{plain:.2f}", f"{plain / nasi_seconds:.1f}"]
         else:
             cells += ["", ""]
         print(f"| {batch} | {' | '.join(cells)} | {peak:.0f} |", flush=True)
@@ -222,9 +222,9 @@ def timed(step: Any, repeats: int) -> float:
     """Returns the median of several timings in seconds."""
     seconds = []
     for _ in range(repeats):
-        began = time.perf_counter()
+        start = time.perf_counter()
         step()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
     return float(np.median(seconds))
 
 

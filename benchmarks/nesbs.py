@@ -88,12 +88,12 @@ def compare_sampling(options: argparse.Namespace) -> bool:
         start = first_particles(posterior.draw((n,), rng), posterior.sizes, posterior.log_probs.shape[1], rng)
         ours, theirs = [], []
         for repeat in range(options.repeats):
-            begun, rng = time.process_time(), np.random.default_rng(repeat)
+            start_time, rng = time.process_time(), np.random.default_rng(repeat)
             SVGDRD(iterations=options.iterations).evolve(posterior, (restarts, n), options.delta, rng)
-            ours.append((time.process_time() - begun) / restarts)
-            begun = time.process_time()
+            ours.append((time.process_time() - start_time) / restarts)
+            start_time = time.process_time()
             reference = loop(start, posterior, options.delta, few)
-            theirs.append((time.process_time() - begun) * options.iterations / few)
+            theirs.append((time.process_time() - start_time) * options.iterations / few)
         difference = float(np.abs(vectorised(start, posterior, options.delta, few) - reference).max())
         agree &= difference < 1e-8
         a, b = statistics.median(ours), statistics.median(theirs)
@@ -136,20 +136,20 @@ def compare_evaluation(options: argparse.Namespace) -> bool:
         few = ensembles[: max(1, len(ensembles) // SHARE)]
         ours, theirs, once = [], [], []
         for _ in range(options.repeats):
-            begun = time.process_time()
-            arranged = [arrange(each, labels, how) for each in predictions]
-            once.append((time.process_time() - begun) / len(predictions))
-            begun = time.process_time()
+            start = time.process_time()
+            arranged = [arrange(values, labels, how) for values in predictions]
+            once.append((time.process_time() - start) / len(predictions))
+            start = time.process_time()
             losses, accuracies = score_ensembles(arranged, labels, ensembles, how)
-            ours.append((time.process_time() - begun) / len(ensembles))
-            begun = time.process_time()
+            ours.append((time.process_time() - start) / len(ensembles))
+            start = time.process_time()
             loop_losses, loop_accuracies = evaluated_by_loop(predictions, labels, few, how)
-            theirs.append((time.process_time() - begun) / len(few))
+            theirs.append((time.process_time() - start) / len(few))
         difference = float(np.abs(losses[: len(few)] - loop_losses).max())
         agree &= difference < 1e-5 and bool(
             np.abs(accuracies[: len(few)] - loop_accuracies).max() < 1.5 / options.images
         )
-        a, b, c = (statistics.median(each) for each in (ours, theirs, once))
+        a, b, c = (statistics.median(values) for values in (ours, theirs, once))
         print(
             f"| {how} | {n} | {1 / a:,.0f} | {1 / b:,.0f} | {b / a:.1f} | {1000 * c:.2f} | {difference:.0e} |",
             flush=True,

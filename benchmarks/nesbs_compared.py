@@ -64,7 +64,7 @@ def run(out: Path, names: Sequence[str], options: argparse.Namespace) -> pd.Data
 
 
 def _search(name: str, seed: int, place: Path, options: argparse.Namespace) -> None:
-    method, given = METHODS[name]
+    method, options_of_method = METHODS[name]
     if (place / "manifest.json").exists():
         archray.resume(place)
         return
@@ -76,7 +76,7 @@ def _search(name: str, seed: int, place: Path, options: argparse.Namespace) -> N
         preset="demo",
         seed=seed,
         out=place,
-        **given,
+        **options_of_method,
     )
 
 
@@ -86,7 +86,7 @@ MEASURES = ("test_accuracy", "test_nll", "ece", "members_test_accuracy", "ppd")
 def best_member(final: Path, ensemble: dict[str, Any]) -> dict[str, float]:
     """Returns the measures of the member with the best validation accuracy of its training run."""
     trials = pd.read_parquet(final / "trials.parquet").set_index("seed")["validation_accuracy"]
-    member = max(ensemble["members"], key=lambda each: float(trials[each["seed"]]))
+    member = max(ensemble["members"], key=lambda candidate: float(trials[candidate["seed"]]))
     return {**{k: member[k] for k in MEASURES[:3]}, **dict.fromkeys(MEASURES[3:], math.nan)}
 
 

@@ -49,9 +49,9 @@ class NearEmpty(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        began = time.time()
+        start = time.time()
         time.sleep(self.seconds)
-        return {"score": self.value, "epoch": 1, "began": began, "ended": time.time(), "done": True}
+        return {"score": self.value, "epoch": 1, "began": start, "ended": time.time(), "done": True}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         (Path(checkpoint_dir) / "value.json").write_text(json.dumps(self.value))
@@ -69,10 +69,10 @@ def run_archray(folder: Path, trials: int, at_once: int, seconds: float, searche
     from archray.platform.engine.trial_plan import TrialPlan
     from archray.platform.engine.tuning import run_trials
 
-    told: dict[str, Any] = {"budget": trials, "metric": "score", "mode": "max"}
+    options: dict[str, Any] = {"budget": trials, "metric": "score", "mode": "max"}
     kinds = {
-        "random": lambda: searchers.RandomSearch("nasbench201", **told),
-        "evolution": lambda: searchers.RegularizedEvolution("nasbench201", population=3, sample_size=2, **told),
+        "random": lambda: searchers.RandomSearch("nasbench201", **options),
+        "evolution": lambda: searchers.RegularizedEvolution("nasbench201", population=3, sample_size=2, **options),
     }
     plan = TrialPlan(
         trainable=NearEmpty,
@@ -129,10 +129,10 @@ def one_run(which: str, trials: int, at_once: int, seconds: float, searcher: str
     with tempfile.TemporaryDirectory() as scratch:
         run(Path(scratch) / "warm", 4 * at_once)  # imports, and the workers
         memory, used = resident(), resource.getrusage(resource.RUSAGE_SELF)
-        began = time.time()
+        start = time.time()
         results = run(Path(scratch) / "run", trials)
         now = resource.getrusage(resource.RUSAGE_SELF)
-        wall = time.time() - began
+        wall = time.time() - start
         assert len(results) == trials
         inside = sum(result["ended"] - result["began"] for result in results)
         busy = max(result["ended"] for result in results) - min(result["began"] for result in results)

@@ -162,11 +162,11 @@ def pareto_pool(problem: Problem, budget: int, seed: int) -> list[int]:
 def driven(problem: Problem, search: Any) -> list[int]:
     place = {name: row for row, name in enumerate(problem.pool["architecture"])}
 
-    def told(config: dict[str, Any]) -> dict[str, float]:
+    def evaluate(config: dict[str, Any]) -> dict[str, float]:
         row = place[config["architecture"]]
         return {"v": float(problem.validation[row]), "cost": float(problem.cost[row])}
 
-    return [place[name] for name in drive(search, told)["architecture"]]
+    return [place[name] for name in drive(search, evaluate)["architecture"]]
 
 
 SEARCHES: dict[str, tuple[Searched, bool]] = {  # the search, and whether it depends on the seed

@@ -88,11 +88,11 @@ def measure(channels: int, cells: int, options: argparse.Namespace) -> bool:
         }
         if not all(np.isfinite(value) for value in exact["shared"].values()):
             continue  # a disconnected cell has no values to compare
-        found = {}
+        values_by_way = {}
         for way, function in ways.items():
-            time_taken, found[way] = fastest(function, options, network, images, labels)
+            time_taken, values_by_way[way] = fastest(function, options, network, images, labels)
             seconds[way].append(time_taken)
-            for precision, values in (("float32", found[way]), ("float64", exact[way])):
+            for precision, values in (("float32", values_by_way[way]), ("float64", exact[way])):
                 for metric, value in deviation(values, exact["plain"]).items():
                     worst[way, precision][metric] = max(worst[way, precision][metric], value)
         done += 1

@@ -36,9 +36,9 @@ class Sleeper:
     """Scores by sleeping for the seconds in the architecture's name."""
 
     def __call__(self, architecture: str) -> dict[str, Any]:
-        began = time.time()
+        start = time.time()
         time.sleep(float(architecture.partition(":")[2]))
-        return {"metric": 0.0, "began": began, "ended": time.time(), "actor": str(os.getpid()), "failure": None}
+        return {"metric": 0.0, "began": start, "ended": time.time(), "actor": str(os.getpid()), "failure": None}
 
 
 def names(count: int, mean: float, spread: float) -> list[str]:
@@ -56,7 +56,7 @@ def score(nodes: int, architectures: list[str]) -> tuple[pd.DataFrame, float]:
             cluster.add_node(num_cpus=CPUS, **small)
         cluster.wait_for_nodes()
         ray.init(address=cluster.address, log_to_driver=False)
-        began = time.time()
+        start = time.time()
         with tempfile.TemporaryDirectory() as scratch:
             table = score_in_shards(
                 Folder(scratch),
@@ -67,7 +67,7 @@ def score(nodes: int, architectures: list[str]) -> tuple[pd.DataFrame, float]:
                 resources=ResourceSettings(cpus_per_trial=1, gpus_per_trial=0),
                 console=Console(quiet=True),
             )
-        return table, began
+        return table, start
     finally:
         ray.shutdown()
         cluster.shutdown()
@@ -83,12 +83,12 @@ def main() -> None:
     print("| nodes | actors | architectures/s | actors' time at work | until all worked |\n|---|---|---|---|---|")
     for nodes in options.nodes:
         count = round(nodes * CPUS * options.seconds / options.item)
-        table, asked = score(nodes, names(count, options.item, options.spread))
+        table, start_time = score(nodes, names(count, options.item, options.spread))
         actors = table["actor"].nunique()
-        began, ended = table.groupby("actor")["began"].min().max(), table["ended"].max()
-        worked = (table["ended"] - table["began"].clip(lower=began)).clip(lower=0).sum()
-        rate, share = (table["ended"] > began).sum() / (ended - began), worked / (ended - began) / actors
-        print(f"| {nodes} | {actors} | {rate:.1f} | {share:.1%} | {began - asked:.0f} s |", flush=True)
+        start, ended = table.groupby("actor")["began"].min().max(), table["ended"].max()
+        worked = (table["ended"] - table["began"].clip(lower=start)).clip(lower=0).sum()
+        rate, share = (table["ended"] > start).sum() / (ended - start), worked / (ended - start) / actors
+        print(f"| {nodes} | {actors} | {rate:.1f} | {share:.1%} | {start - start_time:.0f} s |", flush=True)
 
 
 if __name__ == "__main__":

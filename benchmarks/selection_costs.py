@@ -39,8 +39,8 @@ def one_seed(seed: int, candidates: int, dimension: int, limit: int | None) -> l
         entropy = math.log(size)
         bounds = {"bound": gap_bound(1, points, entropy), "Hoeffding": hoeffding_bound(1, points, entropy)}
         bounds["Theorem 3.1"] = selection_bound(1, points, entropy)
-        own = {"gap": test[best] - validation[best], "excess": test[best] - test[:size].min()}
-        return {"rule": rule, "|C|": size, "|V|": points, **own, **bounds}  # type: ignore[dict-item]
+        gaps = {"gap": test[best] - validation[best], "excess": test[best] - test[:size].min()}
+        return {"rule": rule, "|C|": size, "|V|": points, **gaps, **bounds}  # type: ignore[dict-item]
 
     rows = []
     for size in (size for size in (1, 4, 16, 64, 256) if size <= len(names)):

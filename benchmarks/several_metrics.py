@@ -155,9 +155,9 @@ def searched_once(problem: Problem, make: Callable[..., Any], pool: Path, seed: 
     return [ranks[:some].min() for some in BUDGETS if some <= budget]
 
 
-def row(name: str, found: list[list[float]]) -> str:
+def row(name: str, ranks_of_seeds: list[list[float]]) -> str:
     """Formats the mean and the worst of the seeds at each budget."""
-    cells = [f"{column.mean():.1f} | {column.max():.0f}" for column in np.array(found).T]
+    cells = [f"{column.mean():.1f} | {column.max():.0f}" for column in np.array(ranks_of_seeds).T]
     return f"| {name} | {' | '.join(cells)} |"
 
 
@@ -178,23 +178,23 @@ def parts(tables: Sequence[Problem], seeds: int, share: float, mislead: str | No
     print("| table | of 20: rank / random's | behind random | of 100: rank / random's | behind random |")
     print("|---|---|---|---|---|")
     for table in tables:
-        found = []
+        ranks_of_seeds = []
         for seed in range(seeds):
             part = misled(part_of(table, share, seed), mislead, seed)
             with tempfile.TemporaryDirectory() as folder:
                 pool = Path(folder) / "pool.parquet"
                 part.pool.to_parquet(pool)
                 ranks = searched_once(part, RankSurrogateSearch, pool, seed, max(BUDGETS))
-            found.append([rank / part.random(budget) for rank, budget in zip(ranks, BUDGETS, strict=True)])
-        cells = [f"{column.mean():.2f} | {100 * (column > 1).mean():.1f} %" for column in np.array(found).T]
+            ranks_of_seeds.append([rank / part.random(budget) for rank, budget in zip(ranks, BUDGETS, strict=True)])
+        cells = [f"{column.mean():.2f} | {100 * (column > 1).mean():.1f} %" for column in np.array(ranks_of_seeds).T]
         print(f"| {table.name} | {' | '.join(cells)} |", flush=True)
 
 
 def leave_one_out(tables: Sequence[Problem], seeds: int) -> None:
     """Selects for each table the setting with the lowest mean rank, relative to random search's, on the others."""
     searches = [partial(RankSurrogateSearch, setting=setting, kappa=kappa) for setting, kappa in GRID]
-    found = [[searched(table, search, seeds, 20) for search in searches] for table in tables]
-    ranks = np.array(found)[..., 0]  # (tables, grid, seeds)
+    ranks_of_seeds = [[searched(table, search, seeds, 20) for search in searches] for table in tables]
+    ranks = np.array(ranks_of_seeds)[..., 0]  # (tables, grid, seeds)
     relative = ranks.mean(axis=2) / np.array([[table.random(20)] for table in tables])
     print("| left out | linear | encoding, counts | kappa | best of 20, mean | worst | by the default, mean | random |")
     print("|---|---|---|---|---|---|---|---|")

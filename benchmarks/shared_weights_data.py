@@ -58,8 +58,8 @@ def supernet_rows(data: str, truth: pd.Series, seed: int, epochs: int) -> dict[s
     settings = {**SUPERNET, "space": SPACE, "data": data_settings(data, seed)}
     rounds, winner = halving(settings, epochs, truth, seed)
     rows = random_search(settings, epochs * len(rounds), truth, seed) + rounds
-    found = {row["weights of"]: 100 * truth[winner] for row in rounds[-1:]}
-    return {"rows": [{"data": data, **row, "found, %": found.get(row["weights of"])} for row in rows]}
+    winners = {row["weights of"]: 100 * truth[winner] for row in rounds[-1:]}
+    return {"rows": [{"data": data, **row, "found, %": winners.get(row["weights of"])} for row in rows]}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -74,15 +74,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    trainings, supernets = Lines(options.out / "trainings.jsonl"), Lines(options.out / "supernets.jsonl")
+    training_runs, supernets = Lines(options.out / "training-runs.jsonl"), Lines(options.out / "supernets.jsonl")
     cells = draw_architectures(SPACE, SupernetOptions.model_validate(SUPERNET), options.cells, seed=0)
     rows: list[dict[str, Any]] = []
     for data in options.data:
-        by_seed = accuracies(data, cells, options.seeds, trainings)
+        by_seed = accuracies(data, cells, options.seeds, training_runs)
         truth = by_seed.mean(axis=1)
         ceiling = np.mean([correlation(by_seed[a], by_seed[b]) for a, b in combinations(by_seed.columns, 2)])
         free = [scores(data, cells, seed) for seed in range(options.seeds)]
-        own = {metric: float(np.mean([correlation(table[metric], truth) for table in free])) for metric in FREE}
+        agreement_of_metrics = {
+            metric: float(np.mean([correlation(table[metric], truth) for table in free])) for metric in FREE
+        }
         print(
             f"{data}: test accuracy, %, 5th {100 * truth.quantile(0.05):.1f}, 50th {100 * truth.median():.1f}, ", end=""
         )
@@ -90,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"95th {100 * truth.quantile(0.95):.1f}, best {100 * truth.max():.1f}; rho of two seeds {ceiling:.2f}, ",
             end="",
         )
-        print(f"of {', '.join(f'{metric} {value:.2f}' for metric, value in own.items())}\n")
+        print(f"of {', '.join(f'{metric} {value:.2f}' for metric, value in agreement_of_metrics.items())}\n")
         for seed in range(options.seeds):
             key = {"data": data, "seed": seed, "epochs": options.epochs, "cells": options.cells}
             rows += supernets.row(key, partial(supernet_rows, data, truth, seed, options.epochs))["rows"]

@@ -65,8 +65,8 @@ def random_search(settings: dict[str, Any], epochs: int, accuracies: pd.Series, 
     training = {**settings["training"], "epochs": epochs}
     trainable = train({"settings": {**settings, "training": training}, "seed": seed})
     weights = arrays_of(trainable.trainer.supernet.state_dict())
-    told = {"seed": seed, "weights of": "rs-ws", "trained on": "random paths", "epochs": epochs}
-    return [{**told, **over_all(settings, weights, accuracies)}]
+    labels = {"seed": seed, "weights of": "rs-ws", "trained on": "random paths", "epochs": epochs}
+    return [{**labels, **over_all(settings, weights, accuracies)}]
 
 
 def halving(
@@ -84,7 +84,7 @@ def halving(
         trials = drive(searcher, evaluate)
         for trial in trials[trials["candidates"].map(len) > 1].to_dict("records"):
             survivors = accuracies.loc[trial["candidates"]]
-            told = {
+            labels = {
                 "seed": seed,
                 "weights of": f"round {trial['round']}",
                 "trained on": f"{len(survivors)} candidates",
@@ -92,7 +92,7 @@ def halving(
                 "survivors, by loss": correlation([-score for score in trial["scores"]], survivors),
             }
             weights = arrays_of(read_weights(trial["weights"])["supernet"])
-            rows.append({**told, **over_all(settings, weights, accuracies)})
+            rows.append({**labels, **over_all(settings, weights, accuracies)})
     best = searcher.best()
     assert best is not None  # no training failed
     return rows, best["candidate"]
@@ -122,11 +122,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = pd.read_csv(options.table, usecols=["arch", TEST, PARAMETERS]).set_index("arch").loc[names]
     accuracies = table[TEST]
     rows = []
-    found = []
+    winner_accuracies = []
     for seed in range(options.seeds):
         rounds, winner = halving(settings, options.epochs, accuracies, seed)
         rows += random_search(settings, options.epochs * len(rounds), accuracies, seed) + rounds
-        found.append(f"{accuracies[winner]:.2f}")
+        winner_accuracies.append(f"{accuracies[winner]:.2f}")
     print(f"Spearman's rho with {TEST} of {len(names)} random cells; of parameters with it: ", end="")
     print(f"{correlation(table[PARAMETERS], accuracies):.2f}\n")
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
@@ -134,7 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cells = [row.get(name, "") for name in COLUMNS]
         print(f"| {' | '.join(f'{cell:.2f}' if isinstance(cell, float) else str(cell) for cell in cells)} |")
     print(
-        f"\nHalving found cells with {', '.join(found)} in the table; the mean of all is {accuracies.mean():.2f}, ",
+        f"\nHalving found cells with {', '.join(winner_accuracies)} in the table; "
+        f"the mean of all is {accuracies.mean():.2f}, ",
         end="",
     )
     print(f"the best {accuracies.max():.2f}. {time.perf_counter() - start:.0f} s.")

@@ -58,10 +58,10 @@ class Study:
         settings = SandwichSettings(epochs=self.options.epochs, batch_size=self.options.batch_size)
         supernet = build_sliced(self.space, self.network, seed=self.options.seed, **self.shape)
         self.trainer = SandwichTrainer(supernet, self.data, settings, seed=self.options.seed)
-        began = time.process_time()
+        start = time.process_time()
         while not self.trainer.finished:
             self.trainer.epoch()
-        seconds = time.process_time() - began
+        seconds = time.process_time() - start
         smallest, largest = self.trainer.score([self.trainer.smallest, self.trainer.largest])
         self.write(
             supernet={
@@ -80,10 +80,10 @@ class Study:
             epochs=self.options.epochs, batch_size=self.options.batch_size, lr=0.1, grad_clip=1.0
         )
         trainer = Trainer(network, self.data, settings, seed=seed)
-        began = time.process_time()
+        start = time.process_time()
         while not trainer.finished:
             trainer.epoch()
-        seconds = time.process_time() - began
+        seconds = time.process_time() - start
         validation, test = trainer.evaluate(self.data.validation), trainer.evaluate(self.data.test)
         return {"validation": validation.accuracy, "test": test.accuracy, "seconds": seconds}
 
@@ -126,13 +126,15 @@ class Study:
         for number, bound in enumerate(bounds):
             constraints = parse_constraints([f"flops <= {bound:.0f}"])
             space = ConstrainedSpace(self.space, Violation(constraints, self.costs), f"flops <= {bound:.0f}")
-            began = time.process_time()
+            start = time.process_time()
             searcher = RegularizedEvolution(
                 space, self.options.budget, population=self.options.budget // 4, sample_size=10, seed=number
             )
-            found = drive(searcher, lambda config: self._validation(config["architecture"]), metric="value", mode="max")
-            seconds = time.process_time() - began
-            best = str(found["architecture"][found["value"].argmax()])
+            evaluations = drive(
+                searcher, lambda config: self._validation(config["architecture"]), metric="value", mode="max"
+            )
+            seconds = time.process_time() - start
+            best = str(evaluations["architecture"][evaluations["value"].argmax()])
             rng = np.random.default_rng(number)
             drawn = [self.space.encode(self.space.canonical(space.sample(rng))) for _ in range(SAMPLE)]
             largest = max(drawn, key=lambda name: self.costs(name)["flops"])

@@ -64,11 +64,11 @@ def main() -> int:
                 of_seed = problems(h, points, options.features, options.train, options.noise, seed)
                 for form, problem in of_seed.items():
                     start = torch.randn(h, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-                    began = time.perf_counter()
+                    start_time = time.perf_counter()
                     spectral = problem.spectral()
                     between = time.perf_counter()
                     limit, ascent = problem.ascent(start, STEPS)
-                    seconds = between - began, time.perf_counter() - between
+                    seconds = between - start_time, time.perf_counter() - between
                     difference = float((spectral - limit).abs().max() / spectral.abs().max())
                     rows.setdefault(form, []).append((*seconds, ascent.steps, difference))
             for form, values in rows.items():

@@ -40,11 +40,11 @@ def write_images(folder: Path, number: int) -> None:
     """Writes `number` JPEG files of 500 x 375 in two classes, and one per class for validation and test."""
     rng = np.random.default_rng(0)
     parts = {"train": number // 2, "val": 1, "test": 1}
-    for part, each in parts.items():
+    for part, count_per_class in parts.items():
         for label in ("a", "b"):
             place = folder / part / label
             place.mkdir(parents=True)
-            for index in range(each):
+            for index in range(count_per_class):
                 noise = Image.fromarray(rng.integers(0, 256, (375, 500, 3), dtype=np.uint8))
                 noise.filter(ImageFilter.GaussianBlur(1.2)).save(place / f"{index}.jpg", quality=90)
 
@@ -107,7 +107,8 @@ def main() -> int:
             line = f"{workers:9}"
             for clock, width in ((0, 14), (1, 18)):
                 mine, theirs = (
-                    options.images / statistics.median(each[clock] for each in times[name]) for name in times
+                    options.images / statistics.median(seconds_of_pass[clock] for seconds_of_pass in times[name])
+                    for name in times
                 )
                 line += f"  {mine:{width}.0f}  {theirs:13.0f}  {mine / theirs:5.2f}"
             print(line, flush=True)

@@ -67,9 +67,9 @@ def milliseconds(searcher: Searcher, trials: int) -> np.ndarray:
     times = []
     searcher.set_search_properties(None, None, {})
     for number in range(trials):
-        begun = time.process_time()
+        start = time.process_time()
         config: Any = searcher.suggest(f"t{number}")
-        times.append(1000 * (time.process_time() - begun))
+        times.append(1000 * (time.process_time() - start))
         if not isinstance(config, dict):
             break
         searcher.on_trial_complete(

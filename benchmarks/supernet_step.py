@@ -87,13 +87,13 @@ def agree(partial: int) -> bool:
     supernet = build_supernet("darts", network, 3, 10, seed=0, partial_channels=partial).double()
     original = Original(supernet)
     images = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0)).double()
-    found = []
+    tensors_of_ways = []
     for way, parameters in ((supernet, supernet.parameters()), (original, original.parameters())):
         weights = mixture(supernet, torch.float64)
         logits = way(images, weights)
         logits.square().sum().backward()
-        found.append([logits.detach(), *(p.grad for p in parameters), *(w.grad for w in weights.values())])
-    worst = max(float((a - b).abs().max() / b.abs().max().clamp(min=1)) for a, b in zip(*found, strict=True))
+        tensors_of_ways.append([logits.detach(), *(p.grad for p in parameters), *(w.grad for w in weights.values())])
+    worst = max(float((a - b).abs().max() / b.abs().max().clamp(min=1)) for a, b in zip(*tensors_of_ways, strict=True))
     print(f"K = {partial}: largest deviation of outputs and gradients in float64, relative to the largest: {worst:.1e}")
     return worst < TOLERANCE
 
@@ -130,7 +130,7 @@ def measure(partial: int, options: argparse.Namespace) -> None:
             if turn > 0:  # the first allocates
                 seconds[name].append(time.perf_counter() - start)
     for name, taken in seconds.items():
-        ratios = [original / each for original, each in zip(seconds["original"], taken, strict=True)]
+        ratios = [original / way_seconds for original, way_seconds in zip(seconds["original"], taken, strict=True)]
         print(
             f"K = {partial} | {name:24s} | {options.batch_size / statistics.median(taken):6.1f} images/s (best "
             f"{options.batch_size / min(taken):6.1f}) | {statistics.median(ratios):.2f} times the original "

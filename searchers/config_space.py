@@ -43,7 +43,7 @@ class ConfigSpace(ABC):
         """
         return without_seed(config)
 
-    def neighbours(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
+    def neighbors(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
         """Returns the distinct configs one mutation away from `config`, in random order.
 
         These are all neighbors if they can be listed, else the results of 100 mutations.
@@ -148,9 +148,9 @@ class Domains(ConfigSpace):
         heads = rng.random(len(self._domains)) < 0.5
         return {name: (config if head else other)[name] for name, head in zip(self._domains, heads, strict=True)}
 
-    def neighbours(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
+    def neighbors(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
         if len(self._choices) < len(self._domains):
-            return super().neighbours(config, rng)
+            return super().neighbors(config, rng)
         others = [{**config, name: choice} for name, choices in self._choices.items() for choice in choices]
         rng.shuffle(others)
         return self.distinct(others, config)
@@ -264,10 +264,10 @@ class Architectures(ConfigSpace):
             return super().cross(config, other, rng)
         return {"architecture": self._held.canonical_string(child)}
 
-    def neighbours(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
+    def neighbors(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
         mutations = self._held.space.mutations(self._held.space.decode(config["architecture"]))
         if mutations is None:
-            return super().neighbours(config, rng)
+            return super().neighbors(config, rng)
         forms = [{"architecture": self._held.canonical_string(architecture)} for architecture in mutations]
         rng.shuffle(forms)
         return self.distinct(forms, config)

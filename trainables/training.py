@@ -389,8 +389,8 @@ class Trainer(SGDTrainer[TrainingSettings]):
         step += self.epochs_done * self.steps_per_epoch
         ends = [epoch * self.steps_per_epoch for epoch in self.settings.cycle_ends]
         cycle = next((number for number, end in enumerate(ends) if step < end), len(ends) - 1)
-        begin = ends[cycle - 1] if cycle > 0 else 0
-        return cosine(self.settings.lr, step - begin, ends[cycle] - begin)
+        start = ends[cycle - 1] if cycle > 0 else 0
+        return cosine(self.settings.lr, step - start, ends[cycle] - start)
 
 
 def passes_of(images: int, workers: int, micro_batch_size: int | None) -> int:

@@ -74,21 +74,21 @@ def _bounds(
 
 
 def _row(
-    name: str, scenario: str, fitted_on: str, judged_on: str, promise: np.ndarray, values: np.ndarray
+    name: str, scenario: str, fitted_on: str, judged_on: str, prediction: np.ndarray, values: np.ndarray
 ) -> dict[str, object]:
     """Returns a row of correlations.
 
     Args:
         promise: (n,) predictions; like the values, higher is better.
     """
-    few = len(values) < MIN_POINTS or np.ptp(promise) == 0
+    few = len(values) < MIN_POINTS or np.ptp(prediction) == 0
     return {
         "metric": name,
         "scenario": scenario,
         "fitted_on": fitted_on,
         "judged_on": judged_on,
-        "spearman": np.nan if few else float(spearmanr(promise, values).statistic),
-        "kendall": np.nan if few else float(kendalltau(promise, values).statistic),
+        "spearman": np.nan if few else float(spearmanr(prediction, values).statistic),
+        "kendall": np.nan if few else float(kendalltau(prediction, values).statistic),
         "mu": np.nan,
         "nu": np.nan,
         "n": len(values),

@@ -72,7 +72,7 @@ def bench(
     """
     expect("cluster", cluster, ClusterSettings, type(None))
     rows = read_table(table, where, objective=objective, result=result)
-    question = ask(methods, rows, table, seeds, budget, budget_seconds, proxy)
+    question = make_question(methods, rows, table, seeds, budget, budget_seconds, proxy)
     with lock(questions.bench_place(out), "archray bench"):
         folder = begin(question, rows, out, against)
         console = Console()
@@ -86,7 +86,7 @@ def bench(
         return bench_result
 
 
-def ask(
+def make_question(
     methods: Sequence[str],
     table: Table,
     place: str | Path,

@@ -80,7 +80,7 @@ class TableInfo:
     columns: tuple[ColumnInfo, ...]
     others: tuple[str, ...]
     spellings: Spellings | None
-    trainings: Mapping[str, int]
+    runs: Mapping[str, int]
     serves: Mapping[str, str]
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def table_info(file: str | Path, where: Mapping[str, str] | None = None, **roles
         columns=tuple(columns),
         others=tuple(column for column in table.frame.columns if column not in columns_with_roles),
         spellings=spread_over_spellings(table),
-        trainings={value: trainings.shape[1] for value, trainings in table.trainings.items()},
+        trainings={value: runs.shape[1] for value, runs in table.trainings.items()},
         serves=_serves(table),
     )
 
@@ -148,16 +148,16 @@ def _serves(table: Table) -> dict[str, str]:
     """Returns kinds of search, with a text that describes whether they can use the table."""
     encoding, base = table.space.encoding, table.space.base
     if base is not None:
-        neighbours = f"yes, by the mutations of {base.name}"
+        neighbors = f"yes, by the mutations of {base.name}"
     elif encoding == NONE:
-        neighbours = "no: the table has no encoding (set --encoding)"
+        neighbors = "no: the table has no encoding (set --encoding)"
     else:
-        neighbours = f"yes, nearest rows by the encoding {encoding}"
+        neighbors = f"yes, nearest rows by the encoding {encoding}"
     metrics, epochs = count(len(table.metrics), "metric"), ", ".join(map(str, table.epochs))
-    trainings = table.roles.objective in table.trainings
+    runs = table.roles.objective in table.trainings
     return {
         "random search": "yes",
-        "neighbours (evolution, local search)": neighbours,
+        "neighbors (evolution, local search)": neighbors,
         "training-free metrics": f"yes, {metrics}" if table.metrics else "no: the table has no metric column",
         "largest first": f"yes, by {', '.join(table.costs)}" if table.costs else "no: the table has no cost column",
         "HNAS": "yes" if KAPPA in table.metrics and len(table.metrics) > 1 else "no: requires kappa and another metric",
@@ -165,7 +165,7 @@ def _serves(table: Table) -> dict[str, str]:
         if len(table.epochs) > 1
         else "no: one value per architecture",
         "a budget in seconds": "yes" if table.seconds is not None else "no: the table has no training times",
-        "trainings drawn by seed": "yes" if trainings else "no: one objective value per architecture",
+        "trainings drawn by seed": "yes" if runs else "no: one objective value per architecture",
     }
 
 

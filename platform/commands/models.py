@@ -42,9 +42,11 @@ def export(
         # heavy imports, which the export has already loaded
         from archray.files import Folder
         from archray.platform.api import export_name
-        from archray.platform.models.rebuilt_model import CARD
+        from archray.platform.models.rebuilt_model import MODEL_CARD
 
-        entry = Folder(to if to is not None else f"{run.rstrip('/')}/{export_name(member)}").read_json(CARD)["int8"]
+        entry = Folder(to if to is not None else f"{run.rstrip('/')}/{export_name(member)}").read_json(MODEL_CARD)[
+            "int8"
+        ]
         typer.echo(
             f"int8: test accuracy {entry['test_accuracy']:.4f} instead of {entry['float_test_accuracy']:.4f} "
             f"({entry['test_images']} images), {entry['bytes']:,} bytes instead of {entry['float_bytes']:,}"

@@ -13,7 +13,7 @@ from archray.errors import DamagedFile, InvalidInput, MissingExtra, RunFolderErr
 from archray.files import Folder, plain_name
 from archray.platform.models.formats import FORMATS, ONNX_FILE, Portable, Predict, onnx_prediction
 from archray.platform.models.model_files import load_model, trained
-from archray.platform.models.rebuilt_model import CARD, FEATURE_MAP, NETWORK
+from archray.platform.models.rebuilt_model import FEATURE_MAP, MODEL_CARD, NETWORK
 from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import CODE, HEARTBEAT
 from archray.platform.run.manifest import digest
@@ -82,7 +82,7 @@ def export_model(
     contents[LOADER] = loader_text(names, card).encode()
     contents[README] = readme_text(names, files, card).encode()
     with lock(to, "archray export"):
-        others = {*to.files(), *to.folders()} - {HEARTBEAT, CARD, *contents, card["space_file"]}
+        others = {*to.files(), *to.folders()} - {HEARTBEAT, MODEL_CARD, *contents, card["space_file"]}
         if again and others:
             names_of_others = ", ".join(sorted(others))
             raise RunFolderError(f"{to} contains another export of the run ({names_of_others}). Choose another --to")
@@ -93,16 +93,16 @@ def export_model(
         for name, content in contents.items():
             to.write_bytes(name, content)
         card[SIGNATURE] = signature(signed_export(to, card))
-        to.write_bytes(CARD, (json.dumps(card, indent=2, ensure_ascii=False) + "\n").encode())  # marks completion
+        to.write_bytes(MODEL_CARD, (json.dumps(card, indent=2, ensure_ascii=False) + "\n").encode())  # marks completion
     return to.files()
 
 
 def _holds_export(to: Folder, source: Folder) -> bool:
     """Returns whether a folder contains a complete export of the model in `source`, with the same weights."""
-    if not to.exists(CARD):
+    if not to.exists(MODEL_CARD):
         return False
     try:
-        card = to.read_json(CARD)
+        card = to.read_json(MODEL_CARD)
     except DamagedFile:
         return False
     return bool(card.get("weights") == _weights(source))
@@ -296,7 +296,7 @@ def readme_text(formats: Sequence[str], files: Mapping[str, Sequence[str]], card
         lines += ["", "Input: texts, a sequence of strings."]
     else:
         lines += ["", *_input_lines(form), "", *_output_lines(card)]
-    lines += ["", f"`{CARD}` contains this description for programs.", ""]
+    lines += ["", f"`{MODEL_CARD}` contains this description for programs.", ""]
     for name in formats:
         entry = FORMATS.get(name)
         lines += [f"## {name}", "", f"{', '.join(f'`{file}`' for file in files[name])}: {entry.holds}.", ""]

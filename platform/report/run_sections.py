@@ -43,8 +43,8 @@ def costs(run: Run[Any], stages: Sequence[str] = TRAINING_STAGES) -> Measured:
     final = run.table("final", TRIALS)
     spreads = {key: Spread.of([numbers(final, key).mean()], "") for key in ("parameters", "multiply_adds")}
     curves = [run.table(stage, CURVES) for stage in stages]
-    trainings = sum(table["trial_id"].nunique() for table in curves if "trial_id" in table)
-    spreads["trainings"] = Spread.of([trainings], "") if trainings else None
+    training_runs = sum(table["trial_id"].nunique() for table in curves if "trial_id" in table)
+    spreads["trainings"] = Spread.of([training_runs], "") if training_runs else None
     return {key: spread for key, spread in spreads.items() if spread}
 
 
@@ -110,13 +110,15 @@ def test_accuracies(run: Run[Any], canvas: Figure) -> None:
     margin = max((high - low) * 0.06, 0.25)
     low, high = low - margin, high + margin
     axes = canvas.subplots()
-    for row, (label, values, colour, marker) in enumerate(groups):
+    for row, (label, values, color, marker) in enumerate(groups):
         shown = np.sort(values) * TEST.factor
         mean = shown.mean()
         lift = _dodge(shown, (high - low) * _POINT / _AXES)
-        points: dict[str, Any] = {"color": colour, "edgecolor": SURFACE, "linewidth": 0.8, "alpha": 0.9, "zorder": 3}
+        points: dict[str, Any] = {"color": color, "edgecolor": SURFACE, "linewidth": 0.8, "alpha": 0.9, "zorder": 3}
         axes.scatter(shown, row + lift * 0.11, s=_POINT**2 * 0.8, marker=marker, **points)
-        figures.tell_points(axes, shown, row + lift * 0.11, [f"{label}\n{TEST.label} {value:.2f} %" for value in shown])
+        figures.add_tooltips(
+            axes, shown, row + lift * 0.11, [f"{label}\n{TEST.label} {value:.2f} %" for value in shown]
+        )
         axes.plot([mean] * 2, [row - 0.27, row + 0.27], color=INK, linewidth=1.6, zorder=4)
         place = (mean - low) / (high - low)
         side = "left" if place < 0.25 else "right" if place > 0.75 else "center"  # inside the axes

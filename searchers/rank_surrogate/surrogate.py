@@ -326,7 +326,7 @@ class RankSurrogate:
         """Returns the posterior of each hypothesis, in normal scores; `mixture` weights them by evidence.
 
         Args:
-            rows: as in `promise`.
+            rows: as in `upper_bounds`.
             targets: the normal scores of their results; None for a pending result.
         """
         for process in self._processes:

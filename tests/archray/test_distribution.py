@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-ROOMS = ("platform", "searchers", "trainables", "cluster")
+PACKAGES = ("platform", "searchers", "trainables", "cluster")
 NOT_SHIPPED = {".gitignore"}
 
 
@@ -48,7 +48,7 @@ def in_the_wheel(name: str) -> str | None:
     top = name.partition("/")[0]
     if top == "archray":
         return name
-    return f"archray/{name}" if top in ROOMS else None
+    return f"archray/{name}" if top in PACKAGES else None
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ def test_an_error_that_the_bound_orders_is_told_as_such(tmp_path: Path, method: 
     run = searched(tmp_path, pool, 0.01 * quotient, method)
     judged = judged_bounds(run)
     assert judged is not None and judged.value == "validation_accuracy" and len(judged.rows) == 30
-    told = dict(zip([promise.name for promise in judged.promises], judged.errors, strict=True))
+    told = dict(zip([predictor.name for predictor in judged.predictors], judged.errors, strict=True))
     assert told["κ/M, M = ntk_trace"].tau == pytest.approx(1)
     assert told["1/M, M = ntk_trace"].tau == pytest.approx(kendalltau(1 / pool["ntk_trace"][:30], quotient).statistic)
     assert told["κ alone"].tau == pytest.approx(kendalltau(pool["kappa"][:30], quotient).statistic)
@@ -104,7 +104,7 @@ def test_an_error_that_the_bound_orders_is_told_as_such(tmp_path: Path, method: 
     said = words(pool_bounds_section(run))
     assert "the best is κ/M, M = ntk_trace, τ = 1.00" in said and "τ with the gap" in said
     axes = pool_bounds(run).axes[0]
-    assert len(axes.collections) == len(judged.promises)
+    assert len(axes.collections) == len(judged.predictors)
 
 
 def test_errors_without_meaning_are_told_as_such(tmp_path: Path) -> None:
@@ -113,9 +113,9 @@ def test_errors_without_meaning_are_told_as_such(tmp_path: Path) -> None:
     run = searched(tmp_path, pool, rng.uniform(0.1, 0.2, 10))
     judged = judged_bounds(run)
     assert judged is not None
-    names = [promise.name for promise in judged.promises]
+    names = [predictor.name for predictor in judged.predictors]
     assert {"widest normal cell", "shallowest normal cell"} <= set(names)
-    fitted = next(promise for promise in judged.promises if promise.group == "fitted")
+    fitted = next(predictor for predictor in judged.predictors if predictor.group == "fitted")
     assert 0.4 < fitted.chance < 1  # two numbers fitted on ten errors in a random order
     low, high = judged.errors[0].tau_interval
     assert high - low > 0.5

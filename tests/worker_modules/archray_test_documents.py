@@ -35,7 +35,7 @@ BECOMES = re.compile(r'"(.+)" becomes "(.*)"')
 GIVEN = re.compile(r"given (\S+), (\S+)")
 NEEDS = re.compile(r"needs (\S+)")
 REPOSITORY = Path(__file__).resolve().parents[2]
-ROOMS = ("platform", "searchers", "trainables", "cluster")
+PACKAGES = ("platform", "searchers", "trainables", "cluster")
 REGISTRIES = (  # the modules that hold one
     "archray.platform.methods",
     "archray.searchers.nesbs.samplers",
@@ -173,7 +173,7 @@ def added_to_archray(files: list[Path], folder: Path, repository: Path) -> Itera
             patch.syspath_prepend(folder)
             patch.chdir(folder)
             packages = []
-            for package in dict.fromkeys(package_of(file, repository) for file in files if file.parts[0] in ROOMS):
+            for package in dict.fromkeys(package_of(file, repository) for file in files if file.parts[0] in PACKAGES):
                 module = importlib.import_module(".".join(("archray", *package.parts)))
                 patch.setattr(module, "__path__", [*module.__path__, str(folder / package)])
                 packages.append(module)

@@ -302,15 +302,15 @@ class ShiftedAveragePool(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        return _neighbours(x).div_(_counts(x))
+        return _neighbors(x).div_(_counts(x))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return _neighbours(gradient / _counts(gradient))
+        return _neighbors(gradient / _counts(gradient))
 
 
-def _neighbours(x: Tensor) -> Tensor:
+def _neighbors(x: Tensor) -> Tensor:
     """Sums over each pixel and its neighbors, in columns and then in rows."""
     for axis in (3, 2):
         total, size = x.clone(), x.shape[axis]
@@ -323,7 +323,7 @@ def _neighbours(x: Tensor) -> Tensor:
 
 def _counts(x: Tensor) -> Tensor:
     """Returns (1, C, H, W) in the layout of x: the number of pixels in each sum."""
-    return _neighbours(torch.ones_like(x[:1]))
+    return _neighbors(torch.ones_like(x[:1]))
 
 
 def shifted_sums(network: nn.Module) -> AbstractContextManager[None]:

@@ -159,7 +159,7 @@ def feasible_architecture(
     here = space.decode(derived)
     for _ in range(STEPS):
         excess, score = judgement(here)
-        near = [child for child in _neighbours(space, here, rng) if not (without_none and NONE in child)]
+        near = [child for child in _neighbors(space, here, rng) if not (without_none and NONE in child)]
         feasible = [child for child in near if judgement(child)[0] == 0.0]
         better = [child for child in near if judgement(child)[0] < excess]
         if excess == 0.0:
@@ -176,7 +176,7 @@ def feasible_architecture(
     return space.encode(here)
 
 
-def _neighbours(space: Space, architecture: Architecture, rng: np.random.Generator) -> Iterator[Architecture]:
+def _neighbors(space: Space, architecture: Architecture, rng: np.random.Generator) -> Iterator[Architecture]:
     listed = space.mutations(architecture)
     if listed is None:
         for _ in range(NEIGHBOURS):

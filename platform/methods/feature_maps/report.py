@@ -33,7 +33,7 @@ _LOOKS: tuple[Look, ...] = (
     (GREEN, (6, 2)),
     (PINK, (4, 2, 1, 2)),
     (INDIGO, (1.5, 1.5)),
-    *((colour, dashes) for dashes in ((8, 2), (3, 1), (1, 2)) for colour in (TRIAL, GREEN, PINK, INDIGO, FOUND)),
+    *((color, dashes) for dashes in ((8, 2), (3, 1), (1, 2)) for color in (TRIAL, GREEN, PINK, INDIGO, FOUND)),
 )
 
 

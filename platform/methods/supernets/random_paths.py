@@ -29,7 +29,7 @@ from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import reasons
 from archray.platform.engine.tuning import TuneRun, TuneStage
-from archray.platform.methods.stages import trainings
+from archray.platform.methods.stages import training_amount
 from archray.platform.methods.supernets import stages
 from archray.platform.methods.supernets.config import RandomSearchWSConfig, SupernetHalvingConfig
 from archray.platform.methods.supernets.stages import METRIC, READS, supernet_recipe, supernet_settings
@@ -263,7 +263,7 @@ HALVING_RECIPE = supernet_recipe(
         search=True,
         amount=lambda config: (
             f"{count(config.candidates, 'candidate')}; each round keeps a share of {config.keep:g}. The first round "
-            f"trains {trainings(config.replicas, config.supernet.training, 'supernet')}"
+            f"trains {training_amount(config.replicas, config.supernet.training, 'supernet')}"
         ),
     ),
 )

@@ -89,9 +89,9 @@ def _of_chosen(run: Run[Any], rows: pd.DataFrame) -> pd.Series:
 _MIXTURES: dict[str, Any] = {"word": "of a supernet", "in_full": False, "accuracy": "mixture_accuracy"}
 _CURVES = curves.TrainingCurves(
     stages=(
-        curves.Trainings("supernet", "supernet", "of a supernet", in_full=False, accuracy="largest_accuracy"),
-        curves.Trainings("search", "search", "of supernets", **_MIXTURES),
-        curves.Trainings("selection", "selection", "in the selection"),
+        curves.StageCurves("supernet", "supernet", "of a supernet", in_full=False, accuracy="largest_accuracy"),
+        curves.StageCurves("search", "search", "of supernets", **_MIXTURES),
+        curves.StageCurves("selection", "selection", "in the selection"),
         curves.FINAL,
         curves.BASELINE,
     ),

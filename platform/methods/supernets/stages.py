@@ -17,7 +17,7 @@ from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import failure_reasons, reasons
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.recipe import Recipe
-from archray.platform.methods.stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, training_plan, trainings
+from archray.platform.methods.stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, training_amount, training_plan
 from archray.platform.methods.supernets.config import SupernetSearchConfig
 from archray.platform.methods.supernets.report import SECTIONS, headline, listings
 from archray.platform.methods.supernets.tables import ENTROPIES, FOUND_CELLS, SELECTED
@@ -100,7 +100,7 @@ def supernet_trials(context: Context[SupernetSearchConfig], *, metric: str = MET
 
 
 def supernets_amount(config: SupernetSearchConfig) -> str:
-    return trainings(config.search_seeds, config.supernet.training, "supernet")
+    return training_amount(config.search_seeds, config.supernet.training, "supernet")
 
 
 def write_entropies(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
@@ -280,7 +280,7 @@ def selection_table(trials: pd.DataFrame, curves: pd.DataFrame, config: Supernet
 def selection_amount(number: int, config: Any) -> str:
     """The amount of work of a selection among `number` architectures."""
     epochs, keep = count(config.selection.epoch, "epoch"), config.selection.keep
-    return f"at most {trainings(number, config.final)}; only the best {keep} continue after {epochs}"
+    return f"at most {training_amount(number, config.final)}; only the best {keep} continue after {epochs}"
 
 
 SELECTION_STAGE = TuneStage[SupernetSearchConfig](

@@ -195,7 +195,7 @@ def topology_convergence(run: Run[Any], canvas: Figure) -> None:
                     x, y = curve["epoch"].to_list(), curve["validation_loss"].clip(upper=4 * threshold).to_list()
                     marker = "o" if len(x) == 1 else None  # a single epoch has no line
                     axes.plot(x, y, color=_COLOURS[kind], lw=width, alpha=alpha, marker=marker, ms=3)
-                    figures.tell_line(axes, x, y, text)
+                    figures.add_line_tooltip(axes, x, y, text)
         axes.set_title(name)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
         axes.set_ylim(bottom=0)
@@ -225,7 +225,7 @@ def topology_trends(run: Run[Any], canvas: Figure) -> None:
             axes.scatter(rows["width"], y, s=26 if kind != "connections" else 18, color=_COLOURS[kind], alpha=0.8, lw=0)
             values = zip(rows["cell"], rows["kind"], rows["number"], rows["depth"], y, strict=True)
             texts = [f"{c}, {KINDS[k]} {n}\n{d} deep: {significant(value)}" for c, k, n, d, value in values]
-            figures.tell_points(axes, rows["width"], y, texts)
+            figures.add_tooltips(axes, rows["width"], y, texts)
         if in_decades:
             axes.set_yscale("log")
             figures.plain(axes.yaxis)
@@ -338,9 +338,9 @@ def topology_linear_bounds(run: Run[Any], canvas: Figure) -> None:
     narrow = bounds[bounds["gradient"] == "narrow"]
     points: dict[str, Any] = {"s": 5, "alpha": 0.35, "linewidths": 0, "rasterized": True}
     for axes, (theorem, rows) in zip(canvas.subplots(1, 2), narrow.groupby("theorem"), strict=True):
-        for name, colour in (("corrected", FOUND), ("printed", RANDOM)):
+        for name, color in (("corrected", FOUND), ("printed", RANDOM)):
             above = rows[rows[name] > 0]  # a logarithmic axis has no 0
-            axes.scatter(above["measured"], above[name], color=colour, label=name, **points)
+            axes.scatter(above["measured"], above[name], color=color, label=name, **points)
         axes.set(xscale="log", yscale="log", title=_THEOREMS[str(theorem)], xlabel="measured")
         low, high = rows["measured"].quantile([0.02, 1.0])  # a few saturated cells have values close to 0
         axes.set_xlim(low, high * 2)

@@ -1,4 +1,4 @@
-"""How many trials share a card: the arithmetic, what is measured, and what a machine without CUDA is told."""
+"""Number of trials that share a GPU: arithmetic, measurement, and the error on a machine without CUDA."""
 
 import pytest
 import torch
@@ -21,28 +21,28 @@ from archray.trainables.devices import limit_memory, memory_share
 from archray.trainables.tune.standalone_trainable import StandaloneSettings, StandaloneTrainable
 from archray.trainables.tune.trial import BATCHES, MemoryProbe, short_epochs
 
-MEASURED = {"trials_per_gpu": 6, "taken": 3_100_000_000, "card": 24_000_000_000, "failure": None}
+MEASURED = {"trials_per_gpu": 6, "taken": 3_100_000_000, "gpu": 24_000_000_000, "failure": None}
 
 
 @pytest.mark.parametrize(
-    ("taken", "card", "trials"),
+    ("taken", "gpu", "trials"),
     [
         (3.1, 24, 6),  # 21.6 GB / 3.6 GB
         (10, 24, 2),
         (20, 24, 1),
-        (30, 24, 1),  # it ran on this card
+        (30, 24, 1),  # measured on this GPU
         (0, 24, 16),
         (4.0, 80, 16),
         (8.5, 80, 8),
     ],
 )
-def test_as_many_trials_as_fit_with_a_margin(taken: float, card: float, trials: int) -> None:
-    assert trials_that_fit(round(taken * GB), round(card * GB)) == trials <= AT_MOST
+def test_as_many_trials_as_fit_with_a_margin(taken: float, gpu: float, trials: int) -> None:
+    assert trials_that_fit(round(taken * GB), round(gpu * GB)) == trials <= AT_MOST
 
 
 def test_what_is_told_of_a_measurement() -> None:
     assert sharing_words(MEASURED) == "a trial uses 3.1 of 24 GB GPU memory; 6 per GPU"
-    failed = {"trials_per_gpu": 1, "taken": None, "card": 24_000_000_000, "failure": "the training loss is nan"}
+    failed = {"trials_per_gpu": 1, "taken": None, "gpu": 24_000_000_000, "failure": "the training loss is nan"}
     assert sharing_words(failed) == (
         "the memory of a trial is unknown, since it failed: the training loss is nan; 1 per GPU"
     )
@@ -78,33 +78,33 @@ def test_an_epoch_of_the_measured_training_is_a_few_batches() -> None:
     assert short_epochs({"dimension": 9}) == {"dimension": 9}
 
 
-def test_the_part_of_a_card_that_a_trial_may_take() -> None:
+def test_the_share_of_a_gpu_that_a_trial_may_take() -> None:
     assert [memory_share(gpus) for gpus in (None, 0.0, 0.25, 1.0, 4.0)] == [1, 1, 0.25, 1, 1]
     limit_memory(torch.device("cpu"), 0.25)  # of which torch knows no limit
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="what is told where there is no CUDA device")
 def test_without_cuda_there_is_nothing_to_measure() -> None:
-    assert MemoryProbe().measure(StandaloneTrainable, {}, [{}]) == {"card": None, "taken": None, "failures": []}
+    assert MemoryProbe().measure(StandaloneTrainable, {}, [{}]) == {"gpu": None, "taken": None, "failures": []}
 
 
 CONFIG = {"architecture": "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|none~2|", "seed": 1}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_trial_on_a_card_is_measured_and_kept_to_its_share() -> None:
+def test_a_trial_on_a_gpu_is_measured_and_kept_to_its_share() -> None:
     settings = {"data": {"name": "digits"}, "training": {"epochs": 1, "batch_size": 64}}
     measured = MemoryProbe().measure(StandaloneTrainable, settings, [CONFIG])
     assert measured["failures"] == []
-    assert 0 < measured["taken"] < measured["card"]
+    assert 0 < measured["taken"] < measured["gpu"]
     device = torch.device("cuda")
     try:
         limit_memory(device, 0.01)
         with pytest.raises(torch.OutOfMemoryError):
-            torch.empty(measured["card"] // 50, dtype=torch.uint8, device=device)
+            torch.empty(measured["gpu"] // 50, dtype=torch.uint8, device=device)
     finally:
         limit_memory(device, None)
-    torch.empty(measured["card"] // 50, dtype=torch.uint8, device=device)
+    torch.empty(measured["gpu"] // 50, dtype=torch.uint8, device=device)
 
 
 @pytest.mark.slow
