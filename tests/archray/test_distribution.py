@@ -1,4 +1,4 @@
-"""Wheel and sdist hold every file, and the installed wheel searches from an empty folder, without the checkout."""
+"""Wheel and sdist contain every file and valid metadata. The installed wheel searches without the checkout."""
 
 from __future__ import annotations
 
@@ -65,6 +65,11 @@ def test_the_sdist_holds_every_file_of_the_repository(checkout_copy: Path, built
     with tarfile.open(built[1]) as sdist:
         found = {member.name.partition("/")[2] for member in sdist.getmembers() if member.isfile()}
     assert files_of(checkout_copy) - NOT_SHIPPED - found == set()
+
+
+def test_the_metadata_is_valid_and_the_readme_has_no_relative_links(repository: Path, built: tuple[Path, Path]) -> None:
+    printed = run(sys.executable, repository / ".ci" / "check_dist.py", built[0].parent, folder=built[0].parent)
+    assert printed.splitlines() == [f"{file.name}: the metadata is valid" for file in built]
 
 
 @pytest.fixture(scope="module")
