@@ -1,4 +1,4 @@
-"""Checks the metadata of wheel and sdist in a folder: python .ci/check_dist.py dist. Uses readme_renderer if installed."""
+"""Checks the metadata of wheel and sdist: python .ci/check_dist.py dist. Uses readme_renderer if it is installed."""
 
 import re
 import sys
