@@ -253,7 +253,7 @@ class SGDTrainer(EpochTrainer, Generic[SettingsT]):
 class Trainer(SGDTrainer[TrainingSettings]):
     """Trains `network` on a data set.
 
-    The learning rate is annealed per step, as in NAS-Bench-201's program. That program has a short last batch. Here an
+    The learning rate is annealed per step, as in NAS-Bench-201's program. The program has a short last batch. Here an
     epoch is divided into batches of equal size (to within one image), so that small data has no batch of a single
     image, for which batch normalization raises an error.
 

@@ -63,7 +63,7 @@ def costs() -> str:
 
 
 def figures() -> str:
-    """A row for each figure of `archray.plots`: the first paragraph of its docstring, and what it is drawn from."""
+    """Returns a row per figure of `archray.plots`: the first paragraph of its docstring, and its data."""
     rows = []
     for name in FIGURES:
         summary = " ".join((figure_of(name).__doc__ or "").split("\n\n")[0].split())
@@ -71,7 +71,7 @@ def figures() -> str:
         several = {"summaries": "several runs", "progress": "several runs of feature maps", "bench": "a bench"}
         places = several.get(FIGURES[name][0]) or (", ".join(methods) if methods else "every run")
         rows.append((f"`{name}`", summary, places))
-    return table("function | what it shows | drawn from", rows)
+    return table("function | content | data", rows)
 
 
 def quantities() -> str:
@@ -154,7 +154,7 @@ def method_files() -> str:
 
 @cache
 def citations() -> dict[str, list[str]]:
-    """What cites each entry of references.md, by its anchor: methods, studies and metrics, and files of archray."""
+    """Returns the methods, studies, metrics and files that cite each entry of references.md, by its anchor."""
     texts = {name: registry.summary(name) for registry in (METHODS, STUDIES) for name in registry}
     texts |= {name: PROXIES.get(name).source for name in PROXIES}
     cited: dict[str, list[str]] = {}

@@ -79,7 +79,7 @@ def _row(
     """Returns a row of correlations.
 
     Args:
-        promise: (n,) predictions; like the values, higher is better.
+        prediction: (n,); as in `values`, higher is better.
     """
     few = len(values) < MIN_POINTS or np.ptp(prediction) == 0
     return {

@@ -140,7 +140,7 @@ class Judgement:
         value: the column that gives the error.
         rows: `architecture`, `error` and `gap` (training accuracy minus the accuracy behind the error; NaN if unknown)
             of each trained architecture, and the columns of the pool.
-        promises: the predictors in the order of the table.
+        predictors: the predictors in the order of the table.
         errors, gaps: the rank correlation of each predictor with the error, and with the gap.
     """
 

@@ -75,7 +75,7 @@ def cell_drawing(edges: "Sequence[Edge]", nodes: int | Sequence[str]) -> str:
     """Draws the cell's graph from left to right, and from top to bottom for a narrow screen.
 
     Args:
-        nodes: number of nodes, of which the first is the input and the last the output; or the names of the nodes.
+        nodes: number of nodes (the first is the input, the last the output); or the names of the nodes.
     """
     flat, upright = (draw_cell(edges, nodes, upright=upright) for upright in (False, True))
     return "".join(

@@ -153,7 +153,7 @@ def figure(height: int, of: Of = "run") -> Callable[[Callable[[ShownT, Figure], 
     def decorate(draw: Callable[[ShownT, Figure], None]) -> Callable[[ShownT], Figure]:
         @wraps(draw, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
         def make(run: ShownT) -> Figure:
-            with mpl.rc_context(_STYLE):  # type: ignore[arg-type]  # the stubs know each key as a literal
+            with mpl.rc_context(_STYLE):  # type: ignore[arg-type]  # the stubs define each key as a literal
                 # at 72 dots per inch, a point is a unit of the SVG
                 canvas = Figure(figsize=(WIDTH / 72, height / 72), dpi=72, layout="constrained")
                 FigureCanvasSVG(canvas)

@@ -64,7 +64,7 @@ def rank_agreement(prediction: Sequence[float] | np.ndarray, value: Sequence[flo
     """Computes rank correlations of the finite pairs.
 
     Args:
-        promise, value: (n,) each.
+        prediction, value: (n,) each.
     """
     x, y = finite_pairs(prediction, value)
     n, nothing = len(x), (math.nan, math.nan)

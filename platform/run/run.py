@@ -262,7 +262,7 @@ class Run(Generic[ConfigT]):
     def resolved(self, role: str, name: str) -> str:
         """Resolves a name of the configuration, here and in workers, to the run's copy of a user's file.
 
-        Raises: UntrustedCode; RunFolderError for a file of which the run has no copy.
+        Raises: UntrustedCode; RunFolderError for a file that the run has not copied.
         """
         reference = self.manifest["references"].get(role)
         if not is_own_code(role, name) and reference is None:

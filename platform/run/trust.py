@@ -101,7 +101,7 @@ def refuse_code(folder: Folder, kind: str, actions: Sequence[str]) -> UntrustedC
 
     Args:
         kind: `run` or `export`.
-        actions: what the command would do, as verb phrases.
+        actions: actions of the command, as verb phrases.
     """
     try:
         signature_of("")

@@ -44,7 +44,7 @@ class Line(NamedTuple):
 
 
 def calibration_candidates(space: Space) -> list[str]:
-    """Returns distinct even and random architectures, some of which are measured whole."""
+    """Returns distinct even and random architectures. Some of them are measured as whole networks."""
     rng = named_rng(0, "latency calibration")  # the same in every process
     drawn = [space.canonical(space.sample(rng)) for _ in range(DRAWN)]
     return [space.encode(form) for form in dict.fromkeys([*even_architectures(space), *drawn])]

@@ -447,7 +447,7 @@ class PathSettings(RelaxationSettings):
     """One uniformly drawn path per step, without architecture parameters.
 
     Attributes:
-        draws: What a step draws. `edges`: an operation for each edge of the supernet. `architectures`: a whole
+        draws: Draws of a step. `edges`: an operation for each edge of the supernet. `architectures`: a whole
             architecture of the space, with two inputs for each node in DARTS (Shu 2022, 5.2.1).
         fair: Whether draws of edges use strict fairness, see `Path`. The weights are updated after every path.
     """

@@ -195,7 +195,7 @@ def read_architecture(config: Mapping[str, Any], meaning: str) -> str:
 
 
 def candidates_of(config: Mapping[str, Any], kind: str = "architecture") -> tuple[str, ...] | None:
-    """Reads the entry `candidates` of a Tune config; None without it. kind: what a candidate describes.
+    """Reads the entry `candidates` of a Tune config; None without it. kind: kind of the candidates.
 
     Raises: InvalidInput unless it is a list of one or more strings.
     """

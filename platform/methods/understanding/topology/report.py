@@ -59,7 +59,7 @@ def headline(run: Run[Any]) -> Headline:
     lead = f"{cells} and their variants, {count(len(rows), 'network')} trained with equal budgets"
     if verdicts:
         parts = [count(number, verdict, _VERDICTS[verdict]) for verdict, number in numbers.items() if number]
-        lead += f". Of {count(len(verdicts), 'claim')} of Shu (2022), chapter 4, {', '.join(parts)}"
+        lead += f". Among {count(len(verdicts), 'claim')} of Shu (2022), chapter 4, {', '.join(parts)}"
     cards = [Card("found", str(number), _VERDICTS[verdict]) for verdict, number in numbers.items()]
     spaces = ", ".join(dict.fromkeys(rows["space"])) if len(rows) else run.config.space
     return Headline("cells", f"{lead}.", cards=cards if verdicts else (), facts={"Space": spaces})
