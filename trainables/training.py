@@ -273,6 +273,17 @@ class Trainer(SGDTrainer[TrainingSettings]):
     Raises: InvalidInput if a batch has fewer images than the team has workers; if `settings` need an auxiliary
         classifier or dropped paths that the network lacks, or give an auxiliary classifier no weight; for
         `settings.compile` without CUDA.
+
+    Example:
+        ```python
+        data = load_data(DataSettings(name="digits"))
+        shape = {"in_channels": data.in_channels, "num_classes": data.num_classes}
+        network = build("nasbench201", cell, network=NetworkSettings(channels=8, cells=1), seed=0, **shape)
+        trainer = Trainer(network, data, TrainingSettings(epochs=2), seed=0)
+        for _ in range(2):
+            print(trainer.epoch())
+        print(trainer.evaluate(data.test))
+        ```
     """
 
     def __init__(

@@ -92,7 +92,13 @@ class TableInfo:
 
 
 def table_info(file: str | Path, where: Mapping[str, str] | None = None, **roles: Any) -> TableInfo:
-    """Reads the content of a table; see `archray.trainables.tabular.read_table` for arguments and errors."""
+    """Reads the content of a table.
+
+    Args:
+        file, where, roles: as in `archray.trainables.tabular.read_table`.
+
+    Raises: the errors of `read_table`.
+    """
     table = read_table(file, where, **roles)
     columns = [ColumnInfo(*_column(table, column, role)) for column, role in _with_roles(table)]
     columns_with_roles = {*table.roles.columns, *table.roles.architecture, "architecture", "canonical"}

@@ -170,6 +170,13 @@ def score(
             are not read.
 
     Raises: UnknownName for an unknown metric; InvalidInput for an invalid batch, or a reference that is not a metric.
+
+    Example:
+        ```python
+        images, labels = proxy_batch(load_data(DataSettings(name="digits")), size=64, seed=42)
+        scores = score(network, images, labels, ["snip", "kappa"], ProxySettings())
+        print(scores["snip"].value, scores["kappa"].failure)
+        ```
     """
     proxies = [get_proxy(name) for name in metrics]
     if len(images) < 2 or labels.shape != (len(images),):
