@@ -174,6 +174,7 @@ HOPELESS = 5  # items left out, with none done, until the map gives up: then the
 RECOUNT = 5.0  # seconds between two counts of the actors that fit on the cluster
 TICK = 1.0  # seconds between two calls of `stop` while no result arrives
 START_SECONDS = 30.0  # limit for the start of an actor that is no longer needed; then it is killed
+POLL = 0.2  # seconds between two checks for the start of such an actor
 WARN_AFTER = 30.0  # seconds without any actor until a warning names the missing resources
 
 
@@ -224,6 +225,11 @@ class _Actor:
         )
 
 
+# Actors of ended maps that have not started yet, by the reference of their first call. If a thread freed a reference
+# while `ray.shutdown()` runs, Ray would end the whole process. So this dictionary keeps the references.
+_LATE: dict[ObjectRef, Any] = {}
+
+
 def _kill_once_started(actors: dict[ObjectRef, Any]) -> None:
     """Kills each actor once it has started, or after `START_SECONDS` if it has no resources to start.
 
@@ -233,13 +239,18 @@ def _kill_once_started(actors: dict[ObjectRef, Any]) -> None:
     Args:
         actors: a dictionary from the reference of an actor's first call to its handle.
     """
-    left, deadline = dict(actors), time.monotonic() + START_SECONDS
+    _LATE.update(actors)
+    left, deadline = set(actors), time.monotonic() + START_SECONDS
     with suppress(Exception):  # Ray was shut down, or is lost
         while left and ray.is_initialized():
-            ready, _ = ray.wait(list(left), num_returns=1, timeout=max(deadline - time.monotonic(), 0.0))
-            for ref in ready or list(left):
+            # Without a timeout: this thread must not wait inside Ray when another thread shuts Ray down.
+            ready, _ = ray.wait(list(left), num_returns=len(left), timeout=0)
+            for ref in ready if time.monotonic() < deadline else list(left):
                 if ray.is_initialized():  # after a shutdown, Ray would connect to another cluster, or start one
-                    ray.kill(left.pop(ref), no_restart=True)
+                    ray.kill(_LATE[ref], no_restart=True)
+                    left.remove(ref)
+                    del _LATE[ref]
+            time.sleep(POLL)
 
 
 class _ActorPool:

@@ -151,6 +151,12 @@ QUANTITIES: Mapping[str, Quantity] = {
     "random_test_accuracy": _test(
         "random", "On the test split, for random architectures trained like the found architecture."
     ),
+    "best_random_test_accuracy": _test(
+        "best random",
+        "On the test split, for the random architecture with the highest validation accuracy of K, where K is the "
+        "number of training runs of the search: the comparison at equal cost. With more than K random architectures it "
+        "is the mean over all choices of K; with fewer it is the best of all.",
+    ),
     # An ensemble under attack, on the attacked test images; see docs/attack.md.
     "benign_accuracy": _test("benign", "Ensemble, on the unmodified images."),
     "benign_member_accuracy": _test("member, benign", "Attacked member, on the unmodified images."),
@@ -203,6 +209,11 @@ QUANTITIES: Mapping[str, Quantity] = {
     "objective": Quantity("objective", meaning="Objective of an architecture in the table of a search."),
     "result": Quantity("result", meaning="Result of the found architecture in the table of a search."),
     "random_result": Quantity("result (random)", meaning="Result of random architectures in the table of a search."),
+    "best_random_result": Quantity(
+        "result (best random)",
+        meaning="Result of the random architecture with the best objective of K, where K is the number of lookups of "
+        "the search. See best_random_test_accuracy.",
+    ),
     # An ensemble, on the test split.
     "ece": Quantity("ECE", "%", 100.0, 2, "Expected calibration error on the test split."),
     "ppd": Quantity("PPD", "%", 100.0, 2, "Share of test points for which two members predict different classes."),

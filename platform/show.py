@@ -15,7 +15,12 @@ from archray.plurals import count
 
 SHOWN_ROWS = 30  # printed rows of a listing; `archray show --json` prints all
 TEXT = ("run", "method", "space", "data", "state", "outcome")  # left-aligned columns
-TESTED = ("test_accuracy", "search_test_accuracy", "random_test_accuracy")  # printed for each repeat
+TESTED = (  # printed for each repeat
+    "test_accuracy",
+    "search_test_accuracy",
+    "random_test_accuracy",
+    "best_random_test_accuracy",
+)
 LAST = ("architecture", "failure")  # columns of any length
 
 

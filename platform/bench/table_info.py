@@ -171,7 +171,7 @@ def _serves(table: Table) -> dict[str, str]:
         if len(table.epochs) > 1
         else "no: one value per architecture",
         "a budget in seconds": "yes" if table.seconds is not None else "no: the table has no training times",
-        "trainings drawn by seed": "yes" if runs else "no: one objective value per architecture",
+        "training runs drawn by seed": "yes" if runs else "no: one objective value per architecture",
     }
 
 

@@ -13,6 +13,7 @@ from archray.platform.report import figures, section
 from archray.platform.report.figures import FOUND, INK, RANDOM, SURFACE, NothingToDraw, figure, figure_section
 from archray.platform.report.page import Card, MakeSection, network_size
 from archray.platform.report.section import Column, Section, escape, failures, numbers, numeric, table
+from archray.platform.report.statistics import best_of
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import CURVES, RERUN_GPUS, TRIALS
 from archray.platform.run.run import Run
@@ -20,8 +21,11 @@ from archray.plurals import count
 
 _text = texts_of(__package__)
 Measured = Mapping[str, Spread]  # spreads by the keys of `quantities`; unknown values are missing
-TRAINING_STAGES = ("supernet", "pool", "search", "selection", "final", "members")  # stages whose training counts
-_LOOKS = {"random_test_accuracy": "random"}  # looks of cards; the headline has `found`, others `trial`
+SEARCH_STAGES = ("supernet", "pool", "search", "selection")  # stages whose training selects the architecture
+TRAINING_STAGES = (*SEARCH_STAGES, "final", "members")  # stages whose training counts
+_LOOKS = dict.fromkeys(
+    ("random_test_accuracy", "best_random_test_accuracy"), "random"
+)  # looks of cards; the headline has `found`, others `trial`
 
 
 def tested(run: Run[Any], stage: str) -> np.ndarray:
@@ -31,19 +35,50 @@ def tested(run: Run[Any], stage: str) -> np.ndarray:
 
 def measured_networks(run: Run[Any]) -> Measured:
     """Returns the spreads of a run's final training runs, and of random architectures trained the same way."""
+    by_validation = ("validation_accuracy", "max")
     spreads = {
         "test_accuracy": Spread.of(tested(run, "final"), "final training run"),
         "random_test_accuracy": Spread.of(tested(run, "baseline"), "random architecture"),
+        "best_random_test_accuracy": best_of_random(
+            run.table("baseline", TRIALS), by_validation, "test_accuracy", training_runs_of(run, SEARCH_STAGES)
+        ),
     }
     return {key: spread for key, spread in spreads.items() if spread}
+
+
+def best_of_random(trials: pd.DataFrame, choice: tuple[str, str], value: str, k: int) -> Spread | None:
+    """Returns the expected value of the best of `k` random architectures, or of all if they are fewer than `k`.
+
+    Args:
+        trials: a row per random architecture.
+        choice: column that selects the best, and whether its largest (`max`) or smallest (`min`) value is best.
+        value: column of the value.
+        k: number of training runs (or lookups) of the search, for a comparison at equal cost.
+
+    Returns: None if there are fewer than two architectures with both values, or for k < 2.
+    """
+    choices, values = numbers(trials, choice[0]), numbers(trials, value)
+    complete = choices.notna() & values.notna()
+    k = min(k, int(complete.sum()))
+    if k < 2:
+        return None
+    sign = 1 if choice[1] == "max" else -1
+    return Spread(
+        best_of(sign * choices[complete], values[complete], k), None, 1, f"selection from {k} random architectures"
+    )
+
+
+def training_runs_of(run: Run[Any], stages: Sequence[str]) -> int:
+    """Returns the number of training runs of these stages."""
+    curves = [run.table(stage, CURVES) for stage in stages]
+    return sum(table["trial_id"].nunique() for table in curves if "trial_id" in table)
 
 
 def costs(run: Run[Any], stages: Sequence[str] = TRAINING_STAGES) -> Measured:
     """Returns the size of a run's networks, and the number of its training runs in these stages."""
     final = run.table("final", TRIALS)
     spreads = {key: Spread.of([numbers(final, key).mean()], "") for key in ("parameters", "multiply_adds")}
-    curves = [run.table(stage, CURVES) for stage in stages]
-    training_runs = sum(table["trial_id"].nunique() for table in curves if "trial_id" in table)
+    training_runs = training_runs_of(run, stages)
     spreads["trainings"] = Spread.of([training_runs], "") if training_runs else None
     return {key: spread for key, spread in spreads.items() if spread}
 
@@ -88,8 +123,9 @@ def accuracy_lead(run: Run[Any]) -> str:
     if "test_accuracy" not in measured:
         return "The search found an architecture. It has no test accuracy, since no final training run has ended."
     final, random = measured["test_accuracy"], measured.get("random_test_accuracy")
-    gap = points_between(final.mean - random.mean) if random is not None else ""
-    return _text("lead", final=final, random=random, gap=gap, accuracy=TEST.show(final.mean))
+    best = measured.get("best_random_test_accuracy")
+    gaps = [points_between(final.mean - other.mean) if other is not None else "" for other in (random, best)]
+    return _text("lead", final=final, random=random, gaps=gaps, accuracy=TEST.show(final.mean))
 
 
 def accuracy_cards(run: Run[Any]) -> list[Card]:
@@ -101,6 +137,7 @@ def accuracy_cards(run: Run[Any]) -> list[Card]:
 def test_accuracies(run: Run[Any], canvas: Figure) -> None:
     """Test accuracy of each final training run of the found architecture, compared with random architectures."""
     found, random = tested(run.best, "final"), tested(run.best, "baseline")
+    best = measured_networks(run.best).get("best_random_test_accuracy")
     if found.size == 0 and random.size == 0:
         raise NothingToDraw("no final training run has ended with a test accuracy. Resume the run")
     groups = [("found", found, FOUND, "o"), ("random", random, RANDOM, "D")]
@@ -120,17 +157,26 @@ def test_accuracies(run: Run[Any], canvas: Figure) -> None:
             axes, shown, row + lift * 0.11, [f"{label}\n{TEST.label} {value:.2f} %" for value in shown]
         )
         axes.plot([mean] * 2, [row - 0.27, row + 0.27], color=INK, linewidth=1.6, zorder=4)
-        place = (mean - low) / (high - low)
-        side = "left" if place < 0.25 else "right" if place > 0.75 else "center"  # inside the axes
-        text = f"{TEST.spread(values)} · n = {values.size}"
+        side, text = _side((mean - low) / (high - low)), f"{TEST.spread(values)} · n = {values.size}"
         axes.annotate(text, (mean, row - 0.31), ha=side, va="bottom", fontsize=11, color=INK)
+        if label == "random" and best is not None:
+            selected = best.mean * TEST.factor
+            axes.plot([selected] * 2, [row - 0.27, row + 0.27], color=INK, linewidth=1.6, linestyle=":", zorder=4)
+            side = _side((selected - low) / (high - low))
+            text = f"best by validation · {TEST.show(best.mean)}"
+            axes.annotate(text, (selected, row + 0.31), ha=side, va="top", fontsize=11, color=INK)
     axes.set_yticks(range(len(groups)), [label for label, *_ in groups])
-    axes.set_ylim(len(groups) - 0.55, -0.7)
+    axes.set_ylim(len(groups) - 0.45, -0.7)
     axes.set_xlim(low, high)
     axes.set_xlabel(TEST.axis)
     axes.grid(False, axis="y")
     axes.tick_params(axis="y", length=0, labelsize=12)
     axes.spines["left"].set_visible(False)
+
+
+def _side(place: float) -> str:
+    """Returns the alignment of a text at a place in [0, 1] of the axes, so that the text stays inside."""
+    return "left" if place < 0.25 else "right" if place > 0.75 else "center"
 
 
 def _dodge(values: np.ndarray, size: float) -> np.ndarray:
@@ -146,16 +192,22 @@ def comparison_section(run: Run[Any]) -> Section | None:
     """Creates the section that compares the found architecture with random architectures; None without either."""
     best = run.best
     found, random, baseline = tested(best, "final"), tested(best, "baseline"), best.table("baseline", TRIALS)
+    best_random = measured_networks(best).get("best_random_test_accuracy")
     caption = _text(
         "comparison",
         found=found.size,
         random=random.size,
         place=_place(found.mean() - random) if found.size and random.size else "",
+        best=best_random and TEST.show(best_random.mean),
+        gap=best_random and points_between(found.mean() - best_random.mean) if found.size else "",
+        training_runs=training_runs_of(best, SEARCH_STAGES),
         size=network_size(best.table("final", TRIALS)),
         random_size=network_size(baseline),
         failed=int(failures(baseline).notna().sum()),
     )
     description = f"Test accuracy. Found: {TEST.spread(found)}. Random: {TEST.spread(random)}."
+    if best_random:
+        description += f" Best random by validation: {TEST.show(best_random.mean)}."
     title = "Comparison with random architectures"
     return figure_section("comparison", title, test_accuracies(run), description=description, caption=caption)
 

@@ -1,4 +1,4 @@
-"""Rank correlations of few values with intervals, and claims with verdicts.
+"""Rank correlations of few values with intervals, the best of k items, and claims with verdicts.
 
 The intervals of `rank_agreement` are Fisher's, with the standard errors of arctanh tau and arctanh rho of Fieller et
 al. 1957 and of Bonett and Wright 2000.
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.stats import kendalltau, spearmanr
 
 from archray.platform.quantities import Quantity
@@ -41,6 +42,23 @@ class Claim:
     value: float = math.nan
     low: float = math.nan
     high: float = math.nan
+
+
+def best_of(choice: npt.ArrayLike, value: npt.ArrayLike, k: int) -> float:
+    """Expected value of the item with the highest choice among k items drawn without replacement from n.
+
+    The item of rank i (0 is best) is the best of C(n - 1 - i, k - 1) of the C(n, k) subsets. Items with equal choice
+    count with the mean of their values.
+
+    Args:
+        choice: (n,) values by which the best item is selected, such as validation accuracies.
+        value: (n,) values of the items, such as test accuracies.
+        k: size of the subsets, 1 <= k <= n.
+    """
+    items = pd.DataFrame({"choice": choice, "value": value}).sort_values("choice", ascending=False)
+    n = len(items)
+    weights = [math.comb(n - 1 - i, k - 1) for i in range(n)]
+    return float(np.average(items.groupby("choice")["value"].transform("mean"), weights=weights))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import hashlib
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,14 @@ from archray.platform.methods.hnas.tables import best_trial
 from archray.platform.report import figures
 from archray.platform.report.cell import Decided, cell_section, decision_table
 from archray.platform.report.page import Headline, render, without_folder
-from archray.platform.report.run_sections import comparison_section, manifest_section, repeats_section
+from archray.platform.report.run_sections import (
+    comparison_section,
+    manifest_section,
+    measured_networks,
+    repeats_section,
+)
 from archray.platform.report.section import Section, failures
+from archray.platform.report.statistics import best_of
 from archray.platform.run.run import Run
 
 VOID = {"meta", "link", "br", "wbr", "img", "hr", "path", "use"}
@@ -132,6 +139,32 @@ def test_the_figures_that_matter(run: Run[Any], page: str) -> None:
     assert f"{final.mean():.2f} ± {final.std(ddof=1):.2f} %" in page
     assert f"{random.mean():.2f} ± {random.std(ddof=1):.2f} %" in page
     assert f"{abs(final.mean() - random.mean()):.2f} percentage points above" in page
+
+
+def test_the_best_of_k_is_the_mean_over_all_choices_of_k() -> None:
+    choice, value = np.array([0.3, 0.9, 0.5, 0.9, 0.1]), np.array([3.0, 1.0, 5.0, 2.0, 4.0])
+    for k in range(1, 6):
+        best = []
+        for subset in map(list, combinations(range(5), k)):
+            highest = choice[subset] == choice[subset].max()
+            best.append(np.where(np.isin(choice[subset], 0.9), 1.5, value[subset])[highest].mean())
+        assert best_of(choice, value, k) == pytest.approx(np.mean(best))
+
+
+@pytest.mark.parametrize(("random", "words_of_cost"), [(4, "at equal cost"), (6, "mean over all"), (2, "--random 4")])
+def test_the_best_random_architecture_is_the_comparison_at_equal_cost(
+    tmp_path: Path, random: int, words_of_cost: str
+) -> None:
+    validation, test = np.linspace(0.6, 0.8, random), np.linspace(0.9, 0.5, random)
+    baseline = pd.concat([SMALL_TABLES[BASELINE].head(1)] * random, ignore_index=True)
+    baseline = baseline.assign(validation_accuracy=validation, test_accuracy=test)
+    curves = pd.DataFrame({"trial_id": list("abcd"), "epoch": 1, "validation_accuracy": 0.5, "train_loss": 1.0})
+    run = with_tables(tmp_path, {BASELINE: baseline, ("search", "curves.parquet"): curves})
+    best = measured_networks(run)["best_random_test_accuracy"].mean
+    assert best == pytest.approx(best_of(validation, test, min(4, random)))
+    assert random == 6 or best == test[-1]
+    text = words(rendered(run, [comparison_section]))
+    assert f"{100 * best:.2f} %" in text and words_of_cost in text
 
 
 def test_equal_accuracies_are_equal_in_words(tmp_path: Path) -> None:

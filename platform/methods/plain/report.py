@@ -20,7 +20,14 @@ from archray.platform.report import figures, section
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
 from archray.platform.report.figures import FOUND, TRIAL, NothingToDraw, figure, figure_section
 from archray.platform.report.page import Card, Headline, MakeSection
-from archray.platform.report.run_sections import Measured, Tables, accuracy_cards, headline_cards, measured_networks
+from archray.platform.report.run_sections import (
+    Measured,
+    Tables,
+    accuracy_cards,
+    best_of_random,
+    headline_cards,
+    measured_networks,
+)
 from archray.platform.report.section import Column, Section, failures, numbers, numeric, paragraphs, table
 from archray.platform.report.statistics import spearman
 from archray.platform.report.texts import texts_of
@@ -358,9 +365,11 @@ def measured_plain(run: Run[Any]) -> Measured:
     """The results of a single run: final training and random architectures; for a table, lookups of both."""
     if not run.config.on_table:
         return measured_networks(run)
+    trials, random = Trials.of(run), run.table("baseline", TRIALS)
     spreads = {
         "result": Spread.of(numbers(run.table("final", TRIALS), "result"), ""),
-        "random_result": Spread.of(numbers(run.table("baseline", TRIALS), "result"), "random architecture"),
+        "random_result": Spread.of(numbers(random, "result"), "random architecture"),
+        "best_random_result": best_of_random(random, (OBJECTIVE, trials.mode), "result", len(trials.table)),
     }
     return {key: spread for key, spread in spreads.items() if spread}
 
@@ -370,11 +379,12 @@ def _table_lead(run: Run[Any]) -> str:
     measured = measured_plain(run)
     if "result" not in measured:
         return "The search on a table has not finished."
-    result, random = quantity_of("result"), measured.get("random_result")
+    result, random, best = quantity_of("result"), measured.get("random_result"), measured.get("best_random_result")
     return _text(
         "table_lead",
         result=result.show(measured["result"].mean),
         random=random and f"{result.spread(random)} of {count(random.number, random.noun)}",
+        best=best and f"{result.show(best.mean)} of the best of them by objective",
     )
 
 

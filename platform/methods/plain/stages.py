@@ -157,7 +157,9 @@ def baseline_of_table(context: Context[Any], folder: Folder, table: Table) -> No
         searched_space(context), number, seed=context.seed("baseline"), metric=RESULT, mode=table.mode
     )
     sample = drive(searcher, lambda config: float(table.result[table.row(config["architecture"])]))
-    folder.write_parquet(TRIALS, with_costs(context, results_of_table(table, sample["architecture"])))
+    results = results_of_table(table, sample["architecture"])
+    results[OBJECTIVE] = table.objective[results["row"]]
+    folder.write_parquet(TRIALS, with_costs(context, results))
 
 
 def results_of_table(table: Table, architectures: Any) -> pd.DataFrame:
