@@ -91,7 +91,7 @@ ALONE = Team()
 
 
 class SynchronisedBatchNorm2d(nn.BatchNorm2d):
-    """Like `nn.BatchNorm2d`; in training, statistics and their gradient are those of all workers' images.
+    """Like `nn.BatchNorm2d`; in training, statistics and their gradient are computed over all workers' images.
 
     torch's `SyncBatchNorm` needs CUDA. This class also runs on CPUs, where it can be tested against one worker.
     """
@@ -349,7 +349,7 @@ class Trainer(SGDTrainer[TrainingSettings]):
     def _step(self, images: Tensor, labels: Tensor, lr: float, *, of: int) -> tuple[Tensor, Tensor]:
         """Makes one step by a batch of `of` images, from this worker's images.
 
-        The gradient is that of the mean over the whole batch: workers' gradients are averaged, so each pass weights its
+        The gradient belongs to the mean over the whole batch: workers' gradients are averaged, so each pass weights its
         images by the number of workers.
 
         Returns: The summed loss of this worker's images, and the number of correct ones.

@@ -75,7 +75,7 @@ ACCURACY = "validation_accuracy"
 
 
 def training_amount(number: int, training: SGDSettings, one: str = "training run") -> str:
-    """The amount of work of a stage: `8 training runs of 4 epochs`. one: the noun to count."""
+    """Returns the amount of work of a stage: `8 training runs of 4 epochs`. one: the noun to count."""
     return f"{count(number, one)} of {count(training.epochs, 'epoch')}" if number else "none"
 
 
@@ -145,7 +145,7 @@ def training_plan(
         training: settings of the training.
         test: whether the last epoch evaluates on the test split.
         trainable: class of the trials.
-        settings: settings of `trainable` in addition to those of `StandaloneTrainable`.
+        settings: additional settings of `trainable`, besides the settings of `StandaloneTrainable`.
         plan: additional fields of `TrialPlan`.
     """
     run = context.run

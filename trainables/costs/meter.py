@@ -132,7 +132,7 @@ class LatencyMeter:
         return timing.median, timing.iqr
 
     def operations(self, architecture: str, timed: list[str]) -> tuple[list[str], dict[str, Pair]]:
-        """Returns the operations of the network, in order, and the times of those that are not in `timed`."""
+        """Returns the operations of the network, in order, and the times of operations that are not in `timed`."""
         timings = {key: measures.Timing(0.0, 0.0) for key in timed}
         keys = measures.operation_latencies(self._built(architecture), self._image_shape, self.settings, timings)
         new = set(timings) - set(timed)

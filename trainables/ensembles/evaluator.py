@@ -62,7 +62,7 @@ class CachedEnsembles:
         how: Averaged outputs: probabilities or logits.
 
     Attributes:
-        forward_passes: Number of members predicted here, including those that failed.
+        forward_passes: Number of members predicted here, including failed members.
     """
 
     def __init__(

@@ -114,7 +114,7 @@ def _check_network(
     name = f"the network of {type(space).__name__}.build for {space.encode(architecture)}"
     if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters()):
         raise InvalidArchitecture(
-            f"expected parameters of fixed shapes in {name}, got those of a lazy layer such as nn.LazyLinear; "
+            f"expected parameters of fixed shapes in {name}, got parameters of a lazy layer such as nn.LazyLinear; "
             "specify the number of its inputs"
         )
     images = torch.zeros(2, channels, dataset.image_size, dataset.image_size)
@@ -165,7 +165,7 @@ def network_options(
 def initialise(network: nn.Module, init: Initialisation) -> None:
     """Redraws the weights of all convolutions and linear layers, in place, from torch's global generator.
 
-    The initializations are those of Shu (2022), Table 7.9 (note P5). With `fan_in`, `fan_out` the inputs and outputs of
+    The initializations come from Shu (2022), Table 7.9 (note P5). With `fan_in`, `fan_out` the inputs and outputs of
     one unit (kernel included), weights are normal with variance
 
     - `lecun-normal`: 1 / fan_in,

@@ -35,7 +35,7 @@ class SlicedSupernet(nn.Module, ABC):
     """The weights of the largest network of a space.
 
     Args:
-        network: Largest network of `space`; its parameters are those of this module.
+        network: Largest network of `space`, with the parameters of this module.
     """
 
     def __init__(self, space: Space, network: nn.Module) -> None:

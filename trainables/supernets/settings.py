@@ -36,7 +36,7 @@ SECOND_ORDER = "bilevel-second-order"
 class SupernetTrainingSettings(SGDSettings):
     """Options of training weights and architecture parameters together.
 
-    The defaults are those of DARTS on CIFAR-10 (Liu et al. 2019, App. A.1). GAEA PC-DARTS (App. C.1.1) has batch 256,
+    The defaults come from DARTS on CIFAR-10 (Liu et al. 2019, App. A.1). GAEA PC-DARTS (App. C.1.1) has batch 256,
     lr 0.1, lr_min 0 and 10 warm-up epochs.
 
     Attributes:
@@ -408,7 +408,7 @@ TAU_MAX = 10.0  # the first temperature of GDAS
 class GumbelSettings(RelaxationSettings):
     """One sampled operation per edge with a straight-through gradient.
 
-    Defaults are those of GDAS. SNAS has `hard` false, start 1, end 0.03, exponential.
+    The defaults come from GDAS. SNAS has `hard` false, start 1, end 0.03, exponential.
 
     Attributes:
         start: Temperature at the start of the search.
@@ -560,7 +560,7 @@ class VariationalSettings(RelaxationSettings):
 class ControllerSettings(RelaxationSettings):
     """Whole architectures from an LSTM's policy. ENAS, Pham et al. 2018, section 2; needs the optimizer `reinforce`.
 
-    Defaults are those of the paper's search on CIFAR-10. Its program for the cell search has tanh_constant 1.1 (2.5
+    The defaults come from the paper's search on CIFAR-10. Its program for the cell search has tanh_constant 1.1 (2.5
     times less for operations) and no temperature.
 
     Attributes:

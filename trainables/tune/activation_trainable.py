@@ -116,7 +116,7 @@ class ActivationTrainable(TrialTrainable):
         return self._state_now
 
     def _keep_search(self, state: SharedState) -> None:
-        """Stores the search's current alpha, risks and distances, and those of the best alpha for its weights."""
+        """Stores the search's current alpha, risks and distances, and the values of the best alpha for its weights."""
         instances = self.instances
         functions, labels = get_activations(self._settings.activations), instances.risk.labels
         components = component_outputs(instances.risk.inputs, state.weights, instances.output, functions)

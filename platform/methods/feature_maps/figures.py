@@ -305,7 +305,7 @@ _LINES = (
 
 
 def generalisation_section(run: Run[Any]) -> Section:
-    """Bounds and measured gaps by round, those of the winner, and the rates of the corollaries."""
+    """Bounds and measured gaps by round, bounds and gap of the winner, and the rates of the corollaries."""
     gaps = _gaps(run)
     errors = gaps[gaps["loss"] == "error"]
     below = paragraphs(_gap_sentences(run, gaps)) + _rounds_table(errors, _ERROR)

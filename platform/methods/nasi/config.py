@@ -85,7 +85,7 @@ def settings_of(run: Run[NASIConfig], **more: Any) -> dict[str, Any]:
 
     Args:
         run: the run.
-        more: fields of `NASISettings` that override those of the run.
+        more: fields of `NASISettings` that override the run's fields.
     """
     options = {**dict(run.config.nasi), "space": run.space, "data": run.data, **more}
     return NASISettings(**options).model_dump(mode="json")

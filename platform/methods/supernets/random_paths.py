@@ -50,7 +50,7 @@ TYPES = {**dict.fromkeys(scorers.SCORES, "float64"), "failure": "string"}
 
 
 def draw_architectures(space: Space | str, options: SupernetOptions, number: int, seed: int) -> list[str]:
-    """Draws distinct architectures uniformly from those that the supernet can find.
+    """Draws distinct architectures uniformly from the architectures that the supernet can find.
 
     Each is the discretization of independent uniform weights. Operations that the supernet does not have (`none`) are
     not drawn, as no step trained such a path. Isomorphic architectures are distinct, as their shared weights differ.
