@@ -119,7 +119,7 @@ def markdown(rounds: pd.DataFrame) -> str:
         "defence_accuracy": "defence",
         "noise_accuracy": "noise",
     }
-    lines = [f"| method | attack | {' | '.join(columns.values())} | defence > attack | defence < noise |"]
+    lines = [f"| method | attack | {' | '.join(columns.values())} | defense > attack | defense < noise |"]
     lines.append("|---" * (len(columns) + 4) + "|")
     for (method, attack), rows in rounds.groupby(["method", "attack"], sort=False):
         means = rows.groupby("seed")[list(columns)].mean()

@@ -28,7 +28,7 @@ from archray.trainables.tune.supernet_trainable import SupernetTrainable
 TEST = "cifar10_test_200"
 TABLE = Path(__file__).resolve().parents[2] / "shared" / "data" / "nasbench201.csv.gz"
 METHODS, OBJECTIVES = {"darts": "DARTS", "gaea-darts": "GAEA DARTS"}, ("bilevel", "erm")
-COLOURS = {"darts": "#b3560b", "gaea-darts": "#1f6f8b"}
+COLORS = {"darts": "#b3560b", "gaea-darts": "#1f6f8b"}
 COLUMNS = ["epoch", "entropy", "mixture_accuracy", "shared_accuracy", "discretisation_drop", "architecture"]
 
 
@@ -105,12 +105,12 @@ def draw(curves: pd.DataFrame, to: Path) -> None:
         upper, lower = grid[0, column], grid[1, column]
         for method, label in METHODS.items():
             rows = curves[(curves["method"] == method) & (curves["objective"] == objective)].groupby("epoch")
-            colour = COLOURS[method]
+            color = COLORS[method]
             entropy = rows["entropy"]
-            upper.plot(entropy.mean(), color=colour, label=label)
-            upper.fill_between(entropy.mean().index, entropy.min(), entropy.max(), color=colour, alpha=0.2, linewidth=0)
-            lower.plot(100 * rows["mixture_accuracy"].mean(), color=colour, label=f"{label}, mixture")
-            lower.plot(100 * rows["shared_accuracy"].mean(), color=colour, linestyle=":", label="discretized")
+            upper.plot(entropy.mean(), color=color, label=label)
+            upper.fill_between(entropy.mean().index, entropy.min(), entropy.max(), color=color, alpha=0.2, linewidth=0)
+            lower.plot(100 * rows["mixture_accuracy"].mean(), color=color, label=f"{label}, mixture")
+            lower.plot(100 * rows["shared_accuracy"].mean(), color=color, linestyle=":", label="discretized")
         upper.set_title(objective)
         lower.set_xlabel("epoch")
     grid[0, 0].set_ylabel("entropy of an edge's weights, nats")

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.landscape.loss_plane import LossPlane, filter_normalised
+from archray.trainables.landscape.loss_plane import LossPlane, filter_normalized
 from archray.trainables.nets import build
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import get_space
@@ -35,7 +35,7 @@ def loop_of_losses(
 ) -> list[float]:
     """Returns the losses at the points by a plain loop, the reference for tests and timings of `LossPlane`."""
     generator = torch.Generator().manual_seed(seed)
-    first, second = (filter_normalised(network, generator) for _ in range(2))
+    first, second = (filter_normalized(network, generator) for _ in range(2))
     network = copy.deepcopy(network).eval()
     origin = [parameter.detach().clone() for parameter in network.parameters()]
     losses = []
@@ -63,7 +63,7 @@ def variance_by_instance(network: nn.Module, images: Tensor, labels: Tensor) -> 
 def by_vmap(network: nn.Module, points: list[tuple[float, float]], images: Tensor, labels: Tensor) -> list[float]:
     """Returns the losses at the points, all in one pass."""
     generator = torch.Generator().manual_seed(0)
-    first, second = (filter_normalised(network, generator) for _ in range(2))
+    first, second = (filter_normalized(network, generator) for _ in range(2))
     alpha, beta = torch.tensor(points).T
     stacked = {
         name: w.detach() + alpha.view(-1, *[1] * w.ndim) * a + beta.view(-1, *[1] * w.ndim) * b

@@ -63,7 +63,7 @@ def loop(particles: FloatArray, posterior: Posterior, delta: float, iterations: 
     return particles
 
 
-def vectorised(particles: FloatArray, posterior: Posterior, delta: float, iterations: int) -> FloatArray:
+def vectorized(particles: FloatArray, posterior: Posterior, delta: float, iterations: int) -> FloatArray:
     """Runs the same by `svgd_rd`."""
     shape = particles.shape
 
@@ -94,7 +94,7 @@ def compare_sampling(options: argparse.Namespace) -> bool:
             start_time = time.process_time()
             reference = loop(start, posterior, options.delta, few)
             theirs.append((time.process_time() - start_time) * options.iterations / few)
-        difference = float(np.abs(vectorised(start, posterior, options.delta, few) - reference).max())
+        difference = float(np.abs(vectorized(start, posterior, options.delta, few) - reference).max())
         agree &= difference < 1e-8
         a, b = statistics.median(ours), statistics.median(theirs)
         print(f"| {n} | {restarts} | {a:.3f} | {b:.2f} | {b / a:.1f} | {difference:.0e} |", flush=True)

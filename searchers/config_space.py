@@ -17,7 +17,7 @@ from archray.trainables.spaces import ConstrainedSpace, Space
 Config = dict[str, Any]
 DRAWS = 1000  # random draws to find a new config; then a small space is enumerated
 ENUMERABLE = 10**6  # maximum number of configs of a space that is enumerated
-NEIGHBOURS = 100  # mutations to draw if the neighbors of a config cannot be listed
+NEIGHBORS = 100  # mutations to draw if the neighbors of a config cannot be listed
 STEPS = 100  # maximum number of mutations to reach another config
 SEED = "seed"  # the key that a searcher sets in every config
 
@@ -48,7 +48,7 @@ class ConfigSpace(ABC):
 
         These are all neighbors if they can be listed, else the results of 100 mutations.
         """
-        return self.distinct((self.mutate(config, rng) for _ in range(NEIGHBOURS)), config)
+        return self.distinct((self.mutate(config, rng) for _ in range(NEIGHBORS)), config)
 
     def distinct(self, configs: Iterable[Config], other: Mapping[str, Any]) -> list[Config]:
         """Returns the configs in order, without duplicates and without those equal to `other`."""

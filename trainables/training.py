@@ -130,18 +130,18 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
         self.running_var.lerp_(unbiased.to(self.running_var), rate)
 
 
-def synchronised(network: nn.Module, team: Team) -> nn.Module:
+def synchronized(network: nn.Module, team: Team) -> nn.Module:
     """Replaces batch normalization by one over all workers of `team`, with the same parameters and state keys."""
     if team.size == 1:
         return network
     if isinstance(network, nn.BatchNorm2d):
-        return _synchronised_norm(network)
+        return _synchronized_norm(network)
     for name, child in network.named_children():
-        setattr(network, name, synchronised(child, team))
+        setattr(network, name, synchronized(child, team))
     return network
 
 
-def _synchronised_norm(norm: nn.BatchNorm2d) -> SynchronisedBatchNorm2d:
+def _synchronized_norm(norm: nn.BatchNorm2d) -> SynchronisedBatchNorm2d:
     new = SynchronisedBatchNorm2d(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
     new.weight, new.bias = norm.weight, norm.bias
     new.running_mean, new.running_var = norm.running_mean, norm.running_var
@@ -297,7 +297,7 @@ class Trainer(SGDTrainer[TrainingSettings]):
         _check_network(network, settings)
         self.team = team
         if team.size > 1 and settings.sync_batch_norm:
-            network = synchronised(network, team)
+            network = synchronized(network, team)
         self._format = torch.channels_last if settings.channels_last else torch.contiguous_format
         self.network = network.to(device).to(memory_format=self._format)
         super().__init__(self.network, dataset, settings, seed=seed)

@@ -31,7 +31,7 @@ MARKER = re.compile(r"^<!-- table: (\w+) -->(?:\n\*.+\*)?$", re.MULTILINE)
 ENTRY = re.compile(r'^- <a id="([\w-]+)"></a>.*$', re.MULTILINE)  # of references.md
 CITATION = re.compile(r"\b([A-Z][\w-]+)(?:\s+et\s+al\.|\s+and\s+[A-Z]\w+)?\s+\(?((?:19|20)\d\d)\b")
 CITING = ("archray", "cluster", "platform", "searchers", "trainables", "benchmarks", "examples")
-CATALOGUE = "platform/methods/catalogue.py"  # whose summaries name methods
+CATALOG = "platform/methods/catalogue.py"  # whose summaries name methods
 
 
 def table(head: str, rows: list[tuple[str, ...]]) -> str:
@@ -168,7 +168,7 @@ def citations() -> dict[str, list[str]]:
             files.setdefault(f"{author.lower()}-{year}", {}).setdefault(path.parent, []).append(path)
     for key, folders in files.items():  # a file, or the folder of several
         names = [f"{folder}/" if len(several) > 1 else str(several[0]) for folder, several in folders.items()]
-        cited.setdefault(key, []).extend(f"`{name}`" for name in names if name != CATALOGUE)
+        cited.setdefault(key, []).extend(f"`{name}`" for name in names if name != CATALOG)
     return cited
 
 

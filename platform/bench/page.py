@@ -134,7 +134,7 @@ def markdown_table(words: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-_COLOURS = (FOUND, figures.GREEN, figures.PINK, figures.INDIGO)
+_COLORS = (FOUND, figures.GREEN, figures.PINK, figures.INDIGO)
 Dash: TypeAlias = Literal["-", "--", ":", "-."]
 _DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")
 _HEIGHT, _LINE = 390, 17  # heights of the two panels, and of a line of the legend
@@ -171,8 +171,8 @@ def bench_regret(bench: BenchResult, canvas: Figure) -> None:
     behind = [label for label in bench.labels if label not in methods and label != RANDOM_SEARCH]
     for label in [*behind, RANDOM_SEARCH, *methods]:
         place = methods.index(label) if label in methods else 0
-        color = RANDOM if label == RANDOM_SEARCH else TRIAL if label in behind else _COLOURS[place % len(_COLOURS)]
-        dash = _DASHES[place // len(_COLOURS) % len(_DASHES)]
+        color = RANDOM if label == RANDOM_SEARCH else TRIAL if label in behind else _COLORS[place % len(_COLORS)]
+        dash = _DASHES[place // len(_COLORS) % len(_DASHES)]
         x, best = curves(bench, label)
         thin = label in behind
         for axes, values in ((regret, bench.sign * (bench.best_objective - best)), (rank, bench.ranks(best))):

@@ -34,7 +34,7 @@ INT8_FILE = "model-int8.onnx"
 CALIBRATION = 512  # number of training images that calibrate the ranges of activations
 BATCH = 64
 # The quantized operations. Normalizations that no convolution absorbs, and operations after the logits, stay float32.
-QUANTISED = ("Conv", "Gemm", "MatMul", "Add", "Concat", "Relu", "MaxPool", "AveragePool", "GlobalAveragePool")
+QUANTIZED = ("Conv", "Gemm", "MatMul", "Add", "Concat", "Relu", "MaxPool", "AveragePool", "GlobalAveragePool")
 OUTPUTS = {NETWORK: "logits", ENSEMBLE: "probabilities", FEATURE_MAP: "decision values"}
 
 
@@ -76,7 +76,7 @@ def export_model(
         contents |= written
         files[name] = sorted(written)
     if int8:
-        contents[INT8_FILE] = quantise(contents[ONNX_FILE], load_images(run.data).train)
+        contents[INT8_FILE] = quantize(contents[ONNX_FILE], load_images(run.data).train)
         model.card["int8"] = int8_entry(contents[ONNX_FILE], contents[INT8_FILE], load_images(run.data))
     card = {**model.card, "formats": files}
     contents[LOADER] = loader_text(names, card).encode()
@@ -171,7 +171,7 @@ def _checked(formats: Sequence[str] | None, int8: bool) -> list[str]:
 # An int8 ONNX graph
 
 
-def quantise(graph: bytes, train: Split) -> bytes:
+def quantize(graph: bytes, train: Split) -> bytes:
     """Quantizes weights (per channel) and activations of a graph to 8 bits, by ONNX Runtime's static quantization.
 
     Up to CALIBRATION training images calibrate the activations. Inputs and outputs stay float32.
@@ -194,20 +194,20 @@ def quantise(graph: bytes, train: Split) -> bytes:
             return None if batch is None else {IMAGES: batch[0].cpu().numpy()}
 
     with tempfile.TemporaryDirectory() as scratch:
-        source, prepared, quantised = (str(Path(scratch) / name) for name in ("a.onnx", "b.onnx", "c.onnx"))
+        source, prepared, quantized = (str(Path(scratch) / name) for name in ("a.onnx", "b.onnx", "c.onnx"))
         Path(source).write_bytes(graph)
         quant_pre_process(source, prepared, skip_symbolic_shape=True)  # folds normalization into convolutions
         quantize_static(
             prepared,
-            quantised,
+            quantized,
             Batches(),
             quant_format=QuantFormat.QDQ,
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
             per_channel=True,
-            op_types_to_quantize=list(QUANTISED),
+            op_types_to_quantize=list(QUANTIZED),
         )
-        return Path(quantised).read_bytes()
+        return Path(quantized).read_bytes()
 
 
 def accuracy_of(predict: Predict, split: Split) -> float:
@@ -219,9 +219,9 @@ def accuracy_of(predict: Predict, split: Split) -> float:
     return hits / total
 
 
-def int8_entry(graph: bytes, quantised: bytes, dataset: Dataset) -> dict[str, Any]:
+def int8_entry(graph: bytes, quantized: bytes, dataset: Dataset) -> dict[str, Any]:
     """Returns the entry of the int8 graph in `model.json`; both accuracies use the same test images."""
-    exact, rough = (accuracy_of(onnx_prediction(content), dataset.test) for content in (graph, quantised))
+    exact, rough = (accuracy_of(onnx_prediction(content), dataset.test) for content in (graph, quantized))
     return {
         "file": INT8_FILE,
         "test_accuracy": rough,
@@ -229,7 +229,7 @@ def int8_entry(graph: bytes, quantised: bytes, dataset: Dataset) -> dict[str, An
         "accuracy_cost": exact - rough,
         "test_images": len(dataset.test),
         "calibration_images": min(CALIBRATION, len(dataset.train)),
-        "bytes": len(quantised),
+        "bytes": len(quantized),
         "float_bytes": len(graph),
     }
 
@@ -245,7 +245,7 @@ here = Path(__file__).resolve().parent
 described = json.loads((here / "model.json").read_text())
 '''
 
-_NORMALISE = '''
+_NORMALIZE = '''
 
 def normalise(images):
     """Normalize images (n, C, H, W), an array or a tensor of floats SCALE, for the model."""
@@ -276,7 +276,7 @@ def loader_text(formats: Sequence[str], card: Mapping[str, Any]) -> str:
     text = _HEAD.replace("WHAT", card["kind"])
     form = card["input"]
     if form is not None and form["mean"] is not None:
-        text += _NORMALISE.replace("SCALE", "in 0..1" if form["unit"] else "on the scale of the data")
+        text += _NORMALIZE.replace("SCALE", "in 0..1" if form["unit"] else "on the scale of the data")
     text += "".join(f"\n{entry.loader}" for entry in entries)
     return text + _TAIL.replace("FUNCTION", first)
 

@@ -21,7 +21,7 @@ _text = texts_of(__package__)
 _EDGE = re.compile(r"^(\d+)<-(\d+)$")  # `3<-1`: an edge into node 3 from node 1
 _ABSENT = frozenset({"none", "zero", "zeroize"})  # operations that mean no connection
 _IDENTITY = frozenset({"skip_connect", "identity", "skip"})
-COLOURS = 6  # number of colors for operations in the page's style
+COLORS = 6  # number of colors for operations in the page's style
 
 _RADIUS = 17.0  # radius of a node, in CSS pixels like all lengths here
 _ARC = 86.0  # distance from the line of nodes to the label of an arc over one node
@@ -91,7 +91,7 @@ def cell_legend(cells: "Sequence[Sequence[Edge]]", nodes: int) -> str:
         nodes: number of nodes per cell.
     """
     edges = [edge for cell in cells for edge in cell]
-    named = {edge.operation: edge.color for edge in sorted(edges, key=lambda edge: edge.color or COLOURS + 1)}
+    named = {edge.operation: edge.color for edge in sorted(edges, key=lambda edge: edge.color or COLORS + 1)}
     keys = [
         (f"edge {_paint(color)}", _KEY_LINE, operation + ("" if color else ", the identity: dashed"))
         for operation, color in named.items()
@@ -200,7 +200,7 @@ def _color(decision: Decided) -> int | None:
         return None
     colored = [choice for choice in decision.choices if choice not in _ABSENT | _IDENTITY]
     place = colored.index(decision.choice) if decision.choice in colored else 0
-    return place % COLOURS + 1
+    return place % COLORS + 1
 
 
 def draw_cell(edges: Sequence[Edge], nodes: int | Sequence[str], *, upright: bool) -> tuple[str, int]:

@@ -126,8 +126,8 @@ def test_tokens(tokens, expected):
 
 @given(st.text(max_size=60))
 def test_no_tokeniser_loses_or_adds_a_character(text):
-    for name, tokenise in TOKENISERS.items():
-        assert "".join(tokenise(text)) == "".join(text.split()), name
+    for name, tokenize in TOKENISERS.items():
+        assert "".join(tokenize(text)) == "".join(text.split()), name
 
 
 # Counts

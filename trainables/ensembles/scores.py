@@ -150,5 +150,5 @@ def _loss_of_logits(total: Arranged, members: int) -> float:
     highest = total.max(axis=0)
     total -= highest
     np.exp(total, out=total)
-    normaliser = highest + np.log(total.sum(axis=0))
-    return float(normaliser.mean(dtype=np.float64) - of_label)
+    normalizer = highest + np.log(total.sum(axis=0))
+    return float(normalizer.mean(dtype=np.float64) - of_label)

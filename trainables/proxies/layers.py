@@ -273,7 +273,7 @@ def pairwise_sums(network: nn.Module) -> AbstractContextManager[None]:
     """Makes batch normalizations in train mode use `PairwiseBatchNorm` where it applies, within the context."""
     return replaced_forwards(
         {
-            module: partial(_normalised, module)
+            module: partial(_normalized, module)
             for module in network.modules()
             # The forward of a subclass may do something else.
             if isinstance(module, nn.BatchNorm2d) and type(module).forward is _BatchNorm.forward and module.training
@@ -281,7 +281,7 @@ def pairwise_sums(network: nn.Module) -> AbstractContextManager[None]:
     )
 
 
-def _normalised(module: nn.BatchNorm2d, x: Tensor) -> Any:
+def _normalized(module: nn.BatchNorm2d, x: Tensor) -> Any:
     if is_channels_last(x) and x.dtype in (torch.float32, torch.float64):
         return PairwiseBatchNorm.apply(x, module.weight, module.bias, module.eps)
     return type(module).forward(module, x)

@@ -19,7 +19,7 @@ from archray.trainables.proxies.gram import exact_gram_matrix, gram_matrix
 from archray.trainables.proxies.layers import Record, batch_statistics, forward
 from archray.trainables.proxies.registry import NoScore, Proxy, Score, get_proxy
 from archray.trainables.proxies.settings import ProxySettings
-from archray.trainables.proxies.tangents import recognised
+from archray.trainables.proxies.tangents import recognized
 
 SAME_LOGITS = 1e-6  # smaller differences, relative to the largest logit of the batch, are rounding errors
 
@@ -94,7 +94,7 @@ class SharedPass:
     @cached_property
     def has_tangents(self) -> bool:
         """Whether tangents pass through every layer of the network (`tangents.py`)."""
-        return recognised(self.record)
+        return recognized(self.record)
 
     def loss_gradients(self, targets: Sequence[Target]) -> list[Tensor]:
         """Returns the gradients of the mean cross-entropy by each of `targets`; zeros for independent targets.

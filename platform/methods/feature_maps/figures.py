@@ -304,7 +304,7 @@ _LINES = (
 )  # column, color, dashes, label
 
 
-def generalisation_section(run: Run[Any]) -> Section:
+def generalization_section(run: Run[Any]) -> Section:
     """Bounds and measured gaps by round, bounds and gap of the winner, and the rates of the corollaries."""
     gaps = _gaps(run)
     errors = gaps[gaps["loss"] == "error"]

@@ -222,7 +222,7 @@ SECTIONS: tuple[MakeSection, ...] = (
     figures.solver_calls_section,
     figures.seconds_section,
     rounds_section,
-    figures.generalisation_section,
+    figures.generalization_section,
     names_section(tables.names_of, "feature maps", "in the order of their test accuracy as best map of a search"),
     run_sections.failures_section(_TABLES),
     run_sections.manifest_section,

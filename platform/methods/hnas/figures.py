@@ -246,9 +246,9 @@ def draw_plane(axes: Axes, ground: tables.Plane, pool: Pool, values: dict[str, f
     image = np.empty((*ground.selected.shape, 4))
     for place, row in enumerate(np.unique(ground.selected)):
         value = values.get(pool.architectures[row])
-        grey = _UNTRAINED_ODD if place % 2 else _UNTRAINED
+        gray = _UNTRAINED_ODD if place % 2 else _UNTRAINED
         image[ground.selected == row] = (
-            grey if value is None or norm is None else colors(float(norm(value * VALUE.factor)))
+            gray if value is None or norm is None else colors(float(norm(value * VALUE.factor)))
         )
     large = image.repeat(_SCALE, 0).repeat(_SCALE, 1)
     selected = ground.selected.repeat(_SCALE, 0).repeat(_SCALE, 1)

@@ -150,7 +150,7 @@ def uniform_entropy(entropies: pd.DataFrame) -> tuple[float, tuple[int, ...]]:
     return float(np.log(operations).mean()), tuple(sorted(set(operations)))
 
 
-def discretisation_section(run: Run[Any]) -> Section:
+def discretization_section(run: Run[Any]) -> Section:
     """Two panels over the epochs and a table of the last one."""
     nets = discretised_supernets(run)
     ends = [at_the_end(net) for net in nets]

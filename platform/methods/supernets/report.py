@@ -119,7 +119,7 @@ rounds_section = Halving("Architecture", "supernet", "Epochs", tables.names_of).
 SECTIONS = network_sections(
     found_cells_section,
     figures.entropies_section,
-    figures.discretisation_section,
+    figures.discretization_section,
     figures.shared_scores_section,
     rounds_section,
     figures.selection_section,

@@ -48,7 +48,7 @@ def supernet_settings(context: Context[SupernetSearchConfig], **more: Any) -> di
     config = context.config
     more = {"edge_costs": _edge_costs(context), "bounds": bounds_of(context), **more}
     if config.supernet.penalty.active:
-        more["penalty"] = config.supernet.penalty.model_copy(update={"cost": cost_column(config.penalised)})
+        more["penalty"] = config.supernet.penalty.model_copy(update={"cost": cost_column(config.penalized)})
     return settings_of(config, space=context.run.space, data=context.run.data, **more)
 
 
@@ -68,7 +68,7 @@ def measured_bounds(context: Context[Any]) -> list[str]:
 def _edge_costs(context: Context[SupernetSearchConfig]) -> dict[str, EdgeCosts]:
     """Costs of edges by column, for the penalty and for the bounds that a trial cannot measure."""
     config = context.config
-    names = [*([config.penalised] if config.supernet.penalty.active else []), *measured_bounds(context)]
+    names = [*([config.penalized] if config.supernet.penalty.active else []), *measured_bounds(context)]
     if not names:
         return {}
     costs, space = run_costs(context), get_space(context.run.space)
@@ -182,7 +182,7 @@ def _that_meet(context: Context[Any], cells: pd.DataFrame) -> pd.DataFrame:
     return with_costs(context, cells)
 
 
-def _write_discretised(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
+def _write_discretized(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
     write_entropies(context, folder, run)
     trials = run.trials
     cells = pd.DataFrame(
@@ -204,7 +204,7 @@ SEARCH_STAGE = TuneStage[SupernetSearchConfig](
     title="train supernets and discretize them",
     reads=READS,
     plan=lambda context, tuned: supernet_trials(context),
-    finish=_write_discretised,
+    finish=_write_discretized,
     search=True,
     amount=supernets_amount,
 )

@@ -151,7 +151,7 @@ def linear_section(run: Run[Any]) -> Section | None:
 
 # Figures: convergence, measures by width, planes around trained weights, linear cells.
 
-_COLOURS = {"cell": FOUND, "widest": GREEN, "connections": TRIAL, "operations": RANDOM}
+_COLORS = {"cell": FOUND, "widest": GREEN, "connections": TRIAL, "operations": RANDOM}
 _ORDER = ("operations", "connections", "widest", "cell")  # drawing order, the last on top
 _PANEL_COLUMNS, _ROW = 3, 165  # number of panels in a row, and height of a row
 _TRENDS = (
@@ -163,7 +163,7 @@ _TRENDS = (
 
 
 def _legend(canvas: Figure, kinds: set[str]) -> None:
-    handles = [Line2D([], [], color=_COLOURS[kind], label=KINDS[kind], lw=2) for kind in KINDS if kind in kinds]
+    handles = [Line2D([], [], color=_COLORS[kind], label=KINDS[kind], lw=2) for kind in KINDS if kind in kinds]
     canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
 
 
@@ -194,7 +194,7 @@ def topology_convergence(run: Run[Any], canvas: Figure) -> None:
                 for _, curve in curves[curves["architecture"] == row.architecture].groupby("trial_id"):
                     x, y = curve["epoch"].to_list(), curve["validation_loss"].clip(upper=4 * threshold).to_list()
                     marker = "o" if len(x) == 1 else None  # a single epoch has no line
-                    axes.plot(x, y, color=_COLOURS[kind], lw=width, alpha=alpha, marker=marker, ms=3)
+                    axes.plot(x, y, color=_COLORS[kind], lw=width, alpha=alpha, marker=marker, ms=3)
                     figures.add_line_tooltip(axes, x, y, text)
         axes.set_title(name)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
@@ -222,7 +222,7 @@ def topology_trends(run: Run[Any], canvas: Figure) -> None:
         for kind in _ORDER:
             rows = table[(table["kind"] == kind) & table[column].notna()]
             y = rows[column] * (100 if column == "test_accuracy" else 1)
-            axes.scatter(rows["width"], y, s=26 if kind != "connections" else 18, color=_COLOURS[kind], alpha=0.8, lw=0)
+            axes.scatter(rows["width"], y, s=26 if kind != "connections" else 18, color=_COLORS[kind], alpha=0.8, lw=0)
             values = zip(rows["cell"], rows["kind"], rows["number"], rows["depth"], y, strict=True)
             texts = [f"{c}, {KINDS[k]} {n}\n{d} deep: {significant(value)}" for c, k, n, d, value in values]
             figures.add_tooltips(axes, rows["width"], y, texts)
