@@ -116,7 +116,7 @@ def markdown(rounds: pd.DataFrame) -> str:
         "attack_accuracy": "attack",
         "transfer_accuracy": "transfer",
         "benign_accuracy": "ensemble, benign",
-        "defence_accuracy": "defence",
+        "defence_accuracy": "defense",
         "noise_accuracy": "noise",
     }
     lines = [f"| method | attack | {' | '.join(columns.values())} | defense > attack | defense < noise |"]
