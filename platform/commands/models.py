@@ -102,8 +102,8 @@ def attack(
 ) -> None:
     """Attack each member of an ensemble in turn, and classify the adversarial images with the whole ensemble.
 
-    To resume an interrupted attack, run the command again, without options or with the same options. Requires pip
-    install 'archray[adversarial]'.
+    To resume an interrupted attack, run the command again, without options or with the same options. Requires the
+    packages of the extra 'adversarial'.
     """
     # imports take 0.1 s, and `archray --help` does not need them
     from archray.platform.config import merge, parse_assignment
