@@ -41,14 +41,14 @@ def plain(network: nn.Module, images: Tensor, labels: Tensor) -> Values:
     product = torch.stack([(c * g).sum() for c, g in zip(constant, gradients, strict=True)]).sum()
     products = torch.autograd.grad(product, weights)
     values["grasp"] = -sum(float((w.detach() * h).sum()) for w, h in zip(weights, products, strict=True))
-    jacobian = own_copies_jacobian(network, images, labels)
+    jacobian = separate_copies_jacobian(network, images, labels)
     values["ntk_trace"] = float((jacobian.square().sum() / len(images)).sqrt())
-    jacobian = own_copies_jacobian(network, images, labels)
+    jacobian = separate_copies_jacobian(network, images, labels)
     values["kappa"] = condition_number(jacobian)
     return values
 
 
-def own_copies_jacobian(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+def separate_copies_jacobian(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     """Returns the gradient of the sum of label logits by each sample's copy of the weights (note P2), (m, d)."""
     m = len(images)
     copies: list[Tensor] = []

@@ -18,7 +18,7 @@ from archray.platform.methods import METHODS, STUDIES, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import MANIFEST, RUNS, call_start
-from archray.platform.run.run import Run, check_same_search, refuse_existing, removed_if_refused
+from archray.platform.run.run import Run, check_same_search, reject_existing, removed_after_error
 from archray.platform.run.run_summary import read_manifest
 from archray.platform.run_result import RunResult
 from archray.plurals import count
@@ -162,7 +162,7 @@ def begin_run(
     place = new_place(config.method, out, or_resume=or_resume)
     check_config(config, data_given=arrays is not None)
     folder = Folder(place)
-    with lock(folder, WORK[config.kind]), removed_if_refused(folder):
+    with lock(folder, WORK[config.kind]), removed_after_error(folder):
         run = Run.create(place, config, arrays=arrays, command=command, again=or_resume)
         return _execute(run, tune_options or TuneOptions(), started)
 
@@ -172,12 +172,12 @@ def new_place(method: str, out: str | Path | None, *, or_resume: bool = False) -
     place = out if out is not None else Path(RUNS) / f"{method}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = Folder(place)
     if not (or_resume and folder.exists(MANIFEST)):
-        refuse_existing(folder, again=or_resume)
-        _refuse_inside_run(folder)
+        reject_existing(folder, again=or_resume)
+        _reject_inside_run(folder)
     return os.fspath(place)
 
 
-def _refuse_inside_run(folder: Folder) -> None:
+def _reject_inside_run(folder: Folder) -> None:
     """Raises: InvalidInput for a folder inside the folder of another run."""
     while (folder := folder.parent).path:
         with suppress(RunFolderError, OSError):  # the folder contains no run, or a bucket cannot be listed

@@ -19,7 +19,7 @@ from archray.platform.models.formats import FORMATS, Predict, onnx_prediction, p
 from archray.platform.models.model_files import read_described, trained
 from archray.platform.models.rebuilt_model import FEATURE_MAP, MODEL_CARD
 from archray.platform.run.layout import MANIFEST
-from archray.platform.run.trust import SIGNATURE, is_own, refuse_code
+from archray.platform.run.trust import SIGNATURE, is_own, reject_code
 from archray.settings import LARGEST
 from archray.trainables.data.image_folder import SUFFIXES
 from archray.trainables.data.image_form import ImageForm
@@ -114,7 +114,7 @@ def _exported(folder: Folder, name: str | None, scratch: Path, trust: bool) -> t
         return onnx_prediction(folder.read_bytes(plain_name(card[INT8]["file"]))), card
     if not trust and not is_own(signed_export(folder, card), card.get(SIGNATURE)):
         if code := code_of(name, card):
-            raise refuse_code(folder, "export", [f"execute {line}" for line in code])
+            raise reject_code(folder, "export", [f"execute {line}" for line in code])
     place = folder.local_path()
     if place is None:
         Folder(scratch).copy_from(folder)

@@ -17,7 +17,7 @@ from archray.platform.models.rebuilt_model import FEATURE_MAP, MODEL_CARD, NETWO
 from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import CODE, HEARTBEAT
 from archray.platform.run.manifest import digest
-from archray.platform.run.run import Run, refuse_existing
+from archray.platform.run.run import Run, reject_existing
 from archray.platform.run.trust import SIGNATURE, signature, signed_part
 from archray.plurals import count
 from archray.trainables.checkpoint import STATE_FILE
@@ -26,7 +26,7 @@ from archray.trainables.data.dataset import Dataset, Split
 from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
 from archray.trainables.feature_maps.classifier import FourierClassifier
 from archray.trainables.nets.exported_program import IMAGES
-from archray.trainables.spaces import is_own_space
+from archray.trainables.spaces import is_custom_space
 
 LOADER, README = "load_model.py", "README.md"
 DEFAULT = ("torch-export", "state-dict")
@@ -65,7 +65,7 @@ def export_model(
     best, source, _ = trained(run, member)
     again = _holds_export(to, source)
     if not again:
-        refuse_existing(to, "--to")
+        reject_existing(to, "--to")
     model, run = portable(run, member), best
     if formats is None and model.module is None:
         names = ["state-dict"]
@@ -87,7 +87,7 @@ def export_model(
             names_of_others = ", ".join(sorted(others))
             raise RunFolderError(f"{to} contains another export of the run ({names_of_others}). Choose another --to")
         if not again:
-            refuse_existing(to, "--to")  # another export may have written to it meanwhile
+            reject_existing(to, "--to")  # another export may have written to it meanwhile
         if card["space_file"] is not None:
             to.copy_from(run.folder / CODE / "space", [card["space_file"]])
         for name, content in contents.items():
@@ -127,7 +127,7 @@ def code_of(name: str, card: Mapping[str, Any]) -> list[str]:
     if card["space_file"] is not None:
         return [plain_name(card["space_file"])]
     spaces = {entry.get("space", "") for entry in (card, *card.get("members", ()))}
-    return sorted(space for space in spaces if is_own_space(space))
+    return sorted(space for space in spaces if is_custom_space(space))
 
 
 def portable(run: Run[Any], member: int | None = None) -> Portable:

@@ -298,7 +298,7 @@ class RankSurrogate:
             for s in self._hypotheses
         ]
 
-    def promise(self, rows: Sequence[int], losses: Sequence[float | None]) -> FloatArray:
+    def upper_bounds(self, rows: Sequence[int], losses: Sequence[float | None]) -> FloatArray:
         """Returns the upper confidence bound of each architecture's result, in normal scores, (n,).
 
         Args:

@@ -308,12 +308,12 @@ class SearcherConformance(ConformanceSuite):
 
         Tune does so, with `restart_errored` under a new id. Other trials may have been suggested after the failure.
         """
-        for trial_id, gone_on in (("a", False), ("a", True), ("another id", True)):
+        for trial_id, resumed in (("a", False), ("a", True), ("another id", True)):
             searcher: Any = self.fresh()
             searcher.set_max_concurrency(1)
             repaired: Any = searcher.suggest("a")
             searcher.on_trial_complete(trial_id="a", error=True)
-            if gone_on and isinstance(following := searcher.suggest("b"), dict):
+            if resumed and isinstance(following := searcher.suggest("b"), dict):
                 searcher.on_trial_complete(trial_id="b", result=self.result(following, iteration=1))
             result = {**self.result(repaired, iteration=1), "config": {"settings": {}, **repaired}}
             searcher.on_trial_complete(trial_id=trial_id, result=flatten_dict(result))

@@ -102,7 +102,7 @@ def make(name: str) -> nn.Module:
         return NETWORKS[name]().double().train()
 
 
-def own_copies_jacobian(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+def separate_copies_jacobian(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     """(m, d): note P2's reference. Every sample has its own copy of every weight and bias; batch normalisation still
     sees all samples. Row i is the gradient of the sum of label logits by sample i's copies."""
     m = len(images)
@@ -142,7 +142,7 @@ def label_gram(network: nn.Module, images: Tensor, labels: Tensor, memory_mib: f
 @pytest.mark.parametrize("name", NETWORKS)
 def test_gram_is_that_of_own_copies_of_the_weights(name: str) -> None:
     network, (images, labels) = make(name), batch()
-    jacobian = own_copies_jacobian(network, images, labels)
+    jacobian = separate_copies_jacobian(network, images, labels)
     torch.testing.assert_close(label_gram(network, images, labels), jacobian @ jacobian.T, rtol=1e-9, atol=1e-12)
 
 

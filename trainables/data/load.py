@@ -188,7 +188,7 @@ def _source(settings: DataSettings) -> DataSource | None:
     return None
 
 
-def is_own_data(name: str) -> bool:
+def is_custom_data(name: str) -> bool:
     """Whether a name refers to a custom function, not to a data set of archray or in files."""
     return is_reference(name) and _source(DataSettings(name=name)) is None
 

@@ -17,7 +17,7 @@ from archray.errors import InvalidArchitecture, InvalidInput
 from archray.references import call_reference
 from archray.registry import import_modules
 from archray.trainables.data.dataset import Dataset
-from archray.trainables.devices import own_randomness
+from archray.trainables.devices import restored_randomness
 from archray.trainables.nets.network_settings import Initialisation, NetworkSettings
 from archray.trainables.nets.registry import NETWORKS, SpaceNetwork
 from archray.trainables.spaces import Architecture, Space, TableSpace, get_space
@@ -72,7 +72,7 @@ def build(
     builder = user_build or NETWORKS.get(space.name)
     options = network_options(space, builder, network, for_scoring=for_scoring)
     options |= {"in_channels": in_channels, "num_classes": num_classes}
-    with nullcontext() if seed is None else own_randomness(seed):  # weights are drawn on the CPU
+    with nullcontext() if seed is None else restored_randomness(seed):  # weights are drawn on the CPU
         if user_build is None:
             module = builder(space, choices, **options)
         else:  # an error is a failed result, which a retry cannot fix

@@ -14,7 +14,7 @@ from torch.autograd.graph import GradientEdge
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.devices import out_of_memory, own_randomness
+from archray.trainables.devices import out_of_memory, restored_randomness
 from archray.trainables.proxies.gram import exact_gram_matrix, gram_matrix
 from archray.trainables.proxies.layers import Record, batch_statistics, forward
 from archray.trainables.proxies.registry import NoScore, Proxy, Score, get_proxy
@@ -202,7 +202,7 @@ def score(
 
 def _of_copies(proxy: Proxy, network: nn.Module, images: Tensor, labels: Tensor, settings: ProxySettings) -> Score:
     """Scores by a function of network, images and labels, which may change them, and draw random numbers."""
-    with own_randomness(settings.seed, images.device), torch.enable_grad():
+    with restored_randomness(settings.seed, images.device), torch.enable_grad():
         return _score(proxy, lambda: proxy.function(copy.deepcopy(network), images.clone(), labels.clone()))
 
 

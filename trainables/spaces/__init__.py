@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 
-def is_own_space(name: str) -> bool:
+def is_custom_space(name: str) -> bool:
     """Whether a name refers to a custom space, not to a registered space or a table."""
     family = name.partition(":")[0] + ":"  # of registered names such as timm:resnet, which is not a custom module
     registered = name in SPACES or any(space.startswith(family) for space in SPACES)
@@ -77,7 +77,7 @@ def get_space(name_or_reference: str | Space) -> Space:
         return name_or_reference
     if name_or_reference.startswith(PREFIX):
         return open_table_space(name_or_reference)
-    if not is_own_space(name_or_reference):
+    if not is_custom_space(name_or_reference):
         return SPACES.get(name_or_reference)()
     space = load_reference(name_or_reference)
     if isinstance(space, type) and issubclass(space, Space):

@@ -53,7 +53,7 @@ class NASIConfig(TrainedSearchConfig):
         return None if table is None else absolute_name(f"{PREFIX}{table.removeprefix(PREFIX)}")
 
     @property
-    def begins_without_data(self) -> bool:
+    def starts_without_data(self) -> bool:
         return self.nasi.without_data
 
     @property

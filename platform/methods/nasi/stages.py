@@ -90,7 +90,7 @@ TABLE_STAGE = WorkStage[NASIConfig](
     reads=("nasi", "agreement_table", "agreement_rows"),
     depends=file_digests(f"search/{FOUND_CELLS}"),
     work=_score,
-    without_data=lambda config: config.begins_without_data,
+    without_data=lambda config: config.starts_without_data,
     amount=lambda config: (
         f"{count(config.agreement_rows, 'architecture')} of {config.agreement_table}, without training"
         if config.agreement_table is not None
@@ -170,7 +170,7 @@ RECIPE = Recipe(
             plan=_searches,
             finish=_write_found,
             search=True,
-            without_data=lambda config: config.begins_without_data,
+            without_data=lambda config: config.starts_without_data,
             amount=_amount,
         ),
         TuneStage[NASIConfig](
@@ -179,7 +179,7 @@ RECIPE = Recipe(
             reads=("nasi", "agreement"),
             plan=_comparison,
             finish=_write_agreement,
-            without_data=lambda config: config.begins_without_data,
+            without_data=lambda config: config.starts_without_data,
             amount=lambda config: count(config.agreement, "random architecture") if config.agreement else "none",
         ),
         TABLE_STAGE,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from archray.errors import InvalidInput
 from archray.plurals import count
-from archray.trainables.devices import own_randomness
+from archray.trainables.devices import restored_randomness
 from archray.trainables.nets.build_network import initialise
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import Architecture, Decision, Space, get_space
@@ -277,7 +277,7 @@ def build_supernet(
     groups(space, partial_channels=partial_channels, none=none)  # raises
 
     supernet_of: Callable[..., Supernet] = form or SUPERNETS.get(space.name)
-    with nullcontext() if seed is None else own_randomness(seed):  # weights are drawn on the CPU
+    with nullcontext() if seed is None else restored_randomness(seed):  # weights are drawn on the CPU
         supernet = supernet_of(
             space,
             channels=network.channels,
