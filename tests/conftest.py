@@ -1,4 +1,4 @@
-"""Fixtures for all rooms: one local Ray for the session, and the benchmarks' published tables."""
+"""Fixtures for all tests: one local Ray for the session, and the published tables of benchmarks."""
 
 from __future__ import annotations
 
@@ -24,33 +24,34 @@ import pytest
 TESTS = Path(__file__).resolve().parent
 REPOSITORY = TESTS.parent
 WORKER_MODULES = TESTS / "worker_modules"
-OBJECT_STORE_BYTES = 300 * 2**20  # Ray's default, 30 % of the memory, is more than these tests ever put there
+OBJECT_STORE_BYTES = 300 * 2**20  # Ray's default, 30 % of the memory, is more than these tests need
 
-# `make test` runs a process per core, and arrays here are small: a BLAS with a thread per core spins more than it
-# works (searchers/test_hnas.py: 85 s of CPU, 23 with one). Read when NumPy loads; Ray's workers inherit it. Not
-# OMP_NUM_THREADS: Ray sets that for each worker unless it is set, and a test sees to it.
+# `make test` runs one process per core, and arrays here are small: a BLAS with a thread per core mostly waits
+# (searchers/test_hnas.py: 85 s of CPU, 23 with one thread). NumPy reads the variable when it loads, and Ray's workers
+# inherit it. OMP_NUM_THREADS is not set here: Ray sets it for each worker unless it is set, and a test checks that.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# Ray ends workers when the machine's memory is short, whoever takes it. Tests run beside other work, and need little.
+# If the machine's memory is short, Ray kills its workers, even if other programs use the memory. Tests run next to
+# other programs and need little memory.
 os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
 
-# `make test-avx2` loads a malloc that checks the heap, in the processes that run tests. Ray must not inherit it: it
-# knows nothing of forks, and what a raylet forks while another of its threads allocates would wait for ever.
+# `make test-avx2` loads a malloc that checks the heap in the processes that run tests. Ray must not inherit it: this
+# malloc does not support forks, and a process that a raylet forks while another thread allocates would wait forever.
 if "PYTEST_XDIST_WORKER" in os.environ and "libc_malloc_debug" in os.environ.get("LD_PRELOAD", ""):
     del os.environ["LD_PRELOAD"]
 
-# The key by which archray knows the runs of this user: of this test process and those that it starts.
+# The key with which archray recognizes the runs of this user: those of this test process and its child processes.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="archray-state-")
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
-# An example takes as long as the machine makes it: by default one of over 200 ms fails.
-# CI runs the same examples each time; elsewhere new examples may find new faults.
+# The duration of a Hypothesis example depends on the machine; by default an example of over 200 ms fails. CI runs the
+# same examples each time; elsewhere new examples may find new bugs.
 hypothesis.settings.register_profile("untimed", deadline=None, max_examples=50, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("untimed")
 
 
 def pytest_collection_finish() -> None:
-    """One thread for scikit-learn's own loops too, if a test that was collected has loaded it."""
+    """Limits scikit-learn's loops to one thread, if a collected test has loaded them."""
     if "threadpoolctl" in sys.modules:
         sys.modules["threadpoolctl"].threadpool_limits(1)
 
@@ -60,9 +61,9 @@ WITH_RAY = re.compile(r"\b(ray_session|finished_run|undisturbed)\b")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Schedules by file, and the files that need Ray in one process of two: each would start a Ray of its own.
+    """Schedules by file, and runs all files that need Ray in one of two processes, so that only one starts a Ray.
 
-    Slow tests wait for processes most of the time, and have a Ray in each.
+    Slow tests mostly wait for processes, so each process runs a Ray.
     """
     from xdist.scheduler import LoadFileScheduling
 
@@ -95,9 +96,9 @@ EXTRAS = {
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips a test whose extra is not installed, and seeds the global random generators.
 
-    Without the seeds, a network that a test builds without one would differ in every run.
-    One thread for torch: networks as small as these only wait for a second. A trial may have set its own before.
-    Python's handler of SIGINT: Tune leaves its own, and a background job of a shell, as its children, ignores it.
+    Without the seeds, a network that a test builds without a seed would differ in every run. torch uses one thread:
+    small networks only wait for a second one, and a previous trial may have changed the number. Python's handler of
+    SIGINT is restored: Tune leaves another handler, and children of a background job of a shell ignore the signal.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for extra in (name for marker in item.iter_markers("extra") for name in marker.args):
@@ -113,20 +114,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def repository() -> Path:
-    """The checkout that these tests lie in."""
+    """The checkout that contains these tests."""
     return REPOSITORY
 
 
 @pytest.fixture(scope="session")
 def checkout_copy(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository as a commit of everything would hold it: no caches, nothing that git ignores."""
+    """A copy of the repository as a commit of all changes: without caches and files that git ignores."""
     if not (repository / ".git").exists():
-        pytest.skip("not a git checkout: there is no telling which files belong to it")
+        pytest.skip("not a git checkout: its files are unknown")
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True).stdout
     folder = tmp_path_factory.mktemp("copy")
     for name in filter(None, listed.split("\0")):
-        if (repository / name).is_file():  # a file deleted and not yet committed is listed too
+        if (repository / name).is_file():  # a deleted file is listed until the deletion is committed
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(repository / name, folder / name)
     return folder
@@ -136,11 +137,11 @@ def checkout_copy(repository: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def ray_session() -> Iterator[None]:
     """A local Ray with two CPUs for the whole session, on loopback and without a dashboard.
 
-    Its workers can import what lies in `tests/worker_modules/`: a class defined in a test file cannot be found
-    by a worker. They are forked from a process that has imported torch and the like (cluster/warm_workers.py).
-    A Ray that was running before is used and left running.
+    Its workers can import the files in `tests/worker_modules/`; they cannot find a class that is defined in a test
+    file. They are forked from a process that has imported torch and other packages (cluster/warm_workers.py). If a Ray
+    is running already, the tests use it and leave it running.
     """
-    import ray  # not above: most tests need no Ray
+    import ray  # not at the top: most tests need no Ray
 
     from archray.cluster.loopback import LOOPBACK, loopback_only
     from archray.cluster.warm_workers import MODULES, warm_python
@@ -170,7 +171,7 @@ def ray_session() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def benchmark_data() -> Path:
-    """The folder with `nasbench201.csv.gz` and the other published tables, which the repository does not hold."""
+    """The folder with `nasbench201.csv.gz` and the other published tables, which are not in the repository."""
     named = os.environ.get("ARCHRAY_BENCHMARK_DATA")
     folder = Path(named) if named else REPOSITORY.parent / "shared" / "data"
     if not (folder / "nasbench201.csv.gz").is_file():

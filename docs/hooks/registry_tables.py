@@ -14,9 +14,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import typer
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a checkout that is not installed has its docs too
 
 from archray import list_names, searchers
+from archray.platform.cli import application
 from archray.platform.methods import METHODS, STUDIES, get_method
 from archray.platform.plots import FIGURES, figure_of, methods_of
 from archray.platform.quantities import QUANTITIES
@@ -172,6 +175,111 @@ def citations() -> dict[str, list[str]]:
     return cited
 
 
+def commands() -> str:
+    """A section for each command: usage, help, arguments and options. Options of a single method have other pages."""
+    app = typer.main.get_command(application([]))
+    blocks = []
+    for name in app.list_commands(None):
+        command, path = app.commands[name], f"archray {name}"
+        blocks.append(f"## `{path}`")
+        if name == "search":
+            blocks += [*usage_of(command, f"{path} METHOD [OPTIONS]"), *method_options(name, METHODS)]
+        elif name == "understand":
+            words = "A study has the [options of all methods](#options-of-all-methods), and its own"
+            blocks += [*usage_of(command, f"{path} STUDY [OPTIONS]"), f"{words}: {configuration_links(STUDIES)}."]
+        elif name == "config":
+            words = "The options are those of `archray search` or `archray understand`."
+            blocks += [*usage_of(command, f"{path} METHOD|STUDY [OPTIONS]"), words]
+        elif hasattr(command, "commands"):
+            blocks += usage_of(command, f"{path} COMMAND [OPTIONS]")
+            for inner, subcommand in command.commands.items():
+                blocks += [f"### `{path} {inner}`", *parts_of(subcommand, f"{path} {inner}")]
+        else:
+            blocks += parts_of(command, path)
+    return "\n\n".join(blocks)
+
+
+def parts_of(command: Any, path: str) -> list[str]:
+    """The usage, the help, and the tables of arguments and options of a command."""
+    context = command.context_class(command, info_name=path)
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    usage = usage.replace("...}...", "...}").replace("...]...", "...]").replace("{", "").replace("}", "")
+    blocks = usage_of(command, usage)
+    arguments = [parameter for parameter in command.params if not parameter.opts[0].startswith("-")]
+    options = [parameter for parameter in command.params if parameter.opts[0].startswith("-")]
+    if arguments:
+        names = [f"`{argument.metavar or argument.name}`" for argument in arguments]
+        rows = [(name, cell(a.help), default_of(a)) for name, a in zip(names, arguments, strict=True)]
+        blocks.append(table("argument | meaning | default", rows))
+    if options:
+        rows = [(option_of(option, context), cell(option.help), default_of(option)) for option in options]
+        blocks.append(table("option | meaning | default", rows))
+    return blocks
+
+
+def usage_of(command: Any, usage: str) -> list[str]:
+    """The usage of a command, and its help; lines that Click does not wrap become a block of code."""
+    paragraphs = [f"```text\n{usage}\n```"]
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        if paragraph.startswith("\b"):
+            paragraphs.append(f"```text\n{inspect.cleandoc(paragraph[1:])}\n```")
+        else:
+            paragraphs.append(" ".join(paragraph.split()))
+    return paragraphs
+
+
+def method_options(command: str, registry: Any) -> list[str]:
+    """Tables of the options that all methods, or more than half of them, have with the same meaning."""
+    by_name: dict[str, list[Any]] = {}
+    for method in registry:
+        app = typer.main.get_command(application([command, method]))
+        for option in app.commands[command].commands[method].params:
+            by_name.setdefault(option.name, []).append(option)
+    context = app.context_class(app)
+
+    def rows(least: float, most: float) -> list[tuple[str, ...]]:
+        shared = [options for options in by_name.values() if least < len(options) / len(list(registry)) <= most]
+        same = [options[0] for options in shared if len({meaning_and_key(option.help) for option in options}) == 1]
+        return [(option_of(option, context), *meaning_and_key(option.help)) for option in same]
+
+    words = "The linked pages list all configuration keys of a method, with the default in each preset."
+    return [
+        f"A method has the options below, and its own: {configuration_links(registry)}. {words}",
+        "### Options of all methods",
+        table("option | meaning | key", rows(0.999, 1)),
+        "### Options of most methods",
+        table("option | meaning | key", rows(0.5, 0.999)),
+    ]
+
+
+def configuration_links(registry: Any) -> str:
+    """Links to the configuration pages of methods or studies."""
+    return ", ".join(f"[`{name}`](configuration/{name}.md)" for name in registry)
+
+
+def meaning_and_key(text: str) -> tuple[str, str]:
+    """The help of an option of a method, and the key that stands at its end: `Root seed. (seed, default 0)`."""
+    match = re.fullmatch(r"(.*?)\s*\(([\w.]+), default .*\)", text, re.DOTALL)
+    return (cell(match[1]), f"`{match[2]}`") if match else (cell(text), "")
+
+
+def option_of(option: Any, context: Any) -> str:
+    """The names of an option and its value, as code: `--budget <int>`. A `|` in code does not end a cell."""
+    return f"`{option.get_help_record(context)[0]}`"
+
+
+def default_of(option: Any) -> str:
+    """The default of an option; nothing for a flag and for None, which the help explains."""
+    if option.required:
+        return "required"
+    return "" if option.default in (None, "", False) else f"`{option.default}`"
+
+
+def cell(text: str | None) -> str:
+    """`text`, escaped for a cell of a table."""
+    return (text or "").replace("|", "\\|").replace("\n", " ")
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "proxies": proxies,
     "costs": costs,
@@ -184,6 +292,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods": methods,
     "stages": stages,
     "method_files": method_files,
+    "commands": commands,
 }
 
 

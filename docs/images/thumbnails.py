@@ -38,7 +38,7 @@ def main(places: list[str]) -> None:
                 continue
             break
         else:
-            print(f"no run for {name}")
+            sys.stderr.write(f"no run for {name}\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""The pages: README's links lead to files, code imports names that exist, commands parse. `make docs` checks links."""
+"""The pages: links of README lead to files, code imports existing names, and commands parse.
+
+`make docs` checks other links.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def label(page: Path) -> str:
 
 
 def commands(page: Path) -> list[list[str]]:
-    """The arguments of every `archray ...` line in a `sh` block; what follows a # or a > is left out."""
+    """Returns the arguments of every `archray ...` line in a `sh` block, without comments and redirections."""
     shell = [block for block in ALL[page] if block.language == "sh"]
     lines = [line.partition(" > ")[0] for block in shell for line in block.text.splitlines()]
     return [shlex.split(match[1], comments=True) for line in lines if (match := COMMAND.match(line))]
@@ -48,7 +51,7 @@ def test_the_api_page_has_every_public_name() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=label)
-def test_python_blocks_import_names_that_exist(page: Path) -> None:
+def test_python_blocks_import_existing_names(page: Path) -> None:
     python = [block for block in ALL[page] if block.language == "python"]
     shown = {block.title.removesuffix(".py").replace("/", ".") for block in python if block.title is not None}
     for block in python:
@@ -70,13 +73,26 @@ def test_a_page_has_a_table_of_all_metrics() -> None:
     assert any(line.startswith("| `kappa` | ") and "| smaller |" in line for line in rows)
 
 
+def test_a_page_has_every_command_with_its_options() -> None:
+    page = load_reference(f"{REPOSITORY / 'docs' / 'hooks' / 'registry_tables.py'}:on_page_markdown")(
+        (REPOSITORY / "docs" / "cli.md").read_text()
+    )
+    app = typer.main.get_command(application([]))
+    inner = [f"### `archray bench {name}`" for name in app.commands["bench"].commands]
+    headings = [f"## `archray {name}`" for name in app.commands]
+    assert [heading for heading in (*headings, *inner) if f"\n{heading}\n" not in page] == []
+    assert "` | Total number of training runs, or of sampled ensembles. |  |" in page  # the option begins with its name
+    assert "` | Root seed of all random choices. | `seed` |" in page
+    assert "(configuration/rank-surrogate.md)" in page
+
+
 class Reached(Exception):
-    """A search has passed all checks."""
+    """Signals that a search has passed all checks."""
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=label)
 def test_commands_parse(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Options and values of every command, and the configuration of a search up to where its folder would be made."""
+    """Parses options and values of every command, and the configuration of a search before its folder is created."""
 
     def create(*arguments: object, **options: object) -> Run:
         raise Reached
@@ -93,7 +109,7 @@ def test_commands_parse(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: P
             continue
         with command.make_context(name, list(rest)) as context:
             assert context.command.name == name
-        # A dry run makes no folder (test_page_blocks.py runs it), and an object store is not there.
+        # A dry run creates no folder (test_page_blocks.py runs it), and no object store is available here.
         if name != "search" or "--dry-run" in rest or any("://" in word for word in rest):
             continue
         with pytest.raises((Reached, DataNotFound, InvalidPool, InvalidTable, MissingExtra)):

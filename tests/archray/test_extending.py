@@ -1,4 +1,4 @@
-"""The examples of docs/extending.md do what they say, and touch the files that they name."""
+"""The examples of docs/extending.md work and change only the files that they name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from archray_test_documents import Part, added_to_archray, parts, run_snippets, 
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
 SEARCHES = ("A method",)  # examples that need Ray
-SLOW = ("A method",)  # one search more than the suite has time for
+SLOW = ("A method",)  # one more search would take too long
 EXAMPLES = [part for part in parts(PAGE) if part.blocks]
 
 
@@ -21,7 +21,7 @@ EXAMPLES = [part for part in parts(PAGE) if part.blocks]
     "part",
     [pytest.param(p, id=p.heading, marks=[pytest.mark.slow] * (p.heading in SLOW)) for p in EXAMPLES],
 )
-def test_an_example_does_what_it_says(
+def test_an_example_works_as_described(
     part: Part, repository: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if part.heading in SEARCHES:
@@ -35,7 +35,7 @@ def test_an_example_does_what_it_says(
 @pytest.mark.ci
 @pytest.mark.parametrize("part", [p for p in EXAMPLES if p.heading == "A searcher"], ids=lambda part: part.heading)
 def test_the_example_of_a_searcher_passes_the_conformance_suite(part: Part, tmp_path: Path) -> None:
-    """By pytest itself, in a process of its own, with the file made a module of archray's there."""
+    """Runs pytest in a separate process, in which the file is a module of archray."""
     write_files(part, tmp_path)
     (tmp_path / "conftest.py").write_text(
         f"import archray.searchers\narchray.searchers.__path__.append({str(tmp_path / 'searchers')!r})\n"

@@ -1,4 +1,4 @@
-"""Whole files in, whole files out: whatever fails, is killed or writes at the same time."""
+"""Files are read and written completely, even after failures, kills and concurrent writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from archray.disks import LocalDisk
 from archray.errors import DamagedFile, NotWritable, RunFolderError, UnreadableFile
 from archray.files import TEMPORARY, Folder, plain_name, whole_file, write_file
 
-# Writes half of a file, says so, and waits to be killed.
+# Writes half of a file, prints a line, and waits to be killed.
 HALF_A_FILE = """
 import sys, time
 from archray.files import whole_file
@@ -42,17 +42,17 @@ def fail_in_the_middle(writing: AbstractContextManager[BinaryIO]) -> None:
         raise KeyError
 
 
-def test_a_file_is_written_and_written_over(tmp_path: Path) -> None:
+def test_a_file_is_written_and_overwritten(tmp_path: Path) -> None:
     write_file(tmp_path / "a", b"first")
     with whole_file(str(tmp_path / "a")) as stream:
         stream.write(b"sec")
         stream.write(b"ond")
-        assert (tmp_path / "a").read_bytes() == b"first", "the old file stands until the new one is whole"
+        assert (tmp_path / "a").read_bytes() == b"first", "the old file remains until the new one is complete"
     assert (tmp_path / "a").read_bytes() == b"second"
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_else(tmp_path: Path) -> None:
     write_file(tmp_path / "a", b"old")
     with pytest.raises(KeyError):
         fail_in_the_middle(whole_file(tmp_path / "a"))
@@ -60,7 +60,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
 
 
-def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_folder_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotWritable, match="nowhere"):
         write_file(tmp_path / "nowhere" / "a", b"")
 
@@ -77,12 +77,12 @@ def test_a_kill_in_the_middle_leaves_the_old_file_or_none(tmp_path: Path, before
     assert (target.read_bytes() if target.exists() else None) == before
     left = [file.name for file in tmp_path.iterdir() if file != target]
     assert len(left) == 1 and left[0].startswith(TEMPORARY), "a kill leaves a temporary file behind"
-    assert Folder(tmp_path).files() == ([] if before is None else ["a"]), "which is none of the folder's files"
+    assert Folder(tmp_path).files() == ([] if before is None else ["a"]), "it does not count as a file of the folder"
     write_file(target, b"new")
     assert target.read_bytes() == b"new"
 
 
-def test_threads_that_write_the_same_file_do_not_mix(tmp_path: Path) -> None:
+def test_threads_that_write_the_same_file_do_not_mix_their_data(tmp_path: Path) -> None:
     contents = [bytes([number]) * 50_000 for number in range(4)]
     target = tmp_path / "a"
     write_file(target, contents[0])
@@ -100,7 +100,7 @@ def test_threads_that_write_the_same_file_do_not_mix(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_a_folder_reads_back_what_it_wrote(tmp_path: Path, scheme: str) -> None:
+def test_a_folder_reads_back_its_files(tmp_path: Path, scheme: str) -> None:
     folder = Folder(f"{scheme}{tmp_path}") / "run" / "stage"
     table = pd.DataFrame({"architecture": ["a", "b"], "value": [1.5, math.nan]})
     folder.write_json("a.json", {"ü": [1, None]})
@@ -117,12 +117,12 @@ def test_a_folder_reads_back_what_it_wrote(tmp_path: Path, scheme: str) -> None:
 
 
 def object_store(place: Path) -> Folder:
-    """A folder whose file system is not the local one, as those of object stores."""
+    """A folder with a remote file system, as on object stores."""
     return Folder("bucket/run", filesystem=fs.SubTreeFileSystem(str(place), fs.LocalFileSystem()))
 
 
 @pytest.mark.parametrize("make", [Folder, object_store])
-def test_a_failed_write_leaves_the_folders_old_file(tmp_path: Path, make: type[Folder]) -> None:
+def test_a_failed_write_keeps_the_old_file_of_the_folder(tmp_path: Path, make: type[Folder]) -> None:
     folder = make(tmp_path)
     folder.write_bytes("a", b"old")
     with pytest.raises(TypeError):
@@ -143,7 +143,7 @@ def test_json_that_cannot_be_read_is_damaged(tmp_path: Path, content: bytes) -> 
 
 
 @pytest.mark.parametrize("read", [Folder.read_json, Folder.read_json_lines, Folder.read_parquet])
-def test_what_is_no_file_or_cannot_be_read_is_damaged(
+def test_a_path_that_is_not_a_readable_file_is_damaged(
     tmp_path: Path, read: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "name").mkdir()
@@ -152,15 +152,15 @@ def test_what_is_no_file_or_cannot_be_read_is_damaged(
         with pytest.raises(DamagedFile, match=rf"{name}.*it is a folder or a device"):
             read(Folder(tmp_path), name)
 
-    def refuse(disk: LocalDisk, path: str) -> bytes:
-        raise PermissionError(errno.EACCES, "Permission denied")  # root may read all
+    def raise_permission_error(disk: LocalDisk, path: str) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied")  # root may read all files
 
-    monkeypatch.setattr(LocalDisk, "read", refuse)
+    monkeypatch.setattr(LocalDisk, "read", raise_permission_error)
     with pytest.raises(UnreadableFile, match=r"name.*Permission denied"):
         read(Folder(tmp_path), "name")
 
 
-def test_a_table_whose_description_is_damaged(tmp_path: Path) -> None:
+def test_a_table_with_a_damaged_schema(tmp_path: Path) -> None:
     table = pa.table({"a": [1]}).replace_schema_metadata({"pandas": '{"columns": 5, "index_columns": [{"kind": "x"}]}'})
     pq.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(DamagedFile, match=r"a\.parquet"):
@@ -202,7 +202,7 @@ def test_a_folder_copies_files_of_another(tmp_path: Path) -> None:
     assert some.files() == ["b"] and some.read_bytes("b") == b"2"
 
 
-def test_a_folders_existence(tmp_path: Path) -> None:
+def test_the_existence_of_a_folder(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "new")
     assert not folder.exists() and folder.files() == [] == folder.folders()
     folder.write_bytes("a", b"")
@@ -219,7 +219,7 @@ def test_a_folder_is_set_aside_under_the_first_free_name(tmp_path: Path) -> None
     assert Folder(tmp_path).folders() == ["run-before-1", "run-before-2"]
 
 
-def test_what_a_killed_process_left_is_swept(tmp_path):
+def test_leftovers_of_a_killed_process_are_deleted(tmp_path):
     folder = Folder(tmp_path)
     (folder / "stage").create().write_bytes("done.json", b"{}")
     for left in (".tmp-1-a.json", "stage/.tmp-2-b.json"):
@@ -233,7 +233,7 @@ OUTSIDE = ["/etc/passwd", "../a", "b/../../a", "..", ".", "", "b//a", "C:/a", ".
 
 @pytest.mark.parametrize("name", OUTSIDE)
 @pytest.mark.parametrize("on_a_store", [False, True])
-def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: str, on_a_store: bool) -> None:
+def test_a_name_that_leads_out_of_the_folder_raises_an_error(tmp_path: Path, name: str, on_a_store: bool) -> None:
     store = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()) if on_a_store else None
     folder = Folder("run" if on_a_store else tmp_path / "run", store).create()
     (tmp_path / "a").write_text("outside")
@@ -256,8 +256,8 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: st
     assert sorted(file.name for file in tmp_path.rglob("*")) == ["a", "run"]
 
 
-def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
-    """The folder itself may be a link, one in it to another place in it too, and a parent is a folder of its own."""
+def test_a_link_that_leads_out_of_the_folder_raises_an_error(tmp_path: Path) -> None:
+    """The folder may be a link and may contain links to its own files. A parent folder has its own boundary."""
     (tmp_path / "disk" / "model").mkdir(parents=True)
     (tmp_path / "a").write_text("outside")
     (tmp_path / "run").symlink_to("disk")

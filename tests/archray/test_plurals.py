@@ -9,7 +9,7 @@ from archray.plurals import count
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("arguments", "words"),
     [
         ((1, "random architecture"), "1 random architecture"),
         ((0, "trial"), "0 trials"),
@@ -20,5 +20,5 @@ from archray.plurals import count
         ((15625, "architecture"), "15\N{NARROW NO-BREAK SPACE}625 architectures"),
     ],
 )
-def test_one_is_singular(told: tuple[int, str], words: str) -> None:
-    assert count(*told) == words
+def test_one_is_singular(arguments: tuple[int, str], words: str) -> None:
+    assert count(*arguments) == words

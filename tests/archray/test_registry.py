@@ -1,4 +1,4 @@
-"""Registries refuse duplicates and list what they have; references load files of the user's."""
+"""Registries reject duplicates and list their entries, and references load files of the user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def registry() -> Registry[int]:
     return registry
 
 
-def test_it_gives_back_what_was_registered(registry: Registry[int]) -> None:
+def test_it_returns_the_registered_object(registry: Registry[int]) -> None:
     assert registry.get("snip") == 1
     assert registry.names() == list(registry) == ["grasp", "snip"]
     assert "snip" in registry
@@ -29,7 +29,7 @@ def test_it_gives_back_what_was_registered(registry: Registry[int]) -> None:
     assert registry.register("fisher", 3) == 3
 
 
-def test_it_registers_what_it_decorates() -> None:
+def test_it_registers_a_decorated_object() -> None:
     registry: Registry[Callable[[], int]] = Registry("metric")
 
     @registry.register("three")
@@ -41,7 +41,7 @@ def test_it_registers_what_it_decorates() -> None:
         registry.register("three")(three)
 
 
-def test_it_refuses_duplicates_and_keeps_the_first(registry: Registry[int]) -> None:
+def test_it_rejects_duplicates_and_keeps_the_first(registry: Registry[int]) -> None:
     with pytest.raises(ValueError, match=r"proxy 'snip' is already registered"):
         registry.register("snip", 3)
     assert registry.get("snip") == 1
@@ -54,22 +54,22 @@ def test_an_unknown_name_lists_all_names(registry: Registry[int]) -> None:
         registry.check("snipp")
 
 
-def test_a_catalogue_imports_an_entry_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalog_imports_an_entry_at_its_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "archray_test_entries.py").write_text("three = 3\n")
     monkeypatch.syspath_prepend(tmp_path)
-    catalogue: CatalogueRegistry[int] = CatalogueRegistry("number")
-    catalogue.declare("three", "The number three", "archray_test_entries:three")
-    catalogue.declare("absent", "No number", "archray_test_entries:absent")
-    assert catalogue.names() == ["absent", "three"] and "three" in catalogue and "four" not in catalogue
-    assert catalogue.summary("three") == "The number three" and "archray_test_entries" not in sys.modules
-    assert catalogue.get("three") == 3
-    catalogue.register("four", 4)
-    assert catalogue.get("four") == 4 and catalogue.summary("four") == ""
-    for add in (lambda: catalogue.declare("four", "", "a:b"), lambda: catalogue.register("three", 3)):
+    catalog: CatalogueRegistry[int] = CatalogueRegistry("number")
+    catalog.declare("three", "The number three", "archray_test_entries:three")
+    catalog.declare("absent", "No number", "archray_test_entries:absent")
+    assert catalog.names() == ["absent", "three"] and "three" in catalog and "four" not in catalog
+    assert catalog.summary("three") == "The number three" and "archray_test_entries" not in sys.modules
+    assert catalog.get("three") == 3
+    catalog.register("four", 4)
+    assert catalog.get("four") == 4 and catalog.summary("four") == ""
+    for add in (lambda: catalog.declare("four", "", "a:b"), lambda: catalog.register("three", 3)):
         with pytest.raises(ValueError, match="is already registered"):
             add()
     with pytest.raises(UnknownName, match="has no 'absent'"):
-        catalogue.get("absent")
+        catalog.get("absent")
 
 
 def test_a_lazy_module_is_imported_at_its_first_attribute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_a_lazy_module_is_imported_at_its_first_attribute(tmp_path: Path, monkey
         ("a:b-c", False),
     ],
 )
-def test_what_a_reference_looks_like(name: str, expected: bool) -> None:
+def test_the_format_of_a_reference(name: str, expected: bool) -> None:
     assert is_reference(name) is expected
 
 
@@ -118,13 +118,13 @@ def test_a_reference_to_a_file(tmp_path: Path) -> None:
     assert load_reference(f"{file}:MySpace") is space  # imported once per process
 
 
-def test_a_relative_path_is_that_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_refers_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "relative_space.py").write_text("size = 4\n")
     monkeypatch.chdir(tmp_path)
     assert load_reference("relative_space.py:size") == 4
 
 
-def test_two_files_of_one_stem_do_not_meet(tmp_path: Path) -> None:
+def test_two_files_with_one_stem_are_separate_modules(tmp_path: Path) -> None:
     for folder, value in (("one", 1), ("two", 2)):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "same_stem.py").write_text(f"value = {value}\n")
@@ -141,32 +141,32 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     assert load_reference(f"{file}:value") == 2
 
 
-def test_a_file_that_does_not_exist(tmp_path: Path) -> None:
+def test_a_file_that_does_not_exist_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=r"absent\.py, which does not exist\. Check the path"):
         load_reference(f"{tmp_path / 'absent.py'}:MySpace")
 
 
-def test_a_module_that_cannot_be_imported() -> None:
+def test_a_module_that_cannot_be_imported_raises_an_error() -> None:
     with pytest.raises(UnknownName, match=r"the module 'no_such_module', which cannot be imported"):
         load_reference("no_such_module:thing")
 
 
-def test_an_attribute_that_does_not_exist(tmp_path: Path) -> None:
+def test_an_attribute_that_does_not_exist_raises_an_error(tmp_path: Path) -> None:
     file = tmp_path / "attributes.py"
     file.write_text("first = 1\nsecond = 2\n_hidden = 3\n")
     with pytest.raises(UnknownName, match=r"has no 'third'; it has first, second$"):
         load_reference(f"{file}:third")
 
 
-def test_a_file_that_fails_says_so_each_time(tmp_path: Path) -> None:
+def test_a_file_that_fails_raises_an_error_each_time(tmp_path: Path) -> None:
     file = tmp_path / "failing.py"
     file.write_text("value = 1 / 0\n")
-    for _ in range(2):  # the half-made module is not kept
+    for _ in range(2):  # the incomplete module is not kept
         with pytest.raises(UnknownName, match=r"ZeroDivisionError: .*failing\.py, line 1"):
             load_reference(f"{file}:value")
 
 
-def test_every_error_of_ours_can_be_caught_as_one() -> None:
+def test_all_errors_of_archray_have_one_base_class() -> None:
     assert issubclass(UnknownName, InvalidInput)
     assert issubclass(InvalidInput, ArchrayError)
     assert issubclass(InvalidInput, ValueError)

@@ -1,4 +1,4 @@
-"""Seeds are the same for ever: a run that is repeated or resumed by a later version draws the same numbers."""
+"""Seeds never change: a run that is repeated or resumed by a later version draws the same numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from archray.seeds import first_seeds, named_seed, stage_seed, stream_seed, tria
         (named_seed, (2**40, "hash"), 3229125284578499741),
     ],
 )
-def test_a_seed(seed: Callable[..., Any], arguments: tuple[int | str, ...], expected: Any) -> None:
+def test_seeds_have_fixed_values(seed: Callable[..., Any], arguments: tuple[int | str, ...], expected: Any) -> None:
     assert seed(*arguments) == expected
 
 

@@ -1,4 +1,4 @@
-"""The documentation site: it is built without a warning, asks for nothing from outside, and its search finds things."""
+"""The documentation site builds without a warning, loads nothing from other servers, and has a working search."""
 
 from __future__ import annotations
 
@@ -18,25 +18,30 @@ from typing import Any
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
-LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src"}  # what a browser fetches with a page
+LOADING_ATTRIBUTES = {
+    "link": "href",
+    "script": "src",
+    "img": "src",
+    "iframe": "src",
+}  # elements that a browser loads with a page
 
 
 class Fetched(HTMLParser):
-    """What a page makes a browser fetch, and its links."""
+    """Collects the resources that a page loads, and its links."""
 
     def __init__(self) -> None:
         super().__init__()
         self.places: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        place = dict(attrs).get(LOADED.get(tag, ""))
+        place = dict(attrs).get(LOADING_ATTRIBUTES.get(tag, ""))
         if place is not None and dict(attrs).get("rel") not in ("canonical", "next", "prev"):
             self.places.append(place)
 
 
 @pytest.fixture(scope="module")
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site that CI has built (`ARCHRAY_SITE`), otherwise built here as `make docs` builds it."""
+    """The site that CI has built (`ARCHRAY_SITE`), or a site built here as `make docs` builds it."""
     if "ARCHRAY_SITE" in os.environ:
         return Path(os.environ["ARCHRAY_SITE"])
     pytest.importorskip("mkdocs", reason="the site needs MkDocs: pip install 'archray[docs]'")
@@ -55,7 +60,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return place
 
 
-def test_its_pages_ask_for_nothing_from_outside(site: Path) -> None:
+def test_its_pages_load_nothing_from_other_servers(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 50
     for page in pages:
@@ -66,14 +71,14 @@ def test_its_pages_ask_for_nothing_from_outside(site: Path) -> None:
     assert re.findall(r"(?:@import|url\()\s*[\"']?https?:", styles) == []
 
 
-def test_every_configuration_key_is_on_its_methods_page(site: Path) -> None:
+def test_every_configuration_key_is_on_the_page_of_its_method(site: Path) -> None:
     from archray.platform.methods.configure import make_config
 
     def paths(value: dict[str, Any], prefix: str = "") -> Iterator[str]:
         for name, inner in value.items():
             if isinstance(inner, dict):
                 yield from paths(inner, f"{prefix}{name}.")
-            else:  # the name of settings that are chosen by it stands for them: supernet.optimizer
+            else:  # the name of settings that it selects represents them: supernet.optimizer
                 yield prefix.rstrip(".") if name == "name" and prefix != "data." else prefix + name
 
     for method in ("hnas", "gaea-pc-darts", "nesbs", "nes-re", "halving", "hyperband"):
@@ -85,7 +90,7 @@ def test_every_configuration_key_is_on_its_methods_page(site: Path) -> None:
 def test_its_search_finds_a_page(site: Path) -> None:
     chromium = shutil.which("chromium")
     if chromium is None:
-        pytest.skip("there is no chromium to look at the site with")
+        pytest.skip("needs Chromium")
     from playwright.sync_api import sync_playwright
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(site)))

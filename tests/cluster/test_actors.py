@@ -1,4 +1,4 @@
-"""actor_map: every item has one outcome, whatever happens to the actors; nothing here is mocked."""
+"""actor_map returns one outcome per item even if actors fail. Nothing here is mocked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("ray_session")
 
 
 def run(items: list[Any], worker: Any = workers.Squarer, **options: Any) -> list[Outcome]:
-    """All outcomes in the order of the items, after a check that each item has exactly one."""
+    """Returns all outcomes in the order of the items, after a check that each item has exactly one."""
     settings = {"worker_kwargs": {}, "chunk_size": 3, "num_actors": 2, **options}
     outcomes = sorted((o for chunk in actor_map(worker, items, **settings) for o in chunk), key=lambda o: o.index)
     assert [outcome.index for outcome in outcomes] == list(range(len(items)))
@@ -39,7 +39,7 @@ def left_out(outcomes: list[Outcome]) -> dict[int, str]:
 
 
 def calls(log: Path) -> list[tuple[str, str]]:
-    """(item, process) of every call, in order."""
+    """Returns (item, process) of every call, in order."""
     return [(item, pid) for item, pid in (line.split() for line in log.read_text().splitlines())]
 
 
@@ -64,41 +64,42 @@ def test_no_items_need_no_actor() -> None:
     assert run([]) == []
 
 
-def test_an_item_that_raises_is_tried_twice_on_different_actors_and_left_out(tmp_path: Path) -> None:
+def test_an_item_that_raises_is_tried_on_two_actors_and_left_out(tmp_path: Path) -> None:
     log = tmp_path / "log"
     outcomes = run([1, "raise", 2, 3, 4], worker_kwargs={"log": str(log)})
     assert values(outcomes) == [1, None, 4, 9, 16]
-    assert left_out(outcomes) == {1: "ValueError: asked to raise"}
+    assert left_out(outcomes) == {1: "ValueError: requested an error"}
     assert "in __call__" in (outcomes[1].error or "")  # the traceback follows
     attempts = [pid for item, pid in calls(log) if item == "raise"]
     assert len(attempts) == len(set(attempts)) == 2
     for pid in attempts:  # an actor that failed is never used again
         assert [item for item, other in calls(log) if other == pid][-1] == "raise"
-    assert sorted(item for item, _ in calls(log) if item != "raise") == ["1", "2", "3", "4"]  # no item done twice
+    # No item is processed twice
+    assert sorted(item for item, _ in calls(log) if item != "raise") == ["1", "2", "3", "4"]
 
 
 @pytest.mark.slow
-def test_an_item_that_raises_once_is_done(tmp_path: Path) -> None:
+def test_an_item_that_raises_once_succeeds_on_retry(tmp_path: Path) -> None:
     outcomes = run([1, "raise-once", 2], worker_kwargs={"mark": str(tmp_path)})
     assert values(outcomes) == [1, "raise-once", 4]
     assert left_out(outcomes) == {}
 
 
-def test_the_chunk_of_an_actor_that_died_is_done_again(tmp_path: Path) -> None:
+def test_the_chunk_of_a_dead_actor_is_repeated(tmp_path: Path) -> None:
     outcomes = run([1, 2, "exit-once", 3, 4, 5, 6], worker_kwargs={"mark": str(tmp_path)})
     assert values(outcomes) == [1, 4, "exit-once", 9, 16, 25, 36]
     assert left_out(outcomes) == {}
 
 
 @pytest.mark.slow
-def test_a_killer_item_is_left_out_and_its_companions_survive(tmp_path: Path) -> None:
+def test_an_item_that_kills_its_actor_is_left_out_and_the_others_succeed(tmp_path: Path) -> None:
     log = tmp_path / "log"
     outcomes = run([1, 2, "exit", 3, 4, 5, 6, 7], chunk_size=4, worker_kwargs={"log": str(log)})
     assert values(outcomes) == [1, 4, None, 9, 16, 25, 36, 49]
     assert set(left_out(outcomes)) == {2}
     assert "process was lost" in left_out(outcomes)[2]
     killed = [pid for item, pid in calls(log) if item == "exit"]
-    assert len(killed) == len(set(killed)) == 4  # in its chunk twice, by itself twice
+    assert len(killed) == len(set(killed)) == 4  # in its chunk twice, alone twice
 
 
 @pytest.mark.slow
@@ -109,15 +110,15 @@ def test_two_killers_among_single_items() -> None:
     assert set(left_out(outcomes)) == {1, 2}
 
 
-def test_a_constructor_that_raises_ends_the_map_at_once(tmp_path: Path) -> None:
+def test_a_constructor_that_raises_stops_the_map_at_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with pytest.raises(WorkerFailed, match=r"Unconstructible cannot be constructed.*RuntimeError: no such device"):
         run([1, 2, 3], workers.Unconstructible, worker_kwargs={"log": str(log)})
-    assert len(log.read_text().splitlines()) <= 2  # one per actor, none started again
+    assert len(log.read_text().splitlines()) <= 2  # one per actor, and no restart
 
 
 @pytest.mark.slow
-def test_a_constructor_that_kills_its_process_ends_the_map() -> None:
+def test_a_constructor_that_kills_its_process_stops_the_map() -> None:
     class DiesAtBirth:
         def __init__(self) -> None:
             os._exit(1)
@@ -126,7 +127,7 @@ def test_a_constructor_that_kills_its_process_ends_the_map() -> None:
         run([1, 2, 3], DiesAtBirth, num_actors=1)
 
 
-def test_a_worker_that_workers_cannot_import_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_workers_cannot_import_raises_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "only_the_driver_has_this.py").write_text("class Worker:\n    def __call__(self, item): return item\n")
     monkeypatch.syspath_prepend(tmp_path)
     from only_the_driver_has_this import Worker
@@ -136,12 +137,12 @@ def test_a_worker_that_workers_cannot_import_says_so(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.slow
-def test_a_worker_that_fails_on_everything_ends_the_map() -> None:
-    with pytest.raises(WorkerFailed, match="failed on every item so far, last with: ValueError: asked to raise"):
+def test_a_worker_that_always_fails_stops_the_map() -> None:
+    with pytest.raises(WorkerFailed, match="failed on every item so far, last with: ValueError: requested an error"):
         run(["raise"] * 9, chunk_size=1)
 
 
-def test_values_that_cannot_travel_are_left_out() -> None:
+def test_values_that_cannot_be_pickled_are_left_out() -> None:
     class Unpicklable:
         def __call__(self, item: int) -> Any:
             return (part for part in ()) if item % 2 else item
@@ -164,7 +165,7 @@ def test_an_array_in_the_object_store_is_shared() -> None:
     assert values(run([1, 2], SharedArray, worker_kwargs={"array": array})) == [1_000_001, 1_000_002]
 
 
-def test_actors_end_when_the_generator_is_closed_early(tmp_path: Path) -> None:
+def test_actors_stop_when_the_generator_is_closed_early(tmp_path: Path) -> None:
     log = tmp_path / "log"
     outcomes = actor_map(
         workers.Squarer,
@@ -182,29 +183,29 @@ def test_actors_end_when_the_generator_is_closed_early(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"chunk_size": 1, "num_actors": 2}, {"chunk_size": 2, "num_actors": 1}])
-def test_a_stop_lets_what_is_in_flight_come_back(options: dict[str, int], tmp_path: Path) -> None:
+def test_a_stop_returns_the_results_in_flight(options: dict[str, int], tmp_path: Path) -> None:
     log = tmp_path / "log"
     came: list[Outcome] = []
     stop = {"stop": lambda: len(came) >= 3}
     for chunk in actor_map(workers.Squarer, list(range(40)), worker_kwargs={"log": str(log)}, **stop, **options):
         came += chunk
     assert 3 <= len(came) < 40
-    assert sorted(outcome.index for outcome in came) == list(range(len(came))), "nothing behind them was begun"
+    assert sorted(outcome.index for outcome in came) == list(range(len(came))), "no later item was started"
     assert sorted(str(outcome.item) for outcome in came) == sorted(item for item, _ in calls(log)), "nothing is lost"
 
 
 def test_a_stop_does_not_wait_for_actors_that_cannot_start() -> None:
-    asked: list[None] = []
+    calls_of_stop: list[None] = []
 
     def stop() -> bool:
-        asked.append(None)
-        return len(asked) > 2
+        calls_of_stop.append(None)
+        return len(calls_of_stop) > 2
 
     options: dict[str, Any] = {"worker_kwargs": {}, "chunk_size": 1, "num_actors": 1, "num_cpus": 64}
     assert list(actor_map(workers.Squarer, [1, 2], stop=stop, **options)) == []
 
 
-def test_results_come_before_all_is_done(tmp_path: Path) -> None:
+def test_results_are_returned_as_they_finish(tmp_path: Path) -> None:
     log = tmp_path / "log"
     options: dict[str, Any] = {"chunk_size": 1, "num_actors": 1, "worker_kwargs": {"log": str(log), "seconds": 0.05}}
     outcomes = actor_map(workers.Squarer, list(range(50)), **options)
@@ -214,13 +215,13 @@ def test_results_come_before_all_is_done(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_more_actors_than_the_cluster_holds_hold_up_nothing() -> None:
+def test_more_actors_than_the_cluster_can_run_block_nothing() -> None:
     assert values(run(list(range(8)), num_actors=8, chunk_size=1)) == [n * n for n in range(8)]
 
 
 @pytest.mark.slow
-def test_an_actor_is_killed_only_once_it_has_started() -> None:
-    """Killed as it is created, its worker may keep its CPU for as long as the driver lives (Ray 2.60)."""
+def test_an_actor_is_killed_only_after_its_start() -> None:
+    """If an actor is killed during its creation, its worker may keep its CPU as long as the driver lives (Ray 2.60)."""
     before = set(ray_state.actors())
     assert values(run([1, 2, 3], num_actors=3, chunk_size=1)) == [1, 4, 9]  # one waits for a CPU
     assert values(run([2], num_actors=1, num_cpus=2)) == [4]  # after it: all CPUs are free
@@ -232,7 +233,7 @@ def test_an_actor_is_killed_only_once_it_has_started() -> None:
 @pytest.mark.parametrize(("num_cpus", "threads"), [pytest.param(0.5, 1, marks=pytest.mark.slow), (2, 2)])
 def test_an_actor_has_as_many_threads_as_cpus(num_cpus: float, threads: int) -> None:
     if "OMP_NUM_THREADS" in os.environ:
-        pytest.skip("OMP_NUM_THREADS is set; Ray leaves it alone")
+        pytest.skip("OMP_NUM_THREADS is set, and Ray does not change it")
 
     class Threads:
         def __call__(self, item: int) -> tuple[str | None, int]:
@@ -269,18 +270,18 @@ assert not ray.is_initialized(), "the thread started another Ray"
 @pytest.mark.slow
 @pytest.mark.ci
 def test_no_ray_starts_after_a_shutdown() -> None:
-    """Ray starts by itself where an API of Ray is called after `ray.shutdown()`."""
+    """A call of Ray's API after `ray.shutdown()` would start Ray automatically."""
     subprocess.run([sys.executable, "-c", SHUTDOWN], check=True)
 
 
 @pytest.mark.parametrize("wrong", [{"chunk_size": 0}, {"num_actors": 0}])
-def test_sizes_below_one_are_refused_before_anything_runs(wrong: dict[str, int]) -> None:
+def test_sizes_below_one_raise_before_anything_runs(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidInput, match="1 or more"):
         actor_map(workers.Squarer, [1], **{"worker_kwargs": {}, "chunk_size": 1, "num_actors": 1, **wrong})
 
 
 def wait_for_end(pid: int) -> None:
-    """Returns once no process has this number; a test that waits for ever is ended by pytest's time limit."""
+    """Returns once the process has ended. pytest's time limit stops an endless wait."""
     status = Path(f"/proc/{pid}/status")
     with suppress(FileNotFoundError, ProcessLookupError):  # it may end between opening and reading
         while "zombie" not in status.read_text():

@@ -1,4 +1,4 @@
-"""A search on a cluster whose GPU nodes come when trials wait for them: Ray's autoscaler, nodes on this machine."""
+"""A search on a cluster whose autoscaler adds GPU nodes when trials wait for them, with nodes on this machine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import pytest
 import ray
 
 ISOLATED = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
-HEAD = "ray.head.default"  # Ray's pretended nodes know it by this name
+HEAD = "ray.head.default"  # Ray's simulated nodes identify themselves by this name
 HEAD_ID = "f" * 51 + "00000"
 CLUSTER: dict[str, Any] = {
-    "cluster_name": "pretended",
+    "cluster_name": "simulated",
     "max_workers": 2,
     "idle_timeout_minutes": 5,
     "upscaling_speed": 1.0,
@@ -29,7 +29,7 @@ CLUSTER: dict[str, Any] = {
         "module": "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider",
         "head_node_id": HEAD_ID,
         "launch_multiple": True,
-        "disable_node_updaters": True,  # nobody logs in to them
+        "disable_node_updaters": True,  # no login is needed
     },
     "head_node_type": HEAD,
     "available_node_types": {
@@ -46,7 +46,7 @@ CLUSTER: dict[str, Any] = {
     },
 }
 
-# The head with its autoscaler, then the command; all of it ends with the namespace of processes.
+# Starts the head with its autoscaler, then the command. Everything stops with the namespace of processes.
 PROGRAM = """
 set -euo pipefail
 ray() { "$PYTHON" -c 'from ray.scripts.scripts import main; main()' "$@"; }
@@ -59,9 +59,9 @@ RAY_FAKE_CLUSTER=1 RAY_enable_autoscaler_v2=1 AUTOSCALER_UPDATE_INTERVAL_S=1 \
 
 
 @pytest.mark.slow
-def test_gpu_nodes_come_from_zero(tmp_path: Path) -> None:
+def test_gpu_nodes_scale_up_from_zero(tmp_path: Path) -> None:
     if subprocess.run([*ISOLATED, "true"], capture_output=True).returncode:
-        pytest.skip("no right to make a namespace of processes (unshare --pid)")
+        pytest.skip("needs permission for a namespace of processes (unshare --pid)")
     ray_files = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # its sockets' paths must be short
     with socket.socket() as listener:
         listener.bind(("", 0))

@@ -1,4 +1,4 @@
-"""Starting and joining Ray for real, each case in a process of its own; what workers can import then."""
+"""Starts and joins real Ray clusters in separate processes, and checks which modules workers can import."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def user_file(tmp_path: Path) -> Path:
 # Before Ray starts
 
 
-def test_ray_client_is_refused_with_the_command_to_use() -> None:
+def test_ray_client_raises_an_error_with_the_command_to_use() -> None:
     with pytest.raises(InvalidInput, match="archray submit --address http://head:8265 -- search "):
         check_address(ClusterSettings(address="ray://head:10001"))
 
 
-def test_the_address_comes_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     assert check_address(ClusterSettings()) == "10.0.0.1:6379"
     assert check_address(ClusterSettings(address="local", num_cpus=2)) is None
@@ -43,14 +43,14 @@ def test_the_address_comes_from_the_environment_too(monkeypatch: pytest.MonkeyPa
         check_address(ClusterSettings())
 
 
-def test_sizes_of_a_cluster_that_runs_are_refused() -> None:
+def test_sizes_of_a_running_cluster_raise_an_error() -> None:
     with pytest.raises(InvalidInput, match="Leave them out"):
         check_address(ClusterSettings(address="10.0.0.1:6379", num_cpus=2))
     with pytest.raises(ValidationError):
         ClusterSettings.model_validate({"adress": "auto"})
 
 
-def test_a_cluster_gets_the_package_in_the_layout_of_a_wheel(user_file: Path, tmp_path: Path) -> None:
+def test_a_cluster_receives_the_package_in_the_layout_of_a_wheel(user_file: Path, tmp_path: Path) -> None:
     environment = runtime_environment([user_file], tmp_path, local=False)
     package, copy = map(Path, environment["py_modules"])
     assert (package / "errors.py").is_file()
@@ -67,7 +67,7 @@ def test_references_to_files_become_modules(user_file: Path) -> None:
     assert worker_reference("package.module:Thing") == "package.module:Thing"
 
 
-def test_a_session_over_ssh_is_told_how_to_reach_the_dashboard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_over_ssh_prints_how_to_reach_the_dashboard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
     assert ssh_tunnel("http://127.0.0.1:8265") is None
     monkeypatch.setenv("LOGNAME", "ada")
@@ -79,11 +79,11 @@ def test_a_session_over_ssh_is_told_how_to_reach_the_dashboard(monkeypatch: pyte
     assert "8265 -p 2222 ada@" in (ssh_tunnel("http://127.0.0.1:8265") or "")
 
 
-# A Ray that is there already
+# A running Ray
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_a_ray_of_the_users_is_used_and_left_running() -> None:
+def test_a_ray_of_the_user_is_used_and_left_running() -> None:
     import ray
 
     with connect() as connection:
@@ -92,7 +92,7 @@ def test_a_ray_of_the_users_is_used_and_left_running() -> None:
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_a_ray_of_the_users_whose_workers_lack_a_file_is_refused(user_file: Path) -> None:
+def test_a_ray_of_the_user_whose_workers_lack_a_file_raises_an_error(user_file: Path) -> None:
     with (
         pytest.raises(ClusterError, match=f"cannot import {file_module_name(user_file)}"),
         connect(user_files=[user_file]),
@@ -100,7 +100,7 @@ def test_a_ray_of_the_users_whose_workers_lack_a_file_is_refused(user_file: Path
         pass
 
 
-# Ray started and joined, in other processes
+# Ray started and joined in other processes
 
 LOAD = """
 import sys
@@ -127,13 +127,14 @@ REFERENCE = worker_reference(f"{FILE}:Thing")
 """
 
 LOCAL = """
-said = []
-with connect(ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False), user_files=[FILE], announce=said.append) as mine:
+messages = []
+settings = ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False)
+with connect(settings, user_files=[FILE], announce=messages.append) as mine:
     FILE.unlink()  # the workers have their own copy
     value, package, file, folder, version = ray.get(ray.remote(load).remote(REFERENCE))
     assert mine.started and value == 7, (mine, value)
     assert ray.get(forked.remote())
-    assert not said, said
+    assert not messages, messages
     print(mine.address, flush=True)
     sys.stdin.readline()
 assert not ray.is_initialized()
@@ -141,11 +142,11 @@ assert not ray.is_initialized()
 
 DASHBOARD = """
 import urllib.request
-said = []
-with connect(ClusterSettings(num_cpus=1, num_gpus=0, warm_workers=False), announce=said.append) as mine:
+messages = []
+with connect(ClusterSettings(num_cpus=1, num_gpus=0, warm_workers=False), announce=messages.append) as mine:
     assert not ray.get(forked.remote())
     assert mine.dashboard_url.startswith("http://127.0.0.1:"), mine
-    assert mine.dashboard_url in said[0], said
+    assert mine.dashboard_url in messages[0], messages
     with urllib.request.urlopen(mine.dashboard_url) as page:
         assert page.status == 200
 """
@@ -153,18 +154,18 @@ with connect(ClusterSettings(num_cpus=1, num_gpus=0, warm_workers=False), announ
 JOINED = """
 from ray.cluster_utils import Cluster
 cluster = Cluster(initialize_head=True, head_node_args=dict(num_cpus=1, num_gpus=0, include_dashboard=False))
-said = []
+messages = []
 for _ in range(2):
-    with connect(ClusterSettings(address=cluster.address), user_files=[FILE], announce=said.append) as joined:
+    with connect(ClusterSettings(address=cluster.address), user_files=[FILE], announce=messages.append) as joined:
         value, package, file, folder, version = ray.get(ray.remote(load).remote(REFERENCE))
         assert not joined.started and value == 7
         assert "py_modules_files" in package and "py_modules_files" in file, (package, file)
     assert not ray.is_initialized()
-assert said == [f"Joined the Ray cluster at {cluster.address}."] * 2, said
+assert messages == [f"Joined the Ray cluster at {cluster.address}."] * 2, messages
 cluster.shutdown()
 """
 
-NOBODY = """
+UNREACHABLE = """
 from archray.cluster.connect import ClusterError
 for address, reason in {"127.0.0.1:1": "no answer", "head": "expected auto, local or ip:port"}.items():
     try:
@@ -174,7 +175,7 @@ for address, reason in {"127.0.0.1:1": "no answer", "head": "expected auto, loca
         assert str(error).startswith(f"cannot join the Ray cluster at {address}: {reason}"), error
 """
 
-# Which of Ray's starts are too slow: its raylet gives the agent 15 s.
+# Makes some starts of Ray too slow: its raylet gives the agent 15 s.
 SLOW_AGENT = """
 import sys, time
 from pathlib import Path
@@ -186,20 +187,20 @@ if any(argument.endswith("dashboard/agent.py") for argument in sys.orig_argv):
         time.sleep(30)
 """
 
-LATE = """
+SLOW_AGENT_TWICE = """
 from archray.cluster.connect import ClusterError
-said = []
+messages = []
 try:
-    with connect(ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False), announce=said.append):
+    with connect(ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False), announce=messages.append):
         print("up", ray.get(ray.remote(lambda: 1).remote()))
 except ClusterError as error:
     print(error)
-assert len(said) == 1 and "Starting it once more" in said[0], said
+assert len(messages) == 1 and "Starting it once more" in messages[0], messages
 """
 
 
 def start(program: str, user_file: Path) -> subprocess.Popen[str]:
-    """Runs a program from another folder than the repository."""
+    """Runs a program in a folder outside the repository."""
     return subprocess.Popen(
         [sys.executable, "-c", LOAD + program, str(user_file)],
         stdin=subprocess.PIPE,
@@ -212,7 +213,7 @@ def start(program: str, user_file: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_two_runs_on_one_machine_have_a_ray_each(user_file: Path, tmp_path: Path) -> None:
+def test_two_runs_on_one_machine_have_separate_rays(user_file: Path, tmp_path: Path) -> None:
     second_file = tmp_path / "second" / "own_thing.py"
     second_file.parent.mkdir()
     second_file.write_text(USER_FILE)
@@ -221,7 +222,7 @@ def test_two_runs_on_one_machine_have_a_ray_each(user_file: Path, tmp_path: Path
     assert len(addresses - {""}) == 2
     first.communicate("\n")
     assert first.returncode == 0
-    assert second.poll() is None  # the end of one leaves the other alone
+    assert second.poll() is None  # the end of one does not affect the other
     second.communicate("\n")
     assert second.returncode == 0
 
@@ -231,10 +232,10 @@ def test_two_runs_on_one_machine_have_a_ray_each(user_file: Path, tmp_path: Path
     [
         pytest.param(DASHBOARD, id="dashboard", marks=pytest.mark.slow),
         pytest.param(JOINED, id="joined", marks=[pytest.mark.slow, pytest.mark.ci]),
-        pytest.param(NOBODY, id="nobody"),
+        pytest.param(UNREACHABLE, id="nobody"),
     ],
 )
-def test_a_program_that_connects(program: str, user_file: Path) -> None:
+def test_programs_that_connect(program: str, user_file: Path) -> None:
     process = start(program, user_file)
     process.communicate()
     assert process.returncode == 0
@@ -242,12 +243,12 @@ def test_a_program_that_connects(program: str, user_file: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("slow", "outcome"), [(1, "up 1"), (2, "cannot start Ray on this machine: The current node")])
-def test_a_ray_that_is_slow_to_start_is_started_once_more(
+def test_a_slow_ray_is_started_a_second_time(
     slow: int, outcome: str, user_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(SLOW_AGENT.format(slow=slow))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    process = start(LATE, user_file)
-    said, _ = process.communicate()
+    process = start(SLOW_AGENT_TWICE, user_file)
+    printed, _ = process.communicate()
     assert process.returncode == 0
-    assert said.startswith(outcome)
+    assert printed.startswith(outcome)

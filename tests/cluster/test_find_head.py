@@ -1,4 +1,4 @@
-"""A cluster that asks for a token, met with the right one, a wrong one and none; what stands at other ports."""
+"""A cluster that requires a token, with the right token, a wrong one and none, and with other services at its ports."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from archray_test_node import NODE
 
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
 WRONG = {"RAY_AUTH_TOKEN": "fedcba9876543210" * 4}
-SECONDS = 300.0  # of a busy machine; Ray itself tries for over ten minutes at a wrong port
+SECONDS = 300.0  # for a busy machine; Ray itself tries a wrong port for over ten minutes
 
-# Of real processes, on loopback: a head, and below a second node with a token of its own. Ports that other Rays of
-# this machine have by default are left to them.
+# Addresses of real processes on loopback: a head, and below a second node with another token. The default ports stay
+# free for other Rays on this machine.
 HEAD = """
 import sys
 from ray.cluster_utils import Cluster
@@ -49,7 +49,7 @@ for address in sys.argv[1:]:
 
 
 def environment(home: Path, token: dict[str, str]) -> dict[str, str]:
-    """Without this machine's own token: another home has no `.ray/auth_token`."""
+    """Returns an environment without the token of this machine: another home has no `.ray/auth_token`."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     return {**ours, "HOME": str(home), **token}
 
@@ -66,13 +66,13 @@ def start(home: Path, token: dict[str, str], program: str, *arguments: str) -> s
 
 
 def output(home: Path, token: dict[str, str], program: str, *arguments: str) -> list[str]:
-    said, _ = start(home, token, program, *arguments).communicate(timeout=SECONDS)
-    return said.splitlines()
+    printed, _ = start(home, token, program, *arguments).communicate(timeout=SECONDS)
+    return printed.splitlines()
 
 
 @pytest.fixture(scope="module")
 def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """The address of the head of a cluster that asks for a token, and the port of its raylet."""
+    """Returns the address of the head of a cluster that requires a token, and the port of its raylet."""
     process = start(tmp_path_factory.mktemp("home"), TOKEN, HEAD)
     yield process.stdout.readline().split()
     process.communicate("\n")
@@ -80,7 +80,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_without_a_token_and_at_wrong_ports_a_sentence_says_which(head: list[str], tmp_path: Path) -> None:
+def test_a_missing_token_and_wrong_ports_have_distinct_errors(head: list[str], tmp_path: Path) -> None:
     address, raylet_port = head
     places = [address, f"127.0.0.1:{raylet_port}", "127.0.0.1:1", "head"]
     lines = output(tmp_path, {}, JOIN, *places)
@@ -112,13 +112,15 @@ def test_without_a_token_and_at_wrong_ports_a_sentence_says_which(head: list[str
     ids=["wrong", "wrong-mode", "no-file", "mode-alone", "mode-off"],
 )
 @pytest.mark.slow
-def test_a_wrong_token_is_told_from_none(token: dict[str, str], reason: str, head: list[str], tmp_path: Path) -> None:
+def test_a_wrong_token_is_distinguished_from_a_missing_one(
+    token: dict[str, str], reason: str, head: list[str], tmp_path: Path
+) -> None:
     (line,) = output(tmp_path, token, JOIN, head[0])
     assert line.startswith(f"cannot join the Ray cluster at {head[0]}: {reason}")
 
 
 @pytest.mark.slow
-def test_the_command_says_it_too_and_exits_with_2(head: list[str], tmp_path: Path) -> None:
+def test_the_command_prints_the_error_and_exits_with_code_2(head: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "archray.platform.cli", "search", "random", "--preset", "smoke"]
     done = subprocess.run(
         [*command, "--address", head[0], "--out", str(tmp_path / "run")],
@@ -134,15 +136,15 @@ def test_the_command_says_it_too_and_exits_with_2(head: list[str], tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_nodes_join_with_the_right_token_alone(head: list[str], tmp_path: Path) -> None:
+def test_nodes_join_only_with_the_right_token(head: list[str], tmp_path: Path) -> None:
     right, wrong, none = (start(tmp_path, token, NODE, head[0]) for token in (TOKEN, TOKEN | WRONG, {}))
     assert right.stdout.readline() == "a node\n"
-    for refused in (wrong, none):
-        said, errors = refused.communicate()
-        assert refused.returncode != 0
-        assert not said
+    for node in (wrong, none):
+        printed, errors = node.communicate()
+        assert node.returncode != 0
+        assert not printed
         assert "Unauthenticated" in errors
-    # A token in a variable, and one in a file; the mode is found out.
+    # A token in a variable, and one in a file. The mode is detected.
     file = tmp_path / "token"
     file.write_text(TOKEN["RAY_AUTH_TOKEN"])
     for token in ({"RAY_AUTH_TOKEN": TOKEN["RAY_AUTH_TOKEN"]}, {"RAY_AUTH_TOKEN_PATH": str(file)}):

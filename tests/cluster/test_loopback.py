@@ -1,4 +1,4 @@
-"""On which addresses the processes of a Ray listen: the sockets of all of them, while a task runs."""
+"""The addresses on which all processes of a Ray listen while a task runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from archray.cluster import loopback
 from archray.errors import IncompatibleRay
 
-# Ray's own psutil: archray does not depend on one. Prints address, port and command of every socket that listens.
+# Uses the psutil inside Ray because archray does not depend on psutil. Prints address, port and command of every
+# listening socket.
 SOCKETS = """
 import sys
 import ray
@@ -61,7 +62,7 @@ with connect(ClusterSettings(num_cpus=1, num_gpus=0), announce=lambda line: None
     print_sockets()
 """
 
-# As a search of another terminal does, while the first one runs.
+# Runs a second search from another terminal while the first one runs.
 JOINED = """
 import subprocess
 import sys
@@ -83,7 +84,7 @@ with connect(ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False)) as mine:
         subprocess.run([sys.executable, "-c", JOIN, address], check=True)
 """
 
-# Ray as it would be without its switch for macOS and Windows: with a node that has the address of the machine.
+# Ray without its switch for macOS and Windows: a node has the address of the machine.
 WITHOUT_SWITCH = """
 import ray
 from ray._private import services, worker
@@ -110,7 +111,7 @@ def output(program: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_a_ray_of_ours_listens_on_loopback_alone() -> None:
+def test_a_ray_of_archray_listens_only_on_loopback() -> None:
     sockets = [line.split(maxsplit=2) for line in output(SOCKETS + STARTED).splitlines()]
     commands = {command for _, _, command in sockets}
     assert {"driver", "gcs_server", "raylet"} <= commands, sockets
@@ -119,7 +120,7 @@ def test_a_ray_of_ours_listens_on_loopback_alone() -> None:
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_the_ray_of_the_tests_is_on_loopback_too() -> None:
+def test_the_ray_of_the_tests_listens_only_on_loopback() -> None:
     import ray
 
     assert [node["NodeManagerAddress"] for node in ray.nodes()] == ["127.0.0.1"]
@@ -132,32 +133,32 @@ def test_a_ray_on_loopback_can_be_joined_on_its_machine() -> None:
 
 
 @pytest.mark.slow
-def test_a_ray_beyond_loopback_is_ended() -> None:
+def test_a_ray_beyond_loopback_is_stopped() -> None:
     (line,) = output(WITHOUT_SWITCH).splitlines()
     assert "127.0.0.1" in line and "2.60" in line and line.endswith("False"), line
 
 
 @pytest.mark.parametrize(
-    ("address", "node", "refused"),
+    ("address", "node", "expected"),
     [
         ("127.0.0.1", "127.0.0.1", None),
         ("0.0.0.0", "127.0.0.1", "0.0.0.0 port"),
         ("127.0.0.1", "192.0.2.7", "192.0.2.7"),
     ],
 )
-def test_what_listens_beyond_loopback_is_named(
-    address: str, node: str, refused: str | None, monkeypatch: pytest.MonkeyPatch
+def test_sockets_beyond_loopback_are_named(
+    address: str, node: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sockets of this process, with and without a Ray; one that was open before is none of Ray's."""
+    """Sockets of this process, with and without a Ray. A socket that was open before does not belong to Ray."""
     monkeypatch.setattr(loopback, "ray", SimpleNamespace(nodes=lambda: [{"NodeManagerAddress": node}]))
     with socket.create_server(("0.0.0.0", 0)):
         block = loopback.checked_loopback(announce=pytest.fail)
         block.__enter__()
         with socket.create_server((address, 0)):
-            if refused is None:
+            if expected is None:
                 block.__exit__(None, None, None)
                 return
-            with pytest.raises(IncompatibleRay, match=refused):
+            with pytest.raises(IncompatibleRay, match=expected):
                 block.__exit__(None, None, None)
 
 

@@ -1,4 +1,4 @@
-"""The manifests in `cluster/manifests`: each is what its reader takes, asks for a token, and says what to edit."""
+"""The manifests in `cluster/manifests` are valid for their readers, require a token, and mark the values to edit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def manifests(repository: Path) -> Path:
 
 
 def ray_up(file: Path) -> dict[str, Any]:
-    """A file as `ray up` reads it: with Ray's defaults, and valid by Ray's own schema."""
+    """Reads a file as `ray up` does: with Ray's defaults, and validated by Ray's schema."""
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     config = prepare_config(yaml.safe_load(file.read_text()))
@@ -55,7 +55,7 @@ def pods(spec: ClusterSpec) -> list[Pod]:
 
 
 @pytest.mark.parametrize("name", RAY_UP)
-def test_ray_up_takes_it(manifests: Path, name: str) -> None:
+def test_ray_up_accepts_it(manifests: Path, name: str) -> None:
     config = ray_up(manifests / name)
     assert config["file_mounts"] == {"~/.ray/auth_token": "~/.ray/auth_token"}
     starts = [*config["head_start_ray_commands"], *config["worker_start_ray_commands"]]
@@ -67,7 +67,7 @@ def test_ray_up_takes_it(manifests: Path, name: str) -> None:
         assert subprocess.run(["bash", "-n", "-c", command]).returncode == 0
 
 
-def test_on_aws_gpu_nodes_come_from_zero_and_the_head_takes_no_trial(manifests: Path) -> None:
+def test_on_aws_gpu_nodes_scale_from_zero_and_the_head_runs_no_trial(manifests: Path) -> None:
     config = ray_up(manifests / "ray-up-aws.yaml")
     types = config["available_node_types"]
     assert types[config["head_node_type"]]["resources"] == {"CPU": 0, "GPU": 0}
@@ -76,7 +76,7 @@ def test_on_aws_gpu_nodes_come_from_zero_and_the_head_takes_no_trial(manifests: 
     assert config["idle_timeout_minutes"] > 0
 
 
-def test_on_premise_every_host_is_there_and_the_head_takes_no_trial(manifests: Path) -> None:
+def test_on_premise_all_hosts_are_static_and_the_head_runs_no_trial(manifests: Path) -> None:
     config = ray_up(manifests / "ray-up-on-premise.yaml")
     (kind,) = config["available_node_types"].values()
     hosts = len(config["provider"]["worker_ips"])
@@ -85,7 +85,7 @@ def test_on_premise_every_host_is_there_and_the_head_takes_no_trial(manifests: P
     assert "--num-cpus=0 --num-gpus=0" in head
 
 
-def test_a_misspelt_key_is_found_by_rays_schema(manifests: Path, tmp_path: Path) -> None:
+def test_a_misspelled_key_is_found_by_rays_schema(manifests: Path, tmp_path: Path) -> None:
     text = (manifests / "ray-up-aws.yaml").read_text()
     (tmp_path / "wrong.yaml").write_text(text.replace("idle_timeout_minutes", "idle_timeout_minuts"))
     with pytest.raises(Exception, match="idle_timeout_minuts"):
@@ -96,7 +96,7 @@ def test_a_misspelt_key_is_found_by_rays_schema(manifests: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", KUBERAY)
-def test_kuberay_takes_it(manifests: Path, name: str) -> None:
+def test_kuberay_accepts_it(manifests: Path, name: str) -> None:
     spec = cluster_spec(kuberay(manifests / name))
     assert spec.authOptions is not None and spec.authOptions.mode == "token"
     assert spec.headGroupSpec.rayStartParams["num-cpus"] == spec.headGroupSpec.rayStartParams["num-gpus"] == "0"
@@ -119,7 +119,7 @@ def test_the_dashboard_is_open_only_where_the_operator_needs_it(manifests: Path)
     assert hosts == {"kuberay-cluster.yaml": "127.0.0.1", "kuberay-job.yaml": "0.0.0.0"}
 
 
-def test_a_job_whose_head_is_lost_goes_on(manifests: Path) -> None:
+def test_a_job_that_loses_its_head_resumes(manifests: Path) -> None:
     job = kuberay(manifests / "kuberay-job.yaml")
     assert isinstance(job, RayJob)
     assert job.spec.backoffLimit > 0 and job.spec.shutdownAfterJobFinishes
@@ -130,29 +130,30 @@ def test_a_job_whose_head_is_lost_goes_on(manifests: Path) -> None:
 @pytest.mark.parametrize(
     ("was", "becomes"), [("backoffLimit", "backofLimit"), ('cpu: "8"', "cpu: 8"), ("name: archray-hnas", "name: a_b")]
 )
-def test_what_kuberay_would_drop_or_refuse_is_found(manifests: Path, was: str, becomes: str) -> None:
+def test_keys_that_kuberay_would_drop_or_reject_are_found(manifests: Path, was: str, becomes: str) -> None:
     text = (manifests / "kuberay-job.yaml").read_text()
     assert was in text
     with pytest.raises(ValidationError):
         RayJob.model_validate(yaml.safe_load(text.replace(was, becomes)))
 
 
-# SLURM, and the commands of all
+# SLURM, and the commands of all manifests
 
 
 def slurm_command(text: str) -> list[str]:
-    """The search at the end of the batch script."""
+    """Returns the search at the end of the batch script."""
     words = shlex.split(text.partition("\n  -- \\\n")[2], comments=True)
     return [word for word in words if word.strip()]
 
 
 @pytest.mark.parametrize("name", ["kuberay-job.yaml", SLURM])
-def test_archray_takes_the_command(manifests: Path, name: str) -> None:
+def test_archray_accepts_the_command(manifests: Path, name: str) -> None:
     text = (manifests / name).read_text()
     words = slurm_command(text) if name == SLURM else shlex.split(yaml.safe_load(text)["spec"]["entrypoint"])
     assert words[:2] == ["archray", "search"]
     options = words[2:]
-    options = [word for word in options if word not in ("--or-resume", "--trust")]  # of a search, not its configuration
+    # An option of the search instead of its configuration
+    options = [word for word in options if word not in ("--or-resume", "--trust")]
     place = options.index("--out")
     assert options[place + 1].startswith("/shared/")
     arguments = ["config", *options[:place], *options[place + 2 :]]
@@ -164,12 +165,12 @@ def test_archray_takes_the_command(manifests: Path, name: str) -> None:
         assert config["resources"]["autoscales"] and config["resources"]["gpus_per_trial"] == 1
 
 
-def test_the_batch_script_is_sound(manifests: Path) -> None:
+def test_the_batch_script_is_valid(manifests: Path) -> None:
     script = manifests / SLURM
     assert subprocess.run(["bash", "-n", script]).returncode == 0
     text = script.read_text()
     assert "RAY_AUTH_MODE=token" in text and "get-auth-token --generate" in text and "--or-resume" in text
-    assert "RAY_TMPDIR=" in text and "--temp-dir=" not in text, "by which `ray symmetric-run` loses its own cluster"
+    assert "RAY_TMPDIR=" in text and "--temp-dir=" not in text, "otherwise `ray symmetric-run` loses its cluster"
     if checker := shutil.which("shellcheck"):
         checked = subprocess.run([checker, script], capture_output=True, text=True)
         assert checked.returncode == 0, checked.stdout
@@ -184,13 +185,13 @@ exec "$@"
 
 @pytest.mark.slow
 def test_the_batch_script_runs_on_one_node(manifests: Path, tmp_path: Path) -> None:
-    """With `srun` and `scontrol` of one node, and real processes of Ray; the same again does nothing twice.
+    """Runs with `srun` and `scontrol` of one node and real processes of Ray. A second run repeats no work.
 
-    In a namespace of processes: `ray symmetric-run` ends with `ray stop`, which stops every Ray that it sees.
+    It runs in a namespace of processes: `ray symmetric-run` ends with `ray stop`, which stops every Ray that it sees.
     """
     isolated = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     if subprocess.run([*isolated, "true"], capture_output=True).returncode:
-        pytest.skip("no right to make a namespace of processes (unshare --pid)")
+        pytest.skip("needs permission for a namespace of processes (unshare --pid)")
     text = (manifests / SLURM).read_text()
     search = text[text.index("  archray search") :]
     small = f"archray search random --preset smoke --budget 1 --out {tmp_path}/run --or-resume --address $address"
@@ -218,4 +219,4 @@ def test_the_batch_script_runs_on_one_node(manifests: Path, tmp_path: Path) -> N
         assert seen in done.stdout
     shutil.rmtree(f"/tmp/archray-{os.getpid()}")
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["state"] == "done"
-    assert (tmp_path / ".ray" / "auth_token").stat().st_mode & 0o077 == 0, "nobody else reads the token"
+    assert (tmp_path / ".ray" / "auth_token").stat().st_mode & 0o077 == 0, "no other user can read the token"

@@ -1,4 +1,4 @@
-"""Ray's metrics of a run, as a node's port serves them, and the Grafana dashboard that shows them."""
+"""Ray's metrics of a run, as the port of a node serves them, and the Grafana dashboard that shows them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ HISTOGRAM = ("bucket", "count")  # the series of a histogram
 
 
 def series(metric: RunMetric) -> str:
-    """The metric's name in Prometheus; of a histogram without `_bucket` and `_count`."""
+    """Returns the metric's name in Prometheus, for a histogram without `_bucket` and `_count`."""
     return f"ray_{metric.name}{'_total' * (metric.kind == 'counter')}"
 
 
-class OwnAgain(RandomSearch):
-    """Takes its time to decide."""
+class SlowSearcher(RandomSearch):
+    """A searcher with slow suggestions."""
 
     def propose(self, number: int) -> Any:
         time.sleep(0.05)
@@ -39,13 +39,13 @@ def test_labels_are_ascii_and_differ() -> None:
     assert all(value.isascii() for each in tags for value in each.values())
     assert len({each["run"] for each in tags}) == len(labels)
     for each in labels:
-        ScoredCount(each).add(1)  # Ray takes them
+        ScoredCount(each).add(1)  # Ray accepts them
 
 
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.usefixtures("ray_session")
-def test_a_nodes_port_serves_what_a_run_measures(tmp_path: Path) -> None:
+def test_the_port_of_a_node_serves_the_metrics_of_a_run(tmp_path: Path) -> None:
     def trial(config: dict[str, Any]) -> None:
         if config["architecture"] == "c":
             raise ValueError("no")
@@ -54,7 +54,7 @@ def test_a_nodes_port_serves_what_a_run_measures(tmp_path: Path) -> None:
         tune.report({"accuracy": accuracy, "seconds_epoch": 7.0, "gpu_memory_peak": 1e9})
 
     labels, pool = RunLabels("digits", "random", "search"), RunLabels("digits", "random", "pool")
-    searcher = OwnAgain(["a", "b", "c", "d"], budget=4, metric="accuracy", mode="max")
+    searcher = SlowSearcher(["a", "b", "c", "d"], budget=4, metric="accuracy", mode="max")
     callback = RunMetrics(labels, "accuracy", "max", searcher)
     tune.Tuner(
         trial,
@@ -66,13 +66,13 @@ def test_a_nodes_port_serves_what_a_run_measures(tmp_path: Path) -> None:
     ).fit()
     ScoredCount(pool).add(5)
     ScoredCount(pool).add(0)
-    # Not before the last publication: an earlier one may have the error too.
+    # Only after the last publication: an earlier one may contain the error too.
     samples_by_name = wait_for(labels, lambda samples: value(samples, "ray_archray_trials", state="TERMINATED") == 3)
     states = {more["state"]: number for more, number in samples_by_name["ray_archray_trials"]}
     assert states == {"PENDING": 0, "RUNNING": 0, "PAUSED": 0, "TERMINATED": 3, "ERROR": 1}
     assert value(samples_by_name, "ray_archray_best_score", metric="accuracy") == 0.75
-    assert value(samples_by_name, "ray_archray_architectures_scored_total") == 2, "neither the NaN nor the error"
-    buckets = [count for _, count in samples_by_name["ray_archray_epoch_seconds_bucket"]]  # by upper end, cumulated
+    assert value(samples_by_name, "ray_archray_architectures_scored_total") == 2, "the NaN and the error do not count"
+    buckets = [count for _, count in samples_by_name["ray_archray_epoch_seconds_bucket"]]  # cumulative, by upper bound
     assert buckets == [0, 0, 3, 3, 3, 3, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6]
     assert value(samples_by_name, "ray_archray_epoch_seconds_count") == 6
     assert value(samples_by_name, "ray_archray_gpu_memory_peak_bytes") == 2e9
@@ -84,7 +84,7 @@ def test_a_nodes_port_serves_what_a_run_measures(tmp_path: Path) -> None:
     assert {key for samples in samples_by_name.values() for more, _ in samples for key in more} == {"state", "metric"}
 
 
-def test_a_callback_that_was_pickled_with_its_searcher_looks_at_that() -> None:
+def test_a_callback_pickled_with_its_searcher_observes_that_searcher() -> None:
     """Tune pickles both, and a resumed run reads them."""
     searcher = RandomSearch(["a"], budget=1, metric="accuracy", mode="max")
     callback = RunMetrics(RunLabels(), "accuracy", "max", searcher)
@@ -92,7 +92,7 @@ def test_a_callback_that_was_pickled_with_its_searcher_looks_at_that() -> None:
     assert callback_again.searcher is again
 
 
-# The Grafana dashboard
+# Grafana dashboard
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def expressions(dashboard: dict[str, Any]) -> list[str]:
     return [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
 
 
-def test_grafana_shows_every_metric_and_no_other(dashboard: dict[str, Any]) -> None:
+def test_grafana_shows_exactly_the_existing_metrics(dashboard: dict[str, Any]) -> None:
     shown = {name for text in expressions(dashboard) for name in re.findall(r"\bray_\w+", text)}
     parts = {f"{series(metric)}_{part}" for metric in METRICS if metric.kind == "histogram" for part in HISTOGRAM}
     plain = {series(metric) for metric in METRICS if metric.kind != "histogram"}
@@ -115,7 +115,7 @@ def test_grafana_shows_every_metric_and_no_other(dashboard: dict[str, Any]) -> N
         assert re.fullmatch(rf"label_values\((\w+), {label}\)", query)[1] in shown  # type: ignore[index]  # it matches
 
 
-def test_grafana_asks_for_labels_that_the_metrics_have(dashboard: dict[str, Any]) -> None:
+def test_grafana_uses_labels_that_the_metrics_have(dashboard: dict[str, Any]) -> None:
     by_series = {series(metric): metric for metric in METRICS}
     for text in expressions(dashboard):
         assert text.count("(") == text.count(")") and text.count("{") == text.count("}") > 0
@@ -130,7 +130,7 @@ def test_grafana_asks_for_labels_that_the_metrics_have(dashboard: dict[str, Any]
 
 
 def test_grafana_can_read_it(dashboard: dict[str, Any]) -> None:
-    """What Grafana 10's importer insists on: panels of its own types, on a grid of 24 columns, none over another."""
+    """The importer of Grafana 10 requires its panel types on a grid of 24 columns without overlaps."""
     assert dashboard["schemaVersion"] >= 36 and dashboard["uid"] == "archray" and dashboard["title"]
     cells: set[tuple[int, int]] = set()
     for panel in dashboard["panels"]:

@@ -1,4 +1,4 @@
-"""What nodes report of themselves before the first trial, and what of it is an error."""
+"""The reports of nodes before the first trial, and the reports that are errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from archray.files import Folder
 
 
 def report_of_a_worker(variables: dict[str, str], *arguments: Any) -> NodeReport:
-    """The report of a worker whose environment has these variables."""
+    """Returns the report of a worker whose environment has these variables."""
     task = ray.remote(num_cpus=0)(look).options(runtime_env={"env_vars": variables})
     return ray.get(task.remote(*arguments))
 
@@ -30,10 +30,10 @@ def report_of_a_worker(variables: dict[str, str], *arguments: Any) -> NodeReport
 @pytest.mark.usefixtures("ray_session")
 def test_the_nodes_of_this_machine_pass(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    said: list[str] = []
+    last_line: list[str] = []
     run = Folder(tmp_path / "run").create()
-    (report,) = check_nodes(run, [str(tmp_path / "data"), __file__], said.append)
-    assert not said, "of one node there is nothing to say"
+    (report,) = check_nodes(run, [str(tmp_path / "data"), __file__], last_line.append)
+    assert not last_line, "a single node has no differences"
     assert not os.listdir(tmp_path / "run"), "the marker is removed"
     assert report.versions["ray"] == ray.__version__
     assert list(report.places.values()) == ["a folder with 0 entries", f"a file of {os.stat(__file__).st_size} bytes"]
@@ -41,7 +41,7 @@ def test_the_nodes_of_this_machine_pass(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("ray_session")
 def test_a_node_with_another_torch_is_named(tmp_path: Path) -> None:
-    # As an environment with another torch looks to importlib.metadata: its folder comes first on the path.
+    # Simulates an environment with another torch for importlib.metadata: its folder is first on the path.
     (tmp_path / "torch-1.2.3.dist-info").mkdir()
     (tmp_path / "torch-1.2.3.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1.2.3\n")
     (tmp_path / "run").mkdir()
@@ -58,8 +58,8 @@ def test_a_node_with_another_torch_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_a_node_that_does_not_see_the_run_or_the_data_is_named(tmp_path: Path) -> None:
-    # What a worker sees at one path and at another stands for what two nodes see at the same.
+def test_a_node_without_access_to_the_run_or_the_data_is_named(tmp_path: Path) -> None:
+    # Two paths of one worker represent the same path on two nodes.
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "marker").write_text("content")
     for name in ("mounted", "empty"):
@@ -81,7 +81,7 @@ def test_a_node_that_does_not_see_the_run_or_the_data_is_named(tmp_path: Path) -
         assert "at /data, the driver has a folder with 1 entries (train.npz to train.npz)" in str(caught.value)
 
 
-# Two nodes, of which one has another file system: a mount namespace, as a machine without the mount has it.
+# Two nodes, one with another file system: a mount namespace, as on a machine without the mount.
 
 HEAD = """
 import subprocess
@@ -112,16 +112,16 @@ cluster.shutdown()
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_a_search_ends_where_a_node_has_not_mounted_its_folder(tmp_path: Path) -> None:
+def test_a_search_stops_if_a_node_has_not_mounted_its_folder(tmp_path: Path) -> None:
     unshare = shutil.which("unshare")
     if unshare is None or subprocess.run([unshare, "--mount", "true"], stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("a node with a file system of its own needs unshare --mount, and the right to it")
+        pytest.skip("needs permission for a mount namespace (unshare --mount)")
     shared = tmp_path / "shared"
     shared.mkdir()
     done = subprocess.run(
         [sys.executable, "-c", HEAD, str(shared), NODE], stdout=subprocess.PIPE, text=True, check=True
     )
-    said = done.stdout.splitlines()[-1]
-    assert said.startswith("2 archray: node 127.0.0.1 (id "), done.stdout
-    assert f"cannot read the run's folder: there is no {shared}/run" in said
-    assert list(shared.rglob("*.json")) == list(shared.rglob("node-check*")) == [], "the refused run left nothing"
+    last_line = done.stdout.splitlines()[-1]
+    assert last_line.startswith("2 archray: node 127.0.0.1 (id "), done.stdout
+    assert f"cannot read the run's folder: there is no {shared}/run" in last_line
+    assert list(shared.rglob("*.json")) == list(shared.rglob("node-check*")) == [], "the rejected run left nothing"

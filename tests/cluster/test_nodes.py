@@ -1,4 +1,4 @@
-"""A node leaves in the middle of a map: several raylets on this machine, one of them removed."""
+"""A node leaves during a map: several raylets on this machine, one of which is removed."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ cluster.shutdown()
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_a_node_that_leaves_costs_no_item() -> None:
+def test_a_node_that_leaves_loses_no_item() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM], check=True)

@@ -1,4 +1,4 @@
-"""What fits on a cluster, and what is refused."""
+"""The trials that fit on a cluster, and the resource settings that raise an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from archray.errors import InvalidInput
         (2, 0, [(3, 0), (3, 0)], 2),  # one CPU of each node stays idle
         (1, 1, [(16, 4)], 4),
         (1, 0.5, [(16, 4)], 8),
-        (1, 0.15, [(64, 8)], 48),  # Ray counts 53, but a share lies on one card
+        (1, 0.15, [(64, 8)], 48),  # Ray counts 53, but a share lies on one GPU
         (1, 2, [(16, 3), (16, 2)], 2),
         (1, 1, [(4, 0)], 0),
     ],
@@ -38,7 +38,7 @@ def test_capacity(cpus: float, gpus: float, nodes: list[tuple[float, float]], fi
     "wrong",
     [{"cpus_per_trial": 0}, {"cpus_per_trial": 1.5}, {"gpus_per_trial": 2.5}, {"max_concurrent": 0}, {"cpu": 1}],
 )
-def test_settings_that_ray_cannot_place_are_refused(wrong: dict[str, float]) -> None:
+def test_settings_that_ray_cannot_place_raise_an_error(wrong: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
         ResourceSettings.model_validate(wrong)
 
@@ -61,12 +61,12 @@ def test_settings_that_ray_cannot_place_are_refused(wrong: dict[str, float]) -> 
         ({"custom": {"disk": 0}}, "a positive amount of 'disk'"),
     ],
 )
-def test_shares_and_names_that_mean_something_else_are_refused(wrong: dict[str, object], message: str) -> None:
+def test_ambiguous_shares_and_names_raise_an_error(wrong: dict[str, object], message: str) -> None:
     with pytest.raises((InvalidInput, ValidationError), match=message):
         ResourceSettings.model_validate(wrong)
 
 
-def test_the_share_of_so_many_trials_holds_exactly_as_many() -> None:
+def test_the_share_for_a_number_of_trials_fits_exactly_that_many() -> None:
     for trials in range(1, 33):
         assert trials_of_share(share_of_trials(trials)) == trials
         assert ResourceSettings(trials_per_gpu=trials).gpus() == share_of_trials(trials)
@@ -85,7 +85,7 @@ def test_concurrency_on_two_cpus() -> None:
     assert ResourceSettings(trials_per_gpu="auto").gpus() == 0
     assert concurrency(ResourceSettings()) == 2
     assert concurrency(ResourceSettings(), limit=1) == 1
-    assert concurrency(ResourceSettings(max_concurrent=7), limit=4) == 7  # the user's word decides
+    assert concurrency(ResourceSettings(max_concurrent=7), limit=4) == 7  # an explicit setting has priority
     assert concurrency(ResourceSettings(), workers=2) == 1
     assert actor_count(ResourceSettings(cpus_per_trial=2)) == 1
     assert actor_count(ResourceSettings(actors=1)) == 1
@@ -93,7 +93,7 @@ def test_concurrency_on_two_cpus() -> None:
 
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("key", ["cpus_per_trial", "gpus_per_trial"])
-def test_a_trial_larger_than_every_node_is_refused(key: str) -> None:
+def test_a_trial_larger_than_every_node_raises_an_error(key: str) -> None:
     settings = ResourceSettings.model_validate({key: 64})
     with pytest.raises(InvalidInput, match=r"more than any node has.*: 2 CPUs and 0 GPUs"):
         concurrency(settings)
@@ -102,19 +102,19 @@ def test_a_trial_larger_than_every_node_is_refused(key: str) -> None:
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_a_cluster_that_grows_is_believed() -> None:
+def test_an_autoscaling_cluster_is_not_checked_for_size() -> None:
     growing = ResourceSettings(gpus_per_trial=1, max_concurrent=8, autoscales=True)
     assert concurrency(growing, limit=4) == 8
     assert actor_count(growing) == 8
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_more_workers_than_the_cluster_holds_are_refused() -> None:
+def test_more_workers_than_the_cluster_has_raise_an_error() -> None:
     with pytest.raises(InvalidInput, match="3 workers of 1 CPU and 0 GPUs each, but only 2 fit on the cluster"):
         concurrency(ResourceSettings(), workers=3)
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_a_resource_that_no_node_has_is_refused() -> None:
+def test_a_resource_that_no_node_has_raises_an_error() -> None:
     with pytest.raises(InvalidInput, match=r"No node of the cluster has the resource 'disc' \(resources.custom\)"):
         concurrency(ResourceSettings(custom={"disc": 1}))

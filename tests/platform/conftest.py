@@ -1,4 +1,4 @@
-"""Runs that several tests look at, and a browser that opens their reports."""
+"""Complete runs that several tests read, and a browser that opens their reports."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ARGUMENTS = [
 
 @pytest.fixture(scope="session")
 def finished_run(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], archray.RunResult]:
-    """Hands out the whole run of a method, made once in a test process; a test that changes it copies it before."""
+    """Returns the complete run of a method, made once per test process. A test that changes the run copies it first."""
     runs: dict[str, archray.RunResult] = {}
 
     def run(method: str) -> archray.RunResult:
         if method not in runs:
-            out = tmp_path_factory.mktemp(method) / f"whole-{method}"  # no other run is called so, in Ray's metrics
+            out = tmp_path_factory.mktemp(method) / f"whole-{method}"  # a unique name in Ray's metrics
             runs[method] = archray.search(method, **RUNS[method], out=out, callbacks=[EndedTrials()])
         return runs[method]
 
@@ -40,7 +40,7 @@ def finished_run(ray_session: None, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="session")
 def undisturbed(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., archray.RunResult]:
-    """Hands out the run of `options_of(...)` to which nothing happened, made once."""
+    """Returns the run of `options_of(...)` without any interruption, made once."""
 
     @cache
     def run(method: str, *at_a_time: int) -> archray.RunResult:
@@ -57,7 +57,7 @@ def browser() -> Iterator[Any]:
     )
     named = os.environ.get("ARCHRAY_CHROMIUM") or next(filter(None, map(shutil.which, CANDIDATES)), None)
     if named is None:
-        pytest.skip("there is no Chromium: install it, or name it in ARCHRAY_CHROMIUM")
+        pytest.skip("needs Chromium: install it, or set ARCHRAY_CHROMIUM")
     with sync_api.sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=named, args=ARGUMENTS)
         yield chromium

@@ -1,4 +1,6 @@
-"""`archray attack`: what it refuses, the rounds it writes, how it goes on, and what the report says of it."""
+"""`archray attack`: the inputs that it rejects, the rounds that it writes, how it resumes, and its section of the
+report.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +23,19 @@ from archray.trainables.data import load_images
 WEAK = {"epsilon": 0.1, "images": 20}
 
 
-def ended(run: Run[Any]) -> Path:
-    """The run as one that has ended."""
+def mark_finished(run: Run[Any]) -> Path:
+    """Marks the run as finished."""
     run.folder.write_json(FOUND, {"value": 0.5})
     return Path(str(run.folder))
 
 
 @pytest.fixture
 def ensemble(tmp_path: Path) -> Path:
-    return ended(run_of_ensemble(tmp_path / "run", "nasbench201", [0, 1]))
+    return mark_finished(run_of_ensemble(tmp_path / "run", "nasbench201", [0, 1]))
 
 
 def round_files(run: Path) -> dict[str, int]:
-    """Name -> when it was written."""
+    """Returns the modification time of each file by name."""
     return {file.name: file.stat().st_mtime_ns for file in (run / "attack" / "parts").iterdir()}
 
 
@@ -41,7 +43,7 @@ def round_files(run: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "said"),
+    ("options", "error", "message"),
     [
         ({"attacks": "fgms"}, UnknownName, "there is no attack 'fgms'; did you mean 'fgsm'"),
         ({"attacks": []}, InvalidInput, "expected one or more attacks, got none"),
@@ -53,49 +55,49 @@ def round_files(run: Path) -> dict[str, int]:
     ],
 )
 @pytest.mark.extra("adversarial")
-def test_what_is_wrong_is_told_before_anything_starts(
-    options: dict[str, Any], error: type[ArchrayError], said: str, ensemble: Path
+def test_invalid_input_raises_before_the_start(
+    options: dict[str, Any], error: type[ArchrayError], message: str, ensemble: Path
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         archray.attack(ensemble, **options)
     assert not (ensemble / "attack").exists()
 
 
 @pytest.mark.extra("adversarial")
-def test_runs_that_cannot_be_attacked_say_why(tmp_path: Path) -> None:
-    one = ended(run_of_ensemble(tmp_path / "one", "nasbench201", [0]))
+def test_unsuitable_runs_raise_an_error_with_the_reason(tmp_path: Path) -> None:
+    one = mark_finished(run_of_ensemble(tmp_path / "one", "nasbench201", [0]))
     with pytest.raises(InvalidInput, match="expected an ensemble with two or more members"):
         archray.attack(one)
-    network = ended(run_of_network(tmp_path / "network", "nasbench201"))
+    network = mark_finished(run_of_network(tmp_path / "network", "nasbench201"))
     with pytest.raises(InvalidInput, match=r"expected a run with an ensemble, .* which has a single network"):
         archray.attack(network)
-    begun = run_of_ensemble(tmp_path / "begun", "nasbench201", [0, 1])
+    unfinished = run_of_ensemble(tmp_path / "unfinished", "nasbench201", [0, 1])
     with pytest.raises(RunFolderError, match=r"got the unfinished run .*: archray resume "):
-        archray.attack(str(begun.folder))
+        archray.attack(str(unfinished.folder))
     with pytest.raises(RunFolderError, match="expected the folder of a run"):
         archray.attack(tmp_path)
 
 
 @pytest.mark.extra("adversarial")
-def test_weights_of_other_networks_are_refused_before_anything_starts(ensemble: Path, tmp_path: Path) -> None:
-    other = ended(run_of_ensemble(tmp_path / "other", "nasbench201", [2, 3]))
+def test_weights_of_other_networks_raise_before_the_start(ensemble: Path, tmp_path: Path) -> None:
+    other = mark_finished(run_of_ensemble(tmp_path / "other", "nasbench201", [2, 3]))
     shutil.copy(other / "model" / "state_dict.pt", ensemble / "model" / "state_dict.pt")
     with pytest.raises(InvalidInput, match=r"expected state_dict.pt with the weights of the members .* got others"):
         archray.attack(ensemble)
     assert not (ensemble / "attack").exists()
 
 
-def test_without_the_extra_it_says_what_to_install(ensemble: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named_in_the_error(ensemble: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attacks, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'archray\[adversarial\]'"):
         archray.attack(ensemble)
 
 
-# The rounds
+# Rounds
 
 
 @pytest.mark.extra("adversarial")
-def test_each_member_is_attacked_and_all_defend(ensemble: Path, ray_session: None) -> None:
+def test_each_member_is_attacked_and_defended_by_all(ensemble: Path, ray_session: None) -> None:
     attacks = archray.attack(ensemble, ["fgsm", "pgd"], **WEAK, settings={"pgd": {"iterations": 3}})
     assert attacks["attack"].tolist() == ["fgsm", "pgd"] and attacks["rounds"].tolist() == [2, 2]
     images = pd.read_parquet(ensemble / "attack" / "images.parquet")
@@ -113,7 +115,7 @@ def test_each_member_is_attacked_and_all_defend(ensemble: Path, ray_session: Non
     one = images[(images["attack"] == "fgsm") & (images["member"] == 0)]
     assert one["label"].tolist() == data.test.labels[one["image"].tolist()].tolist()
 
-    # What was done is not done again, and another question asks for its own.
+    # Finished rounds are not repeated, and other settings get rounds with a new name.
     before = round_files(ensemble)
     archray.attack(ensemble, "fgsm", **WEAK)
     assert round_files(ensemble) == before
@@ -121,7 +123,7 @@ def test_each_member_is_attacked_and_all_defend(ensemble: Path, ray_session: Non
     assert len(round_files(ensemble)) == len(before) + 2
     archray.attack(ensemble, ["fgsm", "pgd"], **WEAK, settings={"pgd": {"iterations": 3}})
 
-    # What was begun and has not ended goes on, without being asked again.
+    # A round that has started but not finished resumes without a request.
     (ensemble / "attack" / "ended.json").unlink()
     lost = next(file for file in (ensemble / "attack" / "parts").glob("pgd-member-1-*"))
     kept, table = round_files(ensemble), pd.read_parquet(lost)
@@ -132,7 +134,7 @@ def test_each_member_is_attacked_and_all_defend(ensemble: Path, ray_session: Non
     }
     assert pd.read_parquet(lost).drop(columns="seconds").equals(table.drop(columns="seconds"))
 
-    # The report has it, and the figure is a function of the run.
+    # The report shows the attack, and the figure depends only on the run.
     page = (ensemble / "report.html").read_text()
     assert "Accuracy under attack" in page and "ε = 25.5/255" in page
     legend = plots.ensemble_defence(ensemble).legends[0]
@@ -142,7 +144,7 @@ def test_each_member_is_attacked_and_all_defend(ensemble: Path, ray_session: Non
 
 
 @pytest.mark.extra("adversarial")
-def test_elsewhere_the_report_stays_as_it_is(ensemble: Path, tmp_path: Path, ray_session: None) -> None:
+def test_other_reports_do_not_change(ensemble: Path, tmp_path: Path, ray_session: None) -> None:
     archray.attack(ensemble, "fgsm", **WEAK, out=tmp_path / "out")
     assert (tmp_path / "out" / "ended.json").exists()
     assert not (ensemble / "attack").exists() and not (ensemble / "report.html").exists()

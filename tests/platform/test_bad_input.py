@@ -136,7 +136,7 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
     (("proxies", "--proxies", "snip,snip"), "expected distinct metrics, got snip, snip"),
     (("proxies", "--out", "pool.txt"), "a name that ends in .parquet, got pool.txt"),
 ]
-# These load more: what reads tables, opens an object store, or needs the data or their size.
+# These cases load more modules: they read tables, open an object store, or need the data or their size.
 HEAVY_CASES: list[tuple[tuple[str, ...], str]] = [
     (("search", "random", "--out", "ftp://place/run"), "a path or a URI such as s3://bucket/run, got ftp://"),
     (("search", "random", "--out", "s3://"), "Name a bucket"),
@@ -208,14 +208,15 @@ MANIFEST = {
     "amended": [],
     "data_checksum": None,
 }
-HEAVY = {"torch", "ray", "sklearn", "scipy", "pandas", "pyarrow", "matplotlib"}  # a second or more, all together ten
+# Each takes a second or more, all together ten seconds
+HEAVY = {"torch", "ray", "sklearn", "scipy", "pandas", "pyarrow", "matplotlib"}
 
 
 def run_all_cases() -> None:
-    """Runs every case in this process, a fresh one, and prints what came of each as JSON."""
+    """Runs every case in one new process and prints each outcome as JSON."""
     from archray.platform.cli import main
 
-    told = []
+    results = []
     for arguments, _ in CASES:
         sys.argv = ["archray", *arguments]
         errors, code = io.StringIO(), None
@@ -225,10 +226,10 @@ def run_all_cases() -> None:
             except SystemExit as stop:
                 code = stop.code
         left = sorted(str(path) for path in Path().rglob("*"))
-        told.append(
+        results.append(
             {"code": code, "error": errors.getvalue(), "loaded": sorted(HEAVY & set(sys.modules)), "files": left}
         )
-    print(json.dumps(told))
+    print(json.dumps(results))
 
 
 @pytest.fixture(scope="module")
@@ -269,16 +270,17 @@ def outcomes(tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", range(len(CASES)), ids=[" ".join(arguments) for arguments, _ in CASES])
-def test_one_paragraph_and_exit_code_2(outcomes, case):
-    before, told = outcomes
-    outcome, said = told[case], CASES[case][1]
+def test_bad_input_prints_one_paragraph_and_exits_with_code_2(outcomes, case):
+    before, results = outcomes
+    outcome, expected_message = results[case], CASES[case][1]
     assert outcome["code"] == 2, outcome["error"]
-    assert said in outcome["error"]
-    by_typer = outcome["error"].startswith("Usage:")  # of an option that the command has not: its own box
+    assert expected_message in outcome["error"]
+    # The option does not exist in the command, so the error has its box
+    by_typer = outcome["error"].startswith("Usage:")
     assert "Traceback" not in outcome["error"]
     assert by_typer or len(outcome["error"].strip().splitlines()) == 1
     if case < len(LIGHT):
-        assert outcome["loaded"] == [], "a refusal takes less than a second"
+        assert outcome["loaded"] == [], "an early error takes less than a second"
     assert outcome["files"] == before, "nothing was written, nothing was lost"
 
 
@@ -294,7 +296,7 @@ LIST = "archray list proxies"
         (f"mkdir gone && cd gone && rmdir ../gone && {LIST}", 2, "current folder was deleted"),
     ],
 )
-def test_the_surroundings_of_a_command(tmp_path, script, code, error):
+def test_an_unsuitable_environment_raises_an_error(tmp_path, script, code, error):
     archray = f'archray() {{ {shlex.quote(sys.executable)} -m archray.platform.cli "$@"; }}\n'
     run = subprocess.run(
         ["bash", "-c", archray + script],
@@ -339,10 +341,10 @@ def test_the_surroundings_of_a_command(tmp_path, script, code, error):
     ],
     ids=str,
 )
-def test_arguments_of_wrong_types(tmp_path, monkeypatch, function, arguments):
+def test_arguments_of_wrong_types_raise_an_error(tmp_path, monkeypatch, function, arguments):
     monkeypatch.chdir(tmp_path)
     Path("table.csv").write_text("architecture,val_accuracy,snip\na,0.5,1\nb,0.6,2\n")
-    asked = {"methods": ["random"], "table": "table.csv", "out": "bench", "budget": 1} if function == "bench" else {}
+    keywords = {"methods": ["random"], "table": "table.csv", "out": "bench", "budget": 1} if function == "bench" else {}
     with pytest.raises(InvalidInput):
-        getattr(archray, function)(**asked | arguments)
+        getattr(archray, function)(**keywords | arguments)
     assert os.listdir() == ["table.csv"]

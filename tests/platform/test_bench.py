@@ -1,4 +1,4 @@
-"""`archray bench`: what its tables say, what it refuses, and what a kill leaves."""
+"""`archray bench`: the contents of its tables, the inputs that it rejects, and how it resumes after a kill."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_bench import FEW_VALUES, bench_here, made_up_table
+from archray_test_bench import FEW_VALUES, bench_here, synthetic_table
 from archray_test_command import finish, kill_when, start
 from scipy import stats
 from typer.testing import CliRunner
@@ -29,7 +29,7 @@ OUTPUTS = ("summary.csv", "searches.csv", "differences.csv", "bench.md", "bench.
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
     place = tmp_path_factory.mktemp("table") / "table.csv"
-    return place, made_up_table(place)
+    return place, synthetic_table(place)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def bench(table: tuple[Path, pd.DataFrame], tmp_path_factory: pytest.TempPathFac
     return bench_here(["evolution"], table=table[0], out=out, seeds=4, budget=[5, 12])
 
 
-def test_random_the_largest_and_every_metric_first_stand_in_every_table(bench: BenchResult) -> None:
+def test_random_largest_and_metric_first_rows_are_in_every_table(bench: BenchResult) -> None:
     unasked = ["random", "params first", "snip first", f"{FEW_VALUES} first", "kappa first"]
     assert bench.labels == ["evolution", *unasked]
     summary = bench.summary()
@@ -49,23 +49,23 @@ def test_random_the_largest_and_every_metric_first_stand_in_every_table(bench: B
     assert all(text.count(f"| {label} |") >= 2 for label in unasked)
 
 
-def test_random_search_alone_on_a_table_without_metrics(tmp_path: Path) -> None:
+def test_random_search_runs_alone_on_a_table_without_metrics(tmp_path: Path) -> None:
     path = tmp_path / "plain.csv"
     pd.DataFrame({"arch": ["a", "b", "c"], "val_accuracy": [1, 3, 2]}).to_csv(path, index=False)
-    told = bench_here(["random"], table=path, out=tmp_path / "bench", seeds=2, budget=2)
-    assert told.labels == ["random"] and told.differences().empty
+    result = bench_here(["random"], table=path, out=tmp_path / "bench", seeds=2, budget=2)
+    assert result.labels == ["random"] and result.differences().empty
     assert {path.name for path in (tmp_path / "bench").iterdir()} >= set(OUTPUTS)
 
 
 @pytest.mark.parametrize(("column", "sign"), [("snip", -1), ("params", -1), ("kappa", 1)])
-def test_a_column_first_is_the_best_of_its_first_by_the_objective(
+def test_column_first_picks_the_best_objective_of_the_first_rows(
     bench: BenchResult, table: tuple[Path, pd.DataFrame], column: str, sign: int
 ) -> None:
     frame = table[1]
     first = frame.iloc[np.argsort(sign * frame[column])[:12]]
     best = first.loc[first["val_accuracy"].idxmax()]
     own = bench.searches.query("method == @column + ' first' and budget == 12")
-    assert len(own) == 1, "no equal values: run once"
+    assert len(own) == 1, "without equal values it runs once"
     assert own["architecture"].item() == best["architecture"]
     assert own["result"].item() == best["test_accuracy"]
     assert own["rank"].item() == 1 + (frame["val_accuracy"] > best["val_accuracy"]).sum()
@@ -73,31 +73,31 @@ def test_a_column_first_is_the_best_of_its_first_by_the_objective(
     assert own["params"].item() == best["params"]
 
 
-def test_equal_values_come_in_an_order_that_the_seed_draws(bench: BenchResult) -> None:
+def test_the_seed_orders_equal_values(bench: BenchResult) -> None:
     own = bench.trials.query("method == @FEW_VALUES + ' first' and budget == 12".replace("@FEW_VALUES", "'nwot'"))
     orders = {tuple(search["row"]) for _, search in own.groupby("seed")}
     assert len(orders) == 4
     assert (bench.table.metrics[FEW_VALUES][own["row"]] == 3).all()
 
 
-def test_the_summary_is_over_the_searches(bench: BenchResult) -> None:
+def test_the_summary_aggregates_the_searches(bench: BenchResult) -> None:
     own = bench.searches.query("method == 'random' and budget == 12")
-    told = bench.summary().query("method == 'random' and budget == 12").iloc[0]
-    assert told["seeds"] == 4
-    assert told["result"] == pytest.approx(own["result"].mean())
-    assert told["result_std"] == pytest.approx(np.std(own["result"], ddof=1))
-    assert told["result_worst"] == own["result"].min()
-    assert told["rank_worst"] == own["rank"].max()
+    result = bench.summary().query("method == 'random' and budget == 12").iloc[0]
+    assert result["seeds"] == 4
+    assert result["result"] == pytest.approx(own["result"].mean())
+    assert result["result_std"] == pytest.approx(np.std(own["result"], ddof=1))
+    assert result["result_worst"] == own["result"].min()
+    assert result["rank_worst"] == own["rank"].max()
 
 
-def test_paired_intervals_are_scipys(bench: BenchResult) -> None:
+def test_paired_intervals_equal_those_of_scipy(bench: BenchResult) -> None:
     rng = np.random.default_rng(1)
     ours, theirs = rng.normal(1, 1, 12), rng.normal(0, 1, 12)
-    told, test = paired(ours, theirs, 7), stats.ttest_rel(ours, theirs)
-    assert told["difference"] == pytest.approx((ours - theirs).mean())
-    assert (told["low"], told["high"]) == pytest.approx(tuple(test.confidence_interval(0.95)))
-    assert (told["low_all"], told["high_all"]) == pytest.approx(tuple(test.confidence_interval(1 - 0.05 / 7)))
-    assert told["better"] == pytest.approx((ours > theirs).mean())
+    result, test = paired(ours, theirs, 7), stats.ttest_rel(ours, theirs)
+    assert result["difference"] == pytest.approx((ours - theirs).mean())
+    assert (result["low"], result["high"]) == pytest.approx(tuple(test.confidence_interval(0.95)))
+    assert (result["low_all"], result["high_all"]) == pytest.approx(tuple(test.confidence_interval(1 - 0.05 / 7)))
+    assert result["better"] == pytest.approx((ours > theirs).mean())
     once = paired(np.array([1.0]), theirs)
     assert (once["low"], once["high"]) == pytest.approx(tuple(stats.ttest_1samp(1 - theirs, 0).confidence_interval()))
     assert np.isnan(paired(np.array([1.0]), np.array([2.0]))["low"])
@@ -107,7 +107,7 @@ def test_paired_intervals_are_scipys(bench: BenchResult) -> None:
         bench.differences("absent")
 
 
-def test_the_figure_draws_the_best_so_far(bench: BenchResult) -> None:
+def test_the_figure_draws_the_best_value_so_far(bench: BenchResult) -> None:
     x, best = curves(bench, "random")
     assert x.tolist() == list(range(1, 13)) and best.shape == (4, 12)
     assert (np.diff(best, axis=1) >= 0).all()
@@ -117,46 +117,52 @@ def test_the_figure_draws_the_best_so_far(bench: BenchResult) -> None:
     assert {"random", "evolution"} <= {text.get_text() for text in canvas.legends[0].get_texts()}
 
 
-def test_the_smaller_may_be_the_better(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+def test_smaller_can_be_better(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
     frame = table[1].assign(loss=100 - table[1]["val_accuracy"]).drop(columns=["val_accuracy", "test_accuracy"])
     from archray.trainables.tabular import Roles
     from archray.trainables.tabular.table_file import write_table_file
 
     roles = Roles(("architecture",), objective="loss", mode="min", metrics=("snip",))
     write_table_file(tmp_path / "loss.parquet", frame, roles)
-    told = bench_here(["random"], table=tmp_path / "loss.parquet", out=tmp_path / "out", seeds=2, budget=256)
-    assert told.labels == ["random", "snip first"]
-    assert set(told.searches["result"]) == {frame["loss"].min()} and set(told.searches["rank"]) == {1}
+    result = bench_here(["random"], table=tmp_path / "loss.parquet", out=tmp_path / "out", seeds=2, budget=256)
+    assert result.labels == ["random", "snip first"]
+    assert set(result.searches["result"]) == {frame["loss"].min()} and set(result.searches["rank"]) == {1}
 
 
-def test_a_budget_of_training_seconds(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
-    told = bench_here(["evolution"], table=table[0], out=tmp_path / "out", seeds=2, budget_seconds=60)
-    spent = told.searches["seconds"]
+def test_budget_in_training_seconds(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+    result = bench_here(["evolution"], table=table[0], out=tmp_path / "out", seeds=2, budget_seconds=60)
+    spent = result.searches["seconds"]
     assert (spent <= 60).all() and (spent > 60 - 10).all()
-    assert told.searches["evaluations"].between(6, 11).all()
-    assert len(bench_regret(told).axes) == 2
+    assert result.searches["evaluations"].between(6, 11).all()
+    assert len(bench_regret(result).axes) == 2
 
 
-def test_options_make_rows_of_their_own(table: tuple[Path, pd.DataFrame]) -> None:
+def test_options_get_rows_with_their_names(table: tuple[Path, pd.DataFrame]) -> None:
     words = ["evolution:population=3,sample_size=2", "evolution", "evolution"]
     question = make_question(words, read_table(table[0]), table[0], seeds=20, budget=8)
     assert [entrant.label for entrant in question.entrants if entrant.asked] == words[:2]
     assert question.entrants[0].options == {"population": 3, "sample_size": 2}
 
 
-def test_hnas_stands_beside_random_points_of_its_square(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+def test_hnas_is_compared_with_random_points_of_its_square(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
     words = ["hnas", "hnas:proxy=nwot,penalty=absolute"]
-    told = bench_here(words, table=table[0], out=tmp_path / "out", seeds=2, budget=7, proxy=["snip"])
+    result = bench_here(words, table=table[0], out=tmp_path / "out", seeds=2, budget=7, proxy=["snip"])
     named = ["hnas:proxy=snip", "hnas:proxy=nwot,penalty=absolute"]
-    assert told.labels[:5] == [named[0], f"{named[0]}, random points", named[1], f"{named[1]}, random points", "random"]
-    assert set(told.searches["evaluations"]) == {7}
-    points = told.trials[told.trials["method"] == f"{named[0]}, random points"]
+    assert result.labels[:5] == [
+        named[0],
+        f"{named[0]}, random points",
+        named[1],
+        f"{named[1]}, random points",
+        "random",
+    ]
+    assert set(result.searches["evaluations"]) == {7}
+    points = result.trials[result.trials["method"] == f"{named[0]}, random points"]
     assert points[points["seed"] == 0]["row"].tolist() != points[points["seed"] == 1]["row"].tolist()
 
 
-# What is refused, before anything starts and without a folder left behind
+# Rejected before the start, without a folder
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"budget": 257}, "expected a budget of at most 256"),
     ({"budget": 0}, "expected positive integers"),
     ({"seeds": 0}, "seeds: expected 1 to 1,000,000"),
@@ -173,8 +179,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changed", "message"), REFUSED, ids=lambda value: str(value))
-def test_bad_input(table: tuple[Path, pd.DataFrame], tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("changed", "message"), BAD_INPUT, ids=lambda value: str(value))
+def test_bad_input_raises_an_error(
+    table: tuple[Path, pd.DataFrame], tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
     question = {"methods": ["evolution"], "table": table[0], "out": tmp_path / "out", "budget": 8} | changed
     if "budget_seconds" in changed and "budget" not in changed:
         del question["budget"]
@@ -184,7 +192,7 @@ def test_bad_input(table: tuple[Path, pd.DataFrame], tmp_path: Path, changed: di
     assert not (tmp_path / "out").exists()
 
 
-def test_a_metric_is_taken_by_its_direction_and_under_a_constraint(
+def test_metric_first_follows_the_direction_and_the_constraint(
     table: tuple[Path, pd.DataFrame], tmp_path: Path
 ) -> None:
     methods = ["zero-cost:proxy=kappa", "zero-cost:proxy=snip,mu=2", "zero-cost:proxy=snip,mu=1,nu=1.5"]
@@ -195,10 +203,10 @@ def test_a_metric_is_taken_by_its_direction_and_under_a_constraint(
     assert chosen[methods[1]] == (values["snip"] - values["snip"].mean()).abs().idxmin()
     assert chosen[methods[2]] == values["snip"][values["snip"] >= 1.5].idxmin()
     with pytest.raises(InvalidInput, match="zero-cost:proxy=kappa,mu=2: mu: expected a metric whose largest values"):
-        archray.bench(["zero-cost:proxy=kappa,mu=2"], out=tmp_path / "refused", **question)
+        archray.bench(["zero-cost:proxy=kappa,mu=2"], out=tmp_path / "rejected", **question)
 
 
-def test_a_metric_that_is_the_same_in_every_row_is_left_out_and_said(
+def test_a_constant_metric_is_left_out_with_a_note(
     table: tuple[Path, pd.DataFrame], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table[1].assign(snip=1.0).to_csv(tmp_path / "flat.csv", index=False)
@@ -206,11 +214,13 @@ def test_a_metric_that_is_the_same_in_every_row_is_left_out_and_said(
     with pytest.raises(InvalidInput, match=r"flat.csv: expected a metric that varies, got snip"):
         archray.bench(["zero-cost"], proxy="snip", out=tmp_path / "named", **question)
     assert "snip first" not in bench_here(["random"], out=tmp_path / "unnamed", **question).labels
-    archray.bench(["random"], out=tmp_path / "unnamed", **question)  # nothing is left to do
+    archray.bench(["random"], out=tmp_path / "unnamed", **question)  # no work is left
     assert "ignoring constant columns: snip\n" in capsys.readouterr().out
 
 
-def test_a_folder_holds_one_question(bench: BenchResult, table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+def test_a_folder_holds_a_single_benchmark(
+    bench: BenchResult, table: tuple[Path, pd.DataFrame], tmp_path: Path
+) -> None:
     again = {"table": table[0], "out": bench.folder.path, "seeds": 4, "budget": [5, 12]}
     assert archray.bench(["evolution"], **again).summary().equals(bench.summary()), "nothing was left to do"
     with pytest.raises(RunFolderError, match=r"its seeds are 4, now 5\. Run the same command"):
@@ -222,23 +232,23 @@ def test_a_folder_holds_one_question(bench: BenchResult, table: tuple[Path, pd.D
         archray.bench(["random"], **{**again, "out": tmp_path})
 
 
-def test_the_command_is_told_what_is_wrong(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
-    """METHOD may come before the options or after them, with `run` or without."""
+def test_the_command_reports_bad_input(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+    """METHOD is accepted before or after the options, with or without `run`."""
     options = ("--table", str(table[0]), "--out", str(tmp_path / "out"), "--budget", "300")
     for arguments in (
         ("bench", "evolution", *options),
         ("bench", *options, "evolution"),
         ("bench", "run", "evolution", *options),
     ):
-        told = CliRunner().invoke(application(arguments), arguments)
-        assert isinstance(told.exception, ArchrayError) and "at most 256" in str(told.exception)
+        result = CliRunner().invoke(application(arguments), arguments)
+        assert isinstance(result.exception, ArchrayError) and "at most 256" in str(result.exception)
     shown = CliRunner().invoke(application(("bench", "--help")), ("bench", "--help"))
     assert shown.exit_code == 0 and "archray bench evolution --table" in shown.output
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_killed_in_the_middle_and_continued_it_tells_the_same(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+def test_a_resumed_bench_reports_the_same_results(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
     command = ("bench", "evolution", "--table", str(table[0]), "--seeds", "16", "--budget", "60,200", "--out", "killed")
     process = start(*command, cwd=tmp_path)
     parts = tmp_path / "killed" / PARTS

@@ -1,4 +1,4 @@
-"""The method bohb: what its model is told of the rungs, and how it is refused without its packages."""
+"""The method bohb: the rungs that its model receives, and the error without its packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from archray.platform.methods.configure import make_config
     ("epochs", "grace_period", "reduction_factor", "rungs"),
     [(8, 1, 2, [1, 2, 4, 8]), (12, 1, 4, [1, 4, 12]), (81, 1, 3, [1, 3, 9, 27, 81]), (5, 4, 4, [4, 5])],
 )
-def test_the_model_is_told_of_the_rungs_of_tunes_scheduler(
+def test_the_model_receives_the_rungs_of_tunes_scheduler(
     epochs: int, grace_period: int, reduction_factor: int, rungs: list[int]
 ) -> None:
     flags = {"epochs": epochs, "grace_period": grace_period, "reduction_factor": reduction_factor}
@@ -28,9 +28,7 @@ def test_the_model_is_told_of_the_rungs_of_tunes_scheduler(
     assert sorted({*milestones, epochs}) == rungs
 
 
-def test_bohb_without_its_packages_is_refused_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_packages_raise_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hpbandster", None)
     with pytest.raises(InvalidInput, match=r"hpbandster.* cannot be imported.*pip install 'archray\[bohb\]'"):
         archray.search("bohb", preset="smoke", data="digits", out=tmp_path / "run")

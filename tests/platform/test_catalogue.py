@@ -1,4 +1,4 @@
-"""The catalogue of methods: its entries are where it says, and nothing heavy is loaded before a method is run."""
+"""The catalog of methods: its entries point to existing code, and nothing heavy is loaded before a method runs."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def test_help_lists_and_presets_load_nothing_heavy(repository: Path) -> None:
     assert not loaded_after(LIGHT, repository) & HEAVY
 
 
-def test_a_list_imports_no_method_and_a_search_its_own_alone(repository: Path) -> None:
+def test_a_list_imports_no_method_and_a_search_imports_only_its_own(repository: Path) -> None:
     places = {name: get_method(name).config.__module__ for name in METHODS}
     assert not loaded_after("run('list', 'methods'); run('search', '--help')", repository) & set(places.values())
     loaded = loaded_after("run('search', 'hnas', '--help')", repository) & set(places.values())
     assert loaded == {places["hnas"]}
 
 
-def test_an_entry_leads_to_its_method_and_to_its_recipe() -> None:
+def test_an_entry_resolves_to_its_method_and_recipe() -> None:
     for name in METHODS:
         check_entry(name)
 
@@ -69,7 +69,7 @@ def check_entry(name: str) -> None:
     assert METHODS.summary(name)
 
 
-def test_a_method_can_be_declared_once_under_a_name_of_its_own() -> None:
+def test_a_method_name_can_be_declared_only_once() -> None:
     summaries = archray.list_names("methods")
     assert set(summaries) == set(METHODS.names()) and all(summaries.values())
     with pytest.raises(ValueError, match="method 'hnas' is already registered"):

@@ -1,4 +1,4 @@
-"""Presets, files and flags laid over each other, and what a wrong key is answered with."""
+"""Presets, files and flags override each other in order, and an invalid key raises an error with a suggestion."""
 
 import json
 from contextlib import suppress
@@ -11,7 +11,7 @@ from archray.platform.methods import METHODS, get_method
 from archray.platform.methods.configure import make_config
 
 
-def test_merge_goes_key_by_key_and_the_later_wins():
+def test_later_values_override_earlier_ones_key_by_key():
     assert merge({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"c": 4}}, {"d": {"e": 5}}) == {
         "a": {"b": 1, "c": 4},
         "d": {"e": 5},
@@ -39,26 +39,26 @@ def test_config_files(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     assert read_config_file(tmp_path / name) == {"seed": 3, "train": {"epochs": 2}}
     config = make_config("hnas", "smoke", tmp_path / name, {"epochs": 5})
-    assert (config.seed, config.train.epochs) == (3, 5), "a flag goes over the file"
+    assert (config.seed, config.train.epochs) == (3, 5), "a flag overrides the file"
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("c.toml", "seed = ", "not valid toml"),
         ("c.ini", "seed = 3", "expected a file ending in .toml"),
         ("c.json", "[1]", "keys and values"),
     ],
 )
-def test_bad_config_files(tmp_path, name, text, said):
+def test_bad_config_files_raise_an_error(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         read_config_file(tmp_path / name)
     with pytest.raises(InvalidInput, match="no configuration file"):
         read_config_file(tmp_path / "absent.toml")
 
 
-def test_a_misspelt_key_is_named_with_what_was_meant():
+def test_a_misspelled_key_gets_a_suggestion():
     with pytest.raises(InvalidInput, match=r"no option 'train.epoch'; did you mean 'train.epochs'"):
         make_config("hnas", "smoke", {"train": {"epoch": 3}}, {})
     with pytest.raises(InvalidInput, match=r"no option 'sead'; did you mean 'seed'"):
@@ -67,7 +67,7 @@ def test_a_misspelt_key_is_named_with_what_was_meant():
         make_config("hnas", "smoke", None, {"train__lr": "fast"})
 
 
-def test_unknown_method_and_preset_list_the_known():
+def test_an_unknown_method_or_preset_lists_the_known_ones():
     with pytest.raises(UnknownName, match=r"choose one of .*fast-halving, .*halving, hnas"):
         make_config("hmas", None, None, {})
     with pytest.raises(InvalidInput, match=r"\(smoke, demo, paper\)"):
@@ -80,7 +80,7 @@ def test_every_method_has_valid_presets_and_flags(name):
     assert set(method.presets) == {"smoke", "demo", "paper"}
     for preset in method.presets:
         config = make_config(name, preset, None, {})
-        if config.data.name == "digits":  # cifar10 is not here, and some methods look at its size
+        if config.data.name == "digits":  # cifar10 is not available, and some methods read its size
             with suppress(MissingExtra):
                 config.check()
         assert method.config.model_validate(json.loads(config.model_dump_json())) == config, "JSON round trip"
@@ -93,7 +93,7 @@ def test_every_method_has_valid_presets_and_flags(name):
     assert set(method.extendable) <= set(method.flags)
 
 
-def test_what_a_space_needs_lies_under_presets_files_and_options():
+def test_presets_files_and_options_override_the_defaults_of_a_space():
     config = make_config("zero-cost", "demo", {"final": {"grad_clip": 5.0}}, {"space": "vit"})
     assert (config.train.grad_clip, config.final.grad_clip, config.search.proxy) == (1.0, 5.0, "snip")
     config = make_config("zero-cost", "demo", None, {"space": "vit", "proxy": "parameters"})
@@ -102,7 +102,7 @@ def test_what_a_space_needs_lies_under_presets_files_and_options():
     assert (config.train.grad_clip, config.search.proxy) == (None, "synflow")
 
 
-def test_options_of_a_space_leave_the_other_defaults_of_a_method():
+def test_options_of_a_space_keep_the_other_defaults_of_a_method():
     config = make_config("nes-rs", "paper", None, {"space": "vit"})
     assert (config.train.epochs, config.train.grad_clip) == (50, 1.0)
     assert (config.final.epochs, config.final.grad_clip) == (200, 1.0)

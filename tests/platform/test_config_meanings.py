@@ -1,4 +1,4 @@
-"""Every key of every configuration says what it means: in `--help`, in the documentation."""
+"""Every key of every configuration has a description in `--help` and in the documentation."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from archray.platform.methods import METHODS, STUDIES, get_method
 from archray.settings import RegisteredSettings
 
 
-def keys_without_meaning(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+def keys_without_description(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         if not description_of(model, name):
             yield prefix + name
         for kind in field_kinds(field.annotation):
             if isinstance(kind, type) and issubclass(kind, RegisteredSettings):
                 for member in kind.registry.names():
-                    yield from keys_without_meaning(kind.registry.get(member), f"{prefix}{name}={member}.")
+                    yield from keys_without_description(kind.registry.get(member), f"{prefix}{name}={member}.")
             elif isinstance(kind, type) and issubclass(kind, BaseModel):
-                yield from keys_without_meaning(kind, f"{prefix}{name}.")
+                yield from keys_without_description(kind, f"{prefix}{name}.")
 
 
-def test_every_key_has_a_meaning() -> None:
-    keys = {method: list(keys_without_meaning(get_method(method).config)) for method in (*METHODS, *STUDIES)}
+def test_every_key_has_a_description() -> None:
+    keys = {method: list(keys_without_description(get_method(method).config)) for method in (*METHODS, *STUDIES)}
     assert {method: without for method, without in keys.items() if without} == {}

@@ -1,4 +1,4 @@
-"""`archray config` and `--dry-run`: the whole configuration, taken back by `--config`; what a search would do."""
+"""`archray config` prints a configuration that `--config` reads back, and `--dry-run` prints the plan of a search."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from archray.platform.methods import METHODS, STUDIES, get_method
 from archray.platform.methods.configure import make_config
 from archray.plurals import count
 
-# Every preset of three methods, and the smallest of the others.
-EVERY = [
+# Every preset of three methods, and the smallest preset of the others.
+PRESETS = [
     (name, preset)
     for name in (*METHODS, *STUDIES)
     for preset in (get_method(name).presets if name in ("hnas", "gaea-pc-darts", "nesbs") else ("smoke",))
 ]
 
 
-def shown(*arguments: str) -> str:
-    """What a command prints; it must succeed."""
+def printed(*arguments: str) -> str:
+    """Returns the output of a command, which must succeed."""
     result = CliRunner().invoke(application(list(arguments)), arguments, env={"COLUMNS": "200"}, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
 
-@pytest.mark.parametrize(("name", "preset"), EVERY)
-def test_the_text_is_taken_back_whatever_the_preset(name: str, preset: str) -> None:
+@pytest.mark.parametrize(("name", "preset"), PRESETS)
+def test_config_reads_back_the_printed_text_of_every_preset(name: str, preset: str) -> None:
     chosen = make_config(name, preset, None, {})
     text = config_text(chosen)
     assert max(map(len, text.splitlines())) <= max(WIDTH, 100)
@@ -44,7 +44,7 @@ def test_the_text_is_taken_back_whatever_the_preset(name: str, preset: str) -> N
         assert make_config(name, other, values, {}) == chosen
 
 
-def test_in_python_it_is_what_search_takes() -> None:
+def test_the_python_function_returns_the_configuration_of_search() -> None:
     values = archray.config("hnas", preset="smoke", budget=5, train__lr=0.05, space="darts")
     assert (values["search"]["budget"], values["train"]["lr"], values["space"]) == (5, 0.05, "darts")
     assert make_config("hnas", None, values, {}).model_dump(mode="json") == values
@@ -54,8 +54,8 @@ def test_in_python_it_is_what_search_takes() -> None:
 
 def test_settings_of_another_name_replace_those_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text(shown("config", "darts", "--preset", "smoke"))
-    changed = shown(
+    file.write_text(printed("config", "darts", "--preset", "smoke"))
+    changed = printed(
         "config", "darts", "--config", str(file), "--set", "supernet.relaxation.name=simplex",
         "--set", "supernet.optimizer={name: mirror-descent, lr: 0.2}",
     )  # fmt: skip
@@ -66,7 +66,7 @@ def test_settings_of_another_name_replace_those_of_the_file(tmp_path: Path) -> N
     }  # fmt: skip
 
 
-def test_a_configuration_of_another_method_is_refused() -> None:
+def test_the_configuration_of_another_method_raises_an_error() -> None:
     with pytest.raises(InvalidInput, match="a configuration of gdas, got one of darts"):
         make_config("gdas", None, archray.config("darts"), {})
 
@@ -74,9 +74,9 @@ def test_a_configuration_of_another_method_is_refused() -> None:
 # The command
 
 
-def test_the_command_prints_what_config_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_text_that_config_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["archray", "config", "nesbs", "--preset", "smoke", "--delta", "0.5"])
-    text = shown("config", "nesbs", "--preset", "smoke", "--delta", "0.5")
+    text = printed("config", "nesbs", "--preset", "smoke", "--delta", "0.5")
     assert text.startswith("# Written by archray config nesbs --preset smoke --delta 0.5, for archray search nesbs")
     file = tmp_path / "nesbs.yaml"
     file.write_text(text)
@@ -85,9 +85,9 @@ def test_the_command_prints_what_config_takes(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("name", ["hnas", "gaea-pc-darts", "nesbs", "halving", "asha"])
 def test_the_help_shows_every_default(name: str) -> None:
-    """Of the preset that is named, however it is, and of the space."""
+    """The defaults are those of the named preset and space."""
     for arguments, preset in ((["--preset", "smoke"], "smoke"), (["--preset=paper"], "paper")):
-        text = " ".join(re.sub("[│╭╰─╮╯]", " ", shown("search", name, *arguments, "--help")).split())
+        text = " ".join(re.sub("[│╭╰─╮╯]", " ", printed("search", name, *arguments, "--help")).split())
         values = make_config(name, preset, None, {})
         for path in get_method(name).flags.values():
             value = values
@@ -99,36 +99,36 @@ def test_the_help_shows_every_default(name: str) -> None:
 
 
 def test_the_help_shows_the_defaults_of_the_space() -> None:
-    assert "(supernet.network.cells, default 5)" in shown(
+    assert "(supernet.network.cells, default 5)" in printed(
         "search", "darts", "--space", "nasbench201", "--preset", "paper", "--help"
     )
 
 
-# A dry run
+# Dry run
 
 
 @pytest.mark.parametrize("name", ["hnas", "gaea-darts", "nesbs", "halving"])
-def test_a_dry_run_says_what_it_would_do_and_does_nothing(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import ray  # not above: nothing else here needs it
+def test_a_dry_run_prints_the_plan_and_does_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray  # not at the top: no other test here needs it
 
     monkeypatch.chdir(tmp_path)
-    began = ray.is_initialized()
+    initialized = ray.is_initialized()
     text = dry_run(make_config(name, "smoke", None, {}), out="run")
-    assert list(tmp_path.iterdir()) == [] and ray.is_initialized() == began
+    assert list(tmp_path.iterdir()) == [] and ray.is_initialized() == initialized
     assert yaml.safe_load(text) == make_config(name, "smoke", None, {}).model_dump(mode="json")
     assert f"the run {'run'} and execute these stages:" in text
     stages = get_method(name).recipe.stages
     listed = re.findall(r"^#   \d+\. (\S+) +(.*)$", text, re.M)
     assert [stage for stage, _ in listed] == [*(stage.name for stage in stages), "report"]
-    for stage, (_, told) in zip(stages, listed, strict=False):
-        assert told.startswith(stage.title)
+    for stage, (_, text_of_plan) in zip(stages, listed, strict=False):
+        assert text_of_plan.startswith(stage.title)
 
 
-def test_a_dry_run_counts_what_the_configuration_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_counts_trials_and_epochs_of_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    text = shown("search", "hnas", "--preset", "smoke", "--repeats", "2", "--pool-size", "20", "--dry-run")
+    text = printed("search", "hnas", "--preset", "smoke", "--repeats", "2", "--pool-size", "20", "--dry-run")
     assert "score architectures without training: 20 architectures\n" in text
     assert "3 training runs of 1 epoch\n" in text and "1 training run of 2 epochs\n" in text
     assert "2 times, in repeat-00, ...:" in text
@@ -140,13 +140,13 @@ def test_a_dry_run_counts_what_the_configuration_says(tmp_path: Path, monkeypatc
     ("name", "trained"), [("nesbs", 2), ("urs", 2), ("single-best", 1), ("nes-rs", 2), ("snapshot", 1)]
 )
 def test_a_dry_run_counts_the_members_that_are_trained(name: str, trained: int, tmp_path: Path) -> None:
-    [told] = re.findall(
+    [text_of_plan] = re.findall(
         r"^#   \d+\. final +.*: (.*)$", dry_run(make_config(name, "smoke", None, {}), out=tmp_path / "run"), re.M
     )
-    assert told == f"{count(trained, 'training run')} of 2 epochs"
+    assert text_of_plan == f"{count(trained, 'training run')} of 2 epochs"
 
 
-def test_a_dry_run_refuses_what_a_search_refuses(tmp_path: Path) -> None:
+def test_a_dry_run_rejects_the_same_input_as_a_search(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("something")
     with pytest.raises(RunFolderError, match="Choose another --out"):
         dry_run(make_config("hnas", "smoke", None, {}), out=tmp_path)

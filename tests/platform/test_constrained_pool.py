@@ -1,4 +1,4 @@
-"""NASI without a supernet: a user's own space by the approximated trace norm of the NTK, under the constraint."""
+"""NASI without a supernet: a user's space by the approximated trace norm of the NTK, under the constraint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from archray.searchers.exterior_penalty import ExteriorPenalty
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_users_own_space_on_noise(repository: Path, tmp_path: Path) -> None:
+def test_a_users_space_on_random_inputs(repository: Path, tmp_path: Path) -> None:
     finish(
         "search", "zero-cost", "--space", f"{repository / 'examples' / 'own_space.py'}:ResidualSpace",
         "--proxy", "ntk_trace_batch", "--mu", "1", "--data", "gaussian", "--preset", "smoke", "--pool-size", "8",

@@ -1,4 +1,7 @@
-"""Constraints on costs: every family of methods ends with what meets them; what nothing meets is an error at once."""
+"""Every family of methods returns only architectures that meet the cost constraints.
+
+Impossible constraints raise an error at once.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from archray.trainables.spaces import get_space
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """80 cells of NAS-Bench-201 with an accuracy, a metric, and what a board needs for each."""
+    """80 cells of NAS-Bench-201 with an accuracy, a metric and the costs on a board."""
     rng = np.random.default_rng(0)
     space = get_space("nasbench201")
     names = list(dict.fromkeys(space.encode(space.canonical(space.sample(rng))) for _ in range(120)))[:80]
@@ -53,7 +56,7 @@ def trials(run: Any) -> pd.DataFrame:
         pytest.param("robot", {}, marks=pytest.mark.slow),
     ],
 )
-def test_everything_that_is_looked_up_meets_them(
+def test_all_evaluated_architectures_meet_the_constraints(
     method: str, options: dict[str, Any], table: Path, tmp_path: Path
 ) -> None:
     run = archray.search(
@@ -66,8 +69,8 @@ def test_everything_that_is_looked_up_meets_them(
         out=tmp_path / "run",
         **options,
     )
-    asked = trials(run)
-    assert len(asked) == 10 and asked["board_latency_ms"].between(1.0, 4.0, inclusive="right").all()
+    trial_rows = trials(run)
+    assert len(trial_rows) == 10 and trial_rows["board_latency_ms"].between(1.0, 4.0, inclusive="right").all()
     drawn = pd.read_parquet(Path(run.path) / "baseline" / "trials.parquet")
     assert drawn["board_latency_ms"].between(1.0, 4.0, inclusive="right").all()
     if (Path(run.path) / "pool").exists():
@@ -75,19 +78,19 @@ def test_everything_that_is_looked_up_meets_them(
         assert 10 <= len(pool) < 80 and pool["board_latency_ms"].between(1.0, 4.0, inclusive="right").all()
 
 
-def test_counted_costs_are_columns_beside_those_of_a_table(table: Path, tmp_path: Path) -> None:
+def test_counted_costs_are_columns_next_to_those_of_a_table(table: Path, tmp_path: Path) -> None:
     run = archray.search(
         "random", space=f"table:{table}", preset="smoke", budget=5, cost="flops", constraint="parameters <= 0.5M",
         channels=4, cells=1, out=tmp_path / "run",
     )  # fmt: skip
-    asked = trials(run)
+    trial_rows = trials(run)
     network = NetworkSettings(channels=4, cells=1)
-    expected = costs_of("nasbench201", asked["architecture"], ("flops", "parameters"), network=network)
-    assert asked["flops"].tolist() == expected["flops"].tolist()
-    assert asked["parameters"].tolist() == expected["parameters"].tolist()
+    expected = costs_of("nasbench201", trial_rows["architecture"], ("flops", "parameters"), network=network)
+    assert trial_rows["flops"].tolist() == expected["flops"].tolist()
+    assert trial_rows["parameters"].tolist() == expected["parameters"].tolist()
 
 
-def test_what_nothing_meets_is_an_error_that_says_how_near(table: Path, tmp_path: Path) -> None:
+def test_an_impossible_constraint_raises_an_error_with_the_nearest_value(table: Path, tmp_path: Path) -> None:
     least = pd.read_csv(table)["board_latency_ms"].min()
     for method in ("random", "zero-cost"):
         proxy = {"proxy": "snip"} if method == "zero-cost" else {}
@@ -107,17 +110,17 @@ def test_what_nothing_meets_is_an_error_that_says_how_near(table: Path, tmp_path
         ("flops <= 1M, flops > 2M", "contradict each other"),
     ],
 )
-def test_wrong_ones_are_refused_before_anything_starts(text: str, message: str, tmp_path: Path) -> None:
+def test_invalid_constraints_raise_before_the_start(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=message):
         archray.search("random", preset="smoke", constraint=text, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-TRAINED = [name for name in METHODS if issubclass(get_method(name).config, TrainedSearchConfig)]
+TRAINED_METHODS = [name for name in METHODS if issubclass(get_method(name).config, TrainedSearchConfig)]
 
 
-@pytest.mark.parametrize("method", method_parameters(TRAINED[::6]))
-def test_every_method_refuses_a_cost_that_there_is_not(method: str, table: Path) -> None:
+@pytest.mark.parametrize("method", method_parameters(TRAINED_METHODS[::6]))
+def test_every_method_rejects_an_unknown_cost(method: str, table: Path) -> None:
     for flags in ({"cost": ["speed"]}, {"constraint": ["speed <= 5"]}):
         with pytest.raises(InvalidInput, match="there is no cost 'speed'"):
             make_config(method, "smoke", None, flags).check()
@@ -126,7 +129,7 @@ def test_every_method_refuses_a_cost_that_there_is_not(method: str, table: Path)
             make_config(method, "smoke", None, {"space": f"table:{table}", "constraint": ["speed <= 5"]}).check()
 
 
-def test_the_flag_comes_several_times_and_nasis_rule_of_nu_is_another() -> None:
+def test_the_flag_can_repeat_and_differs_from_the_nu_rule_of_nasi() -> None:
     config: Any = make_config("random", "smoke", None, {"constraint": ["flops <= 1M", "parameters <= 5k"]})
     assert config.constraints == ("flops <= 1M", "parameters <= 5k")
     config = make_config("nasi", "smoke", None, {"constraint": ["flops <= 1M"], "nu_rule": "adaptive"})
@@ -156,7 +159,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", method_parameters(SEARCHES))
-def test_what_is_trained_meets_them(method: str, ray_session: None, tmp_path: Path) -> None:
+def test_all_trained_architectures_meet_the_constraints(method: str, ray_session: None, tmp_path: Path) -> None:
     run = archray.search(method, **SMALL, **SEARCHES[method], constraint="parameters <= 9k", out=tmp_path / "run")
     found = json.loads((Path(run.path) / "architecture.json").read_text())
     names = found.get("members") or [found["architecture"]]

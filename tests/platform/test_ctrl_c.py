@@ -1,4 +1,4 @@
-"""Ctrl-C loses nothing that was finished, and says how to continue."""
+"""Ctrl-C loses no finished work and prints how to resume."""
 
 import shlex
 import signal
@@ -17,7 +17,7 @@ from archray.platform.cli import application
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_ctrl_c_loses_no_scored_architecture(ray_session, tmp_path, monkeypatch):
-    """The first Ctrl-C while a pool is scored waits for the chunks under way; the same command does the others."""
+    """After the first Ctrl-C, the scoring of a pool finishes its running chunks. The same command scores the rest."""
     arguments = ("proxies", "--size", "200", "--chunk", "1", "--channels", "2", "--cells", "1", "--batch-size", "16")
     process = start(*arguments, cwd=tmp_path)
     parts = tmp_path / "pool.parquet.parts" / "shards"
@@ -38,9 +38,9 @@ def test_ctrl_c_loses_no_scored_architecture(ray_session, tmp_path, monkeypatch)
 @pytest.mark.ci
 @pytest.mark.timeout(600)
 def test_ctrl_c_loses_no_finished_epoch(tmp_path):
-    """The first Ctrl-C lets every running trial save; the command that continues is told, and does not repeat them.
+    """After the first Ctrl-C, every running trial saves. The resumed command does not repeat its epochs.
 
-    The run's name has what a shell, a URI and Ray's metrics treat in a way of their own.
+    The name of the run contains characters with a special meaning in a shell, a URI and Ray's metrics.
     """
     name = "größe 😀/it's $1 #2 50%?[/b]"
     command = (*HNAS_COMMAND, "--max-concurrent", "2", "--out", name)
@@ -49,9 +49,10 @@ def test_ctrl_c_loses_no_finished_epoch(tmp_path):
     wait_until(process, lambda: epochs_trained(stage), tmp_path)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=PATIENCE) == 130, (tmp_path / "log.txt").read_text()
-    said = (tmp_path / "log.txt").read_text()
-    assert "their results are saved" in said, said  # all saved, and not the end after the patience
-    assert "saved its next checkpoint" in said and f"archray resume {shlex.quote(str(tmp_path / name))}" in said
+    log = (tmp_path / "log.txt").read_text()
+    # All trials saved; the command did not stop at the end of its patience
+    assert "their results are saved" in log, log
+    assert "saved its next checkpoint" in log and f"archray resume {shlex.quote(str(tmp_path / name))}" in log
     assert not (stage / "done.json").exists()
     finish("resume", name, cwd=tmp_path)
     assert set(epochs_trained(stage).values()) == {3}, "every epoch of every trial was trained once"
@@ -60,7 +61,10 @@ def test_ctrl_c_loses_no_finished_epoch(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_ctrl_c_does_not_wait_for_a_long_epoch(tmp_path):
-    """Once: it ends within seconds, long before the epoch does; twice: at once. Both can be resumed."""
+    """One Ctrl-C stops the command within seconds, long before the epoch ends, and two stop it at once.
+
+    Both runs can be resumed.
+    """
     long = ("--set", "network.channels=64", "--set", "network.cells=5", "--set", "train.batch_size=4")
     process = start(*HNAS_COMMAND, *long, "--max-concurrent", "2", "--out", "run", cwd=tmp_path)
     stage = tmp_path / "run" / "search"
@@ -69,21 +73,21 @@ def test_ctrl_c_does_not_wait_for_a_long_epoch(tmp_path):
             process = start("resume", "run", cwd=tmp_path)
         before = (tmp_path / "log.txt").stat().st_size
         wait_until(process, lambda before=before: "2 trials at a time" in log_after(tmp_path, before), tmp_path)
-        begun = time.time()
-        wait_until(process, lambda begun=begun: len(started_since(stage, begun)) == 2, tmp_path)
+        start_time = time.time()
+        wait_until(process, lambda start_time=start_time: len(started_since(stage, start_time)) == 2, tmp_path)
         for press in range(presses):
             process.send_signal(signal.SIGINT)
             if press + 1 < presses:
                 wait_until(process, lambda before=before: "again to stop" in log_after(tmp_path, before), tmp_path)
         assert process.wait(timeout=PATIENCE) == 130, (tmp_path / "log.txt").read_text()
-        said = log_after(tmp_path, before)
-        assert "stopped; finished work is saved" in said and f"archray resume {tmp_path / 'run'}" in said
+        log = log_after(tmp_path, before)
+        assert "stopped; finished work is saved" in log and f"archray resume {tmp_path / 'run'}" in log
         assert epochs_trained(stage) == {}, "it waited for an epoch"
         assert archray.runs(tmp_path)[0].state == "interrupted"
 
 
 def started_since(stage: Path, moment: float) -> list[Path]:
-    """The trials that started after a moment; one that is restored starts again."""
+    """Returns the trials that started after a moment, including restored trials."""
     return [trial for trial in stage.glob("tune-*/started/*.json") if trial.stat().st_mtime > moment]
 
 

@@ -1,4 +1,4 @@
-"""Damaged files of a run: every command names the file, and the other runs are listed."""
+"""Every command names a damaged file of a run, and lists the other runs."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "huge": lambda content: b'{"value": 1' + b"0" * 5000 + b"}",
 }
 JSON_ONLY = ("list", "object", "nested", "huge")
-NAMED = {  # the commands that need a file, and so name it
+COMMANDS_BY_FILE = {  # the commands that need the file and so name it
     "manifest.json": ("show", "watch", "report", "compare", "predict", "export", "resume"),
     "summary.json": (),  # counts as missing
-    "heartbeat.json": (),  # nobody's
+    "heartbeat.json": (),  # belongs to no command
     "architecture.json": ("report",),
     "search/done.json": ("report",),
     "search/trials.parquet": ("report",),
@@ -44,7 +44,8 @@ NAMED = {  # the commands that need a file, and so name it
 
 
 COMMANDS = ("show", "watch", "report", "compare", "predict", "export", "resume")
-WRONG: list[tuple[str, str, Any, tuple[str, ...]]] = [  # file, keys, value, the commands that need it, and so name it
+# File, keys, value, and the commands that need the file and so name it
+WRONG: list[tuple[str, str, Any, tuple[str, ...]]] = [
     ("manifest.json", "config", [], COMMANDS),
     ("manifest.json", "config.method", "ha\x1b[31mas", ("report", "compare", "predict", "export", "resume")),
     ("manifest.json", "config.data", "digits", COMMANDS),
@@ -80,8 +81,11 @@ def commands(run: Path, whole: Path, tmp_path: Path) -> list[tuple[str, ...]]:
     ]
 
 
-def ends_well(command: tuple[str, ...], named: str | None) -> str:
-    """Runs a command that may end in an error of archray's alone; its output. named: in the error, if it must fail."""
+def run_command(command: tuple[str, ...], named: str | None) -> str:
+    """Runs a command that may fail only with an error of archray, and returns its output.
+
+    If `named` is given, the command must fail and its error must contain this text.
+    """
     result = CliRunner().invoke(application(command), command)
     error = result.exception
     assert error is None or isinstance(error, ArchrayError | SystemExit), (command, error)
@@ -91,7 +95,7 @@ def ends_well(command: tuple[str, ...], named: str | None) -> str:
 
 
 @pytest.mark.parametrize(("file", "keys", "value", "named"), WRONG)
-def test_a_document_of_other_types_is_named(
+def test_a_document_with_wrong_types_is_named(
     finished_run: Callable[[str], archray.RunResult],
     tmp_path: Path,
     file: str,
@@ -111,10 +115,10 @@ def test_a_document_of_other_types_is_named(
     (run / file).write_text(json.dumps(document))
     for command in commands(run, whole, tmp_path):
         if command[0] in {"show", "watch", *named}:
-            ends_well(command, Path(file).name if command[0] in named else None)
+            run_command(command, Path(file).name if command[0] in named else None)
     if "resume" in named:
-        ends_well(("resume", str(run)), Path(file).name)
-    assert "whole" in ends_well(("runs", str(run.parent)), None)
+        run_command(("resume", str(run)), Path(file).name)
+    assert "whole" in run_command(("runs", str(run.parent)), None)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +131,7 @@ def test_a_document_of_other_types_is_named(
         pytest.param("model/state_dict.pt", "state_dict.pt", marks=pytest.mark.slow),
     ],
 )
-def test_a_run_that_was_copied_in_part_says_which_file_is_missing(
+def test_the_missing_file_of_a_partly_copied_run_is_named(
     finished_run: Callable[[str], archray.RunResult], tmp_path: Path, lost: str, named: str
 ) -> None:
     whole, run = Path(finished_run("hnas").path), tmp_path / "run"
@@ -141,31 +145,31 @@ def test_a_run_that_was_copied_in_part_says_which_file_is_missing(
         with pytest.raises(DamagedFile, match=r"done\.json|trials\.parquet"):
             archray.report(run)
         assert (run / "report.html").read_bytes() == before
-    shown = ends_well(("show", str(run)), None)
+    shown = run_command(("show", str(run)), None)
     assert named in shown and "archray resume" in shown
     assert named in str(archray.runs(tmp_path)[0].reason)
     for command in commands(run, whole, tmp_path):
         if command[0] in ("predict", "export") and "model" in lost:
-            ends_well(command, named)
+            run_command(command, named)
 
 
 @pytest.mark.parametrize("damage", ["torn", "foreign", "none"])
-def test_tables_of_an_earlier_stage_that_are_damaged_are_written_anew(tmp_path: Path, damage: str) -> None:
-    folder, said = Folder(tmp_path), list[str]()
+def test_damaged_tables_of_an_earlier_stage_are_rewritten(tmp_path: Path, damage: str) -> None:
+    folder, lines = Folder(tmp_path), list[str]()
     run = TuneRun(folder, None, None)  # type: ignore[arg-type]
     vars(run).update(trials=pd.DataFrame({"trial_id": ["b"]}), curves=pd.DataFrame({"trial_id": ["b"]}))
     folder.write_parquet("trials.parquet", pd.DataFrame({"other" if damage == "foreign" else "trial_id": ["a"]}))
     if damage == "torn":
         folder.write_bytes("trials.parquet", b"PAR1")
-    run.write_tables(folder, said.append, keep_earlier=True)
+    run.write_tables(folder, lines.append, keep_earlier=True)
     kept = ["a", "b"] if damage == "none" else ["b"]
     assert list(folder.read_parquet("trials.parquet")["trial_id"]) == kept
-    assert ["trials.parquet is damaged" in line for line in said] == ([] if damage == "none" else [True])
+    assert ["trials.parquet is damaged" in line for line in lines] == ([] if damage == "none" else [True])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", NAMED)
-def test_a_damaged_file_is_named_and_no_command_ends_in_a_traceback(
+@pytest.mark.parametrize("file", COMMANDS_BY_FILE)
+def test_a_damaged_file_is_named_without_a_traceback(
     finished_run: Callable[[str], archray.RunResult], tmp_path: Path, file: str
 ) -> None:
     whole, run = finished_run("hnas").path, tmp_path / "runs" / "run"
@@ -178,5 +182,5 @@ def test_a_damaged_file_is_named_and_no_command_ends_in_a_traceback(
         shutil.copytree(whole, run)
         (run / file).write_bytes(change((run / file).read_bytes() if (run / file).exists() else b"[]"))
         for command in commands(run, Path(whole), tmp_path):
-            ends_well(command, Path(file).name if command[0] in NAMED[file] else None)
-        assert "whole" in ends_well(("runs", str(run.parent)), None)
+            run_command(command, Path(file).name if command[0] in COMMANDS_BY_FILE[file] else None)
+        assert "whole" in run_command(("runs", str(run.parent)), None)

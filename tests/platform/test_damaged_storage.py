@@ -1,4 +1,4 @@
-"""A run whose disk was full when a trial saved, and one whose last checkpoint was cut off: nothing is lost."""
+"""A run whose disk was full when a trial saved, and a run whose last checkpoint was cut off, lose no result."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ COMMAND = (
     "--random", "1", "--seed", "3", "--max-concurrent", "1", "--set", "resources.actors=1",
     "--set", "cluster.dashboard=false", "--set", "train.batch_size=16", "--set", "final.batch_size=16",
 )  # fmt: skip
-DISK = 2**25  # bytes; such a run takes some four million
+DISK = 2**25  # bytes; such a run takes about four million
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a disk of its own."""
+    """A folder on a separate small disk."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", place], capture_output=True)
     if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
+        pytest.skip(f"cannot mount a file system: {mounted.stderr.decode().strip()}")
     yield place
     subprocess.run(["umount", "-l", place], check=True)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the search finds."""
+    """The results of the search."""
     folder = tmp_path_factory.mktemp("undisturbed")
     finish(*COMMAND, "--out", "run", cwd=folder)
     return found_values(folder / "run")
 
 
 def checkpoints(stage: Path) -> list[Path]:
-    """Of the trial that trains, its checkpoints that Tune's kept state names, the last one last."""
+    """Returns the checkpoints of the training trial that Tune's state names, with the last one at the end."""
     folders = sorted(stage.glob("tune-*/snapshot.zip"))
     state = experiment_state(Folder(folders[-1].parent)) if folders else None
     for description, progress in json.loads(state)["trial_data"] if state else ():
@@ -59,19 +59,21 @@ def checkpoints(stage: Path) -> list[Path]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_disk_full_at_checkpoint_time(small_disk: Path, tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+def test_a_full_disk_at_a_checkpoint_loses_nothing(
+    small_disk: Path, tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
     run = small_disk / "run"
     process = start(*COMMAND, "--out", str(run), cwd=tmp_path)
     wait_until(process, lambda: checkpoints(run / "search"), tmp_path)
     ballast = small_disk / "ballast"
     with ballast.open("wb", buffering=0) as file:
-        while free(small_disk) > 4096:  # whatever is next has no room, a checkpoint most likely
+        while free(small_disk) > 4096:  # the next file does not fit, most likely a checkpoint
             file.write(b"\0" * 4096)
     assert process.wait(timeout=PATIENCE) == 1, (tmp_path / "log.txt").read_text()
-    said = " ".join((tmp_path / "log.txt").read_text().split())
-    assert "Traceback" not in said, said
-    assert "is full; finished work is saved. Free space there" in said, said
-    assert f"Continue with: archray resume {run}" in said, said
+    log = " ".join((tmp_path / "log.txt").read_text().split())
+    assert "Traceback" not in log, log
+    assert "is full; finished work is saved. Free space there" in log, log
+    assert f"Continue with: archray resume {run}" in log, log
     ballast.unlink()
     finish("resume", str(run), cwd=tmp_path)
     assert found_values(run) == undisturbed
@@ -85,8 +87,8 @@ def free(place: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("damaged", [1, 2])
-def test_a_checkpoint_that_was_cut_off(tmp_path: Path, undisturbed: dict[str, Any], damaged: int) -> None:
-    """The last one, or all that are kept: the trial goes on from the one before, or from its beginning."""
+def test_a_truncated_checkpoint_loses_nothing(tmp_path: Path, undisturbed: dict[str, Any], damaged: int) -> None:
+    """If the last checkpoint is damaged, the trial resumes from the one before. If all are, it starts again."""
     run = tmp_path / "run"
     process = start(*COMMAND, "--out", "run", cwd=tmp_path)
     kill_when(process, lambda: len(checkpoints(run / "search")) == 2, tmp_path)
@@ -94,7 +96,7 @@ def test_a_checkpoint_that_was_cut_off(tmp_path: Path, undisturbed: dict[str, An
     for checkpoint in checkpoints(run / "search")[-damaged:]:
         os.truncate(checkpoint / "state.pt", (checkpoint / "state.pt").stat().st_size // 2)
     finish("resume", "run", cwd=tmp_path)
-    said = " ".join((tmp_path / "log.txt").read_text().split())
-    assert "the trial " + ("resumes from the previous checkpoint" if damaged == 1 else "restarts") in said, said
+    log = " ".join((tmp_path / "log.txt").read_text().split())
+    assert "the trial " + ("resumes from the previous checkpoint" if damaged == 1 else "restarts") in log, log
     assert set(ended) <= set(ended_trials(run / "search"))
     assert found_values(run) == undisturbed

@@ -1,4 +1,4 @@
-"""A latency measured in an actor on a pretended device: another raylet, with a resource of its own name."""
+"""A latency measured in an actor on a simulated device: a second raylet with a custom resource."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ assert {median for median, _ in kept.values()} >= set(trials["latency_ms"])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["torch-export", pytest.param("onnxruntime", marks=pytest.mark.extra("export"))])
-def test_networks_are_timed_on_a_node_that_a_resource_names(runtime: str, tmp_path: Path) -> None:
+def test_networks_are_timed_on_the_node_of_a_custom_resource(runtime: str, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path / "run"), runtime], check=True)

@@ -1,4 +1,6 @@
-"""deep-ensemble, snapshot, mc-droppath, nes-rs, nes-re: from end to end at the smallest size, and what they refuse."""
+"""deep-ensemble, snapshot, mc-droppath, nes-rs and nes-re: complete runs at the smallest size, and the input that they
+reject.
+"""
 
 from __future__ import annotations
 
@@ -36,30 +38,30 @@ TINY: dict[str, Any] = {
     "seed": 1,
     **ONE_AT_A_TIME,
 }
-SLOW = pytest.mark.slow  # made of the stages of the one that is not
+SLOW = pytest.mark.slow  # consists of the stages of the others
 
 
-def checked(run: Path) -> tuple[dict[str, Any], Any, Folder]:
-    """What every such run leaves: predictions, measures of them, and a module that predicts the same."""
+def check_run(run: Path) -> tuple[dict[str, Any], Any, Folder]:
+    """Checks the files of every such run: predictions, their measures, and a module that predicts the same."""
     final = Folder(run) / "final"
-    told = final.read_json("ensemble.json")
-    predictions = np.stack([np.load(run / "final" / member["predictions"]) for member in told["members"]])
+    ensemble_json = final.read_json("ensemble.json")
+    predictions = np.stack([np.load(run / "final" / member["predictions"]) for member in ensemble_json["members"]])
     test = load_images(DataSettings(**Folder(run).read_json("manifest.json")["config"]["data"])).test
     measured = measure_ensemble(predictions, test.labels.numpy())
-    assert told["test_accuracy"] == measured["accuracy"]
-    assert told["members_test_accuracy"] == measured["average_accuracy"]
+    assert ensemble_json["test_accuracy"] == measured["accuracy"]
+    assert ensemble_json["members_test_accuracy"] == measured["average_accuracy"]
     ensemble = load_ensemble(run / "model")
     with torch.no_grad():
         np.testing.assert_allclose(ensemble(test.images).numpy(), average(predictions), atol=1e-5)
     assert (run / "report.html").stat().st_size > 10_000
-    return told, ensemble, final
+    return ensemble_json, ensemble, final
 
 
 def search(method: str, out: Path, **options: Any) -> Any:
     return archray.search(method, out=out, **{**TINY, "space": "nasbench201", **options})
 
 
-# From end to end
+# Complete runs
 
 
 @SLOW
@@ -68,8 +70,8 @@ def search(method: str, out: Path, **options: Any) -> Any:
 def test_neural_ensemble_search(method: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = search(method, out, budget=3)
-    told, _, _ = checked(out)
-    assert [member["architecture"] for member in told["members"]] == list(result.members)
+    ensemble_json, _, _ = check_run(out)
+    assert [member["architecture"] for member in ensemble_json["members"]] == list(result.members)
     pool = Folder(out / "pool").read_parquet("trials.parquet").sort_values("number")
     assert pool["number"].tolist() == [1, 2, 3]
     predictions = np.stack([read_predictions(uri) for uri in pool["predictions"]])
@@ -83,12 +85,12 @@ def test_neural_ensemble_search(method: str, tmp_path: Path) -> None:
 
 @SLOW
 @pytest.mark.usefixtures("ray_session")
-def test_snapshots_of_a_given_architecture(tmp_path: Path) -> None:
+def test_snapshots_of_a_fixed_architecture(tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = search("snapshot", out, architecture=CELL)
-    told, _, final = checked(out)
+    ensemble_json, _, final = check_run(out)
     assert result.members == (CELL, CELL) and result.validation_accuracy is None
-    assert [member["epoch"] for member in told["members"]] == [1, 2]
+    assert [member["epoch"] for member in ensemble_json["members"]] == [1, 2]
     assert len(final.read_parquet("trials.parquet")) == 1
     first, last = (load_trained(out / "final" / "members" / name).state_dict() for name in "01")
     assert any(not torch.equal(first[name], last[name]) for name in first)
@@ -96,33 +98,33 @@ def test_snapshots_of_a_given_architecture(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-def test_dropped_paths_of_a_given_architecture(tmp_path: Path) -> None:
+def test_dropped_paths_of_a_fixed_architecture(tmp_path: Path) -> None:
     out = tmp_path / "run"
     search("mc-droppath", out, space="darts", architecture=GENOTYPE, drop_path=0.5)
-    told, ensemble, final = checked(out)
+    ensemble_json, ensemble, final = check_run(out)
     assert all(isinstance(member, DroppedPaths) for member in ensemble.members)
-    assert len({member["drop_path_seed"] for member in told["members"]}) == 2
-    one, other = (np.load(out / "final" / member["predictions"]) for member in told["members"])
+    assert len({member["drop_path_seed"] for member in ensemble_json["members"]}) == 2
+    one, other = (np.load(out / "final" / member["predictions"]) for member in ensemble_json["members"])
     assert not np.array_equal(one, other)
     assert len(final.read_parquet("trials.parquet")) == 1
 
 
 @SLOW
 @pytest.mark.usefixtures("ray_session")
-def test_deep_ensemble_of_the_best_of_a_pool(tmp_path: Path) -> None:
+def test_deep_ensemble_of_the_best_architecture_of_a_pool(tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = search("deep-ensemble", out, budget=2)
-    told, _, final = checked(out)
+    ensemble_json, _, final = check_run(out)
     pool = Folder(out / "pool").read_parquet("trials.parquet")
     assert result.validation_accuracy == pool["validation_accuracy"].max()
-    assert len(set(result.members)) == 1 and len({member["seed"] for member in told["members"]}) == 2
+    assert len(set(result.members)) == 1 and len({member["seed"] for member in ensemble_json["members"]}) == 2
     assert len(final.read_parquet("trials.parquet")) == 2
 
 
 # Parts
 
 
-def test_a_member_writes_its_predictions_and_its_checkpoint_loads(tmp_path: Path) -> None:
+def test_a_member_writes_predictions_and_a_loadable_checkpoint(tmp_path: Path) -> None:
     settings = {
         "data": {"name": "digits", "limit": 60},
         "network": {"channels": 2, "cells": 1},
@@ -141,7 +143,7 @@ def test_a_member_writes_its_predictions_and_its_checkpoint_loads(tmp_path: Path
     assert "predictions_dir" not in read_state(tmp_path)["settings"]
 
 
-def test_parents_are_the_ensemble_that_forward_selection_finds(tmp_path: Path) -> None:
+def test_parents_are_the_ensemble_of_forward_selection(tmp_path: Path) -> None:
     data = DataSettings(name="digits", limit=60)
     labels = load_images(data).validation.labels
     rng = np.random.default_rng(0)
@@ -153,12 +155,12 @@ def test_parents_are_the_ensemble_that_forward_selection_finds(tmp_path: Path) -
     population = [{"number": n, "predictions": uri} for n, uri in enumerate([uris[0], None, *uris[1:]], start=1)]
     places = EnsembleParents(3, data)(population)
     chosen = forward_selection(np.stack(pool), labels, 3).members
-    assert places == [place + (place > 0) for place in chosen]  # the second of the population has none
+    assert places == [place + (place > 0) for place in chosen]  # the second one of the population has no weights
     assert EnsembleParents(3, data)(population[1:2]) == []
     assert len(EnsembleParents(9, data)(population)) == 5
 
 
-# What is refused
+# Rejected input
 
 
 @pytest.mark.parametrize(
@@ -174,13 +176,13 @@ def test_parents_are_the_ensemble_that_forward_selection_finds(tmp_path: Path) -
         ("nes-rs", {"architecture": CELL}, "architecture"),
     ],
 )
-def test_wrong_configurations(method: str, options: dict[str, Any], message: str) -> None:
+def test_wrong_configurations_raise_an_error(method: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(archray.errors.ArchrayError, match=message):
         check_config(make_config(method, "smoke", None, {"data": "digits", "space": "nasbench201", **options}))
 
 
-def test_defaults_are_those_of_nesbs_with_the_pool_of_the_thesis() -> None:
-    """Note E8: a pool of 50 networks, 50 epochs each; members are trained as those of NESBS."""
+def test_defaults_are_those_of_nesbs_with_the_pool_of_shu_2022() -> None:
+    """The pool has 50 networks with 50 epochs each (note E8). Members are trained as those of NESBS."""
     config = make_config("nes-rs", "paper", None, {"space": "darts"})
     nesbs = make_config("nesbs", "paper", None, {"space": "darts"})
     assert (config.pool, config.train.epochs) == (50, 50)

@@ -1,4 +1,6 @@
-"""An exported model gives what the run's own does: every space and kind by every format, and in bare environments."""
+"""An exported model computes the same outputs as the model of the run, for every space, kind and format, also without
+archray.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from archray.trainables.nets import exported_program
 
 ALWAYS = ["torch-export", "state-dict", "safetensors", "python"]
 TOLERANCE = 1e-4
-OWN = """
+USER_SPACE = """
 from torch import nn
 from archray.trainables.spaces import Decision, Space
 
@@ -48,16 +50,16 @@ KINDS = [
     "nasbench1shot1-2",
     "nasbench1shot1-3",
     "vit",
-    "a space of one's own",
+    "a space of the user",
     "ensemble (nasbench201)",
     "ensemble (darts, logits)",
     "fourier",
 ]
 ONNX_IN_CI = ("nasbench201", "ensemble (darts, logits)", "fourier")
-QUICK = ["fourier"]  # nasbench201: test_search.py. The others' graphs take seconds each
+QUICK = ["fourier"]  # test_search.py covers nasbench201; the graphs of the others take seconds each
 
 
-def made(kind: str, place: Path) -> Run[Any]:
+def make_run(kind: str, place: Path) -> Run[Any]:
     """A run with a model of this kind."""
     if kind == "fourier":
         return run_of_map(place, GAMMA)
@@ -65,15 +67,15 @@ def made(kind: str, place: Path) -> Run[Any]:
         return run_of_ensemble(place, "nasbench201", [0, 1])
     if kind == "ensemble (darts, logits)":
         return run_of_ensemble(place, "darts", [0, 1], average="logits")
-    if kind == "a space of one's own":
+    if kind == "a space of the user":
         file = place.parent / "own_space.py"
-        file.write_text(OWN)
+        file.write_text(USER_SPACE)
         return run_of_network(place, f"{file}:Own", network={})
     return run_of_network(place, kind, network=SMALL)
 
 
 def difference(run: Run[Any], loader: Any) -> float:
-    """The largest between an exported model and the run's own, of 1 image and of 7."""
+    """Returns the largest difference between an exported model and the model of the run, for 1 image and for 7."""
     model, own = loader(), load_model(run)
     worst = 0.0
     for n in (1, 7):
@@ -85,7 +87,7 @@ def difference(run: Run[Any], loader: Any) -> float:
 
 
 def differences(kind: str, formats: list[str], place: Path) -> dict[str, float]:
-    run = made(kind, place / "run")
+    run = make_run(kind, place / "run")
     archray.export(run.folder.uri, place / "out", formats=formats)
     loaders = runpy.run_path(str(place / "out" / "load_model.py"))
     worst = {name: difference(run, loaders[FORMATS.get(name).function]) for name in formats}
@@ -96,8 +98,8 @@ def differences(kind: str, formats: list[str], place: Path) -> dict[str, float]:
 @pytest.mark.parametrize(
     "kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 )
-def test_every_kind_by_the_formats_without_an_extra(kind: str, tmp_path: Path) -> None:
-    formats = [name for name in ALWAYS if name != "python" or kind != "a space of one's own"]
+def test_every_kind_in_the_formats_without_an_extra(kind: str, tmp_path: Path) -> None:
+    formats = [name for name in ALWAYS if name != "python" or kind != "a space of the user"]
     assert max(differences(kind, formats, tmp_path).values()) < 1e-5
 
 
@@ -111,17 +113,17 @@ def test_onnx_of_every_kind(kind: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.extra("export")
-def test_int8_onnx_and_what_it_costs(tmp_path: Path) -> None:
+def test_int8_onnx_and_its_loss_of_accuracy(tmp_path: Path) -> None:
     run = run_of_map(tmp_path / "run", GAMMA)
     archray.export(run.folder.uri, tmp_path / "out", formats="onnx", int8=True)
-    told = json.loads((tmp_path / "out" / "model.json").read_text())["int8"]
+    int8 = json.loads((tmp_path / "out" / "model.json").read_text())["int8"]
     data = load_images(run.data)
     rough = runpy.run_path(str(tmp_path / "out" / "load_model.py"))["load_onnx"]("model-int8.onnx")
     accuracy = (rough(data.test.images.numpy()).argmax(1) == data.test.labels.numpy()).mean()
     own = (load_model(run).predict(data.test.images) == data.test.labels).double().mean()
-    assert told["test_accuracy"] == pytest.approx(accuracy) and told["float_test_accuracy"] == pytest.approx(float(own))
-    assert told["accuracy_cost"] == pytest.approx(float(own) - accuracy)
-    assert told["test_images"] == len(data.test) and told["calibration_images"] == len(data.train)
+    assert int8["test_accuracy"] == pytest.approx(accuracy) and int8["float_test_accuracy"] == pytest.approx(float(own))
+    assert int8["accuracy_cost"] == pytest.approx(float(own) - accuracy)
+    assert int8["test_images"] == len(data.test) and int8["calibration_images"] == len(data.train)
     predicted = archray.predict(tmp_path / "out", data.test.images[:9], normalised=True, export_format="int8")
     assert predicted["label"].tolist() == rough(data.test.images[:9].numpy()).argmax(1).tolist()
 
@@ -143,7 +145,7 @@ import load_model
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_it_loads_where_there_is_only_torch(tmp_path: Path) -> None:
+def test_it_loads_with_torch_alone(tmp_path: Path) -> None:
     run = run_of_network(tmp_path / "run", "nasbench201")
     archray.export(run.folder.uri, tmp_path / "out", formats=["torch-export", "python"])
     images = load_images(run.data).test.images[:3]
@@ -162,7 +164,7 @@ def test_it_loads_where_there_is_only_torch(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.extra("export")
-def test_it_loads_where_there_is_only_onnxruntime(tmp_path: Path) -> None:
+def test_it_loads_with_onnxruntime_alone(tmp_path: Path) -> None:
     run = run_of_ensemble(tmp_path / "run", "nasbench201", [0, 1])
     archray.export(run.folder.uri, tmp_path / "out", formats="onnx", int8=True)
     images = load_images(run.data).test.images[:7]
@@ -182,10 +184,10 @@ def test_it_loads_where_there_is_only_onnxruntime(tmp_path: Path) -> None:
     assert np.load(tmp_path / "int8.npy").shape == expected.shape
 
 
-# The folder
+# Folder
 
 
-def test_the_folder_says_what_the_model_is(tmp_path: Path) -> None:
+def test_the_folder_describes_the_model(tmp_path: Path) -> None:
     run = run_of_network(tmp_path / "run", "nasbench201")
     files = archray.export(run.folder.uri, formats=["python", "safetensors", "python"])
     out = tmp_path / "run" / "export"
@@ -206,7 +208,7 @@ def test_the_folder_says_what_the_model_is(tmp_path: Path) -> None:
     np.testing.assert_allclose(loaders["normalise"](raw.numpy()), data.test.images, atol=1e-5)
 
 
-def test_a_missing_extra_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_raises_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_of_network(tmp_path / "run", "nasbench201")
     monkeypatch.setattr(exported_program, "ONNX_PACKAGES", ("onnx", "no_such_package"))
     with pytest.raises(MissingExtra, match=r"cannot import .*no_such_package.*pip install 'archray\[export\]'"):
@@ -214,7 +216,7 @@ def test_a_missing_extra_is_said_before_anything_is_written(tmp_path: Path, monk
     assert not (tmp_path / "out").exists()
 
 
-def test_an_export_may_be_repeated(tmp_path: Path) -> None:
+def test_an_export_can_be_repeated(tmp_path: Path) -> None:
     for seed in (0, 1):
         torch.manual_seed(seed)
         run_of_network(tmp_path / f"run-{seed}", "nasbench201")
@@ -224,7 +226,7 @@ def test_an_export_may_be_repeated(tmp_path: Path) -> None:
     assert archray.export(tmp_path / "run-0", out, formats="state-dict") == first
     assert (out / "README.md").read_text() != "changed"
     archray.export(tmp_path / "run-0", out, formats=["state-dict", "python"])
-    with pytest.raises(RunFolderError, match="Choose another --to"):  # files of its other format would be left over
+    with pytest.raises(RunFolderError, match="Choose another --to"):  # files of the other format would remain
         archray.export(tmp_path / "run-0", out, formats="state-dict")
     state = tmp_path / "run-1" / "model" / STATE_DICT
     content = torch.load(state, weights_only=True)
@@ -233,7 +235,7 @@ def test_an_export_may_be_repeated(tmp_path: Path) -> None:
         archray.export(tmp_path / "run-1", out, formats=["state-dict", "python"])
 
 
-def test_bad_input(tmp_path: Path) -> None:
+def test_bad_input_raises_an_error(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run_of_network(run, "nasbench201")
     with pytest.raises(UnknownName, match="did you mean 'torch-export'"):
@@ -247,19 +249,19 @@ def test_bad_input(tmp_path: Path) -> None:
     (tmp_path / "full" / "notes.txt").write_text("mine")
     with pytest.raises(RunFolderError, match=r"not empty\. Choose another --to"):
         archray.export(run, tmp_path / "full", formats="python")
-    a_run(tmp_path / "begun", "nasbench201")
+    a_run(tmp_path / "unfinished", "nasbench201")
     with pytest.raises(RunFolderError, match=r"no trained network yet\. Finish it with: archray resume"):
-        archray.export(tmp_path / "begun", tmp_path / "out")
-    with lock(Folder(tmp_path / "begun"), "archray search"):
-        beat = json.loads((tmp_path / "begun" / HEARTBEAT).read_text())
+        archray.export(tmp_path / "unfinished", tmp_path / "out")
+    with lock(Folder(tmp_path / "unfinished"), "archray search"):
+        beat = json.loads((tmp_path / "unfinished" / HEARTBEAT).read_text())
     other = {**beat, "pid": os.getppid(), "started": start_of(os.getppid())}
-    (tmp_path / "begun" / HEARTBEAT).write_text(json.dumps(other))
+    (tmp_path / "unfinished" / HEARTBEAT).write_text(json.dumps(other))
     with pytest.raises(RunFolderError, match="It is running; follow it with: archray watch"):
-        archray.export(tmp_path / "begun", tmp_path / "out")
+        archray.export(tmp_path / "unfinished", tmp_path / "out")
 
 
 @pytest.mark.extra("export")
-def test_a_model_that_draws_paths_is_no_onnx_graph(tmp_path: Path) -> None:
+def test_a_model_that_draws_paths_has_no_onnx_graph(tmp_path: Path) -> None:
     run_of_ensemble(tmp_path / "run", "darts", [0], drop_path={"probability": 0.1, "seed": 0})
     with pytest.raises(InvalidInput, match="got a model of mc-droppath"):
         archray.export(tmp_path / "run", tmp_path / "out", formats="onnx")

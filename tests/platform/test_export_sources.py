@@ -1,4 +1,4 @@
-"""`--format python`: plain PyTorch files whose weights are those of archray's networks, and so are their outputs."""
+"""`--format python` writes plain PyTorch files with the weights and the outputs of archray's networks."""
 
 from __future__ import annotations
 
@@ -27,54 +27,54 @@ def source_of(space: str, architecture: str, network: dict[str, Any]) -> str:
     return network_file("A network.", {"architecture": architecture, "network": network, **SIZES}, space)
 
 
-def loaded(text: str, place: Path, network: torch.nn.Module) -> torch.nn.Module:
-    """The model of a source with the weights of a network."""
+def load_source(text: str, place: Path, network: torch.nn.Module) -> torch.nn.Module:
+    """Returns the model of a source file with the weights of a network."""
     place.write_text(text)
     model = runpy.run_path(str(place))["build"]()
     model.load_state_dict(network.state_dict())
     return model
 
 
-def seen(network: torch.nn.Module, size: int = 8) -> torch.nn.Module:
-    """A network whose running statistics are not those of a new one."""
+def network_with_statistics(network: torch.nn.Module, size: int = 8) -> torch.nn.Module:
+    """Returns a network whose running statistics differ from those of a new network."""
     with torch.no_grad():
         network(torch.randn(6, 2, size, size, generator=torch.Generator().manual_seed(1)))
     return network.eval()
 
 
 @pytest.mark.parametrize("space", SPACES)
-def test_a_source_computes_what_the_network_does(space: str, tmp_path: Path) -> None:
+def test_a_source_computes_the_outputs_of_the_network(space: str, tmp_path: Path) -> None:
     images = torch.randn(3, 2, 9, 9)  # odd: reductions round up
     for seed in range(3):
         encoded = get_space(space).encode(get_space(space).sample(np.random.default_rng(seed)))
         network = {"channels": 4 + seed % 3, "cells": 1 + seed % 2}
-        built = seen(build(space, encoded, network=NetworkSettings(**network), **SIZES, seed=0))
-        model = loaded(source_of(space, encoded, network), tmp_path / "network.py", built)
+        built = network_with_statistics(build(space, encoded, network=NetworkSettings(**network), **SIZES, seed=0))
+        model = load_source(source_of(space, encoded, network), tmp_path / "network.py", built)
         assert not model.training
         names = re.findall(r"^(?:class |def )?(\w+).*[(=:]", (tmp_path / "network.py").read_text(), re.MULTILINE)
-        assert len(names) == len(set(names))  # copied from several modules, of which none hides another's
+        assert len(names) == len(set(names))  # copied from several modules whose names do not clash
         torch.testing.assert_close(model(images), built(images), rtol=0, atol=1e-6)
 
 
-def test_every_network_of_archrays_own_has_a_source() -> None:
+def test_every_network_of_archray_has_a_source() -> None:
     assert set(SPACES) >= {name for name in NETWORKS if get_space(name).package is None}
 
 
 @pytest.mark.parametrize(
     "network", [{"auxiliary": True}, {"stem": "imagenet"}, {"stem": "imagenet", "auxiliary": True}]
 )
-def test_darts_has_its_stem_and_its_second_classifier(network: dict[str, Any], tmp_path: Path) -> None:
+def test_the_darts_source_has_its_stem_and_auxiliary_classifier(network: dict[str, Any], tmp_path: Path) -> None:
     encoded = get_space("darts").encode(get_space("darts").sample(np.random.default_rng(0)))
     small = {"channels": 4, "cells": 1, **network}
-    built = seen(build("darts", encoded, network=NetworkSettings(**small), **SIZES, seed=0), 32)
-    model = loaded(source_of("darts", encoded, small), tmp_path / "network.py", built)
+    built = network_with_statistics(build("darts", encoded, network=NetworkSettings(**small), **SIZES, seed=0), 32)
+    model = load_source(source_of("darts", encoded, small), tmp_path / "network.py", built)
     images = torch.randn(2, 2, 32, 32)
     torch.testing.assert_close(model(images), built(images))
     if "auxiliary" in network:
         torch.testing.assert_close(model.train()(images), built.train()(images))
 
 
-def test_a_source_has_what_is_used_alone_and_needs_torch_alone() -> None:
+def test_a_source_has_only_used_code_and_needs_only_torch() -> None:
     text = source_of("nasbench201", "|skip_connect~0|+|none~0|none~1|+|none~0|skip_connect~1|none~2|", {})
     assert "functional" not in text and "SepConv" not in text
     assert [line for line in text.splitlines() if line.startswith(("import", "from"))] == [
@@ -87,22 +87,25 @@ def test_a_source_has_what_is_used_alone_and_needs_torch_alone() -> None:
     assert max(map(len, text.splitlines())) <= 120
 
 
-def test_a_cell_without_a_path_gives_zeros(tmp_path: Path) -> None:
+def test_a_cell_without_a_path_returns_zeros(tmp_path: Path) -> None:
     encoded = "|none~0|+|none~0|none~1|+|none~0|none~1|none~2|"
-    built = seen(build("nasbench201", encoded, network=NetworkSettings(channels=4, cells=1), **SIZES, seed=0))
-    model = loaded(source_of("nasbench201", encoded, {"channels": 4, "cells": 1}), tmp_path / "network.py", built)
+    built = network_with_statistics(
+        build("nasbench201", encoded, network=NetworkSettings(channels=4, cells=1), **SIZES, seed=0)
+    )
+    model = load_source(source_of("nasbench201", encoded, {"channels": 4, "cells": 1}), tmp_path / "network.py", built)
     torch.testing.assert_close(model(torch.ones(1, 2, 8, 8)), built(torch.ones(1, 2, 8, 8)))
 
 
 @pytest.mark.parametrize("average", ["probabilities", "logits"])
-def test_an_ensemble_has_its_networks_class_once(average: str, tmp_path: Path) -> None:
+def test_an_ensemble_defines_the_class_of_its_networks_once(average: str, tmp_path: Path) -> None:
     run_of_ensemble(tmp_path / "run", "nasbench201", [0, 1, 0], average=average)
     archray.export(tmp_path / "run", tmp_path / "out", formats="python")
     text = (tmp_path / "out" / "network.py").read_text()
     assert text.count("class NASBench201Network(") == 1 and text.count(" NASBench201Network(") == 1 + 3
     images = torch.randn(5, 1, 8, 8)
     exported = runpy.run_path(str(tmp_path / "out" / "load_model.py"))["load_model"]()
-    expected = runpy.run_path(str(tmp_path / "out" / "load_model.py"))  # state_dict.pt is there: so is archray's own
+    # The folder has state_dict.pt and archray's module
+    expected = runpy.run_path(str(tmp_path / "out" / "load_model.py"))
     assert "build_model" not in expected
     from archray.platform.models.rebuilt_model import build_exported
 
@@ -110,7 +113,7 @@ def test_an_ensemble_has_its_networks_class_once(average: str, tmp_path: Path) -
     torch.testing.assert_close(exported(images).sum(1), torch.ones(5))
 
 
-def test_a_feature_map_has_a_source_too(tmp_path: Path) -> None:
+def test_a_feature_map_has_a_source(tmp_path: Path) -> None:
     run = run_of_map(tmp_path / "run", "kernel=laplace|preprocess=standard|gamma=0.05")
     archray.export(tmp_path / "run", tmp_path / "out", formats="python")
     images = torch.randn(5, 1, 8, 8)
@@ -120,7 +123,7 @@ def test_a_feature_map_has_a_source_too(tmp_path: Path) -> None:
     torch.testing.assert_close(model(images), load_model(run)(images), rtol=0, atol=1e-5)
 
 
-OWN = """
+USER_SPACE = """
 from torch import nn
 from archray.trainables.spaces import Decision, Space
 
@@ -135,17 +138,17 @@ class Own(Space):
 """
 
 
-def test_what_has_no_plain_source_is_said_before_anything_is_written(tmp_path: Path) -> None:
-    (tmp_path / "own_space.py").write_text(OWN)
+def test_an_unsupported_model_raises_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "own_space.py").write_text(USER_SPACE)
     run_of_network(tmp_path / "own", f"{tmp_path / 'own_space.py'}:Own", network={})
     run_of_network(tmp_path / "scoring", "nasbench201", network={"normalisation": "scoring", "channels": 4, "cells": 1})
     run_of_ensemble(tmp_path / "dropped", "darts", [0], drop_path={"probability": 0.1, "seed": 0})
-    for name, said in (
+    for name, message in (
         ("own", "got a network of own"),
         ("scoring", "got scoring"),
         ("dropped", "of mc-droppath"),
     ):
-        with pytest.raises(InvalidInput, match=said):
+        with pytest.raises(InvalidInput, match=message):
             archray.export(tmp_path / name, tmp_path / "out", formats="python")
         assert not (tmp_path / "out").exists()
     archray.export(tmp_path / "own", tmp_path / "out", formats=["safetensors", "state-dict"])

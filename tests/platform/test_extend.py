@@ -1,4 +1,4 @@
-"""A run that has ended goes on with a larger budget."""
+"""A finished run resumes with a larger budget."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ import archray
 @pytest.mark.slow
 @pytest.mark.ci
 def test_a_finished_run_is_extended(finished_run, tmp_path, capsys):
-    """`resume` with a larger budget goes on where the search ended, with the trials that it would have had."""
+    """`resume` with a larger budget continues where the search finished, with the trials of a longer search."""
     whole, run = Path(finished_run("hnas").path), tmp_path / "run"
     manifest = json.loads((whole / "manifest.json").read_text())
     budget = manifest["config"]["search"]["budget"]
@@ -22,7 +22,7 @@ def test_a_finished_run_is_extended(finished_run, tmp_path, capsys):
     (run / "manifest.json").write_text(json.dumps(manifest))
     shutil.copytree(whole / "pool", run / "pool")  # scored with any budget
 
-    archray.resume(run, trust=True)  # its manifest was edited
+    archray.resume(run, trust=True)  # the test edited its manifest
     before = epochs_trained(run / "search")
     assert len(before) == budget - 2
     capsys.readouterr()

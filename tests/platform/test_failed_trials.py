@@ -1,4 +1,4 @@
-"""Trials whose process dies: told in a sentence, with the stack; of all of them, the end of the run."""
+"""Trials whose process dies are reported in a sentence with the stack. If all trials die, the run fails."""
 
 import json
 import logging
@@ -18,12 +18,12 @@ from archray.platform.engine.failed_trials import FailedTrial, check_crashes, fa
 def folder_with(place: Path, *trials: dict) -> Folder:
     folder = Folder(place)
     for trial in trials:
-        told = {"folder": "search-001", "config": {}, "reported": False, "error": "ValueError: no", **trial}
-        (folder / "failed").write_json(f"{trial['trial_id']}.json", told)
+        trial_row = {"folder": "search-001", "config": {}, "reported": False, "error": "ValueError: no", **trial}
+        (folder / "failed").write_json(f"{trial['trial_id']}.json", trial_row)
     return folder
 
 
-def test_what_is_told_of_a_trial():
+def test_a_failed_trial_is_described():
     trial = FailedTrial("a", "search-001", {}, False, "ValueError: no")
     assert trial.sentence == "ValueError: no"
     once = FailedTrial("a", "search-001", {}, False, "died", [7], "SIGSEGV", "/run/a.txt")
@@ -32,7 +32,7 @@ def test_what_is_told_of_a_trial():
     assert twice.sentence == "the process of the trial was killed, twice; no native stack is available"
 
 
-def test_a_run_ends_in_crashes_only_if_nothing_ended_well(tmp_path):
+def test_a_run_fails_only_if_every_trial_crashes(tmp_path):
     dead = {"trial_id": "a", "processes": [1, 2], "cause": "SIGABRT", "stack": "/s/a.txt"}
     killed = {"trial_id": "a", "processes": [1]}
     check_crashes(Folder(tmp_path / "none"), [], "archray resume run")
@@ -56,7 +56,7 @@ def test_a_run_ends_in_crashes_only_if_nothing_ended_well(tmp_path):
         assert str(caught.value).endswith("with: archray resume run")
 
 
-def test_other_lines_of_tune_are_told(caplog):
+def test_other_lines_of_tune_are_shown(caplog):
     logger = logging.getLogger("ray.tune.tune")
     with quiet_deaths():
         logger.error("Trials did not complete: %s", [SimpleNamespace(status="ERROR")])
@@ -74,10 +74,14 @@ def test_other_lines_of_tune_are_told(caplog):
 
 
 @pytest.mark.slow
-def test_a_command_whose_trials_crash(repository, tmp_path, monkeypatch):
-    """All trials abort: the command says so. Then only those of width 4, while they are built: the run ends well."""
+def test_a_command_with_crashing_trials_reports_them(repository, tmp_path, monkeypatch):
+    """First all trials abort, and the command fails.
+
+    Then only trials of width 4 abort while they are built, and the run succeeds.
+    """
     space = repository / "tests" / "worker_modules" / "archray_test_crash.py"
-    # On a busy machine Ray may learn later than a second that an actor has died, and calls it unavailable till then.
+    # On a busy machine Ray may notice the death of an actor more than a second later, and calls it unavailable until
+    # then.
     monkeypatch.setenv("RAY_timeout_ms_task_wait_for_death_info", "60000")
     monkeypatch.setenv("CRASH", "step:4,6,8")
     process = start(
@@ -87,15 +91,15 @@ def test_a_command_whose_trials_crash(repository, tmp_path, monkeypatch):
     assert process.wait(timeout=PATIENCE) == 1
     log = (tmp_path / "log.txt").read_text()
     assert "Traceback" not in log and "raylet" not in log and "ActorDiedError" not in log
-    assert sum("scored" not in line for line in log.splitlines()) < 20  # of scoring, as many as it takes ten seconds
+    assert sum("scored" not in line for line in log.splitlines()) < 20  # ten seconds of scoring
     last = log.splitlines()[-1]
-    told = re.match(
+    trial_row = re.match(
         r"archray: the processes of all 2 trials crashed \(SIGABRT\), 6 times in all; the native stack of one is in "
         r"(\S+)\. .*ONEDNN_MAX_CPU_ISA=AVX.*: archray resume \S+$",
         last,
     )
-    assert told, log
-    stacks = Path(told[1]).read_text()
+    assert trial_row, log
+    stacks = Path(trial_row[1]).read_text()
     assert stacks.count("SIGABRT received") >= 3
     assert "Fatal Python error: Aborted" in stacks and "in forward" in stacks
     assert sum("the process of the trial crashed (SIGABRT), 3 times" in line for line in log.splitlines()) == 2
@@ -114,7 +118,7 @@ def test_a_command_whose_trials_crash(repository, tmp_path, monkeypatch):
         assert (trial_id in dead) == pd.isna(row["validation_accuracy"]) == isinstance(row["error"], str)
     [failed] = dead.values()
     assert trials.loc[failed.trial_id, "error"] == failed.sentence
-    # Also where it is built by an actor that the other trial has left: at its first step, not as the actor is reset.
+    # This holds also where the actor of another trial builds it: at its first step, not when the actor is reset.
     assert re.match(r"the process of the trial crashed \(SIGABRT\), 3 times; the native stack is in ", failed.sentence)
     assert trials.loc[failed.trial_id, "seed"] == failed.config["seed"]
     found = json.loads((tmp_path / "run" / "architecture.json").read_text())

@@ -1,4 +1,4 @@
-"""Nodes that leave and join in the middle of a search: raylets on this machine, with four pretended GPUs."""
+"""Nodes that leave and join during a search: raylets on this machine with four simulated GPUs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from archray_test_command import PATIENCE
-from archray_test_faults import SIDE_BY_SIDE, STAGE, found, steps_trained
+from archray_test_faults import SIDE_BY_SIDE, STAGE, results_of_run, steps_trained
 from archray_test_runs import method_parameters
 
 import archray
@@ -20,15 +20,15 @@ import archray
 WORKER_MODULES = Path(__file__).resolve().parents[1] / "worker_modules"
 
 
-def searched(method: str, event: str, folder: Path) -> dict[str, Any]:
-    """Runs the search in which a node leaves or joins, into `folder/run`; where its trials ran."""
+def run_search(method: str, event: str, folder: Path) -> dict[str, Any]:
+    """Runs the search in which a node leaves or joins, in `folder/run`, and returns the nodes of its trials."""
     with open(folder / "log.txt", "w") as log:
         command = [sys.executable, str(WORKER_MODULES / "archray_test_nodes.py"), method, str(folder / "run"), event]
         ended = subprocess.run(command, stdout=log, stderr=log, timeout=2 * PATIENCE)
     assert ended.returncode == 0, (folder / "log.txt").read_text()
-    told: dict[str, Any] = json.loads((folder / "run.json").read_text())
-    assert len(told["changed"]) == 1
-    return told
+    outcome: dict[str, Any] = json.loads((folder / "run.json").read_text())
+    assert len(outcome["changed"]) == 1
+    return outcome
 
 
 @pytest.mark.slow
@@ -37,15 +37,18 @@ def searched(method: str, event: str, folder: Path) -> dict[str, Any]:
 def test_a_node_that_leaves_costs_no_trial(
     method: str, undisturbed: Callable[..., archray.RunResult], tmp_path: Path
 ) -> None:
-    """Eight trials on the four cards of two nodes, one of which dies: the run ends as an undisturbed one."""
-    told = searched(method, "leaves", tmp_path)
+    """Eight trials run on the four GPUs of two nodes.
+
+    One node dies, and the results are those of an undisturbed run.
+    """
+    outcome = run_search(method, "leaves", tmp_path)
     run, expected = tmp_path / "run", Path(undisturbed(method).path)
-    cards = {tuple(places[0]) for places in told["places"].values()}
-    moved = [trial for trial, places in told["places"].items() if len({node for node, _ in places}) > 1]
-    # A trial of halving is one step, and the first may end before the last has a card.
+    cards = {tuple(places[0]) for places in outcome["places"].values()}
+    moved = [trial for trial, places in outcome["places"].items() if len({node for node, _ in places}) > 1]
+    # A trial of halving has a single step, and the first may finish before the last has a GPU.
     assert len({node for node, _ in cards}) == 2 and (len(cards) == 4 or method == "halving"), "trials were spread"
-    assert moved, "trials went on at the other node"
-    assert found(run) == found(expected)
+    assert moved, "trials resumed at the other node"
+    assert results_of_run(run) == results_of_run(expected)
     trained = steps_trained(run / STAGE[method])
     epochs = Counter(steps_trained(expected / STAGE[method]).values()).most_common(1)[0][0]
     assert all(trained[trial] <= epochs + (trial in moved) for trial in trained), "one epoch at most is repeated"
@@ -54,9 +57,9 @@ def test_a_node_that_leaves_costs_no_trial(
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_node_that_joins_gets_work(undisturbed: Callable[..., archray.RunResult], tmp_path: Path) -> None:
-    """Eight trials, four of which wait for a card until another node comes."""
-    told = searched("gaea-darts", "joins", tmp_path)
-    nodes = Counter(places[0][0] for places in told["places"].values())
-    assert len(told["places"]) == SIDE_BY_SIDE
-    assert nodes[told["changed"][0]] >= 1 and len(nodes) == 2
-    assert found(tmp_path / "run") == found(Path(undisturbed("gaea-darts").path))
+    """Eight trials, four of which wait for a GPU until another node joins."""
+    outcome = run_search("gaea-darts", "joins", tmp_path)
+    nodes = Counter(places[0][0] for places in outcome["places"].values())
+    assert len(outcome["places"]) == SIDE_BY_SIDE
+    assert nodes[outcome["changed"][0]] >= 1 and len(nodes) == 2
+    assert results_of_run(tmp_path / "run") == results_of_run(Path(undisturbed("gaea-darts").path))

@@ -1,4 +1,4 @@
-"""Ray killed under a search, SIGTERM to all of its processes, trials killed for memory: it ends soon, and resumes."""
+"""A search stops soon and can resume if Ray is killed, all processes get SIGTERM, or trials are killed for memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from archray_test_command import (
     epochs_trained,
     finish,
     found_values,
-    left_of,
+    marked_processes,
     start,
     wait_until,
     wait_until_gone,
@@ -25,7 +25,7 @@ from archray_test_command import (
 
 import archray
 
-SECONDS = 50  # archray ends itself 24 s after SIGTERM, and waits longer only on a busy machine; Ray alone takes 60
+SECONDS = 50  # archray stops 24 s after SIGTERM, later on a busy machine; Ray alone takes 60 s
 SUPERNETS = (
     "search", "gaea-darts", "--space", "nasbench201", "--data", "digits", "--preset", "smoke",
     "--set", "cluster.dashboard=false", "--out", "run",
@@ -37,21 +37,21 @@ SEARCH_AND_FINAL = (
 )  # fmt: skip
 
 
-def one_of(mark: str, program: str) -> int:
-    """The number of the process of Ray's that runs a program of that name."""
-    return next(number for number, line in left_of(mark).items() if line.split(" ")[0].endswith(program))
+def process_id_of(mark: str, program: str) -> int:
+    """Returns the process id of Ray's process that runs a program of that name."""
+    return next(number for number, line in marked_processes(mark).items() if line.split(" ")[0].endswith(program))
 
 
 def end_raylet(process: subprocess.Popen[bytes], mark: str) -> None:
-    os.kill(one_of(mark, "/raylet"), signal.SIGKILL)
+    os.kill(process_id_of(mark, "/raylet"), signal.SIGKILL)
 
 
 def end_gcs(process: subprocess.Popen[bytes], mark: str) -> None:
-    os.kill(one_of(mark, "/gcs_server"), signal.SIGKILL)
+    os.kill(process_id_of(mark, "/gcs_server"), signal.SIGKILL)
 
 
 def terminate_all(process: subprocess.Popen[bytes], mark: str) -> None:
-    """As `scancel` does: Ray's processes get it too."""
+    """Sends SIGTERM to Ray's processes too, as `scancel` does."""
     os.killpg(process.pid, signal.SIGTERM)
 
 
@@ -62,7 +62,7 @@ def terminate_twice(process: subprocess.Popen[bytes], mark: str) -> None:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
-    """The run of HNAS_COMMAND to which nothing happens, made when it is first asked for."""
+    """The run of HNAS_COMMAND without any interruption, made at the first request."""
     folder = tmp_path_factory.mktemp("undisturbed")
 
     def run() -> Path:
@@ -85,7 +85,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
         ("start of Ray", end_gcs),
     ],
 )
-def test_a_search_without_its_ray_ends_and_resumes(
+def test_a_search_that_loses_ray_stops_and_resumes(
     stage: str,
     event: Callable[[subprocess.Popen[bytes], str], None],
     undisturbed: Callable[[], Path],
@@ -97,12 +97,12 @@ def test_a_search_without_its_ray_ends_and_resumes(
     monkeypatch.setenv(MARK, mark)
     process = start(*HNAS_COMMAND, "--max-concurrent", "2", "--out", "run", cwd=tmp_path)
     run = tmp_path / "run"
-    begun = {
-        "start of Ray": lambda: any(line.split(" ")[0].endswith("/raylet") for line in left_of(mark).values()),
+    starts = {
+        "start of Ray": lambda: any(line.split(" ")[0].endswith("/raylet") for line in marked_processes(mark).values()),
         "pool": lambda: list(run.glob("pool/shards/*")),
         "search": lambda: epochs_trained(run / "search"),
     }
-    wait_until(process, begun.get(stage, lambda: epochs_trained(run / "final")), tmp_path)
+    wait_until(process, starts.get(stage, lambda: epochs_trained(run / "final")), tmp_path)
     size = (tmp_path / "log.txt").stat().st_size
     event(process, mark)
     try:
@@ -110,15 +110,15 @@ def test_a_search_without_its_ray_ends_and_resumes(
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-    said = (tmp_path / "log.txt").read_bytes()[size:].decode()
-    assert ended == 130, said
+    log_text = (tmp_path / "log.txt").read_bytes()[size:].decode()
+    assert ended == 130, log_text
     wait_until_gone(mark)
     summary = archray.runs(tmp_path)[0]
     reason = "SIGTERM" if event in (terminate_all, terminate_twice) else "raylet" if event is end_raylet else "GCS"
     assert summary.state == "interrupted" and summary.reason is not None
-    # A trial may have saved, and so ended the Tune run as after Ctrl-C, before Ray was missed.
+    # A trial may have saved and so ended the Tune run, as after Ctrl-C, before the loss of Ray was noticed.
     assert reason in summary.reason or reason == "SIGTERM"
-    assert f"archray resume {run}" in said and "raylet)" not in said and "Traceback" not in said
+    assert f"archray resume {run}" in log_text and "raylet)" not in log_text and "Traceback" not in log_text
     finish("resume", "run", cwd=tmp_path)
     assert found_values(run) == found_values(undisturbed())
 
@@ -126,12 +126,12 @@ def test_a_search_without_its_ray_ends_and_resumes(
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("stage", ["search", "final"])
-def test_what_is_killed_for_memory_is_trained_again(
+def test_trials_killed_for_memory_are_trained_again(
     stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ray's memory monitor ends the process of every trial, until the tries are used up."""
+    """Ray's memory monitor kills the process of every trial until no retries are left."""
     command: tuple[str, ...] = SUPERNETS
-    if stage == "final":  # the search ends well, and the final training has saved epochs
+    if stage == "final":  # the search succeeds, and the final training has saved epochs
         process = start(*SEARCH_AND_FINAL, cwd=tmp_path)
         wait_until(process, lambda: epochs_trained(tmp_path / "run" / "final"), tmp_path)
         process.send_signal(signal.SIGINT)

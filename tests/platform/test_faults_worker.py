@@ -1,4 +1,6 @@
-"""A worker killed (SIGKILL) inside a training step: its trial goes on from its last checkpoint in another process."""
+"""If a worker is killed (SIGKILL) inside a training step, its trial resumes from its last checkpoint in another
+process.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from archray_test_faults import found, options_of, steps_trained
+from archray_test_faults import options_of, results_of_run, steps_trained
 from ray import tune
 
 import archray
@@ -18,28 +20,30 @@ AT_A_TIME = 2
 
 
 class KillOnce(tune.Callback):
-    """Kills the process of the first trial that has saved its first epoch, a moment after its second was asked for."""
+    """Kills the process of the first trial that has saved its first epoch, shortly after its second epoch was
+    requested.
+    """
 
     killed: ClassVar[list[str]] = []
-    asked: ClassVar[list[Any]] = []
+    requested: ClassVar[list[Any]] = []
 
     def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        if not self.asked and trial.last_result["epoch"] == 1:
-            self.asked.append(trial)
+        if not self.requested and trial.last_result["epoch"] == 1:
+            self.requested.append(trial)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if self.asked and not self.killed:
-            os.kill(self.asked[0].last_result["pid"], signal.SIGKILL)
-            self.killed.append(self.asked[0].trial_id)
+        if self.requested and not self.killed:
+            os.kill(self.requested[0].last_result["pid"], signal.SIGKILL)
+            self.killed.append(self.requested[0].trial_id)
 
 
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.timeout(600)
-def test_a_killed_worker_costs_a_step(undisturbed: Callable[..., archray.RunResult], tmp_path: Path) -> None:
+def test_a_killed_worker_loses_one_step(undisturbed: Callable[..., archray.RunResult], tmp_path: Path) -> None:
     expected, run = Path(undisturbed("hnas", AT_A_TIME).path), tmp_path / "run"
     archray.search("hnas", **options_of("hnas", AT_A_TIME), out=run, callbacks=[KillOnce()])
-    assert found(run) == found(expected)
+    assert results_of_run(run) == results_of_run(expected)
     epochs, steps = options_of("hnas")["epochs"], steps_trained(run / "search")
     assert KillOnce.killed and KillOnce.killed[0] in steps
     assert all(count <= epochs + (trial in KillOnce.killed) for trial, count in steps.items())

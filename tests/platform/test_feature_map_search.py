@@ -1,4 +1,4 @@
-"""Whole searches for a feature map: every method, the folder it leaves, the comparison, and a killed driver."""
+"""Complete searches for a feature map: every method, its folder, the comparison, and a killed driver."""
 
 import json
 from functools import cache
@@ -21,7 +21,7 @@ TINY = {"preset": "smoke", "data": "digits", "data__limit": 200, "seed": 1, **ON
 
 @pytest.fixture(scope="module")
 def result_of(ray_session, tmp_path_factory):
-    """Hands out the run of a method, made once."""
+    """Returns the run of a method, made once."""
     folder = tmp_path_factory.mktemp("runs")
     options = {
         "halving": {"correlation": 3, "correlation__dimensions": [32, 64], "final_seeds": 2},
@@ -33,7 +33,7 @@ def result_of(ray_session, tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.ci] * (name == "halving")) for name in METHODS])
-def test_a_run_holds_everything(result_of, name):
+def test_a_run_has_all_files(result_of, name):
     result = result_of(name).repeats[0] if result_of(name).repeats else result_of(name)
     folder = Folder(result.path)
     assert {"manifest.json", "architecture.json", "trials.parquet", "progress.parquet", "report.html"} <= set(
@@ -46,15 +46,13 @@ def test_a_run_holds_everything(result_of, name):
     progress = folder.read_parquet("progress.parquet")
     assert progress["calls"].is_monotonic_increasing and progress["seconds"].is_monotonic_increasing
     assert progress["architecture"].iloc[-1] == result.architecture
-    assert progress["search_test_accuracy"].between(0, 1).all(), (
-        "an oracle solve has filled what the search did not know"
-    )
+    assert progress["search_test_accuracy"].between(0, 1).all(), "an oracle solve has filled the missing values"
     assert f"{100 * found['test_accuracy']:.2f} " in folder.read_bytes("report.html").decode()
 
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_halving_halves(result_of):
+def test_halving_keeps_half_of_the_maps(result_of):
     progress = Folder(result_of("halving").path).read_parquet("progress.parquet")
     assert progress["candidates"].tolist() == [8, 4, 2, 1]
     assert progress["final"].tolist() == [False, False, False, True]
@@ -65,15 +63,15 @@ def test_halving_halves(result_of):
 
 
 @pytest.mark.slow
-def test_fast_halving_grows_its_dimension(result_of):
+def test_fast_halving_increases_its_dimension(result_of):
     fast = Folder(result_of("fast-halving").path).read_parquet("progress.parquet")
     assert fast["dimension"].tolist() == [32, 46, 64, 64]
-    assert fast["calls"].tolist() == [2, 4, 6, 7], "two replicas a round, and the final solve"
+    assert fast["calls"].tolist() == [2, 4, 6, 7], "two replicas per round, and the final solve"
 
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_figure_1_has_a_row_a_map_and_dimension(result_of):
+def test_figure_1_has_a_row_per_map_and_dimension(result_of):
     table = (Folder(result_of("halving").path) / "correlation").read_parquet("correlation.parquet")
     assert len(table) == 3 * 2 and set(table["dimension"]) == {32, 64}
     assert table[["shared_accuracy", "standalone_accuracy"]].apply(lambda column: column.between(0, 1)).all(axis=None)
@@ -84,12 +82,12 @@ def test_hyperband_fills_its_brackets(result_of):
     trials = Folder(result_of("hyperband").path).read_parquet("trials.parquet")
     search = trials[trials["stage"] == "search"]
     assert sorted(search["first_rung"]) == [0, 0, 1, 1]
-    assert search["resource"].max() == 2 and (search["resource"] == 1).sum() == 1, "one of two went on to 2"
+    assert search["resource"].max() == 2 and (search["resource"] == 1).sum() == 1, "one of two continued to 2"
 
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_the_trained_classifier_loads_and_is_exported(result_of, tmp_path):
+def test_the_trained_classifier_loads_and_exports(result_of, tmp_path):
     from archray.trainables.data import DataSettings, load_data
 
     result = result_of("halving")
@@ -114,7 +112,7 @@ def test_comparison(result_of, tmp_path):
 
 
 @pytest.mark.slow
-def test_repeats_are_runs_of_their_own_with_their_progress_pooled(result_of, capsys):
+def test_repeats_are_separate_runs_with_pooled_progress(result_of, capsys):
     result = result_of("random-maps")
     assert len(result.repeats) == 2
     runs = [open_run(f"{result.path}/{name}") for name in ("repeat-00", "repeat-01")]
@@ -167,16 +165,16 @@ def test_best_so_far_counts_each_step_once():
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_killed_in_round_3_of_8(tmp_path):
-    """The command goes on in round 3, and ends with what an undisturbed run finds."""
+def test_a_search_killed_in_round_3_of_8_resumes(tmp_path):
+    """The resumed command continues in round 3 and finds the results of an undisturbed run."""
     arguments = ("search", "halving", "--candidates", "256", "--set", "cluster.dashboard=false")
     finish(*arguments, "--out", "undisturbed", cwd=tmp_path)
     run = tmp_path / "killed"
 
     def seconds() -> dict[str, float]:
         logs = run.glob("search/tune-*/results/*.jsonl")
-        told = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
-        return {result["trial_id"]: result["seconds"] for result in told}
+        results = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+        return {result["trial_id"]: result["seconds"] for result in results}
 
     process = start(*arguments, "--out", "killed", cwd=tmp_path)
     kill_when(process, lambda: len(ended_trials(run / "search")) == 2, tmp_path)

@@ -1,4 +1,4 @@
-"""Number of trials that share a GPU: arithmetic, measurement, and the error on a machine without CUDA."""
+"""How many trials share a GPU: the computation, the measurement, and the message on a machine without CUDA."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ MEASURED = {"trials_per_gpu": 6, "taken": 3_100_000_000, "gpu": 24_000_000_000, 
         (3.1, 24, 6),  # 21.6 GB / 3.6 GB
         (10, 24, 2),
         (20, 24, 1),
-        (30, 24, 1),  # measured on this GPU
+        (30, 24, 1),  # the trial did run on this GPU
         (0, 24, 16),
         (4.0, 80, 16),
         (8.5, 80, 8),
@@ -40,7 +40,7 @@ def test_as_many_trials_as_fit_with_a_margin(taken: float, gpu: float, trials: i
     assert trials_that_fit(round(taken * GB), round(gpu * GB)) == trials <= AT_MOST
 
 
-def test_what_is_told_of_a_measurement() -> None:
+def test_the_measurement_is_described() -> None:
     assert sharing_words(MEASURED) == "a trial uses 3.1 of 24 GB GPU memory; 6 per GPU"
     failed = {"trials_per_gpu": 1, "taken": None, "gpu": 24_000_000_000, "failure": "the training loss is nan"}
     assert sharing_words(failed) == (
@@ -52,7 +52,7 @@ def plan(**fields: object) -> TrialPlan:
     return TrialPlan(trainable=StandaloneTrainable, settings={}, metric="accuracy", mode="max", total=9, **fields)
 
 
-def test_the_trials_that_are_measured_are_the_first_of_the_plan() -> None:
+def test_the_measured_trials_are_the_first_of_the_plan() -> None:
     grid = plan(keys={"architecture": "a", "seed": tune.grid_search([3, 1, 2])})
     assert first_configs(grid, 2) == [{"architecture": "a", "seed": 3}, {"architecture": "a", "seed": 1}]
 
@@ -69,7 +69,7 @@ def searcher_first(searcher: RandomSearch) -> str:
     return searcher.suggest("a")["architecture"]
 
 
-def test_an_epoch_of_the_measured_training_is_a_few_batches() -> None:
+def test_a_measured_epoch_is_a_few_batches() -> None:
     settings = StandaloneSettings(training={"batch_size": 256}).model_dump(mode="json")
     assert short_epochs(settings)["data"]["limit"] == BATCHES * 256
     assert StandaloneSettings.model_validate(short_epochs(settings)).training.batch_size == 256
@@ -78,13 +78,13 @@ def test_an_epoch_of_the_measured_training_is_a_few_batches() -> None:
     assert short_epochs({"dimension": 9}) == {"dimension": 9}
 
 
-def test_the_share_of_a_gpu_that_a_trial_may_take() -> None:
+def test_the_part_of_a_gpu_that_a_trial_may_use() -> None:
     assert [memory_share(gpus) for gpus in (None, 0.0, 0.25, 1.0, 4.0)] == [1, 1, 0.25, 1, 1]
-    limit_memory(torch.device("cpu"), 0.25)  # of which torch knows no limit
+    limit_memory(torch.device("cpu"), 0.25)  # torch has no memory limit for this device
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="what is told where there is no CUDA device")
-def test_without_cuda_there_is_nothing_to_measure() -> None:
+@pytest.mark.skipif(torch.cuda.is_available(), reason="tests the message without a CUDA device")
+def test_nothing_is_measured_without_cuda() -> None:
     assert MemoryProbe().measure(StandaloneTrainable, {}, [{}]) == {"gpu": None, "taken": None, "failures": []}
 
 
@@ -92,7 +92,7 @@ CONFIG = {"architecture": "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|skip_connec
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_trial_on_a_gpu_is_measured_and_kept_to_its_share() -> None:
+def test_a_trial_on_a_gpu_is_measured_and_limited_to_its_share() -> None:
     settings = {"data": {"name": "digits"}, "training": {"epochs": 1, "batch_size": 64}}
     measured = MemoryProbe().measure(StandaloneTrainable, settings, [CONFIG])
     assert measured["failures"] == []
@@ -108,18 +108,18 @@ def test_a_trial_on_a_gpu_is_measured_and_kept_to_its_share() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU must be a pretended one")
-def test_a_pretended_gpu_is_told_of_in_a_sentence_and_a_number_that_is_kept_is_taken(tmp_path) -> None:
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a simulated GPU")
+def test_a_simulated_gpu_is_reported_and_an_explicit_number_is_used(tmp_path) -> None:
     options = {
         "budget": 2, "random": 0, "max_concurrent": 2, "trials_per_gpu": "auto",
         "cluster__num_gpus": 1, "cluster__dashboard": False,
     }  # fmt: skip
-    command = ("search", "random", "--data", "digits", "--preset", "smoke", *as_arguments(options), "--out", "refused")
+    command = ("search", "random", "--data", "digits", "--preset", "smoke", *as_arguments(options), "--out", "rejected")
     assert start(*command, cwd=tmp_path).wait(timeout=PATIENCE) == 2
     log = (tmp_path / "log.txt").read_text()
     assert "Traceback" not in log
     assert "torch sees no GPU in a worker to which Ray assigned one. Set a number (--trials-per-gpu 2)" in log
-    assert not (tmp_path / "refused" / "manifest.json").exists()
+    assert not (tmp_path / "rejected" / "manifest.json").exists()
 
     run = a_run(tmp_path / "run", "nasbench201", **options)
     for stage in ("search", "final"):

@@ -1,4 +1,4 @@
-"""What `--help` shows, on a terminal of 80 columns."""
+"""The output of `--help` on a terminal with 80 columns."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from archray.platform.methods import METHODS
 from archray.trainables.proxies import PROXIES
 
 
-def shown(*arguments: str) -> str:
-    """What a command prints."""
+def printed(*arguments: str) -> str:
+    """Returns the output of a command."""
     app = application(list(arguments))
     return CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}, catch_exceptions=False).output
 
@@ -26,18 +26,18 @@ def first_words(text: str, panel: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", ["search", "config"])
-def test_methods_are_called_methods(command: str) -> None:
-    text = shown(command, "--help")
+def test_the_argument_of_methods_is_called_method(command: str) -> None:
+    text = printed(command, "--help")
     assert f"{command} [OPTIONS] METHOD [OPTIONS]" in text
     assert first_words(text, "Methods") == list(METHODS.names())
 
 
 @pytest.mark.parametrize("name", ["hnas", "gaea-pc-darts", "nesbs", "halving"])
-def test_no_key_of_an_option_is_cut(name: str) -> None:
-    assert "…" not in shown("search", name, "--help")
+def test_no_key_of_an_option_is_cut_off(name: str) -> None:
+    assert "…" not in printed("search", name, "--help")
 
 
-def test_all_metrics_are_archrays_own_each_once() -> None:
+def test_all_metrics_of_archray_are_listed_once() -> None:
     assert proxy_names("snip, kappa") == ["snip", "kappa"]
     assert proxy_names("all") == PROXIES.names()
     assert proxy_names("zen,all,own.py:slope") == ["zen", *(n for n in PROXIES.names() if n != "zen"), "own.py:slope"]

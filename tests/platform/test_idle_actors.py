@@ -1,4 +1,4 @@
-"""The actors that a Tune run keeps without a trial, and that none of them is reused whose process is gone."""
+"""The idle actors that a Tune run keeps. An actor whose process has died is never reused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ray.tune.utils.object_cache import _ObjectCache
 from archray.platform.engine.tune_memory import IdleActors, idle_actors
 
 
-def test_as_many_are_kept_as_run_side_by_side() -> None:
+def test_as_many_idle_actors_are_kept_as_run_in_parallel() -> None:
     cache = IdleActors(2)
     assert [cache.cache_object("cpu", number) for number in range(3)] == [True, True, False]
     assert list(cache.flush_cached_objects()) == []
@@ -31,7 +31,7 @@ class Process:
 
 
 def end(actor: Any) -> None:
-    """`ray.kill` only asks for it: a call may be answered after it, and is not after this."""
+    """`ray.kill` only requests the end: a call may still be answered after it, but not after this method."""
     ray.kill(actor)
     while True:
         try:
@@ -41,7 +41,7 @@ def end(actor: Any) -> None:
 
 
 class Manager:
-    """What a controller knows of its actors: `tracked` is anything that can be told what to do when it stops."""
+    """A stand-in for a controller's records of its actors. Each entry of `tracked` accepts a stop callback."""
 
     def __init__(self, actors: list[Any]) -> None:
         self._live_actors_to_ray_actors_resources = {tracked: (actor, None) for tracked, actor in enumerate(actors)}
@@ -67,8 +67,8 @@ class Trial:
 
 
 @pytest.mark.slow
-def test_an_actor_that_is_gone_gets_no_trial(ray_session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real actors, of which the first two are killed; Tune's own choice takes the first that is left."""
+def test_a_dead_actor_gets_no_trial(ray_session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first two of three real actors are killed. Tune's choice takes the first one that is left."""
     actors = [Process.remote() for _ in range(3)]
     ray.get([actor.number.remote() for actor in actors])
     for actor in actors[:2]:

@@ -1,4 +1,4 @@
-"""`archray bench proxies`: correlations of a table's metrics, plain and in the bounds of HNAS."""
+"""`archray bench proxies`: correlations of the metrics of a table, without and within the bounds of HNAS."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_bench import made_up_table
+from archray_test_bench import synthetic_table
 from scipy.stats import kendalltau, spearmanr
 from typer.testing import CliRunner
 
@@ -20,15 +20,15 @@ from archray.trainables.tabular import read_table
 
 
 def test_every_metric_in_every_scenario(tmp_path: Path) -> None:
-    frame = made_up_table(tmp_path / "table.csv")
+    frame = synthetic_table(tmp_path / "table.csv")
     arguments = ("bench", "proxies", "--table", str(tmp_path / "table.csv"), "--out", str(tmp_path / "out"))
     shown = CliRunner().invoke(application(arguments), arguments)
     assert shown.exit_code == 0, shown.output
-    told = pd.read_csv(tmp_path / "out" / "proxies.csv")
+    table = pd.read_csv(tmp_path / "out" / "proxies.csv")
     assert shown.output.count("snip") >= 4 and "| snip | κ/M + trade-off |" in (tmp_path / "out/proxies.md").read_text()
 
     def row(metric: str, scenario: str, judged_on: str = "test_accuracy", fitted_on: str | None = None) -> pd.Series:
-        own = told.query("metric == @metric and scenario == @scenario and judged_on == @judged_on")
+        own = table.query("metric == @metric and scenario == @scenario and judged_on == @judged_on")
         return own[own["fitted_on"].isna() if fitted_on is None else own["fitted_on"] == fitted_on].iloc[0]
 
     for column in ("snip", "nwot", "kappa", "params"):
@@ -48,7 +48,7 @@ def test_every_metric_in_every_scenario(tmp_path: Path) -> None:
         archray.bench_proxies(tmp_path / "table.csv", out=tmp_path / "out")
 
 
-def test_the_fit_finds_a_trade_off_that_is_there() -> None:
+def test_the_fit_finds_an_existing_trade_off() -> None:
     rng = np.random.default_rng(0)
     metric = np.exp(rng.normal(0, 1, 5000))
     metric /= metric.max()
@@ -59,8 +59,8 @@ def test_the_fit_finds_a_trade_off_that_is_there() -> None:
     assert spearmanr(-(quotient + fit.mu * (metric**2 - fit.nu) ** 2), values).statistic > 0.5
 
 
-def test_what_is_smaller_may_be_better(tmp_path: Path) -> None:
-    frame = made_up_table(tmp_path / "table.csv")
+def test_smaller_can_be_better(tmp_path: Path) -> None:
+    frame = synthetic_table(tmp_path / "table.csv")
     frame["test_accuracy"] *= -1
     frame["val_accuracy"] *= -1
     frame.to_csv(tmp_path / "errors.csv", index=False)
@@ -71,8 +71,8 @@ def test_what_is_smaller_may_be_better(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(one, other)
 
 
-def test_a_table_without_metrics_is_refused(tmp_path: Path) -> None:
-    made_up_table(tmp_path / "table.csv").drop(columns=["snip", "nwot", "kappa"]).to_csv(
+def test_a_table_without_metrics_raises_an_error(tmp_path: Path) -> None:
+    synthetic_table(tmp_path / "table.csv").drop(columns=["snip", "nwot", "kappa"]).to_csv(
         tmp_path / "none.csv", index=False
     )
     with pytest.raises(InvalidInput, match="expected a table with a training-free metric"):

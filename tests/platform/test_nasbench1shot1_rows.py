@@ -1,4 +1,4 @@
-"""NAS-Bench-1Shot1's tables, whose rows say by their order which cells they are of."""
+"""The tables of NAS-Bench-1Shot1, whose row order determines the cells."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ OPERATIONS = ("conv1x1-bn-relu", "conv3x3-bn-relu", "maxpool3x3")
 
 
 @pytest.fixture(scope="module")
-def published() -> pd.DataFrame:
-    """A table as the authors' program writes it: a matrix after the other, its first row alone; errors by the cell."""
+def published_table() -> pd.DataFrame:
+    """A table as the authors' program writes it: one matrix after another, only their first rows, with an error per
+    cell.
+    """
     rows: list[dict[str, Any]] = []
     for matrix in matrices(SPACE):
         live = [node for node in range(1, 5) if matrix[node].any()]
@@ -48,9 +50,9 @@ def imported(folder: Path, frame: pd.DataFrame) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_the_order_of_the_rows_says_which_cells_they_are_of(tmp_path: Path, published: pd.DataFrame) -> None:
-    table = imported(tmp_path, published)
-    assert len(published) == 2487 and len(table) == 2127, "isomorphic cells are one"
+def test_the_row_order_determines_the_cells(tmp_path: Path, published_table: pd.DataFrame) -> None:
+    table = imported(tmp_path, published_table)
+    assert len(published_table) == 2487 and len(table) == 2127, "isomorphic cells are one"
     rng = np.random.default_rng(0)
     cell = SPACE.sample(rng)
     while cell not in {SPACE.decode(name) for name in table.architectures}:
@@ -60,17 +62,17 @@ def test_the_order_of_the_rows_says_which_cells_they_are_of(tmp_path: Path, publ
     assert set(NODES) <= set(table.frame.columns)
 
 
-def test_rows_in_another_order_are_refused(tmp_path: Path, published: pd.DataFrame) -> None:
+def test_rows_in_another_order_raise_an_error(tmp_path: Path, published_table: pd.DataFrame) -> None:
     with pytest.raises(InvalidTable, match=r"another cell in row 0 \(from 0\).*\(--architecture row\)"):
-        imported(tmp_path, published.iloc[::-1])
+        imported(tmp_path, published_table.iloc[::-1])
     with pytest.raises(InvalidTable, match="row 2400"):
-        imported(tmp_path, published.iloc[:2400])
+        imported(tmp_path, published_table.iloc[:2400])
 
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_isomorphic_cells_with_different_errors_are_refused(tmp_path: Path, published: pd.DataFrame) -> None:
+def test_isomorphic_cells_with_different_errors_raise_an_error(tmp_path: Path, published_table: pd.DataFrame) -> None:
     with pytest.raises(
         InvalidTable, match="isomorphic cells with different errors, or different cells with equal errors"
     ):
-        imported(tmp_path, published.assign(val2=published["val2"].to_numpy()[::-1]))
+        imported(tmp_path, published_table.assign(val2=published_table["val2"].to_numpy()[::-1]))

@@ -1,4 +1,4 @@
-"""NASI's driver killed in every stage, and resumed: the same cells and scores as undisturbed."""
+"""NASI finds the same cells and scores after its driver was killed in every stage and resumed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from archray_test_command import finish, kill_when, start
-from archray_test_faults import found
+from archray_test_faults import results_of_run
 
 from archray.trainables.spaces import get_space
 
@@ -21,15 +21,15 @@ COMMAND = (
 )  # fmt: skip
 
 
-def begun(stage: Path) -> bool:
-    """Whether a trial of the stage has reported, or its scoring has begun, and the stage has not ended."""
+def in_progress(stage: Path) -> bool:
+    """Whether the stage has a reported trial or started scoring, and has not finished."""
     started = stage.name == "table" and (stage / "scoring.json").exists()
     return (started or any(stage.glob("tune-*/results/*.jsonl"))) and not (stage / "done.json").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_nasi_killed_in_every_stage(tmp_path: Path) -> None:
+def test_nasi_killed_in_every_stage_finds_the_same(tmp_path: Path) -> None:
     space, rng = get_space("nasbench201"), np.random.default_rng(0)
     cells = sorted({space.encode(space.canonical(space.sample(rng))) for _ in range(60)})
     pd.DataFrame({"architecture": cells, "accuracy@1": range(len(cells))}).to_csv(tmp_path / "known.csv", index=False)
@@ -38,10 +38,10 @@ def test_nasi_killed_in_every_stage(tmp_path: Path) -> None:
     command = (*COMMAND, "--out", "killed")
     for stage in STAGES:
         process = start(*command, cwd=tmp_path)
-        kill_when(process, lambda stage=stage: begun(run / stage), tmp_path)
+        kill_when(process, lambda stage=stage: in_progress(run / stage), tmp_path)
         command = ("resume", "killed")
     finish(*command, cwd=tmp_path)
-    assert found(run) == found(tmp_path / "undisturbed")
+    assert results_of_run(run) == results_of_run(tmp_path / "undisturbed")
     for table in ("search/found.parquet", "agreement/agreement.parquet", "table/table.parquet"):
         one, other = (pd.read_parquet(folder / table) for folder in (run, tmp_path / "undisturbed"))
         own = [name for name in one if name.startswith(("trial_id", "seconds"))]

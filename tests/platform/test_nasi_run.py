@@ -1,4 +1,4 @@
-"""Runs of NASI at the size of its preset smoke: what they leave, what their reports show, what they read."""
+"""Runs of NASI with the preset smoke: the files that they write, their reports, and their input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from archray_test_run_files import unknown
+from archray_test_run_files import undescribed_names
 from archray_test_runs import ONE_AT_A_TIME
 
 import archray
@@ -30,7 +30,7 @@ Search = Callable[..., archray.RunResult]
 
 @pytest.fixture(scope="module")
 def search(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Search:
-    """Runs NASI in a folder of its own."""
+    """Runs NASI in a new folder."""
 
     def run(**options: Any) -> archray.RunResult:
         return archray.search("nasi", **{**OPTIONS, **options}, out=tmp_path_factory.mktemp("runs") / "run")
@@ -39,8 +39,8 @@ def search(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Searc
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A made-up table of all cells of NAS-Bench-201 whose last three operations are the same."""
+def table_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A synthetic table of all cells of NAS-Bench-201 whose last three operations are equal."""
     place, space = tmp_path_factory.mktemp("tables") / "known.csv", get_space("nasbench201")
     cells = [architecture for architecture in space.enumerate() if len(set(architecture[3:])) == 1]
     rows = [(space.encode(cell), sum(map(len, cell)) + 0.01 * number) for number, cell in enumerate(cells)]
@@ -51,8 +51,8 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def result(search: Search, known: Path) -> archray.RunResult:
-    return search(space="nasbench201", agreement_table=str(known))
+def result(search: Search, table_path: Path) -> archray.RunResult:
+    return search(space="nasbench201", agreement_table=str(table_path))
 
 
 def page_of(result: archray.RunResult) -> str:
@@ -61,7 +61,7 @@ def page_of(result: archray.RunResult) -> str:
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_the_search_holds_what_each_seed_found_and_the_best_reward(result: archray.RunResult) -> None:
+def test_the_search_stores_the_results_of_each_seed_and_the_best_reward(result: archray.RunResult) -> None:
     folder, space = Folder(result.path), get_space("nasbench201")
     found = (folder / "search").read_parquet("found.parquet")
     assert list(found) == [
@@ -70,7 +70,7 @@ def test_the_search_holds_what_each_seed_found_and_the_best_reward(result: archr
     ]  # fmt: skip
     assert found["seed"].nunique() == len(found) == 2 and found["failure"].isna().all()
     excess = (found["found_trace"] - found["nu"]).clip(lower=0)
-    reward = (found["found_trace"] - excess) / found["nu"]  # mu = 1, and nu the mean of random samples
+    reward = (found["found_trace"] - excess) / found["nu"]  # mu = 1, and nu is the mean of random samples
     assert found["found_reward"].tolist() == pytest.approx(reward.tolist())
     for row in found.to_dict("records"):
         space.check(space.decode(row["architecture"]))
@@ -81,7 +81,7 @@ def test_the_search_holds_what_each_seed_found_and_the_best_reward(result: archr
     best = (folder / "search").read_json("architecture.json")
     assert best["metric"] == "found_reward" and best["value"] == best["found_reward"] == found["found_reward"].max()
     assert result.architecture in found["architecture"].tolist()
-    assert unknown(Path(result.path)) == []
+    assert undescribed_names(Path(result.path)) == []
 
 
 @pytest.mark.slow
@@ -95,16 +95,16 @@ def test_trace_norms_are_compared_on_three_architectures(result: archray.RunResu
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_architectures_of_a_table_are_scored_and_hold_its_results(result: archray.RunResult, known: Path) -> None:
+def test_architectures_of_a_table_are_scored_with_its_results(result: archray.RunResult, table_path: Path) -> None:
     folder, space = Folder(result.path), get_space("nasbench201")
-    scored, told = (folder / "table").read_parquet("table.parquet"), (folder / "table").read_json("table.json")
+    scored, message = (folder / "table").read_parquet("table.parquet"), (folder / "table").read_json("table.json")
     values: dict[str, float] = {}
-    for row in pd.read_csv(known).to_dict("records"):
+    for row in pd.read_csv(table_path).to_dict("records"):
         values.setdefault(canonical_string(space, row["architecture"]), row["test_accuracy"])
     assert scored["drawn"].sum() == 12 and scored["architecture"].is_unique
     assert scored["result"].tolist() == [values[name] for name in scored["architecture"]]
-    assert told["architectures"] == len(values) and told["best"] == max(values.values())
-    assert told["column"] == "test_accuracy" and told["mode"] == "max" and told["location"] == str(known)
+    assert message["architectures"] == len(values) and message["best"] == max(values.values())
+    assert message["column"] == "test_accuracy" and message["mode"] == "max" and message["location"] == str(table_path)
     whole = scored[scored["failure"].isna()]
     assert len(whole) >= 6 and (whole[list(METRICS[:2])] > 0).all(axis=None)
     page = page_of(result)
@@ -113,7 +113,7 @@ def test_architectures_of_a_table_are_scored_and_hold_its_results(result: archra
 
 @pytest.mark.slow
 def test_the_same_seed_finds_the_same(result: archray.RunResult, search: Search) -> None:
-    """Without a comparison, which has a seed of its own."""
+    """Without the comparison, which has a separate seed."""
     again = search(space="nasbench201", agreement=0)
     tables = [(Folder(each.path) / "search").read_parquet("found.parquet") for each in (result, again)]
     same = ["seed", "architecture", "found_reward", "distribution", "samples", "constants"]
@@ -123,7 +123,7 @@ def test_the_same_seed_finds_the_same(result: archray.RunResult, search: Search)
 
 
 @pytest.mark.slow
-def test_of_random_labels_and_inputs_the_search_knows_no_data(search: Search) -> None:
+def test_a_search_on_random_labels_and_inputs_uses_no_data(search: Search) -> None:
     random = {"labels": "random", "inputs": "random", "nasi__image_size": 8, "space": "nasbench201"}
     runs = [search(**random, data=data) for data in ("digits", "gaussian")]
     found = [(Folder(each.path) / "search").read_parquet("found.parquet") for each in runs]
@@ -132,12 +132,12 @@ def test_of_random_labels_and_inputs_the_search_knows_no_data(search: Search) ->
     comparison = (Folder(runs[0].path) / "agreement").read_parquet("agreement.parquet")
     assert comparison[["random_labels", "random_inputs"]].isna().all(axis=None)
     for run in runs:
-        assert open_run(run.path).manifest["data_checksum"], "of the data that were trained on in the end"
+        assert open_run(run.path).manifest["data_checksum"], "of the data of the final training"
         assert "random and random" in page_of(run)
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"agreement": 1}, "expected agreement to be at least 3 architectures, or 0 for none, got 1"),
         ({"agreement": 2}, "a correlation needs 3 points"),
@@ -151,31 +151,31 @@ def test_of_random_labels_and_inputs_the_search_knows_no_data(search: Search) ->
         ({"search_seeds": 3, "selection__epoch": 9}, r"selection\.epoch"),
     ],
 )
-def test_bad_input_is_refused_before_ray(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_bad_input_raises_before_ray_starts(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         check_config(make_config("nasi", "smoke", None, {"space": "nasbench201", **options}))
 
 
-def test_a_table_of_another_space_is_refused_before_ray(known: Path, tmp_path: Path) -> None:
-    few, unknown = tmp_path / "few.csv", tmp_path / "unknown.csv"
-    pd.read_csv(known)[:2].to_csv(few, index=False)
-    pd.read_csv(known)[["architecture"]].to_csv(unknown, index=False)
-    for space, table, told in (
+def test_a_table_of_another_space_raises_before_ray_starts(table_path: Path, tmp_path: Path) -> None:
+    few, undescribed_names = tmp_path / "few.csv", tmp_path / "unknown.csv"
+    pd.read_csv(table_path)[:2].to_csv(few, index=False)
+    pd.read_csv(table_path)[["architecture"]].to_csv(undescribed_names, index=False)
+    for space, table, message in (
         (
             "nasbench1shot1-1",
-            known,
+            table_path,
             "expected a table of architectures of nasbench1shot1-1, got .* with other architectures",
         ),
         ("nasbench201", few, "expected at least 3 architectures in .*few.csv, got 2"),
-        ("nasbench201", unknown, "expected a column with the objective"),
+        ("nasbench201", undescribed_names, "expected a column with the objective"),
     ):
-        with pytest.raises(InvalidInput, match=told):
+        with pytest.raises(InvalidInput, match=message):
             check_config(make_config("nasi", "smoke", None, {"space": space, "agreement_table": str(table)}))
 
 
 @pytest.mark.parametrize("space", ["darts", "darts-none", "nasbench201", "nasbench1shot1-1", "nasbench1shot1-3"])
-def test_the_papers_constants(space: str) -> None:
-    """Sections 6.4.1, 6.5.1 and 6.5.3; both networks can be built, without memory."""
+def test_the_constants_of_the_paper(space: str) -> None:
+    """Sections 6.4.1, 6.5.1 and 6.5.3. Both networks can be built, without memory."""
     config = make_config("nasi", "paper", None, {"space": space, "data": "digits"})
     config.check()
     nasi = config.nasi

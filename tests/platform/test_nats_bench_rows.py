@@ -1,4 +1,4 @@
-"""NATS-Bench's official files, as its own package writes and reads them."""
+"""NATS-Bench's official files, as the nats_bench package writes and reads them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SEEDS = (777, 888)
 
 
 def accuracy(index: int, epochs: int, seed: int, split: str, epoch: int) -> float:
-    """Different for every one of these."""
+    """Returns a different value for each combination of arguments."""
     return 10 * index + epochs / 100 + (seed - 777) / 1000 + len(split) / 10 + epoch / 10000
 
 
 def results(index: int, epochs: int, package: Any) -> dict[str, Any]:
-    """The state of an architecture's `ArchResults` after trainings of so many epochs."""
+    """The state of an architecture's `ArchResults` after training runs of these numbers of epochs."""
     arch = package.ArchResults(index, ARCHITECTURES[index])
     splits = {"cifar10-valid": ("x-valid", "ori-test"), "cifar10": ("ori-test",), "cifar100": ("x-valid", "x-test")}
     for dataset, evaluated in splits.items():
@@ -36,16 +36,16 @@ def results(index: int, epochs: int, package: Any) -> dict[str, Any]:
             )  # fmt: skip
             trained.reset_pseudo_train_times(2.0)
             for split in evaluated:
-                told = {f"{split}@{e}": accuracy(index, epochs, seed, split, e) for e in range(epochs)}
-                trained.update_eval(told, dict.fromkeys(told, 1.0), dict.fromkeys(told, 0.5))
+                accuracies = {f"{split}@{e}": accuracy(index, epochs, seed, split, e) for e in range(epochs)}
+                trained.update_eval(accuracies, dict.fromkeys(accuracies, 1.0), dict.fromkeys(accuracies, 0.5))
             arch.update(dataset, seed, trained)
     return arch.state_dict()
 
 
 @pytest.fixture
 def simple_folder(tmp_path: Path) -> Path:
-    """What `NATS-tss-v1_0-3ffb9-simple` is made of, of three architectures."""
-    from nats_bench import api_utils as package  # an extra
+    """The contents of `NATS-tss-v1_0-3ffb9-simple`, with three architectures."""
+    from nats_bench import api_utils as package  # an optional dependency
 
     folder = tmp_path / "NATS-tss-v1_0-3ffb9-simple"
     folder.mkdir()
@@ -58,13 +58,13 @@ def simple_folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.extra("nats-bench")
-def test_its_files_are_a_table(simple_folder: Path, tmp_path: Path) -> None:
+def test_its_files_form_a_table(simple_folder: Path, tmp_path: Path) -> None:
     table = import_nats_bench(simple_folder, tmp_path / "nats.parquet")
     assert table.architectures == ARCHITECTURES and table.roles.space == "nasbench201"
     assert table.roles.objective == "valid_12" and table.roles.result == "test_200"
     assert table.objective[0] == pytest.approx(accuracy(0, 12, 777, "x-valid", 11))
     both = [accuracy(1, 12, seed, "x-valid", 11) for seed in SEEDS]
-    assert table.objective[1] == pytest.approx(sum(both) / 2), "the mean over two trainings"
+    assert table.objective[1] == pytest.approx(sum(both) / 2), "the mean over two training runs"
     assert table.trainings["valid_12"][1] == pytest.approx(both)
     assert table.result[2] == pytest.approx(accuracy(2, 200, 777, "ori-test", 199))
     assert table.seconds is not None and table.seconds[0] == pytest.approx(12 * 2.0 + 0.5)
@@ -74,8 +74,8 @@ def test_its_files_are_a_table(simple_folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.extra("nats-bench")
-def test_another_data_set_and_one_file(simple_folder: Path, tmp_path: Path) -> None:
-    from nats_bench import api_utils as utilities  # an extra
+def test_another_data_set_and_a_single_file(simple_folder: Path, tmp_path: Path) -> None:
+    from nats_bench import api_utils as utilities  # an optional dependency
 
     states = {index: {"12": results(index, 12, utilities)} for index in range(3)}
     whole = {"meta_archs": list(ARCHITECTURES), "arch2infos": states, "evaluated_indexes": [0, 1, 2]}
@@ -86,7 +86,7 @@ def test_another_data_set_and_one_file(simple_folder: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.extra("nats-bench")
-def test_what_is_not_its_own_is_refused(simple_folder: Path, tmp_path: Path) -> None:
+def test_other_files_raise_an_error(simple_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"\(cifar10, cifar100, ImageNet16-120\), got 'mnist'"):
         import_nats_bench(simple_folder, tmp_path / "o.parquet", dataset="mnist")
     with pytest.raises(InvalidTable, match="there is no file or folder"):
@@ -96,7 +96,7 @@ def test_what_is_not_its_own_is_refused(simple_folder: Path, tmp_path: Path) -> 
         import_nats_bench(tmp_path / "empty", tmp_path / "o.parquet")
 
 
-def test_without_its_package_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_missing_package_is_named_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nats_bench", None)
     with pytest.raises(InvalidInput, match=r"pip install 'archray\[nats-bench\]'"):
         import_nats_bench(tmp_path, tmp_path / "o.parquet")

@@ -1,4 +1,4 @@
-"""NESBS, urs and single-best from end to end: what their folders hold, and the ensemble that is saved."""
+"""NESBS, urs and single-best: complete runs, the contents of their folders, and the ensemble that is saved."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def read(run: str | Path, name: str) -> Any:
     return json.loads((Path(run) / name).read_text())
 
 
-# Whole runs
+# Complete runs
 
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_the_folder_holds_what_every_stage_made(svgd: archray.RunResult) -> None:
+def test_the_folder_has_the_results_of_every_stage(svgd: archray.RunResult) -> None:
     run = Path(svgd.path)
     updates = pd.read_parquet(run / "supernet" / "updates.parquet")
     assert (run / "supernet" / "weights.pt").exists()
@@ -73,9 +73,9 @@ def test_the_folder_holds_what_every_stage_made(svgd: archray.RunResult) -> None
     assert found["members"] == list(best["members"]) and found["value"] == best["shared_loss"]
     assert found["metric"] == "shared_loss" and found["delta"] == best["delta"]
     assert set(read(run, "final/ensemble.json")) == MEASURES
-    told = read(run, "architecture.json")
-    assert told["members"] == found["members"] == list(svgd.members) and svgd.architecture is None
-    assert svgd.test_accuracy == told["test_accuracy"] == read(run, "final/ensemble.json")["test_accuracy"]
+    document = read(run, "architecture.json")
+    assert document["members"] == found["members"] == list(svgd.members) and svgd.architecture is None
+    assert svgd.test_accuracy == document["test_accuracy"] == read(run, "final/ensemble.json")["test_accuracy"]
     assert (run / "report.html").exists() and (run / "model" / "state_dict.pt").exists()
 
 
@@ -87,10 +87,10 @@ def test_the_saved_ensemble_averages_its_members(svgd: archray.RunResult) -> Non
     with torch.no_grad():
         found = svgd.model()(test.images).numpy()
     np.testing.assert_allclose(found, saved.mean(0), atol=1e-5)
-    told, measured = read(run, "final/ensemble.json"), measure_ensemble(saved, test.labels.numpy())
-    assert told["test_accuracy"] == measured["accuracy"]
-    assert told["members_test_accuracy"] == measured["average_accuracy"]
-    assert [member["test_accuracy"] for member in told["members"]] == measured["member_accuracies"]
+    document, measured = read(run, "final/ensemble.json"), measure_ensemble(saved, test.labels.numpy())
+    assert document["test_accuracy"] == measured["accuracy"]
+    assert document["members_test_accuracy"] == measured["average_accuracy"]
+    assert [member["test_accuracy"] for member in document["members"]] == measured["member_accuracies"]
     trials = pd.read_parquet(run / "final" / "trials.parquet").sort_values("member")
     assert trials["architecture"].tolist() == list(svgd.members) and trials["seed"].nunique() == 2
     np.testing.assert_allclose(trials["test_accuracy"], measured["member_accuracies"], atol=1e-6)
@@ -109,10 +109,10 @@ def test_the_exported_ensemble_loads_with_and_without_archray(svgd: archray.RunR
 
 
 @pytest.mark.slow
-def test_a_search_that_begins_again_predicts_nothing_twice_and_finds_the_same(
+def test_a_restarted_search_predicts_nothing_twice_and_finds_the_same(
     svgd: archray.RunResult, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The folder as a kill leaves it: predictions, all but one, and no tables."""
+    """Leaves the folder as a kill would: all predictions but one, and no tables."""
     search = Path(svgd.path) / "search"
     before = {name: (search / name).read_bytes() for name in ("trials.parquet", "architecture.json")}
     predictions = sorted(search.glob("predictions-*/*.npy"))
@@ -127,8 +127,8 @@ def test_a_search_that_begins_again_predicts_nothing_twice_and_finds_the_same(
     assert again.members == svgd.members and again.test_accuracy == svgd.test_accuracy
 
 
-def begun_as(method: str, sampler: str, svgd: archray.RunResult, out: Path) -> Path:
-    """A copy of a run, made one of another method: the stages that both have in common are done."""
+def copy_for_method(method: str, sampler: str, svgd: archray.RunResult, out: Path) -> Path:
+    """Returns a copy of a run for another method, in which the common stages are finished."""
     shutil.copytree(svgd.path, out)
     manifest = read(out, "manifest.json")
     manifest["config"] |= {"method": method}
@@ -139,8 +139,8 @@ def begun_as(method: str, sampler: str, svgd: archray.RunResult, out: Path) -> P
 
 @pytest.mark.slow
 def test_draws_from_the_posterior(svgd: archray.RunResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = begun_as("nesbs", "mc", svgd, tmp_path / "run")
-    found = archray.resume(run, trust=True)  # its manifest was edited
+    run = copy_for_method("nesbs", "mc", svgd, tmp_path / "run")
+    found = archray.resume(run, trust=True)  # the test edited its manifest
     trials = pd.read_parquet(run / "search" / "trials.parquet")
     assert trials["delta"].isna().all() and set(trials["sampler"]) == {"mc"} and len(trials) == 3
     assert read(run, "search/architecture.json")["delta"] is None
@@ -155,8 +155,8 @@ def test_draws_from_the_posterior(svgd: archray.RunResult, tmp_path: Path, capsy
 def test_darts_with_the_posterior_of_the_best_response(tmp_path: Path) -> None:
     options = {**TINY, "space": "darts", "channels": 2, "search_channels": 2, "budget": 2, "best_response": True}
     found = archray.search("nesbs", **options, delta="bo", out=tmp_path / "run")
-    told = read(tmp_path / "run", "posterior/posterior.json")
-    assert told == read(tmp_path / "run", "supernet/posterior.json")
+    document = read(tmp_path / "run", "posterior/posterior.json")
+    assert document == read(tmp_path / "run", "supernet/posterior.json")
     asked = pd.read_parquet(tmp_path / "run" / "search" / "suggestions.parquet")
     assert len(asked) == 2 and asked["delta"].between(-2, 1).all()
     assert all(get_space("darts").decode(member) for member in found.members) and len(found.members) == 2
@@ -164,9 +164,9 @@ def test_darts_with_the_posterior_of_the_best_response(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_uniform_ensembles_need_no_posterior(svgd: archray.RunResult, tmp_path: Path) -> None:
-    run = begun_as("urs", "uniform", svgd, tmp_path / "run")
+    run = copy_for_method("urs", "uniform", svgd, tmp_path / "run")
     shutil.rmtree(run / "posterior")
-    archray.resume(run, trust=True)  # its manifest was edited
+    archray.resume(run, trust=True)  # the test edited its manifest
     assert not (run / "posterior").exists()
     trials = pd.read_parquet(run / "search" / "trials.parquet")
     assert set(trials["sampler"]) == {"uniform"} and trials["members"].map(len).tolist() == [2, 2, 2]
@@ -174,19 +174,19 @@ def test_uniform_ensembles_need_no_posterior(svgd: archray.RunResult, tmp_path: 
 
 
 @pytest.mark.slow
-def test_the_best_single_architecture_at_as_many_evaluations(svgd: archray.RunResult, tmp_path: Path) -> None:
-    run = begun_as("single-best", "mc", svgd, tmp_path / "run")
-    found = archray.resume(run, trust=True)  # its manifest was edited
+def test_the_best_single_architecture_after_equal_evaluations(svgd: archray.RunResult, tmp_path: Path) -> None:
+    run = copy_for_method("single-best", "mc", svgd, tmp_path / "run")
+    found = archray.resume(run, trust=True)  # the test edited its manifest
     trials = pd.read_parquet(run / "search" / "trials.parquet")
-    assert trials["members"].map(len).tolist() == [1] * 6, "as many as three ensembles of two have"
+    assert trials["members"].map(len).tolist() == [1] * 6, "as many as in three ensembles of two"
     assert len(found.members) == 1 and read(run, "final/ensemble.json")["ppd"] is None
 
 
-# What cannot be
+# Invalid input
 
 
 @pytest.mark.parametrize(
-    ("method", "options", "said"),
+    ("method", "options", "message"),
     [
         ("nesbs", {"ensemble_size": 0}, "ensemble_size"),
         ("nesbs", {"ensemble_size": 20_000}, "at most 15625"),
@@ -204,15 +204,15 @@ def test_the_best_single_architecture_at_as_many_evaluations(svgd: archray.RunRe
         ("single-best", {"sampler": "svgd-rd"}, "search.sampler to be mc for single-best, got svgd-rd"),
     ],
 )
-def test_what_cannot_be_is_refused_before_ray_starts(
-    method: str, options: dict[str, Any], said: str, tmp_path: Path
+def test_invalid_input_raises_before_ray_starts(
+    method: str, options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         archray.search(method, **{**TINY, **options}, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-# Killed
+# Killed runs
 
 
 COMMAND = (
@@ -223,7 +223,7 @@ COMMAND = (
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_killed_while_it_searched_and_trained_it_ends_with_the_same_ensemble(tmp_path: Path) -> None:
+def test_a_run_killed_in_search_and_training_finds_the_same_ensemble(tmp_path: Path) -> None:
     finish(*COMMAND, "--out", "undisturbed", cwd=tmp_path)
     run = tmp_path / "killed"
 

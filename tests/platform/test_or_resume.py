@@ -1,4 +1,4 @@
-"""One command that begins a search or goes on with the one it began: what a job runs that may be started again."""
+"""`--or-resume` starts a search or resumes it if the folder has one, for jobs that a scheduler may restart."""
 
 import shutil
 
@@ -13,38 +13,38 @@ from archray.platform.run.run import Run, check_same_search
 
 
 @pytest.fixture
-def ended(finished_run, tmp_path):
-    """A copy of a run that has ended."""
+def finished_copy(finished_run, tmp_path):
+    """Returns a copy of a finished run."""
     return shutil.copytree(finished_run("hnas").path, tmp_path / "run")
 
 
-def test_what_has_ended_is_not_done_again(ended):
-    before = {file: file.stat().st_mtime_ns for file in ended.glob("*/done.json")}
-    result = archray.search("hnas", **RUNS["hnas"], out=ended, or_resume=True)
-    assert result.architecture == Folder(ended).read_json("architecture.json")["architecture"]
+def test_a_finished_run_is_not_repeated(finished_copy):
+    before = {file: file.stat().st_mtime_ns for file in finished_copy.glob("*/done.json")}
+    result = archray.search("hnas", **RUNS["hnas"], out=finished_copy, or_resume=True)
+    assert result.architecture == Folder(finished_copy).read_json("architecture.json")["architecture"]
     assert before and {file: file.stat().st_mtime_ns for file in before} == before
 
 
-def test_where_it_runs_may_have_changed(ended):
-    archray.search("hnas", **RUNS["hnas"], cluster__dashboard=False, out=ended, or_resume=True)
-    assert Folder(ended).read_json("manifest.json")["config"]["cluster"]["dashboard"] is False
+def test_the_place_of_execution_may_change(finished_copy):
+    archray.search("hnas", **RUNS["hnas"], cluster__dashboard=False, out=finished_copy, or_resume=True)
+    assert Folder(finished_copy).read_json("manifest.json")["config"]["cluster"]["dashboard"] is False
 
 
-def test_another_search_is_refused_with_what_differs(ended):
+def test_another_search_raises_an_error_with_the_differences(finished_copy):
     with pytest.raises(RunFolderError, match=r"there search.budget is 4, not 5; seed is 3, not 4\. C"):
-        archray.search("hnas", **{**RUNS["hnas"], "seed": 4, "budget": 5}, out=ended, or_resume=True)
+        archray.search("hnas", **{**RUNS["hnas"], "seed": 4, "budget": 5}, out=finished_copy, or_resume=True)
 
 
-def test_a_changed_file_of_the_users_is_refused(tmp_path, monkeypatch):
+def test_a_changed_file_of_the_user_raises_an_error(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "metric.py").write_text("def width(network, images, labels):\n    return 1.0\n")
-    asked = {"preset": "smoke", "proxy": "metric.py:width"}
-    config = make_config("hnas", "smoke", None, {"proxy": asked["proxy"]})
+    options = {"preset": "smoke", "proxy": "metric.py:width"}
+    config = make_config("hnas", "smoke", None, {"proxy": options["proxy"]})
     run = Run.create("run", config)
     check_same_search(run, config)
     (tmp_path / "metric.py").write_text("def width(network, images, labels):\n    return 2.0\n")
     with pytest.raises(RunFolderError, match=r"metric\.py differs from its present content"):
-        archray.search("hnas", **asked, out="run", or_resume=True)
+        archray.search("hnas", **options, out="run", or_resume=True)
 
 
 def test_it_needs_a_folder():
@@ -52,7 +52,7 @@ def test_it_needs_a_folder():
         archray.search("hnas", preset="smoke", or_resume=True)
 
 
-def test_what_a_kill_left_before_it_was_a_run_is_no_hindrance_and_another_file_is(tmp_path):
+def test_files_of_a_run_killed_at_its_start_are_accepted_and_others_are_not(tmp_path):
     config = make_config("hnas", "smoke", None, {})
     (tmp_path / "code" / "space").mkdir(parents=True)
     with pytest.raises(RunFolderError, match="not empty"):

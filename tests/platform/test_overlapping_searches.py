@@ -1,4 +1,4 @@
-"""Searches in two threads of a process: each has its changes of Ray, and Ray is as before when both have ended."""
+"""Searches in two threads of a process: each applies its changes to Ray, and Ray is restored after both."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOGGERS = ("ray.tune.execution.tune_controller", "ray.tune.tune")
 
 
 def state_of_ray() -> list[Any]:
-    """Everything that a block changes for the process."""
+    """Returns the complete state that a block changes in the process."""
     return [
         ray_constants.ENABLE_RAY_CLUSTER,
         ray_worker.print_to_stdstream,
@@ -49,7 +49,7 @@ def state_of_ray() -> list[Any]:
 
 
 class Block:
-    """A `with` block in a thread of its own."""
+    """A `with` block in a separate thread."""
 
     def __init__(self, manager: AbstractContextManager[Any]) -> None:
         self._manager = manager
@@ -72,7 +72,7 @@ class Block:
     ids=["loopback_only", "quiet_deaths", "reduced_saves", "tune_environment", "idle_actors"],
 )
 @pytest.mark.parametrize("first_to_end", [0, 1])
-def test_ray_is_as_before_when_both_have_ended(
+def test_ray_is_restored_after_both_blocks(
     change: Callable[[], AbstractContextManager[Any]], first_to_end: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in VARIABLES:
@@ -90,10 +90,8 @@ def test_ray_is_as_before_when_both_have_ended(
 
 
 @pytest.mark.parametrize("first_to_end", [0, 1])
-def test_lines_of_ray_are_hidden_as_long_as_a_block_hides_them(
-    first_to_end: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the watch of Ray and in a search, which overlap."""
+def test_lines_of_ray_are_hidden_while_a_block_hides_them(first_to_end: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two blocks overlap: the watch of Ray and a search."""
     printed: list[str] = []
     monkeypatch.setattr(ray_worker, "print_to_stdstream", lambda data, *_: printed.extend(data["lines"]))
     before = state_of_ray()
@@ -120,7 +118,7 @@ def test_each_search_has_its_own_number_of_idle_actors() -> None:
     for block in blocks:
         block.start()
     made = [block.call(tune_controller._ObjectCache, True) for block in blocks]
-    plain = tune_controller._ObjectCache(may_keep_one=True)  # a Tuner of the user's, in a thread without a search
+    plain = tune_controller._ObjectCache(may_keep_one=True)  # a Tuner of the user in a thread without a search
     for block in blocks:
         block.end()
     assert type(plain) is cache
@@ -128,7 +126,7 @@ def test_each_search_has_its_own_number_of_idle_actors() -> None:
     assert [[one.cache_object("cpu", n) for n in range(4)].count(True) for one in made] == [1, 3]
 
 
-def test_an_interrupt_of_the_main_thread_is_not_reset_by_another_search() -> None:
+def test_another_search_does_not_reset_an_interrupt_of_the_main_thread() -> None:
     INTERRUPT.requested = True
     try:
         other = threading.Thread(target=INTERRUPT.reset)
@@ -140,7 +138,7 @@ def test_an_interrupt_of_the_main_thread_is_not_reset_by_another_search() -> Non
 
 
 @pytest.mark.parametrize("needed", [True, False])
-def test_a_function_that_ray_no_longer_has(needed: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_function_that_ray_no_longer_has_raises_an_error(needed: bool, caplog: pytest.LogCaptureFixture) -> None:
     block = replaced(TuneController, "_renamed", lambda plain: plain, needed=needed)
     if needed:
         with pytest.raises(IncompatibleRay, match=r"TuneController\._renamed.*2\.60"):

@@ -1,10 +1,10 @@
-"""Every code block of README and docs runs: those of a page one after another, in an empty folder, as it is read.
+"""Every code block of README and the pages in docs runs, one after another, in an empty folder.
 
-Files first (a block with a title is one), Python in one namespace, shell lines by bash; `archray ...` in this process,
-whose Ray is warm, but README's, and those with a file of the user's, by the real command. Searches have the preset
-`smoke`, and one process for trials. What else is smaller, and what cannot run here, a comment before the block says
-(tests/worker_modules/archray_test_documents.py). The blocks of docs/extending.md run in tests/archray/
-test_extending.py.
+Files are written first (a block with a title is a file), Python blocks share one namespace, and bash runs shell lines.
+This process runs lines `archray ...` because its Ray is warm. README and lines with a file of the user use the real
+command. Searches have the preset `smoke` and one process for trials. A comment before a block names other reductions
+and blocks that cannot run here (tests/worker_modules/archray_test_documents.py). The blocks of docs/extending.md run in
+tests/archray/test_extending.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RUN = {"python", "sh"}
 SEARCHES = re.compile(
     r"archray (search|proxies|bench)\b(?!.*--help)|archray\.(search|proxies)\(|\.fit\(\)|python examples/"
 )
-# Of the pages with searches, a minute or more each.
+# Pages with searches, a minute or more each.
 IN_CI = {"README.md"}
 SMALLEST = ["--preset", "smoke", "--max-concurrent", "1", "--set", "resources.actors=1"]
 REAL = """#!{python}
@@ -63,7 +63,7 @@ def parameter(page: Path) -> Any:
 
 
 ALL = {page: blocks_of(page) for page in pages()}
-TESTED = [page for page, blocks in ALL.items() if page != EXTENDING and any(is_run(block) for block in blocks)]
+TESTED_PAGES = [page for page, blocks in ALL.items() if page != EXTENDING and any(is_run(block) for block in blocks)]
 
 
 def smallest(search: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -72,15 +72,15 @@ def smallest(search: Callable[..., Any], *arguments: Any, **options: Any) -> Any
 
 
 def is_ours(line: str) -> bool:
-    """Whether a line is a command of archray's alone, with nothing for the shell to do, that runs in this process.
+    """Whether a line is only a command of archray that this process can run, without work for the shell.
 
-    Not with a file of the user's: workers of a Ray that is on cannot get it.
+    Lines with a file of the user are excluded: workers of a running Ray cannot import it.
     """
     return line.startswith("archray ") and ">" not in line and ".py:" not in line
 
 
 def run_archray(line: str) -> None:
-    """A line `archray ...`, in this process."""
+    """Runs a line `archray ...` in this process."""
     _, *arguments = shlex.split(line, comments=True)
     if arguments[0] == "search" and "--help" not in arguments:
         arguments += SMALLEST
@@ -91,7 +91,7 @@ def run_archray(line: str) -> None:
 
 @pytest.fixture
 def bash(tmp_path: Path) -> Callable[[str], None]:
-    """Runs lines of a shell in the current folder, with this environment's commands, and `archray` at its smallest."""
+    """Runs shell lines in the current folder with the commands of this environment and small `archray` settings."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "archray").write_text(REAL.format(python=sys.executable, smallest=SMALLEST))
@@ -112,9 +112,9 @@ def bash(tmp_path: Path) -> Callable[[str], None]:
     return run
 
 
-@pytest.mark.timeout(1800)  # a page has up to six searches, of a minute each on a busy machine
-@pytest.mark.parametrize("page", [parameter(page) for page in TESTED])
-def test_a_pages_blocks_run(
+@pytest.mark.timeout(1800)  # a page has up to six searches, each a minute on a busy machine
+@pytest.mark.parametrize("page", [parameter(page) for page in TESTED_PAGES])
+def test_the_blocks_of_a_page_run(
     page: Path,
     bash: Callable[[str], None],
     request: pytest.FixtureRequest,

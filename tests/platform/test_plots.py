@@ -1,4 +1,4 @@
-"""The figures of `archray.plots`: each draws on a run of its family, and the documentation has all of them."""
+"""Each figure of `archray.plots` draws a run of its family, and the documentation lists all figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from archray_test_activations import activations_run
 from archray_test_ensemble_report import attacked_run, repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run, leaders_run
 from archray_test_plain_report import pareto_run, plain_run
-from archray_test_report import hnas_run, summarised, write_run
+from archray_test_report import hnas_run, write_run, write_summaries
 from archray_test_split import split_run
 from archray_test_supernet_report import gradient_run, nasi_run, scored_run
 from archray_test_topology import topology_run
@@ -29,7 +29,7 @@ from archray.platform.run.run import Run
 from archray.platform.run_result import RunResult
 from archray.trainables.spaces import get_space
 
-# What makes a run that has the figure's data, by the part of its module that names the family.
+# The maker of a run with the data of a figure, by the part of its module that names the family.
 small_hnas_run = partial(hnas_run, pool_size=30, trials=4, baseline=2, final_seeds=2, epochs=2)
 MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
     "report": small_hnas_run,
@@ -53,15 +53,15 @@ def family_of(name: str) -> str:
     return FIGURES[name][1].__module__.split(".")[-2]
 
 
-OWN_RUN = {  # of figures that not every run of the family has the data of
+OWN_RUN = {  # figures whose data not every run of the family has
     "ensemble_defence": attacked_run,
     "halving_generalisation": leaders_run,
     "supernet_shared_scores": scored_run,
 }
 
 
-def drawn(figure: object) -> bool:
-    """Whether it is a figure of the report's width with something in it, which can be drawn."""
+def is_drawn(figure: object) -> bool:
+    """Whether this is a non-empty figure of the report's width that can be drawn."""
     assert isinstance(figure, Figure)
     figure.draw_without_rendering()
     return figure.get_size_inches()[0] * 72 == pytest.approx(WIDTH) and any(axes.has_data() for axes in figure.axes)
@@ -69,14 +69,14 @@ def drawn(figure: object) -> bool:
 
 @pytest.fixture(scope="module")
 def made_by(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path], Run[Any]]], Run[Any]]:
-    """Hands out what a maker makes, made once."""
+    """Returns the run of a maker, made once."""
     return cache(lambda make: make(tmp_path_factory.mktemp("runs") / "run"))
 
 
 @pytest.mark.parametrize("name", OF_A_RUN)
 def test_every_figure_draws_a_run_of_its_family(made_by: Callable[..., Run[Any]], name: str) -> None:
     family = family_of(name)
-    assert drawn(getattr(plots, name)(made_by(OWN_RUN.get(name, MAKERS[family]))))
+    assert is_drawn(getattr(plots, name)(made_by(OWN_RUN.get(name, MAKERS[family]))))
 
 
 @pytest.mark.parametrize("name", ["nasi_samples", "nasi_constants", "nasi_agreement", "nasi_against_accuracy"])
@@ -95,15 +95,16 @@ def test_a_run_of_nasi_has_no_mixture(tmp_path: Path, name: str) -> None:
 def test_figures_of_several_runs(tmp_path: Path, name: str) -> None:
     runs = [feature_map_run(tmp_path / f"{seed}", repeats=1, candidates=16, seed=seed) for seed in range(2)]
     for run in runs:
-        summarised(run)
-    assert drawn(getattr(plots, name)([runs[0], str(runs[1].folder)]))
+        write_summaries(run)
+    assert is_drawn(getattr(plots, name)([runs[0], str(runs[1].folder)]))
 
 
-SPACES = ("nasbench201", "darts", "fourier", "activations")  # of an empty run: the first that its method serves
+# An empty run uses the first space that its method supports
+SPACES = ("nasbench201", "darts", "fourier", "activations")
 
 
 @pytest.mark.parametrize("name", OF_A_RUN)
-def test_a_run_without_the_data_says_so(tmp_path: Path, name: str) -> None:
+def test_a_run_without_the_data_raises_an_error(tmp_path: Path, name: str) -> None:
     family = methods_of(name)
     for method in sorted({*family[:1], "hnas", "halving"}):
         space = next(space for space in SPACES if get_method(method).serves(get_space(space)) is None)
@@ -113,7 +114,7 @@ def test_a_run_without_the_data_says_so(tmp_path: Path, name: str) -> None:
             getattr(plots, name)(empty)
 
 
-def test_a_run_is_a_path_a_result_or_a_run(tmp_path: Path) -> None:
+def test_a_run_can_be_a_path_a_result_or_a_run(tmp_path: Path) -> None:
     hnas = small_hnas_run(tmp_path / "hnas")
     place = str(hnas.folder)
     result = RunResult(place, None, None, None)
@@ -126,7 +127,7 @@ def test_a_run_is_a_path_a_result_or_a_run(tmp_path: Path) -> None:
         plots.hnas_pool(3)
 
 
-def test_names_are_listed_once_and_found() -> None:
+def test_names_are_listed_once_and_exist() -> None:
     assert archray.plots is plots and plots.__all__ == list(FIGURES) and dir(plots) == sorted(FIGURES)
     assert [getattr(plots, name).__name__ for name in plots.__all__] == plots.__all__
     with pytest.raises(AttributeError, match=r"no figure 'hnas_landscpae'.*hnas_landscape"):

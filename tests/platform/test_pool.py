@@ -1,4 +1,6 @@
-"""Pool scoring: candidates from the seed, shards as they come, nothing scored twice after a kill."""
+"""Pool scoring: candidates depend on the seed, shards are written as they finish, and a resumed run scores nothing
+twice.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ CHUNK = 4
 
 
 class WideSpace(Space):
-    """2^40 architectures; the last 38 decisions change nothing: four canonical forms."""
+    """2^40 architectures. The last 38 decisions change nothing, so there are four canonical forms."""
 
     name = "wide"
     decisions = tuple(Decision(f"d{i}", ("a", "b")) for i in range(40))
@@ -47,14 +49,14 @@ class WideSpace(Space):
 # Candidates
 
 
-def test_all_canonical_forms_of_a_space() -> None:
+def test_a_small_space_gives_all_canonical_forms() -> None:
     space = get_space("nasbench201")
     pool = candidates("nasbench201", None, seed=0)
     assert len(pool) == len(set(pool))
     assert set(pool) == {space.encode(space.canonical(a)) for a in space.enumerate()}
 
 
-def test_a_draw_is_of_distinct_canonical_forms_and_from_the_seed() -> None:
+def test_a_sample_has_distinct_canonical_forms_and_depends_on_the_seed() -> None:
     space = get_space("nasbench201")
     pool = candidates(space, 50, seed=3)
     assert len(set(pool)) == 50
@@ -63,7 +65,7 @@ def test_a_draw_is_of_distinct_canonical_forms_and_from_the_seed() -> None:
     assert pool != candidates("nasbench201", 50, seed=4)
 
 
-def test_a_space_too_large_to_enumerate_is_drawn_from() -> None:
+def test_a_space_too_large_to_enumerate_is_sampled() -> None:
     assert len(set(candidates(WideSpace(), 4, seed=0))) == 4
     with pytest.raises(InvalidInput, match="a pool of 5, got only 4 distinct architectures in 500 draws from wide"):
         candidates(WideSpace(), 5, seed=0)
@@ -78,7 +80,7 @@ POOL = [*candidates("nasbench201", 9, seed=0), "|no_such_operation~0|"]
 
 
 def score(folder: Path, pool: list[str], scorer: object = None) -> tuple[pd.DataFrame, str]:
-    """The table, and what was printed."""
+    """Returns the table and the printed output."""
     printed = io.StringIO()
     place = Folder(folder)
     score_pool(
@@ -96,14 +98,14 @@ def score(folder: Path, pool: list[str], scorer: object = None) -> tuple[pd.Data
 
 
 @pytest.fixture(scope="module")
-def scored(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame, str]:
-    """The folder of a scoring, its table, and what was printed. To read only."""
+def scoring(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame, str]:
+    """The folder of a scoring, its table, and the printed output. Read-only."""
     folder = tmp_path_factory.mktemp("scored")
     return folder, *score(folder, POOL)
 
 
-def test_a_pool_is_scored_in_the_order_of_its_candidates(scored: tuple[Path, pd.DataFrame, str]) -> None:
-    folder, table, printed = scored
+def test_a_pool_is_scored_in_the_order_of_its_candidates(scoring: tuple[Path, pd.DataFrame, str]) -> None:
+    folder, table, printed = scoring
     assert list(table.columns) == ["architecture", "ntk_trace", "kappa", "failure", "seconds", "parameters"]
     assert list(table["architecture"]) == POOL
     assert table["kappa"].notna().equals(table["failure"].isna())
@@ -113,10 +115,10 @@ def test_a_pool_is_scored_in_the_order_of_its_candidates(scored: tuple[Path, pd.
     assert "10 architectures scored" in printed
 
 
-def test_an_architecture_that_the_scorer_cannot_take_is_a_row_with_its_reason(
-    scored: tuple[Path, pd.DataFrame, str],
+def test_an_unsupported_architecture_is_a_row_with_the_reason(
+    scoring: tuple[Path, pd.DataFrame, str],
 ) -> None:
-    _, table, printed = scored
+    _, table, printed = scoring
     row = table.iloc[-1]
     assert row["architecture"] == "|no_such_operation~0|"
     assert row["failure"].startswith("InvalidArchitecture: ")
@@ -125,9 +127,9 @@ def test_an_architecture_that_the_scorer_cannot_take_is_a_row_with_its_reason(
     assert "skipped" in printed
 
 
-def test_only_what_no_shard_holds_is_scored(scored: tuple[Path, pd.DataFrame, str], tmp_path: Path) -> None:
-    """The folder as a kill leaves it: no table, and one shard less."""
-    whole, expected, _ = scored
+def test_only_architectures_without_a_shard_are_scored(scoring: tuple[Path, pd.DataFrame, str], tmp_path: Path) -> None:
+    """Leaves the folder as a kill would: without the table and without one shard."""
+    whole, expected, _ = scoring
     shutil.copytree(whole / "shards", tmp_path / "shards")
     (tmp_path / "shards" / "part-00000.parquet").unlink()
     before = {shard.name: shard.read_bytes() for shard in (tmp_path / "shards").iterdir()}
@@ -137,11 +139,11 @@ def test_only_what_no_shard_holds_is_scored(scored: tuple[Path, pd.DataFrame, st
     assert_same_values(table, expected)
 
 
-# Killed and resumed
+# Kill and resume
 
 
 def start_scoring(folder: Path, log: Path, pool: list[str]) -> subprocess.Popen[bytes]:
-    """A process of its own, with a Ray of its own, that scores the pool."""
+    """Starts a process with a separate Ray that scores the pool."""
     program = f"""
 import json, sys
 from archray_test_cluster import logging_scorer
@@ -173,7 +175,7 @@ with connect(ClusterSettings(num_cpus=2, num_gpus=0, dashboard=False)):
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.usefixtures("ray_session")
-def test_a_scoring_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_killed_scoring_resumes_where_it_stopped(tmp_path: Path) -> None:
     pool = candidates("nasbench201", 40, seed=1)
     log, resumed = tmp_path / "log", tmp_path / "resumed"
     process = start_scoring(resumed, log, pool)
@@ -184,15 +186,15 @@ def test_a_scoring_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     process.wait()
     finished = shard_rows(resumed)
     assert 2 * CHUNK <= len(finished) < len(pool)
-    wait_until_gone(str(log), "MapActor")  # the killed driver's Ray ends with it
+    wait_until_gone(str(log), "MapActor")  # the Ray of the killed driver stops with it
     quiet = log.read_text().splitlines()
     assert len(quiet) < len(pool)
 
     table, _ = score(resumed, pool, workers.logging_scorer(str(log), seconds=0))  # in this process, with another Ray
     times = Counter(log.read_text().split())
-    assert {name: times[name] for name in finished} == dict.fromkeys(finished, 1)  # no finished chunk again
+    assert {name: times[name] for name in finished} == dict.fromkeys(finished, 1)  # no finished chunk is scored again
     in_flight = set(quiet) - set(finished)
-    assert len(in_flight) <= 2 * 2 * CHUNK  # two chunks in each of two actors: all that a kill can lose
+    assert len(in_flight) <= 2 * 2 * CHUNK  # two chunks in each of two actors: a kill can lose no more
     assert all(times[name] == 1 for name in set(pool) - in_flight)
     assert set(times) == set(pool)
 
@@ -209,14 +211,14 @@ def shard_rows(folder: Path) -> list[str]:
 
 
 def assert_same_values(left: pd.DataFrame, right: pd.DataFrame) -> None:
-    """Equal but for the time that each row took."""
+    """Compares all columns except the time of each row."""
     pd.testing.assert_frame_equal(left.drop(columns="seconds"), right.drop(columns="seconds"), check_exact=True)
 
 
 # Progress
 
 
-def test_progress_without_a_terminal_is_lines() -> None:
+def test_progress_without_a_terminal_is_printed_as_lines() -> None:
     printed = io.StringIO()
     with ScoringProgress(Console(file=printed, width=100), total=10, done=4, failed=1) as progress:
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""A pool scored over nodes of which one is lost and another joins: several raylets on this machine."""
+"""A pool is scored on nodes of which one fails and another joins: several raylets on this machine."""
 
 import subprocess
 import sys
@@ -55,5 +55,5 @@ cluster.shutdown()
 
 
 @pytest.mark.slow
-def test_a_node_lost_and_a_node_joined_change_no_result(tmp_path):
+def test_a_lost_node_and_a_new_node_change_no_result(tmp_path):
     subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path / "pool")], check=True, timeout=500)

@@ -1,4 +1,4 @@
-"""`archray predict`: classes of files and arrays by a run's model and by an exported one, and what is refused."""
+"""`archray predict`: classes of files and arrays from the model of a run or an export, and bad input."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
 
 
 def bytes_of(images: torch.Tensor, run: Run[Any]) -> np.ndarray:
-    """Normalised digits as 8-bit pictures, (n, 8, 8)."""
+    """Returns normalized digits as 8-bit images of shape (n, 8, 8)."""
     form = load_images(run.data).form
     assert form is not None and form.mean and form.std
     return ((images[:, 0] * form.std[0] + form.mean[0]) * 255).round().to(torch.uint8).numpy()
@@ -36,7 +36,7 @@ def bytes_of(images: torch.Tensor, run: Run[Any]) -> np.ndarray:
 
 @pytest.fixture
 def pictures(run: Run[Any], tmp_path: Path) -> Path:
-    """A folder of the first five test images, one of them in a folder inside, beside a file that is none."""
+    """A folder with the first five test images, one of them in a subfolder, and one file that is no image."""
     folder = tmp_path / "pictures"
     (folder / "more").mkdir(parents=True)
     for number, pixels in enumerate(bytes_of(load_images(run.data).test.images[:5], run)):
@@ -45,17 +45,17 @@ def pictures(run: Run[Any], tmp_path: Path) -> Path:
     return folder
 
 
-def told(run: Run[Any], images: torch.Tensor) -> torch.Tensor:
+def printed_classes(run: Run[Any], images: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         return load_model(run)(images).softmax(1)
 
 
-def test_files_and_folders_by_a_run(run: Run[Any], pictures: Path) -> None:
+def test_files_and_folders_with_the_model_of_a_run(run: Run[Any], pictures: Path) -> None:
     table = archray.predict(run.folder.uri, pictures)
     assert table["image"].tolist() == [
         str(pictures / name) for name in ("0.png", "1.png", "2.png", "3.png", "more/4.png")
     ]
-    expected = told(run, load_images(run.data).test.images[:5])
+    expected = printed_classes(run, load_images(run.data).test.images[:5])
     np.testing.assert_allclose(table["probability"], expected.amax(1), atol=0.01)  # 16 shades of 256
     one = archray.predict(run.folder.uri, [pictures / "0.png", str(pictures / "more")])
     assert one["image"].tolist() == [str(pictures / "0.png"), str(pictures / "more" / "4.png")]
@@ -64,7 +64,7 @@ def test_files_and_folders_by_a_run(run: Run[Any], pictures: Path) -> None:
 
 def test_arrays_and_tensors_in_python(run: Run[Any]) -> None:
     images = load_images(run.data).test.images[:7]
-    expected = told(run, images)
+    expected = printed_classes(run, images)
     result = RunResult(run.folder.uri, "", None)
     normalised = result.predict(images, normalised=True, top=3)
     assert normalised["image"].tolist() == [number for number in range(7) for _ in range(3)]
@@ -79,7 +79,7 @@ def test_arrays_and_tensors_in_python(run: Run[Any]) -> None:
     np.testing.assert_allclose(result.predict(bytes_of(images, run))["probability"], expected.amax(1), atol=0.01)
 
 
-def test_an_export_predicts_as_its_run_does(run: Run[Any], tmp_path: Path) -> None:
+def test_an_export_predicts_the_same_as_its_run(run: Run[Any], tmp_path: Path) -> None:
     images = load_images(run.data).test.images[:7]
     expected = archray.predict(run.folder.uri, images, normalised=True)
     archray.export(run.folder.uri, tmp_path / "out", formats=["state-dict", "safetensors", "python"])
@@ -90,7 +90,7 @@ def test_an_export_predicts_as_its_run_does(run: Run[Any], tmp_path: Path) -> No
         archray.predict(tmp_path / "out", images, normalised=True, export_format="onnx")
 
 
-def test_an_ensemble_gives_probabilities_and_a_feature_map_decision_values(tmp_path: Path) -> None:
+def test_an_ensemble_returns_probabilities_and_a_feature_map_decision_values(tmp_path: Path) -> None:
     ensemble, mapped = (
         run_of_ensemble(tmp_path / "ensemble", "nasbench201", [0, 1]),
         run_of_map(tmp_path / "map", "kernel=gaussian|preprocess=normalise|gamma=0.5"),
@@ -122,18 +122,18 @@ def test_the_command(run: Run[Any], pictures: Path, monkeypatch: pytest.MonkeyPa
     )
 
 
-def test_bad_input(run: Run[Any], tmp_path: Path) -> None:
+def test_bad_input_raises_an_error(run: Run[Any], tmp_path: Path) -> None:
     place = run.folder.uri
     (tmp_path / "notes.png").write_text("no picture")
     (tmp_path / "empty").mkdir()
-    for images, said in (
+    for images, message in (
         (tmp_path / "notes.png", "notes.png as an image"),
         (tmp_path / "empty", "expected images .* got none"),
         ("absent.png", r"expected an image file at absent\.png"),
         (np.zeros((2, 3, 8, 8)), r"expected images with 1 channel, .*got \(2, 3, 8, 8\)"),
         ([], "expected images with 1 channel"),
     ):
-        with pytest.raises(InvalidInput, match=said):
+        with pytest.raises(InvalidInput, match=message):
             archray.predict(place, images)
     with pytest.raises(InvalidInput, match=r"top: expected 1 to 10, .*got 11"):
         archray.predict(place, np.zeros((1, 8, 8)), top=11)
@@ -141,15 +141,15 @@ def test_bad_input(run: Run[Any], tmp_path: Path) -> None:
         archray.predict(place, np.zeros((1, 8, 8)), export_format="onnx")
     with pytest.raises(RunFolderError, match="expected the folder of a run or an export"):
         archray.predict(tmp_path, np.zeros((1, 8, 8)))
-    a_run(tmp_path / "begun", "nasbench201")
+    a_run(tmp_path / "unfinished", "nasbench201")
     with pytest.raises(RunFolderError, match="contains no trained network yet"):
-        archray.predict(tmp_path / "begun", np.zeros((1, 8, 8)))
+        archray.predict(tmp_path / "unfinished", np.zeros((1, 8, 8)))
 
 
-def test_a_feature_map_over_texts_takes_no_images(tmp_path: Path) -> None:
-    begun = a_run(tmp_path / "run", "ngrams", "halving", data="docstrings", data__limit=60)
+def test_a_feature_map_for_texts_rejects_images(tmp_path: Path) -> None:
+    unfinished = a_run(tmp_path / "run", "ngrams", "halving", data="docstrings", data__limit=60)
     described = {"kind": "feature map", "architecture": "", "input": None, "classes": [], "num_classes": 5}
     described |= {"test_accuracy": 0.5, "data": "docstrings"}
-    (begun.folder / "model").write_json("architecture.json", described)
+    (unfinished.folder / "model").write_json("architecture.json", described)
     with pytest.raises(InvalidInput, match="expected a model of images, got a feature map of texts"):
-        archray.predict(begun.folder.uri, np.zeros((1, 8, 8)))
+        archray.predict(unfinished.folder.uri, np.zeros((1, 8, 8)))

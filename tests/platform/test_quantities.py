@@ -1,4 +1,6 @@
-"""One quantity, one name, one convention: in the terminal, the report, the JSON and the tables of each family."""
+"""Each quantity has one name and one convention in the terminal, the report, the JSON files and the tables of each
+family.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import pandas as pd
 import pytest
 from archray_test_ensemble_report import ensemble_run, repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run
-from archray_test_report import hnas_run, rendered, summarised
+from archray_test_report import hnas_run, rendered, write_summaries
 from archray_test_supernet_report import gradient_run, repeated_gradient_run
 
 import archray
@@ -44,22 +46,22 @@ MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
 
 
 @pytest.fixture(scope="module", params=MAKERS)
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
+def run_of_family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
     run = MAKERS[request.param](tmp_path_factory.mktemp("run") / "run")
-    summarised(run)
+    write_summaries(run)
     return run
 
 
 @pytest.fixture(scope="module")
-def page(made: Run[Any]) -> str:
-    return rendered(made, [])  # the head alone
+def page(run_of_family: Run[Any]) -> str:
+    return rendered(run_of_family, [])  # the header alone
 
 
 def check_headline(run: Run[Any], page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The report's first card, the first measure of the terminal, and the JSON say one number under one label."""
-    told = run.folder.read_json("architecture.json")
-    key = told[HEADLINE]
-    spread = Spread.read(told, key)
+    """The first box of the report, the first measure of the terminal and the JSON show the same number and label."""
+    shown = run.folder.read_json("architecture.json")
+    key = shown[HEADLINE]
+    spread = Spread.read(shown, key)
     assert spread is not None
     number, label = quantity_of(key).spread(spread), quantity_of(key).label
     card = re.search(r'<div class="card found"><strong>([^<]*)</strong><span>([^<]*)</span>', page)
@@ -70,8 +72,10 @@ def check_headline(run: Run[Any], page: str, capsys: pytest.CaptureFixture[str])
     assert measures[0].removeprefix(label).strip() == f"{number}, {spread.words}"
 
 
-def test_the_headline_is_one_number_everywhere(made: Run[Any], page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    check_headline(made, page, capsys)
+def test_the_headline_is_the_same_number_everywhere(
+    run_of_family: Run[Any], page: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_headline(run_of_family, page, capsys)
 
 
 def test_the_headline_of_a_finished_run(
@@ -80,35 +84,35 @@ def test_the_headline_of_a_finished_run(
     result = finished_run("hnas")
     run = open_run(result.path)
     check_headline(run, rendered(run, []), capsys)
-    told = json.loads((Path(result.path) / "architecture.json").read_text())
-    assert result.test_accuracy == told["test_accuracy"] and result.validation_accuracy == told["validation_accuracy"]
+    shown = json.loads((Path(result.path) / "architecture.json").read_text())
+    assert result.test_accuracy == shown["test_accuracy"] and result.validation_accuracy == shown["validation_accuracy"]
     trials = result.trials
     search = trials[trials["stage"] == "search"]
     assert result.validation_accuracy == search["validation_accuracy"].max()
 
 
-def test_the_less_flattering_of_two_is_the_headline(tmp_path: Path) -> None:
+def test_the_less_favorable_of_two_values_is_the_headline(tmp_path: Path) -> None:
     for number, accuracy in enumerate((0.999, 0.5)):  # of the final solve
         final = pd.DataFrame({"repeat": range(2), "seed": 0, "test_accuracy": accuracy, "failure": None})
         run = feature_map_run(tmp_path / f"{number}", repeats=2, candidates=8, final=final)
-        summarised(run)
-        told = run.folder.read_json("architecture.json")
-        lowest = min(("test_accuracy", "search_test_accuracy"), key=lambda key: told[key])
-        assert told[HEADLINE] == lowest == ("search_test_accuracy", "test_accuracy")[number]
+        write_summaries(run)
+        shown = run.folder.read_json("architecture.json")
+        lowest = min(("test_accuracy", "search_test_accuracy"), key=lambda key: shown[key])
+        assert shown[HEADLINE] == lowest == ("search_test_accuracy", "test_accuracy")[number]
 
 
-def test_a_list_of_runs_has_the_headline_of_the_run_not_of_its_first_repeat(tmp_path: Path) -> None:
+def test_a_list_of_runs_shows_the_headline_of_the_run_instead_of_its_first_repeat(tmp_path: Path) -> None:
     final = pd.DataFrame({"repeat": range(2), "seed": 0, "test_accuracy": (0.80, 0.999), "failure": None})
     run = feature_map_run(tmp_path / "run", repeats=2, candidates=8, final=final)
-    summarised(run)
+    write_summaries(run)
     summary = RunSummary.read(str(run.folder))
     assert summary.result[HEADLINE] == "search_test_accuracy" != summary.repeats[0].result[HEADLINE]
     names, values = (re.split(" {2,}", line.strip()) for line in run_lines([summary], ""))
-    told = QUANTITIES["search_test_accuracy"].show(summary.result["search_test_accuracy"])
-    assert dict(zip(names, values, strict=True))["test accuracy (search)"] == told
+    shown = QUANTITIES["search_test_accuracy"].show(summary.result["search_test_accuracy"])
+    assert dict(zip(names, values, strict=True))["test accuracy (search)"] == shown
 
 
-def test_a_stages_trials_say_of_which_weights_they_are() -> None:
+def test_the_trials_of_a_stage_name_their_weights() -> None:
     assert quantity_of("validation_accuracy", "search").label == "validation accuracy (search)"
     assert quantity_of("validation_accuracy", "selection").label == "validation accuracy (selection)"
     assert quantity_of("validation_accuracy", "final").label == "validation accuracy (final training)"
@@ -117,7 +121,7 @@ def test_a_stages_trials_say_of_which_weights_they_are() -> None:
     assert quantity_of("latency") == Quantity("latency")
 
 
-def test_a_spread_is_the_standard_deviation_and_says_of_how_many() -> None:
+def test_a_spread_is_the_standard_deviation_with_its_count() -> None:
     spread = Spread.of([0.5, 0.6, float("nan"), None], "repeat")
     assert spread is not None and (spread.mean, spread.number) == (pytest.approx(0.55), 2)
     assert spread.deviation == pytest.approx(0.1 / 2**0.5)
@@ -140,11 +144,11 @@ def test_a_spread_is_the_standard_deviation_and_says_of_how_many() -> None:
         (-0.125, "12.50 percentage points below"),
     ],
 )
-def test_a_difference_that_rounds_to_zero_is_none(gap: float, words: str) -> None:
+def test_a_difference_that_rounds_to_zero_is_shown_as_zero(gap: float, words: str) -> None:
     assert points_between(gap) == words
 
 
-def test_what_decided_is_the_last_that_was_trained() -> None:
+def test_the_architecture_with_the_last_training_decides() -> None:
     found = {"shared_accuracy": 0.9, "selection_accuracy": 0.5, "value": 0.5}
     assert deciding_value(found) == 0.5
     assert deciding_value({"shared_loss": 0.1}) == -math.inf

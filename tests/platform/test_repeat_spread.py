@@ -1,4 +1,4 @@
-"""The spread of repeats around their mean: a band where there are enough of them, else points."""
+"""The spread of repeats around their mean: a band from three repeats, and points for fewer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_two_repeats_are_points_and_three_have_a_band() -> None:
     points = spread_of(2).collections
     assert all(type(drawn) is PathCollection for drawn in points)
     assert [drawn.get_offsets().tolist() for drawn in points] == [
-        [[0, 5], [2, 3]],  # where a curve steps, not where it stays
+        [[0, 5], [2, 3]],  # where a curve steps, not where it is constant
         [[0, 6], [1, 4], [3, 2]],
     ]
     (band,) = spread_of(3).collections

@@ -1,4 +1,4 @@
-"""The report as text: complete, self-contained, escaped, and made of what the run's folder has."""
+"""The report as text: complete, self-contained, escaped, and consistent with the files of the run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NONE = pd.DataFrame()  # is not written
 
 
 class Page(HTMLParser):
-    """What is in a page: ids, references, anchors of sections, and whether its elements nest."""
+    """Collects ids, references and anchors of sections, and checks that elements nest."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ HNAS = {"search": {"proxy": "ntk_trace"}}
 
 
 def with_tables(place: Path, tables: dict[tuple[str, str], pd.DataFrame]) -> Run[Any]:
-    """A small run of HNAS with other tables in the place of its own."""
+    """Returns a small run of HNAS with some tables replaced."""
     return write_run(place, "hnas", config=HNAS, tables={**SMALL_TABLES, **tables}, documents=SMALL_DOCUMENTS)
 
 
@@ -100,7 +100,7 @@ def page(run: Run[Any]) -> str:
 
 
 @pytest.mark.slow
-def test_the_page_asks_for_nothing(page: str) -> None:
+def test_the_page_loads_nothing_from_other_servers(page: str) -> None:
     parsed = Page(page)
     assert all(reference.startswith(("#", "data:")) for reference in parsed.references)
     assert not parsed.tags & {"iframe", "object", "embed", "video", "audio"}
@@ -118,10 +118,10 @@ def test_ids_are_unique_and_references_resolve(page: str) -> None:
     assert {reference[1:] for reference in parsed.references if reference.startswith("#")} <= set(parsed.ids)
 
 
-def test_drawings_take_their_colours_from_the_page(page: str) -> None:
+def test_drawings_take_their_colors_from_the_page(page: str) -> None:
     drawings = re.findall(r"<svg viewBox.*?</svg>", page, flags=re.S)
     assert len(drawings) == 5  # comparison, landscape, pool, its bounds and curves
-    values = {to_hex(colour) for colour in colormaps["viridis"](np.arange(256))}
+    values = {to_hex(color) for color in colormaps["viridis"](np.arange(256))}
     for drawing in drawings:
         assert "var(--ink)" in drawing
         text = re.sub(r"base64,[^\"]*", "", drawing)
@@ -134,14 +134,14 @@ def test_the_same_run_gives_the_same_page(run: Run[Any], page: str) -> None:
     assert rendered(open_run(str(run.folder))) == page
 
 
-def test_the_figures_that_matter(run: Run[Any], page: str) -> None:
+def test_the_main_figures_are_on_the_page(run: Run[Any], page: str) -> None:
     final, random = (run.table(*place)["test_accuracy"] * 100 for place in (FINAL, BASELINE))
     assert f"{final.mean():.2f} ± {final.std(ddof=1):.2f} %" in page
     assert f"{random.mean():.2f} ± {random.std(ddof=1):.2f} %" in page
     assert f"{abs(final.mean() - random.mean()):.2f} percentage points above" in page
 
 
-def test_the_best_of_k_is_the_mean_over_all_choices_of_k() -> None:
+def test_the_best_of_k_is_the_mean_over_all_subsets_of_size_k() -> None:
     choice, value = np.array([0.3, 0.9, 0.5, 0.9, 0.1]), np.array([3.0, 1.0, 5.0, 2.0, 4.0])
     for k in range(1, 6):
         best = []
@@ -167,18 +167,21 @@ def test_the_best_random_architecture_is_the_comparison_at_equal_cost(
     assert f"{100 * best:.2f} %" in text and words_of_cost in text
 
 
-def test_equal_accuracies_are_equal_in_words(tmp_path: Path) -> None:
+def test_equal_accuracies_are_called_equal(tmp_path: Path) -> None:
     equal = [SMALL_TABLES[place].assign(test_accuracy=0.75) for place in (FINAL, BASELINE)]
     made = with_tables(tmp_path, dict(zip((FINAL, BASELINE), equal, strict=True)))
-    told = words(rendered(made, [comparison_section]))
-    assert "equal to the mean of 2 random architectures" in told and "equal to all 2 random architectures" in told
-    assert "0.00 percentage points" not in told
+    shown_text = words(rendered(made, [comparison_section]))
+    assert (
+        "equal to the mean of 2 random architectures" in shown_text
+        and "equal to all 2 random architectures" in shown_text
+    )
+    assert "0.00 percentage points" not in shown_text
 
 
-def test_the_page_names_the_data_without_the_users_folders(tmp_path: Path) -> None:
+def test_the_page_names_the_data_without_the_folders_of_the_user(tmp_path: Path) -> None:
     made = with_tables(tmp_path / "the-runs" / "one", {})
     data, command = f"folder:{tmp_path}/a user/images/", f"archray search --data 'folder:{tmp_path}/a user/images'"
-    config = made.config.model_copy(update={"data": named(data), "space": f"{tmp_path}/a user/mine.py:Space"})
+    config = made.config.model_copy(update={"data": named_data(data), "space": f"{tmp_path}/a user/mine.py:Space"})
     manifest = {**made.manifest, "command": command, "config": config.model_dump(mode="json")}
     text = render(
         Run(made.folder, manifest, config), Headline("architecture", f"from {made.folder}"), [manifest_section]
@@ -200,7 +203,7 @@ def test_the_page_names_the_data_without_the_users_folders(tmp_path: Path) -> No
         ("package.module:load", "package.module:load"),
     ],
 )
-def test_a_name_without_its_folder(name: str, shown: str) -> None:
+def test_a_name_is_shown_without_its_folder(name: str, shown: str) -> None:
     assert without_folder(name) == shown
 
 
@@ -218,7 +221,7 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
     places = (SUGGESTIONS, BASELINE, FINAL, *CURVES)
     tables = {place: SMALL_TABLES[place].assign(architecture=HOSTILE) for place in places}
     run = with_tables(tmp_path, {**tables, POOL: SMALL_TABLES[POOL].assign(failure=HOSTILE)})
-    config = run.config.model_copy(update={"method": HOSTILE, "space": HOSTILE, "data": named(HOSTILE)})
+    config = run.config.model_copy(update={"method": HOSTILE, "space": HOSTILE, "data": named_data(HOSTILE)})
     manifest = {**run.manifest, HOSTILE: {HOSTILE: HOSTILE}, "plain": [HOSTILE]}
     decisions = (Decided("1<-0", HOSTILE, (HOSTILE, "none")), Decided("2<-1", "none", (HOSTILE, "none")))
     hostile = Run(run.folder, manifest, config)
@@ -226,24 +229,24 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
     sections = [*SECTIONS[1:], lambda run: Section(HOSTILE, HOSTILE, decision_table(decisions))]
     text = render(hostile, head, sections)
     assert "<script>alert" not in text
-    assert text.count("<script") == 1  # the page's own
+    assert text.count("<script") == 1  # of the page itself
     assert "&lt;script&gt;" in text
 
 
-def named(data: str) -> Any:
-    """Settings of a data set of this name, which need not exist."""
+def named_data(data: str) -> Any:
+    """Settings of a data set with this name, which need not exist."""
     from archray.trainables.data import DataSettings
 
     return DataSettings(name=data)
 
 
-def test_a_run_that_has_not_begun_has_a_page(tmp_path: Path) -> None:
+def test_a_run_before_its_first_stage_has_a_page(tmp_path: Path) -> None:
     text = rendered(write_run(tmp_path, "hnas", config=HNAS))
     assert Page(text).sections == ["manifest"]
     assert "found no architecture" in text
 
 
-def test_a_reason_is_the_results_own_before_tunes() -> None:
+def test_the_reason_of_the_result_precedes_that_of_tune() -> None:
     frame = pd.DataFrame({"failure": [None, np.nan, "", "NaN loss", np.nan], "error": [None, None, "lost", "lost", ""]})
     assert failures(frame).tolist() == [None, None, "lost", "NaN loss", None]
     assert failures(pd.DataFrame({"value": [1.0]})).tolist() == [None]
@@ -254,7 +257,7 @@ def sections_called(*names: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("missing", "gone", "left"),
+    ("missing", "lost_column", "left"),
     [
         ([POOL], ["landscape", "pool"], ["choice", "trials"]),
         ([SUGGESTIONS], ["choice", "landscape", "trials"], ["pool"]),
@@ -265,10 +268,10 @@ def sections_called(*names: str) -> list[Any]:
     ],
 )
 def test_a_section_without_data_is_left_out(
-    tmp_path: Path, missing: list[tuple[str, str]], gone: list[str], left: list[str]
+    tmp_path: Path, missing: list[tuple[str, str]], lost_column: list[str], left: list[str]
 ) -> None:
     run = with_tables(tmp_path, dict.fromkeys(missing, NONE))
-    assert Page(rendered(run, sections_called(*gone, *left))).sections == left
+    assert Page(rendered(run, sections_called(*lost_column, *left))).sections == left
 
 
 TABLES = [POOL, SUGGESTIONS, FINAL]
@@ -276,21 +279,21 @@ DRAWN_FROM = {POOL: ["landscape", "pool"], SUGGESTIONS: ["choice", "trials"], FI
 
 
 def render_with(folder: Path, place: tuple[str, str], frame: pd.DataFrame) -> None:
-    """Renders the sections that show a table, with `frame` in its place; it must be a page whose elements nest."""
+    """Renders the sections that show a table, with `frame` in its place, and checks that the elements nest."""
     sections = [*sections_called(*DRAWN_FROM[place]), SECTIONS[-2]]
     run = with_tables(folder, {place: frame})
     Page(rendered(run, sections))
 
 
 @pytest.mark.parametrize("place", TABLES)
-def test_columns_of_nan(tmp_path: Path, place: tuple[str, str]) -> None:
+def test_columns_of_nan_render(tmp_path: Path, place: tuple[str, str]) -> None:
     whole = SMALL_TABLES[place]
     numbers = [name for name in whole.select_dtypes("number").columns if name != "number"]
     render_with(tmp_path, place, whole.assign(**dict.fromkeys(numbers, np.nan)))
 
 
 @pytest.mark.parametrize("place", TABLES)
-def test_one_row(tmp_path: Path, place: tuple[str, str]) -> None:
+def test_one_row_renders(tmp_path: Path, place: tuple[str, str]) -> None:
     render_with(tmp_path, place, SMALL_TABLES[place].head(1))
 
 
@@ -301,14 +304,14 @@ def test_a_column_may_be_missing(tmp_path: Path, place: tuple[str, str]) -> None
         render_with(tmp_path / column, place, whole.drop(columns=column))
 
 
-def test_one_trial_and_one_seed(tmp_path: Path) -> None:
+def test_one_trial_and_one_seed_render(tmp_path: Path) -> None:
     run = hnas_run(tmp_path, **{**SMALL, "trials": 1, "baseline": 1, "final_seeds": 1})
     text = rendered(run, [comparison_section, choice_section, trials_section])
     assert "With one final seed, the spread between seeds is unknown" in text
     assert "±" not in words(re.sub(r"<figcaption>.*?</figcaption>", "", text, flags=re.S))
 
 
-def test_very_long_strings(tmp_path: Path) -> None:
+def test_very_long_strings_render(tmp_path: Path) -> None:
     long = "x" * 20_000
     run = with_tables(tmp_path, {POOL: SMALL_TABLES[POOL].assign(failure=long)})
     run.manifest["a"] = long
@@ -322,15 +325,15 @@ def test_a_space_without_edges_is_a_table(tmp_path: Path) -> None:
     text = decision_table(decisions)
     assert "width &amp; more" in text and "narrow" in text
     found = {"architecture": "kernel=gaussian|preprocess=none|gamma=0.01", "value": 0.9}
-    run = write_run(tmp_path, "hnas", config={**HNAS, "space": "fourier"}, documents={SEARCHED: found})
+    run = write_run(tmp_path, "hnas", config={**HNAS, "space": "fourier"}, documents={SEARCH_RESULT: found})
     section = cell_section(run)
     assert section is not None and '<svg class="cell"' not in section.body and section.title == "Found architecture"
 
 
-SEARCHED = ("search", "architecture.json")
+SEARCH_RESULT = ("search", "architecture.json")
 
 
-def trained(accuracies: list[float]) -> pd.DataFrame:
+def training_rows(accuracies: list[float]) -> pd.DataFrame:
     return pd.DataFrame({"test_accuracy": accuracies})
 
 
@@ -338,9 +341,12 @@ def test_repeats_have_mean_and_spread(tmp_path: Path) -> None:
     cell = "|nor_conv_3x3~0|+|none~0|none~1|+|none~0|none~1|nor_conv_3x3~2|"
     other = cell.replace("none~1|+", "nor_conv_1x1~1|+")
     repeats: list[Any] = [
-        ({FINAL: trained([0.90, 0.92]), BASELINE: trained([0.80, 0.84])}, {SEARCHED: {"architecture": cell}}),
-        ({FINAL: trained([0.95])}, {SEARCHED: {"architecture": other}}),
-        ({FINAL: trained([float("nan")])}, {}),
+        (
+            {FINAL: training_rows([0.90, 0.92]), BASELINE: training_rows([0.80, 0.84])},
+            {SEARCH_RESULT: {"architecture": cell}},
+        ),
+        ({FINAL: training_rows([0.95])}, {SEARCH_RESULT: {"architecture": other}}),
+        ({FINAL: training_rows([float("nan")])}, {}),
     ]
     text = rendered(write_repeats(tmp_path / "three", "hnas", repeats, config={**HNAS, "seed": 5}))
     assert "93.00 ± 2.83 % test accuracy over 2 repeats, random architectures 82.00 %" in text
@@ -350,7 +356,7 @@ def test_repeats_have_mean_and_spread(tmp_path: Path) -> None:
     assert repeats_section(write_repeats(tmp_path / "one", "hnas", repeats[:1], config=HNAS)) is None
 
 
-def test_the_figures_of_repeats_are_those_of_the_best(tmp_path: Path) -> None:
+def test_the_figures_of_repeats_show_the_best_repeat(tmp_path: Path) -> None:
     contents = [hnas_content(**SMALL, seed=seed) for seed in range(3)]
     values = [documents["", "architecture.json"]["value"] for _, documents in contents]
     best = int(np.argmax(values))
@@ -360,27 +366,27 @@ def test_the_figures_of_repeats_are_those_of_the_best(tmp_path: Path) -> None:
     )
     sections = [cell_section, comparison_section, choice_section, trials_section]
     shown, shown_alone = ([words(make(run)) for make in sections] for run in (run, alone))
-    numbers = re.compile(r"\bA\d+\b")  # what the other repeats found has names, too, of a run that has them
+    numbers = re.compile(r"\bA\d+\b")  # in a run with architecture names, the results of other repeats have names too
     assert [numbers.sub("A", text) for text in shown] == [numbers.sub("A", text) for text in shown_alone]
     tests = [tables["final", "trials.parquet"]["test_accuracy"].mean() for tables, _ in contents]
-    told = f"{100 * np.mean(tests):.2f} ± {100 * np.std(tests, ddof=1):.2f} %"
+    shown_text = f"{100 * np.mean(tests):.2f} ± {100 * np.std(tests, ddof=1):.2f} %"
     card, *_, trial = headline(run).cards
-    assert (card.value, card.label) == (told, "test accuracy, mean and standard deviation of 3 repeats")
-    assert trial == headline(alone).cards[-1], "what the best one's search reached"
+    assert (card.value, card.label) == (shown_text, "test accuracy, mean and standard deviation of 3 repeats")
+    assert trial == headline(alone).cards[-1], "the result of the best repeat's search"
     assert repeats_section(run) is not None and repeats_section(alone) is None
 
 
 def test_the_best_trial() -> None:
-    asked = pd.DataFrame(
+    trials_table = pd.DataFrame(
         {
             "value": [0.9, 0.5, 0.8, 0.8, np.nan],
             "failure": ["diverged", None, None, None, None],
             "repeat": [False, False, False, False, False],
         }
     )
-    assert best_trial(asked) == 2  # the earliest of equals; what failed takes no part
-    assert best_trial(asked.assign(repeat=[False, False, True, False, False])) == 3
-    assert best_trial(asked.assign(value=np.nan)) is None and best_trial(pd.DataFrame()) is None
+    assert best_trial(trials_table) == 2  # the earliest of equal trials; failed trials do not count
+    assert best_trial(trials_table.assign(repeat=[False, False, True, False, False])) == 3
+    assert best_trial(trials_table.assign(value=np.nan)) is None and best_trial(pd.DataFrame()) is None
 
 
 def test_errors_of_tune_count_as_failures(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The report in a real browser: nothing in the console, nothing asked for, nothing wider than the screen."""
+"""The report in a real browser: no console output, no network requests, and nothing wider than the screen."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from archray.platform.report.page import write_page
 from archray.platform.report.section import Section
 from archray.platform.run.run import Run
 
-COLOURS = "getComputedStyle(document.body).backgroundColor + getComputedStyle(document.body).color"
-# Text in the drawings that reaches out of its drawing by more than a pixel.
+COLORS = "getComputedStyle(document.body).backgroundColor + getComputedStyle(document.body).color"
+# Text that extends beyond its drawing by more than a pixel.
 ESCAPED_TEXT = """() => [...document.querySelectorAll('.plot svg')].flatMap(svg => {
     const box = svg.getBoundingClientRect();
     if (box.width === 0) return [];
@@ -36,14 +36,14 @@ ESCAPED_TEXT = """() => [...document.querySelectorAll('.plot svg')].flatMap(svg 
             || inner.top < box.top - 1 || inner.bottom > box.bottom + 1);
     }).map(text => text.textContent);
 })"""
-# Text in the drawings that is shown smaller than this many CSS pixels.
+# Text in the drawings that is smaller than this many CSS pixels.
 SMALL_TEXT = """(least) => [...document.querySelectorAll('.plot svg')].flatMap(svg => {
     const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
     return [...svg.querySelectorAll('text')]
         .filter(text => scale > 0 && parseFloat(getComputedStyle(text).fontSize) * scale < least)
         .map(text => text.textContent);
 })"""
-LEAST_TEXT = 9.0  # CSS pixels that can be read on a phone, whose own pixels are a third of these
+LEAST_TEXT = 9.0  # CSS pixels, readable on a phone, whose pixels are a third of these
 # Labels of cells that cover each other.
 COVERED_LABELS = """() => [...document.querySelectorAll('.plot svg.cell')].flatMap(svg => {
     const labels = [...svg.querySelectorAll('.edge rect')].map(label => label.getBoundingClientRect());
@@ -51,11 +51,11 @@ COVERED_LABELS = """() => [...document.querySelectorAll('.plot svg.cell')].flatM
         && one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom))
         .map(() => svg.getAttribute('aria-label'));
 })"""
-# Elements outside of boxes that scroll which reach out of the screen.
+# Elements outside of scrolling boxes that extend beyond the screen.
 WIDE = """() => [...document.querySelectorAll('body *')].filter(element => !element.closest('.scroll, .plot')
     && element.getBoundingClientRect().right > document.documentElement.clientWidth + 1).map(e => e.outerHTML)"""
 PHONE = 390
-# Contrast of an element's text with the page, WCAG 2.
+# Contrast of an element's text with the page (WCAG 2).
 CONTRAST = """(selector) => {
     const light = colour => {
         const [r, g, b] = colour.match(/[\\d.]+/g).map(v => v / 255)
@@ -87,8 +87,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 700), ("dark", PHONE), ("light", 320)])
-def test_it_opens_without_a_word(browser: Any, report: Path, scheme: str, width: int) -> None:
-    assert drawings_shown(browser, report, scheme, width) == 6  # of the two forms of each drawing, one
+def test_the_report_opens_without_console_output(browser: Any, report: Path, scheme: str, width: int) -> None:
+    assert drawings_shown(browser, report, scheme, width) == 6  # one of the two forms of each drawing
 
 
 def comparison(folder: Path) -> str:
@@ -97,7 +97,7 @@ def comparison(folder: Path) -> str:
     return write_page("Comparison", "", equal_cost_sections(runs))
 
 
-# What makes a page of another family, and how many drawings it shows, of each cell one form.
+# The maker of a page of another family, and its number of drawings; each cell counts once.
 PAGES: dict[Callable[[Path], str | Run[Any]], int] = {
     feature_map_run: 3,
     comparison: 2,
@@ -129,7 +129,7 @@ def page_and_drawings(request: pytest.FixtureRequest, tmp_path_factory: pytest.T
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", PHONE)])
-def test_pages_of_other_families_do_so_too(
+def test_pages_of_other_families_open_without_console_output(
     browser: Any, page_and_drawings: tuple[Path, int], scheme: str, width: int
 ) -> None:
     file, drawings = page_and_drawings
@@ -137,17 +137,17 @@ def test_pages_of_other_families_do_so_too(
 
 
 def drawings_shown(browser: Any, report: Path, scheme: str, width: int) -> int:
-    """Opens a page, which must say nothing, ask for nothing and fit; returns how many drawings it shows."""
+    """Opens a page, checks that it logs and loads nothing and fits, and returns the number of visible drawings."""
     page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 900})
-    said: list[str] = []
-    asked: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
+    console: list[str] = []
+    requests: list[str] = []
+    page.on("console", lambda message: console.append(message.text))
+    page.on("pageerror", lambda error: console.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
     page.goto(report.as_uri())
     page.evaluate("document.querySelectorAll('details').forEach(details => details.open = true)")
-    assert said == []
-    assert [url for url in asked if not url.startswith("data:")] == [report.as_uri()]
+    assert console == []
+    assert [url for url in requests if not url.startswith("data:")] == [report.as_uri()]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate(WIDE) == []
     assert page.evaluate(ESCAPED_TEXT) == []
@@ -159,7 +159,7 @@ def drawings_shown(browser: Any, report: Path, scheme: str, width: int) -> int:
     return int(shown)
 
 
-def test_a_title_that_is_wider_than_its_panel_is_broken(browser: Any, tmp_path: Path) -> None:
+def test_a_title_wider_than_its_panel_is_wrapped(browser: Any, tmp_path: Path) -> None:
     @figure(height=200)
     def panels(run: None, canvas: Figure) -> None:
         for axes in canvas.subplots(1, 3):
@@ -178,22 +178,22 @@ def test_a_title_that_is_wider_than_its_panel_is_broken(browser: Any, tmp_path: 
         assert one["right"] <= other["left"] or other["right"] <= one["left"] or abs(one["top"] - other["top"]) > 5
 
 
-def test_light_and_dark_differ_and_both_can_be_read(browser: Any, report: Path) -> None:
-    colours = {}
+def test_light_and_dark_themes_differ_and_are_readable(browser: Any, report: Path) -> None:
+    colors = {}
     for scheme in ("light", "dark"):
         page = browser.new_page(color_scheme=scheme, viewport={"width": 1200, "height": 900})
         page.goto(report.as_uri())
-        colours[scheme] = page.evaluate(COLOURS)
+        colors[scheme] = page.evaluate(COLORS)
         ratios = page.evaluate(
             CONTRAST, "p, h1, h2, dt, dd, figcaption, td, th, a, .card span, .plot text:not([style*='--surface'])"
         )
         assert len(ratios) > 100
         assert min(ratios) >= 4.5
         page.close()
-    assert colours["light"] != colours["dark"]
+    assert colors["light"] != colors["dark"]
 
 
-def test_it_prints_light_and_whole(browser: Any, report: Path) -> None:
+def test_it_prints_light_and_complete(browser: Any, report: Path) -> None:
     page = browser.new_page(color_scheme="dark", viewport={"width": 1200, "height": 900})
     page.goto(report.as_uri())
     page.emulate_media(media="print", color_scheme="dark")

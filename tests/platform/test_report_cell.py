@@ -1,4 +1,4 @@
-"""The drawing of the cell: which edges are there, where they lie, and which of them count."""
+"""The drawing of a cell: its edges, their positions, and the edges that count."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def edges_of(*operations: str):
     return cell_edges(decided(SPACE, SPACE.encode(operations)))
 
 
-def test_edges_that_are_none_are_absent() -> None:
+def test_none_edges_are_not_drawn() -> None:
     edges = edges_of("nor_conv_3x3", "none", "skip_connect", "none", "none", "avg_pool_3x3")
     assert [(e.start, e.end, e.operation) for e in edges] == [
         (0, 1, "nor_conv_3x3"),
@@ -39,7 +39,7 @@ def test_edges_on_no_path_are_dead() -> None:
 
 @given(CELLS)
 @settings(max_examples=60)
-def test_no_two_edges_lie_upon_each_other(cell: tuple[str, ...]) -> None:
+def test_no_two_edges_cover_each_other(cell: tuple[str, ...]) -> None:
     edges = edges_of(*cell)
     assert len(edges) == sum(operation != "none" for operation in cell)
     for one, other in itertools.combinations(edges, 2):
@@ -69,7 +69,7 @@ def test_no_two_labels_overlap(name: str, seed: int, upright: bool) -> None:
 
 @given(CELLS, st.booleans())
 @settings(max_examples=60)
-def test_all_of_the_drawing_is_inside(cell: tuple[str, ...], upright: bool) -> None:
+def test_the_whole_drawing_is_inside_its_box(cell: tuple[str, ...], upright: bool) -> None:
     edges = edges_of(*cell)
     svg, width = draw_cell(edges, 4, upright=upright)
     box = re.search(r'viewBox="0 0 (\d+) (\d+)"', svg)
@@ -82,10 +82,10 @@ def test_all_of_the_drawing_is_inside(cell: tuple[str, ...], upright: bool) -> N
     assert svg.count("<path") == len(edges)
 
 
-def test_only_edges_that_lead_onwards_are_a_graph() -> None:
-    def named(*names: str) -> list[Decided]:
+def test_a_graph_needs_edges_to_later_nodes() -> None:
+    def labels(*names: str) -> list[Decided]:
         return [Decided(name, "a", ("a", "b")) for name in names]
 
-    assert is_graph(named("1<-0", "2<-0")) and node_count(named("1<-0", "12<-3")) == 13
-    assert not is_graph(named("depth")) and not is_graph(named("1<-0", "depth"))
-    assert not is_graph(named("0<-1")) and not is_graph([])
+    assert is_graph(labels("1<-0", "2<-0")) and node_count(labels("1<-0", "12<-3")) == 13
+    assert not is_graph(labels("depth")) and not is_graph(labels("1<-0", "depth"))
+    assert not is_graph(labels("0<-1")) and not is_graph([])

@@ -1,4 +1,4 @@
-"""What a report says of costs: those of the networks, their bounds, and how latencies were looked up."""
+"""Costs in a report: those of the networks, their bounds, and the lookup of latencies."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from archray.platform.engine.run_costs import with_costs
 from archray.platform.engine.stage import Context
 
 
-def test_rows_that_lack_a_cost_get_it(tmp_path: Path) -> None:
-    """Those of before a search was extended have their costs already, and the new ones not."""
+def test_rows_without_a_cost_get_it(tmp_path: Path) -> None:
+    """Rows from before an extension have their costs already; the new rows do not."""
     context = Context(a_run(tmp_path / "run", "nasbench201", costs__names=["flops", "parameters"]), Console())
     trials = pd.DataFrame({"architecture": [*cells(3, 0), None], "value": range(4)})
     whole = with_costs(context, trials)

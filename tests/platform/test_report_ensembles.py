@@ -1,4 +1,4 @@
-"""The report of searches for ensembles: its numbers, its sections, and what it says where data are missing."""
+"""The report of searches for ensembles: its numbers, its sections, and its texts where data are missing."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
 
 @pytest.fixture
 def new_run(tmp_path_factory: pytest.TempPathFactory) -> NewRun:
-    """Makes an `ensemble_run` in a folder of its own."""
+    """Makes an `ensemble_run` in a new folder."""
     return lambda *content: ensemble_run(tmp_path_factory.mktemp("run"), *content)
 
 
 @pytest.fixture(scope="module")
-def repeated(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
+def repeated_run(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
     return repeated_ensemble_run(tmp_path_factory.mktemp("run"))
 
 
-# The page
+# Page
 
 
-def test_nothing_found_and_one_member_and_untrained(new_run: NewRun) -> None:
+def test_no_result_one_member_and_an_untrained_ensemble(new_run: NewRun) -> None:
     def lead(run: Run[Any]) -> str:
         return words(header(run, headline(run)))
 
@@ -102,17 +102,17 @@ def test_everything_is_escaped(new_run: NewRun) -> None:
 
 
 @pytest.mark.parametrize("column", ["delta", "temperature", "shared_loss", "shared_accuracy", "failure"])
-def test_a_column_of_the_sampled_may_be_missing(new_run: NewRun, column: str) -> None:
+def test_a_column_of_the_samples_may_be_missing(new_run: NewRun, column: str) -> None:
     made = rendered(
         new_run({TRIALS: sampled_trials().drop(columns=column)}), [ensembles_section, ensemble_delta_section]
     )
     assert not MISSING_NUMBER.search(words(made))
 
 
-# The ensembles that were sampled
+# Sampled ensembles
 
 
-def test_best_so_far_keeps_the_accuracy_of_the_best_loss(new_run: NewRun) -> None:
+def test_best_so_far_is_the_accuracy_at_the_lowest_loss(new_run: NewRun) -> None:
     frame = pd.DataFrame(
         {
             "sampler": "mc",
@@ -128,15 +128,15 @@ def test_best_so_far_keeps_the_accuracy_of_the_best_loss(new_run: NewRun) -> Non
     np.testing.assert_array_equal(accuracy[0], [math.nan, 0.8, 0.8, 0.7])
 
 
-def test_repeats_are_averaged_and_the_shorter_keeps_its_last(repeated: Run[Any]) -> None:
-    mean, deviation = best_so_far(sampled_ensembles(repeated), "shared_loss")
+def test_repeats_are_averaged_and_the_shorter_keeps_its_last_value(repeated_run: Run[Any]) -> None:
+    mean, deviation = best_so_far(sampled_ensembles(repeated_run), "shared_loss")
     ends = [part["shared_loss"].min() for part in (sampled_trials(0), sampled_trials(5, number=12))]
     assert mean[-1] == pytest.approx(np.mean(ends))
     assert deviation[-1] == pytest.approx(abs(ends[0] - ends[1]) / 2**0.5)
     assert mean.shape == (16,)
 
 
-def test_the_chosen_ensemble_is_marked_whatever_the_order_of_its_members(run: Run[Any], new_run: NewRun) -> None:
+def test_the_chosen_ensemble_is_marked_in_any_order_of_its_members(run: Run[Any], new_run: NewRun) -> None:
     turned = new_run({}, ensemble_documents(tuple(reversed(found_members(run)))))
     sampled = sampled_ensembles(turned)
     assert chosen_ensemble(turned, sampled) == int(sampled_trials()["shared_loss"].idxmin())
@@ -148,7 +148,7 @@ def test_the_chosen_ensemble_is_marked_whatever_the_order_of_its_members(run: Ru
     assert set(names.by_string) == {member for row in sampled["members"] for member in row}
 
 
-def test_deltas_are_told_by_their_means(run: Run[Any], new_run: NewRun) -> None:
+def test_deltas_are_compared_by_their_means(run: Run[Any], new_run: NewRun) -> None:
     rows, means, best = swept_delta(run)
     assert len(rows) == 15 and len(means) == 8  # one failed
     trials = sampled_trials()
@@ -158,7 +158,7 @@ def test_deltas_are_told_by_their_means(run: Run[Any], new_run: NewRun) -> None:
         ensemble_delta_section(new_run({TRIALS: trials.assign(delta=0.5)}))
 
 
-def test_what_delta_does_is_of_the_runs_own_members(run: Run[Any], new_run: NewRun) -> None:
+def test_the_effect_of_delta_uses_the_members_of_the_run(run: Run[Any], new_run: NewRun) -> None:
     measures, trials = member_measures(run), sampled_trials()
     alone = dict(zip(CELLS, 0.8 - 0.02 * np.arange(len(CELLS)), strict=True))
     for (_, row), members in zip(measures.iterrows(), trials["members"], strict=True):
@@ -171,7 +171,7 @@ def test_what_delta_does_is_of_the_runs_own_members(run: Run[Any], new_run: NewR
             delta_effect_section(new_run({TRIALS: none}))
 
 
-def test_estimates_are_told_of_members_beside_the_truth(run: Run[Any], new_run: NewRun) -> None:
+def test_estimates_of_members_are_shown_next_to_measured_values(run: Run[Any], new_run: NewRun) -> None:
     members = estimates(run)
     assert list(members["name"]) == found_members(run)
     _, measures = member_agreement(run)
@@ -185,12 +185,12 @@ def test_estimates_are_told_of_members_beside_the_truth(run: Run[Any], new_run: 
     assert estimates(new_run({MEMBERS: pd.DataFrame()})).empty
 
 
-# Its members, and its posterior
+# Members and posterior
 
 
-def test_members_are_drawn_beside_each_other(run: Run[Any], new_run: NewRun) -> None:
+def test_members_are_drawn_side_by_side(run: Run[Any], new_run: NewRun) -> None:
     section = member_cells_section(run)
-    assert section is not None and section.body.count('<svg class="cell"') == 6  # a wide and a narrow one each
+    assert section is not None and section.body.count('<svg class="cell"') == 6  # each has a wide and a narrow form
     same = common_decisions([decided(SPACE, member) for member in found_members(run)])
     assert f"The 3 members agree in {same} of 6 decisions." in words(section)
     assert (
@@ -227,8 +227,8 @@ def test_a_posterior_without_curves_and_curves_without_a_posterior(new_run: NewR
         assert not MISSING_NUMBER.search(words(posterior_section(lost)))
 
 
-def test_repeats_are_compared_by_their_members_and_diversity(run: Run[Any], repeated: Run[Any]) -> None:
-    once, several = diversity_section(run), diversity_section(repeated)
+def test_repeats_are_compared_by_their_members_and_diversity(run: Run[Any], repeated_run: Run[Any]) -> None:
+    once, several = diversity_section(run), diversity_section(repeated_run)
     assert "Repeats" not in words(once) and "±" not in words(once) and "<svg" not in once.body
     assert "Repeats" in words(several) and "94.10 ± 0.71" in words(several) and "<svg" in several.body
     with pytest.raises(NothingToDraw, match="--repeats"):

@@ -1,4 +1,4 @@
-"""The report of searches for feature maps: its numbers against plain loops, its sections, and several runs compared."""
+"""The report of searches for feature maps: its numbers compared with plain loops, its sections, and several runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
 
 @pytest.fixture
 def new_run(tmp_path_factory: pytest.TempPathFactory) -> NewRun:
-    """Makes a `feature_map_run` in a folder of its own."""
+    """Makes a `feature_map_run` in a new folder."""
     return lambda **content: feature_map_run(tmp_path_factory.mktemp("run"), **content)
 
 
@@ -68,8 +68,8 @@ def runs() -> list[tuple[str, pd.DataFrame]]:
 # Test accuracy by calls and by seconds
 
 
-def by_loop(progress: pd.DataFrame, by: str, x: float) -> list[float]:
-    """The last known test accuracy of each repeat at or before x, one repeat after another."""
+def loop_reference(progress: pd.DataFrame, by: str, x: float) -> list[float]:
+    """Returns the last known test accuracy of each repeat at or before x."""
     found = []
     for repeat in sorted(set(progress["repeat"])):
         last = None
@@ -82,7 +82,7 @@ def by_loop(progress: pd.DataFrame, by: str, x: float) -> list[float]:
 
 
 def with_gaps(progress: pd.DataFrame) -> pd.DataFrame:
-    """Some test accuracies are not known: those of a repeat's first two calls, and one in five elsewhere."""
+    """Removes the test accuracies of the first two calls of a repeat, and one in five elsewhere."""
     rng = np.random.default_rng(0)
     unknown = (rng.random(len(progress)) < 0.2) | ((progress["repeat"] == 1) & (progress["calls"] <= 2))
     return progress.assign(search_test_accuracy=progress["search_test_accuracy"].mask(unknown))
@@ -90,11 +90,11 @@ def with_gaps(progress: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.mark.parametrize("method", ["halving", "random-maps", "hyperband"])
 @pytest.mark.parametrize("by", ["calls", "seconds"])
-def test_accuracy_at_is_each_repeats_last_value(method: str, by: str) -> None:
+def test_accuracy_at_a_budget_is_the_last_value_of_each_repeat(method: str, by: str) -> None:
     progress = with_gaps(method_progress(method))
     end = progress[by].max()
     for x in [0, 1, 2, *np.linspace(0.01, 1.1, 25) * end]:
-        expected = by_loop(progress, by, x)
+        expected = loop_reference(progress, by, x)
         mean, deviation, repeats = accuracy_at(progress, by, x)  # type: ignore[arg-type]
         assert repeats == len(expected)
         if expected:
@@ -128,11 +128,11 @@ def test_the_curve_is_the_mean_on_a_common_grid(by: str) -> None:
     assert curve is not None and curve.repeats == 3
     assert (np.diff(curve.x) > 0).all()
     for x, mean in zip(curve.x, curve.mean, strict=True):
-        values = by_loop(progress, by, x)
-        assert len(values) == 3  # it begins where every repeat has a value
+        values = loop_reference(progress, by, x)
+        assert len(values) == 3  # it starts where every repeat has a value
         assert mean == pytest.approx(np.mean(values))
     before = progress.loc[progress[by] < curve.x[0], by].max()
-    assert len(by_loop(progress, by, before)) < 3
+    assert len(loop_reference(progress, by, before)) < 3
     assert curve.x[-1] == progress[by].max()
 
 
@@ -154,7 +154,7 @@ def test_a_repeat_without_any_accuracy_is_left_out() -> None:
     assert accuracy_curve(progress.drop(columns="seconds"), "seconds") is None
 
 
-def test_reaching_an_accuracy_is_for_good() -> None:
+def test_an_accuracy_counts_as_reached_only_if_it_is_kept() -> None:
     progress = pd.DataFrame({"repeat": 0, "calls": [1, 2, 3, 4], "search_test_accuracy": [0.7, 0.9, 0.8, 0.95]})
     assert reaches(progress, 0.9, "calls") == 4
     assert reaches(progress, 0.8, "calls") == 2
@@ -168,7 +168,7 @@ def test_reaching_an_accuracy_is_for_good() -> None:
 # Figure 1
 
 
-def test_rho_is_scipys_on_the_same_rows(run: Run[Any]) -> None:
+def test_rho_equals_that_of_scipy_on_the_same_rows(run: Run[Any]) -> None:
     panels = list(correlation_panels(TABLES["correlation"]))
     assert [(panel.bases, panel.dimension) for panel in panels] == [
         ("shared", 250), ("shared", 1000), ("independent", 250), ("independent", 1000),
@@ -204,10 +204,10 @@ def test_a_rank_correlation_needs_three_different_maps() -> None:
     assert spearman(pd.Series([1.0, 2.0, 3.0]), pd.Series([3.0, 2.0, 1.0])) == -1
 
 
-# The rounds
+# Rounds
 
 
-def test_the_rounds_sizes_add_up() -> None:
+def test_the_sizes_of_the_rounds_add_up() -> None:
     for _, rounds in TABLES["rounds"].groupby("repeat"):
         summed = rounds_of(rounds, "min")
         assert [row["round"] for row in summed] == list(range(1, 8))
@@ -235,7 +235,7 @@ def test_a_round_without_any_score(new_run: NewRun) -> None:
     assert "not a number" in text and not MISSING_NUMBER.search(text.replace("its score is NaN", ""))
 
 
-# The page
+# Page
 
 
 @pytest.mark.slow
@@ -249,9 +249,9 @@ def test_no_number_is_missing_from_the_text(new_run: NewRun) -> None:
     assert not MISSING_NUMBER.search(words(rendered(holes, SECTIONS[:-1])))
 
 
-def test_the_progress_is_of_all_repeats(run: Run[Any], tmp_path: Path) -> None:
-    told = progress_of(run)
-    pd.testing.assert_frame_equal(told[TABLES["progress"].columns], TABLES["progress"])
+def test_the_progress_covers_all_repeats(run: Run[Any], tmp_path: Path) -> None:
+    table = progress_of(run)
+    pd.testing.assert_frame_equal(table[TABLES["progress"].columns], TABLES["progress"])
     one = method_progress("random-maps", repeats=1).drop(columns="repeat")
     searched = write_run(
         tmp_path, "random-maps", config={"space": "fourier"}, tables={("search", "progress.parquet"): one}
@@ -259,7 +259,7 @@ def test_the_progress_is_of_all_repeats(run: Run[Any], tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(progress_of(searched).drop(columns="repeat"), one)
 
 
-def test_the_oracles_accuracies_stand_before_those_of_the_search(tmp_path: Path) -> None:
+def test_the_accuracies_of_the_oracle_precede_those_of_the_search(tmp_path: Path) -> None:
     oracle = TABLES["progress"][TABLES["progress"]["repeat"] == 0].drop(columns="repeat")
     tables = {
         ("search", "progress.parquet"): oracle.assign(
@@ -271,13 +271,13 @@ def test_the_oracles_accuracies_stand_before_those_of_the_search(tmp_path: Path)
     assert progress_of(run)["search_test_accuracy"].tolist() == oracle["search_test_accuracy"].tolist()
 
 
-def test_one_search_has_no_mean(new_run: NewRun) -> None:
+def test_a_single_search_has_no_mean(new_run: NewRun) -> None:
     assert "±" not in words(rendered(new_run(repeats=1), []))
     progress = TABLES["progress"].assign(search_test_accuracy=np.nan)
     assert "its test accuracy is unknown" in words(rendered(new_run(repeats=1, progress=progress), []))
 
 
-def test_a_search_that_found_nothing_says_so(tmp_path: Path) -> None:
+def test_a_search_without_a_result_is_reported(tmp_path: Path) -> None:
     lost = pd.DataFrame({"round": 1, "candidate": ["a", "b"], "score": np.nan, "kept": False, "failure": "lost"})
     tables = {("search", "rounds.parquet"): lost}
     text = words(rendered(write_run(tmp_path, "halving", config={"space": "fourier"}, tables=tables)))
@@ -317,7 +317,8 @@ def test_everything_is_escaped(new_run: NewRun) -> None:
         rounds=TABLES["rounds"].assign(candidate=HOSTILE, failure=HOSTILE).drop_duplicates(["repeat", "round"]),
     )
     run = replace(run, config=run.config.model_copy(update={"method": HOSTILE}))
-    shown = [section for section in SECTIONS if section is not cell_section]  # which is of architectures of the space
+    # This section is about architectures of the space
+    shown = [section for section in SECTIONS if section is not cell_section]
     text = render(run, headline(run), shown)
     assert "<script>alert" not in text and "&lt;script&gt;" in text
     text = comparison_page(
@@ -326,17 +327,17 @@ def test_everything_is_escaped(new_run: NewRun) -> None:
     assert "<script>alert" not in text and "&lt;script&gt;" in text
 
 
-# The found map's values
+# Values of the found map
 
 
-def test_a_feature_maps_constant_is_a_decision() -> None:
+def test_the_constant_of_a_feature_map_is_a_decision() -> None:
     *choices, gamma = decided(get_space("fourier"), "kernel=laplace|preprocess=minmax|gamma=0.0123")
     assert [(d.name, d.choice) for d in choices] == [("kernel", "laplace"), ("preprocess", "minmax")]
     assert (gamma.name, gamma.choice, gamma.bounds) == ("gamma", "0.0123", (1e-5, 10.0))
     assert "any value from 1e-05 to 10" in decision_table([gamma])
 
 
-def test_a_constant_that_means_nothing_is_unused() -> None:
+def test_a_constant_without_an_effect_is_unused() -> None:
     space = get_space("ngrams")
     rng = np.random.default_rng(0)
     found = {"none": set(), "sif": set()}
@@ -355,52 +356,54 @@ def comparison_page(runs: list[tuple[str, pd.DataFrame]]) -> str:
     return write_page("Comparison", "", equal_cost_sections(runs))
 
 
-def test_the_comparison_tables_numbers(runs: list[tuple[str, pd.DataFrame]]) -> None:
-    told = comparison_table(runs)
-    assert told.index.tolist() == list(METHODS)
-    assert calls_compared(runs) == [8, 9]  # a quarter of 32, and all of halving's
+def test_the_numbers_of_the_comparison_table(runs: list[tuple[str, pd.DataFrame]]) -> None:
+    table = comparison_table(runs)
+    assert table.index.tolist() == list(METHODS)
+    assert calls_compared(runs) == [8, 9]  # a quarter of 32, and all calls of halving
     seconds = seconds_compared(runs)
     ends = {label: progress["seconds"].max() for label, progress in runs}
     assert seconds == pytest.approx([min(ends.values()), ends["random-maps"]], rel=0.01)
     assert min(ends.values()) <= seconds[0] and ends["random-maps"] <= seconds[1]
     for label, progress in runs:
-        assert told.loc[label, ("at the end", "mean")] == pytest.approx(np.mean(by_loop(progress, "calls", math.inf)))
-        assert told.loc[label, ("run", "repeats")] == 3
-        assert told.loc[label, ("run", "seconds")] == pytest.approx(progress.groupby("repeat")["seconds"].max().mean())
-        counted = told.loc[label, ("at 8 solver calls", "mean")]
+        assert table.loc[label, ("at the end", "mean")] == pytest.approx(
+            np.mean(loop_reference(progress, "calls", math.inf))
+        )
+        assert table.loc[label, ("run", "repeats")] == 3
+        assert table.loc[label, ("run", "seconds")] == pytest.approx(progress.groupby("repeat")["seconds"].max().mean())
+        counted = table.loc[label, ("at 8 solver calls", "mean")]
         if label in ("successive-halving", "hyperband"):
             assert math.isnan(counted)
-            assert math.isnan(told.loc[label, ("to random search's accuracy", "solver calls")])
+            assert math.isnan(table.loc[label, ("to random search's accuracy", "solver calls")])
         else:
-            assert counted == pytest.approx(np.mean(by_loop(progress, "calls", 8)))
-        timed = [name for name in told.columns.get_level_values(0).unique() if re.fullmatch(r"at .* s", name)]
+            assert counted == pytest.approx(np.mean(loop_reference(progress, "calls", 8)))
+        timed = [name for name in table.columns.get_level_values(0).unique() if re.fullmatch(r"at .* s", name)]
         for name, second in zip(timed, seconds, strict=True):
-            ended = by_loop(progress, "seconds", second)
-            assert told.loc[label, (name, "mean")] == pytest.approx(np.mean(ended))
-            assert told.loc[label, (name, "standard deviation")] == pytest.approx(np.std(ended, ddof=1))
+            ended = loop_reference(progress, "seconds", second)
+            assert table.loc[label, (name, "mean")] == pytest.approx(np.mean(ended))
+            assert table.loc[label, (name, "standard deviation")] == pytest.approx(np.std(ended, ddof=1))
 
 
-def test_how_far_halving_comes() -> None:
+def test_the_reach_of_halving() -> None:
     random = method_progress("random-maps")
     accuracy, _, _ = accuracy_at(random)
     better = method_progress("halving").assign(
         search_test_accuracy=lambda t: np.where(t["calls"] >= 4, (1 + accuracy) / 2, 0.0)
     )
-    told = comparison_table([("halving", better), ("random-maps", random)])
-    assert told.loc["halving", ("to random search's accuracy", "solver calls")] == 4
+    table = comparison_table([("halving", better), ("random-maps", random)])
+    assert table.loc["halving", ("to random search's accuracy", "solver calls")] == 4
     worse = comparison_table([("halving", better.assign(search_test_accuracy=0.0)), ("random-maps", random)])
     assert math.isnan(worse.loc["halving", ("to random search's accuracy", "solver calls")])
 
 
 def test_two_runs_of_one_method_and_one_without_data(runs: list[tuple[str, pd.DataFrame]]) -> None:
     given = [("halving, d = 500", runs[0][1]), ("halving, d = 2000", runs[0][1]), ("own", pd.DataFrame())]
-    told = comparison_table(given)
-    assert told.loc["own", ("run", "repeats")] == 0
-    assert ("to random search's accuracy", "solver calls") not in told
+    table = comparison_table(given)
+    assert table.loc["own", ("run", "repeats")] == 0
+    assert ("to random search's accuracy", "solver calls") not in table
     assert section_ids(comparison_page([("own", pd.DataFrame())])) == ["equal-cost"]
 
 
 @pytest.mark.parametrize("labels", [[], ["halving", "halving"]])
-def test_runs_that_cannot_be_compared(labels: list[str]) -> None:
+def test_runs_that_cannot_be_compared_raise_an_error(labels: list[str]) -> None:
     with pytest.raises(InvalidInput, match="expected"):
         comparison_page([(label, method_progress("halving", repeats=1)) for label in labels])

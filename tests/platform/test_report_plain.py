@@ -1,4 +1,4 @@
-"""The report of a plain search: which trial is the best one, and what the page says of it."""
+"""The report of a plain search: the best trial and its description."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from archray.platform.methods.plain.report import Trials, best_of_repeats, rungs
 from archray.trainables.spaces import get_space
 
 
-def test_only_what_was_trained_equally_long_is_compared(tmp_path: Path) -> None:
-    """A scheduler stops trials early: one with a better value at its last epoch is not what was found."""
+def test_only_trials_of_equal_training_length_are_compared(tmp_path: Path) -> None:
+    """A scheduler stops trials early. A trial with a better value at its earlier last epoch is not the result."""
     trials = pd.DataFrame(
         {
             "architecture": list("abcde"),
@@ -37,7 +37,7 @@ def test_only_what_was_trained_equally_long_is_compared(tmp_path: Path) -> None:
     assert "stopped before the last epoch" in text and "stopped early" in text
 
 
-def test_where_trainings_ended(tmp_path: Path) -> None:
+def test_the_epochs_at_which_trials_stopped_are_counted(tmp_path: Path) -> None:
     run = plain_run(tmp_path / "run", rungs=True)
     section = rungs_section(run)
     assert section is not None and rungs_section(plain_run(tmp_path / "whole")) is None
@@ -62,16 +62,16 @@ PLAIN = [name for name in METHODS if issubclass(get_method(name).config, PlainCo
 
 
 @pytest.mark.parametrize("method", method_parameters(PLAIN))
-def test_presets_make_searches_that_can_begin(method: str) -> None:
-    """Their searcher is the very one that a table is searched with."""
+def test_presets_make_searches_that_can_start(method: str) -> None:
+    """A search on a table uses the same searcher."""
     for preset in get_method(method).presets:
         check_config(make_config(method, preset, None, {"data": "digits"}))
     make = get_method(method).make_searcher
-    assert (make is None) == (method in ("asha", "bohb"))  # which a table cannot answer: their trainings end early
+    assert (make is None) == (method in ("asha", "bohb"))  # a table cannot answer these: their training runs stop early
 
 
 @pytest.mark.parametrize("method", ["evolution", "zero-cost-evolution"])
-def test_sizes_that_are_not_given_are_those_of_small_searches(method: str, tmp_path: Path) -> None:
+def test_missing_sizes_are_those_of_small_searches(method: str, tmp_path: Path) -> None:
     space = get_space("nasbench201")
     pool = pd.DataFrame({"architecture": cells(120), "synflow": np.arange(120.0)})
     pool.to_parquet(tmp_path / "pool.parquet")
@@ -98,7 +98,7 @@ def test_sizes_that_are_not_given_are_those_of_small_searches(method: str, tmp_p
         assert constrained.points_to_evaluate[0]["architecture"] == pool["architecture"][40]
 
 
-def test_a_metric_that_promises_more_when_smaller_goes_from_the_smallest() -> None:
+def test_a_metric_for_which_smaller_is_better_starts_from_the_smallest() -> None:
     def order(**options: str) -> str:
         config = make_config("zero-cost", "smoke", None, {"data": "digits", **options})
         return str(config.searcher_options["order"])
@@ -118,17 +118,17 @@ def test_a_metric_that_promises_more_when_smaller_goes_from_the_smallest() -> No
     ],
 )
 @pytest.mark.parametrize("method", ["zero-cost", "zero-cost-evolution"])
-def test_constraints_that_are_none_are_refused(method: str, options: dict[str, Any], message: str) -> None:
+def test_invalid_constraints_raise_an_error(method: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         check_config(make_config(method, "smoke", None, {"data": "digits", **options}))
 
 
-def test_a_population_as_large_as_the_budget_is_refused() -> None:
+def test_a_population_as_large_as_the_budget_raises_an_error() -> None:
     for method in ("evolution", "zero-cost-evolution"):
         with pytest.raises(InvalidInput, match="below the budget, 4 training runs, got 4"):
             check_config(make_config(method, "smoke", None, {"population": 4}))
 
 
-def test_rungs_above_all_epochs_are_refused() -> None:
+def test_rungs_above_the_number_of_epochs_raise_an_error() -> None:
     with pytest.raises(InvalidInput, match="below the 2 epochs of a full training run"):
         check_config(make_config("asha", "smoke", None, {"grace_period": 2}))

@@ -1,4 +1,4 @@
-"""The plane of (mu, nu): what the report draws is what the search would have chosen."""
+"""The plane of (mu, nu): the report draws the choices that the search would have made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from archray.searchers.hnas.objective import Pool, objective
 
 
 @pytest.mark.parametrize("penalty", ["square", "absolute"])
-def test_the_plane_holds_the_searchs_own_choices(penalty: str) -> None:
+def test_the_plane_has_the_choices_of_the_search(penalty: str) -> None:
     rng = np.random.default_rng(0)
     m = rng.uniform(0.01, 1, 400)
     m[7] = 1.0
@@ -29,7 +29,7 @@ def test_the_plane_holds_the_searchs_own_choices(penalty: str) -> None:
         assert ground.selected[i, j] == np.argmin(values)
 
 
-def test_a_large_pool_is_ranked_whole() -> None:
+def test_a_large_pool_is_ranked_completely() -> None:
     rng = np.random.default_rng(0)
     n = 60_000
     pool = Pool(range(n), rng.uniform(0.01, 1, n), 1 + rng.exponential(0.3, n), 1.0, 0)
@@ -56,7 +56,7 @@ def test_rows_without_a_score_are_excluded(tmp_path: Path) -> None:
     assert usable(pool, "other") is None
 
 
-def test_numbers_are_written_as_people_do() -> None:
+def test_numbers_have_a_readable_format() -> None:
     assert quantity_of("test_accuracy").spread([0.5, 0.6, float("nan")]) == "55.00 ± 7.07 %"
     assert quantity_of("test_accuracy").spread([]) == "–"
     assert quantity_of("validation_loss").show(-0.25) == "−0.2500"
@@ -82,12 +82,12 @@ def test_mu_is_shown_as_the_share_of_its_term() -> None:
     assert np.isnan(scale.odds(0.0, nu))
 
 
-def test_an_outlier_does_not_take_up_the_colours() -> None:
+def test_an_outlier_does_not_use_up_the_color_scale() -> None:
     values = [0.1, *np.linspace(0.9, 0.94, 9)]
     scale = quantile_scale({f"a{i}": value for i, value in enumerate(values)})
-    colours = scale(100 * np.array(values))
-    np.testing.assert_allclose(colours, np.linspace(0, 1, 10))  # by rank: 0.1 has no more of them than any other
-    np.testing.assert_allclose(scale.inverse(colours), 100 * np.array(values))
+    colors = scale(100 * np.array(values))
+    np.testing.assert_allclose(colors, np.linspace(0, 1, 10))  # by rank: 0.1 has no more of them than any other value
+    np.testing.assert_allclose(scale.inverse(colors), 100 * np.array(values))
     assert float(quantile_scale({"a": 0.9, "b": 0.9})(90.0)) == 0.5  # a single value is in the middle
 
 

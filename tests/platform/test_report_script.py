@@ -1,4 +1,4 @@
-"""The script of the report in a real browser: hovering and sorting, and the page without it."""
+"""The script of the report in a real browser: hovering, sorting, and the page without the script."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from archray_test_ensemble_report import ensemble_run
 from archray_test_feature_map_report import feature_map_run
-from archray_test_report import hnas_run, rendered, summarised
+from archray_test_report import hnas_run, rendered, write_summaries
 from archray_test_supernet_report import gradient_run
 
 from archray.platform.compare import compare
@@ -16,7 +16,7 @@ from archray.platform.report.page import write_page
 from archray.platform.report.section import Column, Section, table
 
 NUMBERS = ("12", "1\N{NARROW NO-BREAK SPACE}207", "−0.5 ± 0.1", "1.2 × 10⁻⁶", "3.0 × 10⁷", "–", "0")
-# Where a vertex amid a line is on the screen.
+# The position of a vertex inside a line on the screen.
 MIDDLE = """line => {
     const point = line.points.getItem(Math.floor(line.points.numberOfItems / 2));
     return new DOMPoint(point.x, point.y).matrixTransform(line.getScreenCTM()).toJSON();
@@ -47,16 +47,16 @@ def test_a_table_is_sorted_by_click_and_by_key(browser: Any, report: Path) -> No
     assert values[-1] == "–" and values[:-1] == sorted(values[:-1], key=float, reverse=True)
     heading.locator("button").click()
     assert heading.get_attribute("aria-sort") == "ascending"
-    assert column(page, trials, 2) == [*reversed(values[:-1]), "–"]  # what has no value stays last
+    assert column(page, trials, 2) == [*reversed(values[:-1]), "–"]  # rows without a value stay last
     page.locator(f"{trials} th").nth(0).locator("button").press("Enter")
     assert heading.get_attribute("aria-sort") is None
     names = column(page, trials, 1)
     assert names == sorted(names, key=lambda name: int(name[1:])) and names[0] == "A1"  # and A10 is behind A9
-    assert page.locator(f"{trials} tr.marked td").first.inner_text() == "A1"  # a row keeps its look
+    assert page.locator(f"{trials} tr.marked td").first.inner_text() == "A1"  # a row keeps its style
     page.close()
 
 
-def test_numbers_are_sorted_as_they_are_meant(browser: Any, tmp_path: Path) -> None:
+def test_numbers_are_sorted_by_value(browser: Any, tmp_path: Path) -> None:
     shown = table([Column("Number", "number"), Column("Word")], [(number, "b") for number in NUMBERS], label="numbers")
     (tmp_path / "page.html").write_text(write_page("Numbers", "", [Section("numbers", "Numbers", shown)]))
     page = browser.new_page()
@@ -68,7 +68,7 @@ def test_numbers_are_sorted_as_they_are_meant(browser: Any, tmp_path: Path) -> N
     page.close()
 
 
-def test_points_and_names_say_what_they_are(browser: Any, report: Path) -> None:
+def test_points_and_names_have_tooltips(browser: Any, report: Path) -> None:
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.goto(report.as_uri())
     tip = page.locator("#tip")
@@ -94,7 +94,7 @@ def test_points_and_names_say_what_they_are(browser: Any, report: Path) -> None:
     page.close()
 
 
-def test_the_page_reads_well_without_its_script(browser: Any, report: Path) -> None:
+def test_the_page_is_readable_without_its_script(browser: Any, report: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(report.as_uri())
@@ -105,8 +105,8 @@ def test_the_page_reads_well_without_its_script(browser: Any, report: Path) -> N
     context.close()
 
 
-def test_what_counts_in_a_comparison_is_in_sight_on_a_phone(browser: Any, tmp_path: Path) -> None:
-    runs = [summarised(hnas_run(tmp_path / "hnas")), summarised(gradient_run(tmp_path / "gaea", epochs=2))]
+def test_the_main_columns_of_a_comparison_are_visible_on_a_phone(browser: Any, tmp_path: Path) -> None:
+    runs = [write_summaries(hnas_run(tmp_path / "hnas")), write_summaries(gradient_run(tmp_path / "gaea", epochs=2))]
     compare(runs, out=tmp_path / "page.html")
     page = browser.new_page(viewport={"width": 390, "height": 900})
     page.goto((tmp_path / "page.html").as_uri())

@@ -1,4 +1,4 @@
-"""The report of searches that train supernets: its numbers, its sections, and what it says where data are missing."""
+"""The report of searches that train supernets: its numbers, its sections, and its texts where data are missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from archray_test_report import HOSTILE, MISSING_NUMBER, rendered, section_ids, 
 from archray_test_supernet_report import (
     CELLS,
     FAILED,
-    FOUND,
+    RESULTS,
     SEEDS,
     gradient_run,
     gradient_tables,
@@ -57,13 +57,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
 
 @pytest.fixture
 def new_run(tmp_path_factory: pytest.TempPathFactory) -> NewRun:
-    """Makes a `gradient_run` in a folder of its own."""
+    """Makes a `gradient_run` in a new folder."""
     return lambda **content: gradient_run(tmp_path_factory.mktemp("run"), **content)
 
 
 @pytest.fixture
 def new_scored(tmp_path_factory: pytest.TempPathFactory) -> NewRun:
-    """Makes a `scored_run` in a folder of its own."""
+    """Makes a `scored_run` in a new folder."""
     return lambda **content: scored_run(tmp_path_factory.mktemp("run"), **content)
 
 
@@ -73,17 +73,17 @@ def page(run: Run[Any]) -> str:
 
 
 @pytest.fixture(scope="module")
-def scored(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
+def scored_supernet_run(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
     return scored_run(tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture(scope="module")
-def scored_page(scored: Run[Any]) -> str:
-    return rendered(scored)
+def scored_page(scored_supernet_run: Run[Any]) -> str:
+    return rendered(scored_supernet_run)
 
 
 def table_rows(part: Section | None) -> list[list[str]]:
-    """The cells of all body rows of a section, as text."""
+    """Returns the cells of all body rows of a section, as text."""
     assert part is not None
     rows = re.findall(r"<tr[^>]*>(.*?)</tr>", part.body.replace("<wbr>", ""), flags=re.S)
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, flags=re.S) for row in rows]
@@ -95,24 +95,25 @@ def drawings(part: Section | None) -> list[str]:
     return re.findall(r"<svg.*?</svg>", part.body, flags=re.S)
 
 
-# The page
+# Page
 
 
 def test_no_missing_number_is_printed(page: str, scored_page: str) -> None:
     for text in (page, scored_page):
-        text = text[: text.index('<section id="manifest"')]  # where a None is a null
+        text = text[: text.index('<section id="manifest"')]  # here a None is a null
         assert not MISSING_NUMBER.search(words(text).replace("train_loss is NaN", ""))
 
 
 @pytest.mark.slow
-def test_what_a_user_wrote_is_escaped(new_run: NewRun, new_scored: NewRun) -> None:
+def test_text_of_the_user_is_escaped(new_run: NewRun, new_scored: NewRun) -> None:
     def hostile(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         texts = ("architecture", "failure", "group")
         return {
             name: table.assign(**{text: HOSTILE for text in texts if text in table}) for name, table in tables.items()
         }
 
-    shown = [section for section in SECTIONS if section is not cell_section]  # which is of architectures of the space
+    # This section is about architectures of the space
+    shown = [section for section in SECTIONS if section is not cell_section]
     searched = {name: table for name, table in TABLES.items() if name not in ("final", "baseline")}
     page = rendered(new_run(**hostile(searched), chosen=HOSTILE), shown)
     page += rendered(new_scored(**hostile(scored_tables(1)), chosen=HOSTILE), shown)
@@ -125,12 +126,12 @@ def test_what_a_user_wrote_is_escaped(new_run: NewRun, new_scored: NewRun) -> No
 # Results by search seed
 
 
-def test_a_row_per_search_seed(run: Run[Any]) -> None:
+def test_each_search_seed_has_a_row(run: Run[Any]) -> None:
     section = found_cells_section(run)
     rows = table_rows(section)
     assert [row[4] for row in rows] == [str(SEEDS[number]) for number in (4, 2, 1, 0, 3)]  # by value
-    assert [row[0] for row in rows] == ["A2", "A3", "A1", "A4", "–"]  # what was chosen is A1
-    assert [names_of(run).of(FOUND[number]).short for number in (4, 2, 1, 0)] == ["A2", "A3", "A1", "A4"]
+    assert [row[0] for row in rows] == ["A2", "A3", "A1", "A4", "–"]  # the chosen architecture is A1
+    assert [names_of(run).of(RESULTS[number]).short for number in (4, 2, 1, 0)] == ["A2", "A3", "A1", "A4"]
     assert [row[1] for row in rows] == ["54.00", "52.00", "51.00", "50.00", "–"]
     assert [row[2] for row in rows] == ["74.00", "72.00", "71.00", "70.00", "–"]
     assert [row[3] for row in rows] == [
@@ -143,7 +144,7 @@ def test_a_row_per_search_seed(run: Run[Any]) -> None:
     assert section is not None and section.body.count('class="marked"') == 1
 
 
-def test_seeds_that_agree(new_run: NewRun) -> None:
+def test_equal_results_of_seeds_share_a_name(new_run: NewRun) -> None:
     found = TABLES["found"]
     same = new_run(found=found.assign(architecture=CELLS[1], failure=None), selection=pd.DataFrame())
     assert [row[-2] for row in table_rows(found_cells_section(same))] == ["chosen"] * 5
@@ -153,7 +154,7 @@ def test_seeds_that_agree(new_run: NewRun) -> None:
 # Entropies
 
 
-def test_mean_entropies_are_those_of_a_plain_loop(run: Run[Any]) -> None:
+def test_mean_entropies_equal_those_of_a_plain_loop(run: Run[Any]) -> None:
     panels = entropy_panels(run)
     assert [panel.title for panel in panels] == ["all edges", "normal", "reduce"]
     for panel in panels:
@@ -174,20 +175,20 @@ def test_the_uniform_entropy_is_that_of_the_operations(run: Run[Any]) -> None:
     assert uniform == pytest.approx(math.log(5)) and operations == (5,)
 
 
-def test_edges_may_weigh_different_numbers_of_operations(new_run: NewRun) -> None:
-    told = TABLES["entropies"].assign(operations=np.where(TABLES["entropies"]["edge"] < 3, 2, 8))
-    assert uniform_entropy(told) == (pytest.approx((math.log(2) + math.log(8)) / 2), (2, 8))
+def test_edges_may_have_different_numbers_of_operations(new_run: NewRun) -> None:
+    wide_entropies = TABLES["entropies"].assign(operations=np.where(TABLES["entropies"]["edge"] < 3, 2, 8))
+    assert uniform_entropy(wide_entropies) == (pytest.approx((math.log(2) + math.log(8)) / 2), (2, 8))
 
 
-def test_a_search_that_failed_has_no_entropy_at_the_end(run: Run[Any]) -> None:
+def test_a_failed_search_has_no_entropy_at_the_end(run: Run[Any]) -> None:
     last = TABLES["entropies"][TABLES["entropies"]["epoch"] == 12]
     ends = last.groupby("trial_id")["entropy"].mean()
     assert len(ends) == 4
     assert f"The final entropy is {ends.min():.2f} to {ends.max():.2f}." in words(entropies_section(run))
 
 
-def test_every_panel_of_entropies_holds_its_lines(new_run: NewRun) -> None:
-    """GAEA with partial channels: the edges weigh five operations, the inputs of a node as many sources as it has."""
+def test_every_panel_of_entropies_has_its_lines(new_run: NewRun) -> None:
+    """In GAEA with partial channels each edge has five operations, and the inputs of a node one entry per source."""
     sources = {"edges": 5, "inputs_1": 1, "inputs_2": 2, "inputs_3": 3}
     rows = [
         {"trial_id": "s-1", "seed": 1, "epoch": epoch, "group": group, "edge": 0, "operations": number}
@@ -211,10 +212,10 @@ def test_entropies_that_cannot_be_drawn(new_run: NewRun) -> None:
     assert "The final entropy is 0.00." in words(entropies_section(zero))
 
 
-# Discretisation
+# Discretization
 
 
-def test_mixture_and_discretised_in_the_last_epoch(run: Run[Any]) -> None:
+def test_mixture_and_discretized_accuracy_in_the_last_epoch(run: Run[Any]) -> None:
     section = discretization_section(run)
     expected = []
     for number, seed in enumerate(SEEDS):
@@ -225,7 +226,7 @@ def test_mixture_and_discretised_in_the_last_epoch(run: Run[Any]) -> None:
     assert "35.88 percentage points above the discretized architecture on average over 4 seeds" in words(section)
 
 
-def test_the_last_epoch_is_not_the_last_row(run: Run[Any], new_run: NewRun) -> None:
+def test_the_last_epoch_need_not_be_the_last_row(run: Run[Any], new_run: NewRun) -> None:
     mixed = TABLES["curves"].sample(frac=1, random_state=0).reset_index(drop=True)
     ends = {net.seed: at_the_end(net) for net in supernets(run, mixed)}
     assert ends["2968811710"] == pytest.approx((0.7, 0.35))
@@ -233,7 +234,7 @@ def test_the_last_epoch_is_not_the_last_row(run: Run[Any], new_run: NewRun) -> N
     assert table_rows(discretization_section(new_run(curves=gained)))[0][-1] == "−1.00"
 
 
-def test_discretisation_needs_discretised_accuracies(new_run: NewRun) -> None:
+def test_the_discretization_section_needs_discretized_accuracies(new_run: NewRun) -> None:
     for curves in (
         TABLES["curves"].drop(columns="shared_accuracy"),
         TABLES["curves"].assign(shared_accuracy=math.nan),
@@ -242,20 +243,20 @@ def test_discretisation_needs_discretised_accuracies(new_run: NewRun) -> None:
         assert section_ids(rendered(new_run(curves=curves), [discretization_section])) == []
     only_final = new_run(curves=pd.DataFrame(), final_curves=TABLES["curves"])
     assert section_ids(rendered(only_final, [discretization_section])) == []
-    no_mixture = TABLES["curves"].assign(mixture_accuracy=math.nan)  # as of halving by rounds
+    no_mixture = TABLES["curves"].assign(mixture_accuracy=math.nan)  # for example of halving by rounds
     assert section_ids(rendered(new_run(curves=no_mixture), [discretization_section])) == []
 
 
 # Scores with shared weights
 
 
-def test_scores_with_shared_weights(scored: Run[Any]) -> None:
-    rows = table_rows(shared_scores_section(scored))
+def test_scores_with_shared_weights(scored_supernet_run: Run[Any]) -> None:
+    rows = table_rows(shared_scores_section(scored_supernet_run))
     for row, seed, (_, scores) in zip(rows, SEEDS, scored_tables()["scores"].groupby("trial_id"), strict=False):
         accuracy = scores["shared_accuracy"].dropna() * 100
         best = f"{accuracy.max():.2f}"
         assert row == [str(seed), "199", "1", f"{accuracy.median():.2f}", best, best]
-    assert [supernet.chosen for supernet in scored_supernets(scored)] == [False, True, False]
+    assert [supernet.chosen for supernet in scored_supernets(scored_supernet_run)] == [False, True, False]
 
 
 def test_few_scores_or_none(new_scored: NewRun) -> None:
@@ -290,7 +291,7 @@ def test_a_selection_that_dropped_none(new_run: NewRun) -> None:
     assert [len(row) for row in table_rows(section)] == [4] * 4
 
 
-def test_a_training_of_the_selection_that_failed(new_run: NewRun) -> None:
+def test_a_failed_training_of_the_selection(new_run: NewRun) -> None:
     failed = TABLES["selection"].copy()
     columns = ["epochs", "accuracy_at_cut", "selection_accuracy", "kept", "failure"]
     failed.loc[0, columns] = [2, math.nan, math.nan, False, "lost"]
@@ -315,7 +316,7 @@ def test_a_selection_without_curves_has_a_table(new_run: NewRun) -> None:
 
 
 @pytest.mark.slow
-def test_of_repeats_the_best_is_shown(tmp_path: Path) -> None:
+def test_the_best_repeat_is_shown(tmp_path: Path) -> None:
     run = repeated_gradient_run(tmp_path)
     assert "repeats" in section_ids(rendered(run))
     assert [row[-2] for row in table_rows(found_cells_section(run))] == ["chosen"] * 3
@@ -324,8 +325,11 @@ def test_of_repeats_the_best_is_shown(tmp_path: Path) -> None:
     assert headline(run).names == (CELLS[3],) and headline(run).facts["Search"] == "3 supernets"
 
 
-def test_the_terminal_has_the_chosen_one_above_what_was_rejected(run: Run[Any]) -> None:
-    """The best with shared weights was dropped: a list by that accuracy would begin with it, and no mark."""
+def test_the_terminal_lists_the_chosen_architecture_above_the_rejected_ones(run: Run[Any]) -> None:
+    """The best architecture with shared weights was dropped.
+
+    A list by that accuracy would start with it, without a mark.
+    """
     [listing] = listings(run)
     assert [row["outcome"] for row in listing.rows[:2]] == ["chosen", "trained to the end"]
     assert listing.rows[0]["architecture"] == run.architecture

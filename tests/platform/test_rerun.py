@@ -1,4 +1,4 @@
-"""Trials that ran out of memory are run again with more of a card, and stand in the tables as what became of them."""
+"""Trials that ran out of memory run again with a larger share of a GPU, and the tables show their final outcome."""
 
 import json
 from pathlib import Path
@@ -19,15 +19,15 @@ def test_the_next_share_is_twice_as_large_and_leaves_nothing_idle(share, larger)
     assert larger_share(share) == larger
 
 
-def test_a_trial_that_was_not_suggested_changes_no_book():
+def test_a_trial_that_was_not_suggested_changes_no_state():
     ledger = Ledger()
     enter_reruns(ledger, {}, "accuracy")
     assert ledger.records == {}
 
 
 @pytest.mark.slow
-def test_a_search_whose_trials_run_out_of_memory(repository, tmp_path):
-    """At a quarter of a card width 6 fails, at half of it trains; width 8 fails on a whole one, and stays failed."""
+def test_trials_that_run_out_of_memory_are_run_again(repository, tmp_path):
+    """Width 6 fails with a quarter of a GPU and trains with half of it. Width 8 fails even with a whole GPU."""
     space = repository / "tests" / "worker_modules" / "archray_test_memory.py"
     process = start(
         "search", "random", "--space", f"{space}:MemorySpace", "--data", "digits", "--preset", "smoke", "--budget", "6",
@@ -42,7 +42,7 @@ def test_a_search_whose_trials_run_out_of_memory(repository, tmp_path):
     log = (tmp_path / "log.txt").read_text()
     trials = pd.read_parquet(search / "trials.parquet")
     widths = trials["architecture"].str.extract(r"width=(\d)")[0]
-    assert {"6", "8"} <= set(widths), "the seed draws none that runs out of memory"
+    assert {"6", "8"} <= set(widths), "the seed samples none that runs out of memory"
     short = int(widths.isin(["6", "8"]).sum())
     assert "ran out of memory; rerunning with 0.5 GPUs each" in log
     assert f"{short} trial" in log
@@ -50,7 +50,7 @@ def test_a_search_whose_trials_run_out_of_memory(repository, tmp_path):
     assert trials.loc[widths == "8", "failure"].str.startswith("out of memory").all()
     assert trials["rerun_gpus"].fillna(0).tolist() == [{"4": 0, "6": 0.5, "8": 1}[width] for width in widths]
     first = pd.read_json(path_or_buf=_lines(search, "results"), lines=True)
-    assert set(trials["trial_id"]) == set(first["trial_id"])  # the ids that they had at first
+    assert set(trials["trial_id"]) == set(first["trial_id"])  # their first ids
     curves = pd.read_parquet(search / "curves.parquet")
     assert set(curves["trial_id"]) == set(trials["trial_id"])
     assert curves[curves["trial_id"].isin(trials.loc[widths != "8", "trial_id"])].groupby("trial_id").size().eq(2).all()
@@ -67,7 +67,7 @@ def test_a_search_whose_trials_run_out_of_memory(repository, tmp_path):
 
 
 def _lines(search: Path, folder: str):
-    """What the trials of the first Tuner reported."""
+    """Returns the results that the trials of the first Tuner reported."""
     import io
 
     [tuned] = [place for place in search.glob("tune-*") if "again" not in place.name]

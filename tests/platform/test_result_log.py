@@ -1,4 +1,4 @@
-"""What a Tune run keeps of itself, and what a resume puts back."""
+"""The files that a Tune run keeps for a resume, and their restoration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from archray.platform.run.layout import RESULTS, SNAPSHOT
 from archray.platform.run.tune_snapshot import read_snapshot, write_snapshot
 from archray.searchers.testing import ConformanceTrainable
 
-KEPT = {
+FILES_KEPT = {
     "experiment_state-1.json": b'{"trial_data": []}',
     "search_gen_state-1.json": b"{}",
     "searcher-state-1.pkl": b"1",
@@ -32,7 +32,7 @@ PLAN = TrialPlan(trainable=tune.Trainable, settings={}, metric="score", mode="ma
 def experiment(tmp_path: Path) -> Folder:
     """The folder of a Tune run whose driver was killed in its second session, while Tune copied its first state."""
     folder = Folder(tmp_path)
-    write_snapshot(folder, KEPT)
+    write_snapshot(folder, FILES_KEPT)
     for name in ("tuner.pkl", "experiment_state-1.json", "experiment_state-2.json", "searcher-state-2.pkl"):
         folder.write_bytes(name, b"")
     return folder
@@ -41,13 +41,13 @@ def experiment(tmp_path: Path) -> Folder:
 def test_a_restored_state_is_that_of_one_moment(experiment: Folder) -> None:
     assert restore_state(experiment, PLAN)
     assert {name: experiment.read_bytes(name) for name in experiment.files()} == {
-        **KEPT,
+        **FILES_KEPT,
         "tuner.pkl": b"",
         SNAPSHOT: experiment.read_bytes(SNAPSHOT),
     }
 
 
-def test_without_a_snapshot_there_is_nothing_to_restore(tmp_path: Path) -> None:
+def test_without_a_snapshot_nothing_is_restored(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.write_bytes("tuner.pkl", b"")
     assert not restore_state(folder, PLAN)
@@ -59,10 +59,10 @@ def test_without_a_snapshot_there_is_nothing_to_restore(tmp_path: Path) -> None:
     ("name", "renamed"), [("experiment_state-1.json", "state_of_trials-1.json"), ("tuner.pkl", "tuner.json")]
 )
 def test_results_without_a_state_are_not_trained_again(tmp_path: Path, name: str, renamed: str) -> None:
-    """A later Ray calls a file of its state otherwise. Without results there is nothing to lose."""
+    """A later version of Ray may rename a state file. A run without results has nothing to lose."""
     folder = Folder(tmp_path)
-    names = {file: renamed if file == name else file for file in (*KEPT, "tuner.pkl")}
-    write_snapshot(folder, {names[file]: state for file, state in KEPT.items()})
+    names = {file: renamed if file == name else file for file in (*FILES_KEPT, "tuner.pkl")}
+    write_snapshot(folder, {names[file]: state for file, state in FILES_KEPT.items()})
     folder.write_bytes(names["tuner.pkl"], b"")
     assert not restore_state(folder, PLAN)
     (folder / RESULTS).append_line("a.jsonl", b"{}")
@@ -89,9 +89,9 @@ def tuner(folder: Path) -> tune.Tuner:
         pytest.param(CallbackList, "get_state", lambda callbacks: None, marks=pytest.mark.slow),
         (TuneController, "save_to_dir", lambda controller: None),
     ],
-    ids=["state file renamed", "callbacks not asked", "state not saved"],
+    ids=["state file renamed", "callbacks not called", "state not saved"],
 )
-def test_a_ray_that_saves_no_state_ends_the_run(
+def test_a_ray_that_saves_no_state_stops_the_run(
     owner: Any, name: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, value)
@@ -101,7 +101,7 @@ def test_a_ray_that_saves_no_state_ends_the_run(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-def test_a_ray_that_begins_anew_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ray_that_starts_over_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tuner(tmp_path).fit()
     folder = Folder(tmp_path / "run")
     kept = folder.read_bytes(SNAPSHOT)

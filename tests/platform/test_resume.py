@@ -1,4 +1,4 @@
-"""A run killed (SIGKILL) in every stage ends as an undisturbed one, and does nothing twice that was finished."""
+"""A run killed (SIGKILL) in every stage equals an undisturbed run and repeats no finished work."""
 
 from pathlib import Path
 
@@ -21,8 +21,11 @@ def some_but_not_all_ended(stage: Path) -> bool:
 
 
 @pytest.mark.slow
-def test_killed_while_it_searched(finished_run, tmp_path):
-    """The command, killed with one trial ended and others under way; goes on in this process, with another Ray."""
+def test_a_run_killed_during_its_search_resumes(finished_run, tmp_path):
+    """The command is killed with one finished trial and others in progress.
+
+    It resumes in this process with another Ray.
+    """
     run = tmp_path / "run"
     arguments = as_arguments(RUNS["hnas"])
     process = start("search", "hnas", *arguments, "--out", "run", "--set", "cluster.dashboard=false", cwd=tmp_path)
@@ -40,7 +43,7 @@ def test_killed_while_it_searched(finished_run, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("concurrent", [1, 2])
 @pytest.mark.timeout(900)
-def test_killed_in_every_stage(tmp_path, concurrent):
+def test_a_run_killed_in_every_stage_resumes(tmp_path, concurrent):
     arguments = (*HNAS_COMMAND, "--max-concurrent", str(concurrent))
     finish(*arguments, "--out", "undisturbed", cwd=tmp_path)
 
@@ -71,8 +74,8 @@ def test_killed_in_every_stage(tmp_path, concurrent):
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_killed_and_moved(finished_run, tmp_path):
-    """The folder was moved while its search was half done; the pool, the trials and what generates them lie in it."""
+def test_a_run_killed_and_moved_resumes(finished_run, tmp_path):
+    """The folder is moved during the search. It contains the pool, the trials and the state of their generators."""
     arguments = as_arguments(RUNS["hnas"])
     process = start("search", "hnas", *arguments, "--out", "run", "--set", "cluster.dashboard=false", cwd=tmp_path)
     kill_when(process, lambda: some_but_not_all_ended(tmp_path / "run" / "search"), tmp_path)

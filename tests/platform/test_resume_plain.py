@@ -1,4 +1,4 @@
-"""A plain search whose driver was killed (SIGKILL) in its middle has the trials of an undisturbed one."""
+"""A plain search whose driver was killed (SIGKILL) has the trials of an undisturbed search."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ OPTIONS: dict[str, Any] = {
     "preset": "smoke", "space": "nasbench201", "data": "digits", "seed": 3, "data__limit": 100, "random": 0,
     "final_epochs": 1, "max_concurrent": 1, "resources__actors": 1,
 }  # fmt: skip
-# Until there is a model: of the six decisions of nasbench201 after 14 trials.
+# Until the model exists: for the six decisions of nasbench201 after 14 trials.
 LONGER: dict[str, dict[str, Any]] = {"bohb": {"budget": 18, "random_fraction": 0.0}}
-ENDED = {"random": 2, "bohb": 15}  # trials that have ended when the driver is killed, where that is not 1
+TRIALS_AT_KILL = {"random": 2, "bohb": 15}  # number of finished trials at the kill, where it is not 1
 
 
 def trials(run: Path) -> list[dict[str, Any]]:
-    """What was trained, for how long and to which value, in the order of suggestion."""
+    """Returns the trained architectures, their epochs and values, in the order of suggestion."""
     table = pd.read_parquet(run / "search" / "trials.parquet")
     return table[["architecture", "seed", "epoch", "validation_accuracy"]].to_dict("records")
 
@@ -34,13 +34,13 @@ def trials(run: Path) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("method", method_parameters(PLAIN, {"asha"}))
-def test_killed_while_it_searched(method: str, tmp_path: Path) -> None:
+def test_a_search_killed_in_the_middle_has_the_same_trials(method: str, tmp_path: Path) -> None:
     options = {**OPTIONS, **LONGER.get(method, {})}
     archray.search(method, **options, out=tmp_path / "undisturbed")
     run, address = tmp_path / "killed", ray.get_runtime_context().gcs_address
     process = start("search", method, *as_arguments(options), "--address", address, "--out", "killed", cwd=tmp_path)
     search = run / "search"
-    enough = ENDED.get(method, 1)
+    enough = TRIALS_AT_KILL.get(method, 1)
     kill_when(process, lambda: len(ended_trials(search)) >= enough and not (search / "done.json").exists(), tmp_path)
     trained = epochs_trained(search)
     finished = {trial: trained[trial] for trial in ended_trials(search)}

@@ -1,16 +1,16 @@
-"""docs/run-folder.md names every file of a run, and every column and key in it; other methods: test_whole_runs.py."""
+"""docs/run-folder.md names every file of a run of HNAS with its columns and keys (others: test_whole_runs.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from archray_test_run_files import unknown
+from archray_test_run_files import undescribed_names
 
 import archray
 
 
-def test_it_tells_of_every_file_of_a_run_of_hnas(
+def test_it_describes_every_file_of_a_run_of_hnas(
     finished_run: Callable[[str], archray.RunResult],
 ) -> None:
-    assert unknown(Path(finished_run("hnas").path)) == []
+    assert undescribed_names(Path(finished_run("hnas").path)) == []

@@ -1,4 +1,4 @@
-"""What a folder says of its run: done, on, interrupted or failed; and tables as JSON has them."""
+"""The status of a run by its folder: finished, running, interrupted or failed. Tables are stored as JSON."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def end_stage(folder: Folder, name: str, seconds: float = 2.5) -> None:
     (folder / name).create().write_json(DONE, ended)
 
 
-def test_a_run_from_its_first_stage_to_its_end(folder: Folder) -> None:
+def test_a_run_from_its_first_stage_to_its_last(folder: Folder) -> None:
     with recorded(folder, STAGES, description, started=time.time() - 100) as record:
         record.began("pool")
         on = RunSummary.read(folder)
@@ -65,17 +65,17 @@ def test_a_run_from_its_first_stage_to_its_end(folder: Folder) -> None:
     ended = RunSummary.read(folder)
     assert (ended.state, ended.stage) == ("done", None)
     assert [stage.seconds for stage in ended.stages] == [2.5, 4.0] and ended.seconds >= 100, "its start-up too"
-    assert ended.architectures == ["a"] and ended.result["test_accuracy"] is None, "NaN is no JSON"
+    assert ended.architectures == ["a"] and ended.result["test_accuracy"] is None, "JSON has no NaN"
     assert (ended.method, ended.space, ended.data, ended.seed) == ("hnas", "nasbench201", "digits", 3)
     assert json.loads(json.dumps(ended.to_dict(), allow_nan=False))["stages"][0]["title"] == "score"
 
 
-def test_the_run_time_is_that_of_all_commands(folder: Folder) -> None:
+def test_the_run_time_includes_all_commands(folder: Folder) -> None:
     for _ in range(2):
         with recorded(folder, STAGES, description, started=time.time() - 100):
             beat = folder.read_json(HEARTBEAT)
     assert 200 <= RunSummary.read(folder).seconds < 300
-    write_summary(folder, STAGES, description, ended=True)  # `archray report` does no work on the run
+    write_summary(folder, STAGES, description, ended=True)  # `archray report` does not continue the run
     assert 200 <= RunSummary.read(folder).seconds < 300
     summary = folder.read_json(SUMMARY)
     folder.write_json(SUMMARY, {**summary, "state": "running", "seconds": 200.0})  # killed 50 s after it was written
@@ -85,11 +85,13 @@ def test_the_run_time_is_that_of_all_commands(folder: Folder) -> None:
     assert (killed.state, killed.seconds) == ("interrupted", 250.0)
     with lock(folder, "resume"), recorded(folder, STAGES, description):
         pass
-    assert 250 <= RunSummary.read(folder).seconds < 300, "the beat of the killed process counts, not ours"
+    assert 250 <= RunSummary.read(folder).seconds < 300, (
+        "the heartbeat of the killed process counts, not that of this process"
+    )
 
 
 @pytest.mark.slow
-def test_a_command_counts_from_the_start_of_its_process(folder: Folder) -> None:
+def test_a_command_is_timed_from_the_start_of_its_process(folder: Folder) -> None:
     code = (
         "import sys, time; time.sleep(1)\n"
         "from archray.files import Folder\n"
@@ -103,17 +105,17 @@ def test_a_command_counts_from_the_start_of_its_process(folder: Folder) -> None:
     assert RunSummary.read(folder).seconds >= 1.0
 
 
-def test_a_stage_that_begins_anew_makes_those_after_it_wait(folder: Folder) -> None:
+def test_a_restarted_stage_resets_the_later_stages(folder: Folder) -> None:
     for name in STAGES:
         end_stage(folder, name)
     record = RunRecord(folder, STAGES, description)
     record.began("pool")
-    assert [stage.state for stage in RunSummary.read(folder).stages] == ["stopped", "waiting"], "nobody works on it"
+    assert [stage.state for stage in RunSummary.read(folder).stages] == ["stopped", "waiting"], "no process works on it"
     with lock(folder, "test"):
         assert [stage.state for stage in RunSummary.read(folder).stages] == ["running", "waiting"]
 
 
-def test_what_stops_a_run_is_told(folder: Folder) -> None:
+def test_the_reason_of_a_stop_is_stored(folder: Folder) -> None:
     def stop() -> None:
         with recorded(folder, STAGES, description) as record:
             record.began("search")
@@ -133,14 +135,14 @@ def test_what_stops_a_run_is_told(folder: Folder) -> None:
     assert (RunSummary.read(folder).state, RunSummary.read(folder).reason) == ("failed", "ValueError: no more")
 
 
-def test_a_repeat_is_resumed_with_all_of_its_run(folder: Folder) -> None:
+def test_a_repeat_is_resumed_with_its_whole_run(folder: Folder) -> None:
     repeat = (folder / "repeat-01").create()
     assert str(whole_run(repeat)) == str(folder) and str(whole_run(folder)) == str(folder)
     (folder.parent / "alone" / "repeat-01").create()
     assert str(whole_run(folder.parent / "alone" / "repeat-01")).endswith("alone/repeat-01")
 
 
-def test_what_stopped_a_repeat_is_told_of_all(folder: Folder) -> None:
+def test_the_reason_of_a_stopped_repeat_is_stored_for_the_run(folder: Folder) -> None:
     def stop() -> None:
         with recorded(folder, {}, description):
             try:
@@ -153,7 +155,7 @@ def test_what_stopped_a_repeat_is_told_of_all(folder: Folder) -> None:
     assert RunSummary.read(folder).reason == "stopped with 1 of at most 3 trials ended"
 
 
-def test_a_killed_process_is_seen(folder: Folder) -> None:
+def test_a_killed_process_is_detected(folder: Folder) -> None:
     RunRecord(folder, STAGES, description).began("search")
     assert RunSummary.read(folder).reason == "no process works on it"
     code = (
@@ -164,14 +166,14 @@ def test_a_killed_process_is_seen(folder: Folder) -> None:
     )
     killed = subprocess.Popen([sys.executable, "-c", code, str(folder)])
     killed.wait()
-    gone = RunSummary.read(folder)
-    assert gone.state == "interrupted" and f"its process {killed.pid} ended" in str(gone.reason)
+    after_kill = RunSummary.read(folder)
+    assert after_kill.state == "interrupted" and f"its process {killed.pid} ended" in str(after_kill.reason)
     with lock(folder, "test"):
         assert RunSummary.read(folder).state == "running"
 
 
 @pytest.mark.parametrize(("age", "state"), [(1.0, "running"), (SILENT + 5, "interrupted")])
-def test_another_machine_is_judged_by_the_time_of_its_last_beat(folder: Folder, age: float, state: str) -> None:
+def test_another_machine_is_judged_by_its_last_heartbeat(folder: Folder, age: float, state: str) -> None:
     RunRecord(folder, STAGES, description).began("search")
     at = (datetime.now(UTC) - timedelta(seconds=age)).isoformat(timespec="seconds")
     folder.write_json(HEARTBEAT, {"at": at, "host": "elsewhere", "processes": "", "pid": 1})
@@ -181,7 +183,7 @@ def test_another_machine_is_judged_by_the_time_of_its_last_beat(folder: Folder, 
     assert state == "running" or f"no heartbeat from elsewhere since {at}" in str(summary.reason)
 
 
-def test_a_run_without_a_summary_says_so_beside_what_its_other_files_tell(folder: Folder) -> None:
+def test_a_run_without_a_summary_is_described_by_its_other_files(folder: Folder) -> None:
     end_stage(folder, "pool")
     unfinished = RunSummary.read(folder)
     assert unfinished.state == "interrupted" and f"has no {SUMMARY}; rewrite it with: archray report" in str(
@@ -193,7 +195,7 @@ def test_a_run_without_a_summary_says_so_beside_what_its_other_files_tell(folder
     assert "archray report" in str(ended.reason)
 
 
-def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match=r"expected the folder of a run, got .* without manifest\.json"):
         RunSummary.read(tmp_path)
     (tmp_path / MANIFEST).write_text("{}")
@@ -201,7 +203,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
         RunSummary.read(tmp_path)
 
 
-def test_rows_are_kept_as_json_has_them() -> None:
+def test_rows_are_stored_as_json() -> None:
     row = {
         "a": np.float64("nan"),
         "b": np.int64(3),
@@ -216,7 +218,7 @@ def test_rows_are_kept_as_json_has_them() -> None:
     assert (len(listing.rows), listing.count) == (KEPT_ROWS, KEPT_ROWS + 5)
 
 
-def test_a_list_of_trials_marks_what_was_chosen_and_has_it_first_among_equals() -> None:
+def test_a_list_of_trials_marks_the_chosen_one_and_puts_it_first_among_equals() -> None:
     trials = pd.DataFrame(
         {"architecture": list("abcdef"), "accuracy": [0.9, 0.7, 0.9, math.nan, 0.9, 0.95], "failure": None}
     )

@@ -1,4 +1,4 @@
-"""One whole search in this process, and what is done with its folder afterwards."""
+"""A complete search in this process, and the uses of its folder afterwards."""
 
 import hashlib
 import runpy
@@ -31,22 +31,24 @@ def result(finished_run):
 
 @pytest.fixture
 def copied(result, tmp_path):
-    """A copy of the run, to change."""
+    """A copy of the run that a test may change."""
     return shutil.copytree(result.path, tmp_path / "copy")
 
 
 def test_a_nodes_metrics_port_has_the_run_and_its_method(result):
-    """Its counters: gauges are gone from the port some time after they were set (tests/cluster/test_metrics.py)."""
+    """It has the counters: gauges disappear from the port some time after they were set
+    (tests/cluster/test_metrics.py).
+    """
     scored = "ray_archray_architectures_scored_total"
     for stage, number in (("pool", RUNS["hnas"]["pool_size"]), ("search", RUNS["hnas"]["budget"])):
         search = wait_for(
-            RunLabels("whole-hnas", "hnas", stage), lambda told, number=number: value(told, scored) == number
+            RunLabels("whole-hnas", "hnas", stage), lambda statuses, number=number: value(statuses, scored) == number
         )
         assert value(search, scored) == number
     assert value(search, "ray_archray_searcher_seconds_total") > 0
 
 
-def test_the_run_folder_holds_everything(result):
+def test_the_run_folder_has_all_files(result):
     folder = Folder(result.path)
     assert {"manifest.json", "architecture.json", "trials.parquet", "report.html"} <= set(folder.files())
     for stage in ("pool", "search", "final", "baseline", "report"):
@@ -65,16 +67,18 @@ def test_the_run_folder_holds_everything(result):
     assert {"ntk_trace", "kappa", "failure"} <= set(pool.columns)
 
 
-def test_the_result_holds_tunes_results(result):
+def test_the_result_includes_the_results_of_tune(result):
     assert isinstance(result.result_grid, tune.ResultGrid) and len(result.result_grid) == 4
     best = result.result_grid.get_best_result("validation_accuracy", "max")
     assert best.config["architecture"] == result.architecture
     assert best.metrics["validation_accuracy"] == result.validation_accuracy
     assert list(result.trials.groupby("stage").size()[["search", "final", "baseline"]]) == [4, 1, 1]
-    assert EndedTrials.counts[result.path] == {"search": 4, "final": 1, "baseline": 1}, "the user's callback saw all"
+    assert EndedTrials.counts[result.path] == {"search": 4, "final": 1, "baseline": 1}, (
+        "the user's callback received every trial"
+    )
 
 
-def test_the_model_has_the_accuracy_that_was_reported(result):
+def test_the_model_has_the_reported_accuracy(result):
     model, data = result.model(), load_data(DATA)
     with torch.no_grad():
         correct = (model(data.test.images).argmax(1) == data.test.labels).double().mean().item()
@@ -113,7 +117,7 @@ def test_a_run_is_never_overwritten(result):
         archray.search("hnas", **TINY, out=result.path)
 
 
-def test_resume_refuses_other_versions_unless_forced(result, copied):
+def test_resume_rejects_other_versions_unless_forced(result, copied):
     folder = Folder(copied)
     manifest = folder.read_json("manifest.json")
     folder.write_json("manifest.json", {**manifest, "versions": {**manifest["versions"], "ray": "1.0"}})
@@ -122,7 +126,7 @@ def test_resume_refuses_other_versions_unless_forced(result, copied):
     assert archray.resume(copied, force=True).architecture == result.architecture
 
 
-def test_resume_changes_only_what_it_may(result):
+def test_resume_changes_only_permitted_options(result):
     with pytest.raises(InvalidInput, match=r"a resume of .* can change .* got seed"):
         archray.resume(result.path, seed=2)
     with pytest.raises(InvalidInput, match="at least the 4 training runs"):
@@ -137,17 +141,17 @@ def test_arrays_and_repeats(ray_session, tmp_path):
     result = archray.search("hnas", **TINY | {"data": (images, labels)}, **options, out=tmp_path / "run", repeats=2)
     assert len(result.repeats) == 2
     moved = (tmp_path / "run").rename(tmp_path / "moved")
-    assert open_run(moved).data.path == moved / "arrays.npz", "a run's own arrays move with it"
+    assert open_run(moved).data.path == moved / "arrays.npz", "the arrays of a run move with it"
 
 
-def test_what_archray_sets_itself_is_refused():
+def test_options_that_archray_sets_itself_raise_an_error():
     with pytest.raises(InvalidInput, match="TuneConfig without num_samples, which archray sets"):
         archray.search("hnas", **TINY, tune_config=tune.TuneConfig(num_samples=5))
     with pytest.raises(InvalidInput, match="RunConfig without name, which archray sets"):
         archray.search("hnas", **TINY, run_config=tune.RunConfig(name="mine"))
 
 
-def test_a_pool_of_the_users_is_checked_before_ray_starts(tmp_path):
+def test_a_pool_of_the_user_is_checked_before_ray_starts(tmp_path):
     wrong = "|conv5x5~0|+|none~0|none~1|+|none~0|none~1|none~2|"
     pd.DataFrame({"architecture": [wrong], "kappa": [1.0], "ntk_trace": [1.0]}).to_parquet(tmp_path / "op.parquet")
     with pytest.raises(InvalidInput, match="no choice 'conv5x5' for 1<-0; choose one of none"):

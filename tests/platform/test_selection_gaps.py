@@ -1,11 +1,11 @@
-"""Theorem 3.1 of Khodak et al. 2020 beside measured gaps: bounds that hold over seeds, and the section that says so."""
+"""Theorem 3.1 of Khodak et al. (2020) compared with measured gaps: its bounds over seeds, and their section."""
 
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
-from archray_test_feature_map_report import LEADERS, leaders_run, led_solve
+from archray_test_feature_map_report import LEADERS, leaders_run, solve_with_leader
 from archray_test_report import words
 
 from archray.platform.methods.feature_maps.figures import generalization_section
@@ -29,7 +29,7 @@ from archray.trainables.spaces import get_space
 DELTA = 0.05
 
 
-# The bounds, where the risks are known
+# Bounds with known risks
 
 
 @pytest.mark.parametrize("candidates", [1, 64])
@@ -46,11 +46,11 @@ def test_the_bounds_hold_for_the_least_validation_error_and_need_their_entropy(c
     broken = {bound: np.mean(gaps > bound(1.0, points, entropy)) for bound in (gap_bound, hoeffding_bound)}
     assert max(broken.values()) <= DELTA
     assert np.mean(excess > selection_bound(1.0, points, entropy)) <= DELTA
-    if candidates > 1:  # without the entropy Hoeffding's bound, which is tighter, is broken: there is something to pay
+    if candidates > 1:  # without the entropy, Hoeffding's tighter bound is violated: the selection has a cost
         assert np.mean(gaps > hoeffding_bound(1.0, points, 0.0)) > 3 * DELTA
 
 
-def test_the_terms_by_hand() -> None:
+def test_the_terms_equal_values_computed_by_hand() -> None:
     assert gap_bound(2.0, 50, math.log(8)) == pytest.approx(2 * math.sqrt(2 / 50 * (math.log(8) + math.log(20))))
     assert selection_bound(1.0, 50, 1.0) == pytest.approx(3 / 2 * math.sqrt(2 / 50 * (1 + math.log(20))))
     # Hoeffding for the best candidate, step 3 of the proof, is no more than the half that Theorem 3.1 adds.
@@ -80,10 +80,10 @@ def test_the_bounds_hold_over_seeds_of_real_solves() -> None:
         excess = max(test.accuracy for test in tests) - tests[best].accuracy
         assert excess <= selection_bound(1.0, points, entropy)
         shares.append(gap / gap_bound(1.0, points, entropy))
-    assert max(shares) > -1 and len(set(shares)) > 1  # six draws of the data, not one
+    assert max(shares) > -1 and len(set(shares)) > 1  # six draws of the data instead of one
 
 
-# The section
+# Section
 
 
 def test_rows_are_the_rounds_and_the_winner(tmp_path: Path) -> None:
@@ -103,15 +103,15 @@ def test_rows_are_the_rounds_and_the_winner(tmp_path: Path) -> None:
 
 
 def test_searches_that_solve_for_one_map_at_a_time_have_one_row(tmp_path: Path) -> None:
-    rows = [led_solve(n, 1, 0.1 / n, 0.12 / n, 300, name) for n, name in enumerate("abc", start=1)]
+    rows = [solve_with_leader(n, 1, 0.1 / n, 0.12 / n, 300, name) for n, name in enumerate("abc", start=1)]
     frame = [{key: value for key, value in row.items() if key != "round"} for row in rows]
     run = leaders_run(tmp_path, frame, "random-maps")
     gaps = selection_gaps(run)
     (error,) = gaps[gaps["loss"] == "error"].to_dict("records")
     assert error["candidates"] == 3 and error["winner"] and error["validation"] == pytest.approx(0.1 / 3)
     assert error["reused"] == error["bound"] == pytest.approx(gap_bound(1, 300, math.log(3)))
-    said = words(generalization_section(run).body)
-    assert "Halving selects by shared weights" not in said
+    text = words(generalization_section(run).body)
+    assert "Halving selects by shared weights" not in text
 
 
 def test_a_run_without_leaders_has_no_section(tmp_path: Path) -> None:

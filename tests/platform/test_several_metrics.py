@@ -1,4 +1,4 @@
-"""The methods over several metrics: what their searchers are told, and what their report says of the metrics."""
+"""The methods with several metrics: the input of their searchers, and the report on the metrics."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_searcher_of_a_table(method: str, tmp_path: Path) -> None:
         make(method, problem_of(tmp_path), proxies=("snip", "unknown"))
 
 
-def test_the_space_says_which_cells_are_alike(tmp_path: Path) -> None:
+def test_the_space_identifies_isomorphic_cells(tmp_path: Path) -> None:
     assert make("rank-surrogate", problem_of(tmp_path)).pool.codes.shape == (40, 6)
     assert make("rank-surrogate", problem_of(tmp_path), encoding="none").pool.codes.shape == (40, 0)
 
@@ -75,7 +75,7 @@ def test_presets_and_directions(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_report_says_what_the_metrics_were_worth(method: str, tmp_path: Path) -> None:
+def test_the_report_shows_the_value_of_each_metric(method: str, tmp_path: Path) -> None:
     tables, documents = plain_content()
     trained = tables["search", "trials.parquet"]["architecture"].tolist()
     pool = pool_of(trained + [name for name in cells(40) if name not in trained])

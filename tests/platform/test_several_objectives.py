@@ -1,4 +1,4 @@
-"""Searches with several objectives: the set they end with, on tables and by training, and what is refused."""
+"""Searches with several objectives: their resulting sets, on tables and by training, and the input that they reject."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ METHODS = ("nsga2", "pareto-pool")
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """120 cells of NAS-Bench-201 with an accuracy, a metric, and what a board needs for each."""
+    """120 cells of NAS-Bench-201 with an accuracy, a metric and the costs on a board."""
     rng = np.random.default_rng(0)
     space = get_space("nasbench201")
     names = list(dict.fromkeys(space.encode(space.canonical(space.sample(rng))) for _ in range(200)))[:120]
@@ -36,7 +36,7 @@ def table(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_on_a_table_it_ends_with_what_no_other_betters(method: str, table: Path, tmp_path: Path) -> None:
+def test_a_search_on_a_table_returns_the_nondominated_set(method: str, table: Path, tmp_path: Path) -> None:
     run = archray.search(
         method,
         space=f"table:{table}",
@@ -53,7 +53,7 @@ def test_on_a_table_it_ends_with_what_no_other_betters(method: str, table: Path,
     assert run.pareto["hypervolume_contribution"].between(0, 1).all()
     assert run.architecture == run.pareto["architecture"][0]
     ends = run.pareto[run.pareto["result"].notna()]
-    assert ends["member"].tolist() == [1, len(run.pareto)], "looked up in the end: the most accurate and the cheapest"
+    assert ends["member"].tolist() == [1, len(run.pareto)], "looked up at the end: the most accurate and the cheapest"
     assert (
         ends["result"].tolist() == pd.read_csv(table).set_index("arch")["val_accuracy"][ends["architecture"]].tolist()
     )
@@ -98,13 +98,13 @@ def test_by_training_with_two_costs(method: str, tmp_path: Path) -> None:
         ("validation_accuracy, - -flops", "expected names"),
     ],
 )
-def test_bad_objectives_are_told_at_once(method: str, objectives: str, message: str) -> None:
+def test_bad_objectives_raise_an_error_at_once(method: str, objectives: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         make_config(method, "smoke", None, {"data": "digits", "objectives": objectives})
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_unknown_cost_is_told_before_any_trial(method: str, table: Path) -> None:
+def test_an_unknown_cost_raises_before_any_trial(method: str, table: Path) -> None:
     for options in ({"data": "digits"}, {"space": f"table:{table}"}):
         config = make_config(method, "smoke", None, {**options, "objectives": "validation_accuracy, -price"})
         with pytest.raises(UnknownName, match="no cost 'price'; choose one of"):
@@ -112,7 +112,7 @@ def test_an_unknown_cost_is_told_before_any_trial(method: str, table: Path) -> N
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_presets_are_whole(method: str) -> None:
+def test_presets_are_complete(method: str) -> None:
     for preset in get_method(method).presets:
         check_config(make_config(method, preset, None, {"data": "digits"}))
 

@@ -1,4 +1,4 @@
-"""rs-ws and halving over a supernet, from end to end; scoring goes on where it was left."""
+"""rs-ws and halving over a supernet: complete runs, and scoring that resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ def random_search(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -
     return out
 
 
-# Drawing
+# Sampling
 
 
-def test_drawn_architectures_are_distinct_and_from_the_seed() -> None:
+def test_sampled_architectures_are_distinct_and_depend_on_the_seed() -> None:
     drawn = draw_architectures("nasbench201", SupernetOptions(), 50, seed=0)
     assert len(set(drawn)) == 50 and all(get_space("nasbench201").decode(each) for each in drawn)
     assert drawn == draw_architectures("nasbench201", SupernetOptions(), 60, seed=0)[:50]
     assert drawn != draw_architectures("nasbench201", SupernetOptions(), 50, seed=1)
 
 
-def test_operations_are_drawn_uniformly_and_none_only_where_the_supernet_has_it() -> None:
+def test_operations_are_sampled_uniformly_and_none_only_where_the_supernet_has_it() -> None:
     drawn = draw_architectures("nasbench201", SupernetOptions(), 500, seed=0)
     chosen = [operation for each in drawn for operation in get_space("nasbench201").decode(each)]
     shares = pd.Series(chosen).value_counts(normalize=True)
-    assert len(shares) == 5 and (shares - 0.2).abs().max() < 0.03  # 3000 draws: deviation 0.007
+    assert len(shares) == 5 and (shares - 0.2).abs().max() < 0.03  # 3000 samples: deviation 0.007
     without = draw_architectures("nasbench201", SupernetOptions(none=False), 100, seed=0)
     assert not any("none" in each for each in without)
 
 
-def test_more_than_the_space_has_is_refused() -> None:
+def test_more_architectures_than_the_space_has_raise_an_error() -> None:
     with pytest.raises(InvalidInput, match="got 15626; lower the number"):
         draw_architectures("nasbench201", SupernetOptions(), 15_626, seed=0)
 
@@ -75,7 +75,7 @@ def test_more_than_the_space_has_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.usefixtures("ray_session")
-def test_only_what_no_shard_holds_is_scored(tmp_path: Path) -> None:
+def test_only_architectures_without_a_shard_are_scored(tmp_path: Path) -> None:
     settings = {
         "data": {"name": "digits", "limit": 60},
         "network": {"channels": 2, "cells": 1},
@@ -107,21 +107,21 @@ def test_only_what_no_shard_holds_is_scored(tmp_path: Path) -> None:
     np.testing.assert_allclose(table["shared_loss"], rows["shared_loss"], rtol=1e-5)
 
 
-def test_the_best_has_the_highest_accuracy_and_then_the_least_loss() -> None:
+def test_the_best_has_the_highest_accuracy_and_then_the_lowest_loss() -> None:
     scores = pd.DataFrame(
         {
             "architecture": ["a", "b", "c", "d"],
             "shared_loss": [0.1, 2.0, 1.0, math.nan],
             "shared_accuracy": [0.5, 0.75, 0.75, math.nan],
-            "failure": [None, None, None, "refused"],
+            "failure": [None, None, None, "rejected"],
         }
     )
     assert best_of(scores) == {"architecture": "c", "shared_accuracy": 0.75, "failure": None}
     nothing = best_of(scores[3:])
-    assert nothing["architecture"] is None and nothing["failure"] == "no architecture has a score: refused"
+    assert nothing["architecture"] is None and nothing["failure"] == "no architecture has a score: rejected"
 
 
-# Whole runs
+# Complete runs
 
 
 @pytest.mark.slow
@@ -139,8 +139,8 @@ def test_random_search_takes_the_best_of_its_scores(random_search: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_a_search_killed_while_it_scored_goes_on_there(random_search: Path) -> None:
-    """The folder as a kill leaves it: no tables, and one shard less."""
+def test_a_search_killed_during_its_scoring_resumes_there(random_search: Path) -> None:
+    """Leaves the folder as a kill would: without the tables and without one shard."""
     search = random_search / "search"
     scores, trials = (pd.read_parquet(search / name) for name in ("scores.parquet", "trials.parquet"))
     shards = sorted(search.glob("scores-*/shards/part-*.parquet"))
@@ -157,7 +157,7 @@ def test_a_search_killed_while_it_scored_goes_on_there(random_search: Path) -> N
 
 
 @pytest.mark.slow
-def test_halving_trains_on_survivors_from_the_round_before(ray_session: None, tmp_path: Path) -> None:
+def test_halving_continues_survivors_from_the_round_before(ray_session: None, tmp_path: Path) -> None:
     result = archray.search("supernet-halving", **TINY, out=tmp_path / "run")
     search = tmp_path / "run" / "search"
     rounds = pd.read_parquet(search / "rounds.parquet")
@@ -176,7 +176,7 @@ def test_halving_trains_on_survivors_from_the_round_before(ray_session: None, tm
 
 
 @pytest.mark.parametrize(
-    ("method", "options", "said"),
+    ("method", "options", "message"),
     [
         ("rs-ws", {"supernet__relaxation__name": "simplex"}, "to be path for rs-ws, .* got simplex"),
         ("rs-ws", {"samples": 15_626}, "got 15626; lower the number"),
@@ -184,10 +184,10 @@ def test_halving_trains_on_survivors_from_the_round_before(ray_session: None, tm
         ("halving", {}, "the method supernet-halving"),
     ],
 )
-def test_what_cannot_be_is_refused_before_ray_starts(
-    method: str, options: dict[str, Any], said: str, tmp_path: Path
+def test_invalid_input_raises_before_ray_starts(
+    method: str, options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     known = {"space": "nasbench201"} if method == "halving" else TINY
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         archray.search(method, **{**known, **options}, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""A finished run in a new process: load, show, runs, and what they do not import."""
+"""A finished run in a new process: load, show, runs, and the modules that they do not import."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def result(finished_run: Callable[[str], archray.RunResult]) -> archray.RunResul
 
 @pytest.fixture
 def copied(result: archray.RunResult, tmp_path: Path) -> Path:
-    """A copy of the run, to change."""
+    """A copy of the run that a test may change."""
     return Path(shutil.copytree(result.path, tmp_path / "runs" / "copy"))
 
 
 def command(*arguments: str) -> str:
-    told = CliRunner().invoke(application(arguments), arguments)
-    assert told.exit_code == 0, told.output
-    return told.stdout
+    outcome = CliRunner().invoke(application(arguments), arguments)
+    assert outcome.exit_code == 0, outcome.output
+    return outcome.stdout
 
 
 def change_summary(run: Path, **values: object) -> None:
@@ -46,7 +46,7 @@ def change_summary(run: Path, **values: object) -> None:
     (run / SUMMARY).write_text(json.dumps({**summary, **values}))
 
 
-def test_a_run_is_loaded_as_it_was_returned(result: archray.RunResult) -> None:
+def test_a_loaded_run_equals_the_returned_one(result: archray.RunResult) -> None:
     loaded = archray.load(result.path)
     assert replace(loaded, grids=result.grids) == result and isinstance(loaded, archray.RunResult)
     assert loaded.trials.equals(result.trials) and loaded.summary.method == "hnas"
@@ -63,7 +63,7 @@ def test_a_run_is_loaded_as_it_was_returned(result: archray.RunResult) -> None:
         "import archray.platform.cli as c; sys.argv[1:] = ['show', PATH, '--json']; c.main()",
     ],
 )
-def test_a_finished_run_is_read_without_what_made_it(result: archray.RunResult, code: str) -> None:
+def test_a_finished_run_is_read_without_the_modules_that_made_it(result: archray.RunResult, code: str) -> None:
     program = (
         "import sys, archray, atexit\n"
         f"atexit.register(lambda: print(*({HEAVY!r} & set(sys.modules)), file=sys.stderr))\n" + code
@@ -74,7 +74,7 @@ def test_a_finished_run_is_read_without_what_made_it(result: archray.RunResult, 
     assert (done.returncode, done.stderr.strip()) == (0, "")
 
 
-def test_a_run_that_has_not_ended_is_not_loaded(copied: Path) -> None:
+def test_an_unfinished_run_is_not_loaded(copied: Path) -> None:
     change_summary(copied, state="interrupted", reason="[2/5] search: stopped")
     with pytest.raises(RunFolderError, match=r"has not ended \(\[2/5\] search: stopped\).*archray resume .*copy$"):
         archray.load(copied)
@@ -83,7 +83,7 @@ def test_a_run_that_has_not_ended_is_not_loaded(copied: Path) -> None:
         archray.load(copied)
 
 
-def test_show_returns_what_it_prints(result: archray.RunResult, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_returns_the_text_that_it_prints(result: archray.RunResult, capsys: pytest.CaptureFixture[str]) -> None:
     summary = archray.show(result.path)
     printed = capsys.readouterr().out
     assert summary == RunSummary.read(result.path) and summary.state == "done"
@@ -99,10 +99,10 @@ def test_show_returns_what_it_prints(result: archray.RunResult, capsys: pytest.C
 
 
 def test_show_as_json(result: archray.RunResult) -> None:
-    told = json.loads(command("show", result.path, "--json"))
-    assert told == json.loads(json.dumps(RunSummary.read(result.path).to_dict()))
-    assert told["result"]["architecture"] == result.architecture and told["state"] == "done"
-    assert told["result"]["test_accuracy"] == result.test_accuracy
+    outcome = json.loads(command("show", result.path, "--json"))
+    assert outcome == json.loads(json.dumps(RunSummary.read(result.path).to_dict()))
+    assert outcome["result"]["architecture"] == result.architecture and outcome["state"] == "done"
+    assert outcome["result"]["test_accuracy"] == result.test_accuracy
 
 
 def test_runs_of_a_folder(copied: Path, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_runs_of_a_folder(copied: Path, tmp_path: Path) -> None:
             archray.runs(place)
 
 
-def test_report_writes_a_summary_that_is_missing(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_writes_a_missing_summary(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = json.loads((copied / SUMMARY).read_text())
     (copied / SUMMARY).unlink()
     archray.show(copied)
@@ -140,10 +140,10 @@ def test_report_writes_a_summary_that_is_missing(copied: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("name", ["search", "resume", "show", "compare", "runs", "watch", "load"])
-def test_console_and_command_are_no_public_arguments(name: str) -> None:
+def test_console_and_command_are_not_public_arguments(name: str) -> None:
     assert not {"console", "command"} & set(inspect.signature(getattr(archray, name)).parameters)
 
 
-def test_the_command_is_kept(result: archray.RunResult) -> None:
+def test_the_command_is_stored(result: archray.RunResult) -> None:
     assert json.loads((Path(result.path) / "manifest.json").read_text())["command"] is None, "it was called from Python"
     assert isinstance(archray.load(result.path).trials, pd.DataFrame)

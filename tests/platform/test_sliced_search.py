@@ -1,4 +1,4 @@
-"""A sliced supernet from end to end, killed and resumed; its weights under another constraint; what does not fit."""
+"""A complete search with a sliced supernet, killed and resumed, its weights under another constraint, and bad input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from archray_test_command import finish, kill_when, start
-from archray_test_faults import found
+from archray_test_faults import results_of_run
 from archray_test_runs import as_arguments
 
 import archray
@@ -29,7 +29,7 @@ def config_of(**options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"space": "nasbench201"}, "not slices of its largest network; choose the space vit"),
         ({"population": 8}, "search.population to be below the budget"),
@@ -38,8 +38,8 @@ def config_of(**options: Any) -> Any:
         ({"selection__epoch": 2}, "selection.epoch"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_ray(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_bad_input_raises_before_ray_starts(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         check_config(config_of(**options))
 
 
@@ -47,7 +47,7 @@ WHEN = "2026-01-01T00:00:00+00:00"
 
 
 def supernet_run(folder: Path, **options: Any) -> Path:
-    """A run's folder with a trained supernet, as far as a configuration looks at it."""
+    """A folder with a trained supernet, with only the files that a configuration reads."""
     stage = Folder(folder / "supernet").create()
     stage.write_bytes(WEIGHTS, b"weights")
     config = config_of(**options).model_dump(mode="json")
@@ -59,21 +59,23 @@ def supernet_run(folder: Path, **options: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"channels": 6}, r"expected network.channels to be 4, .* got 6"),
         ({"data": "gaussian"}, r"expected data.name to be 'digits'"),
         ({"data__limit": 50}, r"expected data.limit to be None"),
     ],
 )
-def test_another_networks_or_datas_supernet_is_refused(tmp_path: Path, options: dict[str, Any], told: str) -> None:
+def test_a_supernet_of_another_network_or_data_set_raises_an_error(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
     run = supernet_run(tmp_path / "run")
     check_config(config_of(supernet=str(run)))
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=message):
         check_config(config_of(supernet=str(run), **options))
 
 
-def test_weights_that_are_gone_or_others_are_refused(tmp_path: Path) -> None:
+def test_missing_or_changed_weights_raise_an_error(tmp_path: Path) -> None:
     run = supernet_run(tmp_path / "run")
     place = run / "supernet" / WEIGHTS
     place.write_bytes(b"others")
@@ -87,15 +89,15 @@ def test_weights_that_are_gone_or_others_are_refused(tmp_path: Path) -> None:
         TrainedSupernet.of_run(str(run))
 
 
-def begun(stage: Path) -> bool:
-    """Whether the stage's trial has reported an epoch, and the stage has not ended."""
+def in_progress(stage: Path) -> bool:
+    """Whether the trial of the stage has reported an epoch, and the stage has not finished."""
     return any(stage.glob("tune-*/results/*.jsonl")) and not (stage / "done.json").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_killed_and_resumed_and_taken_under_a_constraint(tmp_path: Path) -> None:
-    """Killed in the supernet's training it ends as undisturbed; another run searches with its weights."""
+def test_a_killed_search_resumes_and_its_weights_serve_another_constraint(tmp_path: Path) -> None:
+    """A run killed while it trains the supernet equals an undisturbed run. Another run searches with its weights."""
     command = ("search", "sliced-supernet", *as_arguments({**TINY, "epochs": 4}), "--set", "cluster.dashboard=false")
     finish(*command, "--out", "undisturbed", cwd=tmp_path)
     run = tmp_path / "killed"
@@ -105,7 +107,7 @@ def test_killed_and_resumed_and_taken_under_a_constraint(tmp_path: Path) -> None
         process, lambda: any(stage.glob("tune-*/results/*.jsonl")) and not (stage / "done.json").exists(), tmp_path
     )
     finish("resume", "killed", cwd=tmp_path)
-    assert found(run) == found(tmp_path / "undisturbed")
+    assert results_of_run(run) == results_of_run(tmp_path / "undisturbed")
     scores = pd.read_parquet(run / "search" / "scores.parquet")
     other = pd.read_parquet(tmp_path / "undisturbed" / "search" / "scores.parquet")
     pd.testing.assert_frame_equal(scores, other)
@@ -115,9 +117,9 @@ def test_killed_and_resumed_and_taken_under_a_constraint(tmp_path: Path) -> None
     finish(*constrained, cwd=tmp_path)
     small = tmp_path / "small"
     assert not (small / "supernet" / WEIGHTS).exists() and not list(small.glob("supernet/tune-*"))
-    told = json.loads((small / "supernet" / DESCRIPTION).read_text())
-    assert told["sha256"] == json.loads((stage / DESCRIPTION).read_text())["sha256"]
-    assert told["place"].endswith("killed/supernet")
+    message = json.loads((small / "supernet" / DESCRIPTION).read_text())
+    assert message["sha256"] == json.loads((stage / DESCRIPTION).read_text())["sha256"]
+    assert message["place"].endswith("killed/supernet")
     table, space = pd.read_parquet(small / "search" / "scores.parquet"), get_space("vit")
     assert (table["flops"] <= 600_000).all() and np.isfinite(table["shared_accuracy"]).all()
     result = archray.load(small)

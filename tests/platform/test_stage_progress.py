@@ -1,4 +1,4 @@
-"""How far a stage is, read from files as they are while it is on."""
+"""The progress of a stage, read from its files while it runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def stage(tmp_path: Path) -> Folder:
 
 
 def write_tune_run(stage: Folder, accuracies: dict[str, list[float]], statuses: dict[str, str], **plan: Any) -> Path:
-    """A Tune run that began at 1000 s; a result every 10 s. Returns the folder of the results."""
+    """Writes a Tune run that started at 1000 s with a result every 10 s, and returns the folder of the results."""
     folder = stage / "tune-a"
     content = {"began": 1000.0, "metric": "validation_accuracy", "mode": "max", "total": 4, "before": 0}
     folder.write_json(PLAN, content | {"done_before": 0} | plan)
@@ -45,7 +45,7 @@ def write_tune_run(stage: Folder, accuracies: dict[str, list[float]], statuses: 
     return Path((folder / RESULTS).path)
 
 
-def test_the_trials_of_a_tune_run(stage: Folder) -> None:
+def test_the_trials_of_a_tune_run_are_counted(stage: Folder) -> None:
     accuracies = {"a": [0.2, 0.4], "b": [0.1], "c": [], "d": [0.6, 0.5]}
     statuses = {"a": "TERMINATED", "b": "RUNNING", "c": "ERROR", "d": "TERMINATED"}
     write_tune_run(stage, accuracies, statuses)
@@ -58,21 +58,21 @@ def test_the_trials_of_a_tune_run(stage: Folder) -> None:
     assert progress.seconds_left == pytest.approx(0.5 / (3.5 / 20)), "half a trial is left, at 3.5 in 20 s"
 
 
-def test_what_an_earlier_process_did_is_no_part_of_the_rate(stage: Folder) -> None:
+def test_work_of_an_earlier_process_does_not_count_for_the_rate(stage: Folder) -> None:
     write_tune_run(stage, {"a": [0.2, 0.4], "b": [0.1]}, {"a": "TERMINATED", "b": "RUNNING"}, done_before=1)
     progress = stage_progress(stage)
     assert progress is not None and progress.seconds_left == pytest.approx(2.5 / (0.5 / 20))
 
 
 def test_the_trials_of_a_smaller_budget_count_as_done(stage: Folder) -> None:
-    """`resume --budget 5` of a search with 3 trials: its Tune run has 2."""
+    """After `resume --budget 5` of a search with 3 trials, its Tune run has 2."""
     write_tune_run(stage, {"d": [0.2, 0.4], "e": [0.1]}, {"d": "TERMINATED", "e": "RUNNING"}, total=5, before=3)
     progress = stage_progress(stage)
     assert progress is not None and (progress.done, progress.total) == (4, 5)
     assert progress.seconds_left == pytest.approx(0.5 / (1.5 / 20))
 
 
-def test_a_half_written_line_is_no_line_yet(stage: Folder) -> None:
+def test_a_partly_written_line_is_ignored(stage: Folder) -> None:
     results = write_tune_run(stage, {"a": [0.2, 0.4]}, {"a": "RUNNING"})
     with open(results / "a.jsonl", "a") as file:
         file.write('\n{"trial_id": "a", "validation_acc')
@@ -80,7 +80,7 @@ def test_a_half_written_line_is_no_line_yet(stage: Folder) -> None:
     assert progress is not None and progress.trials[0].values == [0.2, 0.4]
 
 
-def test_nan_is_no_value_and_the_least_is_best_of_a_loss(stage: Folder) -> None:
+def test_nan_is_ignored_and_the_lowest_loss_is_the_best(stage: Folder) -> None:
     accuracies = {"a": [math.nan], "b": [0.3], "c": [0.2]}
     write_tune_run(stage, accuracies, dict.fromkeys(accuracies, "TERMINATED"), mode="min")
     progress = stage_progress(stage)
@@ -88,7 +88,7 @@ def test_nan_is_no_value_and_the_least_is_best_of_a_loss(stage: Folder) -> None:
     assert progress.trials[0].value is None and len(progress.ended) == 2
 
 
-def test_scoring_and_what_began_last(stage: Folder) -> None:
+def test_progress_of_scoring_and_the_stage_started_last(stage: Folder) -> None:
     assert stage_progress(stage) is None
     stage.write_json(SCORING, {"began": 10.0, "done": 30, "failed": 2, "total": 50, "rate": 4.0})
     progress = stage_progress(stage)
@@ -103,7 +103,7 @@ def test_scoring_and_what_began_last(stage: Folder) -> None:
     assert last is not None and last.unit == "architecture" and last.seconds_left is None
 
 
-def test_curves_in_text() -> None:
+def test_curves_are_drawn_as_text() -> None:
     assert sparkline([0.0, None, 0.5, 1.0]) == "▁ ▅█"
     assert sparkline([0.5, 0.5]) == "▄▄" and sparkline([]) == "" and sparkline([None]) == ""
     assert sparkline([0.5], [0.0, 0.5]) == "█"

@@ -1,4 +1,4 @@
-"""Tune's state, kept as a snapshot and a journal, and put together again."""
+"""Tune's state is stored as a snapshot and a journal, and restored from both."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def event(trial: Trial, status: str) -> Event:
     return [trial.trial_id, *trial.get_json_state()]
 
 
-def saved(algorithm: Any, trials: list[Trial], folder: Path) -> dict[str, bytes]:
-    """The state files that Tune writes."""
+def write_state(algorithm: Any, trials: list[Trial], folder: Path) -> dict[str, bytes]:
+    """Writes the state files of Tune."""
     algorithm.save_to_dir(str(folder), session_str=SESSION)
     state = {"trial_data": [event(trial, trial.status)[1:] for trial in trials], "runner_data": {}, "stats": {}}
     (folder / f"experiment_state-{SESSION}.json").write_text(json.dumps(state))
@@ -45,7 +45,7 @@ def saved(algorithm: Any, trials: list[Trial], folder: Path) -> dict[str, bytes]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    """Of a Tune run."""
+    """The folder of a Tune run."""
     folder = Folder(tmp_path / "run")
     folder.write_bytes("tuner.pkl", b"")
     (tmp_path / "staged").mkdir()
@@ -58,14 +58,14 @@ def experiment(folder: Folder, **config: Any) -> Experiment:
     )
 
 
-def test_a_searcher_is_brought_up_to_the_journal(folder: Folder, tmp_path: Path) -> None:
+def test_a_searcher_is_updated_from_the_journal(folder: Folder, tmp_path: Path) -> None:
     def searcher() -> RandomSearch:
         return RandomSearch(["a", "b", "c", "d"], budget=4, metric="score", mode="max", max_concurrent=2)
 
     search = SearchGenerator(searcher())
     search.add_configurations([experiment(folder, samples=4)])
     trials = [search.next_trial(), search.next_trial()]
-    journal = write_snapshot(folder, saved(search, trials, tmp_path / "staged"))
+    journal = write_snapshot(folder, write_state(search, trials, tmp_path / "staged"))
     search.on_trial_complete(trials[0].trial_id, {"score": 1.0})
     append_events(folder, journal, [event(trials[0], "TERMINATED")])
     third = search.next_trial()
@@ -80,11 +80,11 @@ def test_a_searcher_is_brought_up_to_the_journal(folder: Folder, tmp_path: Path)
     assert folder.read_bytes(f"experiment_state-{SESSION}.json") == experiment_state(folder)
 
 
-def test_a_grid_is_brought_up_to_the_journal(folder: Folder, tmp_path: Path) -> None:
+def test_a_grid_is_updated_from_the_journal(folder: Folder, tmp_path: Path) -> None:
     grid: Any = BasicVariantGenerator(max_concurrent=1)
     grid.add_configurations([experiment(folder, seed=tune.grid_search([5, 6, 7]))])
     first = grid.next_trial()
-    journal = write_snapshot(folder, saved(grid, [first], tmp_path / "staged"))
+    journal = write_snapshot(folder, write_state(grid, [first], tmp_path / "staged"))
     grid.on_trial_complete(first.trial_id)
     second = grid.next_trial()
     append_events(folder, journal, [event(first, "TERMINATED"), event(second, "PENDING")])
@@ -97,7 +97,7 @@ def test_a_grid_is_brought_up_to_the_journal(folder: Folder, tmp_path: Path) -> 
     assert restored.next_trial().config == {"seed": 7}
 
 
-def test_a_torn_line_is_no_step(folder: Folder) -> None:
+def test_a_torn_line_is_ignored(folder: Folder) -> None:
     journal = write_snapshot(folder, {"experiment_state-1.json": b"{}"})
     append_events(folder, journal, [["a", "1", "2"]])
     with open(Path(folder.path) / journal, "ab") as file:
@@ -107,7 +107,7 @@ def test_a_torn_line_is_no_step(folder: Folder) -> None:
     assert read_kept(folder)[1] == [["a", "1", "2"], ["c", "1", "2"]]
 
 
-def test_a_snapshot_has_a_journal_of_its_own(folder: Folder) -> None:
+def test_each_snapshot_has_a_separate_journal(folder: Folder) -> None:
     append_events(folder, write_snapshot(folder, {}), [["a", "1", "2"]])
     later = write_snapshot(folder, {})
     assert read_kept(folder)[1] == []

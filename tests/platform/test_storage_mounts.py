@@ -1,4 +1,4 @@
-"""Two nodes that do not see the same files: the second raylet runs in a mount namespace of its own."""
+"""Two nodes with different file systems: the second raylet runs in a separate mount namespace."""
 
 import os
 import shutil
@@ -12,8 +12,8 @@ import pytest
 
 ISOLATED = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
 HERE, THERE = "127.0.0.1", "127.0.0.2"  # the nodes' addresses
-# The head, and a node that sees neither `private` nor the head's own files; then the command, beside the head. All of
-# it ends with the namespace of processes.
+# Starts the head, a node that sees neither `private` nor the head's files, and then the command on the head. Everything
+# stops with the namespace of processes.
 PROGRAM = f"""
 set -euo pipefail
 ray() {{ "$PYTHON" -c 'from ray.scripts.scripts import main; main()' "$@"; }}
@@ -39,9 +39,9 @@ def free_port() -> str:
 
 @pytest.fixture
 def on_two_nodes(tmp_path):
-    """Runs the command on the two nodes; they share `shared`, and each has a `private` of its own."""
+    """Runs the command on the two nodes. They share `shared`, and each has its `private`."""
     if subprocess.run([*ISOLATED, "unshare", "--mount", "true"], capture_output=True).returncode:
-        pytest.skip("no right to make a mount namespace (unshare --mount)")
+        pytest.skip("needs permission for a mount namespace (unshare --mount)")
     for name in ("shared", "private"):
         (tmp_path / name).mkdir()
     ray_files = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # its sockets' paths must be short
@@ -65,8 +65,8 @@ def on_two_nodes(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_the_run_needs_is_shared_and_nothing_else(on_two_nodes, tmp_path):
-    """The run's place is the same for both; the folder of the command and Ray's own files are not."""
+def test_only_the_run_folder_must_be_shared(on_two_nodes, tmp_path):
+    """The run folder has the same path on both nodes. The folder of the command and Ray's files are separate."""
     run = tmp_path / "shared" / "run"
     done = on_two_nodes(*SEARCH, "--out", str(run))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -77,7 +77,7 @@ def test_what_the_run_needs_is_shared_and_nothing_else(on_two_nodes, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_node_that_does_not_see_the_run_is_named_before_anything_is_trained(on_two_nodes, tmp_path):
+def test_a_node_without_access_to_the_run_raises_before_any_training(on_two_nodes, tmp_path):
     run = tmp_path / "private" / "run"
     done = on_two_nodes(*SEARCH, "--out", str(run))
     assert done.returncode == 2, done.stdout + done.stderr

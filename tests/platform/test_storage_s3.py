@@ -1,4 +1,4 @@
-"""A run on an object store: moto's server on loopback, with the driver killed in the middle."""
+"""A run on an object store: moto's server on loopback, with a driver that is killed in the middle."""
 
 import json
 import re
@@ -27,7 +27,7 @@ COMMAND = (
 
 @pytest.fixture
 def store(monkeypatch, tmp_path):
-    """The URI of a run that is not there yet, on a server of this process; the keys come by the environment."""
+    """Returns the URI of a new run on a server of this process; the keys are environment variables."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "for-tests")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -50,7 +50,7 @@ def test_a_folder_keeps_the_query_of_its_uri(store):
 
 
 class ReplacedOnce:
-    """A file system on which a file is replaced right after it was opened, the first time."""
+    """A file system that replaces a file right after it is opened for the first time."""
 
     def __init__(self, filesystem, content):
         self.filesystem, self.content = filesystem, content
@@ -68,12 +68,12 @@ class ReplacedOnce:
 
 
 @pytest.mark.parametrize("content", [b"longer than before", b"short"])
-def test_a_file_that_is_replaced_while_it_is_read_is_read_whole(store, content):
+def test_a_file_that_is_replaced_during_a_read_is_read_completely(store, content):
     folder = Folder(store)
     folder.create().write_bytes("snapshot.zip", b"as before")
     filesystem = folder._disk.filesystem
     cut = ReplacedOnce(filesystem, content).open_input_stream(f"{folder.path}/snapshot.zip").read()
-    assert len(cut) <= len(b"as before"), "what pyarrow does by itself"
+    assert len(cut) <= len(b"as before"), "the behavior of pyarrow alone"
     folder.write_bytes("snapshot.zip", b"as before")
     folder._disk = ArrowFiles(ReplacedOnce(filesystem, content))
     assert folder.read_bytes("snapshot.zip") == content
@@ -89,7 +89,7 @@ with lock(Folder(sys.argv[1]), "archray test"):
 
 
 def test_a_run_on_a_store_has_one_writer(store):
-    """A second process is rejected while the first holds the lock, and gets it afterwards."""
+    """A second process is rejected while the first holds the lock, and gets the lock afterwards."""
     command = [sys.executable, "-c", LOCK, store]
     with lock(Folder(store), "archray search"):
         second = subprocess.run(command, capture_output=True, text=True)
@@ -99,7 +99,7 @@ def test_a_run_on_a_store_has_one_writer(store):
 
 
 def statuses(stage: Folder) -> list[str]:
-    """Of the trials of a stage, in Tune's last snapshot."""
+    """Returns the statuses of the trials of a stage in Tune's last snapshot."""
     for name in stage.folders():
         state = experiment_state(stage / name) if (stage / name).exists("snapshot.zip") else None
         if state is not None:
@@ -108,7 +108,7 @@ def statuses(stage: Folder) -> list[str]:
 
 
 def downloaded(folder: Folder, to: Path) -> Path:
-    """All files of a run on the store, on the local disk."""
+    """Copies all files of a run on the store to the local disk."""
     for name in folder.folders():
         downloaded(folder / name, to / name)
     Folder(to).create().copy_from(folder)
@@ -117,7 +117,7 @@ def downloaded(folder: Folder, to: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_run_on_a_store_killed_and_resumed_ends_as_one_on_a_disk(store, tmp_path, capsys):
+def test_a_killed_and_resumed_run_on_a_store_equals_one_on_a_disk(store, tmp_path, capsys):
     finish(*COMMAND, "--out", "local", cwd=tmp_path)
 
     run = Folder(store)
@@ -127,10 +127,12 @@ def test_a_run_on_a_store_killed_and_resumed_ends_as_one_on_a_disk(store, tmp_pa
     kill_when(process, lambda: True, tmp_path)
     assert seen.stage is not None and seen.stage.name == "search" and "of 3 trials" in capsys.readouterr().out
     assert not (run / "search").exists("done.json")
-    begun = started(run / "search")
+    started_before = started_trials(run / "search")
     finish("resume", store, cwd=tmp_path)
 
-    assert begun <= started(run / "search") and len(started(run / "search")) == 3, "no trial was begun anew"
+    assert started_before <= started_trials(run / "search") and len(started_trials(run / "search")) == 3, (
+        "no trial was started again"
+    )
     assert found_values(downloaded(run, tmp_path / "copy")) == found_values(tmp_path / "local")
     assert sorted(files_of(tmp_path / "copy")) == sorted(files_of(tmp_path / "local"))
 
@@ -143,12 +145,12 @@ def test_a_run_on_a_store_killed_and_resumed_ends_as_one_on_a_disk(store, tmp_pa
     assert any((tmp_path / "exported").iterdir())
 
 
-def started(stage: Folder) -> set[str]:
-    """The trials that were begun."""
+def started_trials(stage: Folder) -> set[str]:
+    """Returns the ids of the started trials."""
     return {file for name in stage.folders() for file in (stage / name / STARTED).files()}
 
 
 def files_of(run: Path) -> set[str]:
-    """What a run holds beside what is Tune's own, and the names that no two runs share."""
+    """Returns the files of a run, without those of Tune and names that are unique to a run."""
     kept = {file.relative_to(run).as_posix() for file in run.rglob("*") if file.is_file()}
     return {re.sub(r"part-\d+", "part", name) for name in kept if "tune-" not in name}

@@ -1,4 +1,4 @@
-"""Searches on images that stay in their files: a whole one, and the methods that refuse them."""
+"""Searches on images that are read from files during training: a complete search, and the methods that reject them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"imagefolder-stream:{folder}"
 
 
-def test_methods_that_need_all_images_at_once_refuse_them(data: str, repository: Path) -> None:
+def test_methods_that_need_all_images_at_once_reject_them(data: str, repository: Path) -> None:
     streaming = [name for name in METHODS if get_method(name).streams]
     page = (repository / "docs" / "guides" / "own-data.md").read_text(encoding="utf-8")
     assert f"support it: {', '.join(f'`{name}`' for name in streaming[:-1])} and `{streaming[-1]}`." in page
@@ -41,7 +41,7 @@ def test_methods_that_need_all_images_at_once_refuse_them(data: str, repository:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-def test_hnas_on_them(data: str, tmp_path: Path) -> None:
+def test_hnas_on_streamed_images(data: str, tmp_path: Path) -> None:
     sizes = {"pool_size": 4, "budget": 2, "random": 1, "final_epochs": 1, "max_concurrent": 1, "resources__actors": 1}
     own = {"data__image_size": 8, "data__workers": 1, "proxies__batch_size": 8}
     run = archray.search("hnas", preset="smoke", data=data, out=tmp_path / "run", **sizes, **own)

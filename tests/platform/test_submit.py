@@ -1,4 +1,4 @@
-"""`archray submit` to a head on this machine, with a token: what is sent, what it prints, killed and resumed."""
+"""`archray submit` to a head on this machine, with a token: the files that it sends, its output, and a killed job."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ SEARCH = (
 )  # fmt: skip
 
 
-# What is sent
+# Files to send
 
 
-def test_files_that_a_command_names_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_in_the_command_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     outside = tmp_path.parent / "outside.py"
     for file in (Path("spaces/own.py"), Path("small.yaml"), outside, Path("rows.csv"), Path("digits")):
@@ -72,7 +72,7 @@ def test_files_that_a_command_names_are_sent(tmp_path: Path, monkeypatch: pytest
     }
 
 
-def test_a_search_without_a_place_gets_one_that_outlives_the_job() -> None:
+def test_a_search_without_an_out_option_gets_a_folder_that_outlives_the_job() -> None:
     words, _ = job_command(["search", "hnas"])
     assert words[2] == "--out" and words[3].startswith("~/archray-runs/hnas-")
     assert job_command(["search", "hnas", "--dry-run"])[0] == ["search", "hnas", "--dry-run"]
@@ -86,7 +86,7 @@ def test_a_search_without_a_place_gets_one_that_outlives_the_job() -> None:
         (["resume", "runs/1"], "RUN", "runs/1"),
     ],
 )
-def test_a_place_of_this_machine_alone_is_refused(words: list[str], option: str, place: str) -> None:
+def test_a_folder_on_this_machine_alone_raises_an_error(words: list[str], option: str, place: str) -> None:
     with pytest.raises(InvalidInput, match=f"^{option}: expected a folder that every node .* got {place}"):
         job_command(words)
 
@@ -100,15 +100,15 @@ def test_a_place_of_this_machine_alone_is_refused(words: list[str], option: str,
         ("list methods", "list"),
     ],
 )
-def test_jobs_are_told_apart_by_method_and_run(command: str, name: str) -> None:
+def test_jobs_are_distinguished_by_method_and_run(command: str, name: str) -> None:
     assert job_name(command.split()) == name
 
 
-# A head, and jobs
+# Head and jobs
 
 
 class Sender:
-    """Sends jobs to a head, from a folder with a person's files."""
+    """Sends jobs to a head, from a folder with files of a user."""
 
     def __init__(self, address: str, environment: dict[str, str], folder: Path) -> None:
         self.address, self.environment, self.folder = address, environment, folder
@@ -124,13 +124,13 @@ class Sender:
         )
 
     def output(self, *arguments: str, code: int = 0) -> str:
-        return ended(self.start(*arguments), code)
+        return output_at_end(self.start(*arguments), code)
 
 
-def ended(process: subprocess.Popen[str], code: int) -> str:
-    said, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == code, said
-    return said
+def output_at_end(process: subprocess.Popen[str], code: int) -> str:
+    printed, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == code, printed
+    return printed
 
 
 @pytest.fixture(scope="module")
@@ -168,27 +168,27 @@ def trials(run: Path) -> list[dict[str, Any]]:
     return table[["architecture", "seed", "epoch", "validation_accuracy"]].to_dict("records")
 
 
-def told_of_job(sender: Sender, job: str) -> dict[str, Any]:
-    """What the dashboard's page of jobs says of one."""
+def job_description(sender: Sender, job: str) -> dict[str, Any]:
+    """Returns the text about a job on the dashboard's page of jobs."""
     request = urllib.request.Request(f"{sender.address}/api/jobs/{job}", headers={"Authorization": f"Bearer {TOKEN}"})
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         return json.load(answer)
 
 
 @pytest.mark.slow
-def test_a_job_whose_driver_was_killed_is_resumed_from_outside(sender: Sender, tmp_path: Path) -> None:
+def test_a_job_with_a_killed_driver_is_resumed_from_outside(sender: Sender, tmp_path: Path) -> None:
     undisturbed, run = tmp_path / "undisturbed", tmp_path / "killed"
-    said = sender.output("--", *SEARCH, "--out", str(undisturbed))
-    assert "ended with exit code 0" in said and "Ray dashboard: http://127.0.0.1:" in said, said
+    printed = sender.output("--", *SEARCH, "--out", str(undisturbed))
+    assert "ended with exit code 0" in printed and "Ray dashboard: http://127.0.0.1:" in printed, printed
     process, search = sender.start("--", *SEARCH, "--out", str(run)), run / "search"
     wait_until(process, lambda: ended_trials(search) and not (search / "done.json").exists())
     os.kill(json.loads((run / "heartbeat.json").read_text())["pid"], signal.SIGKILL)
-    killed = ended(process, 128 + signal.SIGKILL)
+    killed = output_at_end(process, 128 + signal.SIGKILL)
     assert f"archray submit --address {sender.address} --resume {run}" in killed
     trained = epochs_trained(search)
     finished = {trial: trained[trial] for trial in ended_trials(search)}
     resumed = sender.output("--resume", str(run))
-    print(said, killed, resumed, sep="\n")
+    print(printed, killed, resumed, sep="\n")
     now = epochs_trained(search)
     assert finished and {trial: now[trial] for trial in finished} == finished, "no finished trial ran again"
     assert json.loads((run / "summary.json").read_text())["state"] == "done"
@@ -196,25 +196,25 @@ def test_a_job_whose_driver_was_killed_is_resumed_from_outside(sender: Sender, t
 
 
 @pytest.mark.slow
-def test_a_job_goes_on_without_us_and_is_stopped(sender: Sender, tmp_path: Path) -> None:
+def test_a_job_runs_without_the_client_and_can_be_stopped(sender: Sender, tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = sender.start("--", *SEARCH, "--out", str(run), "--budget", "1000")
     wait_until(process, lambda: list(run.glob("search/tune-*/results/*")))
     process.send_signal(signal.SIGINT)
-    job = ended(process, 130).rpartition("--attach ")[2].strip()
-    assert told_of_job(sender, job)["metadata"]["job_name"] == "random run"
+    job = output_at_end(process, 130).rpartition("--attach ")[2].strip()
+    assert job_description(sender, job)["metadata"]["job_name"] == "random run"
     following = sender.start("--attach", job)
     assert "ended" not in sender.output("--stop", job)
-    said = ended(following, 130)
-    assert f"Job {job} ended with exit code 130." in said
+    printed = output_at_end(following, 130)
+    assert f"Job {job} ended with exit code 130." in printed
     assert "already ended" in sender.output("--stop", job)
 
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_what_is_wrong_is_a_sentence(sender: Sender) -> None:
+def test_errors_are_single_sentences(sender: Sender) -> None:
     token = sender.environment
-    said = "cannot reach the Ray cluster at "
+    printed = "cannot reach the Ray cluster at "
     for environment, address, reason in [
         ({**token, "RAY_AUTH_TOKEN": ""}, sender.address, "the cluster requires a token, but none was given"),
         ({**token, "RAY_AUTH_TOKEN": "wrong"}, sender.address, "the cluster rejects the token in RAY_AUTH_TOKEN"),
@@ -222,5 +222,5 @@ def test_what_is_wrong_is_a_sentence(sender: Sender) -> None:
         (token, "127.0.0.1:8265", "expected the URL of its dashboard"),
     ]:
         line = Sender(address, environment, sender.folder).output("--", "list", "methods", code=2)
-        assert line.startswith(f"archray: {said}{address}: {reason}"), line
+        assert line.startswith(f"archray: {printed}{address}: {reason}"), line
     assert "there is no method" in sender.output("--", "search", "hnass", "--out", "/tmp/run", code=2)

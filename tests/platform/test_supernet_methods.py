@@ -1,4 +1,4 @@
-"""Every method that trains a supernet, for two epochs on a tiny one; and what their configurations say."""
+"""Every method that trains a supernet, for two epochs on a tiny one, and the errors of their configurations."""
 
 from __future__ import annotations
 
@@ -24,29 +24,30 @@ TINY = {
     "supernet__training__batch_size": 25,
     "supernet__training__threads": 1,
 }
-# A space whose supernet has partial channels and two groups, one of fifteen thousand cells, one of chosen inputs.
+# A space whose supernet has partial channels and two groups, one with fifteen thousand cells, and one with chosen
+# inputs.
 SPACES = {"gaea-pc-darts": "darts", "pc-darts": "darts", "gaea-darts": "nasbench1shot1-1", "enas": "nasbench1shot1-2"}
 
 
 def tensors(state: object) -> list[torch.Tensor]:
-    """All tensors in a nested state, in order."""
+    """Returns all tensors in a nested state, in order."""
     if isinstance(state, torch.Tensor):
         return [state.clone()]
     children = state.values() if isinstance(state, dict) else state if isinstance(state, list | tuple) else ()
     return [each for child in children for each in tensors(child)]
 
 
-def learned(trial: SupernetTrainable) -> list[torch.Tensor]:
-    """The architecture parameters, or the weights of the controller."""
+def architecture_parameters(trial: SupernetTrainable) -> list[torch.Tensor]:
+    """Returns the architecture parameters, or the weights of the controller."""
     state = trial.trainer.mixing.state_dict()
     return tensors([state.get("parameters", {}), state.get("controller", {})])
 
 
-def changed(before: list[torch.Tensor], after: list[torch.Tensor]) -> bool:
+def has_changed(before: list[torch.Tensor], after: list[torch.Tensor]) -> bool:
     return any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
 
 
-def test_the_registry_holds_the_field() -> None:
+def test_the_registry_has_the_methods_of_the_field() -> None:
     assert set(SUPERNET_METHODS) >= {
         "darts", "darts-2nd", "pc-darts", "gdas", "snas", "gaea-darts", "gaea-pc-darts", "gaea-gdas", "rs-ws", "enas",
         "xnas", "supernet-halving",
@@ -60,24 +61,24 @@ def test_the_registry_holds_the_field() -> None:
         for name in SUPERNET_METHODS
     ],
 )
-def test_two_epochs(name: str) -> None:
-    """Weights and architecture parameters change, the loss is finite, the result decodes in its space."""
+def test_two_epochs_of_every_method(name: str) -> None:
+    """Weights and architecture parameters change, the loss is finite, and the result can be decoded in its space."""
     space = get_space(SPACES.get(name, "nasbench201"))
     config = make_config(name, "smoke", None, {**TINY, "space": space.name})
     check_config(config)
     learns = config.supernet.optimizer.name != "none"
-    asked = {} if name != "supernet-halving" else {"candidates": [space.encode(next(iter(space.enumerate())))]}
-    trial = SupernetTrainable({"settings": settings_of(config), "seed": 1, **asked})
+    questions = {} if name != "supernet-halving" else {"candidates": [space.encode(next(iter(space.enumerate())))]}
+    trial = SupernetTrainable({"settings": settings_of(config), "seed": 1, **questions})
     weights = tensors(trial.trainer.supernet.state_dict())
-    parameters = learned(trial)
+    parameters = architecture_parameters(trial)
     assert parameters or not learns
     for epoch in (1, 2):
         result = trial.step()
         assert result["failure"] is None and result["epoch"] == epoch
         assert math.isfinite(result["train_loss"])
-    assert result["done"] and math.isfinite(result["mixture_loss"] if asked == {} else result["shared_loss"])
-    assert changed(weights, tensors(trial.trainer.supernet.state_dict()))
-    assert changed(parameters, learned(trial)) == learns
+    assert result["done"] and math.isfinite(result["mixture_loss"] if questions == {} else result["shared_loss"])
+    assert has_changed(weights, tensors(trial.trainer.supernet.state_dict()))
+    assert has_changed(parameters, architecture_parameters(trial)) == learns
     if learns:
         space.check(space.decode(result["architecture"]))
         assert 0 <= result["shared_accuracy"] <= 1 and result["entropy"] >= 0
@@ -87,16 +88,16 @@ def test_two_epochs(name: str) -> None:
     ("name", "space"),
     [("xnas", "nasbench201"), ("enas", "nasbench201"), *(("gaea-pc-darts", space) for space in sorted(SUPERNETS))],
 )
-def test_the_papers_options_go_together_in_every_space(name: str, space: str) -> None:
-    """Both networks can be built, without memory, as the paper has them."""
+def test_the_options_of_the_papers_work_in_every_space(name: str, space: str) -> None:
+    """Both networks of the paper can be built, without memory."""
     config = make_config(name, "paper", None, {"space": space, "data": "digits"})
     config.check()
-    assert config.supernet.none == (space != "nasbench201"), "GAEA leaves none out there"
+    assert config.supernet.none == (space != "nasbench201"), "GAEA leaves out the operation none there"
     assert config.network.auxiliary == space.startswith("darts")
 
 
 def test_every_space_of_networks_has_a_supernet() -> None:
-    """So a method that needs one can tell what it serves without the supernets, and torch."""
+    """A method that needs a supernet can list its spaces without importing supernets and torch."""
     assert set(SUPERNETS) == set(mixed_spaces())
 
 
@@ -107,7 +108,7 @@ def test_the_objective_is_a_flag(objective: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "told"),
+    ("name", "options", "message"),
     [
         ("gaea-darts", {"space": "fourier"}, "feature maps, not networks"),
         ("gaea-darts", {"space": "vit"}, "have no operations to mix"),
@@ -117,6 +118,6 @@ def test_the_objective_is_a_flag(objective: str) -> None:
         ("gaea-darts", {"supernet__optimizer__name": "adam"}, "supernet"),
     ],
 )
-def test_what_does_not_go_together_is_refused_before_ray(name: str, options: dict, told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_incompatible_options_raise_before_ray_starts(name: str, options: dict, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         check_config(make_config(name, "smoke", None, options))

@@ -1,4 +1,4 @@
-"""GAEA's three stages from one command: the folder that they leave, and a driver killed in the second."""
+"""The three stages of GAEA from one command: their folder, and a driver killed in the second stage."""
 
 import json
 import operator
@@ -22,12 +22,12 @@ COMMAND = (
     "--set", "data.limit=300", "--set", "cluster.dashboard=false",
 )  # fmt: skip
 
-AT_A_TIME = 2  # trials at most when the driver is killed: one of three is paused
+AT_A_TIME = 2  # largest number of trials when the driver is killed: one of three is paused
 
 
 @pytest.fixture(scope="module")
 def result(ray_session, tmp_path_factory):
-    """Of data that the user has as arrays."""
+    """A run on data in the user's arrays."""
     rng = np.random.default_rng(0)
     data = rng.random((60, 8, 8, 3), dtype=np.float32), np.arange(60) % 3
     out = tmp_path_factory.mktemp("runs") / "run"
@@ -36,7 +36,7 @@ def result(ray_session, tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_the_search_stage_holds_what_each_seed_found(result):
+def test_the_search_stage_has_the_result_of_each_seed(result):
     search = Folder(result.path) / "search"
     found = search.read_parquet("found.parquet")
     assert len(found) == found["seed"].nunique() == 3
@@ -65,7 +65,7 @@ def test_the_worst_were_dropped(result):
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_the_best_was_trained_and_the_report_shows_how_it_was_found(result):
+def test_the_best_was_trained_and_the_report_shows_its_search(result):
     folder = Folder(result.path)
     final = (folder / "final").read_parquet("trials.parquet")
     assert final["architecture"].tolist() == [result.architecture]
@@ -78,13 +78,13 @@ def test_the_best_was_trained_and_the_report_shows_how_it_was_found(result):
 
 
 @pytest.mark.slow
-def test_a_runs_own_arrays_move_with_it(result, tmp_path):
+def test_the_arrays_of_a_run_move_with_it(result, tmp_path):
     moved = shutil.copytree(result.path, tmp_path / "moved")
     assert open_run(moved).data.path == moved / "arrays.npz"
 
 
 def values(run: Path) -> dict:
-    """All that a run found, without ids and times."""
+    """Returns the results of a run without ids and times."""
     tables = {}
     for name, columns, key in (
         ("search/found.parquet", ["seed", "architecture", "shared_accuracy"], "seed"),
@@ -103,7 +103,7 @@ def values(run: Path) -> dict:
 
 
 def waits_at_the_cut(stage: Path) -> bool:
-    """Whether a trial is paused where the worst are dropped, and another is not there yet."""
+    """Whether a trial is paused where the worst are dropped, and another has not reached this point."""
     statuses = [status for _, status in snapshot(stage)]
     return "PAUSED" in statuses and len(statuses) > statuses.count("PAUSED") and not (stage / "done.json").exists()
 
@@ -111,7 +111,7 @@ def waits_at_the_cut(stage: Path) -> bool:
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.timeout(900)
-def test_killed_in_the_second_stage(tmp_path):
+def test_a_run_killed_in_the_second_stage_resumes(tmp_path):
     finish(*COMMAND, "--out", "undisturbed", cwd=tmp_path)
     run = tmp_path / "killed"
     process = start(*COMMAND, "--out", "killed", cwd=tmp_path)
@@ -121,6 +121,8 @@ def test_killed_in_the_second_stage(tmp_path):
     assert epochs_trained(run / "search") == searched, "no supernet was trained again"
     least, trained = [2, 2, 5], sorted(epochs_trained(run / "selection").values())
     assert all(map(operator.ge, trained, least))
-    assert sum(trained) <= sum(least) + AT_A_TIME, "a kill costs an epoch of what runs: told, and not yet saved"
+    assert sum(trained) <= sum(least) + AT_A_TIME, (
+        "a kill costs each running trial one epoch, reported and not yet saved"
+    )
     assert set(pd.read_parquet(run / "trials.parquet")["stage"]) == {"search", "selection", "final", "baseline"}
     assert values(run) == values(tmp_path / "undisturbed")

@@ -1,4 +1,4 @@
-"""`archray bench import` and `archray bench info`: tables that people share, and what is in them."""
+"""`archray bench import` and `archray bench info`: published tables and the summary of their contents."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def cells() -> str:
     return write("cells.csv.gz", index=range(5), arch=SPELLINGS, valid_accuracy=values, params=[5, 5, 5, 1, 1])
 
 
-def told(*arguments: str) -> str:
-    """What a command prints, in one line."""
+def output(*arguments: str) -> str:
+    """Returns the output of a command on one line."""
     app = application(list(arguments))
     return " ".join(CliRunner().invoke(app, arguments, catch_exceptions=False).output.split())
 
 
-def test_what_was_imported_needs_no_further_word() -> None:
+def test_an_imported_table_needs_no_further_options() -> None:
     write("own.csv", cell=["b", "a"], error=[0.2, 0.1], final=[0.3, 0.2], width=[1, 2], hours=[3.0, 4.0])
     table = import_table(
         "own.csv", "own.parquet", architecture="cell", objective="error", result="final", mode="min",
@@ -64,14 +64,14 @@ def test_what_was_imported_needs_no_further_word() -> None:
     assert list(pd.read_parquet("own.parquet")["architecture"]) == ["b", "a"], "a pool for every searcher over pools"
 
 
-def test_the_canonical_forms_are_found_once() -> None:
+def test_the_canonical_forms_are_computed_once() -> None:
     table = import_table(cells(), "cells.parquet")
     stored = pd.read_parquet("cells.parquet")
     assert stored["canonical"].nunique() == 3 == len(table.rows)
     assert table.row(SPELLINGS[2]) == 0 and table.roles.space == "nasbench201"
 
 
-def test_tables_are_joined_on_what_they_share() -> None:
+def test_tables_are_joined_on_their_common_keys() -> None:
     write("scores.csv", dataset=["x", "x", "y"], index=[3, 0, 3], snip=[7.0, 8.0, 9.0], params=[1, 6, 1])
     table = import_table(cells(), "joined.parquet", join=["scores.csv"], where={"dataset": "x"})
     assert np.array_equal(table.metrics["snip"], [8, np.nan, np.nan, 7, np.nan], equal_nan=True)
@@ -79,17 +79,17 @@ def test_tables_are_joined_on_what_they_share() -> None:
 
 
 def test_a_scored_pool_is_joined_by_its_canonical_forms() -> None:
-    """As `archray proxies` writes it: another name for the column, one row for all spellings of a network."""
+    """`archray proxies` uses another column name and writes one row for all spellings of a network."""
     table = import_table(cells(), "cells.parquet")
     forms = [table.space.forms[row] for row in table.rows]
     places = [float(place) for place in range(len(forms))]
     write("pool.csv", architecture=forms, snip=places, failure=[None] * len(forms), seconds=places)
     joined = import_table(cells(), "joined.parquet", join=["pool.csv"])
-    assert joined.seconds is None, "those of the scoring are of no training"
+    assert joined.seconds is None, "the times of the scoring are not those of a training run"
     assert joined.metrics["snip"][joined.rows].tolist() == list(range(len(forms)))
 
 
-def test_rows_without_a_value_are_left_out_where_that_is_asked_for() -> None:
+def test_rows_without_a_value_can_be_left_out() -> None:
     write("own.csv", arch=["a", "b", "c"], val_accuracy=[1.0, None, 3.0])
     with pytest.raises(InvalidTable, match="--missing drop"):
         import_table("own.csv", "own.parquet")
@@ -98,7 +98,7 @@ def test_rows_without_a_value_are_left_out_where_that_is_asked_for() -> None:
     assert Path("own.parquet").exists(), "the name of the file, in this folder"
 
 
-def test_the_mean_of_the_trainings_is_found_where_it_is_missing() -> None:
+def test_a_missing_mean_of_the_training_runs_is_computed() -> None:
     write("own.csv", arch=["a", "b"], first=[1.0, 5.0], second=[3.0, None])
     table = import_table("own.csv", objective="value", seeds={"value": "first,second"})
     assert list(table.objective) == [2.0, 5.0] and table.trainings["value"].shape == (2, 2)
@@ -106,7 +106,7 @@ def test_the_mean_of_the_trainings_is_found_where_it_is_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ("import absent.csv", "archray cannot read the table"),
         ("import own.csv --out taken.parquet", "taken.parquet exists already; choose another --out"),
@@ -132,8 +132,8 @@ def test_the_mean_of_the_trainings_is_found_where_it_is_missing() -> None:
         ("info own.csv --where task=x --objective val", "no column 'val' for objective"),
     ],
 )
-def test_what_cannot_be_imported_is_refused_before_anything_is_written(
-    arguments: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_unsuitable_file_raises_before_anything_is_written(
+    arguments: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells()
     rows = {"task": ["x", "x", "y"], "arch": ["a", "b", "a"], "val_accuracy": [1.0, 2.0, 3.0]}
@@ -149,20 +149,20 @@ def test_what_cannot_be_imported_is_refused_before_anything_is_written(
         main()
     error = capsys.readouterr().err
     assert stop.value.code == 2
-    assert said in error and len(error.strip().splitlines()) == 1, error
+    assert message in error and len(error.strip().splitlines()) == 1, error
     assert sorted(Path().iterdir()) == before
 
 
-def test_info_says_what_is_in_a_table() -> None:
-    text = told("bench", "import", cells())
+def test_info_describes_a_table() -> None:
+    text = output("bench", "import", cells())
     assert "5 architectures, 3 distinct networks; space nasbench201" in text
     assert (
         "1 network with several spellings (3 rows): within a network, the objective's standard deviation is 2.00"
         in text
     )
     assert "its largest range 4.00" in text
-    assert told("bench", "info", "cells.parquet") == text
-    info = json.loads(told("bench", "info", "cells.parquet", "--json"))
+    assert output("bench", "info", "cells.parquet") == text
+    info = json.loads(output("bench", "info", "cells.parquet", "--json"))
     assert info["rows"] == 5 and info["networks"] == 3 and info["spellings"]["widest"] == 4.0
     params = next(column for column in info["columns"] if column["column"] == "params")
     assert params["role"] == "cost" and params["spearman"] == pytest.approx(0.866, abs=1e-3)  # ties: 60, 30, 40
@@ -170,7 +170,7 @@ def test_info_says_what_is_in_a_table() -> None:
     assert info["serves"]["HNAS"].startswith("no") and info["serves"]["a budget in seconds"].startswith("no")
 
 
-def test_info_counts_what_is_missing() -> None:
+def test_info_counts_missing_values() -> None:
     write("own.csv", arch=["a", "b c", "d"], val_accuracy=[1.0, 2.0, 3.0], snip=[1.0, None, 3.0], note=["", "", ""])
     info = table_info("own.csv")
     snip = next(column for column in info.columns if column.column == "snip")
@@ -211,7 +211,7 @@ def test_an_existing_table_is_not_overwritten() -> None:
         ),
     ],
 )  # fmt: skip
-def test_the_tables_that_people_have_are_imported(
+def test_published_tables_are_imported(
     benchmark_data: Path, file: str, options: dict[str, Any], networks: int, objective: float
 ) -> None:
     options = {**options, "join": [benchmark_data / f"{other}.csv.gz" for other in options.get("join", ())]}

@@ -1,4 +1,4 @@
-"""Searches, exports and errors of the spaces of timm's families, as a person meets them."""
+"""Searches, exports and errors of the spaces of timm's families, as a user sees them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SPACES = ["timm:resnet", "timm:convnext"]
 
 
 @pytest.mark.parametrize("method", ["zero-cost-evolution", "nes-rs"])
-def test_without_timm_a_search_is_refused_before_its_folder_is_made(
+def test_a_missing_timm_raises_before_the_folder_is_made(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "timm", None)  # which makes its import fail
+    monkeypatch.setitem(sys.modules, "timm", None)  # makes the import fail
     with pytest.raises(MissingExtra, match=r"pip install 'archray\[timm\]'"):
         archray.search(method, space="timm:resnet", data="digits", preset="smoke", out=tmp_path / "run")
     with pytest.raises(MissingExtra, match=r"pip install 'archray\[timm\]'"):
@@ -33,7 +33,7 @@ def test_without_timm_a_search_is_refused_before_its_folder_is_made(
     assert not list(tmp_path.iterdir())
 
 
-def test_there_is_no_supernet_of_them(tmp_path: Path) -> None:
+def test_they_have_no_supernet(tmp_path: Path) -> None:
     for method in ("darts", "nasi", "sliced-supernet"):
         with pytest.raises(InvalidInput, match=f"{method} cannot search timm:resnet: .*; choose (the space vit|darts)"):
             archray.search(method, space="timm:resnet", data="digits", preset="smoke", out=tmp_path / "run")

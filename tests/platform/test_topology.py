@@ -1,4 +1,6 @@
-"""`archray understand topology`: what is refused, what is computed of its tables, and a whole study, stopped once."""
+"""`archray understand topology`: the input that it rejects, the statistics of its tables, and a complete study that was
+killed once.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ SMALL = {"channels": 2, "cells": 1}
         ({"points": -1}, "plane.points to be at least 3, got -1"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_paragraph_before_anything_starts(options: dict[str, Any], message: str) -> None:
+def test_bad_input_prints_a_paragraph_before_the_start(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check_config(make_config("topology", "smoke", None, options))
     assert message in str(caught.value) and "\n\n" not in str(caught.value)
@@ -70,10 +72,10 @@ def test_cells_have_their_names_and_their_spaces() -> None:
     assert cell_space(config.cells[1][2]).name == "darts"
 
 
-# What is computed of the tables
+# Statistics of the tables
 
 
-def test_the_correlation_within_cells_is_spearmans_of_one_cell_and_blind_to_what_cells_differ_by() -> None:
+def test_the_correlation_within_cells_is_spearmans_and_ignores_differences_between_cells() -> None:
     rng = np.random.default_rng(0)
     one = pd.DataFrame({"cell": "a", "width": rng.integers(0, 4, 30), "loss": rng.normal(size=30)})
     value, low, high = spearman_within(one, "width", "loss")
@@ -87,7 +89,7 @@ def test_the_correlation_within_cells_is_spearmans_of_one_cell_and_blind_to_what
     assert np.isnan(spearman_within(one.assign(width=1), "width", "loss")).all()
 
 
-def test_the_interval_covers_as_often_as_it_says() -> None:
+def test_the_interval_has_its_nominal_coverage() -> None:
     rng = np.random.default_rng(1)
     covered = 0
     for _ in range(60):
@@ -116,16 +118,16 @@ def test_a_cell_without_variants_is_drawn_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_in_which_width_is_all_bears_the_claims_out(tmp_path: Path) -> None:
-    told = {claim.text: claim for claim in claims(wide_run(tmp_path / "run"))}
+def test_a_run_in_which_only_width_matters_confirms_the_claims(tmp_path: Path) -> None:
+    outcome = {claim.text: claim for claim in claims(wide_run(tmp_path / "run"))}
     for text in ("wider cells converge faster", "wider cells have a smoother loss landscape"):
-        assert told[text].verdict == HOLDS and told[text].high < 0
-    assert told["wider cells have a smaller gradient variance"].value == pytest.approx(-1)
-    assert told["operations matter less than connections"].verdict == HOLDS
-    assert told["wider cells are not more accurate"].verdict != FAILS
+        assert outcome[text].verdict == HOLDS and outcome[text].high < 0
+    assert outcome["wider cells have a smaller gradient variance"].value == pytest.approx(-1)
+    assert outcome["operations matter less than connections"].verdict == HOLDS
+    assert outcome["wider cells are not more accurate"].verdict != FAILS
 
 
-# The surroundings of trained weights
+# The loss around trained weights
 
 
 def kept_network(folder: Path, name: str = "darts-v2") -> tuple[str, str, nn.Module]:
@@ -138,14 +140,14 @@ def kept_network(folder: Path, name: str = "darts-v2") -> tuple[str, str, nn.Mod
 
 
 @pytest.mark.slow
-def test_a_plane_and_its_variance_are_those_of_a_loop(tmp_path: Path) -> None:
+def test_a_plane_and_its_variance_equal_those_of_a_loop(tmp_path: Path) -> None:
     text, uri, network = kept_network(tmp_path)
     worker = LandscapeWorker(
         {text: uri}, {"name": "digits"}, points=3, radius=0.5, images=6, gradient_points=1, seed=1, device="cpu"
     )
-    told = pd.DataFrame([worker(item) for item in items_of(text, 3, 1)])
-    assert list(told) == list(COLUMNS) and len(told) == 1 + 3 + 1
-    row = measures_of(told, CellPlaneSettings(points=3, radius=0.5, images=6, gradient_points=1))
+    outcome = pd.DataFrame([worker(item) for item in items_of(text, 3, 1)])
+    assert list(outcome) == list(COLUMNS) and len(outcome) == 1 + 3 + 1
+    row = measures_of(outcome, CellPlaneSettings(points=3, radius=0.5, images=6, gradient_points=1))
     assert set(row) == {*MEASURES, "seconds", "failure"}
     plane = np.array(json.loads(row["plane"]))
     assert json.loads(worker(f"losses 0 {text}")["values"]) == plane[0].tolist()
@@ -165,7 +167,7 @@ def test_a_plane_and_its_variance_are_those_of_a_loop(tmp_path: Path) -> None:
     assert row["plane_variance"] == pytest.approx(row["gradient_variance"])
 
 
-def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_weights_that_do_not_fit_raise_an_error(tmp_path: Path) -> None:
     _, _, network = kept_network(tmp_path)
     other = get_space("darts").named["gaea-pc-darts"]
     state = {"architecture": other, "network": network.state_dict(), "settings": SMALL, "in_channels": 1}
@@ -174,7 +176,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         trained_cell(wrong)
 
 
-# A whole study
+# Complete study
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`--train-workers 2`: the final training by two workers, killed in the middle, resumed, as one worker's."""
+"""`--train-workers 2`: a final training with two workers that is killed and resumed equals one with a single worker."""
 
 import pandas as pd
 import pytest
@@ -10,7 +10,7 @@ SEARCH = (
     "search", "random", "--data", "digits", "--preset", "smoke", "--budget", "1", "--random", "0", "--epochs", "1",
     "--final-epochs", "5", "--set", "cluster.dashboard=false", "--set", "data.limit=90",
     "--set", "final.batch_size=16", "--set", "final.augmentation.crop=1",
-    "--set", "final.lr=0.02",  # at 0.1 the last digits of a sum are seen after five epochs
+    "--set", "final.lr=0.02",  # at 0.1 rounding differences of a sum become visible after five epochs
 )  # fmt: skip
 
 
@@ -20,7 +20,7 @@ def final_curve(run):
 
 
 @pytest.mark.slow
-def test_a_final_training_by_two_workers_that_was_killed(tmp_path):
+def test_a_killed_final_training_with_two_workers_resumes(tmp_path):
     finish(*SEARCH, "--out", "one", cwd=tmp_path)
     process = start(*SEARCH, "--train-workers", "2", "--out", "two", cwd=tmp_path)
     final = tmp_path / "two" / "final"

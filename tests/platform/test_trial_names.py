@@ -1,4 +1,4 @@
-"""What trials are called on the disk, and what the terminal says of each that ended."""
+"""The names of trial folders, and the line in the terminal for each finished trial."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GRID = {"seed": tune.grid_search([12, 7])}
 def run_trials(
     folder: Path, named: dict[str, Any], progress: TrialProgress, keys: Mapping[str, Any] = GRID, **tuned: Any
 ) -> tune.ResultGrid:
-    """Two trials of a supernet; the one with seed 7 fails before it reports."""
+    """Two trials of a supernet. The one with seed 7 fails before it reports."""
 
     def supernet(config: dict[str, Any]) -> None:
         if config["seed"] == 7:
@@ -45,8 +45,8 @@ def run_trials(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-def test_of_a_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A supernet's trial is told by its seed and what it has found. A folder that is taken is not taken again."""
+def test_names_of_a_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The trial of a supernet is named by its seed and its result. An existing folder is not used again."""
     (tmp_path / "run" / "search-004-seed-12").mkdir(parents=True)
     named = {"stage": "search", "first": 4, "searched": False}
     results = run_trials(tmp_path, named, TrialProgress("search", 5, 3, "accuracy", "max"))
@@ -62,8 +62,8 @@ def test_of_a_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-def test_of_a_function(tmp_path: Path) -> None:
-    """Tune asks for the name before it calls the function that makes the seed, as of an ensemble's members."""
+def test_names_of_a_function(tmp_path: Path) -> None:
+    """Tune requests the name before it calls the function that makes the seed, such as that of an ensemble's member."""
     named = {"stage": "final", "first": 1, "searched": False}
     keys = {"member": tune.grid_search([0, 1]), "seed": tune.sample_from(lambda spec: 20 + spec["config"]["member"])}
     results = run_trials(tmp_path, named, TrialProgress("final", 2, 0, "accuracy", "max"), keys)
@@ -74,8 +74,8 @@ def test_of_a_function(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_of_a_searcher(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A trial that was asked for an architecture is told by that."""
+def test_names_of_a_searcher(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A trial of a given architecture is named by the architecture."""
     named = {"stage": "baseline", "first": 1, "searched": True}
     search = RandomSearch(["a", "b"], budget=2)
     progress = TrialProgress("baseline", 2, 0, "accuracy", "max")
@@ -87,7 +87,7 @@ def test_of_a_searcher(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert [line.split()[1] for line in lines] == ["1/2", "2/2"] and {line[-1] for line in lines} == {"a", "b"}
 
 
-def test_of_a_round() -> None:
+def test_names_of_a_round() -> None:
     class Trial:
         experiment_tag, config = "12_round=3", {"round": 3, "replica": 1, "seed": 5}
 

@@ -1,4 +1,6 @@
-"""A stranger's run: no command leaves its folder, none executes its code unless told to, and some never do."""
+"""Runs of other users: no command leaves their folder or executes their code without --trust, and some commands never
+do.
+"""
 
 from __future__ import annotations
 
@@ -49,16 +51,16 @@ class Malicious:
 
 @pytest.fixture
 def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that the code of these runs makes when it is executed."""
+    """A file that the code of these runs creates when it is executed."""
     monkeypatch.setenv("ARCHRAY_TEST_MARKER", str(tmp_path / "executed"))
     return tmp_path / "executed"
 
 
 @pytest.fixture
-def own(tmp_path: Path, marker: Path) -> Path:
-    """This user's run of a space in a file."""
+def own_run(tmp_path: Path, marker: Path) -> Path:
+    """A run of this user with a space in a file."""
     source = tmp_path / "own_space.py"
-    source.write_text(f"{SPACE}\n# {tmp_path}")  # each test's is another module
+    source.write_text(f"{SPACE}\n# {tmp_path}")  # each test has another module
     run = run_of_network(tmp_path / "mine" / "run", f"{source}:Own")
     run.folder.write_json("architecture.json", {"architecture": load_described(run.folder), "value": 0.5})
     marker.unlink()
@@ -66,10 +68,10 @@ def own(tmp_path: Path, marker: Path) -> Path:
 
 
 @pytest.fixture
-def foreign(own: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The same run as one of another user's, or from another machine: with another key."""
+def foreign_run(own_run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The same run of another user or machine, with another key."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return own
+    return own_run
 
 
 def load_described(folder: Folder) -> str:
@@ -86,15 +88,18 @@ def files_of(place: Path) -> dict[str, bytes]:
     return {str(file.relative_to(place)): file.read_bytes() for file in place.rglob("*") if file.is_file()}
 
 
-def forget(*modules: str) -> None:
-    """A file of a user's is executed once in a process: these tests ask whether it is executed at all."""
+def forget_modules(*modules: str) -> None:
+    """Forgets executed modules.
+
+    A user's file is executed once per process, and these tests check whether it is executed at all.
+    """
     import sys
 
     for name in [name for name in sys.modules if name.startswith(("own_space_", *modules))]:
         del sys.modules[name]
 
 
-# What executes the code of a run, with the trust that it is given
+# Commands that execute the code of a run if it is trusted
 EXECUTING: dict[str, Callable[[Path, bool], Any]] = {
     "report": lambda run, trust: archray.report(run, trust=trust),
     "export": lambda run, trust: archray.export(run, trust=trust, formats="state-dict"),
@@ -106,68 +111,68 @@ EXECUTING: dict[str, Callable[[Path, bool], Any]] = {
 
 
 @pytest.mark.parametrize("command", EXECUTING)
-def test_code_of_a_stranger_runs_with_trust_only(foreign: Path, marker: Path, command: str) -> None:
-    forget()
-    before = files_of(foreign)
+def test_code_of_another_user_runs_only_with_trust(foreign_run: Path, marker: Path, command: str) -> None:
+    forget_modules()
+    before = files_of(foreign_run)
     with pytest.raises(UntrustedCode, match=r"own_space\.py.*--trust"):
-        EXECUTING[command](foreign, False)
-    assert not marker.exists() and files_of(foreign) == before
-    EXECUTING[command](foreign, True)
+        EXECUTING[command](foreign_run, False)
+    assert not marker.exists() and files_of(foreign_run) == before
+    EXECUTING[command](foreign_run, True)
     assert marker.exists()
 
 
 @pytest.mark.parametrize("command", EXECUTING)
-def test_a_run_of_ones_own_needs_no_trust_wherever_it_is_moved(own: Path, tmp_path: Path, command: str) -> None:
-    moved = Path(shutil.copytree(own, tmp_path / "elsewhere" / "renamed"))
+def test_a_run_of_this_user_needs_no_trust_after_a_move(own_run: Path, tmp_path: Path, command: str) -> None:
+    moved = Path(shutil.copytree(own_run, tmp_path / "elsewhere" / "renamed"))
     EXECUTING[command](moved, False)
 
 
-def test_changed_code_of_ones_own_run_needs_trust_again(own: Path, marker: Path) -> None:
-    [file] = (own / "code").rglob("*.py")
+def test_changed_code_of_this_users_run_needs_trust_again(own_run: Path, marker: Path) -> None:
+    [file] = (own_run / "code").rglob("*.py")
     file.write_text(file.read_text() + "\n# changed")
     with pytest.raises(UntrustedCode):
-        archray.report(own)
+        archray.report(own_run)
     assert not marker.exists()
 
 
 @pytest.mark.parametrize("change", ["references", "config"])
-def test_a_changed_manifest_of_ones_own_run_needs_trust_again(own: Path, change: str) -> None:
+def test_a_changed_manifest_of_this_users_run_needs_trust_again(own_run: Path, change: str) -> None:
     def other(manifest: dict[str, Any]) -> None:
         if change == "references":
             manifest["references"]["space"]["attribute"] = "Path"
         else:
             manifest["config"]["data"]["name"] = "shutil:rmtree"
 
-    edit(own / "manifest.json", other)
+    edit(own_run / "manifest.json", other)
     with pytest.raises(UntrustedCode):
-        archray.report(own)
+        archray.report(own_run)
 
 
-def test_a_module_that_a_manifest_names_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_in_a_manifest_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = a_run(tmp_path / "run", "nasbench201").folder.local_path()
     assert run is not None
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    archray.report(run)  # archray's own spaces and data are no code of the run
+    archray.report(run)  # archray's spaces and data are not code of the run
     edit(run / "manifest.json", lambda manifest: manifest["config"].update(space="antigravity:geohash"))
     with pytest.raises(UntrustedCode, match="antigravity"):
         archray.report(run)
 
 
-def test_what_shows_runs_never_executes_their_code(foreign: Path, marker: Path, tmp_path: Path) -> None:
-    forget()
-    archray.show(foreign)
-    archray.runs(foreign.parent)
-    archray.watch(foreign, once=True)
-    archray.load(foreign)
-    second = shutil.copytree(foreign, tmp_path / "second")
-    archray.compare([foreign, second], out=tmp_path / "compared.html")
-    assert open_run(foreign, uses="tables").config.space.endswith(":Own")
+def test_commands_that_show_runs_never_execute_their_code(foreign_run: Path, marker: Path, tmp_path: Path) -> None:
+    forget_modules()
+    archray.show(foreign_run)
+    archray.runs(foreign_run.parent)
+    archray.watch(foreign_run, once=True)
+    archray.load(foreign_run)
+    second = shutil.copytree(foreign_run, tmp_path / "second")
+    archray.compare([foreign_run, second], out=tmp_path / "compared.html")
+    assert open_run(foreign_run, uses="tables").config.space.endswith(":Own")
     with pytest.raises(UntrustedCode):
-        open_run(foreign, uses="tables").space  # noqa: B018  # a property that would load it
+        open_run(foreign_run, uses="tables").space  # noqa: B018  # a property that would load it
     assert not marker.exists()
 
 
-def test_resuming_reads_pickles_and_so_needs_trust_without_code_too(
+def test_a_resume_needs_trust_even_without_code_because_it_reads_pickles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = a_run(tmp_path / "run", "nasbench201").folder.uri
@@ -177,18 +182,18 @@ def test_resuming_reads_pickles_and_so_needs_trust_without_code_too(
         with pytest.raises(UntrustedCode, match="unpickle"):
             resume(run)
     open_run(run, trust=True, uses="state")
-    open_run(run, uses="state")  # from then on it is this user's
+    open_run(run, uses="state")  # from now on the run belongs to this user
 
 
-def test_a_machine_without_a_place_for_the_key_trusts_nothing(
-    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_machine_that_cannot_store_the_key_trusts_nothing(
+    own_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))  # in which no folder can be made
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))  # no folder can be made here
     run = a_run(tmp_path / "second", "nasbench201")
-    assert run.trusted and run.manifest["signature"] is None, "the process that started it goes on"
+    assert run.trusted and run.manifest["signature"] is None, "the process that started it continues"
     with pytest.raises(UntrustedCode, match=str(tmp_path / "file")):
-        archray.report(own)
+        archray.report(own_run)
 
 
 def test_only_the_user_can_read_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,11 +208,11 @@ def test_only_the_user_can_read_the_key(tmp_path: Path, monkeypatch: pytest.Monk
 # Paths
 
 
-def test_a_manifest_cannot_name_files_elsewhere(foreign: Path, marker: Path, tmp_path: Path) -> None:
-    """An absolute path, one with `..`, and a file of which the run has no copy: with trust, too."""
+def test_a_manifest_cannot_name_files_elsewhere(foreign_run: Path, marker: Path, tmp_path: Path) -> None:
+    """An absolute path, a path with `..`, and a file without a copy in the run are rejected even with trust."""
     evil = tmp_path / "evil.py"
     evil.write_text(SPACE)
-    whole = (foreign / "manifest.json").read_text()
+    whole = (foreign_run / "manifest.json").read_text()
     changes: list[Callable[[dict[str, Any]], Any]] = [
         lambda manifest: manifest["references"]["space"].update(file=str(evil)),
         lambda manifest: manifest["references"]["space"].update(file="../../../../evil.py"),
@@ -218,30 +223,30 @@ def test_a_manifest_cannot_name_files_elsewhere(foreign: Path, marker: Path, tmp
     ]
     outside = files_of(tmp_path)
     for change in changes:
-        (foreign / "manifest.json").write_text(whole)
-        edit(foreign / "manifest.json", change)
+        (foreign_run / "manifest.json").write_text(whole)
+        edit(foreign_run / "manifest.json", change)
         for command in ("export", "predict", "model", "resume", "attack"):
-            forget("evil_")
+            forget_modules("evil_")
             with pytest.raises(RunFolderError) as caught:
-                EXECUTING[command](foreign, True)
+                EXECUTING[command](foreign_run, True)
             assert not isinstance(caught.value, UntrustedCode)
             assert not marker.exists()
-    (foreign / "manifest.json").write_text(whole)
+    (foreign_run / "manifest.json").write_text(whole)
     assert {n: c for n, c in files_of(tmp_path).items() if "state/" not in n} == {
         n: c for n, c in outside.items() if "state/" not in n
     }
 
 
-def test_links_that_lead_out_of_a_run_are_not_followed(foreign: Path, tmp_path: Path, marker: Path) -> None:
-    [file] = (foreign / "code").rglob("*.py")
+def test_links_that_lead_out_of_a_run_are_not_followed(foreign_run: Path, tmp_path: Path, marker: Path) -> None:
+    [file] = (foreign_run / "code").rglob("*.py")
     file.rename(tmp_path / "moved.py")
     file.symlink_to(tmp_path / "moved.py")
     with pytest.raises(RunFolderError, match="leads out"):
-        archray.report(foreign, trust=True)
-    (foreign / "summary.json").unlink(missing_ok=True)
-    (foreign / "summary.json").symlink_to(tmp_path / "moved.py")
+        archray.report(foreign_run, trust=True)
+    (foreign_run / "summary.json").unlink(missing_ok=True)
+    (foreign_run / "summary.json").symlink_to(tmp_path / "moved.py")
     with pytest.raises(RunFolderError, match="leads out"):
-        archray.show(foreign)
+        archray.show(foreign_run)
     assert not marker.exists()
 
 
@@ -255,7 +260,7 @@ def test_names_in_a_snapshot_cannot_be_paths(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["network", "ensemble"])
-def test_weights_that_would_execute_code_are_refused(tmp_path: Path, marker: Path, kind: str) -> None:
+def test_weights_that_would_execute_code_raise_an_error(tmp_path: Path, marker: Path, kind: str) -> None:
     make = {"network": run_of_network, "ensemble": lambda place, space: run_of_ensemble(place, space, (0, 1))}[kind]
     run = make(tmp_path / "run", "nasbench201")
     torch.save(Malicious(marker), tmp_path / "run" / "model" / "state_dict.pt")
@@ -265,7 +270,7 @@ def test_weights_that_would_execute_code_are_refused(tmp_path: Path, marker: Pat
 
 
 @pytest.mark.parametrize(("kind", "entry"), [("network", float("nan")), ("ensemble", "text"), ("export", None)])
-def test_weights_that_are_no_finite_tensors_are_named(tmp_path: Path, kind: str, entry: Any) -> None:
+def test_weights_that_are_not_finite_tensors_are_named(tmp_path: Path, kind: str, entry: Any) -> None:
     run = (run_of_ensemble if kind == "ensemble" else run_of_network)(
         tmp_path / "run", "nasbench201", *([(0, 1)] if kind == "ensemble" else [])
     )
@@ -285,7 +290,7 @@ def test_weights_that_are_no_finite_tensors_are_named(tmp_path: Path, kind: str,
 
 
 @pytest.mark.parametrize(("classes", "kind"), [("ten", "export"), (-1, "ensemble"), (10**9, "export")])
-def test_a_number_of_classes_that_a_model_cannot_have_is_named(tmp_path: Path, kind: str, classes: Any) -> None:
+def test_an_impossible_number_of_classes_is_named(tmp_path: Path, kind: str, classes: Any) -> None:
     make = {"export": run_of_network, "ensemble": lambda place, space: run_of_ensemble(place, space, (0, 1))}[kind]
     run, file = make(tmp_path / "run", "nasbench201"), tmp_path / "run" / "model" / "architecture.json"
     if kind == "export":
@@ -301,12 +306,12 @@ def test_a_number_of_classes_that_a_model_cannot_have_is_named(tmp_path: Path, k
 
 @pytest.mark.parametrize("name", ["python", "torch-export", "state-dict"])
 def test_an_export_that_executes_code_needs_trust(
-    own: Path, marker: Path, tmp_path: Path, name: str, monkeypatch
+    own_run: Path, marker: Path, tmp_path: Path, name: str, monkeypatch
 ) -> None:
     export = tmp_path / "export"
-    archray.export(own, export, formats=name)
+    archray.export(own_run, export, formats=name)
     archray.predict(shutil.copytree(export, tmp_path / "moved"), IMAGES)
-    forget()
+    forget_modules()
     marker.unlink(missing_ok=True)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(UntrustedCode, match="--trust"):
@@ -315,19 +320,19 @@ def test_an_export_that_executes_code_needs_trust(
     archray.predict(export, IMAGES, trust=True)
 
 
-def test_an_exported_space_file_is_inside_the_export(own: Path, tmp_path: Path) -> None:
-    archray.export(own, tmp_path / "export", formats="state-dict")
+def test_an_exported_space_file_is_inside_the_export(own_run: Path, tmp_path: Path) -> None:
+    archray.export(own_run, tmp_path / "export", formats="state-dict")
     for file in (str(tmp_path / "own_space.py"), "../own_space.py"):
         edit(tmp_path / "export" / "model.json", lambda card, file=file: card.update(space_file=file))
         with pytest.raises(RunFolderError):
             archray.predict(tmp_path / "export", IMAGES, trust=True)
 
 
-def test_a_description_writes_no_code_into_an_export(own: Path, tmp_path: Path) -> None:
+def test_a_description_writes_no_code_into_an_export(own_run: Path, tmp_path: Path) -> None:
     def inject(described: dict[str, Any]) -> None:
         described["input"]["channels"] = '"""\nimport os\n"""'
 
-    edit(own / "model" / "architecture.json", inject)
+    edit(own_run / "model" / "architecture.json", inject)
     with pytest.raises((ArchrayError, ValueError)):
-        archray.export(own, tmp_path / "export", formats="python")
+        archray.export(own_run, tmp_path / "export", formats="python")
     assert not (tmp_path / "export" / "network.py").exists()

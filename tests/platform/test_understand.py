@@ -1,4 +1,4 @@
-"""`archray understand`: a study has a run folder, resume, a report and a summary as a search has."""
+"""`archray understand`: a study has a run folder, resume, a report and a summary, as a search has."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from archray.errors import InvalidInput, UnknownName
 from archray.platform.cli import application
 from archray.platform.methods import METHODS, STUDIES, Method
 
-# A study of a user's: it counts, and fails in its second stage as long as a file is there.
+# A study of a user: it counts, and fails in its second stage while a file exists.
 COUNTING = '''
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class CountingConfig(StudyConfig):
 
     Fields:
         things: what is counted.
-        stop_at: a file; while there is one the study cannot go on.
+        stop_at: a file; the study cannot continue while it exists.
     """
 
     things: Annotated[tuple[str, ...], REPEATED] = ("one",)
@@ -96,16 +96,16 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     vars(STUDIES).update(before)
 
 
-def called(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What a command prints; it must succeed."""
+def printed(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Returns the output of a command, which must succeed."""
     monkeypatch.setattr(sys, "argv", ["archray", *arguments])
     result = CliRunner().invoke(application(list(arguments)), arguments, env={"COLUMNS": "200"}, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
 
-def test_the_words_after_the_name_are_what_is_studied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = called(
+def test_the_words_after_the_name_are_the_subjects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = printed(
         "understand", "counting", "two", "three", "--thing", "four", "--out", str(tmp_path / "run"),
         monkeypatch=monkeypatch,
     )  # fmt: skip
@@ -114,13 +114,13 @@ def test_the_words_after_the_name_are_what_is_studied(tmp_path: Path, monkeypatc
     assert findings == {"findings": ["12 letters in all"]} and not (tmp_path / "run" / "architecture.json").exists()
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Counting on digits" in page and "<dt>Study</dt><dd>counting</dd>" in page
-    assert "12 letters in all" in called("show", str(tmp_path / "run"), monkeypatch=monkeypatch)
+    assert "12 letters in all" in printed("show", str(tmp_path / "run"), monkeypatch=monkeypatch)
     assert archray.load(tmp_path / "run").findings == ("12 letters in all",)
     with pytest.raises(InvalidInput, match=r"expected runs of searches, got .*, a study \(.*counting.*\)"):
         archray.compare([tmp_path / "run"])
 
 
-def test_a_study_that_lost_its_summary_has_ended(tmp_path: Path) -> None:
+def test_a_finished_study_without_a_summary_counts_as_finished(tmp_path: Path) -> None:
     run = archray.understand("counting", thing=["six"], out=tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
     assert archray.load(run.path).findings == ("3 letters in all",)
@@ -128,7 +128,7 @@ def test_a_study_that_lost_its_summary_has_ended(tmp_path: Path) -> None:
     assert archray.show(run.path).state == "done"
 
 
-def test_a_study_that_stopped_goes_on(tmp_path: Path) -> None:
+def test_a_stopped_study_resumes(tmp_path: Path) -> None:
     barrier = tmp_path / "barrier"
     barrier.touch()
     with pytest.raises(archray.errors.RunInterrupted, match=r"\[2/3\] check"):
@@ -141,7 +141,7 @@ def test_a_study_that_stopped_goes_on(tmp_path: Path) -> None:
     assert pd.read_parquet(tmp_path / "run" / "count" / "counts.parquet")["thing"].tolist() == ["five"]
 
 
-def test_studies_are_not_searched_and_methods_not_understood() -> None:
+def test_search_rejects_studies_and_understand_rejects_methods() -> None:
     with pytest.raises(UnknownName, match="there is no method 'counting'"):
         archray.search("counting")
     with pytest.raises(UnknownName, match="there is no study 'hnas'"):
@@ -150,15 +150,15 @@ def test_studies_are_not_searched_and_methods_not_understood() -> None:
 
 
 def test_help_lists_studies_and_the_options_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "Counts things." in called("understand", "--help", monkeypatch=monkeypatch)
-    text = called("understand", "counting", "--help", monkeypatch=monkeypatch)
+    assert "Counts things." in printed("understand", "--help", monkeypatch=monkeypatch)
+    text = printed("understand", "counting", "--help", monkeypatch=monkeypatch)
     assert "[THING]..." in text and "--stop-at" in text
-    assert "for archray understand counting --config" in called("config", "counting", monkeypatch=monkeypatch)
+    assert "for archray understand counting --config" in printed("config", "counting", monkeypatch=monkeypatch)
     assert archray.list_names("studies")["counting"] == "Counts things"
 
 
 @pytest.mark.parametrize("name", STUDIES.names())
-def test_an_entry_leads_to_its_study_and_to_its_recipe(name: str) -> None:
+def test_an_entry_resolves_to_its_study_and_recipe(name: str) -> None:
     study = STUDIES.get(name)
     assert isinstance(study, Method) and study.name == name and study.config.kind == "study"
     assert {"smoke", "demo", "paper"} <= set(study.presets)

@@ -1,4 +1,6 @@
-"""The study of activations: its tables, what it concludes, its page; a whole run, killed and resumed; bad input."""
+"""The study of activations: its tables, its conclusions, its page, a complete run that is killed and resumed, and bad
+input.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import pandas as pd
 import pytest
 from archray_test_activations import activations_run
 from archray_test_command import finish, kill_when, start
-from archray_test_run_files import unknown
+from archray_test_run_files import undescribed_names
 from scipy.stats import kendalltau, rankdata
 
 from archray.errors import ArchrayError, InvalidInput, UnknownName
@@ -27,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run[ActivationsConfig]:
     return activations_run(tmp_path_factory.mktemp("activations") / "run")
 
 
-def test_pairs_are_what_the_rows_of_activations_say(run: Run[ActivationsConfig]) -> None:
+def test_pairs_equal_the_rows_of_activations(run: Run[ActivationsConfig]) -> None:
     rows = run.table("shared", "activations.parquet").set_index(["labels", "number", "activation"])
     pairs = run.table("shared", "pairs.parquet")
     assert len(rows) == 2 * 3 * 3 and len(pairs) == 2 * (2 * 3 * 3)
@@ -64,7 +66,7 @@ def test_counts_add_up_and_theorems_have_no_exception(run: Run[ActivationsConfig
 
 
 def test_wilsons_interval() -> None:
-    low, high = Share(8, 10).interval  # by its formula, with z = 1.959964
+    low, high = Share(8, 10).interval  # by its formula with z = 1.959964
     assert (low, high) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
 
 
@@ -89,13 +91,13 @@ def test_wilsons_interval() -> None:
         ({"rate": 0.0}, InvalidInput, "problem.rate: Input should be greater than 0"),
     ],
 )
-def test_bad_input(options: dict[str, object], error: type[ArchrayError], message: str) -> None:
-    with pytest.raises(error, match=message) as refused:
+def test_bad_input_raises_an_error(options: dict[str, object], error: type[ArchrayError], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
         check_config(make_config("activations", "smoke", None, options))
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(caught.value)
 
 
-def test_data_of_one_class(tmp_path: Path) -> None:
+def test_data_of_one_class_raise_an_error(tmp_path: Path) -> None:
     images = np.random.default_rng(0).random((200, 4, 4, 1), dtype=np.float32)
     save_arrays(tmp_path / "two.npz", images, np.arange(200) % 2)
     options = {"data": f"arrays:{tmp_path / 'two.npz'}", "samples": 40, "validation": 40}
@@ -106,7 +108,7 @@ def test_data_of_one_class(tmp_path: Path) -> None:
         check_config(make_config("activations", "smoke", None, {**options, "data": f"arrays:{tmp_path / 'one.npz'}"}))
 
 
-def test_labels_of_the_data_come_with_a_data_set() -> None:
+def test_labels_of_the_data_need_a_data_set() -> None:
     assert make_config("activations", "demo", None, {}).labels == ("realizable", "noisy", "outside")
     assert make_config("activations", "demo", None, {"data": "digits"}).labels[-1] == "data"
     some = make_config("activations", "demo", None, {"activation": ["relu,tanh", "sin"], "labels": ["noisy,outside"]})
@@ -114,7 +116,7 @@ def test_labels_of_the_data_come_with_a_data_set() -> None:
     assert some.sizes == (2, 3) and make_config("activations", "demo", None, {}).sizes == (2, 3, 5)
 
 
-# A whole run
+# Complete run
 
 COMMAND = (
     "understand", "activations", "relu", "tanh", "quadratic", "--preset", "smoke", "--data", "digits",
@@ -125,16 +127,16 @@ COMMAND = (
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_study_killed_in_every_stage_ends_as_undisturbed(tmp_path: Path) -> None:
+def test_a_study_killed_in_every_stage_equals_an_undisturbed_one(tmp_path: Path) -> None:
     finish(*COMMAND, "--out", "undisturbed", cwd=tmp_path)
     whole, killed = tmp_path / "undisturbed", tmp_path / "killed"
     command = (*COMMAND, "--out", "killed")
-    for begun in (
+    for in_progress in (
         lambda: len(list((killed / "teachers" / "shards").glob("*.parquet"))) >= 2,
         lambda: any((killed / "shared").glob("tune-*/results/*.jsonl")),
     ):
         process = start(*command, cwd=tmp_path)
-        kill_when(process, begun, tmp_path)
+        kill_when(process, in_progress, tmp_path)
         command = ("resume", "killed")
     assert not (killed / "shared" / "done.json").exists()
     finish(*command, cwd=tmp_path)
@@ -142,6 +144,6 @@ def test_a_study_killed_in_every_stage_ends_as_undisturbed(tmp_path: Path) -> No
         one, other = (pd.read_parquet(folder / f"{table}.parquet") for folder in (killed, whole))
         pd.testing.assert_frame_equal(one, other)
     assert json.loads((killed / "findings.json").read_text()) == json.loads((whole / "findings.json").read_text())
-    assert unknown(whole) == []
+    assert undescribed_names(whole) == []
     sections = re.findall('<section id="([^"]+)"', (whole / "report.html").read_text())
     assert sections == ["claims", "agreement", "ranks", "alpha", "failures", "manifest"]

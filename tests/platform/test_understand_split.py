@@ -1,4 +1,4 @@
-"""`archray understand split`: its report and findings, killed and resumed, and what it refuses at once."""
+"""`archray understand split`: its report and findings, a killed and resumed run, and bad input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import ray
 from archray_test_command import ended_trials, kill_when, start
-from archray_test_run_files import unknown
+from archray_test_run_files import undescribed_names
 from archray_test_runs import as_arguments
 
 import archray
@@ -45,14 +45,14 @@ FIGURES = ("split_losses", "split_gradients", "split_points_needed", "split_spec
         ({"form": "mixture"}, "form"),
     ],
 )
-def test_it_is_refused_before_anything_starts(options: dict[str, Any], message: str) -> None:
+def test_bad_input_raises_before_the_start(options: dict[str, Any], message: str) -> None:
     config = {name: options.pop(name) for name in ("problem",) if name in options}
-    with pytest.raises(ArchrayError, match=message) as refusal:
+    with pytest.raises(ArchrayError, match=message) as caught:
         check_config(make_config("split", "demo", config, options))
-    assert "\n" not in str(refusal.value)
+    assert "\n" not in str(caught.value)
 
 
-def test_verdicts_are_of_intervals() -> None:
+def test_verdicts_are_based_on_intervals() -> None:
     assert below(Interval(-0.5, -0.6, -0.4), -0.35) == HOLDS
     assert below(Interval(1.5, 1.2, 2.0), 1.0) == FAILS
     assert below(Interval(0.9, 0.6, 1.4), 1.0) == OPEN
@@ -69,13 +69,13 @@ def test_a_failed_trial_has_no_rows() -> None:
 
 
 @pytest.mark.slow
-def test_it_says_how_many_points_suffice_on_a_teacher_and_on_images(tmp_path: Path) -> None:
+def test_it_reports_a_sufficient_number_of_points_on_a_teacher_and_on_images(tmp_path: Path) -> None:
     run = archray.understand("split", preset="smoke", out=tmp_path / "run")
     assert run.findings[0].startswith("A test loss within 5 % of the best architecture's required")
     verdicts = [finding for finding in run.findings if "limit of gradient ascent" in finding]
     assert len(verdicts) == 3 and all(": holds (" in finding for finding in verdicts)
     assert "The training loss is 0 for every architecture, so it cannot select one: holds" in run.findings[1]
-    assert unknown(tmp_path / "run") == []
+    assert undescribed_names(tmp_path / "run") == []
     page = (tmp_path / "run" / "report.html").read_text()
     for anchor in ("claims", "losses", "gradients", "needed", "spectral", "rank-one", "failures"):
         assert f'<section id="{anchor}">' in page
@@ -93,8 +93,8 @@ def test_it_says_how_many_points_suffice_on_a_teacher_and_on_images(tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-def test_killed_and_resumed_it_ends_as_one_that_was_not(tmp_path: Path) -> None:
-    """A trial's rows are a function of h and seed alone, so the tables are equal, cell by cell."""
+def test_a_killed_and_resumed_study_equals_an_undisturbed_one(tmp_path: Path) -> None:
+    """The rows of a trial depend only on h and the seed, so the tables are equal cell by cell."""
     whole = archray.understand("split", preset="smoke", max_concurrent=1, out=tmp_path / "whole")
     run, address = tmp_path / "killed", ray.get_runtime_context().gcs_address
     options = as_arguments({"preset": "smoke", "max_concurrent": 1})
@@ -110,7 +110,7 @@ def test_killed_and_resumed_it_ends_as_one_that_was_not(tmp_path: Path) -> None:
     assert list(resumed.findings) == list(whole.findings)
 
 
-def test_the_paper_preset_is_one_that_can_run() -> None:
+def test_the_paper_preset_can_run() -> None:
     for preset in ("smoke", "demo", "paper"):
         check_config(make_config("split", preset, {}, {}))
     with pytest.raises(InvalidInput, match="is invalid"):

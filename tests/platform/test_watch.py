@@ -1,4 +1,4 @@
-"""A run that is on, watched from outside: what is shown, that nothing is written, and how it ends."""
+"""`archray watch` shows a running run without writing anything, and stops with it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from archray.platform.run.layout import DONE, SUMMARY
 
 
 @pytest.fixture
-def on(finished_run: Callable[[str], archray.RunResult], tmp_path: Path) -> Path:
-    """A copy of a run as it was while its search was on."""
+def running_copy(finished_run: Callable[[str], archray.RunResult], tmp_path: Path) -> Path:
+    """A copy of a run in the state during its search."""
     run = Path(shutil.copytree(finished_run("hnas").path, tmp_path / "run"))
     summary = json.loads((run / SUMMARY).read_text())
     for stage in summary["stages"][1:]:
@@ -35,20 +35,20 @@ def on(finished_run: Callable[[str], archray.RunResult], tmp_path: Path) -> Path
 
 
 def files(folder: Path) -> dict[str, int]:
-    """All that is in a folder, and when each was last changed."""
+    """Returns all files in a folder with their modification times."""
     return {str(path): path.lstat().st_mtime_ns for path in (folder, *folder.rglob("*"))}
 
 
-def watching(run: Path, *options: str) -> subprocess.Popen[str]:
+def watch_process(run: Path, *options: str) -> subprocess.Popen[str]:
     arguments = [sys.executable, "-m", "archray.platform.cli", "watch", str(run), "--interval", "0.1", *options]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def test_a_look_shows_all_and_writes_nothing(on: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with lock(Folder(on), "test"):
-        before = files(on)
-        summary = archray.watch(on, once=True)
-        assert files(on) == before
+def test_one_view_shows_everything_and_writes_nothing(running_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with lock(Folder(running_copy), "test"):
+        before = files(running_copy)
+        summary = archray.watch(running_copy, once=True)
+        assert files(running_copy) == before
     printed = capsys.readouterr().out
     assert summary.state == "running" and "hnas on nasbench201, digits" in printed
     assert "4 of 4 trials" in printed and "final" in printed
@@ -57,31 +57,31 @@ def test_a_look_shows_all_and_writes_nothing(on: Path, capsys: pytest.CaptureFix
     assert "of finished trials" in printed and "█" in printed
 
 
-def test_a_watch_ends_with_the_run(on: Path) -> None:
-    with lock(Folder(on), "test"):
-        process = watching(on)
+def test_a_watch_stops_with_the_run(running_copy: Path) -> None:
+    with lock(Folder(running_copy), "test"):
+        process = watch_process(running_copy)
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("search: 4 of 4 trials"), line
-        summary = json.loads((on / SUMMARY).read_text())
-        (on / SUMMARY).write_text(json.dumps({**summary, "state": "done"}))
+        summary = json.loads((running_copy / SUMMARY).read_text())
+        (running_copy / SUMMARY).write_text(json.dumps({**summary, "state": "done"}))
         rest = process.stdout.read()
         assert process.wait(timeout=PATIENCE) == 0 and "done" in rest, rest
 
 
-def test_a_watch_of_a_run_that_ends_undone_says_so(on: Path) -> None:
-    process = watching(on)  # no process works on it
-    told, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 1 and "archray resume" in told, told
+def test_a_watch_reports_an_interrupted_run(running_copy: Path) -> None:
+    process = watch_process(running_copy)  # no process works on it
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1 and "archray resume" in output, output
 
 
-def test_ctrl_c_ends_the_watch_alone(on: Path) -> None:
-    with lock(Folder(on), "test"):
-        process = watching(on)
+def test_ctrl_c_stops_only_the_watch(running_copy: Path) -> None:
+    with lock(Folder(running_copy), "test"):
+        process = watch_process(running_copy)
         assert process.stdout is not None and process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=PATIENCE) == 130
-        assert "resume" not in process.stdout.read(), "the run goes on"
+        assert "resume" not in process.stdout.read(), "the run continues"
 
 
 @pytest.mark.slow
@@ -89,10 +89,10 @@ def test_a_run_is_watched_from_its_first_stage_to_its_end(tmp_path: Path) -> Non
     arguments = as_arguments(RUNS["hnas"])
     process = start("search", "hnas", *arguments, "--out", "run", "--set", "cluster.dashboard=false", cwd=tmp_path)
     wait_until(process, lambda: (tmp_path / "run" / SUMMARY).exists(), tmp_path)
-    watcher = watching(tmp_path / "run")
-    told, _ = watcher.communicate(timeout=2 * PATIENCE)
+    watcher = watch_process(tmp_path / "run")
+    output, _ = watcher.communicate(timeout=2 * PATIENCE)
     assert process.wait(timeout=PATIENCE) == 0, (tmp_path / "log.txt").read_text()
-    assert watcher.returncode == 0 and os.path.exists(tmp_path / "run" / "report.html"), told
+    assert watcher.returncode == 0 and os.path.exists(tmp_path / "run" / "report.html"), output
     for words in (
         "pool: ",
         "of 10 architectures",
@@ -100,5 +100,5 @@ def test_a_run_is_watched_from_its_first_stage_to_its_end(tmp_path: Path) -> Non
         "best validation accuracy (search)",
         "done",
     ):
-        assert words in told, told
-    assert "final: " in told and "baseline: " in told
+        assert words in output, output
+    assert "final: " in output and "baseline: " in output

@@ -1,4 +1,4 @@
-"""Every method from its search to its report, at the size of its preset smoke, and what a person does with the run."""
+"""Every method with the preset smoke, from its search to its report, and the typical uses of the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from archray_test_run_files import unknown
+from archray_test_run_files import undescribed_names
 from archray_test_runs import ONE_AT_A_TIME, method_parameters
 
 import archray
@@ -18,14 +18,14 @@ from archray.trainables.spaces import get_space
 
 SECTION = re.compile('<section id="([^"]+)"')
 SMALL: dict[str, Any] = {"preset": "smoke", "seed": 1, **ONE_AT_A_TIME}
-# The space of a run: the first of these that the method serves.
+# The space of a run: the first of these that the method supports.
 SPACES = {
     "nasbench201": {"data": "digits", "data__limit": 200},
     "darts": {"data": "digits", "data__limit": 60},
     "vit": {"data": "digits", "data__limit": 200},
 }
 MAPS = {"fourier": {"data": "digits", "data__limit": 200}, "ngrams": {"data": "docstrings", "data__limit": 200}}
-OPTIONS: dict[str, dict[str, Any]] = {  # what a run by the preset alone does not show
+OPTIONS: dict[str, dict[str, Any]] = {  # cases that the preset alone does not cover
     "gaea-darts": {"search_seeds": 3, "selection__keep": 1, "selection__epoch": 1},
     "halving": {"correlation": 3, "repeats": 2},
     "fast-halving": {"space": "ngrams", **MAPS["ngrams"]},
@@ -38,8 +38,8 @@ def options_of(method: str) -> dict[str, Any]:
     return {**SMALL, "space": space, **(SPACES | MAPS)[space], **OPTIONS.get(method, {})}
 
 
-# Other families have a whole run of their own in CI: NASI, NESBS, supernets, several objectives, studies.
-IN_CI = ("random", "rank-surrogate")  # README's blocks run hnas
+# Tests of other families in CI include a complete run: NASI, NESBS, supernets, several objectives, studies.
+IN_CI = ("random", "rank-surrogate")  # the blocks of README run hnas
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_a_whole_run(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert 0 <= result.test_accuracy <= 1
 
     folders = sorted(run.glob("repeat-*")) or [run]
-    assert [problem for folder in folders for problem in unknown(folder)] == []
+    assert [problem for folder in folders for problem in undescribed_names(folder)] == []
 
     capsys.readouterr()
     summary = archray.show(run)
@@ -76,14 +76,14 @@ def test_a_whole_run(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[
         if "build_model" in loaders:
             torch.testing.assert_close(loaders["build_model"]()(inputs), expected)
         exported = loaders["load_model"]()(inputs)
-    if method == "mc-droppath":  # a program draws what it drops from torch's own generator
+    if method == "mc-droppath":  # the program draws dropped paths from torch's generator
         assert exported.shape == expected.shape and exported.isfinite().all()
     else:
         torch.testing.assert_close(exported, expected)
 
 
 def inputs_of(method: str) -> Any:
-    """Some of the test split that a method was measured on."""
+    """Returns some images of the test split on which a method was measured."""
     from archray.trainables.data import DataSettings, load_data
 
     options = options_of(method)

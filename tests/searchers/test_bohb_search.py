@@ -1,4 +1,4 @@
-"""BOHBSearch: its densities, what it learns from at which budget, and the conformance suite."""
+"""BOHBSearch: its densities, the results that its model uses at each budget, and the conformance suite."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DOMAINS = {"left": tune.choice(["a", "b", "c"]), "right": tune.randint(0, 4)}  #
 
 @pytest.mark.extra("bohb")
 class TestOverDomains(SearcherConformance):
-    """Its last suggestions are the model's."""
+    """The model makes its last suggestions."""
 
     budget = 9
 
@@ -34,7 +34,7 @@ class TestOverDomains(SearcherConformance):
 
 @pytest.mark.extra("bohb")
 class TestOverSpace(SearcherConformance):
-    """All of its suggestions are from before there is a model."""
+    """All of its suggestions precede the model."""
 
     def make(self, **arguments: Any) -> BOHBSearch:
         return BOHBSearch("nasbench201", **arguments)
@@ -70,25 +70,25 @@ def test_a_density_sums_to_one_and_is_the_mean_of_products() -> None:
 
 
 @pytest.mark.extra("bohb")
-def test_a_decision_of_one_choice_says_nothing() -> None:
+def test_a_decision_with_one_choice_does_not_matter() -> None:
     sizes = np.array([1, 3])
     density = DecisionDensity(np.array([[0.0, 1.0], [0.0, 2.0]]), sizes)
     assert sum(density.pdf((0, place)) for place in range(3)) == pytest.approx(1)
 
 
 def observations(good: int, bad: int) -> list[tuple[np.ndarray, float]]:
-    """Of three decisions; the good ones have the last choice everywhere."""
-    told = [(np.array([2, 2, 2]), 0.0)] * good + [(np.array([0, 0, 1]), 1.0)] * bad
-    return [(places.copy(), loss) for places, loss in told]
+    """Observations of three decisions. The good ones have the last choice everywhere."""
+    group = [(np.array([2, 2, 2]), 0.0)] * good + [(np.array([0, 0, 1]), 1.0)] * bad
+    return [(places.copy(), loss) for places, loss in group]
 
 
 @pytest.mark.extra("bohb")
-def test_the_model_is_that_of_the_largest_budget_with_results_enough() -> None:
+def test_the_model_uses_the_largest_budget_with_enough_results() -> None:
     few = {1.0: observations(2, 2), 3.0: observations(1, 1)}
     assert not next(model_draws((3, 3, 3), few, 0, random_fraction=0.0))[1]
     worse = [(places, 1 - loss) for places, loss in observations(4, 4)]
     for observed, expected in (
-        ({1.0: observations(4, 4), 3.0: observations(3, 4)}, 2),  # seven are not enough, of three decisions
+        ({1.0: observations(4, 4), 3.0: observations(3, 4)}, 2),  # three decisions need more than seven
         ({1.0: worse, 3.0: observations(4, 4)}, 2),
         ({1.0: observations(4, 4), 3.0: worse}, 0),
     ):
@@ -98,7 +98,7 @@ def test_the_model_is_that_of_the_largest_budget_with_results_enough() -> None:
 
 
 @pytest.mark.extra("bohb")
-def test_numpys_global_generator_is_given_back() -> None:
+def test_numpys_global_generator_is_restored() -> None:
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     first = [places.tolist() for places, _ in itertools.islice(model_draws((5, 5), {}, 3), 5)]
     np.random.seed(1)  # noqa: NPY002
@@ -125,7 +125,7 @@ def test_it_learns_which_choices_are_good() -> None:
 
 
 @pytest.mark.extra("bohb")
-def test_it_knows_the_value_at_every_budget_the_last_one_too() -> None:
+def test_it_stores_the_value_at_every_budget_including_the_last() -> None:
     search = BOHBSearch(DOMAINS, 5, time_attr="epoch", budgets=(1, 4), metric="m", mode="max")
     configs: list[Any] = []
     for number, last in enumerate((4, 1, 2)):
@@ -135,23 +135,23 @@ def test_it_knows_the_value_at_every_budget_the_last_one_too() -> None:
         search.on_trial_complete(f"t{number}", {"m": 10.0 * number + last, "epoch": last})
     search.suggest("t3")
     search.on_trial_complete("t3", error=True)
-    losses = {budget: [loss for _, loss in told] for budget, told in search.observations(5).items()}
+    losses = {budget: [loss for _, loss in group] for budget, group in search.observations(5).items()}
     assert losses == {1.0: [-1.0, -11.0, -21.0, np.inf], 4.0: [-4.0]}
     places = [[int(place) for place in places] for places, _ in search.observations(5)[1.0][:3]]
     assert places == [["abc".index(config["left"]), config["right"]] for config in configs]
 
 
 @pytest.mark.extra("bohb")
-def test_what_is_handed_over_counts_at_the_largest_budget() -> None:
+def test_evaluated_points_count_at_the_largest_budget() -> None:
     search = BOHBSearch(DOMAINS, 5, time_attr="epoch", budgets=(1, 4), metric="m", mode="min")
     search.add_evaluated_point({"left": "b", "right": 3}, 0.5)
-    assert {b: [(p.tolist(), v) for p, v in told] for b, told in search.observations(1).items()} == {
+    assert {b: [(p.tolist(), v) for p, v in group] for b, group in search.observations(1).items()} == {
         4.0: [([1, 3], 0.5)]
     }
 
 
 @pytest.mark.extra("bohb")
-def test_every_config_of_a_small_dict_comes_once() -> None:
+def test_every_config_of_a_small_dict_is_suggested_once() -> None:
     frame = drive(BOHBSearch(DOMAINS, budget=40, metric="m", mode="max"), lambda config: float(config["right"]))
     assert len(frame) == 12 and not frame.duplicated(["left", "right"]).any()
 
@@ -167,13 +167,13 @@ def test_every_config_of_a_small_dict_comes_once() -> None:
         ({"budgets": ()}, "budgets: expected numbers, or None"),
     ],
 )
-def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_raise_an_error(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         BOHBSearch(**{"space": "nasbench201", "budget": 5, **arguments})
 
 
 @pytest.mark.parametrize("absent", ["hpbandster", "ConfigSpace"])
-def test_without_its_packages_it_says_what_to_install(absent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named_in_the_error(absent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, absent, None)
     with pytest.raises(InvalidInput, match=rf"{absent}.* cannot be imported.*pip install 'archray\[bohb\]'"):
         BOHBSearch("nasbench201", budget=5)

@@ -1,4 +1,4 @@
-"""Constraints: what their texts may be, by how much costs miss them, and which cannot be met together."""
+"""Constraints: the syntax of their texts, the violation of costs, and constraints that contradict each other."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def test_texts(text: str, expected: Constraint) -> None:
 @pytest.mark.parametrize(
     "text", ["latency_ms", "latency_ms = 5", "<= 5", "a <= b", "a <= nan", "a <= 5 <= 6", "5 <= a"]
 )
-def test_other_texts_are_refused(text: str) -> None:
+def test_other_texts_raise_an_error(text: str) -> None:
     with pytest.raises(InvalidInput, match="expected a constraint with a cost, one of"):
         Constraint.parse(text)
 
 
-def test_a_unit_is_no_suffix() -> None:
+def test_a_unit_is_not_a_suffix() -> None:
     with pytest.raises(InvalidInput, match="in the unit of the cost"):
         Constraint.parse("latency_ms <= 5 ms")
 
@@ -51,7 +51,7 @@ def test_a_unit_is_no_suffix() -> None:
         ("own.py:c <= 4", 6.0, 0.5),
     ],
 )
-def test_violations_are_parts_of_the_bound(text: str, value: float, expected: float) -> None:
+def test_violations_are_fractions_of_the_bound(text: str, value: float, expected: float) -> None:
     assert Constraint.parse(text).violation({"c": value}) == expected
 
 
@@ -66,11 +66,11 @@ def test_several() -> None:
 
 
 @pytest.mark.parametrize("texts", [["a <= 4", "a >= 5"], ["a < 4", "a >= 4"], ["a > 4", "a <= 4"]])
-def test_two_that_exclude_each_other_are_refused(texts: list[str]) -> None:
+def test_contradicting_constraints_raise_an_error(texts: list[str]) -> None:
     with pytest.raises(InvalidInput, match="contradict each other"):
         parse_constraints(texts)
 
 
-def test_one_that_comes_twice_is_refused() -> None:
+def test_a_repeated_constraint_raises_an_error() -> None:
     with pytest.raises(InvalidInput, match="twice"):
         parse_constraints(["a <= 4", "a<=4.0"])

@@ -1,4 +1,4 @@
-"""The optimiser's square over (mu, nu): its inverse, and what it does not depend on."""
+"""The optimizer's square over (mu, nu): its inverse and its invariances."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_point_is_the_inverse(kind: type[Coordinates], place: float, weight: flo
 
 
 @given(places, weights, penalties, st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
-def test_units_of_the_pool_do_not_change_what_is_selected(
+def test_units_of_the_pool_do_not_change_the_selection(
     place: float, weight: float, penalty: Penalty, unit: float, kappa_unit: float
 ) -> None:
     def selected(rows: Pool) -> float:
         mu, nu = PoolCoordinates(rows, penalty, (-4.0, 4.0)).mu_nu([place, weight])
         values = objective(rows.kappa, rows.metric, mu, nu, penalty)
-        return float(np.sort(values)[0] / np.median(values))  # relative, for two rows may be equally good
+        return float(np.sort(values)[0] / np.median(values))  # relative, because two rows may be equally good
 
     assert selected(pool(unit=unit, kappa_unit=kappa_unit)) == pytest.approx(selected(pool()), rel=1e-6)
 

@@ -1,4 +1,4 @@
-"""Non-dominated sorting and crowding distance against a slow reference and by hand; Deb et al. 2002."""
+"""Nondominated sorting and crowding distance, compared with a slow reference and by hand (Deb et al. 2002)."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def test_crowding_by_hand() -> None:
     losses = np.array([[0.0, 4.0], [1.0, 3.0], [2.0, 1.0], [4.0, 0.0]])
     assert crowding_distance(losses).tolist() == [np.inf, 2 / 4 + 3 / 4, 3 / 4 + 3 / 4, np.inf]
     assert crowding_distance(np.array([[1.0, 0.0], [1.0, 1.0]])).tolist() == [np.inf, np.inf]
-    assert crowding_distance(np.ones((3, 2))).tolist() == [0, 0, 0]  # no objective tells them apart
+    assert crowding_distance(np.ones((3, 2))).tolist() == [0, 0, 0]  # no objective distinguishes them
 
 
-def test_the_crowded_order_is_by_front_and_then_by_room() -> None:
+def test_the_crowded_order_is_by_front_and_then_by_distance() -> None:
     losses = np.array([[5.0, 5.0], [1.0, 3.0], [0.0, 4.0], [2.0, 1.0], [4.0, 0.0]])
     assert crowded_order(losses).tolist() == [2, 4, 3, 1, 0]
 
 
-def test_every_beginning_of_the_spread_order_is_spread_out() -> None:
+def test_every_prefix_of_the_spread_order_is_spread_out() -> None:
     line = np.array([[float(x), 10.0 - x] for x in (0, 1, 2, 5, 8.5, 10)])
     assert spread_order(line).tolist() == [0, 5, 3, 2, 4, 1]  # the ends, the middle, then the largest gap
     assert spread_order(line * [1e6, 1e-6]).tolist() == spread_order(line).tolist(), "in units of the ranges"

@@ -1,4 +1,4 @@
-"""DropWorst: who goes on, on a real Tuner, undisturbed and restored."""
+"""DropWorst: the trials that continue, on a real Tuner, undisturbed and restored."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def tuner(folder: Path, values: list[float | None], *, keep: int, mode: str = "m
 
 
 def steps(folder: Path) -> Counter[str]:
-    """How many steps each value took, over all attempts."""
+    """Returns the number of steps of each value over all attempts."""
     return Counter(line.split()[0] for line in (folder / "log.txt").read_text().splitlines())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "kept"), [("max", {"0.9", "0.7"}), ("min", {"0.1", "0.2"})])
-def test_the_best_go_on(ray_session, tmp_path, mode, kept):
+def test_the_best_trials_continue(ray_session, tmp_path, mode, kept):
     results = fit(tuner(tmp_path, [0.2, 0.9, 0.1, 0.7, None], keep=2, mode=mode))
     assert len(results) == 5 and not results.errors
     taken = steps(tmp_path)
@@ -61,14 +61,14 @@ def test_the_best_go_on(ray_session, tmp_path, mode, kept):
 
 
 @pytest.mark.slow
-def test_a_trial_that_failed_before_takes_no_place(ray_session, tmp_path):
+def test_a_trial_that_failed_before_does_not_count(ray_session, tmp_path):
     results = fit(tuner(tmp_path, [0.9, 0.5, 0.1], keep=1, fails={"0.9": 1}))
     assert len(results.errors) == 1
     assert steps(tmp_path) == {"0.9": 1, "0.5": STEPS, "0.1": AT}
 
 
 class Interruption(tune.Callback):
-    """Ends the experiment by an exception when a trial reports `epoch`, once, `after` so many such reports."""
+    """Stops the experiment with an exception after `after` reports of `epoch`, once."""
 
     def __init__(self, mark: Path, epoch: int, after: int) -> None:
         self.mark, self.epoch, self.after = mark, epoch, after
@@ -84,7 +84,7 @@ class Interruption(tune.Callback):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("epoch", "after"), [(AT, 1), (AT + 1, 1)])
-def test_restored_it_decides_the_same(ray_session, tmp_path, epoch, after):
+def test_a_restored_scheduler_decides_the_same(ray_session, tmp_path, epoch, after):
     """Interrupted while trials wait, and after the decision."""
     callbacks = [Interruption(tmp_path / "mark", epoch, after)]
     with pytest.raises(TuneError, match="on purpose"):
@@ -97,13 +97,14 @@ def test_restored_it_decides_the_same(ray_session, tmp_path, epoch, after):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"), [({"keep": 0}, "between 1 and 4"), ({"keep": 5}, "between 1 and 4"), ({"at": 0}, "1 or more")]
+    ("wrong", "arguments"),
+    [({"keep": 0}, "between 1 and 4"), ({"keep": 5}, "between 1 and 4"), ({"at": 0}, "1 or more")],
 )
-def test_wrong_numbers(wrong, told):
-    with pytest.raises(InvalidInput, match=told):
+def test_wrong_numbers_raise_an_error(wrong, arguments):
+    with pytest.raises(InvalidInput, match=arguments):
         DropWorst(**{"trials": 4, "keep": 2, "at": 2, **wrong})
 
 
-def test_it_must_know_what_is_best():
+def test_it_needs_a_metric_and_a_mode():
     with pytest.raises(InvalidInput, match="metric and mode"):
         DropWorst(trials=2, keep=1, at=1).set_search_properties("value", None)

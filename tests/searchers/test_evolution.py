@@ -1,4 +1,4 @@
-"""RegularizedEvolution: the conformance suite, ageing, parents chosen by what is told, and that it finds good cells."""
+"""RegularizedEvolution: the conformance suite, aging, custom selection of parents, and the cells that it finds."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TestOverDomains(SearcherConformance):
 
 
 class Walk:
-    """The small protocol: a place on a line."""
+    """The small protocol: a position on a line."""
 
     def sample(self, rng: np.random.Generator) -> dict[str, Any]:
         return {"place": int(rng.integers(100))}
@@ -75,7 +75,7 @@ class Walk:
         return {"place": config["place"] + (1 if rng.random() < 0.5 else -1)}
 
 
-class TestOverAnObjectOfTheUsers(SearcherConformance):
+class TestOverAnObjectOfTheUser(SearcherConformance):
     def make(self, **arguments: Any) -> RegularizedEvolution:
         return RegularizedEvolution(Walk(), population=3, sample_size=2, **arguments)
 
@@ -84,35 +84,35 @@ def keys_changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return [name for name in DOMAINS if one[name] != other[name]]
 
 
-def test_a_mutation_of_a_dict_is_another_value_for_one_key() -> None:
+def test_a_mutation_of_a_dict_changes_one_key() -> None:
     search = RegularizedEvolution(DOMAINS, budget=80, population=1, sample_size=1, metric="m", mode="max")
-    told = drive(search, lambda config: 0.0).to_dict("records")
-    changed = [keys_changed(*pair) for pair in itertools.pairwise(told)]
+    entry = drive(search, lambda config: 0.0).to_dict("records")
+    changed = [keys_changed(*pair) for pair in itertools.pairwise(entry)]
     assert all(len(names) == 1 for names in changed)
     assert {name for names in changed for name in names} == set(DOMAINS) - {"only"}
-    assert all(domain.is_valid(config[name]) for config in told for name, domain in DOMAINS.items())
+    assert all(domain.is_valid(config[name]) for config in entry for name, domain in DOMAINS.items())
 
 
-def test_climbs_an_object_of_the_users() -> None:
+def test_it_climbs_with_an_object_of_the_user() -> None:
     search = RegularizedEvolution(Walk(), budget=200, population=5, sample_size=5, metric="m", mode="max")
     places = drive(search, lambda config: float(config["place"]))["place"].tolist()
     assert places[-1] > max(places[:5]) + 30
 
 
-def test_parents_are_told_the_keys_of_a_dict() -> None:
-    told: list[Mapping[str, Any]] = []
+def test_parents_receive_the_keys_of_a_dict() -> None:
+    entry: list[Mapping[str, Any]] = []
 
     def parents(population: Sequence[Mapping[str, Any]]) -> list[int]:
-        told[:] = population
+        entry[:] = population
         return [0]
 
     search = RegularizedEvolution(DOMAINS, budget=4, population=3, parents=parents, metric="m", mode="max")
     drive(search, lambda config: 0.0)
-    assert told[0].keys() == {"number", "value", *DOMAINS}
+    assert entry[0].keys() == {"number", "value", *DOMAINS}
 
 
 def test_another_dict_is_another_search(tmp_path: Path) -> None:
-    """A domain is known by its values and by how they are drawn."""
+    """A domain is identified by its values and its distribution."""
     made = {"budget": 9, "population": 3, "metric": "m", "mode": "max"}
     RegularizedEvolution({"lr": tune.qloguniform(0.5, 2, 0.25)}, **made).save(str(tmp_path / "state"))
     for other in (tune.qloguniform(0.5, 2, 0.5), tune.quniform(0.5, 2, 0.25), tune.qloguniform(0.5, 3, 0.25)):
@@ -123,7 +123,7 @@ def test_another_dict_is_another_search(tmp_path: Path) -> None:
 
 
 def distance(one: str, other: str) -> int:
-    """How many decisions differ."""
+    """Returns the number of decisions that differ."""
     space = Bits()
     return sum(a != b for a, b in zip(space.decode(one), space.decode(other), strict=True))
 
@@ -133,7 +133,7 @@ def ones(config: Mapping[str, Any]) -> float:
 
 
 def test_a_child_is_one_mutation_from_the_best_of_the_population() -> None:
-    """With S far above P every sample holds the best of the P youngest."""
+    """With S far above P, every sample contains the best of the P youngest."""
     search = RegularizedEvolution(Bits(), budget=40, population=5, sample_size=400, metric="m", mode="max")
     frame = drive(search, ones)
     names, values = frame["architecture"].tolist(), frame["value"].to_numpy()
@@ -142,8 +142,8 @@ def test_a_child_is_one_mutation_from_the_best_of_the_population() -> None:
         assert distance(names[row], names[best]) == 1
 
 
-def test_the_oldest_leaves_however_good() -> None:
-    """The best one, handed over first, is no parent once five others have joined."""
+def test_the_oldest_leaves_even_if_it_is_the_best() -> None:
+    """The best architecture, an evaluated point, is no parent after five others have joined."""
     best = "|".join(f"{decision.name}=1" for decision in Bits.decisions)
     search = RegularizedEvolution(Bits(), budget=30, population=5, sample_size=400, metric="m", mode="max")
     search.add_evaluated_point({"architecture": best}, 1e9)
@@ -152,14 +152,14 @@ def test_the_oldest_leaves_however_good() -> None:
     assert [distance(*pair) for pair in zip(names[5:], names, strict=False)] == [1] * 25  # of the oldest of equal ones
 
 
-def test_failed_trials_join_no_population() -> None:
-    """They are replaced by random ones at first, and are never parents."""
+def test_failed_trials_do_not_join_the_population() -> None:
+    """At first they are replaced by random ones, and they are never parents."""
     failing = {1, 2, 3}
     count = iter(range(1, 100))
     seen: list[list[int]] = []
 
     def parents(population: Sequence[Mapping[str, Any]]) -> list[int]:
-        seen.append([told["number"] for told in population])
+        seen.append([entry["number"] for entry in population])
         return [0]
 
     search = RegularizedEvolution(Bits(), budget=12, population=4, parents=parents, metric="m", mode="max")
@@ -168,23 +168,23 @@ def test_failed_trials_join_no_population() -> None:
     assert len(seen) == 5
 
 
-def test_parents_are_told_what_is_kept() -> None:
-    told: list[Mapping[str, Any]] = []
+def test_parents_receive_the_stored_entries() -> None:
+    entry: list[Mapping[str, Any]] = []
 
     def parents(population: Sequence[Mapping[str, Any]]) -> list[int]:
-        told[:] = population
+        entry[:] = population
         return [len(population) - 1]
 
     search = RegularizedEvolution(
         Bits(), budget=6, population=3, parents=parents, keep=["place"], metric="m", mode="max"
     )
     frame = drive(search, lambda config: {"m": ones(config), "place": "/there", "other": 1})
-    assert told[0].keys() == {"number", "architecture", "value", "place"} and told[0]["place"] == "/there"
+    assert entry[0].keys() == {"number", "architecture", "value", "place"} and entry[0]["place"] == "/there"
     names = frame["architecture"].tolist()
     assert [distance(*names[row : row + 2]) for row in (2, 3, 4)] == [1, 1, 1]
 
 
-def test_mutations_lead_to_other_networks() -> None:
+def test_mutations_change_the_network() -> None:
     space = get_space("nasbench201")
     search = RegularizedEvolution(space, budget=60, population=1, sample_size=1, metric="m", mode="max")
     names = drive(search, lambda config: 0.0)["architecture"].tolist()
@@ -192,8 +192,8 @@ def test_mutations_lead_to_other_networks() -> None:
     assert all(space.encode(space.canonical(space.decode(name))) == name for name in names)
 
 
-def test_finds_better_cells_than_random_search() -> None:
-    """Over ten seeds of 150 trainings each, on an objective that adds up over the edges of a cell."""
+def test_it_finds_better_cells_than_random_search() -> None:
+    """Over ten seeds with 150 evaluations each, on an objective that is a sum over the edges of a cell."""
     space = get_space("nasbench201")
     worth = {
         (decision.name, choice): value
@@ -208,9 +208,9 @@ def test_finds_better_cells_than_random_search() -> None:
     def best(search: Any) -> float:
         return float(drive(search, value, concurrency=2)["value"].max())
 
-    told = {"budget": 150, "metric": "m", "mode": "max"}
-    evolved = [best(RegularizedEvolution(space, population=20, sample_size=5, seed=s, **told)) for s in range(10)]
-    drawn = [best(RandomSearch(space, seed=s, **told)) for s in range(10)]
+    entry = {"budget": 150, "metric": "m", "mode": "max"}
+    evolved = [best(RegularizedEvolution(space, population=20, sample_size=5, seed=s, **entry)) for s in range(10)]
+    drawn = [best(RandomSearch(space, seed=s, **entry)) for s in range(10)]
     assert all(ours >= theirs for ours, theirs in zip(evolved, drawn, strict=True))
     assert np.mean(evolved) > np.mean(drawn) + 1
 
@@ -239,6 +239,6 @@ def test_finds_better_cells_than_random_search() -> None:
         ),
     ],
 )
-def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_raise_an_error(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         RegularizedEvolution(**{"space": Bits(), **arguments})

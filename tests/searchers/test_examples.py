@@ -1,4 +1,4 @@
-"""The examples of a searcher alone, and benchmarks of searchers, run through on small inputs."""
+"""The examples of standalone searchers and the benchmarks of searchers run on small inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from archray.trainables.spaces import get_space
 
 
 def run(path: Path) -> dict[str, Any]:
-    """The names in a script; its classes travel to Ray's workers by value, as those of `__main__` do."""
+    """Runs a script and returns its names.
+
+    Its classes are pickled by value for Ray's workers, as those of `__main__`.
+    """
     return runpy.run_path(str(path), run_name="script")
 
 
@@ -40,10 +43,10 @@ def test_halving_in_your_own_experiment(repository: Path, tmp_path: Path, capsys
     assert best["candidate"] in example["CANDIDATES"]
     assert best["round"] == 7
     assert best["value"] > 0.5  # chance is 0.1
-    told = capsys.readouterr().out
-    assert f"best: {best['candidate']}" in told
-    assert example["main"](tmp_path, budget=64) == best  # continued, with nothing left to do
-    assert told.splitlines()[-9:] == capsys.readouterr().out.splitlines()[-9:]
+    printed = capsys.readouterr().out
+    assert f"best: {best['candidate']}" in printed
+    assert example["main"](tmp_path, budget=64) == best  # resumed without remaining work
+    assert printed.splitlines()[-9:] == capsys.readouterr().out.splitlines()[-9:]
     assert len(list((tmp_path / "digits").glob("shared_solve_*"))) == 13
 
 
@@ -54,7 +57,7 @@ def test_nesbs_in_your_own_experiment(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     example = run(repository / "examples" / "nesbs_in_your_own_experiment.py")
-    best = example["main"](Path("kept"), budget=2, epochs=1)  # relative, which Tune refuses
+    best = example["main"](Path("kept"), budget=2, epochs=1)  # a relative path, which Tune rejects
     assert (tmp_path / "kept" / "digits").is_dir()
     assert len(set(best["members"])) == 3
     assert best["delta"] in (-0.5, 1.0)
@@ -82,7 +85,7 @@ def test_suggest_benchmark(repository: Path, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.slow
 def test_conformance_benchmark(repository: Path) -> None:
-    """In a process of its own: it runs pytest."""
+    """In a separate process, since it runs pytest."""
     command = [sys.executable, str(repository / "benchmarks" / "searcher_conformance.py"), "test_metric_first.py"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert printed[0] == "|  | MetricFirst |"
@@ -98,8 +101,8 @@ def test_several_metrics_in_your_own_experiment(
     best = example["main"](tmp_path, budget=4, epochs=1)
     assert len(example["layers"](best["architecture"])) >= 1
     assert 0 < best["value"] <= 1
-    told = capsys.readouterr().out
-    assert "weight of gradient_norm" in told and f"best: {best['architecture']}" in told
+    printed = capsys.readouterr().out
+    assert "weight of gradient_norm" in printed and f"best: {best['architecture']}" in printed
 
 
 def test_several_metrics_benchmark(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,34 +118,34 @@ def test_several_metrics_benchmark(repository: Path, tmp_path: Path, capsys: pyt
 
 
 @pytest.fixture
-def scored(tmp_path: Path) -> Path:
-    """A pool and a table of 30 forms with invented values."""
+def scored_pool(tmp_path: Path) -> Path:
+    """A pool and a table of 30 forms with synthetic values."""
     space, rng = get_space("nasbench201"), np.random.default_rng(0)
     forms = sorted({space.encode(space.canonical(space.sample(rng))) for _ in range(40)})[:30]
     n = len(forms)
     pool = pd.DataFrame({"architecture": forms, "kappa": rng.lognormal(3, 1, n), "failure": None})
     pool.assign(grad_norm=rng.random(n), snip=rng.random(n)).to_parquet(tmp_path / "pool.parquet")
-    told = ("cifar10_valid_12", "cifar100_valid_12", "imagenet16_valid_12", "params_m_cifar10", "flops_m_cifar10")
-    table = pd.DataFrame({"arch": forms, **{column: rng.random(n) * 100 for column in told}})
+    columns = ("cifar10_valid_12", "cifar100_valid_12", "imagenet16_valid_12", "params_m_cifar10", "flops_m_cifar10")
+    table = pd.DataFrame({"arch": forms, **{column: rng.random(n) * 100 for column in columns}})
     table.assign(cifar10_test_200=table["cifar10_valid_12"] + 1).to_csv(tmp_path / "table.csv", index=False)
     return tmp_path
 
 
-def test_benchmark(repository: Path, scored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark(repository: Path, scored_pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
     benchmark = run(repository / "benchmarks" / "hnas_nasbench201.py")
-    table = str(scored / "table.csv")
+    table = str(scored_pool / "table.csv")
     options = ["--metrics", "grad_norm", "snip", "--budget", "6", "--seeds", "2", "--settings", "random points"]
-    benchmark["main"](["searches", str(scored / "pool.parquet"), "--table", table, *options])
+    benchmark["main"](["searches", str(scored_pool / "pool.parquet"), "--table", table, *options])
     lines = capsys.readouterr().out.splitlines()
     assert "| searched by | grad_norm | snip |" in lines
     assert sum(line.startswith(("| random points | ", "| random search")) for line in lines) == 2
 
 
-def test_benchmark_refuses_another_table(repository: Path, scored: Path) -> None:
-    pd.read_csv(scored / "table.csv").head(3).to_csv(scored / "short.csv", index=False)
+def test_benchmark_rejects_another_table(repository: Path, scored_pool: Path) -> None:
+    pd.read_csv(scored_pool / "table.csv").head(3).to_csv(scored_pool / "short.csv", index=False)
     benchmark = run(repository / "benchmarks" / "hnas_nasbench201.py")
     with pytest.raises(SystemExit, match="lacks 2"):
-        benchmark["main"](["searches", str(scored / "pool.parquet"), "--table", str(scored / "short.csv")])
+        benchmark["main"](["searches", str(scored_pool / "pool.parquet"), "--table", str(scored_pool / "short.csv")])
 
 
 def test_nesbs_benchmark(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:

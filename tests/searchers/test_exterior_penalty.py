@@ -1,4 +1,4 @@
-"""The exterior penalty: Eq. 6.8 as it is printed, the order it makes of a pool, and what it refuses."""
+"""The exterior penalty: Eq. 6.8 as printed, its order of a pool, and the input that it rejects."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NUMBERS = st.floats(-1e6, 1e6)
 
 
 def names(pool: Path, **options: Any) -> list[str]:
-    told: dict[str, Any] = {"budget": None, "metric": "m", "mode": "max", **options}
-    return drive(MetricFirst(pool, "trace", **told), lambda config: 0.0)["architecture"].tolist()
+    keywords: dict[str, Any] = {"budget": None, "metric": "m", "mode": "max", **options}
+    return drive(MetricFirst(pool, "trace", **keywords), lambda config: 0.0)["architecture"].tolist()
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def pool(tmp_path: Path) -> Path:
 
 
 @given(values=st.lists(NUMBERS, min_size=1), nu=NUMBERS, mu=st.floats(1.0, 10.0))
-def test_the_objective_is_the_reward_of_the_supernets_search(values: list[float], nu: float, mu: float) -> None:
-    """Two forms of one function: that of the search in a supernet is differentiated, this one ordered by."""
+def test_the_objective_equals_the_reward_in_the_supernet_search(values: list[float], nu: float, mu: float) -> None:
+    """Two forms of one function: the search in a supernet differentiates it, and this search ranks by it."""
     expected = reward(np.array(values), nu, mu)
     assert ExteriorPenalty(mu, nu).objective(np.array(values)) == pytest.approx(expected, rel=1e-9, abs=1e-6)
 
@@ -44,10 +44,10 @@ def test_the_objective_is_the_reward_of_the_supernets_search(values: list[float]
 @pytest.mark.parametrize(
     ("mu", "nu", "ranked"),
     [
-        (1.0, 4.0, [5, 7, 20, 3, 1]),  # what is above nu is equal, and comes from the smallest on
+        (1.0, 4.0, [5, 7, 20, 3, 1]),  # above nu all are equal; these start from the smallest
         (2.0, 4.25, [5, 3, 7, 1, 20]),  # the nearest to nu from either side
         (3.0, 4.25, [3, 5, 1, 7, 20]),
-        (2.0, 100.0, [20, 7, 5, 3, 1]),  # nothing is above nu
+        (2.0, 100.0, [20, 7, 5, 3, 1]),  # no value is above nu
         (1.0, 0.0, [1, 3, 5, 7, 20]),
         (2.0, 4.0, [3, 5, 1, 7, 20]),  # of equal R, 3 and 5, 1 and 7, the one below nu
         (1.0, None, [20, 7, 5, 3, 1]),  # the mean is 7.2
@@ -61,21 +61,21 @@ def test_the_order_of_a_pool(mu: float, nu: float | None, ranked: list[float], p
 
 
 @given(values=st.lists(NUMBERS, min_size=2, unique=True), nu=NUMBERS)
-def test_at_mu_1_rounding_orders_nothing(values: list[float], nu: float) -> None:
-    """M - (M - nu) is nu but for its last digits."""
+def test_at_mu_1_rounding_does_not_decide_the_order(values: list[float], nu: float) -> None:
+    """M - (M - nu) equals nu except for its last digits."""
     metric = np.array(values)
     ranked = metric[ExteriorPenalty(1.0, nu).ranking(metric)].tolist()
     assert ranked == sorted(v for v in values if v >= nu) + sorted((v for v in values if v < nu), reverse=True)
 
 
-def test_equal_values_come_in_an_order_of_the_seeds(tmp_path: Path) -> None:
+def test_the_seed_orders_equal_values(tmp_path: Path) -> None:
     frame = pd.DataFrame({"architecture": list("abcd"), "trace": [2.0, 2.0, 2.0, 9.0]})
     frame.to_csv(tmp_path / "pool.csv", index=False)
     orders = {tuple(names(tmp_path / "pool.csv", mu=2.0, nu=2.0, seed=seed)) for seed in range(20)}
     assert len(orders) > 1 and {order[-1] for order in orders} == {"d"}
 
 
-def test_a_state_of_another_constraint_is_refused(pool: Path, tmp_path: Path) -> None:
+def test_a_state_of_another_constraint_raises_an_error(pool: Path, tmp_path: Path) -> None:
     MetricFirst(pool, "trace", mu=1.0, metric="m", mode="max").save(str(tmp_path / "state"))
     MetricFirst(pool, "trace", mu=1.0, metric="m", mode="max").restore(str(tmp_path / "state"))
     for other in ({}, {"mu": 2.0}, {"mu": 1.0, "nu": 3.0}):
@@ -99,7 +99,7 @@ def test_a_state_of_another_constraint_is_refused(pool: Path, tmp_path: Path) ->
         ),
     ],
 )
-def test_wrong_arguments(pool: Path, arguments: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_raise_an_error(pool: Path, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         MetricFirst(pool, "trace", **arguments)
     with pytest.raises(InvalidInput, match=message):

@@ -1,4 +1,4 @@
-"""The Gaussian processes over a pool, beside scikit-learn's with the same kernel."""
+"""The Gaussian processes over a pool, compared with scikit-learn's with the same kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTINGS = {
 
 
 class Tabulated(Kernel):
-    """A covariance matrix, for scikit-learn, as a kernel of row numbers."""
+    """A covariance matrix as a kernel of row numbers for scikit-learn."""
 
     hyperparameters: tuple[()] = ()
     theta = np.zeros(0)
@@ -61,7 +61,7 @@ def process_of(kernel: RankKernel, setting: KernelSetting) -> PoolProcess:
     )
 
 
-def test_equals_scikit_learn(kernel: RankKernel, setting: KernelSetting) -> None:
+def test_it_equals_scikit_learn(kernel: RankKernel, setting: KernelSetting) -> None:
     process = process_of(kernel, setting)
     process.observe(ROWS)
     posterior = process.posterior(TARGETS)
@@ -80,10 +80,10 @@ def test_the_kernel_is_a_covariance(kernel: RankKernel, setting: KernelSetting) 
     assert np.linalg.eigvalsh(matrix).min() > -1e-9
 
 
-def test_what_an_architecture_is_made_of_counts_wherever_it_stands() -> None:
+def test_operations_count_wherever_they_are() -> None:
     codes = np.array([[0, 1, 1], [1, 1, 0], [0, 0, 0], [2, 2, 2]])
     kernel, setting = RankKernel(np.zeros((4, 0)), codes), KernelSetting(encoding=0.0)
-    assert kernel.row(0, setting)[1] == pytest.approx(kernel.row(0, setting)[0])  # other places
+    assert kernel.row(0, setting)[1] == pytest.approx(kernel.row(0, setting)[0])  # other positions
     assert kernel.row(0, setting)[1] > kernel.row(0, setting)[2] > kernel.row(0, setting)[3]
 
 
@@ -93,7 +93,7 @@ def test_codes_of_few_rows_are_not_counted() -> None:
     assert counts_of(codes[:, :1]).shape == (300, 0)
 
 
-def test_told_at_once_or_one_by_one_or_after_others(kernel: RankKernel, setting: KernelSetting) -> None:
+def test_results_count_the_same_at_once_one_by_one_and_after_others(kernel: RankKernel, setting: KernelSetting) -> None:
     whole, grown, changed = process_of(kernel, setting), process_of(kernel, setting), process_of(kernel, setting)
     whole.observe(ROWS)
     for end in range(1, len(ROWS) + 1):
@@ -107,7 +107,7 @@ def test_told_at_once_or_one_by_one_or_after_others(kernel: RankKernel, setting:
             np.testing.assert_allclose(ours, theirs, atol=1e-9)
 
 
-def test_a_pending_row_narrows_and_moves_nothing(kernel: RankKernel, setting: KernelSetting) -> None:
+def test_a_pending_row_narrows_the_variance_and_keeps_the_mean(kernel: RankKernel, setting: KernelSetting) -> None:
     known, pending = process_of(kernel, setting), process_of(kernel, setting)
     known.observe(ROWS[:5])
     pending.observe([*ROWS[:2], 20, *ROWS[2:5]])
@@ -118,14 +118,14 @@ def test_a_pending_row_narrows_and_moves_nothing(kernel: RankKernel, setting: Ke
     assert after.deviation[20] < 0.9 * before.deviation[20]
 
 
-def test_nothing_known_is_the_prior(kernel: RankKernel, setting: KernelSetting) -> None:
+def test_without_results_it_is_the_prior(kernel: RankKernel, setting: KernelSetting) -> None:
     process = process_of(kernel, setting)
     np.testing.assert_allclose(process.posterior([]).mean, kernel.mean(setting))
     process.observe([4])
     np.testing.assert_allclose(process.posterior([None]).mean, kernel.mean(setting))
 
 
-def test_more_than_room_was_made_for(kernel: RankKernel, setting: KernelSetting) -> None:
+def test_it_grows_beyond_its_initial_capacity(kernel: RankKernel, setting: KernelSetting) -> None:
     process, rows = process_of(kernel, setting), list(range(45))
     process.observe(rows)
     targets = np.sin(rows)

@@ -1,4 +1,4 @@
-"""The arithmetic of halving, against the paper's numbers and slow references."""
+"""The computation of halving rounds, compared with the paper's numbers and slow references."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_whole_products_are_not_rounded_up() -> None:
     assert survivor_count(2, 0.99) == 1
 
 
-def test_budgets_grow_to_the_full_one() -> None:
+def test_budgets_grow_to_the_full_budget() -> None:
     grown = [round_budget(1000, math.sqrt(2), after) for after in range(8)]
     assert grown == [1000, 708, 500, 354, 250, 177, 125, 89]  # every second one is halved exactly
     assert [round_budget(1000, 1.0, after) for after in range(8)] == [1000] * 8
@@ -55,7 +55,7 @@ def test_rank_orders_all_finite_losses(losses: list[float], seed: int) -> None:
     assert [losses[position] for position in order] == sorted(loss for loss in losses if math.isfinite(loss))
 
 
-def test_ties_are_broken_by_the_seed_and_by_no_position() -> None:
+def test_ties_are_broken_by_the_seed_and_not_by_position() -> None:
     first = [int(rank(np.zeros(4), np.random.default_rng(seed))[0]) for seed in range(200)]
     assert np.bincount(first, minlength=4).min() > 20
     assert first == [int(rank(np.zeros(4), np.random.default_rng(seed))[0]) for seed in range(200)]

@@ -1,4 +1,4 @@
-"""HNASSearch: Algorithm 7.1 step by step, repeats, budget, points of the user's, a million rows."""
+"""HNASSearch: Algorithm 7.1 step by step, repeats, budget, points of the user, and a million rows."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def score(config: dict[str, Any]) -> float:
     return hashed_score({"architecture": config["architecture"]})
 
 
-def test_each_answer_minimises_the_objective_it_was_asked_with(make: Make, table: Path) -> None:
+def test_each_answer_minimizes_the_requested_objective(make: Make, table: Path) -> None:
     search = make(on_repeat="tell")
     drive(search, score)
     pool = load_pool(PoolFile.of(table), "snip")
-    asked = search.questions()
+    questions = search.questions()
     trained: set[str] = set()
     free = 0
-    for row in asked.itertuples():
+    for row in questions.itertuples():
         values = objective(pool.kappa, pool.metric, row.mu, row.nu)
         free = free + 1 if row.repeat else 0
         if free == 0 and pool.architectures[np.argmin(values)] in trained:  # the bound on free answers was reached
@@ -67,9 +67,9 @@ def test_each_answer_minimises_the_objective_it_was_asked_with(make: Make, table
         assert free <= MAX_REPEATS
         trained.add(row.architecture)
     assert len(trained) == 8
-    assert asked["repeat"].any()
-    assert (asked.groupby("architecture")["value"].nunique() == 1).all()
-    assert asked["number"].tolist() == list(range(len(asked)))
+    assert questions["repeat"].any()
+    assert (questions.groupby("architecture")["value"].nunique() == 1).all()
+    assert questions["number"].tolist() == list(range(len(questions)))
 
 
 def test_first_points_are_spread_over_the_pool(make: Make, table: Path) -> None:
@@ -87,7 +87,7 @@ def test_first_points_are_spread_over_the_pool(make: Make, table: Path) -> None:
 def test_random_points_fill_the_square_and_wait_for_nothing(make: Make) -> None:
     search = make(points="uniform", on_repeat="next-best", budget=30)
     search.set_max_concurrency(30)
-    for number in range(30):  # no result is handed back
+    for number in range(30):  # no result is reported
         assert isinstance(search.suggest(f"t{number}"), dict)
     points = np.array([search.coordinates.point(mu, nu) for mu, nu in search.questions()[["mu", "nu"]].to_numpy()])
     low, high = search.coordinates.log10_mu
@@ -110,7 +110,7 @@ def test_no_architecture_is_trained_twice_and_the_pool_is_exhausted(
     assert names.is_unique
 
 
-def test_next_best_asks_once_per_training(make: Make) -> None:
+def test_next_best_makes_one_request_per_training(make: Make) -> None:
     search = make(on_repeat="next-best")
     drive(search, score)
     assert not search.questions()["repeat"].any()
@@ -126,7 +126,7 @@ def test_best_is_the_best_validation(make: Make) -> None:
         assert score(best) == best["value"]
 
 
-def test_failures_are_kept_as_such(make: Make) -> None:
+def test_failures_are_stored_as_failures(make: Make) -> None:
     def evaluate(config: dict[str, Any]) -> dict[str, Any]:
         value = score(config)
         return {"accuracy": math.nan, "failure": "diverged"} if value > 0.5 else {"accuracy": value}
@@ -182,10 +182,10 @@ def test_paper_code_preset(make: Make, table: Path) -> None:
     assert (search.penalty, search.on_repeat) == ("absolute", "next-best")
     drive(search, score)
     pool = load_pool(PoolFile.of(table), "snip")
-    asked = search.questions()
-    np.testing.assert_allclose(np.sqrt(asked["nu"].head(FIRST_POINTS)), np.linspace(0, 1, FIRST_POINTS))
-    metric, taken = pool.metric * pool.factor, []  # the authors' program knows no scale
-    for row in asked.itertuples():
+    questions = search.questions()
+    np.testing.assert_allclose(np.sqrt(questions["nu"].head(FIRST_POINTS)), np.linspace(0, 1, FIRST_POINTS))
+    metric, taken = pool.metric * pool.factor, []  # the authors' program does not scale
+    for row in questions.itertuples():
         mu, nu = row.mu / pool.factor**3, row.nu * pool.factor**2
         values = pool.kappa / (metric + 1e-6) + mu * np.abs(metric**2 - nu)
         values[taken] = np.inf
@@ -218,19 +218,19 @@ def test_a_million_rows(tmp_path: Path) -> None:
     def search() -> HNASSearch:
         return HNASSearch(path, "snip", budget=7, metric="accuracy", mode="max", on_repeat="next-best")
 
-    begun = search()
-    assert len(pickle.dumps(begun)) < 10_000
-    first = drive(begun, score, max_trials=5)["architecture"].tolist()
-    begun.save(str(tmp_path / "state"))
+    original = search()
+    assert len(pickle.dumps(original)) < 10_000
+    first = drive(original, score, max_trials=5)["architecture"].tolist()
+    original.save(str(tmp_path / "state"))
     assert os.path.getsize(tmp_path / "state") < 10**6
-    assert len(pickle.dumps(begun)) < 10**6
+    assert len(pickle.dumps(original)) < 10**6
     continued = search()
     continued.restore(str(tmp_path / "state"))
     whole = drive(search(), score)["architecture"].tolist()
     assert first + drive(continued, score)["architecture"].tolist() == whole
 
 
-def test_pickled_searcher_notices_a_changed_pool(tmp_path: Path, table: Path) -> None:
+def test_a_pickled_searcher_notices_a_changed_pool(tmp_path: Path, table: Path) -> None:
     copy = tmp_path / "pool.parquet"
     copy.write_bytes(table.read_bytes())
     pickled = pickle.dumps(HNASSearch(copy, "snip", metric="accuracy", mode="max"))
@@ -258,24 +258,24 @@ def test_pickled_searcher_notices_a_changed_pool(tmp_path: Path, table: Path) ->
         ({"points_to_evaluate": [{"mu": -0.1, "nu": 0.1}]}, "mu > 0"),
     ],
 )
-def test_bad_arguments(make: Make, change: dict[str, Any], message: str) -> None:
+def test_bad_arguments_raise_an_error(make: Make, change: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         make(**change)
 
 
-def test_missing_proxy_lists_the_columns(make: Make) -> None:
+def test_a_missing_proxy_lists_the_columns(make: Make) -> None:
     with pytest.raises(InvalidPool, match="no column ntk_trace; it has architecture, snip, kappa"):
         make(proxy="ntk_trace")
 
 
-def test_asynchronous_decides_on_whatever_is_in(make: Make, tmp_path: Path) -> None:
+def test_asynchronous_search_uses_the_available_results(make: Make, tmp_path: Path) -> None:
     def search(asynchronous: bool = True) -> HNASSearch:
         searcher = make(asynchronous=asynchronous, on_repeat="next-best", budget=7)
         searcher.set_max_concurrency(2)
         return searcher
 
     def suggestions(searcher: HNASSearch, trials: range) -> list[Any]:
-        """The first trial never ends; the others do at once."""
+        """The first trial never ends; the others end at once."""
         given = []
         for number in trials:
             given.append(searcher.suggest(f"t{number}"))
@@ -285,9 +285,9 @@ def test_asynchronous_decides_on_whatever_is_in(make: Make, tmp_path: Path) -> N
 
     whole = suggestions(search(), range(8))
     assert whole[-1] == HNASSearch.FINISHED
-    begun = search()
-    first = suggestions(begun, range(4))
-    begun.save(str(tmp_path / "state"))
+    original = search()
+    first = suggestions(original, range(4))
+    original.save(str(tmp_path / "state"))
     continued = search()
     continued.restore(str(tmp_path / "state"))
     assert first + suggestions(continued, range(4, 8)) == whole

@@ -1,4 +1,4 @@
-"""HNASSearch passes the conformance suite, in each way it treats repeats."""
+"""HNASSearch passes the conformance suite with each treatment of repeats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from archray.searchers.testing import ConformanceSuite, SearcherConformance, Tun
 
 
 def pool_table(rows: int = 40, seed: int = 0) -> pd.DataFrame:
-    """A pool whose landscape over (mu, nu) has several minimisers."""
+    """A pool whose landscape over (mu, nu) has several minimizers."""
     rng = np.random.default_rng(seed)
     return pd.DataFrame(
         {

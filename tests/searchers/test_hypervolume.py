@@ -1,4 +1,4 @@
-"""Hypervolume and contributions: by hand, against Monte Carlo, against inclusion and exclusion; what is refused."""
+"""Hypervolume and contributions: by hand, against Monte Carlo and inclusion-exclusion, and bad input."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def by_inclusion_and_exclusion(losses: np.ndarray, reference: np.ndarray) -> flo
     total = 0.0
     for size in range(1, len(losses) + 1):
         for some in itertools.combinations(losses, size):
-            corner = np.max(some, axis=0)  # of what all of them dominate
+            corner = np.max(some, axis=0)  # of the points that all of them dominate
             total += (-1) ** (size + 1) * float(np.prod(np.maximum(reference - corner, 0.0)))
     return total
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
-def test_agrees_with_inclusion_and_exclusion(k: int) -> None:
+def test_it_agrees_with_inclusion_and_exclusion(k: int) -> None:
     rng = np.random.default_rng(k)
     for _ in range(20):
         losses, reference = rng.integers(0, 6, (8, k)).astype(float), np.full(k, 5.0)
@@ -32,12 +32,12 @@ def test_agrees_with_inclusion_and_exclusion(k: int) -> None:
 def test_by_hand() -> None:
     losses = np.array([[0.0, 2.0], [1.0, 1.0], [3.0, 0.0], [1.0, 1.0], [2.0, 2.0], [9.0, 9.0], [np.nan, 0.0]])
     assert hypervolume(losses, [4, 3]) == 1 * 1 + 2 * 2 + 1 * 3
-    assert contributions(losses, [4, 3]).tolist() == [1, 0, 1, 0, 0, 0, 0]  # two are the same: either can go
+    assert contributions(losses, [4, 3]).tolist() == [1, 0, 1, 0, 0, 0, 0]  # two are equal: either can be removed
     assert hypervolume(np.zeros((0, 2)), [1, 1]) == 0
-    assert hypervolume(np.array([[1.0, 0.0]]), [1, 1]) == 0  # no better than the reference in the first
+    assert hypervolume(np.array([[1.0, 0.0]]), [1, 1]) == 0  # no better than the reference in the first objective
 
 
-def test_a_contribution_is_what_the_volume_loses() -> None:
+def test_a_contribution_is_the_loss_of_volume_without_the_point() -> None:
     rng = np.random.default_rng(0)
     losses, reference = rng.random((12, 3)), np.ones(3)
     whole = hypervolume(losses, reference)
@@ -53,6 +53,6 @@ def test_a_contribution_is_what_the_volume_loses() -> None:
         (np.zeros((3, 2)), [1.0, np.inf], "finite reference"),
     ],
 )
-def test_what_is_refused(losses: np.ndarray, reference: list[float], message: str) -> None:
+def test_bad_input_raises_an_error(losses: np.ndarray, reference: list[float], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         hypervolume(losses, reference)

@@ -1,4 +1,4 @@
-"""LocalSearch: climbs as Algorithm 1 of White et al. 2021 says, and the conformance suite."""
+"""LocalSearch: it climbs as Algorithm 1 of White et al. (2021), and passes the conformance suite."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Bits(Space):
 
 
 class Ring:
-    """Whole numbers; the neighbours of one are the next and the one before. Equal modulo 30."""
+    """Whole numbers. The neighbors of a number are the next and the previous one. Numbers are equal modulo 30."""
 
     def sample(self, rng: np.random.Generator) -> dict[str, Any]:
         return {"place": int(rng.integers(60))}
@@ -46,7 +46,7 @@ def distance(first: Mapping[str, Any], second: Mapping[str, Any]) -> int:
 
 
 class TestOverSpace(SearcherConformance):
-    budget = 14  # ten random ones, and some neighbours
+    budget = 14  # ten random ones, and some neighbors
 
     def make(self, **arguments: Any) -> LocalSearch:
         return LocalSearch("nasbench201", **arguments)
@@ -60,7 +60,7 @@ class TestOverDomains(SearcherConformance):
         return LocalSearch(domains, initial=3, **arguments)
 
 
-class TestWholeNeighbourhood(SearcherConformance):
+class TestWholeNeighborhood(SearcherConformance):
     budget = 20
 
     def make(self, **arguments: Any) -> LocalSearch:
@@ -76,7 +76,7 @@ class TestInATuner(TunerConformance):
         return LocalSearch("nasbench201", initial=3, **arguments)
 
 
-def test_each_trial_is_a_neighbour_of_the_best_of_its_climb() -> None:
+def test_each_trial_is_a_neighbor_of_the_best_of_its_climb() -> None:
     search = LocalSearch(DIGITS, budget=60, initial=4, metric="m", mode="max")
     rows = drive(search, lambda c: c["a"] + 0.3 * c["b"] - 0.2 * c["c"]).to_dict("records")
     optimum = next(row for row, trial in enumerate(rows) if (trial["a"], trial["b"], trial["c"]) == (4, 4, 0))
@@ -84,8 +84,8 @@ def test_each_trial_is_a_neighbour_of_the_best_of_its_climb() -> None:
         assert distance(rows[row], max(rows[:row], key=lambda trial: trial["value"])) == 1
 
 
-def test_the_next_climb_begins_when_every_neighbour_is_known() -> None:
-    """With one peak and neighbours of every value of a decision, at most 4 x 3 trainings after the peak."""
+def test_the_next_climb_starts_when_every_neighbor_is_evaluated() -> None:
+    """With one peak and all values of a decision as neighbors, at most 4 x 3 evaluations follow the peak."""
     search = LocalSearch(DIGITS, budget=60, initial=4, metric="m", mode="max")
     rows = drive(search, lambda c: float(c["a"] == c["b"] == c["c"] == 4)).to_dict("records")
     peak = next((row for row, trial in enumerate(rows) if trial["value"] == 1), None)
@@ -94,8 +94,8 @@ def test_the_next_climb_begins_when_every_neighbour_is_known() -> None:
     assert not all(near) and len({tuple(trial[name] for name in DIGITS) for trial in rows}) == 60
 
 
-def test_whole_neighbourhood_moves_to_the_best_of_it() -> None:
-    """From one start, up by one bit at a time: 8 neighbours are seen from the first place, 7 from each other."""
+def test_whole_neighborhood_moves_to_its_best() -> None:
+    """From one start, up by one bit at a time: 8 neighbors of the first position are evaluated, and 7 of each other."""
     search = LocalSearch(Bits(), budget=9 + 7, initial=1, whole_neighbourhood=True, metric="m", mode="max")
     weights = np.arange(1, 9)
     rows = drive(search, lambda c: float(weights @ [int(bit[-1]) for bit in c["architecture"].split("|")]))
@@ -106,18 +106,18 @@ def test_whole_neighbourhood_moves_to_the_best_of_it() -> None:
         assert sum(a != b for a, b in zip(name, moved, strict=True)) == 1
 
 
-def test_a_space_of_ones_own_says_which_configs_are_equal() -> None:
+def test_a_users_space_decides_which_configs_are_equal() -> None:
     rows = drive(LocalSearch(Ring(), budget=100, initial=3, metric="m", mode="max"), lambda c: -abs(c["place"] - 31))
     assert len(rows) == rows["place"].mod(30).nunique() == 30  # each class once, then it is finished
 
 
-def test_failed_trials_are_no_place_to_stand() -> None:
+def test_failed_trials_are_not_positions_of_a_climb() -> None:
     search = LocalSearch(Bits(), budget=30, initial=4, metric="m", mode="max")
     rows = drive(search, lambda c: float("nan") if ones(c) > 4 else ones(c))
     assert rows["value"].max() == 4 and len(rows) == 30
 
 
-def test_what_is_handed_over_is_where_the_first_climb_stands() -> None:
+def test_the_first_climb_starts_at_the_evaluated_points() -> None:
     best = "|".join(f"{decision.name}=1" for decision in Bits.decisions)
     search = LocalSearch(Bits(), budget=6, initial=1, metric="m", mode="max")
     search.add_evaluated_point({"architecture": best}, 8.0)
@@ -125,16 +125,16 @@ def test_what_is_handed_over_is_where_the_first_climb_stands() -> None:
     assert (rows["value"][1:] == 7).all()
 
 
-def test_finds_better_cells_than_random_search() -> None:
+def test_it_finds_better_cells_than_random_search() -> None:
     space = get_space("nasbench201")
     worth = {"none": 0.0, "skip_connect": 1.0, "nor_conv_1x1": 2.0, "nor_conv_3x3": 4.0, "avg_pool_3x3": 0.5}
 
     def value(config: Mapping[str, Any]) -> float:
         return sum(worth[operation] for operation in space.decode(config["architecture"]))
 
-    told: dict[str, Any] = {"budget": 100, "metric": "m", "mode": "max"}
-    climbed = [drive(LocalSearch(space, seed=s, **told), value, concurrency=2)["value"].max() for s in range(5)]
-    drawn = [drive(RandomSearch(space, seed=s, **told), value)["value"].max() for s in range(5)]
+    keywords: dict[str, Any] = {"budget": 100, "metric": "m", "mode": "max"}
+    climbed = [drive(LocalSearch(space, seed=s, **keywords), value, concurrency=2)["value"].max() for s in range(5)]
+    drawn = [drive(RandomSearch(space, seed=s, **keywords), value)["value"].max() for s in range(5)]
     assert np.mean(climbed) > np.mean(drawn) + 1
 
 
@@ -156,6 +156,6 @@ def test_a_table_is_climbed_by_its_nearest_rows(tmp_path: Path) -> None:
         ({"points_to_evaluate": [{"members": []}]}, "a point with architecture"),
     ],
 )
-def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_raise_an_error(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         LocalSearch(**{"space": Bits(), "budget": 5, **arguments})

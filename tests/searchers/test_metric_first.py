@@ -49,29 +49,29 @@ def order(search: MetricFirst, **options: Any) -> list[str]:
     return drive(search, lambda config: 0.0, **options)["architecture"].tolist()
 
 
-def test_the_best_come_first(pool: Path) -> None:
-    told: dict[str, Any] = {"budget": None, "metric": "m", "mode": "max"}
-    assert order(MetricFirst(pool, "snip", **told)) == ["c", "a", "d"]
-    assert order(MetricFirst(pool, "snip", order="smallest", **told)) == ["d", "a", "c"]
-    assert order(MetricFirst(pool, "snip", **{**told, "budget": 2}), concurrency=3) == ["c", "a"]
+def test_the_best_are_first(pool: Path) -> None:
+    keywords: dict[str, Any] = {"budget": None, "metric": "m", "mode": "max"}
+    assert order(MetricFirst(pool, "snip", **keywords)) == ["c", "a", "d"]
+    assert order(MetricFirst(pool, "snip", order="smallest", **keywords)) == ["d", "a", "c"]
+    assert order(MetricFirst(pool, "snip", **{**keywords, "budget": 2}), concurrency=3) == ["c", "a"]
 
 
-def test_equal_rows_come_in_an_order_of_the_seeds(pool: Path) -> None:
+def test_the_seed_orders_equal_rows(pool: Path) -> None:
     orders = [order(MetricFirst(pool, "flops", None, seed=s, metric="m", mode="max")) for s in range(20)]
     assert all(names[0] == "d" for names in orders)
     assert {names[1] for names in orders} == {"a", "b", "c"}
 
 
-def test_points_come_first_and_once(pool: Path) -> None:
+def test_points_are_first_and_once(pool: Path) -> None:
     points = [{"architecture": "d"}]
     search = MetricFirst(pool, "snip", None, points_to_evaluate=points, metric="m", mode="max")
     search.add_evaluated_point({"architecture": "c"}, 1.0)
     assert order(search) == ["d", "a"]
 
 
-def test_a_changed_pool_is_refused(pool: Path, tmp_path: Path) -> None:
-    begun = MetricFirst(pool, "snip", metric="m", mode="max")
-    begun.save(str(tmp_path / "state"))
+def test_a_changed_pool_raises_an_error(pool: Path, tmp_path: Path) -> None:
+    original = MetricFirst(pool, "snip", metric="m", mode="max")
+    original.save(str(tmp_path / "state"))
     pd.DataFrame(ROWS).iloc[::-1].to_parquet(pool)
     other = MetricFirst(pool, "snip", metric="m", mode="max")
     other.restore(str(tmp_path / "state"))
@@ -79,7 +79,7 @@ def test_a_changed_pool_is_refused(pool: Path, tmp_path: Path) -> None:
         other.suggest("t")
 
 
-def test_the_best_of_a_pool_are_evolutions_first_population(tmp_path: Path) -> None:
+def test_the_best_of_a_pool_are_the_first_population_of_evolution(tmp_path: Path) -> None:
     space = get_space("nasbench201")
     forms = sorted({space.encode(space.canonical(architecture)) for architecture in space.enumerate()})[:200]
     values = [hashed_score({"architecture": name}) for name in forms]
@@ -108,7 +108,7 @@ def test_the_best_of_a_pool_are_evolutions_first_population(tmp_path: Path) -> N
         ({"by": "snip", "points_to_evaluate": [{"name": "a"}]}, "a point with architecture"),
     ],
 )
-def test_wrong_arguments(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_raise_an_error(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
     table = pd.DataFrame(ROWS)
     table.to_csv(tmp_path / "pool.csv", index=False)
     if arguments["by"] in ("empty", "constant"):
@@ -117,6 +117,6 @@ def test_wrong_arguments(tmp_path: Path, arguments: dict[str, Any], message: str
         MetricFirst(tmp_path / "pool.csv", **arguments)
 
 
-def test_more_than_the_pool_has(pool: Path) -> None:
+def test_a_budget_above_the_pool_size(pool: Path) -> None:
     with pytest.raises(InvalidPool, match=r"4 rows with a finite snip in .*, got 3"):
         best_of_pool(pool, "snip", 4)

@@ -1,4 +1,4 @@
-"""NESBSSearch: ensembles without repeated members, the deltas of a run, posteriors that are too sharp."""
+"""NESBSSearch: ensembles without repeated members, the deltas of a run, and posteriors that are too sharp."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_members_are_different_architectures_of_the_space(space: str, sampler: E
     assert configs["delta"].isna().all() if not sampler.has_delta else configs["delta"].tolist() == [-0.5, 0.25, 1.0]
 
 
-def test_single_members_drawn_match_the_posterior() -> None:
+def test_single_members_are_sampled_from_the_posterior() -> None:
     logits = {"a": [0.0, 1.0, -1.0], "b": [0.5, 0.0]}
     configs = drive(NESBSSearch(logits, 1, "mc", budget=2000), lambda config: 1.0)
     p = [np.exp(row) / np.exp(row).sum() for row in logits.values()]
@@ -51,7 +51,7 @@ def test_single_members_drawn_match_the_posterior() -> None:
     assert chisquare(counts.ravel(), np.outer(*p).ravel() * 2000).pvalue > 0.001
 
 
-def test_ensembles_drawn_match_the_posterior_given_no_repeats() -> None:
+def test_ensembles_are_sampled_from_the_posterior_without_repeats() -> None:
     posterior, rng = Posterior({"a": np.log([0.5, 0.3, 0.2])}), np.random.default_rng(0)
     counts = {(0, 1): 0, (0, 2): 0, (1, 2): 0}
     for _ in range(2000):
@@ -88,21 +88,21 @@ def test_fixed_delta_runs_from_fresh_particles() -> None:
     assert len({tuple(members) for members in frame["members"]}) > 1
 
 
-def test_bayesian_optimisation_finds_the_best_delta() -> None:
+def test_bayesian_optimization_finds_the_best_delta() -> None:
     search = NESBSSearch(
         normal_logits("nasbench201"), 2, delta="bo", budget=7, space="nasbench201", sampler=SVGDRD(iterations=5)
     )
     drive(search, squared_delta)
     best = search.best()
     assert abs(best["delta"] - 0.25) < 0.3
-    asked = search.questions()
-    assert asked["delta"].between(-2, 1).all()
-    assert asked["number"].tolist() == list(range(1, 8))
-    assert asked["value"].tolist() == pytest.approx([(delta - 0.25) ** 2 for delta in asked["delta"]])
+    questions = search.questions()
+    assert questions["delta"].between(-2, 1).all()
+    assert questions["number"].tolist() == list(range(1, 8))
+    assert questions["value"].tolist() == pytest.approx([(delta - 0.25) ** 2 for delta in questions["delta"]])
 
 
-def test_bayesian_optimisation_keeps_a_loss_of_zero() -> None:
-    """A perfect ensemble is no failed one."""
+def test_bayesian_optimization_keeps_a_loss_of_zero() -> None:
+    """A perfect ensemble is not a failed one."""
     losses = iter([1.0, 0.0, 1.0, 1.0])
     plain, other = (
         NESBSSearch({"a": [0.0] * 4}, 2, delta="bo", budget=4, sampler=SVGDRD(iterations=3)) for _ in range(2)
@@ -113,7 +113,7 @@ def test_bayesian_optimisation_keeps_a_loss_of_zero() -> None:
     assert plain.questions()["delta"].tolist()[2:] != other.questions()["delta"].tolist()[2:]
 
 
-def test_delta_where_particles_meet_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_delta_at_which_particles_meet_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     """At -1 nothing repels them, and the relaxed posterior has one mode (note E2)."""
     logits = normal_logits("nasbench201")
     search = NESBSSearch(logits, 2, delta="grid", budget=3, delta_range=(-1.0, 0.0), space="nasbench201")
@@ -125,21 +125,21 @@ def test_delta_where_particles_meet_is_passed_over(caplog: pytest.LogCaptureFixt
     assert search.questions()["delta"].tolist() == [-1.0, -0.5, 0.0]
 
 
-def test_bayesian_optimisation_leaves_deltas_where_particles_meet() -> None:
+def test_bayesian_optimization_avoids_deltas_at_which_particles_meet() -> None:
     sharp = {name: [0.0, -8.0, -8.0] for name in "abc"}
     search = NESBSSearch(
         sharp, 3, delta="bo", budget=3, delta_range=(-1.0, 1.0), sampler=SVGDRD(iterations=200), seed=5
     )
     frame = drive(search, squared_delta)
     assert len(frame) == 3
-    asked = search.questions()
-    assert asked["passed_over"].any()
-    assert (asked.loc[asked["passed_over"], "delta"] < 0).all()
-    assert asked.loc[~asked["passed_over"], "number"].tolist() == [1, 2, 3]
+    questions = search.questions()
+    assert questions["passed_over"].any()
+    assert (questions.loc[questions["passed_over"], "delta"] < 0).all()
+    assert questions.loc[~questions["passed_over"], "number"].tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("sampler", [MonteCarlo(), SVGDRD(iterations=300)], ids=lambda sampler: sampler.name)
-def test_too_sharp_a_posterior_says_so(sampler: EnsembleSampler) -> None:
+def test_a_posterior_that_is_too_sharp_raises_an_error(sampler: EnsembleSampler) -> None:
     logits = {"a": [0.0, -60.0, -60.0], "b": [0.0, -60.0]}
     delta = -1.0 if sampler.has_delta else None
     search = NESBSSearch(logits, 3, sampler, delta=delta)
@@ -151,7 +151,7 @@ def test_too_sharp_a_posterior_says_so(sampler: EnsembleSampler) -> None:
         NESBSSearch(logits, 7, sampler)
 
 
-def test_grid_whose_every_delta_is_passed_over_says_so() -> None:
+def test_a_grid_whose_deltas_are_all_skipped_raises_an_error() -> None:
     search = NESBSSearch({"a": [0.0, -60.0]}, 2, budget=2, delta_range=(-1.0, -0.999), sampler=SVGDRD(iterations=300))
     with pytest.raises(TooSharp, match="Raise temperature or delta"):
         search.suggest("t")
@@ -163,21 +163,21 @@ def test_settings_of_a_sampler_are_checked(wrong: dict[str, Any]) -> None:
         SVGDRD(**wrong)
 
 
-def test_uniform_draws_know_nothing_of_the_posterior_but_what_is_impossible() -> None:
+def test_uniform_sampling_ignores_the_posterior_except_impossible_choices() -> None:
     learnt, possible = ({"a": [*row, -np.inf]} for row in ([5.0, 0.0, -5.0], [0.0, 0.0, 0.0]))
     drawn = [Uniform().sample(Posterior(logits), 2, None, np.random.default_rng(0)) for logits in (learnt, possible)]
     assert drawn[0] == drawn[1]
     assert drawn[0] == MonteCarlo().sample(Posterior(possible), 2, None, np.random.default_rng(0))
 
 
-def test_temperature_flattens() -> None:
+def test_temperature_flattens_the_posterior() -> None:
     logits = {"a": [0.0, 2.0]}
     for temperature in (0.1, 1.0, 10.0):
         found = NESBSSearch(logits, 1, "mc", temperature=temperature).posterior.log_probs[0]
         assert found[1] - found[0] == pytest.approx(2.0 / temperature)
 
 
-def test_points_come_first_and_are_told() -> None:
+def test_points_are_first_and_count_as_results() -> None:
     logits = {"a": [0.0] * 4}
     members = ['{"a": 0}', '{"a": 3}']
     points: list[dict[str, Any]] = [{"members": members}, {"delta": 0.75}, {"members": members, "delta": 0.5}]
@@ -192,7 +192,7 @@ def test_points_come_first_and_are_told() -> None:
             assert frame["delta"].tolist()[3:] == [-2.0, 1.0]
 
 
-def test_evaluation_made_elsewhere() -> None:
+def test_an_evaluated_point_counts() -> None:
     search = NESBSSearch({"a": [0.0] * 4}, 2, delta="bo", budget=2, sampler=SVGDRD(iterations=5))
     search.add_evaluated_point({"members": ['{"a": 0}', '{"a": 3}'], "delta": 0.5}, -1.0)
     drive(search, lambda config: 0.0)
@@ -219,6 +219,6 @@ def test_evaluation_made_elsewhere() -> None:
         ({"points_to_evaluate": [{"delta": "high"}]}, "delta to be a number"),
     ],
 )
-def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_raise_an_error(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         NESBSSearch(**{"posterior": {"a": [0.0] * 4}, "ensemble_size": 3, **arguments})

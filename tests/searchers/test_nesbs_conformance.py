@@ -1,4 +1,4 @@
-"""NESBSSearch passes the conformance suite, with either sampler and every way to choose delta."""
+"""NESBSSearch passes the conformance suite with each sampler and each choice of delta."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TestGrid(SearcherConformance):
 
 
 @pytest.mark.slow
-class TestPassedOver(SearcherConformance):
+class TestSkippedDelta(SearcherConformance):
     """The first delta of seven gives no ensemble."""
 
     def make(self, **arguments: Any) -> NESBSSearch:

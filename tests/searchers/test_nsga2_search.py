@@ -1,4 +1,6 @@
-"""NSGA2Search: the conformance suite, whose children they are, what takes no part, and that it finds a front."""
+"""NSGA2Search: the conformance suite, the parents of children, the trials that do not count, and the front that it
+finds.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class Bits(Space):
 
 
 DOMAINS = {"width": tune.choice([8, 16, 32]), "depth": tune.randint(1, 5), "lr": tune.loguniform(1e-4, 1)}
-TOLD: dict[str, Any] = {"metric": "score", "mode": "max"}
+ARGUMENTS: dict[str, Any] = {"metric": "score", "mode": "max"}
 
 
 def score_and_cost(config: Mapping[str, Any]) -> dict[str, float]:
@@ -44,7 +46,7 @@ class TestOverASpace(SearcherConformance):
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 class TestInATuner(TunerConformance):
-    """Over results without costs: none joins the population, and all that can be done is to draw."""
+    """With results without costs, no result joins the population, and every suggestion is random."""
 
     def make(self, **arguments: Any) -> NSGA2Search:
         return NSGA2Search("nasbench201", further="-cost", population=3, **arguments)
@@ -56,7 +58,7 @@ class TestOverDomains(TestOverASpace):
 
 
 def ones_and_changes(config: Mapping[str, Any]) -> dict[str, float]:
-    """How many ones, and how often neighbouring bits differ: no string of bits is best in both."""
+    """Returns the number of ones, and of changes between neighboring bits. No string of bits is best in both."""
     bits = Bits().decode(config["architecture"])
     return {"score": float(bits.count("1")), "changes": float(sum(a != b for a, b in itertools.pairwise(bits)))}
 
@@ -66,25 +68,25 @@ def losses(frame: Any) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_finds_more_of_a_front_than_random_search() -> None:
+def test_it_finds_more_of_a_front_than_random_search() -> None:
     def volume(search: Any) -> float:
         return hypervolume(losses(drive(search, ones_and_changes, concurrency=2)), [0.0, 0.0])
 
     seeds = range(8)
-    evolved = [volume(NSGA2Search(Bits(), 120, "changes", population=16, seed=s, **TOLD)) for s in seeds]
-    drawn = [volume(RandomSearch(Bits(), 120, seed=s, **TOLD)) for s in seeds]
+    evolved = [volume(NSGA2Search(Bits(), 120, "changes", population=16, seed=s, **ARGUMENTS)) for s in seeds]
+    drawn = [volume(RandomSearch(Bits(), 120, seed=s, **ARGUMENTS)) for s in seeds]
     assert all(nsga2 > random for nsga2, random in zip(evolved, drawn, strict=True))
 
 
-def test_the_front_is_of_the_trials_that_no_other_betters() -> None:
-    search = NSGA2Search(Bits(), 40, "changes", population=8, **TOLD)
+def test_the_front_has_the_nondominated_trials() -> None:
+    search = NSGA2Search(Bits(), 40, "changes", population=8, **ARGUMENTS)
     frame, front = drive(search, ones_and_changes), search.front()
     assert set(front["number"] - 1) == set(non_dominated(losses(frame)))
     assert front["value"].is_monotonic_decreasing and front["changes"].is_monotonic_increasing
 
 
 def test_children_have_two_parents_and_one_mutation() -> None:
-    """Of a population of all zeros and all ones: with crossover alone a child is mixed."""
+    """In a population of all zeros and all ones, a child of crossover alone is mixed."""
     space = Bits()
     ends = [{"architecture": "|".join(f"{d.name}={bit}" for d in space.decisions)} for bit in "01"]
 
@@ -93,26 +95,26 @@ def test_children_have_two_parents_and_one_mutation() -> None:
         return {"score": pure * ones_and_changes(config)["score"] + pure, "cost": -pure * (1 - config["seed"] % 2)}
 
     for crossover, mixed in ((1.0, True), (0.0, False)):
-        search = NSGA2Search(space, 20, "-cost", 2, crossover, points_to_evaluate=ends, **TOLD)
+        search = NSGA2Search(space, 20, "-cost", 2, crossover, points_to_evaluate=ends, **ARGUMENTS)
         names = drive(search, kept)["architecture"][2:]
         fewest = [min(space.decode(name).count(bit) for bit in "01") for name in names]
         assert any(few > 3 for few in fewest) == mixed
 
 
-def test_a_trial_without_a_finite_cost_joins_no_population() -> None:
-    broken = {1: float("nan"), 2: None, 3: "dear"}
+def test_a_trial_without_a_finite_cost_does_not_join_the_population() -> None:
+    broken = {1: float("nan"), 2: None, 3: "high"}
     count = itertools.count(1)
-    search = NSGA2Search(Bits(), 12, "-cost", population=4, **TOLD)
+    search = NSGA2Search(Bits(), 12, "-cost", population=4, **ARGUMENTS)
     drive(search, lambda config: {"score": 1.0, "cost": broken.get(next(count), 2.0)})
-    assert search.front()["number"].tolist() == [4]  # all others are equal, or take no part
-    lone = NSGA2Search(Bits(), 6, "-cost", population=4, **TOLD)
+    assert search.front()["number"].tolist() == [4]  # all others are equal, or do not count
+    lone = NSGA2Search(Bits(), 6, "-cost", population=4, **ARGUMENTS)
     drive(lone, lambda config: 1.0)
     assert lone.front().empty
 
 
 def test_other_objectives_are_another_search(tmp_path: Path) -> None:
-    NSGA2Search(Bits(), 9, "-cost", population=3, **TOLD).save(str(tmp_path / "state"))
-    search = NSGA2Search(Bits(), 9, "cost", population=3, **TOLD)
+    NSGA2Search(Bits(), 9, "-cost", population=3, **ARGUMENTS).save(str(tmp_path / "state"))
+    search = NSGA2Search(Bits(), 9, "cost", population=3, **ARGUMENTS)
     search.restore(str(tmp_path / "state"))
     with pytest.raises(SearcherStateError, match="further"):
         search.suggest("a")
@@ -130,6 +132,6 @@ def test_other_objectives_are_another_search(tmp_path: Path) -> None:
         ({"further": "--cost"}, "expected names"),
     ],
 )
-def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_raise_an_error(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         NSGA2Search(**{"space": Bits(), "budget": 9, "population": 3, "further": "-cost", **arguments})

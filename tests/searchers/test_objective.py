@@ -1,4 +1,4 @@
-"""Eq. 7.7 over a whole pool equals a plain loop, and has the invariances that the scale and the penalty promise."""
+"""Eq. 7.7 over a whole pool equals a plain loop, and has the invariances of the scale and the penalty."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def loop(kappa: float, metric: float, mu: float, nu: float, penalty: str, epsilo
 
 
 @given(rows, weight, target, penalties, st.sampled_from([0.0, 1e-6]))
-def test_equals_a_plain_loop(
+def test_it_equals_a_plain_loop(
     table: list[tuple[float, float]], mu: float, nu: float, penalty: str, epsilon: float
 ) -> None:
     kappa, metric = np.array(table).T

@@ -1,4 +1,4 @@
-"""ParetoPoolSearch: the conformance suite, costs known beforehand, and that it finds a front in few trainings."""
+"""ParetoPoolSearch: the conformance suite, costs known in advance, and the front that it finds in few evaluations."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from archray.searchers import ParetoPoolSearch, drive
 from archray.searchers.pareto.front import hypervolume
 from archray.searchers.testing import ConformanceSuite, SearcherConformance, TunerConformance
 
-TOLD: dict[str, Any] = {"metric": "score", "mode": "max"}
+ARGUMENTS: dict[str, Any] = {"metric": "score", "mode": "max"}
 
 
 def table(digits: int = 3) -> pd.DataFrame:
-    """Strings of digits, their worth, a metric that says something of it, and what they cost."""
+    """Strings of digits, their values, a correlated metric, and their costs."""
     rng = np.random.default_rng(0)
     rows = np.array(list(itertools.product(range(4), repeat=digits)))
     worth = np.sqrt(rows @ np.arange(1, digits + 1)) + (rows == 2).sum(axis=1) / 4
@@ -72,20 +72,22 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]
 
 
 def share(frame: pd.DataFrame, names: Any) -> float:
-    """Of the hypervolume of all, what these have."""
+    """Returns the share of the total hypervolume that these rows have."""
     losses, corner = np.stack([-frame["worth"], frame["cost"]], axis=1), [0.0, frame["cost"].max()]
     return hypervolume(losses[frame["architecture"].isin(names)], corner) / hypervolume(losses, corner)
 
 
-@pytest.mark.parametrize("sign", [1, -1])  # a metric that says the contrary costs some trainings
-def test_finds_most_of_a_front_in_twenty_trainings(sign: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sign", [1, -1])  # a metric with the wrong sign costs some evaluations
+def test_it_finds_most_of_a_front_in_twenty_evaluations(sign: int, tmp_path: Path) -> None:
     frame = table(5)
     frame["hint"] *= sign
     frame.drop(columns="worth").to_parquet(tmp_path / "pool.parquet")
     worth = dict(zip(frame["architecture"], frame["worth"], strict=True))
     shares = []
     for seed in range(5):
-        search = ParetoPoolSearch(tmp_path / "pool.parquet", "-cost", ["hint", "noise"], budget=20, seed=seed, **TOLD)
+        search = ParetoPoolSearch(
+            tmp_path / "pool.parquet", "-cost", ["hint", "noise"], budget=20, seed=seed, **ARGUMENTS
+        )
         names = drive(search, lambda config: worth[config["architecture"]], concurrency=2)["architecture"]
         shares.append(share(frame, names))
     drawn = [share(frame, frame["architecture"].sample(20, random_state=seed)) for seed in range(20)]
@@ -93,20 +95,20 @@ def test_finds_most_of_a_front_in_twenty_trainings(sign: int, tmp_path: Path) ->
     assert min(shares) > np.mean(drawn)
 
 
-def test_what_is_beyond_the_reference_is_not_trained(large: tuple[Path, pd.DataFrame]) -> None:
+def test_rows_beyond_the_reference_are_not_trained(large: tuple[Path, pd.DataFrame]) -> None:
     path, frame = large
     cost = dict(zip(frame["architecture"], frame["cost"], strict=True))
-    search = ParetoPoolSearch(path, "-cost", budget=12, reference={"cost": 6.0, "score": 0.0}, **TOLD)
+    search = ParetoPoolSearch(path, "-cost", budget=12, reference={"cost": 6.0, "score": 0.0}, **ARGUMENTS)
     names = drive(search, lambda config: float(cost[config["architecture"]]))["architecture"]
     assert max(cost[name] for name in names) < 6.0
-    assert search.front()["cost"].is_monotonic_decreasing  # here what costs more is better
+    assert search.front()["cost"].is_monotonic_decreasing  # here more expensive rows are better
 
 
-def test_first_come_rows_of_the_cheaper_half(large: tuple[Path, pd.DataFrame]) -> None:
+def test_the_first_rows_are_of_the_cheaper_half(large: tuple[Path, pd.DataFrame]) -> None:
     path, frame = large
     cost = frame.set_index("architecture")["cost"]
     for seed in range(5):
-        search = ParetoPoolSearch(path, "-cost", ["hint"], budget=3, seed=seed, max_concurrent=3, **TOLD)
+        search = ParetoPoolSearch(path, "-cost", ["hint"], budget=3, seed=seed, max_concurrent=3, **ARGUMENTS)
         names = [search.suggest(str(trial))["architecture"] for trial in range(3)]  # none has a result yet
         assert len(set(names)) == 3
         assert cost[names].max() <= cost.median()
@@ -116,18 +118,18 @@ def test_a_row_without_its_cost_is_not_suggested(tmp_path: Path) -> None:
     frame = table().drop(columns="worth").head(10)
     frame.loc[[2, 5], "cost"] = np.nan
     frame.to_parquet(tmp_path / "pool.parquet")
-    search = ParetoPoolSearch(tmp_path / "pool.parquet", "-cost", budget=20, **TOLD)
+    search = ParetoPoolSearch(tmp_path / "pool.parquet", "-cost", budget=20, **ARGUMENTS)
     names = set(drive(search, lambda config: 1.0)["architecture"])
     assert names == set(frame["architecture"]) - {frame["architecture"][2], frame["architecture"][5]}
 
 
-def test_costs_are_no_metrics_unless_they_are_named(pool: Path) -> None:
-    assert ParetoPoolSearch(pool, "-cost", **TOLD).metrics == ("hint", "noise", "memory")
-    assert ParetoPoolSearch(pool, "-cost", ["hint", "-cost"], **TOLD).metrics == ("hint", "-cost")
+def test_costs_are_metrics_only_if_they_are_named(pool: Path) -> None:
+    assert ParetoPoolSearch(pool, "-cost", **ARGUMENTS).metrics == ("hint", "noise", "memory")
+    assert ParetoPoolSearch(pool, "-cost", ["hint", "-cost"], **ARGUMENTS).metrics == ("hint", "-cost")
 
 
-def test_history_tells_the_costs(pool: Path) -> None:
-    search = ParetoPoolSearch(pool, "-cost", budget=3, **TOLD)
+def test_the_history_includes_the_costs(pool: Path) -> None:
+    search = ParetoPoolSearch(pool, "-cost", budget=3, **ARGUMENTS)
     drive(search, lambda config: float("nan"))
     costs = table().set_index("architecture")["cost"]
     history = search.history()
@@ -147,6 +149,8 @@ def test_history_tells_the_costs(pool: Path) -> None:
         ({"results": "worth"}, InvalidInput, "results: expected a list"),
     ],
 )
-def test_wrong_arguments(pool: Path, arguments: Mapping[str, Any], error: type[Exception], message: str) -> None:
+def test_wrong_arguments_raise_an_error(
+    pool: Path, arguments: Mapping[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
-        ParetoPoolSearch(pool, **{"further": "-cost", **TOLD, **arguments})
+        ParetoPoolSearch(pool, **{"further": "-cost", **ARGUMENTS, **arguments})

@@ -1,4 +1,4 @@
-"""The posterior over architectures: validation, draws that match it, the strings of draws."""
+"""The posterior over architectures: validation, samples with its probabilities, and their strings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def flat(space: str) -> dict[str, np.ndarray]:
     return {d.name: np.zeros(len(d.choices)) for d in get_space(space).posterior_decisions}
 
 
-def test_logits_are_normalised_and_cannot_be_changed() -> None:
+def test_logits_are_normalized_and_cannot_be_changed() -> None:
     source = {"width": np.array([1e4, 1e4 - 1.0]), "depth": np.array([-2e4, -np.inf])}
     posterior = Posterior(source)
     np.testing.assert_allclose(np.exp(posterior.log_probs).sum(-1), 1.0)
@@ -56,12 +56,12 @@ def test_json_round_trip() -> None:
         ({"width": ["many", "few"]}, "expected numbers for the decision 'width'"),
     ],
 )
-def test_what_is_no_posterior_is_refused(log_probs: dict[str, list[float]], message: str) -> None:
+def test_an_invalid_posterior_raises_an_error(log_probs: dict[str, list[float]], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         Posterior(log_probs)
 
 
-def test_a_space_wants_its_own_decisions() -> None:
+def test_a_space_requires_its_decisions() -> None:
     with pytest.raises(InvalidInput, match="missing: 1<-0, unknown: width"):
         Posterior(
             {("width" if name == "1<-0" else name): row for name, row in flat("nasbench201").items()}, "nasbench201"
@@ -72,13 +72,13 @@ def test_a_space_wants_its_own_decisions() -> None:
         Posterior(flat("nasbench201"), "nasbench201", encode=str)
 
 
-def test_order_of_a_spaces_decisions_has_no_meaning() -> None:
+def test_the_order_of_decisions_does_not_matter() -> None:
     rows = flat("nasbench201")
     assert Posterior(dict(reversed(rows.items())), "nasbench201").decisions == tuple(rows)
 
 
-def test_draws_match_the_probabilities() -> None:
-    """Chi-square over all combinations; the impossible ones never come."""
+def test_samples_match_the_probabilities() -> None:
+    """Chi-square over all combinations. Impossible combinations are never sampled."""
     logits = {"a": [0.3, -1.0, 0.0, -np.inf], "b": [0.0, 2.0], "c": [-np.inf, 0.1, 0.2]}
     posterior = Posterior(logits)
     for tempered, temperature in ((posterior, 1.0), (posterior.tempered(3.0), 3.0)):
@@ -91,7 +91,7 @@ def test_draws_match_the_probabilities() -> None:
         assert chisquare(counts[joint > 0], joint[joint > 0] * len(choices)).pvalue > 0.001
 
 
-def test_strings_of_draws() -> None:
+def test_strings_of_samples() -> None:
     assert json.loads(Posterior(PLAIN).architecture([2, 0])) == {"width": 2, "depth": 0}
     own = Posterior(PLAIN, encode=lambda choice: f"{choice['width']}x{choice['depth']}")
     assert own.architecture(np.array([2, 0])) == "2x0"
@@ -109,7 +109,9 @@ def test_equal_architectures_share_a_form() -> None:
 
 
 def test_darts_has_a_decision_per_pair_of_inputs_and_per_edge() -> None:
-    """Note E6: the operations of the pair drawn make the architecture, those of the other edges have no influence."""
+    """The operations of the sampled pair make the architecture, and those of the other edges have no influence (note
+    E6).
+    """
     space = get_space("darts")
     decisions = space.posterior_decisions
     assert len(decisions) == 2 * (4 + 14)
@@ -124,17 +126,17 @@ def test_darts_has_a_decision_per_pair_of_inputs_and_per_edge() -> None:
         architecture = space.decode(posterior.architecture(row))
         assert architecture[3:6] == ("0,2", "sep_conv_3x3", "skip_connect")
     other = drawn[0].copy()
-    other[5] = (other[5] + 1) % 7  # normal_3<-1, which nothing reads
+    other[5] = (other[5] + 1) % 7  # normal_3<-1, which no node reads
     assert posterior.architecture(other) == posterior.architecture(drawn[0])
 
 
-def test_a_space_of_the_users_own_is_named_by_reference(repository: Path) -> None:
+def test_a_space_of_the_user_is_named_by_reference(repository: Path) -> None:
     reference = f"{repository / 'examples' / 'own_space.py'}:ResidualSpace"
     posterior = pickle.loads(pickle.dumps(Posterior(flat(reference), reference)))
     drawn = posterior.draw((), np.random.default_rng(0))
     assert posterior.form(posterior.architecture(drawn))
 
 
-def test_a_space_with_a_continuous_constant_is_refused() -> None:
+def test_a_space_with_a_continuous_constant_raises_an_error() -> None:
     with pytest.raises(InvalidInput, match="continuous constant"):
         Posterior({"bandwidth": [0.0]}, "fourier")

@@ -45,33 +45,33 @@ class TestOverDomains(SearcherConformance):
         return RandomSearch({"width": tune.choice([8, 16, 32]), "lr": tune.loguniform(1e-4, 1)}, **arguments)
 
 
-def test_every_config_of_a_small_dict_comes_once() -> None:
+def test_every_config_of_a_small_dict_is_suggested_once() -> None:
     domains = {"width": tune.choice([8, 16, 16]), "shape": tune.choice(["relu", None])}
     frame = drive(RandomSearch(domains, budget=100, metric="m", mode="max"), lambda config: 0.0)
     assert len(frame) == 4
     assert not frame.duplicated(["width", "shape"]).any()
 
 
-def test_canonical_forms_each_once() -> None:
+def test_canonical_forms_are_suggested_once() -> None:
     space = get_space("nasbench201")
     frame = drive(RandomSearch(space, budget=60, metric="m", mode="max"), lambda config: 0.0, concurrency=4)
     assert frame["architecture"].is_unique
     assert all(space.encode(space.canonical(space.decode(name))) == name for name in frame["architecture"])
 
 
-def test_small_space_is_exhausted_before_the_budget() -> None:
+def test_a_small_space_is_exhausted_before_the_budget() -> None:
     frame = drive(RandomSearch(Pair(), budget=100, metric="m", mode="max"), lambda config: 0.0)
     assert len(frame) == 6
     assert frame["architecture"].is_unique
 
 
-def test_every_candidate_comes() -> None:
+def test_every_candidate_is_suggested() -> None:
     names = ["a", "b", "c"]
     frame = drive(RandomSearch(names, budget=10, metric="m", mode="max"), lambda config: 0.0)
     assert sorted(frame["architecture"]) == names
 
 
-def test_points_to_evaluate_first_and_never_again() -> None:
+def test_points_to_evaluate_are_first_and_not_repeated() -> None:
     points = [{"architecture": "left=b|right=a"}]
     search = RandomSearch(Pair(), budget=100, metric="m", mode="max", points_to_evaluate=points)
     names = drive(search, lambda config: 0.0)["architecture"].tolist()

@@ -1,4 +1,4 @@
-"""The search over several metrics: what it reads, what it refuses, and that no metric fools it."""
+"""The search over several metrics: its input, the input that it rejects, and its robustness to each metric."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from archray.trainables.spaces import get_space
 
 Search = RankSurrogateSearch | RoBoTSearch
 ROWS = 320
-RANDOM_RANK = (ROWS + 1) / 21  # of the best of 20 drawn at random, on average
+RANDOM_RANK = (ROWS + 1) / 21  # of the best of 20 random architectures, on average
 
 
 def landscape(seed: int = 0) -> tuple[pd.DataFrame, dict[str, float]]:
-    """Architectures of five operations each; three metrics that agree with their values by 0.6 or so, and noise."""
+    """Architectures with five operations each, three metrics with a correlation of about 0.6 to their values, and
+    noise.
+    """
     rng = np.random.default_rng(seed)
     codes = rng.integers(0, 4, (4 * ROWS, 5))
     codes = np.unique(codes, axis=0)[rng.permutation(len(np.unique(codes, axis=0)))][:ROWS]
@@ -48,7 +50,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def ranks(pool: Path, values: dict[str, float], search: type[Search] = RankSurrogateSearch, **options: Any) -> float:
-    """The mean rank of the best of 20, over five seeds."""
+    """Returns the mean rank of the best of 20, over five seeds."""
     order = {name: 1 + place for place, name in enumerate(sorted(values, key=lambda name: -values[name]))}
     found = []
     for seed in range(5):
@@ -69,7 +71,7 @@ def shuffled(table: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("mislead", [lambda table: table, negated, shuffled])
-def test_no_metric_fools_it(write: Write, mislead: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+def test_no_single_metric_misleads_it(write: Write, mislead: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
     table, values = landscape()
     assert ranks(write(mislead(table)), values) < RANDOM_RANK
 
@@ -82,12 +84,12 @@ def test_codes_alone_and_metrics_alone(write: Write) -> None:
     assert ranks(pool, values, metrics=["metric1"]) < RANDOM_RANK
 
 
-def test_robot_finds_what_one_weighting_finds(write: Write) -> None:
+def test_robot_finds_the_results_of_one_weighting(write: Write) -> None:
     table, values = landscape()
     assert ranks(write(table), values, RoBoTSearch) < RANDOM_RANK
 
 
-def test_seeds_differ_and_are_kept(write: Write) -> None:
+def test_seeds_give_different_and_repeatable_results(write: Write) -> None:
     table, values = landscape()
     pool = write(table)
 
@@ -96,10 +98,10 @@ def test_seeds_differ_and_are_kept(write: Write) -> None:
         return drive(searcher, lambda config: values[config["architecture"]])["architecture"].tolist()
 
     assert names(0) == names(0)
-    assert len({tuple(names(seed)) for seed in range(8)}) >= 3  # many seeds begin with the same row
+    assert len({tuple(names(seed)) for seed in range(8)}) >= 3  # many seeds start with the same row
 
 
-def test_only_order_counts(write: Write) -> None:
+def test_only_the_order_counts(write: Write) -> None:
     """Units and tails of metrics and results change nothing."""
     table, values = landscape()
 
@@ -111,7 +113,7 @@ def test_only_order_counts(write: Write) -> None:
     assert names(table, float) == names(stretched, lambda value: math.exp(5 * value))
 
 
-def test_a_metric_with_a_minus_is_turned(write: Write) -> None:
+def test_a_metric_with_a_minus_is_reversed(write: Write) -> None:
     table, values = landscape()
     names = list(table.columns[1:])
     turned = [f"-{name}" for name in names]
@@ -123,7 +125,7 @@ def test_a_metric_with_a_minus_is_turned(write: Write) -> None:
     assert first(table, names) == first(negated(table), turned)
 
 
-def test_missing_values_are_what_the_other_metrics_say() -> None:
+def test_missing_values_are_predicted_by_the_other_metrics() -> None:
     columns = np.array([[1.0, 10.0, np.nan], [2.0, 20.0, np.inf], [3.0, np.nan, 5.0], [np.nan] * 3, [4.0, 30.0, 7.0]])
     scores = metric_scores(columns)
     assert np.isfinite(scores).all()
@@ -140,7 +142,7 @@ def test_result_scores() -> None:
     assert result_scores([None]) == [None]
 
 
-def test_the_pool_stays_out_of_pickle_and_state(write: Write, tmp_path: Path) -> None:
+def test_the_pool_is_not_part_of_pickle_and_state(write: Write, tmp_path: Path) -> None:
     table, values = landscape()
     for search in (RankSurrogateSearch, RoBoTSearch):
         searcher = search(write(table), budget=15, metric="accuracy", mode="max")
@@ -150,7 +152,7 @@ def test_the_pool_stays_out_of_pickle_and_state(write: Write, tmp_path: Path) ->
         assert (tmp_path / "state").stat().st_size < 20_000
 
 
-def test_points_and_evaluations_of_the_users(write: Write) -> None:
+def test_points_and_evaluations_of_the_user(write: Write) -> None:
     table, values = landscape()
     pool, names = write(table), table["architecture"]
     searcher = RankSurrogateSearch(
@@ -165,12 +167,12 @@ def test_points_and_evaluations_of_the_users(write: Write) -> None:
         searcher.add_evaluated_point({"architecture": "unknown"}, 3.0)
 
 
-def test_what_it_came_to_trust(write: Write) -> None:
+def test_the_learned_weights_of_metrics(write: Write) -> None:
     table, values = landscape()
     table["noise"] = np.random.default_rng(2).random(ROWS)
     table["against"] = [-values[name] for name in table["architecture"]]
     searcher = RankSurrogateSearch(write(table), budget=40, metric="accuracy", mode="max")
-    assert list(searcher.trust().values()) == pytest.approx([2 / 3 / 5] * 5)  # one process of three believes no metric
+    assert list(searcher.trust().values()) == pytest.approx([2 / 3 / 5] * 5)  # one process of three ignores all metrics
     drive(searcher, lambda config: values[config["architecture"]])
     trust = searcher.trust()
     assert min(trust, key=trust.__getitem__) == "against"
@@ -189,12 +191,12 @@ def test_what_it_came_to_trust(write: Write) -> None:
         ({"accuracy": 1.0}, {"metrics": ["accuracy"], "results": ["accuracy"]}, "metrics that are not results"),
     ],
 )
-def test_bad_tables(write: Write, change: dict[str, Any], options: dict[str, Any], message: str) -> None:
+def test_bad_tables_raise_an_error(write: Write, change: dict[str, Any], options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidPool, match=message):
         RankSurrogateSearch(write(landscape()[0].assign(**change)), **options)
 
 
-def test_bad_arguments(write: Write) -> None:
+def test_bad_arguments_raise_an_error(write: Write) -> None:
     pool = write(landscape()[0])
     with pytest.raises(InvalidInput, match="expected a list of columns"):
         RankSurrogateSearch(pool, metrics="metric0")
@@ -204,14 +206,14 @@ def test_bad_arguments(write: Write) -> None:
         RoBoTSearch(pool, metrics=[])
 
 
-def test_results_are_left_out(write: Write) -> None:
+def test_columns_of_results_are_left_out(write: Write) -> None:
     table, values = landscape()
     table["accuracy"] = [values[name] for name in table["architecture"]]
     searcher = RankSurrogateSearch(write(table), results=["accuracy"])
     assert searcher.metrics == ("metric0", "metric1", "metric2")
 
 
-def test_a_space_says_the_codes(write: Write) -> None:
+def test_a_space_provides_the_codes(write: Write) -> None:
     space, rng = get_space("nasbench1shot1-1"), np.random.default_rng(0)
     names = sorted({space.encode(space.sample(rng)) for _ in range(40)})
     pool = write(pd.DataFrame({"architecture": names, "snip": rng.random(len(names))}))

@@ -1,4 +1,4 @@
-"""ReinforceSearch: its gradient against finite differences, that it learns, and the conformance suite."""
+"""ReinforceSearch: its gradient compared with finite differences, its learning, and the conformance suite."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZES = (3, 2, 4)
 
 
 class Pairs:
-    """A space of the user's with decisions."""
+    """A space of the user with decisions."""
 
     decisions = {"left": ["a", "b", "c"], "right": [1, 2]}  # noqa: RUF012
 
@@ -72,7 +72,7 @@ class TestInATuner(TunerConformance):
 
 
 def log_probability(logits: np.ndarray, chosen: np.ndarray) -> float:
-    """One decision after another."""
+    """Computes one decision after another."""
     return sum(float(row[place] - np.log(np.exp(row).sum())) for row, place in zip(logits, chosen, strict=True))
 
 
@@ -85,7 +85,7 @@ def entropy(logits: np.ndarray) -> float:
     return total
 
 
-def test_the_gradient_is_that_of_finite_differences() -> None:
+def test_the_gradient_equals_finite_differences() -> None:
     rng = np.random.default_rng(0)
     exists = np.arange(4) < np.array(SIZES)[:, None]
     logits = np.where(exists, rng.standard_normal((3, 4)), -np.inf)
@@ -101,7 +101,7 @@ def test_the_gradient_is_that_of_finite_differences() -> None:
         assert ours[row, column] == pytest.approx((values[0] - values[1]) / 2e-5, abs=1e-8)
 
 
-def test_draws_are_as_likely_as_the_policy_says() -> None:
+def test_samples_have_the_probabilities_of_the_policy() -> None:
     logits = np.array([[0.0, 1.0, -np.inf], [2.0, 0.0, 1.0]])
     policy = Policy(logits)
     rng = np.random.default_rng(0)
@@ -112,7 +112,7 @@ def test_draws_are_as_likely_as_the_policy_says() -> None:
 
 
 def test_adam_and_the_baseline_step_by_step() -> None:
-    """Three rewards, one decision, against the formulas written out in numbers."""
+    """Three rewards and one decision, compared with the formulas in numbers."""
     policy = Policy.uniform([2], learning_rate=0.1, momentum=0.5)
     logits, first, second, baseline, weight = np.zeros(2), np.zeros(2), np.zeros(2), 0.0, 0.0
     for step, (choice, reward) in enumerate([(0, 1.0), (1, 3.0), (1, 2.0)], 1):
@@ -134,7 +134,7 @@ def test_it_learns_which_choices_are_good() -> None:
         assert counts[-40:].mean() > counts[:40].mean() + 2
 
 
-def test_only_what_exists_is_drawn_as_often_as_if_the_rest_were_drawn_again() -> None:
+def test_sampling_existing_rows_equals_rejection_sampling() -> None:
     rng = np.random.default_rng(0)
     policy = Policy(rng.standard_normal((2, 3)))
     existing = np.array([[0, 1], [2, 2], [1, 1]])
@@ -145,7 +145,7 @@ def test_only_what_exists_is_drawn_as_often_as_if_the_rest_were_drawn_again() ->
 
 
 def test_a_table_is_searched_by_its_codes(tmp_path: Path) -> None:
-    """Half of the combinations are in the table; the policy comes to prefer what is not there too."""
+    """The table has half of the combinations. The policy learns to prefer a combination that is not in it."""
     rows = [f"({a}, {b}, {c})" for a in range(4) for b in range(4) for c in range(4) if (a + b + c) % 2 == 0]
     pd.DataFrame({"arch": rows}).to_csv(tmp_path / "rows.csv", index=False)
     search = ReinforceSearch(f"table:{tmp_path / 'rows.csv'}", budget=300, learning_rate=0.3, metric="m", mode="max")
@@ -166,7 +166,7 @@ def test_entropy_keeps_the_policy_wide() -> None:
     assert spread(0.5) < spread(0.0)
 
 
-def test_what_is_handed_over_is_learnt_from() -> None:
+def test_it_learns_from_evaluated_points() -> None:
     search = ReinforceSearch("darts", budget=1, learning_rate=0.5, metric="m", mode="max")
     space = get_space("darts")
     names = [space.encode(space.canonical(space.sample(np.random.default_rng(seed)))) for seed in range(2)]
@@ -177,7 +177,7 @@ def test_what_is_handed_over_is_learnt_from() -> None:
     operations = [row for row, name in enumerate(search.choices) if "<-" in name]
     moved = [np.ptp(row[np.isfinite(row)]) > 0 for row in search.policy(1).logits]
     assert any(itertools.compress(moved, [row in inputs for row in range(len(moved))]))
-    assert not any(moved[row] for row in operations)  # which edge an operation is on cannot be read off the name
+    assert not any(moved[row] for row in operations)  # the name does not show which edge an operation is on
 
 
 @pytest.mark.parametrize(
@@ -192,6 +192,6 @@ def test_what_is_handed_over_is_learnt_from() -> None:
         ({"entropy": -1}, "entropy: expected a non-negative number"),
     ],
 )
-def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_raise_an_error(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         ReinforceSearch(**{"space": "nasbench201", "budget": 5, **arguments})

@@ -1,4 +1,4 @@
-"""The table behind HNASSearch: what it accepts, and that a changed file is noticed."""
+"""The table of HNASSearch: the files that it accepts, and the detection of changed files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def test_scaled_and_unusable_rows_counted(table: Path) -> None:
+def test_scaled_and_unusable_rows_are_counted(table: Path) -> None:
     pool = load_pool(PoolFile.of(table), "snip")
     assert pool.architectures == ["a", "d"]
     assert pool.metric.tolist() == [0.5, 1.0]
@@ -48,7 +48,7 @@ def test_path_is_kept_absolute(table: Path, tmp_path: Path, monkeypatch: pytest.
     assert len(load_pool(file, "snip")) == 2
 
 
-def test_a_changed_file_is_refused(table: Path) -> None:
+def test_a_changed_file_raises_an_error(table: Path) -> None:
     file = PoolFile.of(table)
     pd.DataFrame(ROWS).assign(kappa=1.0).to_parquet(table)
     with pytest.raises(InvalidPool, match="has changed"):
@@ -70,7 +70,7 @@ def test_a_changed_file_is_refused(table: Path) -> None:
         ({"snip": ["high"] * 5}, "expected numbers"),
     ],
 )
-def test_bad_tables(tmp_path: Path, change: dict[str, list[object] | None], message: str) -> None:
+def test_bad_tables_raise_an_error(tmp_path: Path, change: dict[str, list[object] | None], message: str) -> None:
     columns = {name: values for name, values in {**ROWS, **change}.items() if values is not None}
     pd.DataFrame(columns).to_parquet(tmp_path / "bad.parquet")
     with pytest.raises(InvalidPool, match=message):

@@ -1,4 +1,4 @@
-"""What a (mu, nu) selects, fast: equal to the formula over the whole pool and to NumPy's median."""
+"""The fast selection of (mu, nu) equals the formula over the whole pool, and the median equals that of NumPy."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ def pool(kappa: ArrayLike, metric: ArrayLike) -> Pool:
 
 @pytest.mark.parametrize("penalty", ["square", "absolute"])
 @pytest.mark.parametrize("epsilon", [0.0, 1e-6])
-def test_blocks_select_what_the_formula_selects(penalty: str, epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_make_the_same_selection_as_the_formula(
+    penalty: str, epsilon: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         "archray.searchers.hnas.objective.BLOCK", 7
-    )  # so that forty rows are several blocks, and the last a part of one
+    )  # so that forty rows are several blocks, and the last one is partial
     rng = np.random.default_rng(0)
     for _ in range(50):
-        # few different values, so that there are equals, of which the first counts
+        # few different values, so that there are equal rows, of which the first counts
         rows = pool(rng.integers(1, 4, 40), rng.choice([0.25, 0.5, 1.0], 40))
         left_out = rng.random(40) < rng.choice([0.0, 0.5, 0.95])
         mu, nu = float(10 ** rng.uniform(-3, 3)), float(rng.random())
@@ -38,7 +40,7 @@ def test_blocks_select_what_the_formula_selects(penalty: str, epsilon: float, mo
         assert Selection(rows, penalty, epsilon).lowest(mu, nu, left_out) == row
 
 
-def test_nothing_left_and_overflow() -> None:
+def test_no_remaining_row_and_overflow() -> None:
     rows = Selection(pool([1.0, math.inf, math.inf], [1.0, 1.0, 1.0]), "square")
     assert rows.lowest(1.0, 0.0, np.array([True, True, True])) is None
     assert rows.lowest(1.0, 0.0, np.array([True, False, False])) == 1

@@ -1,4 +1,4 @@
-"""Thompson sampling over selections: its Gaussian process, and that a search over one goes where good rows are."""
+"""Thompson sampling over selections: its Gaussian process, and a search that moves to the region of good rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_finds_a_region_of_the_pool_sooner_than_random_points(pool: Path) -> None:
-    """The value depends on where a row stands in M: the best are at its fourth fifth."""
+    """The value depends on the position of a row in M: the best rows are at its fourth fifth."""
     table = pd.read_parquet(pool).set_index("architecture")
     place = table["snip"].rank() / len(table)
     value = (-((place - 0.7) ** 2) - 0.1 * table["kappa"].rank() / len(table)).to_dict()
@@ -57,8 +57,8 @@ def test_it_finds_a_region_of_the_pool_sooner_than_random_points(pool: Path) -> 
     assert mean_of_last("selections") > mean_of_last("uniform")
 
 
-def test_what_was_handed_over_counts(pool: Path) -> None:
-    """Also an architecture without mu and nu, which a Gaussian process over (mu, nu) cannot learn from."""
+def test_evaluated_points_count(pool: Path) -> None:
+    """This includes an architecture without mu and nu, which a Gaussian process over (mu, nu) cannot use."""
     names = pd.read_parquet(pool)["architecture"]
 
     def suggested(evaluated: int) -> list[str]:
@@ -68,7 +68,7 @@ def test_what_was_handed_over_counts(pool: Path) -> None:
         return drive(search, lambda config: 0.0)["architecture"].tolist()
 
     first, without = suggested(30), suggested(0)
-    assert first[:5] == [name for name in without[:5] if name in first[:5]]  # the first points do not ask for results
+    assert first[:5] == [name for name in without[:5] if name in first[:5]]  # the first points do not need results
     assert first != without
 
 

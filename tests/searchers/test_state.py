@@ -1,4 +1,4 @@
-"""A searcher's state: damaged, of another search, older or newer than Tune's own."""
+"""The state of a searcher: damaged, of another search, and older or newer than Tune's state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def search(**arguments: Any) -> RandomSearch:
     return RandomSearch(NAMES, **{"budget": 6, "metric": "score", "mode": "max", "max_concurrent": 2, **arguments})
 
 
-def test_write_is_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_write_is_complete_or_has_no_effect(tmp_path: Path) -> None:
     write_state(tmp_path / "state", {"a": 1})
     with pytest.raises(TypeError):
         write_state(tmp_path / "state", {"a": object()})
@@ -39,10 +39,10 @@ def test_write_is_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 99}'])
-def test_damaged_state_is_raised_by_the_next_suggestion(tmp_path: Path, content: str) -> None:
+def test_the_next_suggestion_raises_for_a_damaged_state(tmp_path: Path, content: str) -> None:
     (tmp_path / "state").write_text(content)
     searcher = search()
-    searcher.restore(str(tmp_path / "state"))  # an exception here would make Tune begin anew without a word
+    searcher.restore(str(tmp_path / "state"))  # an exception here would make Tune start over silently
     for use in (lambda: searcher.suggest("t"), searcher.best, searcher.history):
         with pytest.raises(SearcherStateError, match="state"):
             use()
@@ -52,7 +52,7 @@ def test_damaged_state_is_raised_by_the_next_suggestion(tmp_path: Path, content:
     ("other", "message"),
     [({"seed": 1}, "seed was 0, now 1"), ({"mode": "min"}, "mode was 'max', now 'min'"), ({"metric": "m"}, "metric")],
 )
-def test_state_of_another_search_is_refused(tmp_path: Path, other: dict[str, Any], message: str) -> None:
+def test_a_state_of_another_search_raises_an_error(tmp_path: Path, other: dict[str, Any], message: str) -> None:
     first = search()
     first.save(str(tmp_path / "state"))
     searcher = search(**other)
@@ -61,10 +61,10 @@ def test_state_of_another_search_is_refused(tmp_path: Path, other: dict[str, Any
         searcher.suggest("t")
 
 
-def test_older_state_is_taken_where_the_newest_is_damaged(tmp_path: Path) -> None:
-    begun = search()
-    begun.suggest("a")
-    begun.save_to_dir(str(tmp_path), "2026-01-01")
+def test_an_older_state_is_used_if_the_newest_is_damaged(tmp_path: Path) -> None:
+    original = search()
+    original.suggest("a")
+    original.save_to_dir(str(tmp_path), "2026-01-01")
     (tmp_path / "searcher-state-2026-01-02.pkl").write_text("{")
     searcher = search()
     searcher.restore_from_dir(str(tmp_path))
@@ -77,8 +77,8 @@ def tune_trial(searcher: RandomSearch, trial_id: str, status: str) -> TuneTrial:
     return TuneTrial(trial_id, {"settings": 1, **config}, status, result)
 
 
-def test_state_newer_than_tunes(tmp_path: Path) -> None:
-    """A trial that Tune does not know is suggested again: the same config, under a new id."""
+def test_a_state_newer_than_that_of_tune(tmp_path: Path) -> None:
+    """A trial that Tune has not stored is suggested again: the same config, under a new id."""
     searcher = search()
     first, second = searcher.suggest("a"), searcher.suggest("b")
     searcher.ledger.reconcile([tune_trial(searcher, "a", "PENDING")], "score")
@@ -87,8 +87,8 @@ def test_state_newer_than_tunes(tmp_path: Path) -> None:
     assert searcher.suggest("d") is None
 
 
-def test_state_older_than_tunes() -> None:
-    """Trials that Tune made after the state was saved are adopted, not run again."""
+def test_a_state_older_than_that_of_tune() -> None:
+    """Trials that Tune made after the state was saved are adopted instead of run again."""
     ahead = search()
     configs = [ahead.suggest("a"), ahead.suggest("b")]
     trials = [tune_trial(ahead, "a", "TERMINATED"), tune_trial(ahead, "b", "PENDING")]
@@ -111,7 +111,7 @@ def test_trials_that_ended_after_the_state_was_saved() -> None:
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_reads_what_tune_saves(tmp_path: Path) -> None:
+def test_it_reads_the_state_of_tune(tmp_path: Path) -> None:
     evaluator = "archray.searchers.testing:hashed_score"
     results = Tuner(
         ConformanceTrainable,
@@ -138,11 +138,11 @@ def test_no_experiment_state(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.mark.parametrize("state", ['{"trials": []}', '{"trial_data": [["{}", "{}"]]}', '{"trial_data": [7]}'])
-def test_an_experiment_state_of_another_form_is_raised_by_the_next_suggestion(tmp_path: Path, state: str) -> None:
-    """As a later Ray may write it. Raised at once, Tune would begin anew without a word."""
-    begun = search()
-    begun.suggest("a")
-    begun.save_to_dir(str(tmp_path), "1")
+def test_the_next_suggestion_raises_for_an_experiment_state_of_another_form(tmp_path: Path, state: str) -> None:
+    """A later version of Ray may write such a state. If it raised at once, Tune would start over silently."""
+    original = search()
+    original.suggest("a")
+    original.save_to_dir(str(tmp_path), "1")
     (tmp_path / "experiment_state-1.json").write_text(state)
     searcher = search()
     searcher.restore_from_dir(str(tmp_path))
@@ -174,7 +174,7 @@ def test_trials_that_tune_repairs(tmp_path: Path, how: str) -> None:
     assert values == {result.metrics["trial_id"]: result.metrics["score"] for result in restored}
 
 
-def test_a_repair_that_tune_saved_and_the_searcher_did_not(tmp_path: Path) -> None:
+def test_a_repair_that_only_tune_saved(tmp_path: Path) -> None:
     searcher = search()
     configs = [searcher.suggest("a"), searcher.suggest("b")]
     for trial_id in ("a", "b"):
@@ -192,7 +192,7 @@ def test_drive_stops_at_a_searcher_that_is_stuck() -> None:
     searcher.suggest("never ended")
     stuck = Ledger()
     stuck.set_state(searcher.get_state()["ledger"])
-    frame = drive(searcher, hashed_score, concurrency=1)  # what is in flight is evaluated first
+    frame = drive(searcher, hashed_score, concurrency=1)  # trials in flight are evaluated first
     assert frame["trial_id"][0] == "never ended"
     assert len(frame) == 2
 
@@ -207,13 +207,13 @@ def test_drive_keeps_the_state_on_disk(tmp_path: Path) -> None:
     assert continued.history().drop(columns="trial_id").equals(whole.history().drop(columns="trial_id"))
 
 
-def test_without_a_metric_it_is_said_what_to_write() -> None:
+def test_a_missing_metric_raises_an_error_with_the_code_to_write() -> None:
     for given in ({"metric": None, "mode": None}, {"mode": None}):
         with pytest.raises(InvalidInput, match=r"RandomSearch\(\.\.\., metric='accuracy', mode='max'\).*param_space"):
             search(**given).suggest("t")
 
 
-def test_contradicting_metric_is_refused() -> None:
+def test_a_contradicting_metric_raises_an_error() -> None:
     with pytest.raises(InvalidInput, match="got metric='score' in RandomSearch and 'loss' in TuneConfig"):
         search().set_search_properties("loss", "max", {"settings": 1})
 

@@ -1,4 +1,4 @@
-"""SVGD-RD against torch autograd, its limits delta = 0 and n = 1, and Figure 5.2."""
+"""SVGD-RD compared with torch autograd, its limits delta = 0 and n = 1, and Figure 5.2."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def particles(log_probs: FloatArray) -> FloatArray:
 
 
 def reference_log_density(x: torch.Tensor, log_probs: FloatArray) -> torch.Tensor:
-    """Eq. 5.8 of one particle (B, C) by torch's own mixture of Gaussians."""
+    """Eq. 5.8 of one particle (B, C) by torch's mixture of Gaussians."""
     total = torch.zeros((), dtype=torch.float64)
     for block, row, size in zip(x, torch.from_numpy(log_probs), SIZES.tolist(), strict=True):
         one_hot = torch.eye(size, dtype=torch.float64)
@@ -113,7 +113,7 @@ def test_median_bandwidth_is_that_of_the_pairs() -> None:
         assert float(rbf(x)[1]) == pytest.approx(np.median(pairs) / np.log(n))
 
 
-def test_sets_at_once_equal_sets_alone(log_probs: FloatArray) -> None:
+def test_simultaneous_sets_equal_separate_sets(log_probs: FloatArray) -> None:
     starts = np.random.default_rng(0).standard_normal((2, 3, 4, 2))
 
     def gradient(x: FloatArray) -> FloatArray:
@@ -126,7 +126,7 @@ def test_sets_at_once_equal_sets_alone(log_probs: FloatArray) -> None:
 
 @pytest.mark.parametrize("delta", [-2.0, -0.5, 0.0, 1.0])
 def test_one_particle_decodes_to_the_mode(log_probs: FloatArray, delta: float) -> None:
-    """Proposition 5.2; from 20 starts at once."""
+    """Proposition 5.2, from 20 starts at once."""
     rng = np.random.default_rng(0)
     start = first_particles(rng.integers(0, SIZES, (20, 1, 3)), SIZES, 5, rng)
 
@@ -167,7 +167,7 @@ def two_gaussians(x: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def test_particles_spread_as_delta_grows() -> None:
-    """Figure 5.2: n = 15, L = 1000, step 0.1; the means of 8 runs, and the density where they end (note E2)."""
+    """Figure 5.2: n = 15, L = 1000, step 0.1; the means of 8 runs, and the final density (note E2)."""
     starts = np.random.default_rng(0).standard_normal((8, 15, 2))
     rows, columns = np.triu_indices(15, 1)
     peak = two_gaussians(np.stack(np.meshgrid(*2 * [np.linspace(-2, 2, 81)]), -1))[0].max()

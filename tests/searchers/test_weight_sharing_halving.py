@@ -1,4 +1,4 @@
-"""WeightSharingHalving: Algorithm 1 round by round, losses, bad input, state; and the conformance suite."""
+"""WeightSharingHalving: Algorithm 1 round by round, lost trials, bad input, state, and the conformance suite."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any, ClassVar
 
-import archray_test_halving as made_up
+import archray_test_halving as synthetic
 import numpy as np
 import pytest
 from ray import tune
@@ -18,7 +18,7 @@ from archray.searchers.ledger import SearcherStateError
 from archray.searchers.testing import ConformanceSuite, SearcherConformance, TunerConformance
 
 NAMES = [f"c{number}" for number in range(8)]
-QUALITY = {name: number / 10 for number, name in enumerate(reversed(NAMES))}  # of c7 the least
+QUALITY = {name: number / 10 for number, name in enumerate(reversed(NAMES))}  # c7 has the lowest
 
 
 def search(candidates: list[Any] | None = None, **arguments: Any) -> WeightSharingHalving:
@@ -36,7 +36,7 @@ class HalvingSuite(ConformanceSuite):
     arguments: ClassVar[dict[str, Any]] = {}
 
     def make(self, *, budget: int = 0, **arguments: Any) -> WeightSharingHalving:
-        return WeightSharingHalving(made_up.CANDIDATES, **self.arguments, **arguments)
+        return WeightSharingHalving(synthetic.CANDIDATES, **self.arguments, **arguments)
 
 
 class TwoReplicas(HalvingSuite):
@@ -96,7 +96,7 @@ def test_the_best_scores_are_kept(mode: str, winner: str) -> None:
 
 
 def test_scores_are_averaged_over_the_replicas() -> None:
-    """The first replica prefers a, the others b by less: the mean says a."""
+    """The first replica prefers a, the others slightly prefer b, and the mean prefers a."""
     noise = [{"a": 0.0, "b": 1.0}, {"a": 0.4, "b": 0.1}, {"a": 0.4, "b": 0.1}]
 
     def evaluate(config: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def test_scores_are_averaged_over_the_replicas() -> None:
     assert searcher.best()["candidate"] == "a"
 
 
-def test_best_is_of_the_latest_round_that_ended() -> None:
+def test_the_best_is_that_of_the_latest_finished_round() -> None:
     searcher = search()
     assert searcher.best() is None
     drive(searcher, solve, max_trials=2)
@@ -132,8 +132,8 @@ def test_candidates_are_opaque() -> None:
     assert '{"b": [1, {"c": null}], "a": 0.5}' in searcher.rounds()["candidate"].tolist()
 
 
-def test_weights_of_the_round_before() -> None:
-    """Replica by replica; else those of the first replica that stored any."""
+def test_weights_of_the_round_before_are_passed_on() -> None:
+    """Each replica receives its weights, or those of the first replica that stored any."""
 
     def evaluate(config: dict[str, Any]) -> dict[str, Any]:
         if (config["round"], config["replica"]) == (1, 0):
@@ -150,7 +150,7 @@ def test_weights_of_the_round_before() -> None:
 
 
 @pytest.mark.parametrize(("concurrency", "at_once"), [(1, 1), (2, 2), (3, 3), (5, 3)])
-def test_no_more_than_a_round_at_a_time(concurrency: int, at_once: int) -> None:
+def test_no_more_than_one_round_runs_at_a_time(concurrency: int, at_once: int) -> None:
     searcher = search(replicas=3)
     searcher.set_max_concurrency(concurrency)
     number = 0
@@ -177,11 +177,11 @@ def test_all_replicas_of_a_round_are_suggested_at_once() -> None:
     assert configs[3] is None
 
 
-# What can be lost
+# Losses of trials
 
 
 def test_a_candidate_without_a_score_is_eliminated(caplog: pytest.LogCaptureFixture) -> None:
-    """Even the best; and fewer candidates than a round would keep may be left: then rounds are left out."""
+    """This includes the best one. If fewer candidates remain than a round would keep, rounds are skipped."""
 
     def evaluate(config: dict[str, Any]) -> dict[str, Any]:
         result = solve(config)
@@ -202,7 +202,7 @@ def test_a_candidate_without_a_score_is_eliminated(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize("loss", ["error", "nan", "failure", "only nan"])
-def test_a_round_goes_on_without_a_lost_replica(loss: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_round_continues_without_a_lost_replica(loss: str, caplog: pytest.LogCaptureFixture) -> None:
     def evaluate(config: dict[str, Any]) -> dict[str, Any]:
         if (config["round"], config["replica"]) == (2, 1):
             if loss == "error":
@@ -233,7 +233,7 @@ def test_a_round_goes_on_without_a_lost_replica(loss: str, caplog: pytest.LogCap
     ]
 
 
-def test_the_search_ends_where_every_replica_is_lost() -> None:
+def test_the_search_stops_if_every_replica_is_lost() -> None:
     searcher = search(replicas=2)
     trials = drive(searcher, lambda c: {"score": math.nan, "failure": "singular"} if c["round"] == 2 else solve(c))
     assert len(trials) == 4
@@ -245,7 +245,7 @@ def test_the_search_ends_where_every_replica_is_lost() -> None:
     assert second["failure"].unique().tolist() == ["no replica reported: singular"]
 
 
-def test_the_search_ends_where_no_candidate_has_a_score() -> None:
+def test_the_search_stops_if_no_candidate_has_a_score() -> None:
     """Each of two replicas scores half of them."""
 
     def evaluate(config: dict[str, Any]) -> dict[str, Any]:
@@ -281,7 +281,7 @@ def test_a_standalone_trial_that_fails() -> None:
         ([{"a"}, "b"], "at position 0"),
     ],
 )
-def test_bad_candidates(candidates: Any, message: str) -> None:
+def test_bad_candidates_raise_an_error(candidates: Any, message: str) -> None:
     with pytest.raises(InvalidInput) as raised:
         WeightSharingHalving(candidates)
     assert message in str(raised.value)
@@ -302,12 +302,12 @@ def test_bad_candidates(candidates: Any, message: str) -> None:
         {"mode": "least"},
     ],
 )
-def test_bad_arguments(argument: dict[str, Any]) -> None:
+def test_bad_arguments_raise_an_error(argument: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match=f"^{next(iter(argument))}: expected"):
         search(**argument)
 
 
-def test_evaluations_made_elsewhere_are_refused() -> None:
+def test_evaluated_points_raise_an_error() -> None:
     with pytest.raises(InvalidInput, match="no external evaluation"):
         search().add_evaluated_point({"candidates": ["c0"]}, 0.5)
 
@@ -324,7 +324,7 @@ MISREPORTED = [
 
 
 @pytest.mark.parametrize(("report", "message"), MISREPORTED)
-def test_a_trainable_that_reports_no_usable_scores(report: dict[str, Any], message: str) -> None:
+def test_a_trainable_that_reports_no_usable_scores_raises_an_error(report: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput) as raised:
         drive(search(replicas=2), lambda config: {"score": 0.5, **report}, concurrency=2)
     assert f"report 'scores', a list of 8 numbers, {message}" in str(raised.value)
@@ -335,8 +335,8 @@ def test_weights_must_be_named() -> None:
         drive(search(), lambda config: {**solve(config), "weights": np.zeros(3)})
 
 
-class Ended(tune.Callback):
-    """The trials that have ended, as the driver is told: their files reach the storage some time after."""
+class FinishedTrials(tune.Callback):
+    """Collects the trials whose end the driver has noticed; their files reach the storage some time later."""
 
     def __init__(self) -> None:
         self.trials: list[str] = []
@@ -347,11 +347,11 @@ class Ended(tune.Callback):
 
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize(("report", "message"), [MISREPORTED[0], MISREPORTED[2]])
-def test_a_tuner_ends_with_that_error(tmp_path: Path, report: dict[str, Any], message: str) -> None:
-    """At the first trial, in words that reach the user."""
-    ended = Ended()
+def test_a_tuner_stops_with_that_error(tmp_path: Path, report: dict[str, Any], message: str) -> None:
+    """It stops at the first trial and shows the reason to the user."""
+    ended = FinishedTrials()
     tuner = tune.Tuner(
-        made_up.Misreporting,
+        synthetic.Misreporting,
         param_space={"report": report},
         tune_config=tune.TuneConfig(
             metric="score", mode="min", search_alg=WeightSharingHalving(NAMES), num_samples=-1, max_concurrent_trials=2
@@ -374,38 +374,38 @@ def test_a_tuner_ends_with_that_error(tmp_path: Path, report: dict[str, Any], me
 
 
 @pytest.mark.parametrize("ended_before", [1, 2])
-def test_killed_in_the_middle_of_a_round(tmp_path: Path, ended_before: int) -> None:
-    """Three replicas; the driver is killed when so many of round 2 have ended, not the first ones suggested."""
-    undisturbed = drive(search(made_up.CANDIDATES, replicas=3), made_up.shared_solve, concurrency=3)
-    begun = search(made_up.CANDIDATES, replicas=3)
-    begun.set_max_concurrency(3)
+def test_a_search_killed_in_the_middle_of_a_round_resumes(tmp_path: Path, ended_before: int) -> None:
+    """Three replicas. The driver is killed when some trials of round 2 have ended, not those suggested first."""
+    undisturbed = drive(search(synthetic.CANDIDATES, replicas=3), synthetic.shared_solve, concurrency=3)
+    original = search(synthetic.CANDIDATES, replicas=3)
+    original.set_max_concurrency(3)
     for trial in range(3):
-        begun.suggest(f"t{trial}")
-    for trial, config in begun.in_flight().items():
-        begun.on_trial_complete(trial_id=trial, result=made_up.shared_solve(config))
-    flying: dict[str, Any] = {f"t{number}": begun.suggest(f"t{number}") for number in (3, 4, 5)}
+        original.suggest(f"t{trial}")
+    for trial, config in original.in_flight().items():
+        original.on_trial_complete(trial_id=trial, result=synthetic.shared_solve(config))
+    flying: dict[str, Any] = {f"t{number}": original.suggest(f"t{number}") for number in (3, 4, 5)}
     for trial in ("t5", "t3")[:ended_before]:
-        begun.on_trial_complete(trial_id=trial, result=made_up.shared_solve(flying.pop(trial)))
-    begun.save(str(tmp_path / "state"))
+        original.on_trial_complete(trial_id=trial, result=synthetic.shared_solve(flying.pop(trial)))
+    original.save(str(tmp_path / "state"))
 
-    continued = search(made_up.CANDIDATES, replicas=3)
+    continued = search(synthetic.CANDIDATES, replicas=3)
     continued.restore(str(tmp_path / "state"))
     assert continued.in_flight() == flying
     assert continued.suggest("too early") is None
-    rest = drive(continued, made_up.shared_solve, concurrency=3)
+    rest = drive(continued, synthetic.shared_solve, concurrency=3)
     assert rest["round"].tolist()[3 - ended_before :] == [3, 3, 3, 4]
     for column in ("round", "candidates", "replica", "budget", "warm_start", "seed"):
         assert rest[column].tolist()[3 - ended_before :] == undisturbed[column].tolist()[6:]
-    whole = search(made_up.CANDIDATES, replicas=3)
-    drive(whole, made_up.shared_solve)
+    whole = search(synthetic.CANDIDATES, replicas=3)
+    drive(whole, synthetic.shared_solve)
     assert continued.best() == whole.best()
     assert continued.rounds().equals(whole.rounds())
 
 
-def test_a_state_of_other_candidates_is_refused(tmp_path: Path) -> None:
-    begun = search()
-    drive(begun, solve, max_trials=1)
-    begun.save(str(tmp_path / "state"))
+def test_a_state_of_other_candidates_raises_an_error(tmp_path: Path) -> None:
+    original = search()
+    drive(original, solve, max_trials=1)
+    original.save(str(tmp_path / "state"))
     other = search([*NAMES[:7], "another"])
     other.restore(str(tmp_path / "state"))
     with pytest.raises(SearcherStateError, match="candidates was '8 of SHA-256"):
@@ -413,9 +413,9 @@ def test_a_state_of_other_candidates_is_refused(tmp_path: Path) -> None:
 
 
 def test_losses_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    begun = search(replicas=2)
-    drive(begun, lambda c: {"score": math.nan} if c["replica"] else solve(c), max_trials=2)
-    begun.save(str(tmp_path / "state"))
+    original = search(replicas=2)
+    drive(original, lambda c: {"score": math.nan} if c["replica"] else solve(c), max_trials=2)
+    original.save(str(tmp_path / "state"))
     assert "Round 1: replica 1 is lost" in caplog.text
     caplog.clear()
     continued = search(replicas=2)
@@ -427,12 +427,12 @@ def test_losses_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.usefixtures("ray_session")
-def test_a_tuner_goes_on_without_a_lost_worker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A replica whose process dies in each attempt, and a candidate without a score, through Tune itself."""
-    searcher = WeightSharingHalving(made_up.CANDIDATES, replicas=2, seed=0)
+def test_a_tuner_continues_without_a_lost_worker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Tune runs a replica whose process dies in each attempt, and a candidate without a score."""
+    searcher = WeightSharingHalving(synthetic.CANDIDATES, replicas=2, seed=0)
     with caplog.at_level(logging.WARNING):
         results = tune.Tuner(
-            tune.with_resources(made_up.Losing, {"cpu": 0.5}),
+            tune.with_resources(synthetic.Losing, {"cpu": 0.5}),
             tune_config=tune.TuneConfig(
                 metric="score", mode="max", search_alg=searcher, num_samples=-1, max_concurrent_trials=2
             ),

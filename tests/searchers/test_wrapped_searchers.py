@@ -1,4 +1,4 @@
-"""archray's searchers inside what Tune wraps around them: ConcurrencyLimiter, Repeater, schedulers."""
+"""archray's searchers inside Tune's wrappers: ConcurrencyLimiter, Repeater, schedulers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from archray.searchers import LocalSearch, MetricFirst, RandomSearch, Regularize
 from archray.searchers.testing import ConformanceTrainable, hashed_score
 
 DOMAINS = {"width": tune.choice(list(range(8))), "depth": tune.randint(1, 9)}
-TOLD: dict[str, Any] = {"budget": 6, "metric": "score", "mode": "max"}
+ARGUMENTS: dict[str, Any] = {"budget": 6, "metric": "score", "mode": "max"}
 
 Make = Callable[[], Any]
 
@@ -29,21 +29,21 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     pool = tmp_path / "pool.csv"
     pd.DataFrame({"architecture": list("abcdefgh"), "m": range(8)}).to_csv(pool, index=False)
     makers: dict[str, Make] = {
-        "random": lambda: RandomSearch(DOMAINS, **TOLD),
-        "evolution": lambda: RegularizedEvolution(DOMAINS, population=3, sample_size=2, **TOLD),
-        "local": lambda: LocalSearch(DOMAINS, initial=2, **TOLD),
-        "reinforce": lambda: ReinforceSearch(DOMAINS, learning_rate=0.3, **TOLD),
-        "metric first": lambda: MetricFirst(pool, "m", **TOLD),
+        "random": lambda: RandomSearch(DOMAINS, **ARGUMENTS),
+        "evolution": lambda: RegularizedEvolution(DOMAINS, population=3, sample_size=2, **ARGUMENTS),
+        "local": lambda: LocalSearch(DOMAINS, initial=2, **ARGUMENTS),
+        "reinforce": lambda: ReinforceSearch(DOMAINS, learning_rate=0.3, **ARGUMENTS),
+        "metric first": lambda: MetricFirst(pool, "m", **ARGUMENTS),
     }
     return makers[request.param]
 
 
-def own(config: dict[str, Any]) -> dict[str, Any]:
+def random_value(config: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in (TRIAL_INDEX, "conformance")}
 
 
-def test_a_limiter_hands_the_limit_over(make: Make) -> None:
-    """Within it, the search is the one of as many trials at a time."""
+def test_a_limiter_passes_its_limit_on(make: Make) -> None:
+    """Within it, the search equals one with as many trials at a time."""
     searcher = make()
     limiter = ConcurrencyLimiter(searcher, max_concurrent=2)
     configs: list[dict[str, Any]] = []
@@ -67,27 +67,27 @@ def test_a_limiter_hands_the_limit_over(make: Make) -> None:
 @pytest.mark.skipif(
     Version(ray.__version__) < Version("2.60"), reason="Ray's Repeater fails on a searcher that ends before Ray 2.60"
 )
-def test_a_repeater_tells_the_mean(make: Make) -> None:
-    """Each config as often as asked for, and the search is that of one trial each with the mean as its value."""
+def test_a_repeater_reports_the_mean(make: Make) -> None:
+    """Each config runs several times, and the search equals one with single trials whose value is the mean."""
     searcher, noise = make(), (-0.1, 0.2, 0.2)
     repeater = Repeater(searcher, repeat=3)
     assert repeater.set_search_properties("score", "max", {})
     configs: list[dict[str, Any]] = []
     while isinstance(config := repeater.suggest(f"t{len(configs)}"), dict):
         configs.append(config)
-        if len(configs) % 3 == 0:  # three run at once; the last ends first
+        if len(configs) % 3 == 0:  # three run in parallel; the last ends first
             for number in (len(configs) - 1, len(configs) - 3, len(configs) - 2):
-                value = hashed_score(own(configs[number])) + noise[configs[number][TRIAL_INDEX]]
+                value = hashed_score(random_value(configs[number])) + noise[configs[number][TRIAL_INDEX]]
                 repeater.on_trial_complete(f"t{number}", result={"score": value})
     assert config == Searcher.FINISHED and len(configs) == 18
     assert [config[TRIAL_INDEX] for config in configs] == [0, 1, 2] * 6
     alone = drive(make(), lambda config: hashed_score(config) + 0.1)
-    assert [own(config) for config in configs[::3]] == alone[list(own(configs[0]))].to_dict("records")
+    assert [random_value(config) for config in configs[::3]] == alone[list(random_value(configs[0]))].to_dict("records")
     assert searcher.history()["value"].to_numpy() == pytest.approx(alone["value"].to_numpy())
 
 
-def test_a_repeater_forgets_a_repeat_that_failed(make: Make) -> None:
-    """Tune's own rule: the mean of those with a value; of none it is NaN, and the trial has failed."""
+def test_a_repeater_ignores_a_failed_repeat(make: Make) -> None:
+    """Tune's rule: the mean of the repeats with a value. Without any it is NaN, and the trial has failed."""
     searcher = make()
     repeater = Repeater(searcher, repeat=2, set_index=False)
     repeater.set_search_properties("score", "max", {})
@@ -126,7 +126,7 @@ def test_a_tuner_with_a_limiter(make: Make, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("ray_session")
 def test_a_tuner_with_a_repeater(tmp_path: Path) -> None:
     """A limit around both counts every repeat."""
-    searcher = RegularizedEvolution(DOMAINS, population=2, sample_size=2, **{**TOLD, "budget": 3})
+    searcher = RegularizedEvolution(DOMAINS, population=2, sample_size=2, **{**ARGUMENTS, "budget": 3})
     results = fit(tmp_path, ConcurrencyLimiter(Repeater(searcher, repeat=2), max_concurrent=2))
     assert results.num_errors == 0 and len(results) == 6
     assert searcher.history()["value"].notna().all() and len(searcher.history()) == 3
@@ -138,8 +138,8 @@ def test_a_tuner_with_a_repeater(tmp_path: Path) -> None:
     "scheduler", [pytest.param(ASHAScheduler, marks=pytest.mark.ci), HyperBandScheduler, MedianStoppingRule]
 )
 def test_a_tuner_with_a_scheduler(scheduler: Any, tmp_path: Path) -> None:
-    """Trials that it stops have the value that they reached."""
-    searcher = LocalSearch(DOMAINS, initial=2, max_concurrent=6, **TOLD)
+    """Stopped trials have the last value that they reported."""
+    searcher = LocalSearch(DOMAINS, initial=2, max_concurrent=6, **ARGUMENTS)
     options = {} if scheduler is MedianStoppingRule else {"max_t": 2}
     results = fit(tmp_path, searcher, scheduler(**options))
     assert results.num_errors == 0 and len(results) == 6

@@ -26,12 +26,12 @@ PLAIN = {  # by their definitions, one number at a time
 }
 
 
-def test_every_choice_of_the_space_is_a_function_and_the_other_way_round():
+def test_every_choice_of_the_space_is_a_function_and_vice_versa():
     (decision,) = get_space("activations").decisions
     assert sorted(decision.choices) == ACTIVATIONS.names() == sorted(PLAIN)
 
 
-def test_an_activation_is_what_its_name_says():
+def test_an_activation_matches_its_name():
     z = torch.linspace(-3, 3, 13, dtype=torch.float64)
     for name, function in PLAIN.items():
         expected = torch.tensor([function(value) for value in z.tolist()], dtype=torch.float64)
@@ -39,7 +39,7 @@ def test_an_activation_is_what_its_name_says():
         assert ACTIVATIONS.get(name)(z.reshape(1, 13)).shape == (1, 13)
 
 
-def test_a_space_of_some_of_them():
+def test_a_space_of_some_activations():
     space = Activations(("relu", "tanh", "sin"))
     assert space.size == 3 and [space.encode(a) for a in space.enumerate()] == [
         "activation=relu",
@@ -50,6 +50,6 @@ def test_a_space_of_some_of_them():
 
 
 @pytest.mark.parametrize("names", [(), ("relu",), ("relu", "relu")])
-def test_fewer_than_two(names):
+def test_fewer_than_two_activations_raise_an_error(names):
     with pytest.raises(InvalidInput, match="expected two or more distinct activations, got"):
         Activations(names)

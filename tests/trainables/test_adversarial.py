@@ -1,4 +1,4 @@
-"""Attacks on one member, in pixels, and the defence of all; those that make attacks skip without the toolbox."""
+"""Attacks on one member, in pixels, and the defense by all members. Tests of attacks need the toolbox."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from archray.trainables.data import DataSettings, load_images
 from archray.trainables.data.image_form import ImageForm
 from archray.trainables.ensembles.ensemble import Ensemble
 
-FORM = ImageForm(channels=3, size=6, mean=(0.5, 0.2, 0.7), std=(0.2, 0.5, 0.1))  # each channel its own
+FORM = ImageForm(channels=3, size=6, mean=(0.5, 0.2, 0.7), std=(0.2, 0.5, 0.1))  # separate values for each channel
 QUICK = AttackSettings.model_validate({"epsilon": 0.05, "autoattack": {"iterations": 5, "queries": 20}, "batch": 16})
 SEED = 2**40  # more than NumPy's global generator takes
 
 
 def network(seed: int, classes: int = 4) -> nn.Module:
-    """Normalised images of FORM -> logits."""
+    """Normalized images of FORM -> logits."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         layers = nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(96, classes)
@@ -38,11 +38,11 @@ def network(seed: int, classes: int = 4) -> nn.Module:
 
 
 def some_pixels(number: int = 24) -> Tensor:
-    """Among them values at both ends of 0..1."""
+    """Includes values at both ends of 0..1."""
     return (torch.rand(number, 3, 6, 6, generator=torch.Generator().manual_seed(0)) * 1.4 - 0.2).clamp(0, 1)
 
 
-def normalised(pixels: Tensor) -> Tensor:
+def normalized(pixels: Tensor) -> Tensor:
     mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (FORM.mean, FORM.std))
     return (pixels - mean) / std
 
@@ -50,13 +50,13 @@ def normalised(pixels: Tensor) -> Tensor:
 # Pixels
 
 
-def test_pixels_are_what_was_normalised_and_the_network_takes_them() -> None:
+def test_pixels_are_normalized_for_the_network() -> None:
     pixels, member = some_pixels(), network(0)
-    assert torch.allclose(pixels_of(normalised(pixels), FORM), pixels, atol=1e-6)
-    assert torch.allclose(PixelNetwork(member, FORM)(pixels), member(normalised(pixels)), atol=1e-5)
+    assert torch.allclose(pixels_of(normalized(pixels), FORM), pixels, atol=1e-6)
+    assert torch.allclose(PixelNetwork(member, FORM)(pixels), member(normalized(pixels)), atol=1e-5)
 
 
-def test_a_network_with_an_auxiliary_tower_gives_the_logits() -> None:
+def test_a_network_with_an_auxiliary_tower_returns_the_logits() -> None:
     class Towered(nn.Module):
         def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
             return images.flatten(1)[:, :4], images.flatten(1)[:, 4:8]
@@ -79,7 +79,7 @@ def test_only_data_with_pixels_in_0_to_1_are_attacked(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["fgsm", "pgd", "autoattack"])
 @pytest.mark.extra("adversarial")
-def test_no_pixel_changes_by_more_than_epsilon_nor_leaves_0_to_1(name: str) -> None:
+def test_no_pixel_changes_by_more_than_epsilon_or_leaves_0_to_1(name: str) -> None:
     target, pixels = PixelNetwork(network(0), FORM), some_pixels()
     labels = target(pixels).argmax(1)
     changed = adversarial_images(target, pixels, labels, ATTACKS.get(name), QUICK, seed=SEED)
@@ -111,7 +111,7 @@ def test_pgd_of_one_long_step_without_a_random_start_is_fgsm() -> None:
 
 
 @pytest.mark.extra("adversarial")
-def test_cw_of_a_linear_network_ends_beyond_the_boundary_and_near_it() -> None:
+def test_cw_of_a_linear_network_ends_just_beyond_the_boundary() -> None:
     """The distance to the boundary between two classes is the difference of their logits over that of weights."""
     member = nn.Sequential(nn.Flatten(), nn.Linear(108, 2))
     with torch.no_grad():
@@ -134,7 +134,7 @@ def test_cw_of_a_linear_network_ends_beyond_the_boundary_and_near_it() -> None:
 
 
 @pytest.mark.extra("adversarial")
-def test_autoattack_leaves_out_what_needs_three_classes() -> None:
+def test_autoattack_skips_attacks_that_need_three_classes() -> None:
     target, pixels = PixelNetwork(network(0, classes=2), FORM), some_pixels(8)
     labels = target(pixels).argmax(1)
     changed = adversarial_images(target, pixels, labels, ATTACKS.get("autoattack"), QUICK, seed=0)
@@ -142,7 +142,7 @@ def test_autoattack_leaves_out_what_needs_three_classes() -> None:
 
 
 @pytest.mark.extra("adversarial")
-def test_an_attack_draws_from_its_seed_and_leaves_the_global_generators_and_the_network() -> None:
+def test_an_attack_depends_on_its_seed_and_leaves_the_global_generators_and_the_network() -> None:
     target, pixels, labels = PixelNetwork(network(1), FORM), some_pixels(), torch.arange(24) % 4
     states = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
     first, again, other = (
@@ -155,7 +155,7 @@ def test_an_attack_draws_from_its_seed_and_leaves_the_global_generators_and_the_
 
 
 @pytest.mark.extra("adversarial")
-def test_gradients_of_chosen_classes_are_those_of_each_image_alone() -> None:
+def test_gradients_of_chosen_classes_equal_those_of_separate_images() -> None:
     target, pixels, chosen = PixelNetwork(network(2), FORM), some_pixels(6), np.array([0, 3, 1, 1, 2, 0])
     found = classifier_of(target, (3, 6, 6), 4).class_gradient(pixels.numpy(), label=chosen)
     for image, label, gradient in zip(pixels, chosen, found, strict=True):
@@ -164,29 +164,29 @@ def test_gradients_of_chosen_classes_are_those_of_each_image_alone() -> None:
         assert np.allclose(gradient, expected[0].numpy(), atol=1e-5)
 
 
-def test_without_the_toolbox_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_toolbox_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attacks, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'archray\[adversarial\]'"):
         check_toolbox()
 
 
-# The defence
+# Defense
 
 
 @pytest.mark.parametrize("average", ["probabilities", "logits"])
 @pytest.mark.parametrize("name", ["fgsm", "cw"])
 @pytest.mark.extra("adversarial")
-def test_a_round_says_what_each_predicts(name: str, average: str) -> None:
+def test_a_round_has_the_predictions_of_each_member(name: str, average: str) -> None:
     ensemble = Ensemble([network(seed) for seed in (0, 1, 2)], average=average)  # type: ignore[arg-type]
     pixels = some_pixels()
-    labels = ensemble(normalised(pixels)).argmax(1)
+    labels = ensemble(normalized(pixels)).argmax(1)
     settings = AttackSettings.model_validate({"epsilon": 0.05, "cw": {"iterations": 10, "constant": 1.0}})
-    table = attack_member(ensemble, FORM, normalised(pixels), labels, 1, name, settings, seed=5)
-    again = attack_member(ensemble, FORM, normalised(pixels), labels, 1, name, settings, seed=5)
+    table = attack_member(ensemble, FORM, normalized(pixels), labels, 1, name, settings, seed=5)
+    again = attack_member(ensemble, FORM, normalized(pixels), labels, 1, name, settings, seed=5)
     assert table.drop(columns="seconds").equals(again.drop(columns="seconds"))
     assert table["image"].tolist() == list(range(24)) and table["label"].tolist() == labels.tolist()
     assert table["benign_ensemble"].tolist() == labels.tolist()
-    assert table["benign_member"].tolist() == ensemble.members[1](normalised(pixels)).argmax(1).tolist()
+    assert table["benign_member"].tolist() == ensemble.members[1](normalized(pixels)).argmax(1).tolist()
     wrong = (table["attacked_member"] != table["label"]).mean()
     assert wrong > (table["attacked_ensemble"] != table["label"]).mean()  # the others were not attacked
     assert wrong > (table["noise_member"] != table["label"]).mean()
@@ -197,12 +197,12 @@ def test_a_round_says_what_each_predicts(name: str, average: str) -> None:
         assert (table["l2"] > 0).sum() >= wrong * 24 - (table["benign_member"] != table["label"]).sum()
 
 
-def test_an_ensemble_of_one_has_nobody_to_defend_it() -> None:
+def test_an_ensemble_of_one_has_no_defenders() -> None:
     with pytest.raises(InvalidInput, match=r"expected an ensemble with two or more members, .* got 1 member"):
         check_defenders(1)
 
 
-def test_images_are_drawn_by_the_seed_and_each_comes_once() -> None:
+def test_the_seed_selects_distinct_images() -> None:
     chosen = chosen_images(100, 30, 7)
     assert len(set(chosen)) == 30 and np.array_equal(chosen, np.sort(chosen)) and chosen.max() < 100
     assert np.array_equal(chosen, chosen_images(100, 30, 7)) and not np.array_equal(chosen, chosen_images(100, 30, 8))

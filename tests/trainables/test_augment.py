@@ -1,4 +1,4 @@
-"""Augmentation: equals torchvision's transforms on the same crops, flips and squares; seeded; batched."""
+"""Augmentation equals torchvision's transforms on the same crops, flips and squares. It is seeded and batched."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def batch(shape, seed=0):
 
 @settings(max_examples=40)
 @given(shapes, st.integers(1, 4), st.integers(0, 999))
-def test_pad_crop_is_torchvisions(shape, padding, seed):
+def test_pad_crop_equals_that_of_torchvision(shape, padding, seed):
     images = batch(shape)
     fill = torch.linspace(-1, 1, shape[1]).tolist()
     offsets = torch.randint(2 * padding + 1, (shape[0], 2), generator=generator(seed))
@@ -34,7 +34,7 @@ def test_pad_crop_is_torchvisions(shape, padding, seed):
 
 
 @given(shapes, st.integers(0, 999))
-def test_flip_is_torchvisions(shape, seed):
+def test_flip_equals_that_of_torchvision(shape, seed):
     images = batch(shape)
     mask = torch.rand(shape[0], generator=generator(seed)) < 0.5
     for image, flipped, found in zip(images, mask, flip(images, mask), strict=True):
@@ -43,7 +43,7 @@ def test_flip_is_torchvisions(shape, seed):
 
 @settings(max_examples=60)
 @given(shapes, st.integers(1, 12), st.integers(0, 999))
-def test_cutout_is_torchvisions_erase(shape, length, seed):
+def test_cutout_equals_torchvisions_erase(shape, length, seed):
     images = batch(shape)
     height, width = shape[2:]
     rows = torch.randint(height, (shape[0], 1), generator=generator(seed))
@@ -66,7 +66,7 @@ def test_inputs_are_not_changed():
     assert not torch.equal(out, images)
 
 
-def test_augmentation_is_the_functions_on_its_generators_draws():
+def test_augmentation_applies_the_functions_to_its_random_numbers():
     images = batch((16, 3, 32, 32))
     black = (-2.0, -1.0, 0.5)
     augment = Augmentation(AugmentationSettings(cutout=8), image_size=32, black=black)
@@ -79,7 +79,7 @@ def test_augmentation_is_the_functions_on_its_generators_draws():
     assert not torch.equal(augment(images, generator(6)), expected)
 
 
-def test_what_settings_leave_open_comes_from_the_data():
+def test_unset_options_are_taken_from_the_data():
     open_settings = AugmentationSettings()
     assert Augmentation(open_settings, image_size=8).crop == 1
     assert Augmentation(open_settings, flip=False).flip is False
@@ -89,7 +89,7 @@ def test_what_settings_leave_open_comes_from_the_data():
     assert torch.equal(off(images, generator()), images)
 
 
-def test_all_offsets_and_both_sides_are_drawn():
+def test_all_offsets_and_both_sides_occur():
     image = torch.arange(64.0).view(1, 1, 8, 8).expand(4000, 1, 8, 8)
     out = Augmentation(AugmentationSettings(crop=1, flip=True), black=(-1.0,))(image, generator())
     kinds, counts = out.flatten(1).unique(dim=0, return_counts=True)
@@ -98,6 +98,6 @@ def test_all_offsets_and_both_sides_are_drawn():
     assert (counts - 4000 / 18).abs().max() < 5 * (4000 / 18) ** 0.5
 
 
-def test_a_crop_is_not_negative():
+def test_a_negative_crop_raises_an_error():
     with pytest.raises(ValidationError):
         AugmentationSettings(crop=-1)

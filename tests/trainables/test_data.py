@@ -1,4 +1,4 @@
-"""Data settings, splits, digits, gaussian, the proxies' batch, a data set by reference."""
+"""Data settings, splits, digits, gaussian, the batch of the proxies, and a data set by reference."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def parts(dataset):
     return dataset.train, dataset.validation, dataset.test
 
 
-def test_settings_hold_absolute_paths_and_sizes_that_make_sense(tmp_path, monkeypatch):
+def test_settings_have_absolute_paths_and_valid_sizes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = DataSettings(name="folder:pictures", data_dir="data")
     assert settings.name == f"folder:{tmp_path / 'pictures'}"
@@ -30,7 +30,7 @@ def test_settings_hold_absolute_paths_and_sizes_that_make_sense(tmp_path, monkey
         DataSettings(validation_fraction=1.0)
 
 
-def test_unknown_name_lists_the_known():
+def test_an_unknown_name_lists_the_known_names():
     for function in (check_data, load_data):
         with pytest.raises(
             UnknownName, match=r"no data set 'cifar11'; did you mean 'cifar10'\? .*cifar10.*digits.*gaussian"
@@ -45,7 +45,7 @@ def test_every_source_has_a_one_line_description():
         assert 10 < len(DATASETS.get(name).description) < 90
 
 
-def test_digits_are_scikit_learns_bit_for_bit():
+def test_digits_equal_those_of_scikit_learn_bit_for_bit():
     expected = load_digits()
     [images, labels] = sources.read_digits(DataSettings()).train
     assert images.dtype == np.float32 and labels.dtype == np.int64
@@ -53,19 +53,19 @@ def test_digits_are_scikit_learns_bit_for_bit():
     assert np.array_equal(labels, expected.target)
 
 
-def test_digits_without_their_table(monkeypatch):
+def test_digits_without_their_table_raise_an_error(monkeypatch):
     monkeypatch.setattr(sources, "TABLE", "datasets/data/absent.csv.gz")
     with pytest.raises(DataNotFound, match=r"file datasets/data/absent\.csv\.gz in scikit-learn, got none; rein"):
         sources.read_digits(DataSettings())
 
 
-def test_digits_are_all_there_once():
+def test_digits_are_complete_without_repetition():
     dataset = load_data(DataSettings())
     assert [len(part) for part in parts(dataset)] == [1078, 360, 359]
     assert (dataset.num_classes, dataset.in_channels, dataset.image_size, dataset.flip) == (10, 1, 8, False)
     assert dataset.train.images.mean().item() == pytest.approx(0, abs=1e-5)
     assert dataset.train.images.std().item() == pytest.approx(1, abs=1e-3)
-    # Undone, the normalisation gives back scikit-learn's 0..16.
+    # Without the normalization they are scikit-learn's 0..16.
     black = dataset.black[0]
     scale = 16 / (torch.cat([part.images for part in parts(dataset)]).max().item() - black)
     restored = torch.cat([(part.images - black) * scale for part in parts(dataset)]).round().to(torch.int64)
@@ -80,14 +80,14 @@ def test_digits_keep_class_proportions(part):
     assert np.abs(np.bincount(labels) / len(labels) - whole).max() < 0.005
 
 
-def test_splits_depend_on_the_seed_alone():
+def test_splits_depend_only_on_the_seed():
     same = load_data(DataSettings(seed=5)), read_data(DataSettings(seed=5))
     other = load_data(DataSettings(seed=6))
     assert same[0].checksum() == same[1].checksum() != other.checksum()
     assert len(same[0].checksum()) == 64
 
 
-def test_checksum_sees_every_tensor():
+def test_the_checksum_depends_on_every_tensor():
     dataset = read_data(DataSettings(limit=50))
     seen = {dataset.checksum()}
     for part in parts(dataset):
@@ -98,7 +98,7 @@ def test_checksum_sees_every_tensor():
     assert len(seen) == 7
 
 
-def test_load_data_keeps_what_it_made():
+def test_load_data_caches_its_results():
     assert load_data(DataSettings(seed=9)) is load_data(DataSettings(seed=9))
 
 
@@ -109,7 +109,7 @@ def test_resizing_and_limit():
     assert dataset.image_size == 16
 
 
-def test_validation_fraction_is_of_what_training_leaves():
+def test_validation_fraction_refers_to_the_remaining_training_data():
     dataset = load_data(DataSettings(validation_fraction=0.5))
     assert [len(part) for part in parts(dataset)] == [719, 719, 359]
 
@@ -139,7 +139,7 @@ def test_stratified_split(labels, fraction, seed):
     assert (again[0] == kept).all()
 
 
-def test_proxy_batch_is_fixed_by_its_seed_and_drawn_from_training():
+def test_proxy_batch_depends_on_its_seed_and_comes_from_the_training_data():
     dataset = load_data(DataSettings())
     images, labels = proxy_batch(dataset, 64, 42, augment=False)
     again = proxy_batch(dataset, 64, 42, augment=False)
@@ -152,7 +152,7 @@ def test_proxy_batch_is_fixed_by_its_seed_and_drawn_from_training():
     assert torch.equal(dataset.train.labels[drawn], labels)
 
 
-def test_proxy_batch_augments_as_training_does():
+def test_proxy_batch_is_augmented_as_in_training():
     dataset = load_data(DataSettings())
     plain, labels = proxy_batch(dataset, 64, 42, augment=False)
     augmented, same_labels = proxy_batch(dataset, 64, 42)
@@ -198,7 +198,7 @@ def test_a_data_set_by_reference(tmp_path):
         ("arrays:nowhere.npz", "save_arrays"),
     ],
 )
-def test_missing_files_say_where_to_get_them(tmp_path, name, hint):
+def test_missing_files_name_their_source(tmp_path, name, hint):
     for data_dir in (None, str(tmp_path)):
         settings = DataSettings(name=name, data_dir=data_dir)
         for function in (check_data, load_data):

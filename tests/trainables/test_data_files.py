@@ -1,4 +1,4 @@
-"""Readers of users' files, against small files in the published formats."""
+"""Readers of users' files, tested with small files in the published formats."""
 
 import hashlib
 import os
@@ -21,21 +21,21 @@ def parts(dataset):
     return dataset.train, dataset.validation, dataset.test
 
 
-def restored(split, mean, std):
-    """Normalised images back to bytes."""
+def to_bytes(split, mean, std):
+    """Converts normalized images back to bytes."""
     mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (mean, std))
     return (split.images * std + mean).round().to(torch.uint8).numpy()
 
 
 def write_batch(file, images, **more):
-    """One batch as CIFAR and Downsampled ImageNet publish it, and its MD5."""
+    """Writes one batch in the format of CIFAR and Downsampled ImageNet, and returns its MD5."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(pickle.dumps({"data": images.reshape(len(images), -1), **more}))
     return hashlib.md5(file.read_bytes()).hexdigest()
 
 
 def write_cifar(folder, kind, monkeypatch, per_class):
-    """A small CIFAR: torchvision knows the published files by MD5, so it is told those of ours."""
+    """Writes a small CIFAR and registers its MD5 with torchvision, which checks the published files."""
     coarse = kind is CIFAR100
     classes, key = (100, "fine_labels") if coarse else (10, "labels")
     base = folder / kind.base_folder
@@ -63,7 +63,7 @@ def test_cifar10(tmp_path, monkeypatch):
     assert [len(part) for part in parts(dataset)] == [50, 50, 20]  # halves, as cifar10-valid
     assert np.bincount(dataset.validation.labels).tolist() == [5] * 10
     images, labels = written["test_batch"]
-    assert (restored(dataset.test, CIFAR["cifar10"].mean, CIFAR["cifar10"].std) == images).all()
+    assert (to_bytes(dataset.test, CIFAR["cifar10"].mean, CIFAR["cifar10"].std) == images).all()
     assert dataset.test.labels.tolist() == labels.tolist()
     assert (dataset.num_classes, dataset.in_channels, dataset.image_size, dataset.flip) == (10, 3, 32, True)
     tenth = load_data(DataSettings(name="cifar10", data_dir=str(tmp_path), validation_fraction=0.1))
@@ -79,7 +79,7 @@ def test_cifar100_halves_the_test_images(tmp_path, monkeypatch):
     assert [len(part) for part in parts(own)] == [100, 100, 200]
 
 
-def test_cifar_files_missing_or_damaged(tmp_path, monkeypatch):
+def test_cifar_files_missing_or_damaged_raise_an_error(tmp_path, monkeypatch):
     write_cifar(tmp_path, CIFAR10, monkeypatch, per_class=1)
     settings = DataSettings(name="cifar10", data_dir=str(tmp_path))
     batch = tmp_path / "cifar-10-batches-py" / "data_batch_3"
@@ -115,11 +115,11 @@ def test_imagenet16_keeps_the_first_120_classes(tmp_path, subfolder):
     assert (dataset.num_classes, dataset.image_size) == (120, 16)
     assert sorted(dataset.validation.labels.tolist() + dataset.test.labels.tolist()) == sorted([*range(120)] * 2)
     mean, std = (122.68, 116.66, 104.01), (63.22, 61.26, 65.09)
-    ours = {row.tobytes() for part in (dataset.validation, dataset.test) for row in restored(part, mean, std)}
+    ours = {row.tobytes() for part in (dataset.validation, dataset.test) for row in to_bytes(part, mean, std)}
     assert ours == {row.tobytes() for row in images[:240]}
 
 
-def test_imagenet16_refuses_other_files(tmp_path):
+def test_imagenet16_rejects_other_files(tmp_path):
     write_imagenet16(tmp_path)
     settings = DataSettings(name="imagenet16-120", data_dir=str(tmp_path))
     (tmp_path / "train_data_batch_4").write_bytes(pickle.dumps({"data": len, "labels": [1]}))
@@ -138,10 +138,10 @@ def write_image(file, value, size=(40, 24)):
     Image.new("RGB", size, value).save(file)
 
 
-def test_folder_without_parts_is_split(tmp_path):
-    for label, colour in (("cat", (255, 0, 0)), ("dog", (0, 0, 255))):
+def test_a_folder_without_parts_is_split(tmp_path):
+    for label, color in (("cat", (255, 0, 0)), ("dog", (0, 0, 255))):
         for number in range(20):
-            write_image(tmp_path / label / f"{number}.png", colour)
+            write_image(tmp_path / label / f"{number}.png", color)
     (tmp_path / ".thumbnails").mkdir()
     settings = DataSettings(name=f"folder:{tmp_path}")
     check_data(settings)
@@ -167,7 +167,7 @@ def test_folder_with_parts(tmp_path):
     ]
 
 
-def test_folder_faults(tmp_path):
+def test_invalid_folders_raise_an_error(tmp_path):
     settings = DataSettings(name=f"folder:{tmp_path}")
     with pytest.raises(DataNotFound, match="two or more class folders"):
         check_data(settings)
@@ -196,7 +196,7 @@ def test_a_folder_of_one_image_per_class(tmp_path):
         check_data(DataSettings(name=f"folder:{tmp_path}"))
 
 
-def test_a_pipe_is_no_image(tmp_path):
+def test_a_pipe_is_not_an_image(tmp_path):
     for label in ("cat", "dog"):
         for number in range(5):
             write_image(tmp_path / label / f"{number}.png", 3)
@@ -224,7 +224,7 @@ def test_arrays_of_all_layouts(tmp_path, shape, channels):
     torch.testing.assert_close(dataset.train.images.mean((0, 2, 3)), torch.zeros(channels), atol=1e-5, rtol=0)
 
 
-def test_arrays_with_their_own_parts(tmp_path):
+def test_arrays_with_explicit_parts(tmp_path):
     x = {part: images(12, 6, 6, dtype=np.float64) for part in ("train", "test", "validation")}
     y = np.arange(12) % 2
     name = save_arrays(tmp_path / "deep" / "own.npz", x["train"], y, x["test"], y, x["validation"], y)
@@ -236,7 +236,7 @@ def test_arrays_with_their_own_parts(tmp_path):
     assert dataset.black[0] == pytest.approx(-mean / std, rel=1e-5)
 
 
-def test_arrays_faults(tmp_path):
+def test_invalid_arrays_raise_an_error(tmp_path):
     x, y = images(10, 6, 6), np.arange(10) % 2
     path = tmp_path / "own.npz"
     for arguments, message in [
@@ -264,7 +264,7 @@ def test_arrays_faults(tmp_path):
         check_data(DataSettings(name=f"arrays:{path}"))
 
 
-def test_arrays_that_cannot_be_trained_on(tmp_path):
+def test_arrays_that_cannot_be_trained_on_raise_an_error(tmp_path):
     y = np.arange(40) % 2
     wide = DataSettings(name=save_arrays(tmp_path / "wide.npz", images(40, 6, 8), y))
     with pytest.raises(InvalidInput, match="got 6 x 8 pixels; set image_size"):

@@ -1,4 +1,4 @@
-"""What operations of edges cost: exact where choices are independent; what the penalty adds to a gradient; a target."""
+"""The costs of operations on edges: exact for independent choices, their part of the gradient, and a target."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def flops(architecture: str) -> float:
     return COSTS(architecture)["flops"]
 
 
-def test_each_architecture_costs_what_its_edges_do() -> None:
+def test_the_cost_of_an_architecture_is_the_sum_over_its_edges() -> None:
     space = get_space("nasbench201")
     supernet = build_supernet(space, SMALL, 3, 10, 0, none=False)
     rng = np.random.default_rng(0)
@@ -43,8 +43,8 @@ def test_each_architecture_costs_what_its_edges_do() -> None:
         assert path_cost(supernet, table(), name) == pytest.approx(flops(name), rel=1e-9)
 
 
-def test_the_expected_cost_is_the_mean_over_drawn_architectures() -> None:
-    # Two edges are drawn, the others fixed: the mean over all 16 architectures by their probabilities.
+def test_the_expected_cost_is_the_mean_over_sampled_architectures() -> None:
+    # Two edges are random, the others fixed: the mean over all 16 architectures by their probabilities.
     space = get_space("nasbench201")
     [group] = groups(space, none=False)
     weights = torch.zeros(group.shape, dtype=torch.float64)
@@ -59,7 +59,7 @@ def test_the_expected_cost_is_the_mean_over_drawn_architectures() -> None:
     assert float(table().expected({"edges": weights})) == pytest.approx(mean, rel=1e-9)
 
 
-def test_an_edge_that_may_be_left_out_counts_by_its_chance() -> None:
+def test_an_optional_edge_counts_with_its_probability() -> None:
     space = get_space("darts")
     [normal, _] = groups(space)
     calls: list[str] = []
@@ -77,8 +77,8 @@ def test_an_edge_that_may_be_left_out_counts_by_its_chance() -> None:
     assert edges["normal_5<-0"][normal.operations.index("skip_connect")] == 0.0
 
 
-def still(expected: Any) -> Lesson:
-    """A batch that teaches nothing, for mixtures like `expected`."""
+def batch_without_gradient(expected: Any) -> Lesson:
+    """A batch without a gradient, for mixtures like `expected`."""
     zero = torch.zeros(())
     return Lesson(lambda leaves: (zero, {"edges": torch.zeros_like(expected)}), lesson_of(lambda m: zero, zero).outcome)
 
@@ -87,7 +87,7 @@ def test_the_penalty_adds_the_gradient_of_the_expected_cost() -> None:
     shape = (6, 4)
     weights = torch.full(shape, 0.25, dtype=torch.float64, requires_grad=True)
     penalty = CostPenalty(CostPenaltySettings(weight=0.5), table(), {"edges": shape})
-    loss, gradients = penalty.with_penalty(still(weights)).gradient({"edges": MixtureWeights(weights)})
+    loss, gradients = penalty.with_penalty(batch_without_gradient(weights)).gradient({"edges": MixtureWeights(weights)})
     assert float(loss) == pytest.approx(0.5)  # of the uniform mixture, whose cost is the unit
     [expected] = torch.autograd.grad(0.5 * table().expected({"edges": weights}) / penalty.unit, weights)
     torch.testing.assert_close(gradients["edges"].double(), expected, rtol=1e-5, atol=1e-9)
@@ -100,14 +100,14 @@ def test_the_weight_rises_above_a_target_and_falls_below_it() -> None:
     for target, first in ((cost / 2, 0.1), (cost * 2, -0.05)):
         settings = CostPenaltySettings(weight=1.0, target=target, rate=0.1)
         penalty = CostPenalty(settings, table(), {"edges": shape})
-        penalty.with_penalty(still(weights)).gradient({"edges": MixtureWeights(weights)})
+        penalty.with_penalty(batch_without_gradient(weights)).gradient({"edges": MixtureWeights(weights)})
         assert penalty.weight == pytest.approx(1.0 + first)
         copy = CostPenalty(settings, table(), {"edges": shape})
         copy.load_state_dict(penalty.state_dict())
         assert copy.weight == penalty.weight
 
 
-def test_what_meets_a_constraint_is_the_most_probable_near_by() -> None:
+def test_the_result_under_a_constraint_is_the_most_probable_nearby() -> None:
     space = get_space("nasbench201")
     supernet = build_supernet(space, SMALL, 3, 10, 0, none=False)
     generator = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""Measures of ensembles, many ensembles at once, forward selection, agreement: against loops over images."""
+"""Measures of ensembles, many ensembles at once, forward selection and agreement, compared with loops over images."""
 
 from __future__ import annotations
 
@@ -32,23 +32,25 @@ from archray.trainables.ensembles.scores import arrange, forward_selection, scor
 AVERAGED: Any = ("probabilities", "logits")
 
 
-def drawn(members: int, images: int = 40, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities in float32, as networks give them, and labels."""
+def sample_predictions(
+    members: int, images: int = 40, classes: int = 4, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns probabilities in float32, as networks return them, and labels."""
     rng = np.random.default_rng(seed)
     logits = 2 * rng.standard_normal((members, images, classes))
     p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     return p.astype(np.float32), rng.integers(0, classes, images)
 
 
-def saturated(members: int, images: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Members that are sure of one class: averages draw."""
+def certain_predictions(members: int, images: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns members that are certain of one class; averages have ties."""
     rng = np.random.default_rng(seed)
     p = np.eye(classes, dtype=np.float32)[rng.integers(0, classes, (members, images))]
     return p, rng.integers(0, classes, images)
 
 
 def slow(p: np.ndarray, labels: np.ndarray, how: str) -> tuple[float, float]:
-    """Loss and accuracy of the average, image by image."""
+    """Computes loss and accuracy of the average, image by image."""
     loss, right = 0.0, 0
     for i, label in enumerate(labels.tolist()):
         if how == "probabilities":
@@ -66,8 +68,8 @@ def slow(p: np.ndarray, labels: np.ndarray, how: str) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("how", AVERAGED)
-def test_loss_and_accuracy_are_those_of_a_loop(how: Any) -> None:
-    p, labels = drawn(3)
+def test_loss_and_accuracy_equal_those_of_a_loop(how: Any) -> None:
+    p, labels = sample_predictions(3)
     loss, accuracy = slow(p, labels, how)
     assert ensemble_loss(p, labels, how) == pytest.approx(loss, rel=1e-6)
     assert ensemble_accuracy(p, labels, how) == accuracy
@@ -81,14 +83,14 @@ def test_averaged_logits_are_the_softmax_of_their_mean() -> None:
 
 
 def test_members_are_measured_one_by_one() -> None:
-    p, labels = drawn(3)
+    p, labels = sample_predictions(3)
     alone = [slow(member[None], labels, "probabilities") for member in p]
     np.testing.assert_allclose(member_losses(p, labels), [loss for loss, _ in alone], rtol=1e-5)
     assert member_accuracies(p, labels).tolist() == [accuracy for _, accuracy in alone]
 
 
-def test_the_average_loses_no_more_than_its_members_do_on_average() -> None:
-    p, labels = drawn(5)  # Jensen's inequality
+def test_the_loss_of_the_average_is_at_most_the_mean_loss_of_the_members() -> None:
+    p, labels = sample_predictions(5)  # Jensen's inequality
     assert ensemble_loss(p, labels) < member_losses(p, labels).mean()
 
 
@@ -100,8 +102,8 @@ def test_disagreement_counts_pairs_and_images() -> None:
 
 
 @pytest.mark.parametrize("bins", [1, 10, 15])
-def test_calibration_error_is_that_of_a_loop(bins: int) -> None:
-    p, labels = drawn(1, images=300)
+def test_calibration_error_equals_that_of_a_loop(bins: int) -> None:
+    p, labels = sample_predictions(1, images=300)
     total = 0.0
     for m in range(1, bins + 1):
         inside = [i for i, row in enumerate(p[0]) if (m - 1) / bins < row.max() <= m / bins]
@@ -112,14 +114,14 @@ def test_calibration_error_is_that_of_a_loop(bins: int) -> None:
     assert calibration_error(p[0], labels, bins) == pytest.approx(total, abs=1e-6)
 
 
-def test_calibration_of_the_sure_and_the_right_is_perfect() -> None:
+def test_certain_and_correct_predictions_are_perfectly_calibrated() -> None:
     labels = np.arange(6) % 3
     assert calibration_error(np.eye(3)[labels], labels) == 0
     assert calibration_error(np.eye(3)[(labels + 1) % 3], labels) == 1
 
 
 def test_all_measures_of_an_ensemble() -> None:
-    p, labels = drawn(3)
+    p, labels = sample_predictions(3)
     found = measure_ensemble(p, labels)
     assert found["loss"] == ensemble_loss(p, labels) and found["accuracy"] == ensemble_accuracy(p, labels)
     assert found["average_accuracy"] == pytest.approx(member_accuracies(p, labels).mean())
@@ -130,8 +132,8 @@ def test_all_measures_of_an_ensemble() -> None:
 
 
 @given(st.permutations(range(4)), st.sampled_from(AVERAGED))
-def test_the_order_of_members_changes_nothing(order: list[int], how: Any) -> None:
-    p, labels = drawn(4)
+def test_the_order_of_members_does_not_matter(order: list[int], how: Any) -> None:
+    p, labels = sample_predictions(4)
     before, after = measure_ensemble(p, labels, how), measure_ensemble(p[order], labels, how)
     assert after["member_losses"] == [before["member_losses"][each] for each in order]
     for name in ("loss", "accuracy", "average_accuracy", "disagreement", "calibration_error"):
@@ -155,7 +157,7 @@ def test_a_probability_of_zero_has_a_finite_loss() -> None:
         (np.full((1, 3, 2), 0.5), [0.0, 0.0, 1.0]),
     ],
 )
-def test_what_is_no_prediction_is_refused(p: Any, labels: Any) -> None:
+def test_invalid_predictions_raise_an_error(p: Any, labels: Any) -> None:
     with pytest.raises(InvalidInput, match="expected"):
         ensemble_loss(p, labels)
 
@@ -165,8 +167,8 @@ def test_what_is_no_prediction_is_refused(p: Any, labels: Any) -> None:
 
 @pytest.mark.parametrize("how", AVERAGED)
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_many_ensembles_score_as_each_alone(how: Any, size: int) -> None:
-    p, labels = drawn(8)
+def test_scores_of_many_ensembles_equal_separate_scores(how: Any, size: int) -> None:
+    p, labels = sample_predictions(8)
     rng = np.random.default_rng(1)
     ensembles = np.stack([rng.permutation(8)[:size] for _ in range(20)])
     losses, accuracies = score_ensembles([arrange(each, labels, how) for each in p], labels, ensembles, how)
@@ -176,8 +178,8 @@ def test_many_ensembles_score_as_each_alone(how: Any, size: int) -> None:
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 1000))
-def test_draws_go_to_the_first_class(members: int, classes: int, seed: int) -> None:
-    p, labels = saturated(members, 30, classes, seed)
+def test_ties_go_to_the_first_class(members: int, classes: int, seed: int) -> None:
+    p, labels = certain_predictions(members, 30, classes, seed)
     arranged = [arrange(each, labels) for each in p]
     _, accuracies = score_ensembles(arranged, labels, [range(members)])
     assert accuracies[0] == ensemble_accuracy(p, labels)
@@ -185,19 +187,19 @@ def test_draws_go_to_the_first_class(members: int, classes: int, seed: int) -> N
 
 @given(st.permutations(range(5)), st.sampled_from(AVERAGED))
 def test_the_order_in_an_ensemble_changes_no_bit(order: list[int], how: Any) -> None:
-    p, labels = drawn(5)
+    p, labels = sample_predictions(5)
     arranged = [arrange(each, labels, how) for each in p]
     first, again = score_ensembles(arranged, labels, [range(5), order], how)
     assert first[0] == first[1] and again[0] == again[1]
 
 
 def test_arranged_predictions_start_with_the_true_class() -> None:
-    p, labels = drawn(1)
+    p, labels = sample_predictions(1)
     assert arrange(p[0], labels)[0].tolist() == p[0][np.arange(len(labels)), labels].tolist()
 
 
-def test_scoring_leaves_predictions_as_they_are_and_refuses_unknown_members() -> None:
-    p, labels = drawn(2)
+def test_scoring_does_not_change_predictions_and_rejects_unknown_members() -> None:
+    p, labels = sample_predictions(2)
     arranged = [arrange(each, labels) for each in p]
     for each in arranged:
         each.flags.writeable = False  # as in the object store
@@ -211,7 +213,7 @@ def test_scoring_leaves_predictions_as_they_are_and_refuses_unknown_members() ->
 
 
 def test_forward_selection_takes_the_best_next_member() -> None:
-    p, labels = drawn(7)
+    p, labels = sample_predictions(7)
     found = forward_selection(p, labels, 4)
     chosen: list[int] = []
     for _ in range(4):
@@ -222,14 +224,14 @@ def test_forward_selection_takes_the_best_next_member() -> None:
 
 
 @given(st.permutations(range(6)))
-def test_forward_selection_does_not_depend_on_the_pools_order(order: list[int]) -> None:
-    p, labels = drawn(6)
+def test_forward_selection_does_not_depend_on_the_order_of_the_pool(order: list[int]) -> None:
+    p, labels = sample_predictions(6)
     members = forward_selection(p, labels, 3).members
     assert [order[each] for each in forward_selection(p[order], labels, 3).members] == members
 
 
-def test_forward_selection_repeats_nobody_and_needs_a_pool() -> None:
-    p, labels = drawn(3)
+def test_forward_selection_repeats_no_member_and_needs_a_pool() -> None:
+    p, labels = sample_predictions(3)
     same = np.stack([p[0]] * 3)
     assert forward_selection(same, labels, 3).members == [0, 1, 2]
     with pytest.raises(InvalidInput, match="a size of 1 to 3"):
@@ -241,7 +243,7 @@ def test_forward_selection_repeats_nobody_and_needs_a_pool() -> None:
 # Estimates
 
 
-def test_agreement_with_the_truth() -> None:
+def test_agreement_with_measured_values() -> None:
     rng = np.random.default_rng(0)
     true = rng.standard_normal(20).round(1)  # some are equal
     estimated = true + rng.standard_normal(20)
@@ -253,7 +255,7 @@ def test_agreement_with_the_truth() -> None:
     assert found["agreement"] == len(set(best[0]) & set(best[1])) / 6
 
 
-def test_agreement_of_the_same_and_of_the_opposite() -> None:
+def test_agreement_of_equal_and_of_opposite_orders() -> None:
     true = np.arange(10.0)
     assert top_agreement(true, true) == 1 and top_agreement(-true, true) == 0
     nothing = agreement([], [])
@@ -263,7 +265,7 @@ def test_agreement_of_the_same_and_of_the_opposite() -> None:
         agreement([1.0], [1.0, 2.0])
 
 
-def test_a_loss_is_torchs() -> None:
-    p, labels = drawn(1)
+def test_the_loss_equals_that_of_torch() -> None:
+    p, labels = sample_predictions(1)
     expected = F.nll_loss(torch.from_numpy(p[0]).double().log(), torch.from_numpy(labels))
     assert ensemble_loss(p, labels) == pytest.approx(expected.item(), rel=1e-6)

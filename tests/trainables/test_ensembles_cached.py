@@ -1,4 +1,4 @@
-"""Ensembles from cached predictions: each member's forward pass once, in this process, by actors, and after a stop."""
+"""Ensembles from cached predictions: one forward pass per member, in this process, in actors, and after a stop."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ SETTINGS: dict[str, Any] = {
 LABELS = np.arange(12) % 3
 
 
-class Invented:
-    """Predictions drawn by the member's name; counts how often each was asked for. `bad...` has none."""
+class Synthetic:
+    """Random predictions that depend on the member's name, with a count of calls. `bad...` has none."""
 
     def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
 
     def __call__(self, member: str) -> np.ndarray | str:
-        self.asked[member] += 1
+        self.calls[member] += 1
         if member.startswith("bad"):
             return f"no predictions of {member}"
         return np.random.default_rng(list(member.encode())).dirichlet(np.ones(3), len(LABELS)).astype(np.float32)
@@ -53,7 +53,7 @@ def in_process(worker: Callable[[str], np.ndarray | str]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def trained() -> SupernetTrainable:
+def supernet_weights() -> SupernetTrainable:
     trainable = SupernetTrainable({"settings": SETTINGS, "seed": 3})
     trainable.step()
     return trainable
@@ -65,8 +65,8 @@ def architectures(count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("how", ["probabilities", "logits"])
-def test_evaluation_is_that_of_the_members_predictions(how: Any) -> None:
-    worker = Invented()
+def test_evaluation_uses_the_predictions_of_the_members(how: Any) -> None:
+    worker = Synthetic()
     row = CachedEnsembles(LABELS, in_process(worker), how=how)({"members": ["a", "b", "c"], "delta": 0.5})
     p = np.stack([np.asarray(worker(member)) for member in "abc"])
     assert row["validation_loss"] == pytest.approx(ensemble_loss(p, LABELS, how), rel=1e-5)
@@ -76,19 +76,19 @@ def test_evaluation_is_that_of_the_members_predictions(how: Any) -> None:
 
 
 def test_no_member_is_predicted_twice() -> None:
-    worker = Invented()
+    worker = Synthetic()
     cached = CachedEnsembles(LABELS, in_process(worker))
     alone = [cached({"members": members}) for members in (["a", "b"], ["b", "c"], ["c", "b"])]
     rows = cached.evaluate([["a", "b"], ["b", "c"], ["c", "b"], ["a", "d"], ["d"]])
-    assert worker.asked == {"a": 1, "b": 1, "c": 1, "d": 1} and cached.forward_passes == 4
+    assert worker.calls == {"a": 1, "b": 1, "c": 1, "d": 1} and cached.forward_passes == 4
     assert [row["validation_loss"] for row in rows[:3]] == [row["validation_loss"] for row in alone]
     assert rows[1]["validation_loss"] == rows[2]["validation_loss"] and math.isnan(rows[4]["disagreement"])
     assert [row["architecture"] for row in cached.members()] == ["a", "b", "c", "d"]
 
 
-def test_a_search_needs_as_many_forward_passes_as_there_are_distinct_members() -> None:
+def test_a_search_needs_one_forward_pass_per_distinct_member() -> None:
     posterior = Posterior({"first": np.zeros(3), "second": np.zeros(2)})
-    worker = Invented()
+    worker = Synthetic()
     cached = CachedEnsembles(LABELS, in_process(worker))
     search = NESBSSearch(posterior, 3, "mc", budget=30)
     table = drive(search, cached)
@@ -98,36 +98,36 @@ def test_a_search_needs_as_many_forward_passes_as_there_are_distinct_members() -
     assert best is not None and best["value"] == table["validation_loss"].min()
 
 
-def test_an_ensemble_with_a_member_that_failed_has_no_loss_and_says_why() -> None:
-    worker = Invented()
+def test_an_ensemble_with_a_failed_member_has_no_loss_and_gives_the_reason() -> None:
+    worker = Synthetic()
     cached = CachedEnsembles(LABELS, in_process(worker))
     rows = cached.evaluate([["a", "bad"], ["a", "b"], ["bad"]])
     assert [math.isnan(row["validation_loss"]) for row in rows] == [True, False, True]
     assert rows[0]["failure"] == "the member bad has no predictions: no predictions of bad"
-    assert worker.asked["bad"] == 1 and cached.members()[-1]["failure"] == "no predictions of bad"
+    assert worker.calls["bad"] == 1 and cached.members()[-1]["failure"] == "no predictions of bad"
     with pytest.raises(InvalidInput, match="one or more members"):
         cached.evaluate([[]])
 
 
-def test_what_is_in_the_folder_is_not_predicted_again(tmp_path: Path) -> None:
+def test_predictions_in_the_folder_are_not_repeated(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "predictions")
-    first = Invented()
+    first = Synthetic()
 
     def stopped(members: Sequence[str]) -> Any:
         yield from list(in_process(first)(members))[:2]
 
     with pytest.raises(RunInterrupted, match="2 of 3 members"):
         CachedEnsembles(LABELS, stopped, folder).add(["a", "b", "c"])
-    second = Invented()
+    second = Synthetic()
     resumed = CachedEnsembles(LABELS, in_process(second), folder)
     rows = resumed.evaluate([["a", "b", "c"]])
-    assert second.asked == {"c": 1} and resumed.forward_passes == 1 and len(folder.files()) == 3
-    third = Invented()
+    assert second.calls == {"c": 1} and resumed.forward_passes == 1 and len(folder.files()) == 3
+    third = Synthetic()
     assert (
         CachedEnsembles(LABELS, in_process(third), folder).evaluate([["c", "a", "b"]])[0]["validation_loss"]
         == (rows[0]["validation_loss"])
     )
-    assert not third.asked
+    assert not third.calls
     with pytest.raises(InvalidInput, match="integers 0"):
         CachedEnsembles(LABELS[:5], in_process(third), folder).evaluate([["a"]])
 
@@ -137,8 +137,8 @@ def validation_labels() -> np.ndarray:
     return labels
 
 
-def test_predictions_have_the_loss_that_scoring_gives(trained: SupernetTrainable) -> None:
-    weights = arrays_of(trained.trainer.supernet.state_dict())
+def test_predictions_have_the_loss_of_scoring(supernet_weights: SupernetTrainable) -> None:
+    weights = arrays_of(supernet_weights.trainer.supernet.state_dict())
     worker = SharedPredictions(SETTINGS, weights, "cpu")
     cells = architectures(4)
     cached = CachedEnsembles(validation_labels(), in_process(worker))
@@ -152,29 +152,29 @@ def test_predictions_have_the_loss_that_scoring_gives(trained: SupernetTrainable
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-def test_actors_predict(trained: SupernetTrainable, tmp_path: Path) -> None:
-    weights = arrays_of(trained.trainer.supernet.state_dict())
+def test_actors_predict(supernet_weights: SupernetTrainable, tmp_path: Path) -> None:
+    weights = arrays_of(supernet_weights.trainer.supernet.state_dict())
     local = SharedPredictions(SETTINGS, weights, "cpu")
     options = {"settings": SETTINGS, "weights": ray.put(weights), "device": "cpu"}
-    asked: list[str] = []
+    calls: list[str] = []
 
     def predict(members: Sequence[str]) -> Any:
-        asked.extend(members)
+        calls.extend(members)
         return actor_map(SharedPredictions, members, worker_kwargs=options, num_actors=1)
 
     cached = CachedEnsembles(validation_labels(), predict, Folder(tmp_path))
     cells = [*architectures(5), "|no_such_operation~0|"]
     rows = cached.evaluate([cells[:3], cells[1:4], cells[2:5], cells[4:]])
-    assert asked == cells and cached.forward_passes == 6
+    assert calls == cells and cached.forward_passes == 6
     assert [row["failure"] is None for row in rows] == [True, True, True, False]
     p = np.stack([np.asarray(local(cell)) for cell in cells[:3]])
     assert rows[0]["validation_loss"] == pytest.approx(ensemble_loss(p, validation_labels()), rel=1e-5)
 
 
-def test_decisions_of_a_posterior_are_members(trained: SupernetTrainable) -> None:
+def test_decisions_of_a_posterior_are_members(supernet_weights: SupernetTrainable) -> None:
     space = get_space("nasbench201")
     posterior = Posterior({d.name: np.zeros(len(d.choices)) for d in space.decisions}, "nasbench201")
-    worker = SharedPredictions(SETTINGS, arrays_of(trained.trainer.supernet.state_dict()), "cpu")
+    worker = SharedPredictions(SETTINGS, arrays_of(supernet_weights.trainer.supernet.state_dict()), "cpu")
     cached = CachedEnsembles(validation_labels(), in_process(worker))
     table = drive(NESBSSearch(posterior, 2, "mc", budget=3), cached)
     assert table["validation_loss"].notna().all() and cached.forward_passes <= 6

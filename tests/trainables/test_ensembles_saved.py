@@ -1,4 +1,4 @@
-"""An ensemble as one module: what it averages, and that it comes back from its files."""
+"""An ensemble as one module: its averages, and its restoration from files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def split() -> Split:
     return load_images(DataSettings(name="digits", limit=40)).validation
 
 
-def made(**options: Any) -> Ensemble:
+def make_ensemble(**options: Any) -> Ensemble:
     return Ensemble([member.build() for member in MEMBERS], **options).eval()
 
 
@@ -52,8 +52,8 @@ def save(folder: Path, *arguments: Any) -> None:
 
 
 @pytest.mark.parametrize("averaged", ["probabilities", "logits"])
-def test_an_ensemble_averages_what_its_members_predict(averaged: Any, split: Split) -> None:
-    ensemble = made(average=averaged)
+def test_an_ensemble_averages_the_predictions_of_its_members(averaged: Any, split: Split) -> None:
+    ensemble = make_ensemble(average=averaged)
     expected = average([predict(member, split, batch=7) for member in ensemble.members], averaged)
     with torch.no_grad():
         found = ensemble(split.images)
@@ -83,8 +83,8 @@ def test_members_with_an_auxiliary_tower_in_train_mode() -> None:
 
 
 @pytest.mark.parametrize("averaged", ["probabilities", "logits"])
-def test_an_ensemble_comes_back_from_its_files(averaged: Any, split: Split, tmp_path: Path) -> None:
-    ensemble = made(average=averaged)
+def test_an_ensemble_is_restored_from_its_files(averaged: Any, split: Split, tmp_path: Path) -> None:
+    ensemble = make_ensemble(average=averaged)
     save(tmp_path, ensemble, MEMBERS, {"test_accuracy": 0.5})
     loaded = load_ensemble(tmp_path)
     assert not loaded.training and loaded.average == averaged
@@ -96,7 +96,7 @@ def test_an_ensemble_comes_back_from_its_files(averaged: Any, split: Split, tmp_
     assert again.output == "log_probabilities"
 
 
-def test_members_come_from_the_checkpoints_of_their_trials(split: Split, tmp_path: Path) -> None:
+def test_members_are_loaded_from_the_checkpoints_of_their_trials(split: Split, tmp_path: Path) -> None:
     settings = {
         "data": {"name": "digits", "limit": 40},
         "network": {"channels": 2, "cells": 1},
@@ -115,17 +115,17 @@ def test_members_come_from_the_checkpoints_of_their_trials(split: Split, tmp_pat
     torch.testing.assert_close(found, expected)
 
 
-def test_what_is_no_ensemble_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_ensemble_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="one or more members"):
         Ensemble([])
     with pytest.raises(InvalidInput, match="expected probabilities or logits to average"):
-        made(average="votes")
+        make_ensemble(average="votes")
     with pytest.raises(InvalidInput, match="as output"):
-        made(output="logits")
+        make_ensemble(output="logits")
     with pytest.raises(InvalidInput, match="the settings of 2 members, got 1"):
-        save(tmp_path, made(), MEMBERS[:1])
+        save(tmp_path, make_ensemble(), MEMBERS[:1])
     with pytest.raises(InvalidInput, match="entries other than"):
-        save(tmp_path, made(), MEMBERS, {"kind": "mine"})
+        save(tmp_path, make_ensemble(), MEMBERS, {"kind": "mine"})
     (tmp_path / "architecture.json").write_text('{"architecture": "|none~0|"}')
     with pytest.raises(InvalidInput, match="single network"):
         load_ensemble(tmp_path)

@@ -1,4 +1,4 @@
-"""Training as DARTS' evaluation does: the auxiliary tower, dropped paths, and networks that have neither."""
+"""Training as in DARTS' evaluation: the auxiliary tower, dropped paths, and networks that have neither."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.standalone_trainable import StandaloneTrainable, load_trained
 
 SPACE = DARTS()
-# Pools, and one edge with weights: convolutions per channel are slow on a CPU, in bfloat16 most of all.
+# Pools, and one edge with weights: convolutions per channel are slow on a CPU, especially in bfloat16.
 CELL = SPACE.encode(("0,1", "dil_conv_3x3", "max_pool_3x3", *("0,1", "max_pool_3x3", "skip_connect") * 3) * 2)
 NB201 = "|nor_conv_3x3~0|+|none~0|nor_conv_1x1~1|+|skip_connect~0|none~1|avg_pool_3x3~2|"
 
@@ -83,10 +83,10 @@ def make_config(*, network: dict[str, Any], training: dict[str, Any], space: str
     return {"settings": settings, "architecture": NB201 if space == "nasbench201" else CELL, "seed": 1}
 
 
-# The auxiliary tower
+# Auxiliary tower
 
 
-def test_a_step_descends_both_losses_and_reports_the_networks_own(dataset: Dataset) -> None:
+def test_a_step_reduces_both_losses_and_reports_that_of_the_network(dataset: Dataset) -> None:
     network, same = network_of(), network_of()
     outputs = same(dataset.train.images)
     own, second = (F.cross_entropy(logits, dataset.train.labels, label_smoothing=0.1) for logits in outputs)
@@ -110,7 +110,7 @@ def test_a_step_descends_both_losses_and_reports_the_networks_own(dataset: Datas
         torch.testing.assert_close(got, before - 0.1 * gradient, rtol=1e-4, atol=1e-5)
 
 
-def test_the_tower_takes_no_part_in_evaluation_and_is_not_counted(tmp_path: Path) -> None:
+def test_the_tower_is_not_used_in_evaluation_and_is_not_counted(tmp_path: Path) -> None:
     training = {"auxiliary_weight": 0.4, "epochs": 1}
     towered = StandaloneTrainable(make_config(network={"auxiliary": True}, training=training))
     bare = StandaloneTrainable(make_config(network={}, training={"epochs": 1}))
@@ -137,7 +137,7 @@ def test_paths_are_dropped_more_often_from_epoch_to_epoch(dataset: Dataset) -> N
 
 
 @pytest.mark.slow
-def test_a_rising_probability_is_not_compiled_again(dataset: Dataset) -> None:
+def test_a_rising_probability_is_not_recompiled(dataset: Dataset) -> None:
     torch.compiler.reset()
     counter, network = CompileCounter(), network_of()
     compiled = torch.compile(network, backend=counter)
@@ -154,7 +154,7 @@ def test_a_rising_probability_is_not_compiled_again(dataset: Dataset) -> None:
     assert not torch.equal(drawn[0], drawn[1])
 
 
-# Both; test_trials.py: exact continuation
+# Both; test_trials.py tests exact continuation
 
 
 def test_the_network_for_large_images_trains() -> None:
@@ -166,7 +166,7 @@ def test_the_network_for_large_images_trains() -> None:
     assert [trainable.step()["failure"] for _ in range(2)] == [None, None]
 
 
-def test_a_users_network_has_both(tmp_path: Path) -> None:
+def test_a_users_network_can_have_both(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(USERS_SPACE)
     config = make_config(
         network={"auxiliary": True},
@@ -181,7 +181,7 @@ def test_a_users_network_has_both(tmp_path: Path) -> None:
     assert trainable.trainer.network.drop_path == pytest.approx(0.15)
 
 
-# What a network lacks
+# Networks without them
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_users_network_has_both(tmp_path: Path) -> None:
         ("darts", {"auxiliary": True}, {}, "expected auxiliary_weight above 0, .* got 0"),
     ],
 )
-def test_options_that_a_network_lacks_are_refused_before_training(
+def test_options_that_a_network_lacks_raise_before_training(
     space: str, network: dict[str, Any], training: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
@@ -203,12 +203,12 @@ def test_options_that_a_network_lacks_are_refused_before_training(
 
 
 @pytest.mark.parametrize("network", [{"auxiliary": True}, {"stem": "imagenet"}])
-def test_a_supernet_has_neither_tower_nor_other_stem(network: dict[str, Any]) -> None:
+def test_a_supernet_has_no_tower_and_no_other_stem(network: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="expected the stem cifar and no auxiliary classifier"):
         build_supernet("darts", NetworkSettings(channels=4, cells=1, **network), 1, 3, seed=0)
 
 
-def test_a_network_to_be_scored_has_no_tower() -> None:
+def test_a_network_for_scoring_has_no_tower() -> None:
     settings = NetworkSettings(channels=2, cells=1, auxiliary=True)
     network = build(SPACE, CELL, network=settings, in_channels=1, num_classes=3, seed=0, for_scoring=True)
     assert network.auxiliary is None

@@ -1,4 +1,4 @@
-"""Architectures of one choice throughout: the ends of a space, by what they cost."""
+"""Architectures with the same choice everywhere: the extremes of a space by cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from archray.trainables.spaces.constrained_space import even_architectures
 
 
 @pytest.mark.parametrize("name", ["nasbench201", "darts", "nasbench1shot1-1", "vit"])
-def test_they_are_of_the_space_and_canonical(name: str) -> None:
+def test_they_belong_to_the_space_and_are_canonical(name: str) -> None:
     space = get_space(name)
     forms = even_architectures(space)
     assert len(forms) == len(set(forms)) >= 3
@@ -21,7 +21,7 @@ def test_they_are_of_the_space_and_canonical(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["nasbench201", "vit"])
-def test_what_is_drawn_costs_no_less_and_no_more(name: str) -> None:
+def test_random_architectures_cost_no_less_and_no_more(name: str) -> None:
     space, rng = get_space(name), np.random.default_rng(0)
     costs = NetworkCosts(space, ("parameters",), network=NetworkSettings(channels=4, cells=1), image_size=8)
     ends = [costs(form)["parameters"] for form in even_architectures(space)]

@@ -1,4 +1,4 @@
-"""Networks as graphs: torch's exported program, and ONNX, which ONNX Runtime runs as torch does."""
+"""Networks as graphs: torch's exported program, and ONNX with the same outputs in ONNX Runtime."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ class BranchesOnValues(nn.Module):
         return images.mean((2, 3)) if images.sum() > 0 else images.amax((2, 3))
 
 
-def test_a_program_takes_any_number_of_images():
+def test_a_program_accepts_any_number_of_images():
     program = exported_program(network(), SHAPE).module()
     for n in (1, 7):
         images = torch.randn(n, *SHAPE)
@@ -30,8 +30,8 @@ def test_a_program_takes_any_number_of_images():
 
 
 @pytest.mark.extra("export")
-def test_an_onnx_graph_takes_any_number_of_images():
-    import onnxruntime as runtime  # an extra
+def test_an_onnx_graph_accepts_any_number_of_images():
+    import onnxruntime as runtime  # an optional dependency
 
     session = runtime.InferenceSession(onnx_graph(network(), SHAPE, "scores"))
     assert [(each.name, each.shape) for each in session.get_inputs()] == [("images", ["batch", *SHAPE])]
@@ -42,6 +42,6 @@ def test_an_onnx_graph_takes_any_number_of_images():
         np.testing.assert_allclose(scores, network()(images).detach(), atol=1e-6)
 
 
-def test_what_torch_cannot_follow_is_said():
+def test_code_that_torch_cannot_trace_raises_an_error():
     with pytest.raises(InvalidInput, match="torch cannot trace BranchesOnValues"):
         exported_program(BranchesOnValues(), SHAPE)

@@ -1,4 +1,6 @@
-"""Uniform architectures as paths: every operation gets its share of updates, partial channels or not (note E7)."""
+"""Uniform architectures as paths: every operation gets its share of updates, with and without partial channels (note
+E7).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ BOUND = 4.5  # standard deviations
 
 
 def make_trainable(space: str, steps: int, **settings: Any) -> SupernetTrainable:
-    """A tiny supernet on 12 images a step."""
+    """A tiny supernet with 12 images per step."""
     training = {"epochs": math.ceil(steps / 8), "batch_size": 12, "threads": 1, "momentum": 0, "weight_decay": 0}
     return SupernetTrainable(
         {
@@ -67,7 +69,7 @@ def test_updates_after_training_are_within_their_binomial(space: str) -> None:
 
 
 @pytest.mark.parametrize("space", ["nasbench201", "darts", "darts-none"])
-def test_draws_are_within_their_binomial_over_many_steps(space: str) -> None:
+def test_samples_are_within_their_binomial_over_many_steps(space: str) -> None:
     supernet = build_supernet(space, NetworkSettings(channels=2, cells=1), 1, 10, seed=0)
     counter, mixing = UpdateCounter(supernet.groups), UniformArchitectures(supernet)
     mixing.reseed(1)
@@ -82,7 +84,7 @@ def test_draws_are_within_their_binomial_over_many_steps(space: str) -> None:
 
 
 @pytest.mark.parametrize("space", ["nasbench201", "darts"])
-def test_what_is_not_counted_is_not_updated(space: str) -> None:
+def test_uncounted_operations_are_not_updated(space: str) -> None:
     trainable = make_trainable(space, 8)
     trainer = trainable.trainer
     before = {name: each.detach().clone() for name, each in trainer.supernet.named_parameters()}
@@ -120,7 +122,7 @@ def test_partial_channels_need_whole_architectures() -> None:
         SupernetOptions.model_validate({**options, "relaxation": {**PATHS["relaxation"], "fair": True}})
 
 
-def test_none_is_drawn_only_where_the_supernet_has_it() -> None:
+def test_none_is_sampled_only_where_the_supernet_has_it() -> None:
     for none, left_out in ((True, True), (False, False)):
         supernet = build_supernet("nasbench201", NetworkSettings(channels=2, cells=1), 1, 10, seed=0, none=none)
         mixing = UniformArchitectures(supernet)
@@ -129,7 +131,7 @@ def test_none_is_drawn_only_where_the_supernet_has_it() -> None:
         assert bool((drawn < 0).any()) == left_out
 
 
-def test_updates_are_told_at_the_end() -> None:
+def test_updates_are_reported_at_the_end() -> None:
     trainable = make_trainable("nasbench201", 16)
     assert trainable.step()["updates"] is None
     assert json.loads(trainable.step()["updates"])["steps"][0] == 16

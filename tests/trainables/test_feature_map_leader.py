@@ -24,7 +24,7 @@ def maps(number: int, space: str = "fourier") -> list[str]:
 
 @pytest.mark.parametrize("loss", ["ridge", "svm", "logistic"])
 @pytest.mark.parametrize("classes", [2, 5])
-def test_clipped_losses_lie_within_their_bound_and_reach_it(loss: str, classes: int) -> None:
+def test_clipped_losses_are_within_their_bound_and_reach_it(loss: str, classes: int) -> None:
     generator = torch.Generator().manual_seed(0)
     decisions = 10 * torch.randn(400, classes, generator=generator, dtype=torch.float64)
     labels = torch.randint(classes, (400,), generator=generator)
@@ -32,7 +32,7 @@ def test_clipped_losses_lie_within_their_bound_and_reach_it(loss: str, classes: 
     losses = point_losses(clipped(decisions), labels, loss)
     assert losses.min() >= 0 and losses.max() <= bound * (1 + 1e-12)
     worst = torch.ones(1, classes, dtype=torch.float64)
-    worst[0, 0] = -1  # wrong about every class
+    worst[0, 0] = -1  # wrong for every class
     assert point_losses(worst, torch.tensor([0]), loss).item() == pytest.approx(bound)
     assert point_losses(decisions, labels, loss).max() > bound
 
@@ -44,7 +44,7 @@ def test_a_candidate_of_a_shared_solve_is_tested_with_its_weights(bases: str, va
     problem = FourierProblem(data, SolveSettings(bases=bases, validation=validation))
     chosen = [space.configuration(name) for name in maps(4)]
     solved = problem.solve(chosen, 60, 3)
-    # The classifier of a map draws the basis of the first: with independent bases only that one has its own.
+    # The classifier of a map uses the basis of the first map. With independent bases only the first map has its basis.
     for number in range(4 if bases == "shared" else 1):
         solution = solved.solution
         alone = FourierClassifier(chosen[number], solution.bases, problem.statistics, solution.model)
@@ -69,7 +69,7 @@ def test_the_leader_is_the_best_candidate() -> None:
 
 
 @pytest.mark.parametrize("space", ["fourier", "ngrams"])
-def test_of_a_standalone_solve_the_leader_is_its_map(space: str) -> None:
+def test_the_leader_of_a_standalone_solve_is_its_map(space: str) -> None:
     data = DIGITS if space == "fourier" else {"name": "docstrings:numpy,torch", "limit": 60}
     (name,) = maps(1, space)
     config = {"settings": {"space": space, "data": data, "dimension": 64}, "architecture": name}

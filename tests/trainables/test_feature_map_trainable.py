@@ -1,4 +1,4 @@
-"""The trainable of feature-map selection: results, steps, failures, classifiers; and one run of Tune's."""
+"""The trainable of feature-map selection: results, steps, failures, classifiers, and one Tune run."""
 
 import json
 import math
@@ -28,27 +28,27 @@ STANDALONE = ("validation_accuracy", "validation_loss", "test_accuracy", "test_l
 GOOD = "kernel=gaussian|preprocess=none|gamma=0.005"
 TEXT = "tokens=words|stop_words=keep|case=lower|order=2|counts=binary|weights=sif|scale=normalise|alpha=0.01"
 DIGITS = {"name": "digits", "limit": 150}
-WORDS = {"space": "ngrams", "data": {"name": "docstrings:numpy,torch", "limit": 60}, "dimension": 512}
+TEXT_SETTINGS = {"space": "ngrams", "data": {"name": "docstrings:numpy,torch", "limit": 60}, "dimension": 512}
 
 
-def draw(count: int, space: str = "fourier") -> list[str]:
+def sample(count: int, space: str = "fourier") -> list[str]:
     found, rng = get_space(space), np.random.default_rng(0)
     return [found.encode(found.canonical(found.sample(rng))) for _ in range(count)]
 
 
 def shared(candidates: list[str] | None = None, solve: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
-    """As a searcher suggests it."""
+    """Returns a config as a searcher suggests it."""
     settings = {"data": DIGITS, "dimension": 80, "solve": solve or {}}
-    told = {"round": 1, "replica": 0, "warm_start": None, "seed": 3, "budget": 60}
-    return {"settings": settings, "candidates": candidates or draw(6), **told, **keys}
+    round_keys = {"round": 1, "replica": 0, "warm_start": None, "seed": 3, "budget": 60}
+    return {"settings": settings, "candidates": candidates or sample(6), **round_keys, **keys}
 
 
-def alone(architecture: str = GOOD, rungs: tuple[int, ...] = (), **keys: Any) -> dict[str, Any]:
+def standalone(architecture: str = GOOD, rungs: tuple[int, ...] = (), **keys: Any) -> dict[str, Any]:
     return {"settings": {"data": DIGITS, "dimension": 80, "rungs": rungs}, "architecture": architecture, **keys}
 
 
 def comparable(result: dict[str, Any]) -> dict[str, str]:
-    """Without wall-clock time, and NaN made equal to itself."""
+    """Returns the result without wall-clock time and with NaN made equal to itself."""
     return {key: repr(value) for key, value in result.items() if not key.startswith("seconds")}
 
 
@@ -69,36 +69,36 @@ def test_a_shared_solve_reports_a_score_per_candidate() -> None:
 
 
 def test_scores_are_losses_or_accuracies_in_the_order_of_the_candidates() -> None:
-    candidates = draw(6)
+    candidates = sample(6)
     losses = FeatureMapTrainable(shared(candidates, {"validation": "all"})).step()["scores"]
     accuracies = FeatureMapTrainable(shared(candidates, {"validation": "all", "score": "accuracy"})).step()["scores"]
     assert all(0 <= accuracy <= 1 for accuracy in accuracies)
     assert np.argmin(losses) == np.argmax(accuracies)
-    good = [*draw(3), GOOD]
+    good = [*sample(3), GOOD]
     assert int(np.argmin(FeatureMapTrainable(shared(good, {"validation": "all"})).step()["scores"])) == 3
 
 
 def test_one_candidate_is_the_standalone_solve_of_its_map() -> None:
     one = FeatureMapTrainable(shared([GOOD])).step()
-    same = FeatureMapTrainable(alone(rungs=(60,), seed=3)).step()
+    same = FeatureMapTrainable(standalone(rungs=(60,), seed=3)).step()
     assert comparable(one) == comparable(same) | {"resource": "0"}
     assert one["validation_accuracy"] > 0.7 and one["test_accuracy"] > 0.7
     assert one["scores"] == [one["validation_loss"]]
 
 
-def test_ngram_maps_are_solved_for_too() -> None:
-    config = {"settings": WORDS, "candidates": [*draw(4, "ngrams"), TEXT], "seed": 0}
+def test_ngram_maps_can_be_solved() -> None:
+    config = {"settings": TEXT_SETTINGS, "candidates": [*sample(4, "ngrams"), TEXT], "seed": 0}
     result = FeatureMapTrainable(config).step()
     assert result.keys() == KEYS and all(map(math.isfinite, result["scores"]))
-    one = FeatureMapTrainable({"settings": WORDS, "architecture": TEXT}).step()
+    one = FeatureMapTrainable({"settings": TEXT_SETTINGS, "architecture": TEXT}).step()
     assert one["validation_accuracy"] > 0.6 and math.isfinite(one["test_loss"])
 
 
-# Steps of growing dimension
+# Steps of increasing dimension
 
 
 def test_a_step_is_a_rung() -> None:
-    trial = FeatureMapTrainable(alone(rungs=(20, 40, 90), seed=1))
+    trial = FeatureMapTrainable(standalone(rungs=(20, 40, 90), seed=1))
     results = [trial.step() for _ in range(3)]
     assert [result["dimension"] for result in results] == [20, 40, 90]
     assert [result["resource"] for result in results] == [1, 2, 4]
@@ -107,13 +107,13 @@ def test_a_step_is_a_rung() -> None:
     for key in ("seconds", "seconds_featurise", "seconds_solve", "seconds_score"):
         assert 0 < results[0][key] < results[1][key] < results[2][key]
     assert all(math.isfinite(result["test_accuracy"]) for result in results)
-    late = FeatureMapTrainable(alone(rungs=(20, 40, 90), seed=1, first_rung=2)).step()
+    late = FeatureMapTrainable(standalone(rungs=(20, 40, 90), seed=1, first_rung=2)).step()
     assert (late["dimension"], late["resource"], late["done"], late["solver_calls"]) == (90, 4, True, 1)
     assert late["scores"] == results[2]["scores"]
 
 
-def test_the_test_points_may_be_left_alone() -> None:
-    config = alone()
+def test_the_test_points_may_be_left_out() -> None:
+    config = standalone()
     config["settings"]["evaluate_test"] = False
     result = FeatureMapTrainable(config).step()
     assert math.isnan(result["test_accuracy"]) and math.isnan(result["test_loss"])
@@ -124,19 +124,19 @@ def test_the_test_points_may_be_left_alone() -> None:
 
 
 def test_seconds_are_counted_from_the_first_step(tmp_path: Path) -> None:
-    trial = FeatureMapTrainable(alone(rungs=(20, 40, 90), seed=1))
+    trial = FeatureMapTrainable(standalone(rungs=(20, 40, 90), seed=1))
     before = trial.step()
     trial.save_checkpoint(str(tmp_path))
-    restored = FeatureMapTrainable(alone(rungs=(20, 40, 90), seed=1))
+    restored = FeatureMapTrainable(standalone(rungs=(20, 40, 90), seed=1))
     restored.load_checkpoint(str(tmp_path))
     assert restored.step()["seconds"] > before["seconds"]
 
 
 def test_a_trial_restored_after_its_last_step_has_its_classifier(tmp_path: Path) -> None:
-    trial = FeatureMapTrainable(alone())
+    trial = FeatureMapTrainable(standalone())
     trial.step()
     trial.save_checkpoint(str(tmp_path))
-    restored = FeatureMapTrainable(alone())
+    restored = FeatureMapTrainable(standalone())
     restored.load_checkpoint(str(tmp_path))
     restored.save_checkpoint(str(tmp_path))
     assert load_classifier(tmp_path)
@@ -163,10 +163,10 @@ def test_a_classifier_loads_and_predicts(bases: str, tmp_path: Path) -> None:
 
 def test_a_classifier_of_texts_loads_and_predicts(tmp_path: Path) -> None:
     for weights in ("sif", "naive-bayes"):
-        trial = FeatureMapTrainable({"settings": WORDS, "architecture": TEXT.replace("sif", weights)})
+        trial = FeatureMapTrainable({"settings": TEXT_SETTINGS, "architecture": TEXT.replace("sif", weights)})
         result = trial.step()
         trial.save_checkpoint(str(tmp_path))
-        test = load_text(DataSettings(**WORDS["data"])).test
+        test = load_text(DataSettings(**TEXT_SETTINGS["data"])).test
         accuracy = float((load_classifier(tmp_path).predict(test.texts).numpy() == test.labels).mean())
         assert accuracy == pytest.approx(result["test_accuracy"])
 
@@ -192,8 +192,8 @@ def make(settings):
 """
 
 
-def test_numbers_that_are_not_finite_are_a_failed_result(tmp_path: Path) -> None:
-    """Inputs so large that their projections overflow."""
+def test_nonfinite_numbers_are_a_failed_result(tmp_path: Path) -> None:
+    """The inputs are so large that their projections overflow."""
     (tmp_path / "huge.py").write_text(HUGE)
     config = {
         "settings": {"data": {"name": f"{tmp_path / 'huge.py'}:make"}, "dimension": 20},
@@ -213,7 +213,7 @@ def test_numbers_that_are_not_finite_are_a_failed_result(tmp_path: Path) -> None
     assert repr(restored.step()) == repr(result)
 
 
-LIMITED = """
+LIMITED_MEMORY = """
 import math, resource, sys
 from archray.trainables.tune.feature_map_trainable import FeatureMapTrainable
 settings = {"dimension": 100, "data": {"name": "digits", "limit": 100}, "threads": 1, "solve": {"memory_gib": 1000.0}}
@@ -230,9 +230,11 @@ print(result["done"], math.isnan(result["score"]), result["failure"])
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_memory_that_runs_out_is_a_failed_result() -> None:
-    told = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True).stdout
-    assert told.startswith("True True out of memory: ")
+def test_running_out_of_memory_is_a_failed_result() -> None:
+    round_keys = subprocess.run(
+        [sys.executable, "-c", LIMITED_MEMORY], capture_output=True, text=True, check=True
+    ).stdout
+    assert round_keys.startswith("True True out of memory: ")
 
 
 @pytest.mark.parametrize(
@@ -245,28 +247,28 @@ def test_memory_that_runs_out_is_a_failed_result() -> None:
         (shared(budget=0), "an integer of 1 or more as `budget` in the config, got 0"),
         (shared(budget=64.0), "an integer of 1 or more as `budget`"),
         (shared(seed=-1), "`seed`"),
-        (alone("kernel=gaussian|preprocess=none|gamma=100"), "gamma"),
-        (alone(rungs=(10, 20), first_rung=2), "below 2, the number of rungs"),
+        (standalone("kernel=gaussian|preprocess=none|gamma=100"), "gamma"),
+        (standalone(rungs=(10, 20), first_rung=2), "below 2, the number of rungs"),
         ({"settings": {}}, "expected `candidates` or `architecture`"),
         ({"settings": {"solver": 1}, "architecture": GOOD}, "solver"),
         ({"settings": {"solve": {"lam": 0}}, "architecture": GOOD}, "lam"),
         ({"settings": {"rungs": [20, 10]}, "architecture": GOOD}, "increasing"),
         ({"settings": {"space": "nasbench201"}, "architecture": GOOD}, "space of feature maps, got 'nasbench201'"),
         ({"settings": {"space": "ngrams"}, "architecture": TEXT}, "expected text for the space ngrams"),
-        ({"settings": {"data": WORDS["data"]}, "architecture": GOOD}, "expected images for the space fourier"),
-        ({"settings": {**WORDS, "data": {"name": "docstrings", "limit": 60}},
+        ({"settings": {"data": TEXT_SETTINGS["data"]}, "architecture": GOOD}, "expected images for the space fourier"),
+        ({"settings": {**TEXT_SETTINGS, "data": {"name": "docstrings", "limit": 60}},
           "architecture": TEXT.replace("sif", "naive-bayes")}, "two classes"),
         (shared(solve={"memory_gib": 1e-4}), r"150 points .*60 features.*, got 0.0001"),
     ],
 )  # fmt: skip
-def test_bad_input_is_refused_before_any_solve(config: dict[str, Any], message: str) -> None:
+def test_bad_input_raises_before_any_solve(config: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         FeatureMapTrainable(config).step()
 
 
 def test_an_unknown_map_is_an_invalid_architecture() -> None:
     with pytest.raises(InvalidArchitecture):
-        FeatureMapTrainable(alone("kernel=cubic|preprocess=none|gamma=1"))
+        FeatureMapTrainable(standalone("kernel=cubic|preprocess=none|gamma=1"))
 
 
 def test_memory_is_checked_without_a_trial() -> None:
@@ -276,7 +278,7 @@ def test_memory_is_checked_without_a_trial() -> None:
         check_memory(SolveSettings(loss="svm", memory_gib=0.05), data=data, space="fourier", dimension=5000)
     with pytest.raises(InvalidInput, match=r"Gram matrix of 1,078 x 1,078, got 0\.005"):
         check_memory(SolveSettings(memory_gib=0.005), data=data, space="fourier", dimension=5000)
-    words = DataSettings(**WORDS["data"])
+    words = DataSettings(**TEXT_SETTINGS["data"])
     check_memory(SolveSettings(memory_gib=0.1), data=words, space="ngrams", dimension=2**20)
     with pytest.raises(InvalidInput, match="weights of"):
         check_memory(SolveSettings(memory_gib=0.1), data=words, space="ngrams", dimension=2**24)
@@ -293,7 +295,7 @@ def test_a_run_of_tune_with_reused_actors(tmp_path: Path) -> None:
     from ray import tune
 
     settings = {"data": DIGITS, "dimension": 40, "threads": 1}
-    candidates = [draw(4), draw(2), [GOOD]]
+    candidates = [sample(4), sample(2), [GOOD]]
     results = tune.Tuner(
         FeatureMapTrainable,
         param_space={"settings": settings, "candidates": tune.grid_search(candidates), "seed": 1},

@@ -1,4 +1,4 @@
-"""Fourier features and shared solves: against loops over points in float64; assignments, bases, statistics."""
+"""Fourier features and shared solves, compared with loops over points in float64; assignments, bases, statistics."""
 
 import math
 
@@ -18,7 +18,7 @@ DIMENSION = 40
 PREPROCESS = ("none", "minmax", "normalise", "standard")
 
 
-def draw_maps(count: int, seed: int = 0) -> list[dict]:
+def sample_maps(count: int, seed: int = 0) -> list[dict]:
     space, rng = get_space("fourier"), np.random.default_rng(seed)
     return [space.configuration(space.encode(space.sample(rng))) for _ in range(count)]
 
@@ -30,7 +30,7 @@ def random_inputs(points: int = 30, inputs: int = 12) -> torch.Tensor:
 
 
 def preprocessed(x: np.ndarray, train: np.ndarray, how: str) -> np.ndarray:
-    """One point, in float64, written anew."""
+    """Preprocesses one point in float64, with separate code."""
     if how == "normalise":
         return x / (np.linalg.norm(x) or 1)
     low, high, mean = train.min(0), train.max(0), train.mean(0)
@@ -43,7 +43,7 @@ def preprocessed(x: np.ndarray, train: np.ndarray, how: str) -> np.ndarray:
 
 
 def one_point(x: np.ndarray, train: np.ndarray, each: dict, basis: torch.Tensor, offset: torch.Tensor) -> np.ndarray:
-    """The features of one point by one map, in float64."""
+    """Returns the features of one point by one map, in float64."""
     gaussian = each["kernel"] == "gaussian"
     scale = math.sqrt(2 * each["gamma"]) if gaussian else each["gamma"]
     projection = scale * preprocessed(x, train, each["preprocess"]) @ basis.double().numpy()
@@ -53,7 +53,7 @@ def one_point(x: np.ndarray, train: np.ndarray, each: dict, basis: torch.Tensor,
 def reference_features(
     inputs: torch.Tensor, train: torch.Tensor, maps: list[dict], assignment: np.ndarray, bases: FourierBases
 ) -> np.ndarray:
-    """Features in the order of the points, by a loop over them."""
+    """Returns features in the order of the points, by a loop over them."""
     rows = []
     for x, number in zip(inputs.double().numpy(), assignment, strict=True):
         key = bases.key(maps[number]["kernel"], int(number))
@@ -64,19 +64,19 @@ def reference_features(
 # Assignments and streams
 
 
-def test_assignments_are_uniform_and_have_streams_of_their_own() -> None:
+def test_assignments_are_uniform_with_separate_streams() -> None:
     drawn = assign(20_000, 16, 7, "train")
     assert drawn.min() == 0 and drawn.max() == 15
     assert chisquare(np.bincount(drawn)).pvalue > 1e-3
     pairs = np.bincount(drawn[:-1] * 16 + drawn[1:], minlength=256)
-    assert chisquare(pairs).pvalue > 1e-3, "neighbours are independent"
+    assert chisquare(pairs).pvalue > 1e-3, "neighbors are independent"
     np.testing.assert_array_equal(drawn, assign(20_000, 16, 7, "train"))
     for other in (assign(20_000, 16, 8, "train"), assign(20_000, 16, 7, "validation")):
         assert (drawn == other).mean() == pytest.approx(1 / 16, abs=0.01)
     assert set(assign(50, 1, 3, "train")) == {0}
 
 
-def test_every_candidate_sees_every_point_when_points_are_few() -> None:
+def test_every_candidate_uses_every_point_if_points_are_few() -> None:
     assert score_all("auto", 29 * 8, 8) and not score_all("auto", 30 * 8, 8)
     assert score_all("all", 10**6, 2) and not score_all("assigned", 1, 100)
 
@@ -85,8 +85,8 @@ def test_every_candidate_sees_every_point_when_points_are_few() -> None:
 
 
 @pytest.mark.parametrize("bases", ["shared", "independent"])
-def test_features_are_those_of_a_loop_over_points(bases: str) -> None:
-    train, inputs, maps = random_inputs(), random_inputs(25), draw_maps(9)
+def test_features_equal_those_of_a_loop_over_points(bases: str) -> None:
+    train, inputs, maps = random_inputs(), random_inputs(25), sample_maps(9)
     inputs[5] = 0  # a point of length zero
     drawn = FourierBases(12, DIMENSION, 5, bases)
     assignment = assign(25, 9, 0, "train")
@@ -98,8 +98,8 @@ def test_features_are_those_of_a_loop_over_points(bases: str) -> None:
     assert features.shape == (25, DIMENSION) and features.seconds > 0
 
 
-def test_all_maps_on_all_points_are_those_of_a_loop() -> None:
-    train, maps = random_inputs(), draw_maps(9)
+def test_all_maps_on_all_points_equal_those_of_a_loop() -> None:
+    train, maps = random_inputs(), sample_maps(9)
     drawn = FourierBases(12, DIMENSION, 5)
     found = np.full((9, 30, DIMENSION), np.nan)
     for number, rows, features in every_map(train, maps, drawn, Statistics.of(train), rows=8):
@@ -120,7 +120,7 @@ def test_products_of_features_approach_the_kernel(kernel: str, order: int) -> No
     torch.testing.assert_close(values @ values.T, torch.exp(-gamma * distances).double(), rtol=0, atol=0.03)
 
 
-def test_maps_share_bases_or_do_not() -> None:
+def test_maps_share_bases_or_have_separate_ones() -> None:
     shared, own = FourierBases(6, 10, 3), FourierBases(6, 10, 3, "independent")
     assert shared.key("gaussian", 0) == shared.key("gaussian", 1) != shared.key("laplace", 0)
     assert len({own.key("gaussian", 0), own.key("gaussian", 1), own.key("laplace", 0)}) == 3
@@ -138,7 +138,7 @@ def test_maps_share_bases_or_do_not() -> None:
     assert wide.abs().median() == pytest.approx(1, abs=0.05), "half of a standard Cauchy lies within 1"
 
 
-def test_statistics_are_of_the_training_points() -> None:
+def test_statistics_are_those_of_the_training_points() -> None:
     train = random_inputs()
     statistics = Statistics.of(train)
     for how in PREPROCESS:
@@ -162,7 +162,7 @@ def tiny() -> Dataset:
 def plain_shared_solve(
     data: Dataset, maps: list[dict], bases: FourierBases, seed: int, lam: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Algorithm 1's round, point by point in float64.
+    """Computes one round of Algorithm 1, point by point in float64.
 
     Returns: losses (C, n) of every validation point by every map, hits (C, n), the assignment (n,), weights.
     """
@@ -183,11 +183,11 @@ def plain_shared_solve(
     return np.stack(losses), np.stack(hits), assign(len(labels), len(maps), seed, "validation"), weights
 
 
-# At gamma near 10 a projection of the Laplace kernel is in the thousands, and its cosine in float32 is good to 1e-3.
+# At gamma near 10 a projection of the Laplace kernel is in the thousands, and its float32 cosine is accurate to 1e-3.
 @pytest.mark.parametrize("bases", ["shared", "independent"])
 @pytest.mark.parametrize("validation", ["all", "assigned"])
-def test_a_shared_solve_is_that_of_a_loop_over_points(tiny: Dataset, bases: str, validation: str) -> None:
-    maps = [each for each in draw_maps(12) if each["gamma"] < 0.1][:6]
+def test_a_shared_solve_equals_that_of_a_loop_over_points(tiny: Dataset, bases: str, validation: str) -> None:
+    maps = [each for each in sample_maps(12) if each["gamma"] < 0.1][:6]
     seed, lam = 11, 0.5
     solved = FourierProblem(tiny, SolveSettings(bases=bases, validation=validation)).solve(maps, DIMENSION, seed)
     losses, hits, chosen, _ = plain_shared_solve(tiny, maps, FourierBases(64, DIMENSION, seed, bases), seed, lam)
@@ -205,7 +205,7 @@ def test_a_shared_solve_is_that_of_a_loop_over_points(tiny: Dataset, bases: str,
 
 @pytest.mark.parametrize("gram", ["float32", "int8"])
 def test_scores_do_not_depend_on_the_gram_matrix_or_the_memory(tiny: Dataset, gram: str) -> None:
-    maps = draw_maps(8)
+    maps = sample_maps(8)
     expected = FourierProblem(tiny, SolveSettings(validation="all")).solve(maps, DIMENSION, 0).losses
     found = FourierProblem(tiny, SolveSettings(validation="all", gram=gram)).solve(maps, DIMENSION, 0).losses
     np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -213,7 +213,7 @@ def test_scores_do_not_depend_on_the_gram_matrix_or_the_memory(tiny: Dataset, gr
 
 @pytest.mark.parametrize("dimension", [DIMENSION, 300])
 def test_little_memory_changes_no_score(tiny: Dataset, dimension: int) -> None:
-    maps = draw_maps(8)
+    maps = sample_maps(8)
     roomy = FourierProblem(tiny, SolveSettings()).solve(maps, dimension, 0)
     needed = next(gib for gib in np.linspace(1e-4, 0.02, 400) if fits(tiny, dimension, float(gib)))
     tight = FourierProblem(tiny, SolveSettings(memory_gib=needed)).solve(maps, dimension, 0)
@@ -228,8 +228,8 @@ def fits(data: Dataset, dimension: int, gib: float) -> bool:
     return True
 
 
-def test_a_single_candidate_is_its_standalone_solve(tiny: Dataset) -> None:
-    (each,) = draw_maps(1, seed=4)
+def test_a_single_candidate_equals_its_standalone_solve(tiny: Dataset) -> None:
+    (each,) = sample_maps(1, seed=4)
     solved = FourierProblem(tiny, SolveSettings(validation="assigned")).solve([each], DIMENSION, 3)
     assert solved.points == [len(tiny.validation)]
     predicted = solved.classifier.predict(tiny.validation.images)
@@ -239,7 +239,7 @@ def test_a_single_candidate_is_its_standalone_solve(tiny: Dataset) -> None:
 def test_a_candidate_without_a_point_gets_the_worst_score() -> None:
     data = load_images(DataSettings(name="digits", limit=40))
     problem = FourierProblem(data, SolveSettings(validation="assigned"))
-    solved = problem.solve(draw_maps(60), 20, 0)
+    solved = problem.solve(sample_maps(60), 20, 0)
     empty = [number for number, count in enumerate(solved.points) if count == 0]
     assert empty and sum(solved.points) == len(data.validation)
     known = [loss for loss in solved.losses if not math.isnan(loss)]
@@ -249,7 +249,7 @@ def test_a_candidate_without_a_point_gets_the_worst_score() -> None:
     assert all(by_accuracy[number] == min(a for a in solved.accuracies if not math.isnan(a)) for number in empty)
 
 
-def test_inputs_that_are_not_finite_fail(tiny: Dataset) -> None:
+def test_nonfinite_inputs_raise_an_error(tiny: Dataset) -> None:
     from archray.trainables.feature_maps.ridge import SolveFailed
 
     images = tiny.train.images.clone()
@@ -257,4 +257,4 @@ def test_inputs_that_are_not_finite_fail(tiny: Dataset) -> None:
     broken = Dataset("broken", Split(images, tiny.train.labels), tiny.validation, tiny.test, 10, 1, 8)
     for loss in ("ridge", "svm", "logistic"):
         with pytest.raises(SolveFailed):
-            FourierProblem(broken, SolveSettings(loss=loss)).solve(draw_maps(2), DIMENSION, 0)
+            FourierProblem(broken, SolveSettings(loss=loss)).solve(sample_maps(2), DIMENSION, 0)

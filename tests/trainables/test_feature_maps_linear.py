@@ -1,4 +1,4 @@
-"""Hinge and log loss on dense and sparse features, and ridge on sparse ones, against scikit-learn and formulas."""
+"""Hinge and log loss on dense and sparse features, and ridge on sparse ones, compared with scikit-learn."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def text_data(classes: int = 2) -> TextDataset:
     return TextDataset("words", *parts, num_classes=classes, classes=tuple(map(str, range(classes))))
 
 
-def draw_maps(count: int, *, bayes: bool = True) -> list[dict]:
+def sample_maps(count: int, *, bayes: bool = True) -> list[dict]:
     space, rng = get_space("ngrams"), np.random.default_rng(2)
     maps: list[dict] = []
     while len(maps) < count:
@@ -55,7 +55,7 @@ def draw_maps(count: int, *, bayes: bool = True) -> list[dict]:
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_the_svm_is_scikit_learns(classes: int) -> None:
+def test_the_svm_equals_that_of_scikit_learn(classes: int) -> None:
     features, labels = sparse_problem(60, 20, classes)
     model = fit_svm(features, labels, classes, LAM, seed=3)
     expected = LinearSVC(loss="hinge", C=1.0, dual=True, random_state=3, max_iter=10_000).fit(features, labels)
@@ -67,7 +67,7 @@ def test_the_svm_is_scikit_learns(classes: int) -> None:
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("lam", [0.5, 0.05])
-def test_logistic_regression_gives_scikit_learns_probabilities(classes: int, lam: float) -> None:
+def test_logistic_regression_equals_that_of_scikit_learn(classes: int, lam: float) -> None:
     features, labels = sparse_problem(60, 20, classes)
     model = fit_logistic(features, labels, classes, lam)
     expected = LogisticRegression(C=1 / (2 * lam), max_iter=10_000).fit(features, labels).predict_proba(features)
@@ -75,7 +75,7 @@ def test_logistic_regression_gives_scikit_learns_probabilities(classes: int, lam
 
 
 @pytest.mark.parametrize("lam", [0.5, 0.05])
-def test_logistic_weights_minimise_the_stated_objective(lam: float) -> None:
+def test_logistic_weights_minimize_the_stated_objective(lam: float) -> None:
     """The gradient of lam ||w||^2 + summed log loss is zero, in the scale of W7."""
     features, labels = sparse_problem(60, 20)
     model = fit_logistic(features, labels, 3, lam)
@@ -87,7 +87,7 @@ def test_logistic_weights_minimise_the_stated_objective(lam: float) -> None:
 
 
 @pytest.mark.parametrize("fit", [fit_logistic, lambda *arguments: fit_svm(*arguments, seed=0)])
-def test_a_class_without_points_is_refused(fit) -> None:
+def test_a_class_without_points_raises_an_error(fit) -> None:
     features, labels = sparse_problem(20, 5)
     with pytest.raises(InvalidInput, match=r"all 4 classes, got none of \[3\]"):
         fit(features, labels, 4, LAM)
@@ -98,7 +98,7 @@ def test_a_class_without_points_is_refused(fit) -> None:
 
 @pytest.mark.parametrize(("n", "d"), [(90, 20), (20, 90)])
 @pytest.mark.parametrize("rows", [7, 1024])
-def test_sparse_ridge_is_scikit_learns(n: int, d: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sparse_ridge_equals_that_of_scikit_learn(n: int, d: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "SPARSE_ROWS", rows)
     features, labels = sparse_problem(n, d)
     expected = Ridge(alpha=LAM).fit(features.toarray(), 2.0 * np.eye(3)[labels] - 1).predict(features.toarray())
@@ -114,8 +114,8 @@ def test_sparse_ridge_is_scikit_learns(n: int, d: int, rows: int, monkeypatch: p
 
 @pytest.mark.parametrize("loss", ["ridge", "svm", "logistic"])
 @pytest.mark.parametrize("bases", ["shared", "independent"])
-def test_a_shared_solve_over_ngram_maps_scores_as_a_loop_does(loss: str, bases: str) -> None:
-    data, maps, dimension, seed = text_data(), draw_maps(5), 64, 3
+def test_a_shared_solve_over_ngram_maps_equals_a_loop(loss: str, bases: str) -> None:
+    data, maps, dimension, seed = text_data(), sample_maps(5), 64, 3
     seeds = hash_seeds(5, seed, bases)
     assert len(set(seeds)) == (1 if bases == "shared" else 5)
     corpus, chosen = Corpus(data.train.texts), assign(80, 5, seed, "train")
@@ -148,7 +148,7 @@ def test_a_shared_solve_over_ngram_maps_scores_as_a_loop_does(loss: str, bases: 
     np.testing.assert_allclose(solved.losses, [losses[c, own == c].mean() for c in range(5)], rtol=1e-6)
 
 
-def test_the_loss_follows_the_data_unless_it_is_chosen() -> None:
+def test_the_loss_depends_on_the_data_unless_it_is_set() -> None:
     assert NGramProblem(text_data(), SolveSettings()).loss == "svm"
     assert FourierProblem(load_images(DataSettings(limit=60)), SolveSettings()).loss == "ridge"
     assert NGramProblem(text_data(), SolveSettings(loss="logistic")).loss == "logistic"
@@ -167,7 +167,7 @@ def test_other_losses_work_on_fourier_features(loss: str) -> None:
 @pytest.mark.parametrize("loss", ["ridge", "svm", "logistic"])
 def test_a_standalone_classifier_predicts_texts(loss: str) -> None:
     data = text_data(classes=3)
-    (each,) = draw_maps(1, bayes=False)
+    (each,) = sample_maps(1, bayes=False)
     problem = NGramProblem(data, SolveSettings(loss=loss))
     solved = problem.solve([each], 256, 0)
     predicted = solved.classifier.predict(data.validation.texts).numpy()
@@ -175,7 +175,7 @@ def test_a_standalone_classifier_predicts_texts(loss: str) -> None:
     assert solved.accuracies[0] > 0.5
 
 
-def test_naive_bayes_weights_with_three_classes_are_refused() -> None:
-    each = {**draw_maps(1)[0], "weights": "naive-bayes"}
+def test_naive_bayes_weights_with_three_classes_raise_an_error() -> None:
+    each = {**sample_maps(1)[0], "weights": "naive-bayes"}
     with pytest.raises(InvalidInput, match="two classes"):
         NGramProblem(text_data(classes=3), SolveSettings()).check([each], 64)

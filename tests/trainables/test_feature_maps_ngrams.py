@@ -1,4 +1,4 @@
-"""Hashed n-grams against slow references: a loop over tokens with dicts, and the weights' formulas in float64."""
+"""Hashed n-grams compared with slow references: a loop over tokens with dicts, and the weights' formulas in float64."""
 
 import math
 from collections import Counter
@@ -28,7 +28,7 @@ TEXTS = (
     "The cat sat on the mat, and the cat didn't move.",
     "the THE The",
     "",
-    "of and the",  # stop words alone
+    "of and the",  # only stop words
     "mat",
     "A well-known 3.14 -- and so on... It's the cat; isn't it?",
     "cat cat cat cat",
@@ -41,7 +41,7 @@ def make_map(**changes):
     return {**values, "weights": "none", "scale": "none", "alpha": 1.0, **changes}
 
 
-# The reference: Python's integers, one n-gram at a time
+# Reference: Python's integers, one n-gram at a time
 
 
 def reference_mix(left, right):
@@ -79,7 +79,7 @@ def reference_counts(text, each, seed, dimension):
 
 
 def reference_weighted(rows, maps, labels=None):
-    """rows: per text its counts, as dicts; maps: per text its map. The formulas of notes W2 and W8, bin by bin."""
+    """Computes the formulas of notes W2 and W8, bin by bin. rows: counts per text, as dicts; maps: one map per text."""
     p, q = Counter(), Counter()
     for i, row in enumerate(rows):
         (p if labels is not None and labels[i] == 1 else q).update(row)
@@ -125,7 +125,7 @@ def test_tokens(tokens, expected):
 
 
 @given(st.text(max_size=60))
-def test_no_tokeniser_loses_or_adds_a_character(text):
+def test_no_tokenizer_loses_or_adds_a_character(text):
     for name, tokenize in TOKENISERS.items():
         assert "".join(tokenize(text)) == "".join(text.split()), name
 
@@ -156,24 +156,24 @@ def test_counts_against_the_loop(tokens, stop_words, case, order, counts):
     st.lists(st.lists(st.sampled_from(["a", "the", "b", "B", "x."]), max_size=6).map(" ".join), min_size=1, max_size=5),
     st.integers(0, 2**32 - 1),
 )
-def test_every_text_by_its_own_map(texts, seed):
+def test_every_text_with_its_own_map(texts, seed):
     rng = np.random.default_rng(seed)
     maps = [SPACE.configuration(SPACE.encode(SPACE.sample(rng))) for _ in range(4)]
     seeds = [int(s) for s in rng.integers(2**63, size=4)]
-    rows, assignment = rng.integers(len(texts), size=6), rng.integers(4, size=6)  # a text may be asked for twice
+    rows, assignment = rng.integers(len(texts), size=6), rng.integers(4, size=6)  # a text may be requested twice
     found = featurise(Corpus(texts), rows, maps, assignment, 64, seeds)
     assert as_dicts(found) == [
         reference_counts(texts[row], maps[m], seeds[m], 64) for row, m in zip(rows, assignment, strict=True)
     ]
 
 
-def test_no_ngram_reaches_over_the_end_of_a_text():
+def test_no_ngram_crosses_the_end_of_a_text():
     each = make_map(order=3)
     found = featurise(Corpus(["a b", "c", "", "d e f"]), np.arange(4), [each], np.zeros(4, dtype=int), 2**20, [0])
     assert np.asarray(found.sum(axis=1)).ravel().tolist() == [3, 1, 0, 6]
 
 
-def test_ngrams_know_their_order():
+def test_ngrams_depend_on_their_order():
     corpus = Corpus(["a b", "b a"])
     hashes, owners = corpus.ngrams(np.arange(2), "spaces", "keep", "keep", 2)
     first, second = (sorted(hashes[owners == i].tolist()) for i in range(2))
@@ -187,14 +187,14 @@ def test_seeds_of_maps_separate_their_bins():
     assert set(found[0]).isdisjoint(found[1])
 
 
-def test_nothing_to_featurise():
+def test_empty_input_raises_an_error():
     found = featurise(Corpus(["a"]), np.arange(0), [make_map()], np.arange(0), 16, [0])
     assert found.shape == (0, 16) and found.nnz == 0
     blank = featurise(Corpus(["", " "]), np.arange(2), [make_map(order=3)], np.zeros(2, dtype=int), 16, [0])
     assert blank.shape == (2, 16) and blank.nnz == 0
 
 
-def test_a_corpus_is_kept_per_texts():
+def test_a_corpus_is_cached_per_texts():
     texts = ("a b", "c")
     assert corpus_of(texts) is corpus_of(("a b", "c"))
     assert len(corpus_of(texts)) == 2
@@ -215,13 +215,13 @@ def test_weights_against_the_loop(weights, scale, counts):
     found = featurise(Corpus(TEXTS), np.arange(len(TEXTS)), maps, assignment, 64, [0, 1, 2])
     before = found.copy()
     features = as_dicts(weighted(found, maps, assignment, BinWeights.fit(found, labels, 2)))
-    assert (found != before).nnz == 0  # left as they were
+    assert (found != before).nnz == 0  # left unchanged
     expected = reference_weighted(as_dicts(found), [maps[m] for m in assignment], labels)
     for row, reference in zip(features, expected, strict=True):
         assert row == pytest.approx(reference, rel=1e-12, abs=1e-13)  # logs of ratios near 1 cancel
 
 
-def test_maps_with_other_weights_side_by_side():
+def test_maps_with_different_weights_side_by_side():
     maps = [make_map(weights=w, scale=s) for w in ("none", "naive-bayes", "sif") for s in ("none", "normalise")]
     texts = TEXTS[:6]
     labels, assignment = np.array([0, 1, 1, 0, 1, 0]), np.arange(6)
@@ -231,7 +231,7 @@ def test_maps_with_other_weights_side_by_side():
         assert row == pytest.approx(reference, rel=1e-12)
 
 
-def test_weights_of_other_texts_than_those_they_were_fitted_on():
+def test_weights_apply_to_texts_other_than_those_of_the_fit():
     maps = [make_map(weights="sif", alpha=0.01)]
     train = featurise(Corpus(["a a b"]), np.arange(1), maps, np.zeros(1, dtype=int), 2**20, [3])
     other = featurise(Corpus(["a new"]), np.arange(1), maps, np.zeros(1, dtype=int), 2**20, [3])

@@ -1,4 +1,4 @@
-"""Ridge: against scikit-learn and the normal equations in float64; sides, blocks, Gram arithmetic, memory."""
+"""Ridge compared with scikit-learn and the normal equations in float64; sides, blocks, Gram precision, memory."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ SHAPES = [(120, 30), (30, 120), (50, 50), (131, 17)]
 
 
 def problem(n: int, d: int, classes: int = 3, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosine features with means that are not zero, and labels that depend on them."""
+    """Cosine features with nonzero means, and labels that depend on them."""
     draws = torch.Generator().manual_seed(n * 1000 + d)
     features = torch.cos(0.7 * torch.randn(n, d, generator=draws) + 0.3).mul_((2 / d) ** 0.5).to(dtype)
     return features, features[:, :classes].argmax(1)
@@ -38,7 +38,7 @@ def decisions(features: torch.Tensor, model: LinearModel) -> np.ndarray:
 
 
 def normal_equations(features: torch.Tensor, targets: torch.Tensor, lam: float) -> LinearModel:
-    """Slow and plain, with the intercept as an unpenalised column."""
+    """A slow and plain solution, with the intercept as an unpenalized column."""
     extended = np.concatenate([features.double().numpy(), np.ones((len(features), 1))], axis=1)
     penalty = np.diag([lam] * features.shape[1] + [0.0])
     solution = np.linalg.solve(extended.T @ extended + penalty, extended.T @ targets.numpy())
@@ -47,7 +47,7 @@ def normal_equations(features: torch.Tensor, targets: torch.Tensor, lam: float) 
 
 @pytest.mark.parametrize("gram", ["float64", "float32", "int8"])
 @pytest.mark.parametrize(("n", "d"), SHAPES)
-def test_equal_to_scikit_learn_and_to_the_normal_equations(n: int, d: int, gram: str) -> None:
+def test_it_equals_scikit_learn_and_the_normal_equations(n: int, d: int, gram: str) -> None:
     features, labels = problem(n, d)
     targets = signs(labels, 3)
     solution = solve_ridge(DenseFeatures(features), targets, LAM, gram=gram)
@@ -70,7 +70,7 @@ def test_features_in_double_precision_are_used_as_such(gram: str) -> None:
 
 
 class Counted(DenseFeatures):
-    """Says how large its blocks were."""
+    """Records the size of its blocks."""
 
     def __init__(self, matrix: torch.Tensor) -> None:
         super().__init__(matrix)
@@ -83,7 +83,7 @@ class Counted(DenseFeatures):
 
 
 @pytest.mark.parametrize(("n", "d"), [(500, 40), (40, 500)])
-def test_many_blocks_give_what_one_does(n: int, d: int) -> None:
+def test_many_blocks_give_the_result_of_one(n: int, d: int) -> None:
     features, labels = problem(n, d)
     targets = signs(labels, 3)
     whole, parts = Counted(features), Counted(features)
@@ -113,7 +113,7 @@ def test_the_two_sides_agree(gram: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_both_kinds_of_gram_matrix_are_the_same_matrix(dtype: torch.dtype) -> None:
-    """The GPU's kind runs on a CPU too; what it does there is what it does on a GPU."""
+    """The GPU's kind also runs on a CPU, with the same computation."""
     features, _ = problem(50, 20)
     features, right = features.double(), torch.eye(20, 3, dtype=torch.float64)
     expected = {}
@@ -127,10 +127,10 @@ def test_both_kinds_of_gram_matrix_are_the_same_matrix(dtype: torch.dtype) -> No
         kernel.centre()
         kernel.factorise(LAM)
         expected[name] = gram.solve(right), kernel.solve(torch.eye(50, 3, dtype=torch.float64))
-    centred = features - features.mean(0)
+    centered = features - features.mean(0)
     exact = (
-        torch.linalg.solve(centred.T @ centred + LAM * torch.eye(20), right),
-        torch.linalg.solve(centred @ centred.T + LAM * torch.eye(50), torch.eye(50, 3, dtype=torch.float64)),
+        torch.linalg.solve(centered.T @ centered + LAM * torch.eye(20), right),
+        torch.linalg.solve(centered @ centered.T + LAM * torch.eye(50), torch.eye(50, 3, dtype=torch.float64)),
     )
     for found in expected.values():
         for one, other in zip(found, exact, strict=True):
@@ -143,11 +143,11 @@ def test_both_kinds_of_gram_matrix_are_the_same_matrix(dtype: torch.dtype) -> No
 @pytest.mark.parametrize(
     ("dtype", "rows", "threads"), [(torch.float32, 1, 1), (torch.float32, 200, 2), (torch.float64, 3, 2)]
 )
-def test_products_are_those_in_float64(
+def test_products_equal_those_in_float64(
     dtype: torch.dtype, rows: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cg, "CACHE_BYTES", 1)  # 16 rows a block
-    torch.set_num_threads(threads)  # as many parts; the next test begins with one thread again
+    monkeypatch.setattr(cg, "CACHE_BYTES", 1)  # 16 rows per block
+    torch.set_num_threads(threads)  # as many parts; the next test starts with one thread again
     draws = torch.Generator().manual_seed(0)
     matrix, right, left = (torch.randn(size, generator=draws).double() for size in ((rows, 9), (9, 4), (rows, 4)))
     matrix = matrix.to(dtype)
@@ -157,7 +157,7 @@ def test_products_are_those_in_float64(
 
 
 @pytest.mark.parametrize("dual", [False, True])
-def test_the_8_bit_gram_matrix_is_that_of_the_rounded_features(dual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_8_bit_gram_matrix_equals_that_of_the_rounded_features(dual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ridge, "PANEL", 7)
     monkeypatch.setattr(ridge, "LONGEST", 13)
     features, _ = problem(40, 30)
@@ -194,7 +194,7 @@ def test_conjugate_gradients_solve_each_right_hand_side() -> None:
         conjugate_gradients(lambda x: matrix @ x, lambda r: r, right, tolerance=1e-10, limit=2)
 
 
-def test_a_cheap_gram_matrix_that_does_not_do_is_replaced_aloud(
+def test_an_inaccurate_cheap_gram_matrix_is_replaced_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     features, labels = problem(60, 20)
@@ -215,7 +215,7 @@ def test_a_lam_far_below_the_rounding_still_gives_the_solution() -> None:
         np.testing.assert_allclose(found, decisions(features, normal_equations(features, targets, 1e-9)), atol=1e-5)
 
 
-def test_equal_features_leave_the_mean_of_the_targets() -> None:
+def test_equal_features_give_the_mean_of_the_targets() -> None:
     features, labels = torch.full((40, 10), 0.3), torch.arange(40) % 2
     for gram in ("float64", "float32", "int8"):
         found = decisions(features, solve_ridge(DenseFeatures(features), signs(labels, 2), LAM, gram=gram).model)
@@ -224,7 +224,7 @@ def test_equal_features_leave_the_mean_of_the_targets() -> None:
 
 @pytest.mark.parametrize("gram", ["float64", "float32", "int8"])
 @pytest.mark.parametrize(("n", "d"), [(40, 10), (10, 40)])
-def test_features_that_are_not_finite_fail(n: int, d: int, gram: str) -> None:
+def test_nonfinite_features_raise_an_error(n: int, d: int, gram: str) -> None:
     features, labels = problem(n, d)
     features[3, 3] = torch.nan
     with pytest.raises(SolveFailed, match="Cholesky"):
@@ -234,7 +234,7 @@ def test_features_that_are_not_finite_fail(n: int, d: int, gram: str) -> None:
 # Memory
 
 
-def test_a_plan_takes_the_smaller_side_and_holds_its_memory() -> None:
+def test_a_plan_uses_the_smaller_side_within_its_memory() -> None:
     for n, d in ((5000, 300), (300, 5000)):
         for gram in ("float64", "float32", "int8"):
             for gib in (ridge_memory(n, d, 10) * 1.001, 0.01, 0.1, 4.0):
@@ -247,7 +247,7 @@ def test_a_plan_takes_the_smaller_side_and_holds_its_memory() -> None:
     assert RidgePlan.make(5000, 300, 10, memory_gib=4, gram="int8").keep
 
 
-def test_a_side_beyond_the_memory_is_refused_with_what_to_do() -> None:
+def test_a_side_beyond_the_memory_raises_an_error_with_advice() -> None:
     with pytest.raises(InvalidInput, match=r"at least 12 for ridge's d x d Gram matrix of 40,000 .*; raise memory_gib"):
         RidgePlan.make(50_000, 40_000, 10, memory_gib=4)
     features, labels = problem(50, 40)

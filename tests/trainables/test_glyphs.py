@@ -1,4 +1,4 @@
-"""The data set of letters: its fonts, how they are drawn, its cache."""
+"""The data set of letters: its fonts, the drawing of its images, and its cache."""
 
 import hashlib
 import subprocess
@@ -41,7 +41,7 @@ def test_images_and_classes():
     assert read("glyphs:10", limit=20, image_size=16).train.images.shape == (20, 1, 16, 16)
 
 
-def test_the_seed_fixes_the_images():
+def test_the_seed_determines_the_images():
     first = read().checksum()
     assert first == read().checksum()
     assert len({first, read(seed=1).checksum(), read("glyphs:21").checksum()}) == 3
@@ -53,7 +53,7 @@ def test_images_are_the_same_on_every_machine():
     assert hashlib.sha256(images.tobytes()).hexdigest()[:16] == recorded
 
 
-def test_parts_have_fonts_of_their_own():
+def test_parts_have_separate_fonts():
     fonts = [font for of_part in glyphs.FONTS.values() for font in of_part]
     assert len(set(fonts)) == len(fonts) == 21
     families = [{font[:11] for font in of_part if font.startswith("DejaVu")} for of_part in glyphs.FONTS.values()]
@@ -61,25 +61,25 @@ def test_parts_have_fonts_of_their_own():
 
 
 @pytest.mark.parametrize("name", ["glyphs:", "glyphs:9", "glyphs:51", "glyphs:many", "glyphs:-20", "glyphs:²"])
-def test_a_number_of_classes_that_there_is_not(name):
+def test_an_unsupported_number_of_classes_raises_an_error(name):
     for function in (check_data, load_data):
         with pytest.raises(InvalidInput, match="expected glyphs, or glyphs: with a number of classes from 10 to 50"):
             function(DataSettings(name=name))
 
 
-def test_fonts_that_are_missing(monkeypatch, tmp_path):
+def test_missing_fonts_raise_an_error(monkeypatch, tmp_path):
     monkeypatch.setattr(glyphs, "font_folder", lambda: tmp_path)
     with pytest.raises(DataNotFound, match=r"expected DejaVuSans\.ttf, .* reinstall matplotlib"):
         check_data(DataSettings(name="glyphs"))
 
 
-def test_a_font_without_a_letter():
+def test_a_font_without_a_letter_raises_an_error():
     with pytest.raises(DataNotFound, match=r"the letter 'ж' in .*cmr10\.ttf; reinstall matplotlib"):
         outline(font_folder() / "cmr10.ttf", "ж")
 
 
 @pytest.mark.parametrize("font", ["STIXGeneral.ttf", "cmb10.ttf", "DejaVuSansMono-Oblique.ttf"])
-def test_outlines_are_those_that_matplotlib_draws(font):
+def test_outlines_equal_those_of_matplotlib(font):
     path = TextPath((0, 0), "Q", size=100, prop=FontProperties(fname=str(font_folder() / font)))
     drawn = np.concatenate([vertices.reshape(-1, 2) for vertices, code in path.iter_segments() if code != 79])
     points = np.concatenate(outline(font_folder() / font, "Q"))
@@ -93,7 +93,7 @@ def test_outlines_are_those_that_matplotlib_draws(font):
 
 @pytest.mark.parametrize("font", ["DejaVuSerif-Italic.ttf", "STIXGeneralBol.ttf", "cmti10.ttf"])
 @pytest.mark.parametrize("letter", "8&")
-def test_letters_are_filled_as_matplotlib_fills_them(font, letter):
+def test_letters_are_filled_as_by_matplotlib(font, letter):
     contours = outline(font_folder() / font, letter)
     points = np.concatenate(contours)
     low, high = points.min(axis=0), points.max(axis=0)
@@ -102,7 +102,7 @@ def test_letters_are_filled_as_matplotlib_fills_them(font, letter):
     columns, rows = np.meshgrid(np.arange(size) + 0.5, np.arange(size) + 0.5)
     x, y = (columns - size / 2) / scale, (size / 2 - rows) / scale
     at = np.stack([x.ravel(), y.ravel()], axis=1) + (low + high) / 2
-    # Holes of these letters lie in a single contour each, so that the rules of winding and of parity agree.
+    # Holes of these letters are single contours, so the winding and parity rules agree.
     reference = sum(Curve(np.concatenate([c, c[:1]])).contains_points(at).astype(int) for c in contours) % 2
     assert (inside(contours).ravel() != reference.astype(bool)).mean() < 1e-3
 
@@ -112,8 +112,8 @@ def test_fields_are_distances():
     cells = field.astype(float) / STEPS
     mask = cells > 0
     assert 0.1 < mask.mean() < 0.4
-    assert np.abs(np.diff(cells, axis=0)).max() <= 1 + 2 / STEPS  # no two neighbours differ by more than their distance
-    stroke = cells[SIDE // 2]  # through the upright stroke: its middle is half its width from its edges
+    assert np.abs(np.diff(cells, axis=0)).max() <= 1 + 2 / STEPS  # no two neighbors differ by more than their distance
+    stroke = cells[SIDE // 2]  # through the vertical stroke: its middle is half its width from its edges
     assert stroke.max() == pytest.approx((stroke > 0).sum() / 2, abs=0.6)
 
 
@@ -129,7 +129,7 @@ def test_sampling_between_cells(seed):
     assert np.allclose(beyond, glyphs.bilinear(field, np.zeros_like(u), v) - 3, atol=1e-4)
 
 
-def test_the_cache_follows_the_fonts(monkeypatch, tmp_path):
+def test_the_cache_depends_on_the_fonts(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(glyphs, "font_folder", lambda: tmp_path)
     calls = []
@@ -161,7 +161,7 @@ def test_two_processes_at_once(tmp_path, monkeypatch):
         f"glyphs.IMAGES = {FEW}; print(load_data(DataSettings(name='glyphs', seed=3)).checksum())"
     )
     processes = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    told = [process.communicate(timeout=300)[0].strip() for process in processes]
-    assert told == [read(seed=3).checksum()] * 2
+    outputs = [process.communicate(timeout=300)[0].strip() for process in processes]
+    assert outputs == [read(seed=3).checksum()] * 2
     [file] = (tmp_path / "archray").iterdir()
     assert file.suffix == ".npy"

@@ -1,4 +1,4 @@
-"""Pictures as a network takes them: of files and of arrays, as the data set's own were made."""
+"""Images from files and arrays are converted as the images of the data set were."""
 
 import struct
 import zlib
@@ -12,13 +12,13 @@ from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings, load_data, save_arrays
 from archray.trainables.data.image_form import ImageForm
 
-GREY = ImageForm(channels=1, size=8, mean=(0.25,), std=(0.5,))
-COLOURS = ImageForm(channels=3, size=8, mean=(0.1, 0.2, 0.3), std=(0.5, 0.5, 0.5))
+GRAY_FORM = ImageForm(channels=1, size=8, mean=(0.25,), std=(0.5,))
+COLOR_FORM = ImageForm(channels=3, size=8, mean=(0.1, 0.2, 0.3), std=(0.5, 0.5, 0.5))
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Pictures of two classes, 12 x 12."""
+    """Images of two classes, 12 x 12."""
     rng = np.random.default_rng(0)
     for label in ("cat", "dog"):
         (tmp_path / label).mkdir()
@@ -30,7 +30,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["folder", "imagefolder-stream"])
-def test_files_become_what_the_data_set_made_of_them(folder, name):
+def test_files_are_converted_as_those_of_the_data_set(folder, name):
     data = load_data(DataSettings(name=f"{name}:{folder}", image_size=8, validation_fraction=0.5))
     assert data.classes == ("cat", "dog")
     files = sorted(folder.glob("*/*.png"))
@@ -40,7 +40,7 @@ def test_files_become_what_the_data_set_made_of_them(folder, name):
         assert (read - image).abs().amax((1, 2, 3)).min() < 1e-5  # one of the files is this image
 
 
-def test_arrays_become_what_the_data_set_made_of_them(tmp_path):
+def test_arrays_are_converted_as_those_of_the_data_set(tmp_path):
     rng = np.random.default_rng(0)
     images, labels = rng.integers(256, size=(40, 8, 8, 3), dtype=np.uint8), np.arange(40) % 2
     name = save_arrays(tmp_path / "a.npz", images, labels, images[:10], labels[:10])
@@ -51,7 +51,7 @@ def test_arrays_become_what_the_data_set_made_of_them(tmp_path):
     assert data.form.unit and not data.classes
 
 
-def test_the_scale_of_floats_is_known(tmp_path):
+def test_the_scale_of_floats_is_detected(tmp_path):
     images, labels = np.random.default_rng(0).normal(size=(40, 8, 8)), np.arange(40) % 2
     data = load_data(DataSettings(name=save_arrays(tmp_path / "a.npz", images, labels)))
     assert not data.form.unit
@@ -60,23 +60,23 @@ def test_the_scale_of_floats_is_known(tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (1, 8, 8), (8, 8, 1), (5, 8, 8), (5, 1, 8, 8), (5, 8, 8, 1), (5, 1, 16, 9)])
-def test_grey_images_of_any_shape(shape):
-    images = GREY.of_arrays(np.full(shape, 0.5))
+def test_gray_images_of_any_shape(shape):
+    images = GRAY_FORM.of_arrays(np.full(shape, 0.5))
     assert images.shape == (5 if shape[0] == 5 else 1, 1, 8, 8) and torch.allclose(images, torch.tensor(0.5))
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (8, 8, 3), (5, 3, 8, 8), (5, 8, 8, 3)])
-def test_coloured_images_of_any_shape(shape):
-    images = COLOURS.of_arrays(np.full(shape, 0.5))
+def test_color_images_of_any_shape(shape):
+    images = COLOR_FORM.of_arrays(np.full(shape, 0.5))
     assert images.shape == (5 if shape[0] == 5 else 1, 3, 8, 8)
     torch.testing.assert_close(images[0, :, 0, 0], torch.tensor([0.8, 0.6, 0.4]))
 
 
-def test_a_grey_file_is_read_in_colours_and_a_coloured_one_in_grey(tmp_path):
-    Image.fromarray(np.full((20, 30), 255, dtype=np.uint8)).save(tmp_path / "grey.png")
-    Image.fromarray(np.full((20, 30, 3), 255, dtype=np.uint8)).save(tmp_path / "colours.png")
-    assert COLOURS.of_files([tmp_path / "grey.png"]).shape == (1, 3, 8, 8)
-    torch.testing.assert_close(GREY.of_files([tmp_path / "colours.png"]), torch.full((1, 1, 8, 8), 1.5))
+def test_a_gray_file_is_read_in_color_and_a_color_file_in_gray(tmp_path):
+    Image.fromarray(np.full((20, 30), 255, dtype=np.uint8)).save(tmp_path / "gray.png")
+    Image.fromarray(np.full((20, 30, 3), 255, dtype=np.uint8)).save(tmp_path / "colors.png")
+    assert COLOR_FORM.of_files([tmp_path / "gray.png"]).shape == (1, 3, 8, 8)
+    torch.testing.assert_close(GRAY_FORM.of_files([tmp_path / "colors.png"]), torch.full((1, 1, 8, 8), 1.5))
 
 
 RAMP = np.tile(np.linspace(0, 1, 8), (8, 1))  # from black at the left to white at the right
@@ -85,7 +85,7 @@ SHADES = (RAMP[0] * 255).round()
 
 
 def deep_png(channels: int) -> bytes:
-    """A PNG of 16 bits per channel, gray with alpha (2) or RGB (3), which PIL reads and does not write."""
+    """Returns a PNG of 16 bits per channel, gray with alpha (2) or RGB (3), which PIL reads and does not write."""
     pixels = np.repeat((RAMP * 65535).round().astype(">u2")[..., None], channels, axis=2)
     rows = b"".join(b"\0" + row.tobytes() for row in pixels)
     header = struct.pack(">IIBBBBB", 8, 8, 16, {2: 4, 3: 2}[channels], 0, 0, 0)
@@ -120,14 +120,14 @@ PICTURES = {
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", PICTURES)
-def test_pictures_of_every_depth_are_the_same_picture(tmp_path, name):
+def test_images_of_every_depth_are_equal(tmp_path, name):
     PICTURES[name](tmp_path / name)
     for channels in (1, 3):
         found = ImageForm(channels=channels, size=8).read(tmp_path / name)
         np.testing.assert_allclose(found, np.tile(SHADES[:, None], (8, 1, channels)), atol=1)
 
 
-def test_a_picture_of_1_bit(tmp_path):
+def test_an_image_of_1_bit(tmp_path):
     Image.fromarray(RAMP > 0.5).save(tmp_path / "1.png")
     assert ImageForm(channels=1, size=8).read(tmp_path / "1.png")[0, :, 0].tolist() == [0] * 4 + [255] * 4
 
@@ -136,14 +136,14 @@ def test_a_picture_of_1_bit(tmp_path):
     ("name", "pixels"),
     [("32.tif", RAMP.astype(np.int32)), ("255.tif", np.float32(RAMP * 255)), ("nan.tif", np.float32(RAMP * np.nan))],
 )
-def test_pictures_whose_depth_is_not_known_are_rejected(tmp_path, name, pixels):
+def test_images_of_unknown_depth_raise_an_error(tmp_path, name, pixels):
     Image.fromarray(pixels).save(tmp_path / name)
     with pytest.raises(InvalidInput, match=name):
         ImageForm(channels=3, size=8).read(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["cut.png", "cut.jpg", "cut.gif", "cut.tif"])
-def test_a_file_that_was_cut_off_is_named(tmp_path, name):
+def test_a_truncated_file_is_named(tmp_path, name):
     Image.effect_noise((64, 64), 50).save(tmp_path / name)
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:400])
     with pytest.raises(InvalidInput, match=name):
@@ -151,7 +151,7 @@ def test_a_file_that_was_cut_off_is_named(tmp_path, name):
 
 
 @pytest.mark.parametrize("alike", [True, False])
-def test_a_warning_where_all_images_of_a_part_are_alike(tmp_path, caplog, alike):
+def test_a_warning_if_all_images_of_a_part_are_alike(tmp_path, caplog, alike):
     images = np.random.default_rng(0).integers(256, size=(40, 8, 8)).astype(np.uint8)
     test = images[:10] // 255 + 100 if alike else images[:10]  # by a shade at most
     name = save_arrays(tmp_path / "a.npz", images, np.arange(40) % 2, test, np.arange(10) % 2)
@@ -160,7 +160,7 @@ def test_a_warning_where_all_images_of_a_part_are_alike(tmp_path, caplog, alike)
 
 
 @pytest.mark.parametrize(
-    ("images", "said"),
+    ("images", "message"),
     [
         (np.zeros((5, 2, 8, 8)), r"expected images with 3 channels.*got \(5, 2, 8, 8\)"),
         (np.zeros((5, 8, 8)), r"expected images with 3 channels"),
@@ -170,22 +170,22 @@ def test_a_warning_where_all_images_of_a_part_are_alike(tmp_path, caplog, alike)
         ([np.zeros((3, 8, 8)), np.zeros((3, 9, 9))], "expected images of one size"),
     ],
 )
-def test_what_is_no_image_is_refused(images, said):
-    with pytest.raises(InvalidInput, match=said):
-        COLOURS.of_arrays(images)
+def test_objects_that_are_not_images_raise_an_error(images, message):
+    with pytest.raises(InvalidInput, match=message):
+        COLOR_FORM.of_arrays(images)
 
 
-def test_files_that_are_no_pictures_are_named(tmp_path):
+def test_files_that_are_not_images_are_named(tmp_path):
     (tmp_path / "notes.png").write_text("no picture")
     with pytest.raises(InvalidInput, match=r"notes\.png as an image"):
-        GREY.of_files([tmp_path / "notes.png"])
+        GRAY_FORM.of_files([tmp_path / "notes.png"])
     with pytest.raises(InvalidInput, match=r"expected an image file .*absent\.png"):
-        GREY.of_files([tmp_path / "absent.png"])
+        GRAY_FORM.of_files([tmp_path / "absent.png"])
     with pytest.raises(InvalidInput, match=r"pictures with 1, 3, 4 channels, got one for 2"):
         ImageForm(channels=2, size=8, mean=(0, 0), std=(1, 1)).of_files([tmp_path / "notes.png"])
 
 
-def test_data_that_do_not_say_their_form_are_refused():
+def test_data_without_a_form_raise_an_error():
     unknown = ImageForm(channels=1, size=8)
     with pytest.raises(InvalidInput, match="a known normalization"):
         unknown.of_arrays(np.zeros((1, 8, 8)))

@@ -1,4 +1,4 @@
-"""Theorem 7.4 of the thesis: the kernels of linear wide and deep architectures, against autograd and in expectation."""
+"""Theorem 7.4 of Shu (2022): the kernels of linear wide and deep architectures, by autograd and in expectation."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def by_autograd(weights: torch.Tensor, inputs: torch.Tensor, *, wide: bool) -> t
     return jacobian @ jacobian.T
 
 
-def test_the_kernels_are_those_of_autograd() -> None:
+def test_the_kernels_equal_those_of_autograd() -> None:
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(3, 4, 5, 5, generator=generator, dtype=torch.float64)
     inputs = torch.randn(5, 6, generator=generator, dtype=torch.float64)  # not orthonormal, and more points than n
@@ -45,7 +45,7 @@ def test_the_wide_kernel_is_exact_and_the_deep_one_holds_in_expectation(width: i
     deep = deep_kernels(width, layers, points, 20_000)
     assert deep.deviations(expected_scale(width, layers)).abs().max() < 4.5
     assert expected_scale(width, layers) == layers * width**layers
-    # It is not in expectation what it is for the wide one, and no single one is a multiple of the identity.
+    # Its expectation differs from that of the wide one, and no single one is a multiple of the identity.
     assert deep.deviations(layers * width).abs().max() > 10
     assert (deep.kappa > 1).all() and deep.kappa.median() > 1.5
 

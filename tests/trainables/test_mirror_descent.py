@@ -1,4 +1,4 @@
-"""Mirror descent on the simplex: against minimisers found numerically, under gradients of any size, as an optimizer."""
+"""Mirror descent on the simplex, compared with numerical minimizers, for gradients of any size, and as an optimizer."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def assert_on_simplex(rows: Tensor, tolerance: float = 1e-6) -> None:
     assert float((rows.double().sum(-1) - 1.0).abs().max()) <= tolerance
 
 
-# The steps, as minimisers
+# The steps as minimizers
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("lr", [0.1, 1.0])
-def test_entropic_step_is_the_minimiser_of_equation_5(seed: int, lr: float) -> None:
+def test_entropic_step_is_the_minimizer_of_equation_5(seed: int, lr: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     w = random_rows(1, 4, generator)[0]
     g = torch.randn(4, generator=generator, dtype=torch.float64)
@@ -73,7 +73,7 @@ def test_entropic_step_is_the_minimiser_of_equation_5(seed: int, lr: float) -> N
 
 
 @pytest.mark.parametrize("lr", [0.1, 3.0])
-def test_projected_step_is_the_minimiser_of_equation_6(lr: float) -> None:
+def test_projected_step_is_the_minimizer_of_equation_6(lr: float) -> None:
     generator = torch.Generator().manual_seed(1)
     w = random_rows(1, 5, generator)[0]
     g = torch.randn(5, generator=generator, dtype=torch.float64)
@@ -91,7 +91,7 @@ def test_projected_step_is_the_minimiser_of_equation_6(lr: float) -> None:
 
 
 def projection_by_bisection(row: np.ndarray) -> np.ndarray:
-    """The threshold theta at which the cut row sums to one, by bracketing."""
+    """The threshold theta at which the cut row sums to one, by bisection."""
     theta = brentq(lambda t: np.maximum(row - t, 0.0).sum() - 1.0, row.max() - 1.1, row.max(), xtol=1e-15)
     return np.maximum(row - theta, 0.0)
 
@@ -101,7 +101,7 @@ matrices = hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_s
 
 
 @given(matrices)
-def test_projection_against_bisection(rows: np.ndarray) -> None:
+def test_projection_equals_bisection(rows: np.ndarray) -> None:
     projected = project_to_simplex(torch.from_numpy(rows))
     assert_on_simplex(projected, 1e-12)
     np.testing.assert_allclose(projected.numpy(), [projection_by_bisection(row) for row in rows], atol=1e-9)
@@ -129,8 +129,8 @@ def test_invariants_of_both_steps(gradient: np.ndarray, lr: float, constant: flo
     for step in (entropic_step, projected_step):
         u = step(w, g, lr)
         assert_on_simplex(u, 1e-9)
-        # Adding a constant to a row of the gradient changes nothing; the order of operations carries over; the first
-        # order term does not grow.
+        # A constant added to a row of the gradient changes nothing, the order of operations is preserved, and the
+        # first-order term does not increase.
         torch.testing.assert_close(step(w, g + constant, lr), u, atol=1e-9, rtol=1e-7)
         torch.testing.assert_close(step(w[:, order], g[:, order], lr), u[:, order], atol=1e-12, rtol=1e-9)
         assert bool(((g * u).sum(-1) <= (g * w).sum(-1) + 1e-9).all())
@@ -174,21 +174,21 @@ def test_infinite_and_overflowing_gradients(form: str, dtype: torch.dtype, lr: f
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_rows_that_begin_in_a_corner(form: str) -> None:
+def test_rows_that_start_in_a_corner(form: str) -> None:
     w = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.0, 0.5]], requires_grad=True)
     optimizer = MirrorDescent([w], 0.1, **FORMS[form])
     for _ in range(3):
         w.grad = torch.tensor([[1e3, -1e3, 0.0], [1e3, -1e30, 2e3]])
         optimizer.step()
         assert_on_simplex(w)
-    # A factor never brings back what is zero: only a floor or the Euclidean step do.
+    # A factor never restores a zero; only a floor or the Euclidean step does.
     returned = bool((w.detach()[:, 1] > 0).all())
     assert returned == (form in ("floor", "euclidean"))
-    if not returned:  # and the gradient of what is zero has no say in the others' ratio
+    if not returned:  # and the gradient of a zero does not affect the ratio of the others
         assert w.detach().tolist() == [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
 
 
-def test_log_space_brings_back_what_underflowed() -> None:
+def test_log_space_restores_underflowed_values() -> None:
     back = {}
     for form in ("entropy", "log"):
         w = uniform(1, 2, torch.float32)
@@ -209,7 +209,7 @@ def quadratic(w: Tensor, target: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_finds_the_minimum_inside_the_simplex(form: str) -> None:
+def test_it_finds_the_minimum_inside_the_simplex(form: str) -> None:
     target = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6]], dtype=torch.float64)
     w = uniform(2, 3)
     optimizer = MirrorDescent([w], 0.3, **FORMS[form])
@@ -220,7 +220,7 @@ def test_finds_the_minimum_inside_the_simplex(form: str) -> None:
     assert float(quadratic(w.detach(), target)) < 1e-8
 
 
-def test_parameter_groups_have_their_own_options_and_a_scheduler_changes_rates() -> None:
+def test_parameter_groups_have_separate_options_and_a_scheduler_changes_rates() -> None:
     operations, edges, idle = uniform(3, 4), uniform(1, 2), uniform(1, 3)
     optimizer = MirrorDescent([{"params": [operations, idle]}, {"params": [edges], "lr": 0.5, "dgf": "euclidean"}], 0.1)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0 / (1 + epoch))
@@ -262,7 +262,7 @@ def test_a_saved_optimizer_continues_identically(form: str, dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "message"),
     [
         ([[0.5, 0.6]], "sum 1.1"),
         ([[0.5, 0.5], [1.5, -0.5]], "row 1 with"),
@@ -271,25 +271,25 @@ def test_a_saved_optimizer_continues_identically(form: str, dtype: torch.dtype) 
         (1.0, "at least one operation"),
     ],
 )
-def test_refuses_parameters_off_the_simplex(rows, said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
+def test_parameters_off_the_simplex_raise_an_error(rows, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         MirrorDescent([torch.tensor(rows, requires_grad=True)], 0.1)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"floor": 0.25}, "floor"),
         ({"floor": -1e-5}, "floor"),
     ],
 )
-def test_refuses_options(options: dict, said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
+def test_bad_options_raise_an_error(options: dict, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         MirrorDescent([uniform(2, 4)], 0.1, **options)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"lr": -0.1}, "lr"),
         ({"lr": math.nan}, "lr"),
@@ -300,12 +300,12 @@ def test_refuses_options(options: dict, said: str) -> None:
         ({"log_space": True, "dgf": "euclidean"}, "entropy"),
     ],
 )
-def test_settings_refuse_options(options: dict, said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_bad_settings_raise_an_error(options: dict, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         MirrorDescentSettings(**options)
 
 
-def test_refuses_half_precision_and_a_later_group_off_the_simplex() -> None:
+def test_half_precision_and_a_later_group_off_the_simplex_raise_an_error() -> None:
     with pytest.raises(InvalidInput, match="bfloat16"):
         MirrorDescent([torch.full((1, 2), 0.5, dtype=torch.bfloat16, requires_grad=True)], 0.1)
     optimizer = MirrorDescent([uniform(1, 2)], 0.1)
@@ -314,7 +314,7 @@ def test_refuses_half_precision_and_a_later_group_off_the_simplex() -> None:
     assert len(optimizer.param_groups) == 1
 
 
-def test_a_nan_gradient_is_an_error_and_changes_nothing() -> None:
+def test_a_nan_gradient_raises_an_error_and_changes_nothing() -> None:
     first, second = uniform(1, 3), uniform(1, 3)
     optimizer = MirrorDescent([first, second], 0.1)
     first.grad, second.grad = torch.ones_like(first), torch.full_like(second, math.nan)

@@ -1,4 +1,4 @@
-"""Published cells: their shapes and sizes in the thesis, their names where an architecture is taken; their variants."""
+"""Published cells: their shapes and sizes in Shu (2022), their names as architectures, and their variants."""
 
 import numpy as np
 import pytest
@@ -34,13 +34,13 @@ WIDEST = {"darts-v2": 4, "snas-mild": 4, "nasnet": 5, "amoebanet": 5, "enas": 5}
 SIZES = {"darts-v2": 3.35, "enas": 3.86, "amoebanet": 3.15, "nasnet": 3.83}
 
 
-def named(name):
+def architecture_named(name):
     space = get_space(named_architectures()[name][0])
     return space, space.decode(space.named[name])
 
 
 @pytest.mark.parametrize(("space", "name"), ALL)
-def test_a_name_stands_for_its_string(space, name):
+def test_a_name_represents_its_string(space, name):
     space = get_space(space)
     text = spelt_out(space, name)
     assert spelt_out(space, text) == text == space.encode(space.decode(space.named[name]))
@@ -49,24 +49,24 @@ def test_a_name_stands_for_its_string(space, name):
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_width_and_depth_are_those_of_the_figure(name):
-    space, architecture = named(name)
+def test_width_and_depth_equal_those_of_the_figure(name):
+    space, architecture = architecture_named(name)
     assert cell_shape(space.genotype(architecture).normal) == SHAPES[name]
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_sizes_are_those_of_the_table(name):
-    space, architecture = named(name)
+def test_sizes_equal_those_of_the_table(name):
+    space, architecture = architecture_named(name)
     with torch.device("meta"):
         evaluation = NetworkSettings(channels=36, cells=6)
         network = build(space, architecture, network=evaluation, in_channels=3, num_classes=10, seed=None)
     assert count_parameters(network) / 1e6 == pytest.approx(SIZES[name], abs=0.005)
 
 
-def test_printed_outputs_are_the_nodes_that_no_other_reads():
+def test_printed_outputs_are_the_nodes_without_readers():
     space = NASNet()
     for name, reduce in (("nasnet", (4, 5, 6)), ("amoebanet", (3, 4, 6)), ("enas", (2, 3, 6))):
-        _, architecture = named(name)
+        _, architecture = architecture_named(name)
         assert space.outputs(space.genotype(architecture).reduce) == reduce
         wrong = space.named[name].replace(f"reduce_concat={list(reduce)}", "reduce_concat=range(2, 7)")
         with pytest.raises(InvalidArchitecture, match=r"expected reduce_concat=\[.*no other node reads, got \[2, 3, 4"):
@@ -74,7 +74,7 @@ def test_printed_outputs_are_the_nodes_that_no_other_reads():
 
 
 def test_a_node_that_reads_another_twice_has_its_operations_in_order():
-    space, architecture = named("nasnet")
+    space, architecture = architecture_named("nasnet")
     normal, reduce = space.genotype(architecture)
     swapped = (*normal[:2], normal[3], normal[2], *normal[4:])  # node 3, whose two sources are one
     assert {source for _, source in normal[2:4]} == {0}
@@ -96,13 +96,13 @@ def test_a_node_that_reads_another_twice_has_its_operations_in_order():
         ("nasbench201", "darts-v2", "expected an architecture of the space nasbench201, got 'darts-v2'"),
     ],
 )
-def test_a_name_of_another_space_says_of_which(space, text, message):
+def test_a_name_of_another_space_raises_an_error_with_that_space(space, text, message):
     with pytest.raises(InvalidArchitecture, match=message) as caught:
         spelt_out(get_space(space), text)
     assert "\n" not in str(caught.value)
 
 
-def test_a_configuration_takes_a_name():
+def test_a_configuration_accepts_a_name():
     config = OneArchitectureConfig(space="darts", architecture="darts-v2")
     assert config.architecture == spelt_out(get_space("darts"), "darts-v2")
     other = OneArchitectureConfig(space="darts", architecture="enas")
@@ -119,7 +119,7 @@ def edges_of(space, architecture):
 
 @settings(max_examples=10)
 @given(st.sampled_from(ALL), st.integers(0, 2**32 - 1))
-def test_variants_keep_what_they_should(of, seed):
+def test_variants_keep_the_required_properties(of, seed):
     space = get_space(of[0])
     architecture = space.decode(space.named[of[1]])
     for draw in (connection_variants, operation_variants):
@@ -136,7 +136,7 @@ def test_variants_keep_what_they_should(of, seed):
 
 
 @pytest.mark.slow
-def test_sources_are_uniform_over_the_nodes_before():
+def test_sources_are_uniform_over_the_previous_nodes():
     for space in (NASNet(), DARTSWithNone()):
         architecture = space.decode(next(iter(space.named.values())))
         drawn = [space.genotype(each).normal[-2:] for each in connection_variants(space, architecture, 1000, 0)]
@@ -148,7 +148,7 @@ def test_sources_are_uniform_over_the_nodes_before():
 
 @pytest.mark.parametrize("name", WIDEST)
 def test_the_widest_form_is_widest_and_shallowest(name):
-    space, architecture = named(name)
+    space, architecture = architecture_named(name)
     form = widest(space, architecture)
     for _, edges in edges_of(space, form):
         assert cell_shape(edges) == (WIDEST[name], 2)

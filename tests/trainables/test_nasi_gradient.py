@@ -1,4 +1,4 @@
-"""The gradient of the NTK's trace norm: against finite differences in float64 (note N2), and against autograd's own."""
+"""The gradient of the NTK's trace norm, compared with finite differences in float64 (note N2) and with autograd."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from archray.trainables.supernets.relaxations import gumbel_weights
 
 SPACES = ("nasbench201", "darts", "nasbench1shot1-1", "nasbench1shot1-3")
 # Elsewhere finite differences would cross kinks: max-pooling of the zeros that a node of NAS-Bench-1Shot1 does not
-# read, or of what another pooling has made equal. Space, seed of the sample, approximation, every which weight.
+# read, or of values that another pooling has made equal. Space, seed of the sample, approximation, step of the tested
+# weights.
 SMOOTH: tuple[tuple[str, int, Approximation, int], ...] = (
     ("nasbench201", 3, "batch", 3),
     ("nasbench201", 3, "samples", 9),
@@ -25,11 +26,11 @@ SMOOTH: tuple[tuple[str, int, Approximation, int], ...] = (
     ("darts", 6, "batch", 16),
 )
 CASES = [pytest.param(*case, marks=[pytest.mark.slow] * (case[0] == "darts")) for case in SMOOTH]
-STEP = 1e-6  # of finite differences: few pixels cross a kink of ReLU within it
+STEP = 1e-6  # for finite differences: few pixels cross a kink of ReLU within it
 
 
-def tiny(space: str) -> Supernet:
-    """In float64, in evaluation mode, in which nothing is fused; its normalisation is by the batch all the same."""
+def tiny_supernet(space: str) -> Supernet:
+    """A supernet in float64 in evaluation mode, in which nothing is fused; it still normalizes by the batch."""
     network = NetworkSettings(channels=4, cells=1)
     supernet = build_supernet(space, network, 3, 4, seed=1, none=space != "darts", form=form_of(space))
     return supernet.double().eval()
@@ -40,8 +41,8 @@ def batch(size: int = 3) -> tuple[Tensor, Tensor]:
     return torch.randn(size, 3, 8, 8, generator=generator, dtype=torch.float64), torch.arange(size) % 4
 
 
-def sampled(supernet: Supernet, seed: int) -> Tensor:
-    """(B, C) one-hot rows of a random architecture that is not without connections."""
+def sample_rows(supernet: Supernet, seed: int) -> Tensor:
+    """(B, C) one-hot rows of a random architecture with connections."""
     decisions = decisions_of(supernet)
     draws = torch.rand(decisions.allowed.shape, generator=torch.Generator().manual_seed(seed))
     chosen = draws.masked_fill(~decisions.allowed, -1.0).argmax(-1)
@@ -51,7 +52,7 @@ def sampled(supernet: Supernet, seed: int) -> Tensor:
 def squared_gradient(
     supernet: Supernet, dense: Mapping[str, Tensor], approximation: Approximation, *, graph: bool = False
 ) -> Tensor:
-    """R at any weights: of all operations, mixed; nothing of `trace_gradient` but what is differentiated."""
+    """R at any weights, with all operations mixed; from `trace_gradient` it uses only the differentiated function."""
     images, labels = batch()
     functions, factor = differentiated(supernet(images, dense), labels, approximation)
     squares = []
@@ -64,12 +65,12 @@ def squared_gradient(
 
 
 @pytest.mark.parametrize(("space", "seed", "approximation", "every"), CASES)
-def test_gradient_by_weights_is_that_of_finite_differences(
+def test_gradient_by_weights_equals_finite_differences(
     space: str, seed: int, approximation: Approximation, every: int
 ) -> None:
-    supernet = tiny(space)
+    supernet = tiny_supernet(space)
     decisions = decisions_of(supernet)
-    rows = sampled(supernet, seed)
+    rows = sample_rows(supernet, seed)
     mixture, masks = decisions.mixture(rows), decisions.masks(rows)
     images, labels = batch()
     found = trace_gradient(supernet, images, labels, path_of(supernet, mixture), masks, approximation)
@@ -90,17 +91,20 @@ def test_gradient_by_weights_is_that_of_finite_differences(
 
 
 @pytest.mark.parametrize("space", [*SPACES[:1], *(pytest.param(name, marks=pytest.mark.slow) for name in SPACES[1:])])
-def test_gradient_by_weights_is_that_of_a_double_backward_pass(space: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through the whole supernet, every operation mixed; its own sum of operations can be differentiated once only."""
+def test_gradient_by_weights_equals_a_double_backward_pass(space: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the whole supernet, with every operation mixed.
+
+    The supernet's sum of operations can be differentiated only once.
+    """
 
     def plain_sum(terms: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor:
         return torch.stack([tensor if weight is None else weight * tensor for tensor, weight in terms]).sum(0)
 
     monkeypatch.setattr(cells, "weighted_sum", plain_sum)
-    supernet = tiny(space)
+    supernet = tiny_supernet(space)
     decisions = decisions_of(supernet)
     for seed in range(3):
-        rows = sampled(supernet, seed)
+        rows = sample_rows(supernet, seed)
         mixture, masks = decisions.mixture(rows), decisions.masks(rows)
         found = trace_gradient(supernet, *batch(), path_of(supernet, mixture), masks)
         dense = {name: weights.dense.double().requires_grad_() for name, weights in mixture.items()}
@@ -111,8 +115,10 @@ def test_gradient_by_weights_is_that_of_a_double_backward_pass(space: str, monke
 
 
 def test_gradient_by_alpha_is_the_softmax_jacobian_of_that_by_weights() -> None:
-    """As note N2 says: straight-through is one-hot forwards, and the softmax of the perturbed logits backwards."""
-    supernet = tiny("nasbench201")
+    """Straight-through is one-hot in the forward pass, and the softmax of the perturbed logits in the backward pass
+    (note N2).
+    """
+    supernet = tiny_supernet("nasbench201")
     decisions = decisions_of(supernet)
     noise = torch.randn(decisions.allowed.shape, generator=torch.Generator().manual_seed(4))
     alpha = torch.zeros_like(noise, requires_grad=True)
@@ -130,13 +136,16 @@ def test_gradient_by_alpha_is_the_softmax_jacobian_of_that_by_weights() -> None:
     assert float(expected.abs().max()) > 0
 
 
-def test_trace_norms_are_ordered_by_what_they_bound() -> None:
-    """Eq. 6.5 and 6.6: the batch's is at most the samples', which is at most gamma^2 (2) times the exact one."""
-    supernet = tiny("nasbench201")
+def test_trace_norms_are_ordered_by_their_bounds() -> None:
+    """Eq.
+
+    6.5 and 6.6: that of the batch is at most that of the samples, which is at most gamma^2 (2) times the exact one.
+    """
+    supernet = tiny_supernet("nasbench201")
     images, labels = batch(6)
     parameters = list(supernet.parameters())
     for seed in range(5):
-        path = path_of(supernet, decisions_of(supernet).mixture(sampled(supernet, seed)))
+        path = path_of(supernet, decisions_of(supernet).mixture(sample_rows(supernet, seed)))
         traces = [
             trace_norm(supernet.logits(images, path), labels, parameters, name)
             for name in ("batch", "samples", "exact")
@@ -144,11 +153,11 @@ def test_trace_norms_are_ordered_by_what_they_bound() -> None:
         assert traces[0] <= traces[1] * (1 + 1e-9) and traces[1] <= 2 * traces[2] * (1 + 1e-9)
 
 
-def test_weights_that_take_two_choices_are_not_wanted() -> None:
-    """Of DARTS: the chosen input's operations and the chosen operation on every input; both have a gradient."""
-    supernet = tiny("darts")
+def test_weights_for_two_choices_raise_an_error() -> None:
+    """For DARTS: the chosen input's operations and the chosen operation on every input both have a gradient."""
+    supernet = tiny_supernet("darts")
     decisions = decisions_of(supernet)
-    rows = sampled(supernet, seed=5)
+    rows = sample_rows(supernet, seed=5)
     leaf = rows.clone().requires_grad_()
     dense = decisions.mixture(leaf)["normal"].dense
     mask = decisions.masks(rows)["normal"]

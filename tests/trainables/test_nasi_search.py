@@ -1,4 +1,4 @@
-"""NASI's one step by hand, its batches, what it selects, and trace norms against standalone networks."""
+"""NASI's single step by hand, its batches, its selection, and trace norms compared with standalone networks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from archray.trainables.tune.settings import NASISettings
 
 TINY = NetworkSettings(channels=4, cells=1)
 CPU = torch.device("cpu")
-# Of three steps with two decisions of two choices: norms 5, 0.5 and 10.
+# Three steps with two decisions of two choices: norms 5, 0.5 and 10.
 GRADIENTS = np.array([[[3.0, -3.0], [4.0, -4.0]], [[0.0, 0.5], [0.0, 0.0]], [[0.0, 0.0], [6.0, -8.0]]])
 GRADIENTS[0] /= math.sqrt(2.0)
 TRACES = np.array([1.0, 2.0, 5.0])
@@ -72,8 +72,8 @@ def search_of(space: str, *, double: bool = False) -> NASISearch:
 # One step
 
 
-def test_a_step_is_over_the_largest_norm_until_it() -> None:
-    """Eq. 6.13: the first over its own, the second over the first's, the third over its own."""
+def test_a_step_is_divided_by_the_largest_norm_so_far() -> None:
+    """Eq. 6.13: the first step is divided by its norm, the second by that of the first, the third by its norm."""
     expected = (GRADIENTS[0] / 5 + GRADIENTS[1] / 5 + GRADIENTS[2] / 10) / 3
     np.testing.assert_allclose(one_step(GRADIENTS, TRACES, np.full(3, 9.0), mu=2.0), expected)
     np.testing.assert_allclose(one_step(GRADIENTS, TRACES, np.full(3, 9.0), mu=2.0, xi=3.0), 3 * expected)
@@ -83,27 +83,27 @@ def test_a_step_is_over_the_largest_norm_until_it() -> None:
     ("mu", "factors", "largest"),
     [(0.0, (1, 1, 1), (5, 5, 10)), (1.0, (1, 0, 0), (5, 5, 5)), (2.0, (1, -1, -1), (5, 5, 10))],
 )
-def test_the_penalty_is_that_of_samples_above_nu(mu: float, factors: tuple[int, ...], largest: tuple[int, ...]) -> None:
+def test_the_penalty_counts_samples_above_nu(mu: float, factors: tuple[int, ...], largest: tuple[int, ...]) -> None:
     expected = sum(f * gradient / n for f, gradient, n in zip(factors, GRADIENTS, largest, strict=True)) / 3
     np.testing.assert_allclose(one_step(GRADIENTS, TRACES, np.full(3, 1.5), mu), expected)
 
 
 def test_steps_before_the_first_gradient_add_nothing() -> None:
-    """At mu = 1 and above nu; such a step counts in T all the same."""
+    """This happens at mu = 1 and above nu. Such a step still counts in T."""
     nus = np.array([0.5, 9.0, 9.0])
     expected = (GRADIENTS[1] / 0.5 + GRADIENTS[2] / 10) / 3
     np.testing.assert_allclose(one_step(GRADIENTS, TRACES, nus, mu=1.0), expected)
     assert not one_step(GRADIENTS, TRACES, np.zeros(3), mu=1.0).any()
 
 
-def test_a_constraint_stays_or_follows_the_samples_before() -> None:
+def test_a_constraint_is_constant_or_follows_the_previous_samples() -> None:
     """Eq. 6.15."""
     assert constraints(TRACES, 10.0, "fixed").tolist() == [10.0, 10.0, 10.0]
     np.testing.assert_allclose(constraints(TRACES, 10.0, "adaptive"), [10.0, (10 + 1) / 2, (10 + 1 + 2) / 3])
     assert constraints(np.array([]), 10.0, "adaptive").shape == (0,)
 
 
-def test_the_reward_is_the_trace_norm_less_the_penalty() -> None:
+def test_the_reward_is_the_trace_norm_minus_the_penalty() -> None:
     np.testing.assert_allclose(reward(TRACES, 1.5, 2.0), [1.0, 2 - 2 * 0.5, 5 - 2 * 3.5])
     np.testing.assert_allclose(reward(TRACES, np.array([0.0, 2.0, 4.0]), 1.0), [0.0, 2.0, 4.0])
 
@@ -111,7 +111,7 @@ def test_the_reward_is_the_trace_norm_less_the_penalty() -> None:
 # Batches
 
 
-def test_a_batch_is_a_function_of_seed_and_step(digits: Dataset) -> None:
+def test_a_batch_depends_only_on_seed_and_step(digits: Dataset) -> None:
     for own in (batches(digits), batches(None)):
         first, again, other = own.take(1), own.take(1), own.take(2)
         assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
@@ -132,7 +132,7 @@ def test_random_labels_keep_the_images_and_random_inputs_the_labels(digits: Data
     assert torch.equal(both[0], by_inputs[0]) and torch.equal(both[1], by_labels[1])
 
 
-def test_batches_of_no_data_and_of_less_than_a_batch(digits: Dataset) -> None:
+def test_batches_without_data_and_smaller_than_a_batch(digits: Dataset) -> None:
     images, labels = batches(None, "random", "random", size=400).take(0)
     assert images.shape == (400, 3, 8, 8) and set(labels.tolist()) == set(range(10))
     assert abs(float(images.mean())) < 0.02 and float(images.std()) == pytest.approx(1, abs=0.02)
@@ -141,10 +141,10 @@ def test_batches_of_no_data_and_of_less_than_a_batch(digits: Dataset) -> None:
         assert len(images) == len(labels) == len(digits.train)
 
 
-# What is selected
+# Selection
 
 
-def test_nothing_is_opened_where_labels_and_inputs_are_random(tmp_path: Path) -> None:
+def test_no_data_are_read_if_labels_and_inputs_are_random(tmp_path: Path) -> None:
     absent = {"name": f"folder:{tmp_path / 'absent'}"}
     options = {
         "space": "nasbench201", "network": {"channels": 4, "cells": 1}, "steps": 2, "every": 2, "samples": 2,
@@ -158,18 +158,18 @@ def test_nothing_is_opened_where_labels_and_inputs_are_random(tmp_path: Path) ->
         opens.step()
 
 
-def test_architectures_are_scored_without_data_where_labels_and_inputs_are_random(tmp_path: Path) -> None:
-    """The batch is NASI's own; with true labels, those of the data."""
+def test_architectures_are_scored_without_data_if_labels_and_inputs_are_random(tmp_path: Path) -> None:
+    """The batch is that of NASI; with true labels, it is that of the data."""
     data = {"name": f"folder:{tmp_path / 'absent'}"}
     nasi = WITHOUT_DATA | {"data": data, "every": 10}
     proxy = {"metrics": ("ntk_trace_batch", "snip"), "network": TINY.model_dump(), "seed": 3}
-    told = {"space": "nasbench201", "data": data, "proxy": proxy, "device": "cpu"}
-    scorer = NASIScorer(nasi, **told)
+    keywords = {"space": "nasbench201", "data": data, "proxy": proxy, "device": "cpu"}
+    scorer = NASIScorer(nasi, **keywords)
     assert torch.equal(scorer.images, mini_batches(NASISettings(**nasi), 3, CPU).take(0)[0])
     row = scorer(get_space("nasbench201").encode(get_space("nasbench201").sample(np.random.default_rng(0))))
     assert row["failure"] is None and row["ntk_trace_batch"] > 0 and row["parameters"] > 0
     with pytest.raises(Exception, match="absent"):
-        NASIScorer(nasi | {"labels": "true"}, **told)
+        NASIScorer(nasi | {"labels": "true"}, **keywords)
 
 
 def test_darts_keeps_two_operations_and_two_inputs_paired_by_rank() -> None:
@@ -184,7 +184,7 @@ def test_darts_keeps_two_operations_and_two_inputs_paired_by_rank() -> None:
             probabilities[number, [3, 0]] = torch.tensor([0.7, 0.2])
     normal, reduction = decisions.space.genotype(decisions.mode(probabilities))[:2]
     names = decisions.operations
-    assert normal[6:] == ((names[1], 0), (names[4], 3)), "the likelier operation on the likelier input"
+    assert normal[6:] == ((names[1], 0), (names[4], 3)), "the more probable operation on the more probable input"
     first = ((names[0], 0), (names[1], 1))  # all are equal
     assert normal[:6] == first * 3 and reduction == first * 4
 
@@ -228,8 +228,8 @@ def trace_by_hand(supernet: torch.nn.Module, logits: torch.Tensor, labels: torch
 
 
 @pytest.mark.parametrize("space", ["nasbench201", "darts", "nasbench1shot1-1"])
-def test_the_mean_is_that_of_the_trace_norms_of_random_paths(space: str) -> None:
-    """Eq. 6.14. Each with a batch of its own, which `trace_on` is given as `take` gives it."""
+def test_the_mean_is_over_the_trace_norms_of_random_paths(space: str) -> None:
+    """Eq. 6.14. Each path has a separate batch, which `take` passes to `trace_on`."""
     search, taken = search_of(space), []
     plain = search.batches.take
 
@@ -264,8 +264,8 @@ def test_a_path_has_the_trace_norm_of_its_standalone_network() -> None:
         assert ours == pytest.approx(trace_by_hand(alone, alone(images), labels), rel=1e-8)
 
 
-def test_what_darts_found_has_a_trace_norm() -> None:
-    """Of the most probable sample, which has one edge into each node where the architecture has two."""
+def test_the_result_of_darts_has_a_trace_norm() -> None:
+    """It is that of the most probable sample, which has one edge into each node where the architecture has two."""
     search = search_of("darts")
     search.step()
     constants = Constants(2.0, 1.0, "fixed")
@@ -273,8 +273,8 @@ def test_what_darts_found_has_a_trace_norm() -> None:
     assert search.architecture(constants) is not None and math.isfinite(trace) and trace > 0
 
 
-def test_nothing_is_found_where_no_step_had_a_gradient() -> None:
-    """At mu = 1 what is above nu teaches nothing; at mu = 2 it leads away from there."""
+def test_no_result_if_no_step_had_a_gradient() -> None:
+    """At mu = 1 samples above nu have no gradient; at mu = 2 the gradient leads away from them."""
     search = search_of("nasbench201")
     assert search.architecture(Constants(2.0, 1.0, "fixed")) is None  # before the first step
     search.step()
@@ -289,9 +289,9 @@ def test_nothing_is_found_where_no_step_had_a_gradient() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("space", ["nasbench201", "darts"])
-def test_what_is_found_under_bounds_is_within_them(space: str) -> None:
+def test_results_under_bounds_meet_them(space: str) -> None:
     options = {**WITHOUT_DATA, "space": space, "steps": 2, "every": 2, "batch_size": 2, "in_channels": 1}
-    costs = NetworkCosts(space, ("parameters",), network=TINY)  # of three channels, whatever is searched with
+    costs = NetworkCosts(space, ("parameters",), network=TINY)  # of three channels, for any setting of the search
     unbounded = NASITrainable({"settings": options, "seed": 1}).step()["architecture"]
     most = 0.9 * costs(unbounded)["parameters"]
     bounds = {"constraints": (f"parameters <= {most}",), "network": TINY.model_dump()}
@@ -299,10 +299,10 @@ def test_what_is_found_under_bounds_is_within_them(space: str) -> None:
     result = NASITrainable({"settings": bounded, "seed": 1}).step()
     assert result["failure"] is None and costs(result["architecture"])["parameters"] <= most
     bounds["constraints"] = ("parameters <= 1",)
-    assert NASITrainable({"settings": bounded, "seed": 1}).step()["architecture"] == unbounded  # which the run refuses
+    assert NASITrainable({"settings": bounded, "seed": 1}).step()["architecture"] == unbounded  # which the run rejects
 
 
-def test_the_constants_that_are_tried_hold_the_own_ones() -> None:
+def test_the_candidate_constants_include_the_configured_ones() -> None:
     trial = NASITrainable({"settings": WITHOUT_DATA, "seed": 1})
     result = trial.step()
     tried = json.loads(result["constants"])
@@ -317,7 +317,7 @@ def test_the_constants_that_are_tried_hold_the_own_ones() -> None:
     ("random", "empty"),
     [((), ()), (("labels",), ("random_labels",)), (("labels", "inputs"), ("random_labels", "random_inputs"))],
 )
-def test_what_is_random_already_is_compared_with_nothing(random: tuple[str, ...], empty: tuple[str, ...]) -> None:
+def test_a_random_setting_is_not_compared_again(random: tuple[str, ...], empty: tuple[str, ...]) -> None:
     options = {
         "space": "nasbench201", "network": {"channels": 4, "cells": 1}, "batch_size": 4, "exact_images": 2,
         "image_size": 8, "threads": 1, "data": {"name": "digits", "limit": 40}, **dict.fromkeys(random, "random"),

@@ -1,4 +1,6 @@
-"""The NAS-Bench-201 network: published sizes, a plain second implementation, forms, dead edges; what all spaces' do."""
+"""The NAS-Bench-201 network: published sizes, a plain second implementation, forms, dead edges, and tests of all
+spaces' networks.
+"""
 
 import numpy as np
 import pandas as pd
@@ -24,7 +26,7 @@ RICH = "|nor_conv_3x3~0|+|skip_connect~0|nor_conv_1x1~1|+|avg_pool_3x3~0|nor_con
 cells = st.tuples(*[st.sampled_from(OPERATIONS)] * 6)
 
 
-def small(architecture, *, seed=0, in_channels=1, **options):
+def small_network(architecture, *, seed=0, in_channels=1, **options):
     return build(SPACE, architecture, network=SMALL, in_channels=in_channels, num_classes=10, seed=seed, **options)
 
 
@@ -32,18 +34,18 @@ def images(n=4, channels=1, size=8):
     return torch.randn(n, channels, size, size, generator=torch.Generator().manual_seed(0))
 
 
-def test_parameters_and_flops_are_the_benchmarks(benchmark_data):
+def test_parameters_and_flops_equal_those_of_the_benchmark(benchmark_data):
     table = pd.read_csv(benchmark_data / "nasbench201.csv.gz")
     whole = table[[len(live_edges(EDGES, SPACE.decode(a))) == 6 - a.count("none") for a in table["arch"]]]
     for row in whole.sample(12, random_state=0).itertuples():
         network = build(SPACE, row.arch, network=NetworkSettings(), in_channels=3, num_classes=10, seed=0)
         assert count_parameters(network) / 1e6 == pytest.approx(row.params_m_cifar10, abs=5e-7)
-        # The table counts the classifier's ten additions too, and gives seven digits.
+        # The table also counts the classifier's ten additions, and has seven digits.
         assert count_multiply_adds(network, (3, 32, 32)) / 1e6 == pytest.approx(row.flops_m_cifar10, rel=1e-6, abs=2e-5)
 
 
 def plain_forward(network, cell, x):
-    """The network by functional calls, on batch statistics, from the weights of `network`; nothing shared with it."""
+    """The network by functional calls, on batch statistics, from the weights of `network`, without shared code."""
     state = network.state_dict()
 
     def norm(x, prefix):
@@ -84,7 +86,7 @@ def plain_forward(network, cell, x):
 @settings(max_examples=15)
 @given(cells, st.booleans())
 def test_outputs_equal_a_plain_implementation(cell, for_scoring):
-    network = small(cell, for_scoring=for_scoring).double()
+    network = small_network(cell, for_scoring=for_scoring).double()
     x = images().double()
     torch.testing.assert_close(network(x), plain_forward(network, cell, x), rtol=1e-9, atol=1e-9)
 
@@ -99,12 +101,12 @@ def test_an_operation_keeps_the_shape(operation):
 
 @pytest.mark.parametrize(("channels", "size"), [(1, 8), (3, 32), (3, 16), (1, 7), (2, 4)])
 def test_input_sizes(channels, size):
-    network = small(RICH, in_channels=channels)
+    network = small_network(RICH, in_channels=channels)
     assert network(images(4, channels, size)).shape == (4, 10)
 
 
-def test_normalisation_of_the_two_forms():
-    trained, scored = small(RICH), small(RICH, for_scoring=True)
+def test_normalization_of_the_two_forms():
+    trained, scored = small_network(RICH), small_network(RICH, for_scoring=True)
     assert trained.training
     assert scored.training
     for network, running, affine_in_cells in ((trained, True, True), (scored, False, False)):
@@ -130,18 +132,18 @@ def test_live_edges_are_those_on_a_path(cell):
     assert live_edges(EDGES, cell) == sorted({number for path in paths(0) for number in path})
 
 
-def test_a_cell_without_a_path_gives_constant_logits():
-    network = small(("nor_conv_3x3", "none", "none", "none", "none", "nor_conv_3x3"))
+def test_a_cell_without_a_path_returns_constant_logits():
+    network = small_network(("nor_conv_3x3", "none", "none", "none", "none", "nor_conv_3x3"))
     logits = network(images())
     assert torch.equal(logits, logits[:1].expand_as(logits))
     assert all(not module.edges for module in network.modules() if hasattr(module, "live"))
 
 
-def test_wrong_architectures():
+def test_invalid_architectures_raise_an_error():
     with pytest.raises(InvalidArchitecture, match="no choice 'conv5x5'"):
-        small(RICH.replace("nor_conv_1x1", "conv5x5"))
+        small_network(RICH.replace("nor_conv_1x1", "conv5x5"))
     with pytest.raises(InvalidArchitecture, match="6 choices"):
-        small(("none",) * 4)
+        small_network(("none",) * 4)
 
 
 # The networks of every space
@@ -156,7 +158,7 @@ def network_of(name, *, seed=0, num_classes=10, for_scoring=False):
 
 
 def spaces(*fast):
-    """Every space; those that are not `fast`, if any are, in slow tests."""
+    """Returns every space. Spaces that are not `fast`, if any, are in slow tests."""
     return [
         pytest.param(
             name,
@@ -171,7 +173,7 @@ every_space = pytest.mark.parametrize("name", spaces())
 
 
 @every_space
-def test_the_seed_fixes_the_weights_and_every_parameter_gets_a_gradient(name):
+def test_the_seed_determines_the_weights_and_every_parameter_gets_a_gradient(name):
     before = torch.random.get_rng_state()
     one, same, other = (network_of(name, seed=seed) for seed in (3, 3, 4))
     assert torch.equal(before, torch.random.get_rng_state())
@@ -184,12 +186,12 @@ def test_the_seed_fixes_the_weights_and_every_parameter_gets_a_gradient(name):
 
 
 @every_space
-def test_a_network_to_be_scored_has_every_metric_and_changes_no_state(name):
+def test_a_network_for_scoring_has_every_metric_and_changes_no_state(name):
     network = network_of(name, num_classes=3, for_scoring=True)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     network(images())
     assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
-    # these read batch normalisations and ReLUs, of which some have none (test_nets_vit.py, test_nets_timm.py)
+    # these need batch normalization and ReLUs, which some networks do not have (test_nets_vit.py, test_nets_timm.py)
     without = ("naswot", "synflow", "zen") if name in ("vit", "timm:convnext") else ()
     metrics = [metric for metric in PROXIES if metric not in without]
     scores = score(network, images(6), torch.arange(6) % 3, metrics, ProxySettings())

@@ -1,4 +1,4 @@
-"""Multiply-adds, against counts by hand and a published network; parameters without the auxiliary tower."""
+"""Multiply-adds, compared with counts by hand and a published network; parameters without the auxiliary tower."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from archray.trainables.nets import count_multiply_adds, count_parameters
 
 
-def tiny() -> nn.Sequential:
+def tiny_network() -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, stride=2, padding=1),
         nn.BatchNorm2d(8),
@@ -22,8 +22,8 @@ def tiny() -> nn.Sequential:
 
 
 def test_by_hand() -> None:
-    # Maps of 6 x 6 after the stride; a group of the second convolution sees 2 of the 8 channels.
-    assert count_multiply_adds(tiny(), (3, 12, 12)) == 36 * 8 * 3 * 9 + 36 * 8 * 2 * 25 + 80
+    # Maps of 6 x 6 after the stride; a group of the second convolution reads 2 of the 8 channels.
+    assert count_multiply_adds(tiny_network(), (3, 12, 12)) == 36 * 8 * 3 * 9 + 36 * 8 * 2 * 25 + 80
 
 
 def test_products_outside_layers_count() -> None:
@@ -66,8 +66,8 @@ def test_a_published_network() -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_network_is_left_as_it_was(training: bool) -> None:
-    network = tiny().train(training)
+def test_the_network_is_unchanged(training: bool) -> None:
+    network = tiny_network().train(training)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     count_multiply_adds(network, (3, 12, 12))
     assert network.training is training
@@ -75,8 +75,8 @@ def test_the_network_is_left_as_it_was(training: bool) -> None:
     assert all(parameter.grad is None for parameter in network.parameters())
 
 
-def test_frozen_numbers_and_the_tower_are_no_parameters_of_the_network() -> None:
-    network = tiny()
+def test_frozen_numbers_and_the_tower_are_not_parameters_of_the_network() -> None:
+    network = tiny_network()
     whole = count_parameters(network)
     network.auxiliary = nn.Linear(3, 3)
     assert count_parameters(network) == whole

@@ -53,11 +53,11 @@ def test_published_sizes():
     large = build("darts", DARTS_V2, network=for_imagenet, in_channels=3, num_classes=1000, seed=0).to("meta")
     assert len(large.cells) == 14
     assert count_parameters(large) == 4_718_752  # 4.7 M in the paper
-    # 574 M in the paper, which does not say what it counts.
+    # 574 M in the paper, which does not define its count.
     assert count_multiply_adds(large, (3, 224, 224)) == pytest.approx(530e6, rel=1e-3)
 
 
-def test_reductions_stand_at_one_and_two_thirds():
+def test_reductions_are_at_one_and_two_thirds():
     assert [reductions(cells) for cells in (3, 5, 8, 14, 20)] == [(1, 2), (1, 3), (2, 5), (4, 9), (6, 13)]
     network = network_of(cells=2)
     reduced = [
@@ -67,7 +67,7 @@ def test_reductions_stand_at_one_and_two_thirds():
 
 
 def plain_forward(network, genotype, x, form):
-    """The network by functional calls, on batch statistics, from the weights of `network`; nothing shared with it."""
+    """The network by functional calls, on batch statistics, from the weights of `network`, without shared code."""
     state = network.state_dict()
 
     def norm(x, name):
@@ -145,7 +145,7 @@ def test_an_operation_keeps_or_halves_the_size(form):
     assert tuple(MODULES)[: len(OPERATIONS)] == OPERATIONS
 
 
-def test_normalisation_of_the_forms():
+def test_normalization_of_the_forms():
     pooling = DARTS_V2.replace("dil_conv_3x3", "avg_pool_3x3")
     for form, running, affine, after_pools in (
         ("search", False, False, True),
@@ -196,7 +196,7 @@ def test_drop_path_drops_whole_samples_and_keeps_the_mean():
     assert abs(int(zero.all(1).sum()) - 1200) < 145
 
 
-def test_drop_path_acts_in_train_mode_on_all_but_identities():
+def test_drop_path_acts_in_train_mode_except_on_identities():
     identities = ("0,1", "skip_connect", "skip_connect") * 8
     network, x = network_of(identities), images()
     normal = network.cells[0]
@@ -228,7 +228,7 @@ def test_multiply_adds_of_an_operation_by_hand():
     assert count_multiply_adds(separable, (6, 5, 5)) == 25 * (6 * 9 + 6 * 6)
 
 
-def test_what_cannot_be_built():
+def test_invalid_networks_raise_an_error():
     with pytest.raises(InvalidArchitecture, match="no choice 'none'"):
         build(SPACE, DARTS_V2.replace("dil_conv_3x3", "none"), network=SMALL, in_channels=1, num_classes=2, seed=0)
     with pytest.raises(InvalidInput, match="at least 2 channels and 1 cell per stage"):

@@ -1,4 +1,4 @@
-"""NAS-Bench-1Shot1's networks: a published size, widths of vertices, plain second implementations, the forms."""
+"""NAS-Bench-1Shot1's networks: a published size, widths of vertices, plain second implementations, and the forms."""
 
 import pytest
 import torch
@@ -59,7 +59,7 @@ def test_the_published_size_of_an_inception_cell():
     assert sum(count_parameters(part) for part in parts) == 2_694_282
 
 
-def test_nine_cells_as_the_benchmark_has_them():
+def test_nine_cells_as_in_the_benchmark():
     network = network_of(ONE, channels=128, cells=3, in_channels=3)
     cells = [layer for layer in network.stacks if isinstance(layer, Cell)]
     assert [cell.widths[-1] for cell in cells] == [128] * 3 + [256] * 3 + [512] * 3
@@ -89,14 +89,14 @@ def conv_norm_relu(state, x, name):
     return plain_norm(state, F.conv2d(x, weight, padding=weight.shape[-1] // 2), f"{name}.1").clamp(min=0)
 
 
-def operated(state, x, name, kind):
+def apply_operation(state, x, name, kind):
     if kind == "maxpool3x3":
         return F.pad(x, (1, 1, 1, 1), value=-torch.inf).unfold(2, 3, 1).unfold(3, 3, 1).flatten(4).amax(-1)
     return conv_norm_relu(state, x, name)
 
 
 def plain_evaluation_cell(state, name, space, architecture, channels, x):
-    """From the graph with its loose ends, and widths by the rule as it is stated."""
+    """Built from the graph with its loose ends, and widths by the published rule."""
     operations, parents = space.graph(architecture)
     live = space.live(architecture)
     number = {node: at for at, node in enumerate([*live, len(parents)], 1)}
@@ -111,7 +111,7 @@ def plain_evaluation_cell(state, name, space, architecture, channels, x):
         terms = [values[p][:, : width(node)] for p in parents[node - 1] if p > 0]
         if 0 in parents[node - 1]:
             terms.append(conv_norm_relu(state, x, f"{name}.projections.{number[node]}"))
-        values[node] = operated(state, sum(terms), f"{name}.operations.{number[node]}", operations[node - 1])
+        values[node] = apply_operation(state, sum(terms), f"{name}.operations.{number[node]}", operations[node - 1])
     out = torch.cat([values[p] for p in branches], 1)
     if 0 in parents[-1]:
         out = out + conv_norm_relu(state, x, f"{name}.projections.{number[len(parents)]}")
@@ -119,7 +119,7 @@ def plain_evaluation_cell(state, name, space, architecture, channels, x):
 
 
 def plain_search_cell(state, name, space, architecture, channels, x):
-    """All nodes in order; those that are not the output's parents stand as zeros in its concatenation."""
+    """Computes all nodes in order. Nodes that are not parents of the output are zeros in its concatenation."""
     operations, parents = space.graph(architecture)
     zeros = torch.zeros(len(x), channels, *x.shape[2:], dtype=x.dtype)
     values = []
@@ -130,7 +130,7 @@ def plain_search_cell(state, name, space, architecture, channels, x):
         terms = [values[p - 1] for p in parents[node - 1] if p > 0]
         if 0 in parents[node - 1]:
             terms.append(conv_norm_relu(state, x, f"{name}.projections.{node}"))
-        values.append(operated(state, sum(terms), f"{name}.operations.{node}", operations[node - 1]))
+        values.append(apply_operation(state, sum(terms), f"{name}.operations.{node}", operations[node - 1]))
     first = conv_norm_relu(state, x, f"{name}.projections.output") if 0 in parents[-1] else zeros
     return torch.cat([first, *(v if n in parents[-1] else zeros for n, v in enumerate(values, 1))], 1)
 
@@ -178,7 +178,7 @@ def test_an_operation_keeps_the_shape(operation):
 
 
 @by_name
-def test_normalisation_of_the_forms(space):
+def test_normalization_of_the_forms(space):
     for form, running, affine in (("search", False, False), ("training", True, True), ("scoring", False, False)):
         for name, layer in network_of(space, form=form).named_modules():
             if isinstance(layer, nn.BatchNorm2d):
@@ -201,7 +201,7 @@ def test_flops_by_hand():
     assert count_multiply_adds(network, (1, 8, 8)) == 64 * 9 * 4 + cells + 16 * 10
 
 
-def test_what_cannot_be_built():
+def test_invalid_networks_raise_an_error():
     with pytest.raises(InvalidArchitecture, match="expected 4 nodes and the output"):
         build(TWO, KNOWN[THREE], network=SMALL, in_channels=1, num_classes=2, seed=0)
     with pytest.raises(InvalidInput, match="at least one channel per branch of a cell, 3 channels, got 2"):

@@ -1,4 +1,4 @@
-"""Networks of timm's families: equal to timm's own, on images of any size, and with a value of each metric."""
+"""Networks of timm's families: equal to timm's networks, on images of any size, and with a value of each metric."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from archray.trainables.spaces import TimmConvNeXts, TimmResNets, get_space
 from archray.trainables.spaces.timm import SIZES
 
 pytestmark = pytest.mark.extra("timm")
-timm = pytest.importorskip("timm", reason="networks of timm's need pip install 'archray[timm]'")
+timm = pytest.importorskip("timm", reason="networks of timm need pip install 'archray[timm]'")
 
 RESNETS, CONVNEXTS = TimmResNets(), TimmConvNeXts()
 SPACES = [RESNETS, CONVNEXTS]
@@ -44,18 +44,18 @@ def images(n=3, channels=1, size=8):
     return torch.randn(n, channels, size, size, generator=torch.Generator().manual_seed(0))
 
 
-def changed(space, architecture, **choices):
+def network_after_mutation(space, architecture, **choices):
     names = [decision.name for decision in space.decisions]
     return tuple(choices.get(name, choice) for name, choice in zip(names, architecture, strict=True))
 
 
 def test_no_strided_pointwise_convolution_is_narrow():
-    """Of 2 to 7 channels oneDNN's AVX2 kernel writes past its memory: test_strided_pointwise.py."""
+    """With 2 to 7 channels oneDNN's AVX2 kernel writes beyond its memory: test_strided_pointwise.py."""
     narrowest = RESNETS.decisions[[decision.name for decision in RESNETS.decisions].index("width")].choices[0]
     channels = set()
     for member in RESNETS.published.values():
         with torch.device("meta"):
-            network = network_of(RESNETS, changed(RESNETS, member, width=narrowest), network=SMALL)
+            network = network_of(RESNETS, network_after_mutation(RESNETS, member, width=narrowest), network=SMALL)
         layers = [layer for layer in network.modules() if isinstance(layer, torch.nn.Conv2d)]
         channels |= {each.in_channels for each in layers if each.kernel_size == (1, 1) and max(each.stride) > 1}
     assert min(channels) >= 8
@@ -76,7 +76,7 @@ def member_of(name):
 
 
 def test_known_counts():
-    """Of He et al. 2016 as torchvision has them, and of Liu et al. 2022, Table 1 (tiny: 29M)."""
+    """Counts of He et al. 2016 in torchvision, and of Liu et al. 2022, Table 1 (tiny: 29M)."""
     counts = {"resnet18": 11_689_512, "resnet34": 21_797_672, "resnet50": 25_557_032, "convnext_tiny": 28_589_128}
     for member, count in counts.items():
         space = RESNETS if member in RESNETS.published else CONVNEXTS
@@ -98,7 +98,7 @@ def test_known_counts():
         ),
     ],
 )
-def test_outputs_equal_timms(member):
+def test_outputs_equal_those_of_timm(member):
     space = RESNETS if member in RESNETS.published else CONVNEXTS
     own = network_of(space, member_of(member), network=AS_PUBLISHED, in_channels=3, num_classes=7).eval()
     published = timm.create_model(member, num_classes=7).eval()
@@ -108,13 +108,13 @@ def test_outputs_equal_timms(member):
         assert torch.equal(own(batch), published(batch))
 
 
-def test_narrow_ones_equal_timms_model_with_these_options():
-    narrow = changed(RESNETS, RESNETS.published["resnet26t"], width="2")
+def test_narrow_networks_equal_timms_model_with_these_options():
+    narrow = network_after_mutation(RESNETS, RESNETS.published["resnet26t"], width="2")
     own = network_of(RESNETS, narrow, network=NetworkSettings(channels=8, stem="imagenet"), in_channels=3).eval()
     widths = {"stem_width": 8, "channels": (16, 32, 64, 128)}
     published = timm.create_model("resnet26t", num_classes=10, **widths).eval()
     published.load_state_dict(own.model.state_dict())
-    kernels = changed(CONVNEXTS, CONVNEXTS.published["convnext_atto"], kernel_1="3", kernel_3="9")
+    kernels = network_after_mutation(CONVNEXTS, CONVNEXTS.published["convnext_atto"], kernel_1="3", kernel_3="9")
     other = network_of(CONVNEXTS, kernels, network=NetworkSettings(channels=4, stem="imagenet"), in_channels=3).eval()
     options = {"dims": (10, 20, 40, 80), "kernel_sizes": (3, 7, 9, 7)}
     of_timm = timm.create_model("convnext_atto", num_classes=10, **options).eval()
@@ -129,7 +129,7 @@ def test_narrow_ones_equal_timms_model_with_these_options():
 @pytest.mark.parametrize("size", [7, 8, 32])
 def test_images_of_any_size(space, stem, size):
     rng = np.random.default_rng(size)
-    for architecture in (space.sample(rng), changed(space, space.sample(rng), resolution="0.5")):
+    for architecture in (space.sample(rng), network_after_mutation(space, space.sample(rng), resolution="0.5")):
         network = network_of(space, architecture, network=NetworkSettings(channels=2, stem=stem))
         assert network(images(size=size)).shape == (3, 10)
 
@@ -146,8 +146,8 @@ def test_the_stem_for_small_images_keeps_their_size():
 
 
 @pytest.mark.parametrize(("resolution", "side"), [("0.5", 16), ("0.75", 24), ("1", 32), ("1.25", 40)])
-def test_resolution_is_of_what_the_model_sees(resolution, side):
-    network = network_of(RESNETS, changed(RESNETS, BASIC, resolution=resolution))
+def test_resolution_is_that_of_the_model_input(resolution, side):
+    network = network_of(RESNETS, network_after_mutation(RESNETS, BASIC, resolution=resolution))
     seen = []
     network.model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     batch = images(2, size=32)
@@ -158,7 +158,7 @@ def test_resolution_is_of_what_the_model_sees(resolution, side):
         torch.testing.assert_close(seen[0], torch.nn.functional.avg_pool2d(batch, 2))
 
 
-def test_metrics_of_a_resnet_are_those_of_one_whose_relus_change_nothing_in_place():
+def test_metrics_of_a_resnet_equal_those_with_relus_that_do_not_work_in_place():
     options = {"in_channels": 3, "num_classes": 3, "for_scoring": True}
     networks = [network_of(RESNETS, RESNETS.published["seresnet50t"], **options) for _ in range(2)]
     for module in networks[1].modules():
@@ -182,15 +182,19 @@ def test_metrics_of_a_convnext(member):
 
 
 @every_space
-def test_to_be_scored_no_branch_is_shut(space):
-    """What timm begins with zeros, or nearly, leaves weights behind it no gradient: metrics would not see them."""
+def test_no_branch_is_closed_for_scoring(space):
+    """timm initializes some weights with zeros, or nearly zeros.
+
+    The weights before them would have no gradient for metrics.
+    """
     member = next(iter(space.published))
     least = []
     for for_scoring in (True, False):
         network = network_of(space, space.published[member], for_scoring=for_scoring)
         network(images()).square().sum().backward()
         weights = [m.weight for m in network.modules() if isinstance(m, torch.nn.Conv2d) and m.kernel_size == (3, 3)]
-        weights = weights[1:] or [stage.blocks[0].conv_dw.weight for stage in network.model.stages]  # but the stem's
+        # Except those of the stem
+        weights = weights[1:] or [stage.blocks[0].conv_dw.weight for stage in network.model.stages]
         least.append(min(float((w.grad.norm() * w.norm()).detach()) for w in weights))
     assert least[0] > 1e3 * least[1]
 
@@ -198,12 +202,15 @@ def test_to_be_scored_no_branch_is_shut(space):
 @every_space
 def test_costs(space):
     names = ["parameters", "flops", "peak_memory"]
-    texts = [space.encode(changed(space, space.sample(np.random.default_rng(0)), width=width)) for width in ("2", "4")]
+    texts = [
+        space.encode(network_after_mutation(space, space.sample(np.random.default_rng(0)), width=width))
+        for width in ("2", "4")
+    ]
     costs = costs_of(space, texts, names, network=NetworkSettings(channels=4), in_channels=1, image_size=8)
     assert (costs[names].to_numpy() > 0).all() and (costs[names].diff().iloc[1] > 0).all()
 
 
-def test_another_space():
+def test_another_space_raises_an_error():
     from archray.trainables.nets.timm_network import timm_resnet
 
     vit, options = get_space("vit"), {"channels": 2, "in_channels": 1, "num_classes": 2}

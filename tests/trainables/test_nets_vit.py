@@ -1,4 +1,4 @@
-"""The vision transformer: a plain second implementation, image sizes, what settings mean for it, and its metrics."""
+"""The vision transformer: a plain second implementation, image sizes, the effect of settings, and its metrics."""
 
 import math
 
@@ -34,8 +34,8 @@ def plain_forward(network, architecture, image):
         return state[f"{name}.weight"] @ x + state[f"{name}.bias"]
 
     def norm(x, name):
-        centred = x - x.mean()
-        scaled = centred / (centred.square().mean() + 1e-5).sqrt()
+        centered = x - x.mean()
+        scaled = centered / (centered.square().mean() + 1e-5).sqrt()
         return scaled * state[f"{name}.weight"] + state[f"{name}.bias"]
 
     def gelu(x):
@@ -86,7 +86,7 @@ def test_outputs_equal_a_plain_implementation(size):
 @pytest.mark.parametrize(
     ("channels", "size", "tokens"), [(1, 8, 16), (1, 7, 16), (3, 16, 64), (3, 28, 49), (3, 32, 64)]
 )
-def test_the_patch_goes_by_the_size_of_the_images(channels, size, tokens):
+def test_the_patch_depends_on_the_size_of_the_images(channels, size, tokens):
     network = network_of(SPACE.largest, in_channels=channels)
     seen = []
     network.blocks[0].register_forward_hook(lambda module, inputs, output: seen.append(tuple(output.shape)))
@@ -95,7 +95,7 @@ def test_the_patch_goes_by_the_size_of_the_images(channels, size, tokens):
     assert count_parameters(network) == count_parameters(network_of(SPACE.largest, in_channels=channels))
 
 
-def test_multiply_adds_are_counted_with_those_of_attention():
+def test_multiply_adds_include_those_of_attention():
     network, (tokens, width, head) = network_of(SPACE.largest), (16, 16, 4)
     stem, embedding = 8 * 8 * 4 * 9, tokens * 16 * 4 * width
     size = 4 * head  # numbers of all heads
@@ -118,31 +118,31 @@ def test_channels_scale_the_width_and_cells_repeat_layers():
         ({"auxiliary": True}, "networks of the space vit have no auxiliary classifier"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(settings, message):
+def test_settings_without_an_effect_raise_an_error(settings, message):
     with pytest.raises(InvalidInput, match=message):
         network_of(SPACE.smallest, network=NetworkSettings(channels=2, cells=1, **settings))
 
 
-def test_both_forms_are_one():
+def test_both_forms_are_equal():
     forms = [network_of(SPACE.smallest, for_scoring=scoring)(images()) for scoring in (True, False)]
     torch.testing.assert_close(*forms)
 
 
-def test_positions_tell_tokens_apart_and_those_of_a_narrow_token_begin_a_wide_ones():
+def test_positions_distinguish_tokens_and_wide_ones_start_with_those_of_a_narrow_token():
     wide = positions((8, 8), 32, torch.zeros(()))
     assert torch.equal(wide[:, :16], positions((8, 8), 16, torch.zeros(())))
     distance = torch.cdist(wide[:, :16], wide[:, :16]) + torch.eye(64) * 9
     assert distance.min() > 0.1
 
 
-def test_another_space():
+def test_another_space_raises_an_error():
     from archray.trainables.nets.vit_network import transformers
 
     with pytest.raises(InvalidInput, match="expected the space vit, got 'nasbench201'"):
         transformers(get_space("nasbench201"))
 
 
-def test_metrics_that_have_no_value_say_why():
+def test_metrics_without_a_value_give_the_reason():
     network = network_of(SPACE.smallest, for_scoring=True)
     scores = score(network, images(6), torch.arange(6) % 3, ["naswot", "zen", "synflow", "grasp"], ProxySettings())
     assert "nn.ReLU" in scores["naswot"].failure
@@ -151,8 +151,8 @@ def test_metrics_that_have_no_value_say_why():
     assert scores["grasp"].failure is None
 
 
-def test_grasp_by_finite_differences():
-    """-theta^T H g is the derivative of -theta^T grad L, along g, with theta held."""
+def test_grasp_equals_finite_differences():
+    """-theta^T H g is the derivative of -theta^T grad L along g, with theta held constant."""
     network = network_of(SPACE.smallest, for_scoring=True).double()
     batch, labels = images(4).double(), torch.arange(4)
     layers = (torch.nn.Linear, torch.nn.Conv2d)

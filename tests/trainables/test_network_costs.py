@@ -1,4 +1,4 @@
-"""Costs of networks: counted by hand, of spaces, of tables, of the user's own; and which names are refused."""
+"""Costs of networks: counted by hand, of spaces, of tables and of the user, and names that raise an error."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ SMALL = NetworkSettings(channels=4, cells=1)
 
 
 def test_the_peak_of_steps() -> None:
-    # 0 lives through steps 0 to 2, beside 1 and then 2, which is alone with 3 in the end.
+    # 0 lives through steps 0 to 2, next to 1 and then 2, which is alone with 3 in the end.
     assert peak_of([{0, 1}, {1, 0, 2}, {0, 2}, {2, 3}], [10, 1, 5, 20]) == 25
     assert peak_of([{0, 1}, {1, 2}, {0, 2}], [10, 1, 5]) == 16
     assert peak_of([], []) == 0
 
 
 def test_a_chain_by_hand() -> None:
-    # An image of 3 x 8 x 8 becomes 16 x 8 x 8, and its ReLU as much again: the largest pair is 16 + 16 maps.
+    # An image of 3 x 8 x 8 becomes 16 x 8 x 8, and its ReLU the same size: the largest pair is 16 + 16 maps.
     chain = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 2, 1))
     assert peak_activation_bytes(chain, (3, 8, 8)) == 4 * 64 * (16 + 16)
-    # In place nothing is written anew: the largest pair is 3 + 16, or 16 + 2.
+    # In place nothing new is written: the largest pair is 3 + 16, or 16 + 2.
     chain[1] = nn.ReLU(inplace=True)
     assert peak_activation_bytes(chain, (3, 8, 8)) == 4 * 64 * (3 + 16)
 
 
 class Residual(nn.Module):
-    """What it is given is read again at the end."""
+    """Reads its input again at the end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Residual(nn.Module):
         return torch.flatten(hidden + images, 1)  # flat is a view
 
 
-def test_what_is_read_again_stays_alive() -> None:
+def test_values_that_are_read_again_stay_alive() -> None:
     network = Residual().train()
     assert peak_activation_bytes(network, (8, 4, 4)) == 4 * 16 * (8 + 8 + 8)
     assert network.training
@@ -67,7 +67,7 @@ def test_with_and_without_weights_the_peak_is_the_same(space: str) -> None:
     assert peak == peak_activation_bytes(bare, (3, 16, 16)) > 4 * 3 * 16 * 16
 
 
-# Of a space
+# Costs of a space
 
 
 def test_the_counts_are_those_of_the_network() -> None:
@@ -83,18 +83,18 @@ def test_the_counts_are_those_of_the_network() -> None:
         assert row["flops"] == 2 * count_multiply_adds(network, (3, 16, 16))
 
 
-def test_a_large_image_is_not_computed_with() -> None:
+def test_costs_of_a_large_image_need_no_computation() -> None:
     architecture = "|nor_conv_3x3~0|+|none~0|none~1|+|nor_conv_3x3~0|none~1|none~2|"
     small, large = (
         costs_of("nasbench201", [architecture], ("flops", "peak_memory"), network=SMALL, image_size=size).iloc[0]
         for size in (32, 2048)
     )
     assert large["peak_memory"] == small["peak_memory"] * 64**2
-    assert large["flops"] == pytest.approx(small["flops"] * 64**2, rel=1e-3)  # but for the classifier
+    assert large["flops"] == pytest.approx(small["flops"] * 64**2, rel=1e-3)  # except for the classifier
 
 
 class Counted(Space):
-    """Counts how often a network is built; `wide` cannot be."""
+    """Counts the builds of networks; `wide` cannot be built."""
 
     name = "counted"
     decisions = (Decision("width", ("narrow", "small", "wide")),)
@@ -126,14 +126,14 @@ def test_a_network_that_cannot_be_built_has_no_costs() -> None:
     assert frame["flops"][1] == 2 * 64 * 3 * 10
 
 
-def test_a_copy_begins_anew() -> None:
+def test_a_copy_starts_with_an_empty_cache() -> None:
     costs = NetworkCosts("nasbench201", ("parameters",), network=SMALL)
     costs("|none~0|+|none~0|none~1|+|skip_connect~0|none~1|none~2|")
     size = len(pickle.dumps(costs))
     assert size == len(pickle.dumps(NetworkCosts("nasbench201", ("parameters",), network=SMALL)))
 
 
-# Of a table, and of the user
+# Costs of a table, and of the user
 
 
 CELLS = [
@@ -153,12 +153,12 @@ def test_the_costs_of_a_table(tmp_path: Path) -> None:
     space = table(tmp_path, board_latency_ms=[1.5, 2.5])
     frame = costs_of(space, reversed(CELLS), ("board_latency_ms", "flops"), network=SMALL)
     assert frame["board_latency_ms"].tolist() == [2.5, 1.5]
-    assert (frame["flops"] > 0).all()  # counted, of the base's networks
-    beside = costs_of("nasbench201", CELLS, ("board_latency_ms",), network=SMALL, table=space)
-    assert beside["board_latency_ms"].tolist() == [1.5, 2.5]
+    assert (frame["flops"] > 0).all()  # counted for the networks of the base
+    table_costs = costs_of("nasbench201", CELLS, ("board_latency_ms",), network=SMALL, table=space)
+    assert table_costs["board_latency_ms"].tolist() == [1.5, 2.5]
 
 
-def test_names_that_are_no_costs_are_refused(tmp_path: Path) -> None:
+def test_unknown_cost_names_raise_an_error(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="there is no cost 'speed'; choose one of flops"):
         NetworkCosts("nasbench201", ("speed",), network=SMALL)
     space = table(tmp_path, board_latency_ms=[1.5, 2.5])
@@ -168,7 +168,7 @@ def test_names_that_are_no_costs_are_refused(tmp_path: Path) -> None:
         get_cost("flips")
 
 
-OWN = '''
+USER_COST = '''
 def layers(network, image_shape):
     """How many modules there are."""
     return len(list(network.modules()))
@@ -178,8 +178,8 @@ lonely = lambda network: 1
 '''
 
 
-def test_a_cost_of_the_users(tmp_path: Path) -> None:
-    (tmp_path / "own_cost.py").write_text(OWN)
+def test_a_cost_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "own_cost.py").write_text(USER_COST)
     name = f"{tmp_path / 'own_cost.py'}:layers"
     assert get_cost(name).unit == "modules"
     frame = costs_of(Counted(), ["width=small"], (name,), network=SMALL, image_size=8)
@@ -188,7 +188,7 @@ def test_a_cost_of_the_users(tmp_path: Path) -> None:
         get_cost(f"{tmp_path / 'own_cost.py'}:lonely")
 
 
-def test_what_there_is() -> None:
+def test_available_costs() -> None:
     assert {"parameters", "flops", "peak_memory"} <= set(COSTS.names())
     assert all(COSTS.get(name).summary for name in COSTS)
     assert {name: COSTS.get(name).unit for name in ("parameters", "flops", "peak_memory")} == {

@@ -1,4 +1,4 @@
-"""Several workers train one network: the same batches, the same loss curves, results and checkpoints as of one."""
+"""Several workers train one network with the batches, loss curves, results and checkpoints of a single worker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CELL = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|nor_conv
 
 
 @pytest.mark.parametrize(("size", "count"), [(1, 7), (2, 33), (3, 16), (7, 7)])
-def test_the_parts_of_a_batch_are_the_batch(size: int, count: int) -> None:
+def test_the_parts_of_a_batch_add_up_to_the_batch(size: int, count: int) -> None:
     parts = [range(count)[Team(rank, size).part(count)] for rank in range(size)]
     assert [index for part in parts for index in part] == list(range(count))
     assert {len(part) for part in parts} <= {count // size, math.ceil(count / size)}
@@ -44,7 +44,7 @@ def test_every_worker_has_as_many_passes_and_none_is_empty(workers: int, micro: 
             assert micro is None or max(sizes) <= micro + 1
 
 
-def test_the_parts_of_a_batch_are_augmented_as_the_whole() -> None:
+def test_the_parts_of_a_batch_are_augmented_like_the_whole() -> None:
     augment = Augmentation(AugmentationSettings(crop=2, flip=True, cutout=3))
     images = torch.rand(9, 3, 8, 8)
     whole = augment(images, torch.Generator().manual_seed(1))
@@ -54,7 +54,7 @@ def test_the_parts_of_a_batch_are_augmented_as_the_whole() -> None:
 
 
 SPACES = Path(__file__).parents[1] / "worker_modules" / "archray_test_memory.py"
-PLAIN = {"space": f"{SPACES}:MemorySpace", "architecture": "width=4|kernel=3"}  # without batch normalisation
+PLAIN = {"space": f"{SPACES}:MemorySpace", "architecture": "width=4|kernel=3"}  # without batch normalization
 
 
 def config(epochs: int = 3, **training: Any) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def config(epochs: int = 3, **training: Any) -> dict[str, Any]:
         "settings": {
             "data": {"name": "digits", "limit": 90},
             "network": {"channels": 4, "cells": 1},
-            # 90 images in batches of 16 and less: no part is of the same size as the other
+            # 90 images in batches of 16 and less: no two parts have the same size
             "training": {"epochs": epochs, "batch_size": 16, "lr": 0.05, "threads": 1, **training},
         },
         "architecture": CELL,
@@ -105,25 +105,25 @@ def without_batch_norm(space: dict[str, Any]) -> dict[str, Any]:
     return {**space, "settings": {**settings, "space": PLAIN["space"]}, "architecture": PLAIN["architecture"]}
 
 
-def alone(space: dict[str, Any]) -> pd.DataFrame:
-    """The curves of one worker in this process."""
+def single_worker_curves(space: dict[str, Any]) -> pd.DataFrame:
+    """Returns the curves of one worker in this process."""
     trainable = StandaloneTrainable(space)
     return pd.DataFrame([trainable.step() for _ in range(space["settings"]["training"]["epochs"])])
 
 
 def test_the_gradients_of_passes_add_up_to_that_of_the_batch() -> None:
-    whole, passes = (alone(without_batch_norm(config(micro_batch_size=size))) for size in (None, 5))
+    whole, passes = (single_worker_curves(without_batch_norm(config(micro_batch_size=size))) for size in (None, 5))
     assert_equal_curves(passes, whole, rel=1e-4)
     assert whole["train_loss"].is_monotonic_decreasing
 
 
-def test_more_workers_than_a_batch_has_images_are_refused() -> None:
+def test_more_workers_than_images_per_batch_raise_an_error() -> None:
     dataset = load_images(DataSettings(name="digits", limit=90))
     with pytest.raises(InvalidInput, match=r"at most as many workers as a batch has images, 15, got 16; lower train_w"):
         Trainer(torch.nn.Linear(1, 1), dataset, TrainingSettings(batch_size=16), seed=1, team=Team(0, 16))
 
 
-def test_a_trial_without_bundles_for_workers_is_told_of_them() -> None:
+def test_a_trial_without_bundles_for_workers_raises_an_error() -> None:
     with pytest.raises(InvalidInput, match=r"one bundle for each worker; use tune.PlacementGroupFactory"):
         ParallelTrainable(config()).step()
 
@@ -131,13 +131,13 @@ def test_a_trial_without_bundles_for_workers_is_told_of_them() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_two_workers_have_the_loss_curves_of_one(tmp_path: Path) -> None:
-    """Batches of 15 images, which two workers cannot halve, normalised as a whole, augmented, clipped."""
+    """Batches of 15 images, which two workers cannot halve, normalized as a whole, augmented and clipped."""
     space = config(augmentation={"crop": 1, "flip": False, "cutout": 2}, grad_clip=5.0, label_smoothing=0.1)
     results = fit(tmp_path, space, 2, "two")
-    one = alone(space)
+    one = single_worker_curves(space)
     assert_equal_curves(curves(results), one, rel=1e-4, abs=1e-5)
     assert one["train_loss"].nunique() == 3
-    with results[0].checkpoint.as_directory() as place:  # read by who knows of one worker only
+    with results[0].checkpoint.as_directory() as place:  # can be read without knowledge of workers
         network = load_trained(place)
     assert not [name for name in network.state_dict() if "module." in name]
 
@@ -147,21 +147,23 @@ def test_two_workers_have_the_loss_curves_of_one(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("ray_session")
 def test_two_workers_that_add_up_passes(tmp_path: Path) -> None:
     space = without_batch_norm(config(micro_batch_size=3))
-    assert_equal_curves(curves(fit(tmp_path, space, 2, "passes")), alone(without_batch_norm(config())), rel=1e-4)
+    assert_equal_curves(
+        curves(fit(tmp_path, space, 2, "passes")), single_worker_curves(without_batch_norm(config())), rel=1e-4
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-def test_workers_with_statistics_of_their_own_learn_as_well(tmp_path: Path) -> None:
-    """Each normalises 7 or 8 images by themselves: no longer the same network, but a training like it."""
+def test_workers_with_separate_statistics_learn_equally_well(tmp_path: Path) -> None:
+    """Each normalizes 7 or 8 images separately. The network differs, but trains similarly."""
     space = config(epochs=8, sync_batch_norm=False)
-    two, one = curves(fit(tmp_path, space, 2, "own")), alone(space)
+    two, one = curves(fit(tmp_path, space, 2, "own")), single_worker_curves(space)
     assert two["train_loss"].tolist() != pytest.approx(one["train_loss"].tolist(), rel=1e-3)
     assert two["train_loss"].tolist() == pytest.approx(one["train_loss"].tolist(), rel=0.25)
 
 
 class LoseWorker(tune.Callback):
-    """Kills the last worker after the second epoch, once: the checkpoint is that of the first."""
+    """Kills the last worker after the second epoch, once; the checkpoint is that of the first."""
 
     def __init__(self) -> None:
         self.lost = False
@@ -173,7 +175,7 @@ class LoseWorker(tune.Callback):
 
 
 def workers_alive() -> list[int]:
-    """The processes of workers."""
+    """Returns the processes of workers."""
     actors = ray._private.state.actors().values()
     return [actor["Pid"] for actor in actors if actor["ActorClassName"] == "TrainWorker" and actor["State"] == "ALIVE"]
 
@@ -181,13 +183,13 @@ def workers_alive() -> list[int]:
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.usefixtures("ray_session")
-def test_a_training_goes_on_after_a_worker_was_lost(tmp_path: Path) -> None:
+def test_a_training_continues_after_a_worker_was_lost(tmp_path: Path) -> None:
     lose = LoseWorker()
     failures = FailureConfig(max_failures=1)
     results = fit(tmp_path, config(), 2, "lost", callbacks=[lose], failure_config=failures)
     assert lose.lost
     assert not results.errors
-    last, one = results[0].metrics, alone(config()).iloc[-1]
+    last, one = results[0].metrics, single_worker_curves(config()).iloc[-1]
     assert (last["iterations_since_restore"], last["epoch"]) == (2, 3)
     for metric in METRICS:
         assert last[metric] == pytest.approx(one[metric], rel=1e-4)
@@ -195,7 +197,7 @@ def test_a_training_goes_on_after_a_worker_was_lost(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-def test_memory_that_one_worker_lacks_is_a_result(tmp_path: Path) -> None:
+def test_running_out_of_memory_in_one_worker_is_a_result(tmp_path: Path) -> None:
     space = without_batch_norm(config()) | {"architecture": "width=8|kernel=1"}  # at no share of a GPU
     [result] = fit(tmp_path, space, 2, "short")
     assert result.error is None
@@ -206,7 +208,7 @@ def test_memory_that_one_worker_lacks_is_a_result(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-def test_trials_that_are_stopped_in_the_middle_leave_nothing_behind(tmp_path: Path) -> None:
+def test_trials_stopped_in_the_middle_leave_nothing_behind(tmp_path: Path) -> None:
     space = config(epochs=1000) | {"number": tune.grid_search(list(range(20)))}
     results = fit(tmp_path, space, 2, "stopped", cpus=0.25, at_a_time=4, stop={"training_iteration": 2})
     assert len(results) == 20

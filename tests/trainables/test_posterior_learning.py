@@ -1,4 +1,4 @@
-"""The variational posterior against enumeration: mixtures, KL, mode, and the KL-optimal product (notes E5, E6)."""
+"""The variational posterior compared with enumeration: mixtures, KL, mode and optimum (notes E5, E6)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DATA = {"name": "digits", "limit": 80, "validation_fraction": 0.3}
 
 @pytest.fixture(scope="module")
 def two_edges(tmp_path_factory: Any) -> tuple[str, str, np.ndarray]:
-    """The space of two free edges by reference, trained weights, and the expected loss of its 25 cells, (5, 5)."""
+    """Returns the space of two free edges, trained weights, and the expected loss of its 25 cells, (5, 5)."""
     folder = tmp_path_factory.mktemp("two_edges")
     (folder / "two_edges.py").write_text(TWO_EDGES)
     space = f"{folder / 'two_edges.py'}:TwoEdges"
@@ -65,7 +65,7 @@ def two_edges(tmp_path_factory: Any) -> tuple[str, str, np.ndarray]:
 
 
 def optimum(losses: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """The product p q that maximises the ELBO, by coordinate ascent: p ~ exp(-s E_q[loss]), and the same for q."""
+    """The product p q that maximizes the ELBO, by coordinate ascent: p ~ exp(-s E_q[loss]), and the same for q."""
     p, q = np.full(5, 0.2), np.full(5, 0.2)
     for _ in range(1000):
         p = np.exp(-scale * (losses @ q))
@@ -81,7 +81,7 @@ def elbo(p: np.ndarray, q: np.ndarray, losses: np.ndarray, scale: float) -> floa
 
 
 def share_of_gain(p: np.ndarray, q: np.ndarray, losses: np.ndarray, scale: float) -> float:
-    """0 at the prior, 1 at the optimum."""
+    """Returns 0 at the prior and 1 at the optimum."""
     prior = elbo(np.full(5, 0.2), np.full(5, 0.2), losses, scale)
     return (elbo(p, q, losses, scale) - prior) / (elbo(*optimum(losses, scale), losses, scale) - prior)
 
@@ -98,7 +98,7 @@ def probabilities(log_probs: dict[str, list[float | None]]) -> list[np.ndarray]:
     return [np.exp(np.array(log_probs[name], dtype=float)) for name in FREE]
 
 
-def tiny(space: str, partial: int = 1, none: bool = True) -> Supernet:
+def tiny_supernet(space: str, partial: int = 1, none: bool = True) -> Supernet:
     return build_supernet(space, NetworkSettings(channels=4, cells=1), 1, 10, 0, partial, none)
 
 
@@ -107,8 +107,8 @@ def tiny(space: str, partial: int = 1, none: bool = True) -> Supernet:
 
 @pytest.mark.parametrize(("partial", "none"), [(1, True), (2, False)])
 @pytest.mark.parametrize("space", ["nasbench201", "darts", "darts-none", "nasbench1shot1-1"])
-def test_one_hot_rows_are_the_architectures_path(space: str, partial: int, none: bool) -> None:
-    supernet = tiny(space, partial, none).eval()
+def test_one_hot_rows_are_the_path_of_the_architecture(space: str, partial: int, none: bool) -> None:
+    supernet = tiny_supernet(space, partial, none).eval()
     relaxed = RelaxedDecisions(supernet)
     rng = np.random.default_rng(0)
     images = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -124,8 +124,8 @@ def test_one_hot_rows_are_the_architectures_path(space: str, partial: int, none:
 
 
 @pytest.mark.parametrize("space", ["darts", "nasbench201"])
-def test_the_kl_and_the_mode_are_those_of_the_enumerated_distribution(space: str) -> None:
-    supernet = tiny(space)
+def test_the_kl_and_the_mode_equal_those_of_the_enumerated_distribution(space: str) -> None:
+    supernet = tiny_supernet(space)
     posterior = make_posterior(supernet, temperature=0.7)
     with torch.no_grad():
         posterior.alpha.normal_(generator=torch.Generator().manual_seed(1))
@@ -152,8 +152,8 @@ def test_the_kl_and_the_mode_are_those_of_the_enumerated_distribution(space: str
     assert posterior.mode() == supernet.space.encode(tuple(best))
 
 
-def test_what_the_supernet_lacks_is_impossible() -> None:
-    posterior = make_posterior(tiny("nasbench201", none=False))
+def test_choices_outside_the_supernet_are_impossible() -> None:
+    posterior = make_posterior(tiny_supernet("nasbench201", none=False))
     assert posterior.kl() == pytest.approx(0, abs=1e-6)
     for row in posterior.log_probs().values():
         assert row[0] is None and row[1:] == pytest.approx([-np.log(4)] * 4)
@@ -168,7 +168,7 @@ def test_what_the_supernet_lacks_is_impossible() -> None:
 
 
 def linear_lesson(table: Tensor) -> Lesson:
-    """A loss that is a linear function of the weights of edge 2<-1, and of those of edge 3<-1: their table."""
+    """Returns a loss that is linear in the weights of edges 2<-1 and 3<-1, and its table."""
 
     def loss(mixture: Mixture) -> Tensor:
         weights = mixture["edges"].dense
@@ -181,7 +181,7 @@ def linear_lesson(table: Tensor) -> Lesson:
     def outcome(mixture: Mixture) -> Outcome:
         dense = mixture["edges"].dense.clone()
         for row, chosen in enumerate(mixture["edges"].chosen.tolist()):
-            dense[row, max(chosen, 0)] = 1.0  # a path leaves `none`, the first operation, out
+            dense[row, max(chosen, 0)] = 1.0  # a path leaves out `none`, the first operation
         return Outcome(dense[2] @ table @ dense[4][:, None], torch.tensor([False]))
 
     return Lesson(gradient, outcome)
@@ -195,7 +195,7 @@ def linear_lesson(table: Tensor) -> Lesson:
 )
 def test_a_linear_loss_is_learned_to_its_optimum(settings: dict[str, Any]) -> None:
     table = torch.rand((5, 5), generator=torch.Generator().manual_seed(4))
-    posterior = make_posterior(tiny("nasbench201"), SCALE, **settings)
+    posterior = make_posterior(tiny_supernet("nasbench201"), SCALE, **settings)
     mean = [np.zeros(5), np.zeros(5)]
     for step in range(400):
         posterior.learn(linear_lesson(table), step / 400)
@@ -207,8 +207,8 @@ def test_a_linear_loss_is_learned_to_its_optimum(settings: dict[str, Any]) -> No
     assert share_of_gain(*mean, losses, SCALE) > 0.97
 
 
-def learned(two_edges: tuple[str, str, np.ndarray], epochs: int, **posterior: Any) -> list[np.ndarray]:
-    """Mean probabilities of both free edges over the last half of the epochs, each of one batch."""
+def learned_probabilities(two_edges: tuple[str, str, np.ndarray], epochs: int, **posterior: Any) -> list[np.ndarray]:
+    """Returns the mean probabilities of both free edges over the last half of the epochs, each of one batch."""
     space, weights, _ = two_edges
     settings = {"space": space, "weights": weights, "data": DATA, "supernet": SUPERNET, "epochs": epochs}
     settings |= {"batch_size": 256, "threads": 1, "optimizer": ADAM, "posterior": {"scale": SCALE, **posterior}}
@@ -220,9 +220,9 @@ def learned(two_edges: tuple[str, str, np.ndarray], epochs: int, **posterior: An
 @pytest.mark.slow
 def test_the_posterior_is_the_kl_optimal_product(two_edges: tuple[str, str, np.ndarray]) -> None:
     losses = two_edges[2]
-    found = learned(two_edges, 160, estimator="score-function", samples=4)
+    found = learned_probabilities(two_edges, 160, estimator="score-function", samples=4)
     expected = optimum(losses, SCALE)
-    assert max(np.abs(np.log(5 * each)).max() for each in expected) > 0.2  # far enough from uniform to be found
+    assert max(np.abs(np.log(5 * each)).max() for each in expected) > 0.2  # far enough from uniform to be detected
     for row, best in zip(found, expected, strict=True):
         np.testing.assert_allclose(row, best, atol=0.03)
     assert share_of_gain(*found, losses, SCALE) > 0.9
@@ -231,12 +231,12 @@ def test_the_posterior_is_the_kl_optimal_product(two_edges: tuple[str, str, np.n
 @pytest.mark.slow
 def test_the_straight_through_posterior_is_better_than_the_prior(two_edges: tuple[str, str, np.ndarray]) -> None:
     """It has a bias where the loss is not linear in the weights of operations, and does not reach the optimum."""
-    assert share_of_gain(*learned(two_edges, 60), two_edges[2], SCALE) > 0.1
+    assert share_of_gain(*learned_probabilities(two_edges, 60), two_edges[2], SCALE) > 0.1
 
 
-def test_the_objective_without_kl_goes_to_the_best_architecture() -> None:
+def test_the_objective_without_kl_finds_the_best_architecture() -> None:
     table = torch.rand((5, 5), generator=torch.Generator().manual_seed(4))
-    posterior = make_posterior(tiny("nasbench201"), 1.0, kl=False, estimator="score-function", samples=4)
+    posterior = make_posterior(tiny_supernet("nasbench201"), 1.0, kl=False, estimator="score-function", samples=4)
     for step in range(600):
         posterior.learn(linear_lesson(table), step / 600)
     p, q = probabilities(posterior.log_probs())

@@ -1,4 +1,4 @@
-"""The posterior's trainable: results, failures, frozen weights; the best-response posterior. test_trials.py: resume."""
+"""The posterior's trainable: results, failures, frozen weights, the best-response posterior. test_trials.py: resume."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BEST_RESPONSE = {
 
 
 def make_config(folder: Path, space: str = "nasbench201", seed: int = 5, **settings: Any) -> dict[str, Any]:
-    """Random weights of a tiny supernet with partial channels, and 40 digits to learn from."""
+    """Random weights of a tiny supernet with partial channels, and 40 digits for learning."""
     supernet = build_supernet(space, NetworkSettings(**NETWORK), 1, 10, seed=0, partial_channels=2)
     weights = write_weights(str(folder), f"{space}.pt", supernet.state_dict())
     return {
@@ -58,7 +58,7 @@ def run(config: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def comparable(results: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """Without wall-clock time, and NaN made equal to itself."""
+    """Returns results without wall-clock time and with NaN made equal to itself."""
     return [{key: repr(value) for key, value in result.items() if key != "seconds_epoch"} for result in results]
 
 
@@ -86,7 +86,7 @@ def test_the_scale_of_bayes_is_the_number_of_images(tmp_path: Path) -> None:
     assert result["elbo"] == pytest.approx(-40 * result["expected_loss"] - result["kl"])
 
 
-def test_the_weights_stay(tmp_path: Path) -> None:
+def test_the_weights_do_not_change(tmp_path: Path) -> None:
     trainable = PosteriorTrainable(make_config(tmp_path, "darts", epochs=1, batch_size=40))
     before = {name: each.clone() for name, each in trainable.trainer.supernet.state_dict().items()}
     trainable.step()
@@ -94,7 +94,7 @@ def test_the_weights_stay(tmp_path: Path) -> None:
     assert all(torch.equal(after[name], each) for name, each in before.items())
 
 
-def test_what_cannot_be_cured_is_a_result(tmp_path: Path) -> None:
+def test_permanent_failures_are_results(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     supernet = build_supernet("nasbench201", NetworkSettings(**NETWORK), 1, 10, seed=0, partial_channels=2)
     state = {name: torch.full_like(each, math.nan) for name, each in supernet.state_dict().items()}
@@ -110,7 +110,7 @@ def test_what_cannot_be_cured_is_a_result(tmp_path: Path) -> None:
     assert comparable([restored.step()]) == comparable([failed])
 
 
-def test_wrong_input(tmp_path: Path) -> None:
+def test_wrong_input_raises_an_error(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     settings = config["settings"]
     with pytest.raises(InvalidInput, match="to belong to a supernet with these settings' space, network and data"):
@@ -132,7 +132,7 @@ def test_wrong_input(tmp_path: Path) -> None:
             SupernetOptions.model_validate(options)
 
 
-# The best-response posterior
+# Best-response posterior
 
 
 def best_response(space: str, epochs: int = 2, **training: Any) -> SupernetTrainable:
@@ -154,7 +154,7 @@ def test_the_best_response_posterior_learns_with_the_weights(space: str) -> None
     assert table["steps"][0] == 2 * epochs and set(table["chance"]) == {None}
 
 
-def test_all_training_images_are_the_weights_where_the_posterior_has_the_validation_data() -> None:
+def test_the_weights_train_on_all_training_images_if_the_posterior_has_the_validation_data() -> None:
     trainer = best_response("nasbench201").trainer
     assert len(trainer.weight_images) == len(trainer.dataset.train)
     assert len(trainer.architecture_images) == len(trainer.dataset.validation)

@@ -1,4 +1,4 @@
-"""Which metrics see the layers that lead nowhere, which NAS-Bench-201's own network makes and archray's leaves out."""
+"""The metrics that count layers without an effect, which the network of NAS-Bench-201 has and archray's leaves out."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from archray.trainables.spaces import get_space
 from archray.trainables.spaces.nasbench201 import EDGES
 
 CHANNELS = 4
-COUNTING = ("naswot", "l2_norm", "parameters", "multiply_adds", "zen")  # metrics that count layers, dead ones too
+COUNTING = ("naswot", "l2_norm", "parameters", "multiply_adds", "zen")  # metrics that count layers, including dead ones
 SPACE = get_space("nasbench201")
-CELLS = {  # of each, how many convolutions are dead, and whether naswot sees them
+CELLS = {  # for each, the number of dead convolutions, and whether naswot counts them
     "|nor_conv_3x3~0|+|none~0|nor_conv_1x1~1|+|skip_connect~0|none~1|nor_conv_3x3~2|": (0, False),
     "|nor_conv_3x3~0|+|nor_conv_1x1~0|none~1|+|nor_conv_3x3~0|none~1|none~2|": (2, True),
-    # What reads an empty node has ReLUs that are off for every image, which adds the same to all of naswot's counts.
+    # Readers of an empty node have ReLUs that are off for every image, which adds the same number to all of naswot's
+    # counts.
     "|none~0|+|none~0|nor_conv_3x3~1|+|nor_conv_3x3~0|nor_conv_1x1~1|skip_connect~2|": (2, True),
     "|nor_conv_3x3~0|+|none~0|nor_conv_3x3~1|+|skip_connect~0|avg_pool_3x3~1|none~2|": (1, True),
 }
 
 
 class WholeCell(nn.Module):
-    """A cell as the benchmark writes it: every edge is made and called. Live edges are those of archray's cell."""
+    """A cell as in the benchmark: every edge is made and called. Live edges are those of archray's cell."""
 
     def __init__(self, cell: Cell, operations: tuple[str, ...], channels: int) -> None:
         super().__init__()
@@ -59,8 +60,8 @@ def whole(network: nn.Module, architecture: str) -> nn.Module:
     return network
 
 
-@pytest.mark.parametrize(("architecture", "dead", "seen"), [(name, *told) for name, told in CELLS.items()])
-def test_what_counts_layers_sees_dead_ones(architecture: str, dead: int, seen: bool) -> None:
+@pytest.mark.parametrize(("architecture", "dead", "seen"), [(name, *values) for name, values in CELLS.items()])
+def test_metrics_that_count_layers_count_dead_ones(architecture: str, dead: int, seen: bool) -> None:
     settings = NetworkSettings(channels=CHANNELS, cells=1)
     data = load_images(DataSettings(name="digits", limit=64)).train
     images, labels = data.images[:16].double(), data.labels[:16]
@@ -81,5 +82,5 @@ def test_what_counts_layers_sees_dead_ones(architecture: str, dead: int, seen: b
     others = [name for name in ours if name not in COUNTING]
     assert [ours[name] for name in others] == pytest.approx([theirs[name] for name in others], rel=1e-9)
     for name in COUNTING:
-        # zen has no value with a normalisation of an empty node
+        # zen has no value for a normalization of an empty node
         assert (ours[name] != pytest.approx(theirs[name], rel=1e-9, nan_ok=True)) == seen

@@ -1,4 +1,4 @@
-"""What the passes do in place of torch's kernels where channels are few: the same numbers, in float64."""
+"""Replacements of torch's kernels for few channels compute the same numbers in float64."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_shifted_sums_pool_as_torch_does(size: tuple[int, int]) -> None:
         (nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False, divisor_override=2), 4, False),
     ],
 )
-def test_pools_are_shifted_only_where_it_is_the_same(pool: nn.Module, channels: int, shifted: bool) -> None:
+def test_pools_are_shifted_only_where_it_is_equivalent(pool: nn.Module, channels: int, shifted: bool) -> None:
     x = last(normal(2, channels, 6, 6)).requires_grad_()
     with shifted_sums(pool):
         node = type(pool(x).grad_fn).__name__
@@ -59,7 +59,7 @@ def test_pools_are_shifted_only_where_it_is_the_same(pool: nn.Module, channels: 
     ("kernel", "padding", "size"),
     [((3, 3), 1, (8, 8)), ((1, 3), (0, 1), (7, 9)), ((5, 3), "same", (6, 5)), ((2, 2), 0, (8, 7)), ((3, 3), 0, (3, 3))],
 )
-def test_per_sample_gradients_by_shifts_are_those_by_groups(kernel: Any, padding: Any, size: tuple[int, int]) -> None:
+def test_per_sample_gradients_by_shifts_equal_those_by_groups(kernel: Any, padding: Any, size: tuple[int, int]) -> None:
     layer = nn.Conv2d(3, 5, kernel, padding=padding).double().requires_grad_(False)
     x = normal(4, 3, *size)
     b = normal(*layer(x).shape, seed=1)
@@ -71,8 +71,8 @@ def test_per_sample_gradients_by_shifts_are_those_by_groups(kernel: Any, padding
 
 
 @pytest.mark.parametrize("channels", [4, 8])
-def test_no_metric_moves(channels: int) -> None:
-    """Images in channels-last layout take the passes' own kernels, contiguous ones torch's."""
+def test_no_metric_changes(channels: int) -> None:
+    """Images in channels-last layout use the special kernels, and contiguous images those of torch."""
     settings = NetworkSettings(channels=channels, cells=1)
     network = build("nasbench201", POOLS, network=settings, in_channels=3, num_classes=4, seed=0, for_scoring=True)
     images, labels = normal(8, 3, 12, 12), torch.arange(8) % 4

@@ -1,4 +1,4 @@
-"""Metrics of the loss gradient, and theta^T H g by tangents, against loops of torch.autograd.grad in float64."""
+"""Metrics of the loss gradient, and theta^T H g by tangents, compared with loops of torch.autograd.grad in float64."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from archray.trainables.spaces import get_space
 
 
 class Functional(nn.Module):
-    """A functional ReLU: the tangents cannot tell it where to act."""
+    """A functional ReLU, which the tangents cannot intercept."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Functional(nn.Module):
 
 
 class Shifted(Functional):
-    """A parameter outside the known layers is added."""
+    """Adds a parameter outside the known layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def loss_of(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
 
 
 def hessian_gradient(network: nn.Module, images: Tensor, labels: Tensor, by: list[Tensor]) -> list[Tensor]:
-    """H g by `by`, as the authors do it: the gradient of <g, grad L> with g held constant."""
+    """H g by `by`, as in the authors' code: the gradient of <g, grad L> with g held constant."""
     constant = torch.autograd.grad(loss_of(network, images, labels), by)
     gradients = torch.autograd.grad(loss_of(network, images, labels), by, create_graph=True)
     product = torch.stack([(c * g).sum() for c, g in zip(constant, gradients, strict=True)]).sum()
@@ -117,7 +117,7 @@ def hessian_gradient(network: nn.Module, images: Tensor, labels: Tensor, by: lis
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_grasp_is_the_double_backward_pass(name: str) -> None:
+def test_grasp_equals_the_double_backward_pass(name: str) -> None:
     network, (images, labels) = make(name), batch()
     assert recognized(forward(network, images)) is KNOWN[name]
     weights = weights_of(network)
@@ -138,7 +138,7 @@ def test_grasp_as_printed_covers_all_parameters(name: str) -> None:
     assert found.value == pytest.approx(expected, rel=1e-9)
 
 
-def test_grasp_by_finite_differences() -> None:
+def test_grasp_equals_finite_differences() -> None:
     """theta^T H g is the derivative along theta of g(theta + h theta)^T g."""
     network, (images, labels) = make("cell"), batch()
     weights = weights_of(network)
@@ -160,7 +160,7 @@ def test_grasp_by_finite_differences() -> None:
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_grasp_on_drawn_cells(number: int) -> None:
+def test_grasp_on_random_cells(number: int) -> None:
     space = get_space("nasbench201")
     network = cell(space.encode(space.sample(np.random.default_rng(number)))).double()
     images, labels = batch()
@@ -173,7 +173,7 @@ def test_grasp_on_drawn_cells(number: int) -> None:
     )
 
 
-def test_both_identities_under_batch_normalisation() -> None:
+def test_both_identities_under_batch_normalization() -> None:
     """Note P1, for eps near 0: theta_l^T g_l = 0 and theta_l^T (H g)_l = -||g_l||^2 for layers before it."""
     network, (images, labels) = make("cell"), batch()
     for module in network.modules():
@@ -185,7 +185,7 @@ def test_both_identities_under_batch_normalisation() -> None:
     before = [name for name, module in network.named_modules() if isinstance(module, WEIGHT_LAYERS)]
     checked = 0
     for name, weight, g, h in zip(before, weights, gradients, products, strict=True):
-        if "shortcut" in name or "classifier" in name:  # not followed by a normalisation
+        if "shortcut" in name or "classifier" in name:  # without a normalization behind it
             assert abs(float((weight.detach() * g).sum())) > 1e-6
             continue
         norm = float(weight.detach().norm() * g.norm())
@@ -196,12 +196,12 @@ def test_both_identities_under_batch_normalisation() -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_trace_norms_are_those_of_nasi(name: str) -> None:
-    """On a network of its own: Eq. 6.6 and 6.7 by a loop over images, and what NASI measures of a path."""
+def test_trace_norms_equal_those_of_nasi(name: str) -> None:
+    """On a separate network: Eq. 6.6 and 6.7 by a loop over images, and NASI's measurement of a path."""
     network, (images, labels) = make(name), batch()
     every, logits = list(network.parameters()), network(images)
     losses = F.cross_entropy(logits, labels, reduction="none")
-    of_images = [torch.autograd.grad(loss, every, retain_graph=True) for loss in losses]  # grad L_x, batch norm and all
+    of_images = [torch.autograd.grad(loss, every, retain_graph=True) for loss in losses]  # grad L_x, with batch norm
     means = [torch.stack(of_parameter).mean(0) for of_parameter in zip(*of_images, strict=True)]
     expected = sum(float(mean.square().sum()) for mean in means)
     assert trace_norm(logits, labels, every, "batch") == pytest.approx(expected, rel=1e-10)
@@ -274,7 +274,7 @@ def test_float32_keeps_four_digits() -> None:
         assert single[name].value == pytest.approx(exact[name].value, rel=1e-4), name
 
 
-def test_the_network_is_left_as_it_was() -> None:
+def test_the_network_is_unchanged() -> None:
     network = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)).eval()
     network[0].weight.requires_grad_(False)
     before = {name: value.clone() for name, value in network.state_dict().items()}
@@ -289,7 +289,7 @@ def test_the_network_is_left_as_it_was() -> None:
     assert not any("forward" in vars(module) or module._forward_hooks for module in network.modules())
 
 
-def test_batch_statistics_puts_back_after_an_error() -> None:
+def test_batch_statistics_are_restored_after_an_error() -> None:
     network = nn.Sequential(nn.BatchNorm2d(2)).eval()
     with pytest.raises(RuntimeError), batch_statistics(network):
         network(torch.zeros(2, 3, 4, 4))

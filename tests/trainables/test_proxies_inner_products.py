@@ -1,4 +1,4 @@
-"""Inner products in parts are those of the whole, in either layout."""
+"""Inner products in parts equal those of the whole, in either layout."""
 
 from __future__ import annotations
 

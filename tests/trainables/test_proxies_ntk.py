@@ -1,4 +1,4 @@
-"""Per-sample gradients, the Gram matrix and its metrics, against slow references in float64."""
+"""Per-sample gradients, the Gram matrix and its metrics, compared with slow references in float64."""
 
 from __future__ import annotations
 
@@ -103,8 +103,9 @@ def make(name: str) -> nn.Module:
 
 
 def separate_copies_jacobian(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """(m, d): note P2's reference. Every sample has its own copy of every weight and bias; batch normalisation still
-    sees all samples. Row i is the gradient of the sum of label logits by sample i's copies."""
+    """(m, d): the reference of note P2. Every sample has a separate copy of every weight and bias, and batch
+    normalization still uses all samples. Row i is the gradient of the sum of label logits by the copies of sample i.
+    """
     m = len(images)
     copies: list[list[Tensor]] = []
 
@@ -140,14 +141,14 @@ def label_gram(network: nn.Module, images: Tensor, labels: Tensor, memory_mib: f
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_gram_is_that_of_own_copies_of_the_weights(name: str) -> None:
+def test_gram_equals_that_of_separate_copies_of_the_weights(name: str) -> None:
     network, (images, labels) = make(name), batch()
     jacobian = separate_copies_jacobian(network, images, labels)
     torch.testing.assert_close(label_gram(network, images, labels), jacobian @ jacobian.T, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_bound_on_memory_changes_nothing(name: str) -> None:
+def test_a_limit_on_memory_changes_nothing(name: str) -> None:
     network, (images, labels) = make(name), batch()
     free = label_gram(network, images, labels)
     bound = label_gram(network, images, labels, memory_mib=1e-6)  # one output channel at a time
@@ -155,7 +156,7 @@ def test_a_bound_on_memory_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_samples_gradients_add_up_to_the_weights_gradient(name: str) -> None:
+def test_gradients_of_samples_add_up_to_that_of_the_weights(name: str) -> None:
     network, (images, labels) = make(name), batch()
     record = forward(network, images)
     total = record.logits.gather(1, labels[:, None]).sum()
@@ -170,7 +171,7 @@ def test_samples_gradients_add_up_to_the_weights_gradient(name: str) -> None:
         torch.testing.assert_close(found.reshape(expected.shape), expected, rtol=1e-9, atol=1e-12)
 
 
-def test_both_forms_of_a_layers_gram_agree() -> None:
+def test_both_forms_of_the_gram_matrix_of_a_layer_agree() -> None:
     generator = torch.Generator().manual_seed(0)
     layer = nn.Conv2d(3, 5, 3, padding=1, stride=2).double()
     inputs = torch.randn(4, 3, 6, 6, generator=generator, dtype=torch.float64)
@@ -179,7 +180,7 @@ def test_both_forms_of_a_layers_gram_agree() -> None:
     torch.testing.assert_close(inner_product_gram(layer, inputs, b), p @ p.T)
 
 
-def test_batch_normalisation_makes_the_exact_jacobian_another_one() -> None:
+def test_batch_normalization_changes_the_exact_jacobian() -> None:
     network, (images, labels) = make("batch norm"), batch()
     weights = [layer.weight for layer in network.modules() if isinstance(layer, WEIGHT_LAYERS)]
     biases = [layer.bias for layer in network.modules() if isinstance(layer, WEIGHT_LAYERS) and layer.bias is not None]
@@ -197,7 +198,7 @@ def test_batch_normalisation_makes_the_exact_jacobian_another_one() -> None:
     assert abs(root_mean_trace(exact) / root_mean_trace(label_gram(network, images, labels)) - 1) > 1e-2
 
 
-def test_without_normalisation_both_kinds_of_gradient_agree() -> None:
+def test_without_normalization_both_kinds_of_gradient_agree() -> None:
     network, (images, labels) = make("padding modes"), batch()
     metrics = ("ntk_trace", "kappa", "knas")
     per_sample = score(network, images, labels, metrics, ProxySettings())
@@ -235,6 +236,6 @@ def test_kappa_and_trace_of_a_known_matrix() -> None:
 
 
 @pytest.mark.parametrize("gram", [torch.zeros(3, 3), -torch.eye(3), torch.full((3, 3), math.nan)])
-def test_a_kernel_without_condition_number_is_refused(gram: Tensor) -> None:
+def test_a_kernel_without_condition_number_raises_an_error(gram: Tensor) -> None:
     with pytest.raises(DegenerateKernel):
         condition_number(gram)

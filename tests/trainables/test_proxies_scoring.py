@@ -18,7 +18,11 @@ from archray.trainables.tune.scorers import PoolScorer
 
 ALL = tuple(PROXIES.names())
 CONNECTED = "|nor_conv_3x3~0|+|nor_conv_1x1~0|avg_pool_3x3~1|+|skip_connect~0|none~1|nor_conv_3x3~2|"
-WITHOUT_A_PASS = ("synflow", "parameters", "multiply_adds")  # what does not ask for the shared pass over the network
+METRICS_WITHOUT_PASS = (
+    "synflow",
+    "parameters",
+    "multiply_adds",
+)  # metrics that do not need the shared pass over the network
 DISCONNECTED = "|none~0|+|nor_conv_1x1~0|nor_conv_3x3~1|+|none~0|none~1|none~2|"
 
 
@@ -27,7 +31,7 @@ def batch(m: int = 6) -> tuple[Tensor, Tensor]:
     return torch.randn(m, 2, 8, 8, generator=generator), torch.randint(3, (m,), generator=generator)
 
 
-def small(*middle: nn.Module) -> nn.Module:
+def small_network(*middle: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), *middle, nn.Flatten(), nn.Linear(144, 3))
 
 
@@ -45,7 +49,7 @@ class Times(nn.Module):
         return x * self.factor
 
 
-def test_of_other_columns_more_is_good() -> None:
+def test_for_other_columns_more_is_better() -> None:
     assert low_is_good("kappa") and not low_is_good("kappa_of_mine") and not low_is_good("own.py:kappa")
 
 
@@ -59,11 +63,11 @@ def test_of_other_columns_more_is_good() -> None:
     ],
 )
 def test_a_bad_network_is_a_failed_score(layer: nn.Module, reason: str) -> None:
-    results = score(small(layer), *batch(), ALL, ProxySettings())
+    results = score(small_network(layer), *batch(), ALL, ProxySettings())
     assert set(results) == set(ALL)
     for name, result in results.items():
         assert result.direction == PROXIES.get(name).direction
-        if name in WITHOUT_A_PASS and result.failure is None:
+        if name in METRICS_WITHOUT_PASS and result.failure is None:
             continue
         assert math.isnan(result.value)
         assert result.failure is not None and reason in result.failure
@@ -78,7 +82,9 @@ def test_logits_of_a_wrong_shape_are_a_failure() -> None:
 def test_equal_images_have_no_condition_number_but_a_trace(dtype: torch.dtype) -> None:
     images, labels = batch(4)
     images[1], labels[1] = images[0], labels[0]
-    results = score(small().to(dtype), images.to(dtype), labels, ["kappa", "ntk_trace", "naswot"], ProxySettings())
+    results = score(
+        small_network().to(dtype), images.to(dtype), labels, ["kappa", "ntk_trace", "naswot"], ProxySettings()
+    )
     assert results["ntk_trace"].value > 0
     # Equal samples have equal gradients: lambda_min is zero, up to rounding on either side.
     assert math.isnan(results["kappa"].value)
@@ -86,7 +92,7 @@ def test_equal_images_have_no_condition_number_but_a_trace(dtype: torch.dtype) -
     assert math.isnan(results["naswot"].value) and "-inf" in str(results["naswot"].failure)
 
 
-def test_what_a_network_does_not_have_fails_its_metric_alone() -> None:
+def test_a_missing_part_of_a_network_fails_only_its_metric() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(128, 6), nn.Tanh(), nn.Linear(6, 3))
     results = score(network, *batch(), ALL, ProxySettings())
     assert "nn.ReLU" in str(results["naswot"].failure)
@@ -94,18 +100,18 @@ def test_what_a_network_does_not_have_fails_its_metric_alone() -> None:
     assert not any(result.failure for name, result in results.items() if name not in ("naswot", "zen"))
 
 
-def test_bad_input_is_refused() -> None:
+def test_bad_input_raises_an_error() -> None:
     images, labels = batch()
     with pytest.raises(
         UnknownName, match=r"there is no proxy 'jacob'; did you mean 'jacov'\? choose one of epe_nas, .*zen"
     ):
-        score(small(), images, labels, ["jacob"], ProxySettings())
+        score(small_network(), images, labels, ["jacob"], ProxySettings())
     with pytest.raises(InvalidInput, match="one label each"):
-        score(small(), images, labels[:-1], ["snip"], ProxySettings())
+        score(small_network(), images, labels[:-1], ["snip"], ProxySettings())
 
 
 @pytest.mark.parametrize("values", [{"metrics": ()}, {"metrics": ("snip", "snip")}, {"metrics": ("jacob",)}])
-def test_settings_refuse_bad_metrics(values: dict[str, object]) -> None:
+def test_settings_reject_bad_metrics(values: dict[str, object]) -> None:
     with pytest.raises((ArchrayError, ValueError)):
         ProxySettings.model_validate(values)
 
@@ -128,7 +134,7 @@ def test_synflow_of_linear_layers() -> None:
 
 
 def test_synflow_is_in_float64_and_leaves_out_batch_norm() -> None:
-    """A deep network of positive weights overflows float32; float64 holds it (note H1)."""
+    """A deep network with positive weights overflows float32, but not float64 (note H1)."""
     layers: list[nn.Module] = []
     for _ in range(20):
         layers += [nn.Conv2d(2, 2, 1, bias=False), nn.BatchNorm2d(2)]
@@ -171,12 +177,12 @@ def test_rows_repeat() -> None:
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_a_disconnected_cell_is_a_row_with_its_reason() -> None:
+def test_a_disconnected_cell_is_a_row_with_the_reason() -> None:
     row = scorer()(DISCONNECTED)
     assert math.isnan(float(row["ntk_trace"] or 0)) and math.isnan(float(row["kappa"] or 0))
     assert str(row["failure"]).startswith("ntk_trace, kappa: disconnected")
 
 
-def test_an_architecture_the_space_does_not_know_raises() -> None:
+def test_an_unknown_architecture_raises_an_error() -> None:
     with pytest.raises(InvalidArchitecture):
         scorer()("|conv_9x9~0|")

@@ -1,4 +1,4 @@
-"""One ReLU for all that read the same tensor: which are shared, and that the gradients are those of separate ones."""
+"""One ReLU for all readers of a tensor: when it is shared, and gradients equal to those of separate ReLUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from archray.trainables.proxies.tangents import recognized
 
 
 class Branches(nn.Module):
-    """Two branches of the same tensor; `change` may act on it, or on the first ReLU's output, between them."""
+    """Two branches of the same tensor. `change` may act on it, or on the first ReLU's output, between them."""
 
     def __init__(self, change: str = "nothing") -> None:
         super().__init__()
@@ -53,8 +53,8 @@ def test_readers_of_one_tensor_share_a_node_and_a_changed_one_does_not() -> None
     assert "forward" not in vars(network().first)
 
 
-def test_what_has_no_graph_is_not_shared() -> None:
-    """Nothing would notice that it is changed in place."""
+def test_tensors_without_a_graph_are_not_shared() -> None:
+    """An in-place change would not be detected."""
     relus = nn.ModuleList([nn.ReLU(), nn.ReLU()])
     x = torch.tensor([-1.0, 2.0])
     with shared_relus(relus):
@@ -63,7 +63,7 @@ def test_what_has_no_graph_is_not_shared() -> None:
         assert relus[1](x).tolist() == [0.0, 2.0]
 
 
-def test_gradients_are_those_of_separate_relus() -> None:
+def test_gradients_equal_those_of_separate_relus() -> None:
     module, (images, labels) = network(), batch()
     assert recognized(forward(module, images))
     weights = [layer.weight for layer in (module.stem, module.left, module.right, module.classifier)]

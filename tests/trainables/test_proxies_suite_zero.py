@@ -1,4 +1,4 @@
-"""The metrics of NAS-Bench-Suite-Zero, each against a second implementation, written plainly, in float64."""
+"""The metrics of NAS-Bench-Suite-Zero, each compared with a plain second implementation in float64."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CELL = "|nor_conv_3x3~0|+|nor_conv_1x1~0|avg_pool_3x3~1|+|skip_connect~0|none~1|
 
 
 class Plain(nn.Module):
-    """Two convolutions, one of them without a normalisation behind it, and a head."""
+    """Two convolutions, one of them without a normalization behind it, and a head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,14 +85,14 @@ def test_plain_is_the_slope_of_the_loss_along_the_weights(network: nn.Module) ->
     assert value(network, "plain") == pytest.approx(slope, rel=1e-5, abs=1e-9)
 
 
-def test_plain_is_that_of_layers_without_a_normalisation_behind_them() -> None:
+def test_plain_counts_layers_without_a_normalization_behind_them() -> None:
     network = cell(architecture="|nor_conv_3x3~0|+|none~0|none~1|+|none~0|nor_conv_3x3~1|none~2|").double()
     images, labels = batch()
     bare = [network.get_submodule(name).weight for name in ("classifier",)]
     bare += [layer.weight for name, layer in network.named_modules() if name.endswith("shortcut.1")]
     gradients = torch.autograd.grad(F.cross_entropy(network(images), labels), bare)
     expected = sum(float((w.detach() * g).sum()) for w, g in zip(bare, gradients, strict=True))
-    assert value(network, "plain") == pytest.approx(expected, rel=1e-2)  # the eps of normalisation (note P1)
+    assert value(network, "plain") == pytest.approx(expected, rel=1e-2)  # the eps of normalization (note P1)
 
 
 def image_gradients(network: nn.Module) -> NDArray[np.float64]:
@@ -104,14 +104,14 @@ def image_gradients(network: nn.Module) -> NDArray[np.float64]:
     return total.flatten(1).numpy()
 
 
-def test_jacov_is_that_of_numpy(network: nn.Module) -> None:
+def test_jacov_equals_that_of_numpy(network: nn.Module) -> None:
     eigenvalues, _ = np.linalg.eig(np.corrcoef(image_gradients(network)))
     expected = -sum(math.log(v + 1e-5) + 1 / (v + 1e-5) for v in eigenvalues.real)
     assert value(network, "jacov") == pytest.approx(expected, rel=1e-8)
 
 
 def by_class(rows: NDArray[np.float64], labels: Sequence[int], num_classes: int) -> float:
-    """EPE-NAS as its authors write it: a matrix per class, and an exception for what has no length."""
+    """EPE-NAS as in its authors' code: a matrix per class, and an exception for rows without a length."""
     images = defaultdict(list)
     for row, label in zip(rows, labels, strict=True):
         images[label].append(row)
@@ -128,7 +128,7 @@ def by_class(rows: NDArray[np.float64], labels: Sequence[int], num_classes: int)
     return sum(abs(one - other) for one in scores for other in scores) / len(scores)
 
 
-def test_epe_nas_is_that_of_a_loop_over_classes(network: nn.Module) -> None:
+def test_epe_nas_equals_that_of_a_loop_over_classes(network: nn.Module) -> None:
     expected = by_class(image_gradients(network), batch()[1].tolist(), 3)
     assert value(network, "epe_nas") == pytest.approx(expected, rel=1e-9)
 
@@ -141,8 +141,8 @@ def test_epe_nas_of_few_and_of_many_classes(num_classes: int) -> None:
     assert found == pytest.approx(by_class(rows, labels, num_classes), rel=1e-9)
 
 
-def normalise(x: Tensor) -> tuple[Tensor, float]:
-    """Batch normalisation without learned parameters, and log sigma: channel by channel."""
+def normalize(x: Tensor) -> tuple[Tensor, float]:
+    """Batch normalization without learned parameters, and log sigma, channel by channel."""
     channels, variances = [], []
     for c in range(x.shape[1]):
         values = x[:, c]
@@ -152,15 +152,15 @@ def normalise(x: Tensor) -> tuple[Tensor, float]:
     return torch.stack(channels, 1), 0.5 * math.log(sum(variances) / len(variances))
 
 
-def test_zen_is_that_of_a_plain_network() -> None:
-    """Weights, input and perturbation are drawn as they are named: layer by layer, then x, then e."""
+def test_zen_equals_that_of_a_plain_network() -> None:
+    """Weights, input and perturbation are sampled in this order: layer by layer, then x, then e."""
     network, images = Plain().double(), batch()[0]
     generator = torch.Generator().manual_seed(7)
     drawn = [torch.randn(w.shape, generator=generator).double() for w in weights(network)]
     x, e = (torch.randn(images.shape, generator=generator).double() for _ in range(2))
 
     def features(x: Tensor) -> tuple[Tensor, float]:
-        normal, log_sigma = normalise(F.conv2d(x, drawn[0], padding=1))
+        normal, log_sigma = normalize(F.conv2d(x, drawn[0], padding=1))
         return F.conv2d(normal, drawn[1], stride=2).clamp(min=0), log_sigma
 
     (first, log_sigma), (second, _) = features(x), features(x + 0.01 * e)
@@ -168,8 +168,8 @@ def test_zen_is_that_of_a_plain_network() -> None:
     assert zen_score(network, images, 7) == pytest.approx(expected, rel=1e-9)
 
 
-def test_zen_counts_what_normalisation_takes_away() -> None:
-    """Scaling what goes into a normalisation leaves the features, and adds the scale's logarithm."""
+def test_zen_includes_the_scale_that_normalization_removes() -> None:
+    """Scaling the input of a normalization keeps the features, and adds the logarithm of the scale."""
 
     class Louder(Plain):
         def forward(self, x: Tensor) -> Tensor:
@@ -180,7 +180,7 @@ def test_zen_counts_what_normalisation_takes_away() -> None:
     assert difference == pytest.approx(math.log(10), abs=1e-4)
 
 
-def test_zen_reads_neither_the_weights_nor_the_data_and_leaves_the_network() -> None:
+def test_zen_depends_on_neither_weights_nor_data_and_leaves_the_network_unchanged() -> None:
     network, images = cell(), torch.randn(6, 2, 8, 8)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     found = zen_score(network, images, 3)
@@ -198,7 +198,7 @@ def test_zen_of_a_network_without_a_pooling_module(space: str) -> None:
     assert math.isfinite(value(network.double(), "zen"))
 
 
-def test_costs_are_those_of_the_network(network: nn.Module) -> None:
+def test_costs_equal_those_of_the_network(network: nn.Module) -> None:
     assert value(network, "parameters") == count_parameters(network) == sum(p.numel() for p in network.parameters())
     assert value(network, "multiply_adds") == count_multiply_adds(network, (2, 8, 8))
 
@@ -208,7 +208,7 @@ def test_multiply_adds_by_hand() -> None:
     assert value(Plain().double(), "multiply_adds") == 64 * 4 * 18 + 9 * 5 * 36 + 15
 
 
-def test_a_gradient_that_is_constant_is_a_failure() -> None:
+def test_a_constant_gradient_is_a_failure() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(128, 3))  # linear: the same gradient for every image
     nn.init.constant_(network[1].weight, 0.1)
     results = score(network.double(), *batch(), ["jacov", "epe_nas", "l2_norm"], ProxySettings())
@@ -217,13 +217,13 @@ def test_a_gradient_that_is_constant_is_a_failure() -> None:
         assert math.isnan(results[name].value) and "has no correlations" in str(results[name].failure)
 
 
-def test_equal_images_have_a_jacov_far_below() -> None:
+def test_equal_images_have_a_very_low_jacov() -> None:
     """An eigenvalue of zero costs 1 / k."""
     independent, equal = torch.randn(4, 50), torch.randn(1, 50).expand(4, 50)
     assert divergence(correlations(equal)) < -2e5 < divergence(correlations(independent)) < -4
 
 
-def test_a_batch_without_two_images_of_a_class_is_a_failure_of_epe_nas_alone() -> None:
+def test_a_batch_without_two_images_of_a_class_fails_only_epe_nas() -> None:
     network = Plain().double()
     results = score(network, batch(3)[0], torch.arange(3), ["epe_nas", "jacov"], ProxySettings())
     assert "expected two images of one class in the batch, got 3 images" in str(results["epe_nas"].failure)
@@ -231,7 +231,7 @@ def test_a_batch_without_two_images_of_a_class_is_a_failure_of_epe_nas_alone() -
     assert results["jacov"].failure is None
 
 
-def test_images_changed_in_place_are_their_own_affair() -> None:
+def test_a_network_that_changes_images_in_place_does_not_affect_the_others() -> None:
     class InPlace(Plain):
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x.mul_(2.0))
@@ -247,7 +247,7 @@ def test_a_network_without_a_feature_map_has_no_zen() -> None:
     assert "expected a module with a feature map" in str(results["zen"].failure)
 
 
-def test_a_dead_normalisation_has_no_zen() -> None:
+def test_a_dead_normalization_has_no_zen() -> None:
     class Dead(Plain):
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x) + 0 * self.norm(0 * self.first(x)).sum()

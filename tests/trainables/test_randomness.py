@@ -1,4 +1,4 @@
-"""Draws from torch's global generators are those of a seed within the block, and go on undisturbed after it."""
+"""Within the block torch's global generators depend on a seed, and after it they continue undisturbed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ DEVICES = [None, torch.device("cpu"), *([torch.device("cuda", 0)] if torch.cuda.
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
-def test_the_draws_are_the_seeds(device: torch.device | None) -> None:
+def test_random_numbers_depend_on_the_seed(device: torch.device | None) -> None:
     draws = []
     for seed in (1, 1, 2):
-        torch.rand(3)  # what was drawn before does not matter
+        torch.rand(3)  # earlier random numbers do not matter
         with restored_randomness(seed, device):
             draws.append(torch.rand(5, device=device))
     assert torch.equal(draws[0], draws[1])
@@ -22,7 +22,7 @@ def test_the_draws_are_the_seeds(device: torch.device | None) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
-def test_the_global_generators_are_put_back(device: torch.device | None) -> None:
+def test_the_global_generators_are_restored(device: torch.device | None) -> None:
     states = [torch.get_rng_state, torch.cuda.get_rng_state] if torch.cuda.is_available() else [torch.get_rng_state]
     before = [state() for state in states]
     with pytest.raises(KeyError), restored_randomness(1, device):

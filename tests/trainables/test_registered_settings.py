@@ -1,4 +1,4 @@
-"""The registries of relaxations and of architecture optimizers are the dispatch: of archray's own and of a user's."""
+"""The registries of relaxations and architecture optimizers dispatch to the classes of archray and of a user."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRAINING = {"epochs": 1, "batch_size": 10, "threads": 1}
 
 
 class Sparsemax(Relaxation):
-    """The mixture of a user's: the projection of logits onto the simplex."""
+    """A user's mixture: the projection of logits onto the simplex."""
 
     def probabilities(self, parameters: Tensor) -> Tensor:
         return project_to_simplex(parameters)
@@ -46,7 +46,7 @@ class SparsemaxSettings(RelaxationSettings):
 
 
 class DescentSettings(OptimizerSettings):
-    """The optimizer of a user's: plain gradient descent on logits."""
+    """A user's optimizer: plain gradient descent on logits."""
 
     domain = "logits"
 
@@ -58,7 +58,7 @@ class DescentSettings(OptimizerSettings):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def users_own() -> Iterator[None]:
+def users_classes() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for registry in (RELAXATIONS, OPTIMIZERS):
             patch.setattr(registry, "_entries", {name: registry.get(name) for name in registry})
@@ -98,7 +98,7 @@ def test_a_users_relaxation_and_optimizer_train_a_supernet(tmp_path: Any) -> Non
         SupernetTrainable({"settings": {**settings, "relaxation": {"name": "simplex"}}})
 
 
-def test_every_registered_pair_trains_or_is_refused_alike(digits: Dataset) -> None:
+def test_every_registered_pair_trains_or_raises_the_same_error(digits: Dataset) -> None:
     seen: set[str] = set()
     for relaxation in RELAXATIONS:
         for optimizer in OPTIMIZERS:
@@ -118,7 +118,7 @@ def test_every_registered_pair_trains_or_is_refused_alike(digits: Dataset) -> No
     assert seen == {*RELAXATIONS, *OPTIMIZERS}
 
 
-def test_settings_survive_json_and_become_the_class_of_their_name() -> None:
+def test_settings_round_trip_through_json_with_the_class_of_their_name() -> None:
     options = SupernetOptions.model_validate(
         {"relaxation": {"name": "gumbel", "end": 0.5}, "optimizer": {"name": "adam", "betas": [0.1, 0.2]}}
     )
@@ -141,7 +141,7 @@ def test_settings_survive_json_and_become_the_class_of_their_name() -> None:
         ({"relaxation": 3}, ("relaxation",), "dictionary"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(values: Any, place: tuple[str, ...], message: str) -> None:
-    with pytest.raises(ValidationError, match=f"(?s){message}") as refused:
+def test_errors_name_the_key(values: Any, place: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValidationError, match=f"(?s){message}") as caught:
         SupernetOptions.model_validate(values)
-    assert refused.value.errors()[0]["loc"] == place
+    assert caught.value.errors()[0]["loc"] == place

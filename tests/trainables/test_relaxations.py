@@ -1,4 +1,4 @@
-"""Relaxations: their weights, gradients and draws against independent ones, and their state."""
+"""Relaxations: their weights, gradients and samples, compared with independent ones, and their state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def start(relaxation: Relaxation, dtype: torch.dtype = torch.float32) -> dict[st
 
 
 def make_all(seed: int) -> dict[str, Relaxation]:
-    """Of all that are a function of parameters: in each domain, and in the forms that differ."""
+    """Makes all relaxations that depend on parameters, in each domain and each form."""
     every: list[RelaxationSettings] = [RELAXATIONS.get(name)() for name in RELAXATIONS]
     every += [GumbelSettings(hard=False), PathSettings(fair=True)]
     return {
@@ -61,7 +61,7 @@ def make_all(seed: int) -> dict[str, Relaxation]:
 EVERY = tuple(make_all(0))
 
 
-# All of them
+# All relaxations
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -83,7 +83,7 @@ def test_weights_are_on_the_simplex_and_one_hot_where_chosen(name: str, dtype: t
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_seed_gives_the_same_weights_whatever_the_global_generator(name: str) -> None:
+def test_a_seed_gives_the_same_weights_for_any_global_generator(name: str) -> None:
     found = []
     for state in (1, 2):
         torch.manual_seed(state)
@@ -141,14 +141,14 @@ def test_softmax_and_simplex() -> None:
 
 
 @given(hnp.arrays(np.float64, (3, 4), elements=st.floats(0.0, 1.0)))
-def test_entropy_against_a_loop(rows: np.ndarray) -> None:
+def test_entropy_equals_a_loop(rows: np.ndarray) -> None:
     rows[:, 0] += 0.1
     rows /= rows.sum(-1, keepdims=True)
     slow = [-sum(p * math.log(p) for p in row if p > 0.0) for row in rows.tolist()]
     np.testing.assert_allclose(entropy(torch.from_numpy(rows)).numpy(), slow, atol=1e-12)
 
 
-def test_entropy_at_its_ends() -> None:
+def test_entropy_at_its_extremes() -> None:
     ends = torch.tensor([[0.0, 1.0, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]])
     assert entropy(ends).tolist() == pytest.approx([0.0, math.log(4)])
 
@@ -182,7 +182,7 @@ def test_straight_through_gradient_is_the_softmax_jacobian(domain: str, tau: flo
         assert int(weights.chosen[e]) == int(np.argmax(logits[e] + noise[e]))
 
 
-def test_concrete_gradient_by_finite_differences() -> None:
+def test_concrete_gradient_equals_finite_differences() -> None:
     noise = gumbel_noise(torch.zeros((3, 4), dtype=torch.float64), seeded())
     logits = torch.randn((3, 4), generator=seeded(1), dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: gumbel_weights(x, noise, 0.7, hard=False).dense, logits)
@@ -190,7 +190,7 @@ def test_concrete_gradient_by_finite_differences() -> None:
 
 @pytest.mark.parametrize("domain", ["logits", "simplex"])
 @pytest.mark.parametrize("progress", [0.0, 1.0])
-def test_operations_are_drawn_with_their_probabilities(domain: str, progress: float) -> None:
+def test_operations_are_sampled_with_their_probabilities(domain: str, progress: float) -> None:
     probabilities = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
     draws = 20_000  # as many edges in one step
     parameters = (probabilities if domain == "simplex" else probabilities.log() + 3.0).expand(draws, 4)
@@ -205,7 +205,7 @@ def test_noise_is_gumbel_and_finite() -> None:
     assert stats.kstest(noise.numpy(), "gumbel_r").pvalue > 1e-3
 
 
-def test_a_zero_on_the_simplex_is_never_drawn_and_has_no_gradient() -> None:
+def test_a_zero_on_the_simplex_is_never_sampled_and_has_no_gradient() -> None:
     rows = torch.tensor([0.0, 0.6, 0.4]).repeat(200, 1).requires_grad_()
     weights = GumbelSettings().make(seeded(), "simplex").weights({"g": rows})["g"]
     (weights.dense * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
@@ -219,8 +219,8 @@ def test_temperatures() -> None:
     assert [exponential.temperature(t) for t in (0.0, 0.5, 1.0)] == pytest.approx([1.0, math.sqrt(0.03), 0.03])
 
 
-def test_what_is_said_of_the_smallest_temperature() -> None:
-    """Two equal operations: mean of p (1 - p) / tau, its variance, and the share of draws that carry it."""
+def test_the_documented_properties_of_the_smallest_temperature() -> None:
+    """Two equal operations: mean of p (1 - p) / tau, its variance, and the share of samples that carry it."""
     noise = gumbel_noise(torch.zeros((200_000, 2), dtype=torch.float64), seeded())
     for tau in (TAU_MIN, 0.03):
         p = torch.sigmoid((noise[:, 0] - noise[:, 1]) / tau)
@@ -269,7 +269,7 @@ def test_orders_of_strict_fairness_are_uniform() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", EVERY)
-def test_a_generator_on_the_cpu_draws_the_same_for_a_gpu(name: str) -> None:
+def test_a_generator_on_the_cpu_samples_the_same_for_a_gpu(name: str) -> None:
     here, there = make_all(4)[name], make_all(4)[name]
     parameters = start(here)
     start(there)
@@ -284,7 +284,7 @@ def test_a_generator_on_the_cpu_draws_the_same_for_a_gpu(name: str) -> None:
 # Errors
 
 
-def test_refuses_what_cannot_be_used() -> None:
+def test_unsupported_relaxations_raise_an_error() -> None:
     with pytest.raises(UnknownName, match="choose one of controller, gumbel, path, posterior, simplex, softmax"):
         RELAXATIONS.get("entmax")
     with pytest.raises(InvalidInput, match="'sphere'"):

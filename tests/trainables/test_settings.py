@@ -1,4 +1,4 @@
-"""Settings of every kind: frozen, strict, and the same again from JSON."""
+"""Settings of every kind are frozen and strict, and round-trip through JSON."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_numbers_are_finite_and_bounded(values: dict[str, Any]) -> None:
         Numbers.model_validate(values)
 
 
-def test_a_bound_of_its_own_goes_over_the_common_one() -> None:
+def test_a_specific_bound_overrides_the_common_one() -> None:
     assert Numbers(percent=10**12, seed=2**63 - 1, sizes=(10**9,), count=None).percent == 10**12
 
 

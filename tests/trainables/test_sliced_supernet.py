@@ -1,4 +1,4 @@
-"""Slices of a supernet are standalone networks; a sandwich step is the sum of its networks' gradients."""
+"""Slices of a supernet equal standalone networks, and a sandwich step is the sum of its networks' gradients."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ RANDOM = tuple(SPACE.sample(np.random.default_rng(seed)) for seed in range(4))
 
 @pytest.fixture(scope="module")
 def supernet():
-    """Weights that no two places have alike, in float64."""
+    """A supernet in float64 whose weights are all different."""
     module = build_sliced(SPACE, NETWORK, **SHAPE, seed=0).double()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -41,7 +41,7 @@ def standalone_of(architecture):
 
 
 @pytest.mark.parametrize("architecture", [SPACE.smallest, SPACE.largest, *RANDOM])
-def test_a_slice_copied_into_its_network_gives_the_same_outputs(supernet, architecture):
+def test_a_slice_copied_into_its_network_has_the_same_outputs(supernet, architecture):
     standalone = standalone_of(architecture)
     standalone.load_state_dict(supernet.weights_of(architecture))
     torch.testing.assert_close(supernet(images(), architecture), standalone(images()), rtol=1e-10, atol=1e-10)
@@ -52,12 +52,12 @@ def test_the_supernet_has_the_parameters_of_the_largest_network(supernet):
     assert count_parameters(supernet) == count_parameters(standalone_of(SPACE.largest))
 
 
-def test_a_space_without_slices_is_refused():
+def test_a_space_without_slices_raises_an_error():
     with pytest.raises(InvalidInput, match="slices of the largest one, got nasbench201"):
         build_sliced("nasbench201", NETWORK, **SHAPE, seed=0)
 
 
-# The sandwich rule
+# Sandwich rule
 
 
 def trainer_of(**options):
@@ -69,7 +69,7 @@ def trainer_of(**options):
 
 
 @pytest.mark.parametrize("distillation", [True, False])
-def test_a_steps_gradients_are_the_sum_of_four_standalone_networks(distillation):
+def test_the_gradient_of_a_step_is_the_sum_of_four_standalone_networks(distillation):
     trainer = trainer_of(distillation=distillation)
     trainer.supernet.double()
     drawn, labels = RANDOM[:2], torch.arange(5)
@@ -93,13 +93,13 @@ def test_a_steps_gradients_are_the_sum_of_four_standalone_networks(distillation)
 
 
 def add_slice(whole, part):
-    """Adds `part` to the first rows and columns of `whole`; of queries, keys and values to the first of each."""
+    """Adds `part` to the first rows and columns of `whole`, for queries, keys and values to the first of each."""
     if whole.shape[0] == 3 * 4 * 4:  # four heads of four numbers
         whole, part = whole.unflatten(0, (3, -1)), part.unflatten(0, (3, -1))
     whole[tuple(slice(size) for size in part.shape)] += part
 
 
-def test_an_epoch_is_seeded_and_goes_on_from_a_state():
+def test_an_epoch_is_seeded_and_resumes_from_a_state():
     one, other = trainer_of(), trainer_of()
     first = one.epoch()
     assert first == other.epoch()
@@ -148,7 +148,7 @@ def test_the_trial_is_restored_and_its_weights_score(tmp_path):
         SlicedScorer(wider, restored.trainer.supernet.state_dict())
 
 
-def test_the_score_of_a_slice_is_that_of_its_network(supernet):
+def test_the_score_of_a_slice_equals_that_of_its_network(supernet):
     data = load_images(DataSettings(name="digits", limit=100), device=torch.device("cpu"))
     small = build_sliced(SPACE, NETWORK, **SHAPE, seed=0)
     network = build(SPACE, RANDOM[0], network=NETWORK, **SHAPE, seed=3).eval()

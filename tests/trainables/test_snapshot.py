@@ -1,4 +1,4 @@
-"""Snapshot ensembles and MC-DropPath: cycles of the learning rate, what is kept at their ends, and dropped paths."""
+"""Snapshot ensembles and MC-DropPath: cycles of the learning rate, the snapshots at their ends, and dropped paths."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def config(**training: Any) -> dict[str, Any]:
     }
 
 
-def test_the_rate_falls_to_zero_in_each_cycle_and_begins_anew() -> None:
+def test_the_rate_falls_to_zero_in_each_cycle_and_restarts() -> None:
     dataset = load_images(DataSettings(name="digits", limit=60))
     network = build(
         "nasbench201", CELL, network=NetworkSettings(channels=2, cells=1), in_channels=1, num_classes=10, seed=0
@@ -60,7 +60,7 @@ def test_the_rate_falls_to_zero_in_each_cycle_and_begins_anew() -> None:
 
 
 def test_snapshots_are_the_networks_at_the_ends_of_cycles(tmp_path: Path) -> None:
-    """Restored in the middle of a cycle as well; the training is that of a trial that keeps none."""
+    """The trial is also restored in the middle of a cycle. The training equals that of a trial without snapshots."""
     plain, keeping = StandaloneTrainable(config()), SnapshotTrainable(config())
     ends = []
     for epoch in range(1, 6):
@@ -84,7 +84,7 @@ def test_snapshots_are_the_networks_at_the_ends_of_cycles(tmp_path: Path) -> Non
         assert all(torch.equal(tensor, end[name]) for name, tensor in network.state_dict().items())
 
 
-def test_a_reused_actor_keeps_no_snapshot_of_the_trial_before(tmp_path: Path) -> None:
+def test_a_reused_actor_keeps_no_snapshot_of_the_previous_trial(tmp_path: Path) -> None:
     trial = SnapshotTrainable(config(epochs=1, cycles=1))
     trial.step()
     trial.reset_config(config(epochs=2, cycles=1))
@@ -104,15 +104,15 @@ def darts_network() -> torch.nn.Module:
     return network
 
 
-def test_dropped_paths_differ_from_pass_to_pass() -> None:
-    """Only the cells' edges are random. Another seed gives other draws, `eval()` the same ones again."""
+def test_dropped_paths_differ_between_passes() -> None:
+    """Only the edges of cells are random. Another seed gives other results, and `eval()` the same ones again."""
     images = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(2))
     network = darts_network()
     before = torch.random.get_rng_state()
     with torch.no_grad():
         kept = network.eval()(images)
         dropped = DroppedPaths(network, 1e-9, seed=0)
-        assert torch.equal(dropped(images), kept)  # nothing dropped: normalisation is as in evaluation mode
+        assert torch.equal(dropped(images), kept)  # without dropped paths the normalization is as in evaluation mode
         dropped = DroppedPaths(network, 0.3, seed=0)
         first, second = dropped(images), dropped(images)
         assert not torch.equal(first, second) and not torch.equal(first, kept)

@@ -1,4 +1,4 @@
-"""Spaces: strings, sampling, mutation, references, and NAS-Bench-201's own table."""
+"""Spaces: strings, sampling, mutation, references, and the table of NAS-Bench-201."""
 
 from contextlib import suppress
 
@@ -18,18 +18,18 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 class Wine(Space):
-    """A space as a user writes it: no string form, no isomorphism of its own."""
+    """A user's space without a string form and isomorphism."""
 
     name = "wine"
     decisions = (Decision("colour", ("red", "white")), Decision("year", ("1999",)), Decision("size", ("s", "m", "l")))
 
 
-# Of every space
+# Every space
 
 
 @pytest.mark.parametrize("name", list(SPACES))
 @given(seeds)
-def test_strings_round_trip_and_a_mutation_is_of_one_decision(name, seed):
+def test_strings_round_trip_and_a_mutation_changes_one_decision(name, seed):
     space, rng = get_space(name), np.random.default_rng(seed)
     drawn = space.sample(rng)
     assert drawn == space.sample(np.random.default_rng(seed))
@@ -44,7 +44,7 @@ def test_strings_round_trip_and_a_mutation_is_of_one_decision(name, seed):
 
 @pytest.mark.parametrize("name", list(SPACES))
 @given(st.text(), st.integers(0, 600), seeds)
-def test_any_text_gives_an_architecture_or_is_refused(name, text, cut, seed):
+def test_any_text_gives_an_architecture_or_raises_an_error(name, text, cut, seed):
     space = get_space(name)
     known = space.encode(space.sample(np.random.default_rng(seed)))
     for each in (text, known[:cut] + text, known[:cut] + text + known[cut:]):
@@ -86,7 +86,7 @@ def test_every_string_of_the_benchmark(benchmark_data):
     assert set(strings) == {SPACE.encode(cell) for cell in SPACE.enumerate()}
 
 
-def test_wrong_operation_names_the_known():
+def test_a_wrong_operation_lists_the_known_ones():
     text = SPACE.encode(("none",) * 6).replace("none~1", "conv5x5~1", 1)
     with pytest.raises(
         InvalidArchitecture,
@@ -107,7 +107,7 @@ def test_wrong_operation_names_the_known():
         "|none~0|+|none~0|none~1|+|none~0|none~1|none~2|\n",
     ],
 )
-def test_malformed_string_says_the_form(text):
+def test_a_malformed_string_raises_an_error_with_the_format(text):
     with pytest.raises(InvalidArchitecture) as caught:
         SPACE.decode(text)
     assert "|op~0|+|op~0|op~1|+|op~0|op~1|op~2|" in str(caught.value)
@@ -119,7 +119,7 @@ def test_wrong_arity_of_a_tuple():
         SPACE.encode(("none",) * 5)
 
 
-def test_mutate_never_touches_a_decision_with_one_choice():
+def test_mutate_never_changes_a_decision_with_one_choice():
     space, rng = Wine(), np.random.default_rng(0)
     cell = ("red", "1999", "s")
     mutants = {space.mutate(cell, rng) for _ in range(100)}
@@ -142,7 +142,7 @@ def test_default_strings_of_a_users_space(architecture):
     assert space.decode(space.encode(architecture)) == architecture
 
 
-def test_default_strings_refuse():
+def test_invalid_default_strings_raise_an_error():
     with pytest.raises(InvalidArchitecture, match="colour, year, size"):
         Wine().decode("colour=red|size=s")
     with pytest.raises(InvalidArchitecture, match="wine has no choice 'blue' for colour; choose one of red, white"):
@@ -160,7 +160,7 @@ def test_default_strings_refuse():
         "Decision('a', ()),",
     ],
 )
-def test_decisions_whose_strings_cannot_be_read_are_rejected(tmp_path, decisions):
+def test_decisions_with_ambiguous_strings_raise_an_error(tmp_path, decisions):
     file = tmp_path / "mine.py"
     file.write_text(
         "from archray.trainables.spaces import Decision, Space\n"
@@ -170,7 +170,7 @@ def test_decisions_whose_strings_cannot_be_read_are_rejected(tmp_path, decisions
         get_space(f"{file}:Mine")
 
 
-def test_reference_to_a_class_an_instance_and_what_is_neither(tmp_path):
+def test_reference_to_a_class_an_instance_and_another_object(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
         "from archray.trainables.spaces import Decision, Space\n"

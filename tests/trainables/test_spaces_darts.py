@@ -1,4 +1,4 @@
-"""DARTS' space: genotypes as DARTS prints them, read without evaluating them, and the order of nodes."""
+"""DARTS' space: genotypes in the format of DARTS, read without evaluation, and the order of nodes."""
 
 import itertools
 from collections import namedtuple
@@ -14,7 +14,7 @@ from archray.trainables.spaces.darts import NODES
 from archray.trainables.spaces.genotypes import Genotype, cell_shape
 
 SPACE, WITH_NONE = DARTS(), DARTSWithNone()
-# Liu et al. 2019, as their program lists it: edges by strength, the older form of the concatenation.
+# Liu et al. 2019, in the format of their program: edges by strength, the older form of the concatenation.
 DARTS_V2 = (
     "Genotype(normal=[('sep_conv_3x3', 0), ('sep_conv_3x3', 1), ('sep_conv_3x3', 0), ('sep_conv_3x3', 1), "
     "('sep_conv_3x3', 1), ('skip_connect', 0), ('skip_connect', 0), ('dil_conv_3x3', 2)], normal_concat=[2, 3, 4, 5], "
@@ -36,12 +36,12 @@ def test_names_and_sizes():
     pairs = 1 * 3 * 6 * 10  # of inputs: Liu et al. 2019, section 3.1, count 10^9 cells
     assert SPACE.size == (pairs * 7**8) ** 2
     assert WITH_NONE.size == (pairs * 8**8) ** 2
-    first, second = itertools.islice(SPACE.enumerate(), 2)  # lazily: there are 10^18
+    first, second = itertools.islice(SPACE.enumerate(), 2)  # lazily: the space has 10^18
     assert sum(a != b for a, b in zip(first, second, strict=True)) == 1
 
 
 @given(both)
-def test_strings_are_what_darts_prints_and_round_trip(drawn):
+def test_strings_have_the_format_of_darts_and_round_trip(drawn):
     space, architecture = drawn
     printed = namedtuple("Genotype", "normal normal_concat reduce reduce_concat")
     genotype = space.genotype(architecture)
@@ -60,7 +60,7 @@ def test_a_published_genotype():
 
 
 @given(members(SPACE), st.lists(st.booleans(), min_size=8, max_size=8))
-def test_the_order_of_a_nodes_edges_has_no_meaning(architecture, swapped):
+def test_the_order_of_the_edges_of_a_node_does_not_matter(architecture, swapped):
     cells = []
     for edges, swaps in zip(SPACE.genotype(architecture), (swapped[:4], swapped[4:]), strict=True):
         pairs = [edges[at : at + 2] for at in range(0, 8, 2)]
@@ -92,13 +92,13 @@ def test_the_order_of_a_nodes_edges_has_no_meaning(architecture, swapped):
         ("'sep_conv_3x3'", r"'\w'", "it contains a backslash"),
     ],
 )
-@pytest.mark.filterwarnings("error")  # Python's own, of an escape that it does not know
-def test_what_is_wrong_is_said(old, new, message):
+@pytest.mark.filterwarnings("error")  # Python's warning about an unknown escape
+def test_invalid_strings_raise_an_error(old, new, message):
     with pytest.raises(InvalidArchitecture, match=message):
         SPACE.decode(DARTS_V2.replace(old, new, 1))
 
 
-def test_nothing_in_a_string_is_run(tmp_path):
+def test_no_code_in_a_string_is_executed(tmp_path):
     written = tmp_path / "written"
     call = f"__import__('pathlib').Path({str(written)!r}).touch()"
     for text in (call, DARTS_V2.replace("[2, 3, 4, 5]", call, 1), DARTS_V2.replace("'sep_conv_3x3'", call, 1)):
@@ -108,12 +108,12 @@ def test_nothing_in_a_string_is_run(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["(" * 1000, "[" * 4000, "-" * 4000, "9" * 100_000])
-def test_texts_that_are_hard_on_a_parser(text):
+def test_texts_that_are_hard_for_a_parser(text):
     with pytest.raises(InvalidArchitecture, match="expected Genotype"):
         SPACE.decode(text)
 
 
-def test_wrong_tuples():
+def test_wrong_tuples_raise_an_error():
     with pytest.raises(InvalidArchitecture, match="24 choices, got 3 choices"):
         SPACE.encode(("0,1", "none", "none"))
     with pytest.raises(InvalidArchitecture, match="no choice '1,0' for normal_2_inputs; choose one of 0,1"):
@@ -121,7 +121,7 @@ def test_wrong_tuples():
 
 
 def layers(edges, order):
-    """The edges of a cell (target, source, operation), `none` left out, with node n called order[n]."""
+    """The edges of a cell (target, source, operation), without `none`, with node n called order[n]."""
     name = {0: 0, 1: 1, **dict(zip(NODES, order, strict=True))}
     return {
         (name[2 + number // 2], name[source], operation)
@@ -131,12 +131,12 @@ def layers(edges, order):
 
 
 def isomorphic(one, other):
-    """Whether some renaming of the nodes turns one cell into the other: by trying all, with or without a meaning."""
+    """Whether some renaming of the nodes turns one cell into the other, by trying all, with or without an effect."""
     return any(layers(one, order) == layers(other, NODES) for order in itertools.permutations(NODES))
 
 
 @given(both)
-def test_canonical_is_the_first_of_the_isomorphic_ones(drawn):
+def test_canonical_is_the_first_of_the_isomorphic_cells(drawn):
     space, architecture = drawn
     form = space.canonical(architecture)
     for one, other in zip(space.genotype(architecture), space.genotype(form), strict=True):
@@ -162,13 +162,13 @@ def test_canonical_merges_isomorphic_cells_and_no_others(drawn, seed):
                 allowed.append(tuple(itertools.chain(*(nodes[node] for node in NODES))))
         spelt.append(allowed[rng.integers(len(allowed))])
     assert space.canonical(space.architecture(Genotype(*spelt))) == space.canonical(architecture)
-    # A near neighbour: merged exactly if it is isomorphic.
+    # A neighbor: merged exactly if it is isomorphic.
     mutant = space.mutate(architecture, rng)
     same = all(isomorphic(*cells) for cells in zip(genotype, space.genotype(mutant), strict=True))
     assert (space.canonical(mutant) == space.canonical(architecture)) == same
 
 
-def test_the_source_of_a_none_has_no_meaning():
+def test_the_source_of_a_none_does_not_matter():
     architecture = WITH_NONE.decode(DARTS_V2.replace("('dil_conv_3x3', 2)", "('none', 2)"))
     other = WITH_NONE.decode(DARTS_V2.replace("('dil_conv_3x3', 2)", "('none', 4)"))
     assert architecture != other
@@ -180,7 +180,7 @@ def cell_of(*sources):
 
 
 def test_width_and_depth_of_a_cell():
-    """DARTS' own normal cell is 3.5 wide and 3 deep, as the thesis says in section 4.2.2; then the extremes."""
+    """DARTS' normal cell is 3.5 wide and 3 deep (Shu 2022, section 4.2.2); then the extremes."""
     genotype = SPACE.genotype(SPACE.decode(DARTS_V2))
     assert cell_shape(genotype.normal) == (3.5, 3)
     assert cell_shape(cell_of(*(0, 1) * 4)) == (4.0, 2), "the widest and shallowest"

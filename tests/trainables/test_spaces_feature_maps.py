@@ -1,4 +1,4 @@
-"""Spaces of feature maps: strings, the constant, canonical forms, what does not exist for a continuous space."""
+"""Spaces of feature maps: strings, the constant, canonical forms, and methods that a continuous space lacks."""
 
 import math
 
@@ -56,12 +56,12 @@ def test_known_strings():
         ("kernel=gaussian|preprocess=none|gamma=wide", r"gamma as a number in \[1e-05, 10\], got 'wide'"),
     ],
 )
-def test_what_is_no_feature_map(text, message):
+def test_invalid_feature_maps_raise_an_error(text, message):
     with pytest.raises(InvalidArchitecture, match=message):
         FOURIER.decode(text)
 
 
-def test_what_cannot_be_encoded():
+def test_invalid_values_cannot_be_encoded():
     with pytest.raises(InvalidArchitecture, match="2 choices and the constant gamma, got 2 entries"):
         FOURIER.encode(("gaussian", "none"))
     with pytest.raises(InvalidArchitecture, match=r"6 significant digits, '0.01', got '1e-2'"):
@@ -85,7 +85,7 @@ def test_the_constant_is_log_uniform():
 
 @BOTH
 @given(seeds)
-def test_canonical_leaves_out_a_constant_without_meaning(space, seed):
+def test_canonical_leaves_out_a_constant_without_an_effect(space, seed):
     drawn = space.sample(np.random.default_rng(seed))
     form = space.canonical(drawn)
     assert form[:-1] == drawn[:-1]
@@ -106,13 +106,13 @@ def test_kinds():
     assert (FOURIER.data_kind, NGRAMS.data_kind) == ("images", "text")
 
 
-def test_the_list_says_what_is_continuous():
-    from archray.platform.api import list_names  # not above: it loads Ray and torch
+def test_the_list_marks_continuous_spaces():
+    from archray.platform.api import list_names  # not at the top: it loads Ray and torch
 
     assert list_names("spaces")["ngrams"] == "feature maps, continuous"
 
 
-def test_random_search_draws_feature_maps():
+def test_random_search_samples_feature_maps():
     searcher = RandomSearch("fourier", budget=5, metric="score", mode="min", seed=3)
     drawn = [searcher.suggest(f"t{i}")["architecture"] for i in range(5)]
     assert len(set(drawn)) == 5
@@ -125,7 +125,7 @@ def test_bounds_of_a_constant(bounds):
         LogUniform("c", *bounds)
 
 
-def test_a_space_of_the_users():
+def test_a_space_of_the_user():
     class Splines(FeatureMapSpace):
         name = "splines"
         data_kind = "images"

@@ -1,4 +1,4 @@
-"""canonical: merges exactly the cells that are one network, held against two slow, independent references."""
+"""canonical merges exactly the cells that are the same network, compared with two slow, independent references."""
 
 import itertools
 import math
@@ -22,7 +22,7 @@ cells = st.tuples(*[st.sampled_from(OPERATIONS)] * 6)
 
 @cache
 def cells_of_forms():
-    """The cells of each canonical form, in enumeration order."""
+    """Returns the cells of each canonical form, in enumeration order."""
     forms = {}
     for cell in SPACE.enumerate():
         forms.setdefault(SPACE.canonical(cell), []).append(cell)
@@ -36,9 +36,9 @@ def spellings_of(cell):
 def fingerprint(cell):
     """A number that two cells share exactly when they compute the same function up to renaming of their layers.
 
-    The cell is evaluated on numbers: pooling is multiplication by a constant (linear, as pooling is), each layer
-    a non-linear function of its own that maps 0 to 0. The least outcome over all ways to hand out six functions
-    per kind of layer does not depend on how layers are named; two different expressions agree with probability 0.
+    The cell is evaluated on numbers: pooling multiplies by a constant (it is linear), and each layer is a different
+    nonlinear function that maps 0 to 0. The lowest outcome over all assignments of six functions per kind of layer does
+    not depend on the names of layers. Two different expressions agree with probability 0.
     """
     layers = [[e for e, op in enumerate(cell) if op == kind] for kind in CONVOLUTIONS]
     chosen = [list(itertools.permutations(range(6), len(edges))) for edges in layers]
@@ -68,7 +68,7 @@ def assert_same_partition(some_cells):
         assert prints.setdefault(number, form) == form, f"{cell} and {form} are one function, yet kept apart"
 
 
-def test_canonical_merges_what_computes_the_same_and_nothing_else():
+def test_canonical_merges_exactly_the_cells_with_the_same_function():
     rng = np.random.default_rng(0)
     drawn = [SPACE.sample(rng) for _ in range(400)]
     related = [spelling for cell in drawn[:60] for spelling in spellings_of(cell)[:6]]
@@ -81,7 +81,7 @@ def test_canonical_on_the_whole_space():
 
 
 def benchmark_unique_string(cell):
-    """NAS-Bench-201's own string of a cell: zeros and skips resolved, the sum of a node sorted."""
+    """NAS-Bench-201's string of a cell: zeros and skips are resolved, and the sum of a node is sorted."""
     nodes, terms = {0: "0"}, {1: [], 2: [], 3: []}
     for (target, source), op in zip(EDGES, cell, strict=True):
         if source not in nodes:
@@ -93,14 +93,14 @@ def benchmark_unique_string(cell):
     return "+".join(sorted(terms[3]))
 
 
-def test_number_of_networks_against_the_published_count():
+def test_number_of_networks_equals_the_published_count():
     published, ours = {}, set()
     for cell in SPACE.enumerate():
         published.setdefault(benchmark_unique_string(cell), set()).add(SPACE.canonical(cell))
         ours.add(SPACE.canonical(cell))
     assert len(published) == 6466  # Dong and Yang 2020, sec. 2.1
-    # Ours are fewer, for theirs keep dead zeros and the order of nested sums; yet theirs also give one string to a
-    # layer that is used twice and to two layers alike, which ours keep apart.
+    # archray counts fewer because the published count keeps dead zeros and the order of nested sums. On the other hand,
+    # it gives one string to a layer that is used twice and to two equal layers, which archray distinguishes.
     assert len(ours) == 5044
     assert sum(len(forms) > 1 for forms in published.values()) == 430
     live = [cell for cell in SPACE.enumerate() if SPACE.canonical(cell) != ("none",) * 6]
@@ -118,7 +118,7 @@ def test_canonical_is_the_lowest_spelling(cell):
 
 
 @given(cells)
-def test_relabelling_the_two_inner_nodes_when_nothing_joins_them(cell):
+def test_relabeling_the_two_inner_nodes_when_nothing_joins_them(cell):
     a, b, _, d, e, f = cell
     assert SPACE.canonical((a, b, "none", d, e, f)) == SPACE.canonical((b, a, "none", d, f, e))
 
@@ -135,14 +135,14 @@ def canonical(*operations):
     return SPACE.canonical(operations)
 
 
-def test_a_shared_layer_is_not_two_layers():
+def test_a_shared_layer_differs_from_two_layers():
     conv, skip = "nor_conv_3x3", "skip_connect"
     shared = canonical(conv, "none", skip, "none", skip, skip)  # 2 conv_a(x)
     apart = canonical(conv, conv, "none", "none", skip, skip)  # conv_a(x) + conv_b(x)
     assert shared != apart
 
 
-def test_cells_without_a_path_are_one():
+def test_cells_without_a_path_are_equal():
     assert canonical("none", "none", "nor_conv_3x3", "none", "skip_connect", "avg_pool_3x3") == ("none",) * 6
 
 
@@ -167,7 +167,7 @@ def test_spellings_are_one_network_with_copied_weights(cell, pick):
 
 
 def assignments(cell, other, ours, theirs):
-    """All ways to send their live convolution edges to ours of the same kind."""
+    """Returns all assignments of their live convolution edges to those of the first network of the same kind."""
     mine, yours = (
         [[e for e in network_cell(n).live if c[e] == kind] for kind in CONVOLUTIONS]
         for c, n in ((cell, ours), (other, theirs))

@@ -26,15 +26,15 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def connections(space):
-    """All choices of parents (of nodes 1, 2, ..., output)."""
+    """Returns all choices of parents (of nodes 1, 2, ..., output)."""
     return itertools.product(*(d.choices for d in space.decisions if d.name.startswith("parents")))
 
 
 def test_published_sizes():
     assert [get_space(f"nasbench1shot1-{number}") for number in (1, 2, 3)] == list(SPACES)
     assert [space.size for space in SPACES] == [14_580, 29_160, 1_312_200]
-    # Zela et al. 2020, table 1, give 6,240, 29,160 and 363,648. The second is the number of choices; the others
-    # count no operation for a node that feeds nothing.
+    # Zela et al. 2020, table 1, give 6,240, 29,160 and 363,648. The second is the number of choices; the others count
+    # no operation for a node without readers.
     counted = []
     for space in SPACES:
         feeding = (
@@ -50,11 +50,11 @@ def test_parents_are_those_of_the_paper(space):
     for names, count in zip((d for d in space.decisions if d.name.startswith("parents")), space.parents, strict=True):
         node = int(names.name.removeprefix("parents_"))
         assert names.choices == tuple(",".join(map(str, c)) for c in itertools.combinations(range(node), count))
-    assert sum(space.parents) <= 9  # the most edges that NAS-Bench-101 has
+    assert sum(space.parents) <= 9  # the maximum number of edges in NAS-Bench-101
 
 
 @given(any_space)
-def test_a_graph_is_its_architecture(drawn):
+def test_a_graph_equals_its_architecture(drawn):
     space, architecture = drawn
     assert space.architecture(*space.graph(architecture)) == architecture
 
@@ -81,12 +81,12 @@ def test_a_known_string():
         (KNOWN.replace("~1,3", "~1,1"), "no choice '1,1' for parents_4"),
     ],
 )
-def test_what_is_wrong_is_said(text, message):
+def test_invalid_strings_raise_an_error(text, message):
     with pytest.raises(InvalidArchitecture, match=message):
         ONE.decode(text)
 
 
-def test_wrong_graphs():
+def test_wrong_graphs_raise_an_error():
     with pytest.raises(InvalidArchitecture, match="expected 4 operations and the parents of 5 nodes, got 3 and 5"):
         ONE.architecture(OPERATIONS, [[0], [0, 1], [0, 1], [0, 1], [0, 1]])
     with pytest.raises(InvalidArchitecture, match="9 choices, got 2 choices"):
@@ -111,8 +111,8 @@ def test_nasbench101_form_has_no_loose_ends(drawn):
     assert len(padded.operations) == 7
     matrix = np.array(bare.matrix)
     assert (matrix == np.triu(matrix, 1)).all()
-    assert (matrix.sum(0)[1:] > 0).all()  # every vertex is fed
-    assert (matrix.sum(1)[:-1] > 0).all()  # and feeds
+    assert (matrix.sum(0)[1:] > 0).all()  # every vertex has an input
+    assert (matrix.sum(1)[:-1] > 0).all()  # and an output
     on_paths = np.array(padded.matrix)
     kept = [0, *(v for v in range(1, 6) if on_paths[v].any()), 6]
     assert (on_paths[np.ix_(kept, kept)] == matrix).all()
@@ -120,7 +120,9 @@ def test_nasbench101_form_has_no_loose_ends(drawn):
 
 
 def test_the_published_table_of_space_1(benchmark_data):
-    """Every row of the table, whose matrices are cut to their first row, is a cell of ours, told apart as often."""
+    """Every row of the table, with matrices cut to their first row, is a cell of archray's space, and equally many are
+    distinct.
+    """
     modules = {ONE.to_nasbench101(architecture) for architecture in ONE.enumerate()}
     ours = Counter((module.matrix[0], module.operations) for module in modules)
     table = pd.read_csv(benchmark_data / "nasbench1shot1_ss1.csv.gz")
@@ -129,7 +131,7 @@ def test_the_published_table_of_space_1(benchmark_data):
     published = Counter(zip(rows, names, strict=True))
     assert published.total() == 2_487
     assert not published - ours
-    # The authors' enumeration leaves out part of the cells whose nodes come in another order.
+    # The authors' enumeration leaves out some of the cells whose nodes come in another order.
     assert len(modules) == 3_702
     assert {row for row, _ in published} == {row for row, _ in ours}
 

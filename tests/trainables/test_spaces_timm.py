@@ -11,7 +11,7 @@ from archray.trainables.spaces import TimmConvNeXts, TimmResNets, get_space
 RESNETS, CONVNEXTS = TimmResNets(), TimmConvNeXts()
 
 
-def test_sizes_and_that_no_two_architectures_are_one_network():
+def test_sizes_and_distinct_networks():
     assert (RESNETS.size, CONVNEXTS.size) == (92_160, 2_654_208)
     for space in (RESNETS, CONVNEXTS):
         rng = np.random.default_rng(0)
@@ -19,7 +19,7 @@ def test_sizes_and_that_no_two_architectures_are_one_network():
         assert len({space.shape(architecture) for architecture in drawn}) == len(drawn)
 
 
-def test_published_members_are_of_the_space():
+def test_published_members_belong_to_the_space():
     text = "block=bottleneck|variant=d|attention=none|width=4|resolution=1|depth_1=3|depth_2=4|depth_3=6|depth_4=3"
     assert RESNETS.encode(RESNETS.published["resnet50d"]) == text
     assert RESNETS.shape(RESNETS.decode(text)) == ("bottleneck", "d", "none", 4.0, 1.0, (3, 4, 6, 3))
@@ -30,7 +30,7 @@ def test_published_members_are_of_the_space():
             space.check(architecture)
 
 
-def test_names_and_strings_that_are_none():
+def test_invalid_names_and_strings_raise_an_error():
     assert get_space("timm:resnet") == RESNETS and get_space("timm:convnext") == CONVNEXTS
     with pytest.raises(UnknownName, match=r"no space 'timm:foo'; .*choose one of .*timm:convnext, timm:resnet"):
         get_space("timm:foo")
@@ -38,7 +38,7 @@ def test_names_and_strings_that_are_none():
         RESNETS.check(("basic", "b", "none", "5", "1", "2", "2", "2", "2"))
 
 
-def test_without_timm_its_networks_are_refused(monkeypatch):
-    monkeypatch.setitem(sys.modules, "timm", None)  # which makes its import fail
+def test_networks_without_timm_raise_an_error(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)  # makes the import fail
     with pytest.raises(MissingExtra, match=r"expected the package timm .*pip install 'archray\[timm\]'"):
         RESNETS.check_packages()

@@ -1,4 +1,4 @@
-"""The space of vision transformers: its shapes, its size, and what a layer beyond the depth means."""
+"""The space of vision transformers: its shapes, its size, and the effect of a layer beyond the depth."""
 
 import itertools
 
@@ -34,7 +34,7 @@ def test_sizes():
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_equal_canonical_forms_are_equal_shapes(seed):
+def test_equal_canonical_forms_have_equal_shapes(seed):
     rng = np.random.default_rng(seed)
     first = SPACE.sample(rng)
     second = SPACE.mutate(first, rng)
@@ -62,7 +62,7 @@ def test_a_decision_matters_where_its_condition_holds():
         assert matters == (SPACE.shape(architecture) != SPACE.shape(mutant))
 
 
-def test_what_is_none_of_its_architectures():
+def test_invalid_architectures_raise_an_error():
     with pytest.raises(InvalidArchitecture, match="vit has no choice '5' for heads_3; choose one of 2, 3, 4"):
         SPACE.decode(TEXT.replace("heads_3=4", "heads_3=5"))
     with pytest.raises(InvalidArchitecture, match="vit: expected a choice for each of depth, width, heads_1"):

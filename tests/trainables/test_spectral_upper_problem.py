@@ -17,7 +17,7 @@ from archray.trainables.validation_split.spectral import (
 H, P = 5, 30
 
 
-def drawn(points: int, seed: int, noise: float = 0.1) -> tuple[Tensor, Tensor, Tensor]:
+def sample_problem(points: int, seed: int, noise: float = 0.1) -> tuple[Tensor, Tensor, Tensor]:
     """Gaussian features (H, n, P), labels (n, 1) alpha^T X w + noise, and alpha."""
     teacher, rng = torch.Generator().manual_seed(0), torch.Generator().manual_seed(seed)
     alpha, w = (torch.nn.functional.normalize(torch.randn(n, generator=teacher).double(), dim=0) for n in (H, P))
@@ -26,14 +26,14 @@ def drawn(points: int, seed: int, noise: float = 0.1) -> tuple[Tensor, Tensor, T
     return features, (y + noise * torch.randn(points, generator=rng, dtype=torch.float64))[:, None], alpha
 
 
-def mixed(features: Tensor) -> Tensor:
+def mixed_features(features: Tensor) -> Tensor:
     """Features of correlated candidates of different length."""
     return torch.einsum("gh,hnp->gnp", torch.eye(H).double() + 0.5, features) * torch.arange(1, H + 1)[:, None, None]
 
 
 def test_several_outputs_share_one_architecture() -> None:
     """Their moments add up, and ascent through the points has the same limit."""
-    (train, y, _), (validation, v, _) = drawn(20, 1), drawn(25, 2)
+    (train, y, _), (validation, v, _) = sample_problem(20, 1), sample_problem(25, 2)
     labels, judged = torch.cat([y, y.flip(0)], 1), torch.cat([v, v.flip(0)], 1)
     problem = RankOneAlignment(train, labels, validation, judged, torch.eye(H).double())
     limit, ascent = problem.ascent(torch.ones(H).double(), 500)
@@ -44,9 +44,9 @@ def test_several_outputs_share_one_architecture() -> None:
 
 @pytest.mark.parametrize("correlated", [False, True])
 def test_the_eigenvector_is_the_limit_of_gradient_ascent(correlated: bool) -> None:
-    (train, y, _), (validation, v, _) = drawn(20, 1), drawn(25, 2)
+    (train, y, _), (validation, v, _) = sample_problem(20, 1), sample_problem(25, 2)
     if correlated:
-        train, validation = mixed(train), mixed(validation)
+        train, validation = mixed_features(train), mixed_features(validation)
     metric = feature_metric(train) if correlated else torch.eye(H).double()
     problem = RankOneAlignment(train, y, validation, v, metric)
     spectral = problem.spectral()
@@ -61,19 +61,19 @@ def test_the_eigenvector_is_the_limit_of_gradient_ascent(correlated: bool) -> No
 
 
 def test_more_points_find_the_teacher_with_fewer_training_points_than_features() -> None:
-    train, y, alpha = drawn(P - 5, 1)
+    train, y, alpha = sample_problem(P - 5, 1)
     found = []
     for points in (40, 4000):
-        validation, v, _ = drawn(points, 2)
+        validation, v, _ = sample_problem(points, 2)
         found.append(cosine(RankOneAlignment(train, y, validation, v, torch.eye(H).double()).spectral(), alpha))
     assert found[1] > 0.95 and found[1] > found[0]
 
 
-def test_training_points_alone_see_the_length_of_features_in_labels_that_say_nothing() -> None:
-    """The mean of y X X^T y over one set has the trace of features in it; between two sets it is 0 on average."""
+def test_training_points_alone_reveal_the_length_of_features_under_random_labels() -> None:
+    """The mean of y X X^T y over one set includes the trace of features; between two sets it is 0 on average."""
     alone, split, scale = [], [], torch.tensor([1.0, 1.0, 1.0, 1.0, 4.0]).double()[:, None, None]
     for seed in range(40):
-        (train, _, _), (validation, _, _) = drawn(25, 2 * seed), drawn(25, 2 * seed + 1)
+        (train, _, _), (validation, _, _) = sample_problem(25, 2 * seed), sample_problem(25, 2 * seed + 1)
         rng = torch.Generator().manual_seed(seed)
         y, v = (torch.randn(25, 1, generator=rng, dtype=torch.float64) for _ in range(2))
         of_train, of_validation = moment(train * scale, y), moment(validation * scale, v)
@@ -87,8 +87,8 @@ def test_training_points_alone_see_the_length_of_features_in_labels_that_say_not
 
 
 def test_the_kernels_solution_is_the_limit_of_gradient_ascent_and_the_largest_alignment() -> None:
-    (train, y, _), (validation, v, _) = drawn(20, 1), drawn(25, 2)
-    train, validation = mixed(train), mixed(validation)
+    (train, y, _), (validation, v, _) = sample_problem(20, 1), sample_problem(25, 2)
+    train, validation = mixed_features(train), mixed_features(validation)
     problem = KernelAlignment(validation @ train.mT, y, v)
     spectral = problem.spectral()
     limit, ascent = problem.ascent(torch.ones(H).double(), 500)

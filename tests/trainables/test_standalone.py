@@ -1,4 +1,4 @@
-"""The standalone trainable: results, failures, resume in a new process. test_trials.py: what all trainables do."""
+"""The standalone trainable: results, failures, resume in a new process. test_trials.py has tests of all trainables."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run(trainable: StandaloneTrainable, steps: int) -> list[dict[str, Any]]:
 
 
 def comparable(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without wall-clock time, and NaN made equal to itself."""
+    """Returns the result without wall-clock time and with NaN made equal to itself."""
     return [{k: repr(v) for k, v in result.items() if k != "seconds_epoch"} for result in results]
 
 
@@ -72,7 +72,7 @@ def assert_bit_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor
 # Results
 
 
-def test_every_result_has_the_same_keys_and_the_last_one_the_test_metrics() -> None:
+def test_every_result_has_the_same_keys_and_the_last_one_has_test_metrics() -> None:
     first, last = run(StandaloneTrainable(make_config()), 2)
     assert first.keys() == last.keys() == KEYS
     assert (first["epoch"], first["done"], last["epoch"], last["done"]) == (1, False, 2, True)
@@ -88,7 +88,7 @@ def test_every_result_has_the_same_keys_and_the_last_one_the_test_metrics() -> N
 
 
 @pytest.mark.parametrize(("when", "evaluated"), [("every", [True, True]), ("never", [False, False])])
-def test_when_the_test_split_is_evaluated(when: str, evaluated: list[bool]) -> None:
+def test_the_epochs_at_which_the_test_split_is_evaluated(when: str, evaluated: list[bool]) -> None:
     config = make_config()
     config["settings"]["evaluate_test"] = when
     results = run(StandaloneTrainable(config), 2)
@@ -105,7 +105,7 @@ def test_four_epochs_equal_two_and_two_in_a_fresh_process(tmp_path: Path) -> Non
     straight = StandaloneTrainable(config)
     expected = run(straight, 4)
 
-    begin = (
+    beginning = (
         "import json, sys\n"
         "from archray.trainables.tune.standalone_trainable import StandaloneTrainable\n"
         "trainable = StandaloneTrainable(json.loads(sys.argv[1]))\n"
@@ -113,7 +113,7 @@ def test_four_epochs_equal_two_and_two_in_a_fresh_process(tmp_path: Path) -> Non
         "trainable.save_checkpoint(sys.argv[2])\n"
         "print(json.dumps(results))\n"
     )
-    command = [sys.executable, "-c", begin, json.dumps(config), str(tmp_path)]
+    command = [sys.executable, "-c", beginning, json.dumps(config), str(tmp_path)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     got = json.loads(done.stdout.splitlines()[-1])
 
@@ -124,7 +124,7 @@ def test_four_epochs_equal_two_and_two_in_a_fresh_process(tmp_path: Path) -> Non
     assert_bit_equal(parameters(continued), parameters(straight))
 
 
-def test_a_checkpoint_holds_tensors_and_plain_data_only(tmp_path: Path) -> None:
+def test_a_checkpoint_has_only_tensors_and_plain_data(tmp_path: Path) -> None:
     trainable = StandaloneTrainable(make_config())
     trainable.step()
     trainable.save_checkpoint(str(tmp_path))
@@ -139,7 +139,7 @@ def test_a_checkpoint_holds_tensors_and_plain_data_only(tmp_path: Path) -> None:
     assert {kind.__name__ for kind in kinds(state) - plain} <= {"OrderedDict"}
 
 
-def test_a_write_that_fails_leaves_the_old_state(tmp_path: Path) -> None:
+def test_a_failed_write_keeps_the_old_state(tmp_path: Path) -> None:
     write_state(tmp_path, {"epoch": 1})
     with pytest.raises((AttributeError, TypeError, RuntimeError)):
         write_state(tmp_path, {"weights": torch.zeros(1000), "epoch": (x for x in ())})
@@ -147,7 +147,7 @@ def test_a_write_that_fails_leaves_the_old_state(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [STATE_FILE]
 
 
-def test_a_trained_network_out_of_its_checkpoint(tmp_path: Path) -> None:
+def test_a_trained_network_loads_from_its_checkpoint(tmp_path: Path) -> None:
     trainable = StandaloneTrainable(make_config())
     last = run(trainable, 2)[-1]
     trainable.save_checkpoint(str(tmp_path))
@@ -179,14 +179,14 @@ def test_an_invalid_architecture_is_a_result(tmp_path: Path, architecture: str, 
         load_trained(tmp_path)
 
 
-def test_a_loss_that_is_not_finite_stops_the_trial() -> None:
+def test_a_nonfinite_loss_stops_the_trial() -> None:
     trainable = StandaloneTrainable(make_config(epochs=9, lr=1e30))
     result = trainable.step()
     assert_failed(result, "got nan in epoch 1")
     assert comparable([trainable.step()]) == comparable([result])
 
 
-def test_memory_that_runs_out_is_a_result_and_the_next_trial_trains(tmp_path: Path) -> None:
+def test_running_out_of_memory_is_a_result_and_the_next_trial_trains(tmp_path: Path) -> None:
     (tmp_path / "greedy.py").write_text(GREEDY_SPACE)
     config = make_config("size=huge")
     config["settings"]["space"] = f"{tmp_path / 'greedy.py'}:GreedySpace"
@@ -196,14 +196,14 @@ def test_memory_that_runs_out_is_a_result_and_the_next_trial_trains(tmp_path: Pa
     assert [result["failure"] for result in run(trainable, 2)] == [None, None]
 
 
-def test_what_counts_as_out_of_memory() -> None:
+def test_errors_that_count_as_out_of_memory() -> None:
     reason = out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
     assert reason is not None
     assert reason.startswith("out of memory")
     assert out_of_memory(RuntimeError("shapes do not match")) is None
 
 
-# Bad settings raise
+# Bad settings raise an error
 
 
 @pytest.mark.parametrize(
@@ -222,16 +222,16 @@ def test_settings_that_cannot_be_used_are_named(change: dict[str, Any], named: s
 
 
 @pytest.mark.parametrize("config", [{}, {"architecture": 3}, {"architecture": CELL, "seed": -1}])
-def test_a_config_without_a_usable_architecture_or_seed_is_refused(config: dict[str, Any]) -> None:
+def test_a_config_without_a_usable_architecture_or_seed_raises_an_error(config: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match=r"architecture|seed"):
         StandaloneTrainable(config)
 
 
-def test_an_unknown_space_is_refused() -> None:
+def test_an_unknown_space_raises_an_error() -> None:
     with pytest.raises(UnknownName, match="nasbench201"):
         StandaloneTrainable({"settings": {"space": "nasbench9"}, "architecture": CELL})
 
 
-def test_auto_takes_no_gpu_that_was_not_given() -> None:
+def test_auto_uses_no_gpu_that_was_not_assigned() -> None:
     assert choose_device("auto", gpus=0).type == "cpu"
     assert choose_device("cpu").type == "cpu"

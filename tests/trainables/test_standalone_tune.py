@@ -1,4 +1,4 @@
-"""The standalone trainable under a real Tune run: reused actors, and a run restored after an interruption."""
+"""The standalone trainable in a real Tune run: reused actors, and a run restored after an interruption."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ def make_tuner(
 
 
 def last_results(results: ResultGrid) -> pd.DataFrame:
-    """The last result of each trial, by architecture; equal results compare equal, NaN included."""
+    """Returns the last result of each trial by architecture, comparable even with NaN."""
     rows = {result.config["architecture"]: {key: result.metrics[key] for key in COLUMNS} for result in results}
     return pd.DataFrame.from_dict(rows, orient="index", dtype=object).sort_index()
 
 
 @pytest.fixture(scope="module")
 def undisturbed(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> ResultGrid:
-    """Both cells and one that is none, each in an actor of its own."""
+    """Both cells and an invalid one, each in a separate actor."""
     space = param_space([*CELLS, "|conv5x5~0|"])
     return make_tuner(tmp_path_factory.mktemp("undisturbed"), space, reuse=False).fit()
 
 
-def test_trials_end_with_results_failures_included(undisturbed: ResultGrid) -> None:
+def test_trials_end_with_results_including_failures(undisturbed: ResultGrid) -> None:
     assert undisturbed.num_errors == 0
     table = last_results(undisturbed)
     assert list(table.loc[list(CELLS), "epoch"]) == [3, 3]
@@ -88,7 +88,7 @@ def test_reused_actors_give_the_same_results(undisturbed: ResultGrid, tmp_path: 
 
 
 class Interruption(tune.Callback):
-    """Breaks the run at the second epoch of its second trial, once: a restored run has its callbacks back."""
+    """Interrupts the run at the second epoch of its second trial, once; a restored run has its callbacks again."""
 
     def __init__(self, happened: Path) -> None:
         self._happened = happened
@@ -104,9 +104,7 @@ class Interruption(tune.Callback):
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_is_restored_and_ends_like_an_undisturbed_one(
-    undisturbed: ResultGrid, tmp_path: Path
-) -> None:
+def test_an_interrupted_and_restored_run_equals_an_undisturbed_one(undisturbed: ResultGrid, tmp_path: Path) -> None:
     space = param_space(list(CELLS))
     with pytest.raises(Exception, match="interrupted by the test"):
         fit(make_tuner(tmp_path, space, callbacks=[Interruption(tmp_path / "happened")]))
@@ -118,6 +116,6 @@ def test_an_interrupted_run_is_restored_and_ends_like_an_undisturbed_one(
     first, second = (
         result.metrics_dataframe for cell in CELLS for result in restored if result.config["architecture"] == cell
     )
-    assert list(first["epoch"]) == [1, 2, 3]  # the trial that had ended did not run again
+    assert list(first["epoch"]) == [1, 2, 3]  # the finished trial did not run again
     assert second["pid"].nunique() == 2
     assert list(second.drop_duplicates("epoch", keep="last")["epoch"]) == [1, 2, 3]

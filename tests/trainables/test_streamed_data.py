@@ -1,4 +1,4 @@
-"""Images that stay in their files: passes that do not depend on processes, what is held, files that are wrong."""
+"""Images that are read from files: passes that do not depend on processes, memory use, and bad files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLASSES = ("cat", "dog")
 
 
 def write_images(folder: Path, parts: dict[str, int], seed: int = 0) -> None:
-    """Per part and class so many JPEG files of different sizes; no part: `PATH/class/image`."""
+    """Writes JPEG files of different sizes per part and class; without parts: `PATH/class/image`."""
     rng = np.random.default_rng(seed)
     for part, number in parts.items():
         for label in CLASSES:
@@ -68,7 +68,7 @@ def test_an_epoch_is_the_same_with_any_number_of_processes(folder: Path, workers
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_a_training_that_goes_on_from_an_epoch_ends_as_an_undisturbed_one(folder: Path) -> None:
+def test_a_training_resumed_at_an_epoch_equals_an_undisturbed_one(folder: Path) -> None:
     dataset = stream(folder, workers=0)
     undisturbed, stopped, again = (trainer(dataset) for _ in range(3))
     undisturbed.epoch()
@@ -78,7 +78,7 @@ def test_a_training_that_goes_on_from_an_epoch_ends_as_an_undisturbed_one(folder
     assert torch.equal(again.network[2].weight, undisturbed.network[2].weight)
 
 
-def test_epochs_and_seeds_see_other_cuts(folder: Path) -> None:
+def test_epochs_and_seeds_use_different_crops(folder: Path) -> None:
     split = stream(folder, workers=0).train
     everything = [torch.arange(len(split))]
     first, again, other = (next(split.batches(everything, View(seed))) for seed in (1, 1, 2))
@@ -86,20 +86,20 @@ def test_epochs_and_seeds_see_other_cuts(folder: Path) -> None:
     assert not torch.equal(first, next(split.batches(everything)))
 
 
-def test_what_is_drawn_for_an_image_does_not_depend_on_its_batch(folder: Path) -> None:
+def test_random_numbers_of_an_image_do_not_depend_on_its_batch(folder: Path) -> None:
     split = stream(folder, workers=0).train
     whole = next(split.batches([torch.arange(16)], View(3)))
     for image, index in zip(split.batches([torch.tensor([9]), torch.tensor([2])], View(3)), (9, 2), strict=True):
         assert torch.equal(image[0], whole[index])
 
 
-def test_an_evaluation_sees_the_middle_normalised_by_imagenets_numbers(tmp_path: Path) -> None:
-    """A white frame outside of the middle 7/8 is not seen; what is seen is one colour."""
+def test_an_evaluation_uses_the_center_crop_normalized_as_for_imagenet(tmp_path: Path) -> None:
+    """A white frame outside of the middle 7/8 is not visible; the visible part has one color."""
     for part in ("train", "val", "test"):
         for label in CLASSES:
             (tmp_path / part / label).mkdir(parents=True)
             pixels = np.full((64, 96, 3), 255, dtype=np.uint8)
-            pixels[2:62, 18:78] = (51, 102, 153)  # by 2 wider: the filter sees that far beside
+            pixels[2:62, 18:78] = (51, 102, 153)  # 2 pixels wider: the filter reads that far
             Image.fromarray(pixels).save(tmp_path / part / label / "image.png")
     images, labels = next(stream(tmp_path, workers=0).test.in_order(8))
     expected = (torch.tensor([0.2, 0.4, 0.6]) - torch.tensor(MEAN)) / torch.tensor(STD)
@@ -107,25 +107,25 @@ def test_an_evaluation_sees_the_middle_normalised_by_imagenets_numbers(tmp_path:
     assert labels.tolist() == [0, 1]
 
 
-def test_cuts_lie_in_the_image_and_have_the_areas_and_ratios_of_the_paper() -> None:
+def test_crops_are_inside_the_image_with_the_areas_and_ratios_of_the_paper() -> None:
     boxes = [cut((60, 40), View(7), index)[0] for index in range(500)]
     sides = np.array([(right - left, bottom - top) for left, top, right, bottom in boxes])
     assert all(0 <= left < right <= 60 and 0 <= top < bottom <= 40 for left, top, right, bottom in boxes)
     area, ratio = sides.prod(1) / 2400, sides[:, 0] / sides[:, 1]
     assert 0.07 < area.min() < 0.12 and area.max() > 0.8, "8 to 100 %"
-    assert 0.65 < ratio.min() < 0.85 and 1.2 < ratio.max() < 1.5, "3/4 to 4/3, but for whole pixels"
+    assert 0.65 < ratio.min() < 0.85 and 1.2 < ratio.max() < 1.5, "3/4 to 4/3, except for rounding to pixels"
     mirrored = [cut((60, 40), View(7), index)[1] for index in range(500)]
     assert 200 < sum(mirrored) < 300 and not any(cut((60, 40), View(7, flip=False), index)[1] for index in range(50))
     left, top, right, bottom = cut((60, 40), MIDDLE, 0)[0]
     assert (right - left, bottom - top) == (40 * CENTER, 40 * CENTER) and left + right == 60 and top + bottom == 40
 
 
-def test_an_image_too_narrow_for_any_cut_gives_its_middle() -> None:
+def test_an_image_too_narrow_for_any_crop_gives_its_center() -> None:
     boxes = {cut((300, 10), View(5), index)[0] for index in range(100)}
     assert (143, 0, 156, 10) in boxes
 
 
-def test_only_a_few_batches_are_held(folder: Path) -> None:
+def test_only_a_few_batches_are_in_memory(folder: Path) -> None:
     split = stream(folder, workers=0).train
     batches: list[weakref.ref[torch.Tensor]] = []
     for images in split.batches([torch.tensor([index]) for index in range(16)], View(0)):
@@ -134,7 +134,7 @@ def test_only_a_few_batches_are_held(folder: Path) -> None:
     assert len(batches) == 16
 
 
-def test_images_are_opened_when_their_batch_comes(tmp_path: Path) -> None:
+def test_images_are_opened_when_their_batch_is_needed(tmp_path: Path) -> None:
     write_images(tmp_path, {"train": 4, "val": 1, "test": 1})
     (tmp_path / "train" / "dog" / "3.jpg").write_bytes(b"no image")
     split = stream(tmp_path, workers=0).train
@@ -167,7 +167,7 @@ def test_one_folder_is_split_by_seed(tmp_path: Path) -> None:
     assert [len(part) for part in (limited.train, limited.validation, limited.test)] == [4, 4, 4]
 
 
-def test_the_checksum_is_of_names_and_sizes(tmp_path: Path) -> None:
+def test_the_checksum_depends_on_names_and_sizes(tmp_path: Path) -> None:
     write_images(tmp_path, {"train": 2, "val": 1, "test": 1})
     before = stream(tmp_path).checksum()
     assert stream(tmp_path).checksum() == before != stream(tmp_path, limit=1).checksum()
@@ -182,7 +182,7 @@ def test_the_checksum_is_of_names_and_sizes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [Path.touch, os.mkfifo])
-def test_the_checksum_rejects_what_is_no_image(tmp_path: Path, make: Callable[[Path], object]) -> None:
+def test_the_checksum_rejects_files_that_are_not_images(tmp_path: Path, make: Callable[[Path], object]) -> None:
     write_images(tmp_path, {"train": 6})
     file = next(path for path in tmp_path.rglob("*.*") if path.is_file())
     file.unlink()
@@ -191,7 +191,7 @@ def test_the_checksum_rejects_what_is_no_image(tmp_path: Path, make: Callable[[P
         stream(tmp_path).checksum()
 
 
-def test_training_free_metrics_get_a_batch_of_it(folder: Path) -> None:
+def test_training_free_metrics_receive_a_batch(folder: Path) -> None:
     dataset = stream(folder, workers=2)
     images, labels = proxy_batch(dataset, 6, 42)
     assert images.shape == (6, 3, 16, 16) and labels.shape == (6,)
@@ -201,19 +201,19 @@ def test_training_free_metrics_get_a_batch_of_it(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("crop", "differs"), [(0, False), (2, True)])
-def test_a_crop_in_pixels_is_of_the_middle(folder: Path, crop: int, differs: bool) -> None:
+def test_a_crop_in_pixels_is_centered(folder: Path, crop: int, differs: bool) -> None:
     dataset = stream(folder, workers=0)
     chosen, generator = torch.arange(4), torch.Generator().manual_seed(0)
     images = dataset.sampled(chosen, AugmentationSettings(crop=crop, flip=False), generator)
     assert torch.equal(images, dataset.sampled(chosen, None, generator)) is not differs
 
 
-def test_what_needs_all_images_at_once_is_refused(folder: Path) -> None:
+def test_options_that_need_all_images_at_once_raise_an_error(folder: Path) -> None:
     with pytest.raises(InvalidInput, match=r"expected images in memory, .*; use folder:PATH"):
         _ = stream(folder).train.images
 
 
-def test_files_are_checked_as_those_of_a_folder(tmp_path: Path) -> None:
+def test_files_are_checked_like_those_of_a_folder(tmp_path: Path) -> None:
     with pytest.raises(DataNotFound, match="expected a folder"):
         check_data(DataSettings(name=f"imagefolder-stream:{tmp_path / 'nowhere'}"))
     write_images(tmp_path, {"train": 1})

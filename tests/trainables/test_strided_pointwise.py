@@ -1,4 +1,4 @@
-"""No network of ours has a 1 x 1 convolution with a stride: oneDNN's AVX2 kernel writes past its memory there."""
+"""No network of archray has a strided 1 x 1 convolution, for which oneDNN's AVX2 kernel writes beyond its memory."""
 
 import json
 import os
@@ -41,18 +41,18 @@ print(json.dumps(largest))
 """
 
 
-def kinds(module: nn.Module) -> set[tuple[tuple[int, ...], tuple[int, ...]]]:
+def kernels_and_strides(module: nn.Module) -> set[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Kernel and stride of the convolutions."""
     return {(layer.kernel_size, layer.stride) for layer in module.modules() if isinstance(layer, nn.Conv2d)}
 
 
 def strided_pointwise(module: nn.Module) -> bool:
-    return any(max(kernel) == 1 and max(stride) > 1 for kernel, stride in kinds(module))
+    return any(max(kernel) == 1 and max(stride) > 1 for kernel, stride in kernels_and_strides(module))
 
 
 @pytest.mark.slow
-def test_gradients_of_a_factorised_reduction_under_avx2() -> None:
-    # From glibc 2.34 on MALLOC_CHECK_ needs the library; where there is none the linker says so and goes on.
+def test_gradients_of_a_factorized_reduction_under_avx2() -> None:
+    # Since glibc 2.34 MALLOC_CHECK_ needs the library. Without it the linker prints a warning and continues.
     checked = {"MALLOC_CHECK_": "3", "LD_PRELOAD": "libc_malloc_debug.so.0"}
     environment = {**os.environ, **checked, "ONEDNN_MAX_CPU_ISA": "AVX2"}
     ended = subprocess.run(
@@ -75,12 +75,12 @@ def test_every_second_pixel_is_a_slice(size: tuple[int, int]) -> None:
     assert gradient.stride() == x.stride()
 
 
-def test_the_check_itself() -> None:
+def test_the_check_detects_such_a_convolution() -> None:
     assert strided_pointwise(nn.Sequential(nn.Conv2d(2, 2, 3, 2), nn.Conv2d(2, 2, 1, (1, 2))))
     assert not strided_pointwise(nn.Sequential(nn.Conv2d(2, 2, 3, 2), nn.Conv2d(2, 2, 1)))
 
 
-# Those of a package have them, of as many channels as the kernel can (test_nets_timm.py).
+# Those of a package have them, but with enough channels for the kernel (test_nets_timm.py).
 @pytest.mark.parametrize("name", [name for name in NETWORKS if get_space(name).package is None])
 def test_no_standalone_network_has_one(name: str) -> None:
     space = get_space(name)
@@ -96,7 +96,7 @@ def test_no_standalone_network_has_one(name: str) -> None:
             large = settings.model_copy(update={"stem": "imagenet", "auxiliary": True})
             built.add(build(space, architecture, network=large, in_channels=3, num_classes=2, seed=0))
     assert not any(strided_pointwise(network) for network in built)
-    assert set.union(*map(kinds, built))
+    assert set.union(*map(kernels_and_strides, built))
 
 
 @pytest.mark.parametrize("partial", [1, 2])
@@ -104,7 +104,7 @@ def test_no_standalone_network_has_one(name: str) -> None:
 def test_no_supernet_has_one(name: str, partial: int) -> None:
     supernet = build_supernet(name, NetworkSettings(channels=4, cells=1), 3, 2, seed=0, partial_channels=partial)
     assert not strided_pointwise(supernet)
-    assert len(kinds(supernet)) > 1
+    assert len(kernels_and_strides(supernet)) > 1
 
 
 @pytest.mark.parametrize("stride", [1, 2])

@@ -1,4 +1,6 @@
-"""Supernets: a forced path is the standalone network, fused edges are the plain ones, weights become architectures."""
+"""Supernets: a forced path equals the standalone network, fused edges equal plain ones, and weights become
+architectures.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def mixture(name: str, *, seed: int = 0, **options: int) -> dict[str, torch.Tens
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_forced_path_is_the_standalone_network(name: str) -> None:
+def test_a_forced_path_equals_the_standalone_network(name: str) -> None:
     space, rng = get_space(name), np.random.default_rng(0)
     supernet = build_supernet(space, TINY, in_channels=3, num_classes=10, seed=0).double()
     images = torch.rand(6, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -55,7 +57,7 @@ def test_forced_path_is_the_standalone_network(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_a_path_is_the_mixture_of_one_hot_rows(name: str) -> None:
+def test_a_path_equals_the_mixture_of_one_hot_rows(name: str) -> None:
     space = get_space(name)
     supernet = build_supernet(space, TINY, in_channels=3, num_classes=10, seed=0).double()
     images = torch.rand(4, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -66,7 +68,7 @@ def test_a_path_is_the_mixture_of_one_hot_rows(name: str) -> None:
 
 
 def unfused(supernet: torch.nn.Module) -> torch.nn.Module:
-    """The same supernet, every operation by its own module."""
+    """The same supernet with a separate module for every operation."""
     plain = copy.deepcopy(supernet)
     for cell in plain.cells:
         cell.mixed.fused = None
@@ -80,13 +82,13 @@ def unfused(supernet: torch.nn.Module) -> torch.nn.Module:
         *(pytest.param(*case, marks=pytest.mark.slow) for case in ((4, 1, 8), (16, 1, 6), (16, 2, 8))),
     ],
 )
-def test_fused_edges_are_the_plain_ones(channels: int, partial: int, size: int) -> None:
-    """Outputs, gradients of weights, parameters and images, in float64."""
+def test_fused_edges_equal_plain_ones(channels: int, partial: int, size: int) -> None:
+    """Compares outputs and the gradients of weights, parameters and images in float64."""
     settings = NetworkSettings(channels=channels, cells=1)
     fused = build_supernet("darts-none", settings, 3, 10, seed=0, partial_channels=partial).double()
     plain = unfused(fused)
     given = mixture("darts-none", partial_channels=partial)
-    told = []
+    outcomes = []
     for supernet in (fused, plain):
         images = torch.rand(4, 3, size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
         images.requires_grad_()
@@ -94,7 +96,7 @@ def test_fused_edges_are_the_plain_ones(channels: int, partial: int, size: int) 
         logits = supernet(images, weights)
         logits.square().sum().backward()
         named = dict(supernet.named_parameters())
-        told.append(
+        outcomes.append(
             {
                 "logits": logits.detach(),
                 "images": images.grad,
@@ -103,13 +105,13 @@ def test_fused_edges_are_the_plain_ones(channels: int, partial: int, size: int) 
                 **{f"buffer {name}": value.double() for name, value in supernet.named_buffers()},
             }
         )
-    assert told[0].keys() == told[1].keys()
-    for name, value in told[0].items():
-        assert torch.allclose(value, told[1][name], rtol=1e-7, atol=1e-7), name
+    assert outcomes[0].keys() == outcomes[1].keys()
+    for name, value in outcomes[0].items():
+        assert torch.allclose(value, outcomes[1][name], rtol=1e-7, atol=1e-7), name
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_discretising_a_path_gives_its_architecture(name: str) -> None:
+def test_discretizing_a_path_gives_its_architecture(name: str) -> None:
     space, rng = get_space(name), np.random.default_rng(2)
     supernet = build_supernet(space, TINY, in_channels=3, num_classes=10, seed=0)
     for _ in range(5):
@@ -122,8 +124,8 @@ def test_discretising_a_path_gives_its_architecture(name: str) -> None:
         assert discretise(space, weights) == space.encode(architecture)
 
 
-def test_partial_channels_shuffle_into_what_passes_by() -> None:
-    """With no operation at all, what arrives is what passed by, times the edges' weights."""
+def test_partial_channels_are_shuffled_into_the_bypassed_ones() -> None:
+    """With no operation at all, the output is the bypassed channels times the edges' weights."""
     supernet = build_supernet("nasbench201", TINY, 3, 10, seed=0, partial_channels=2)
     images = torch.rand(4, 3, 16, 16)
     weights = mixture("nasbench201", partial_channels=2)
@@ -132,8 +134,8 @@ def test_partial_channels_shuffle_into_what_passes_by() -> None:
     assert not torch.allclose(supernet(images, weights), supernet(images, changed))
 
 
-def test_partial_channels_where_operations_stand_on_nodes() -> None:
-    """Operations are narrower, and a node that no operation reaches still hands on the channels that pass by."""
+def test_partial_channels_with_operations_on_nodes() -> None:
+    """Operations are narrower, and a node without an operation still passes on the bypassed channels."""
     whole, partial = (build_supernet("nasbench1shot1-1", TINY, 3, 10, seed=0, partial_channels=k) for k in (1, 2))
     assert count_parameters(partial) < count_parameters(whole)
     images = torch.rand(4, 3, 16, 16)
@@ -144,7 +146,7 @@ def test_partial_channels_where_operations_stand_on_nodes() -> None:
     assert not torch.allclose(*passed)
 
 
-def test_wrong_weights_and_sizes_are_refused() -> None:
+def test_wrong_weights_and_sizes_raise_an_error() -> None:
     supernet = build_supernet("nasbench201", TINY, 3, 10, seed=0)
     images = torch.rand(2, 3, 16, 16)
     with pytest.raises(InvalidInput, match="expected weights for edges, got none"):
@@ -172,7 +174,7 @@ def test_wrong_weights_and_sizes_are_refused() -> None:
 
 @pytest.mark.parametrize("partial", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_the_benchmarks_reference_agrees(partial: int) -> None:
-    """One module per operation and a shuffle per edge, as the original has it: outputs and gradients."""
+    """One module per operation and a shuffle per edge, as in the original: outputs and gradients."""
     benchmark = Path(__file__).parents[2] / "benchmarks" / "supernet_step.py"
     assert load_reference(f"{benchmark}:agree")(partial)
 
@@ -199,7 +201,7 @@ def test_depthwise_gradients(
         assert torch.allclose(ours, torchs, rtol=1e-10, atol=1e-10)
 
 
-def test_the_gradient_of_a_normalised_sum() -> None:
+def test_the_gradient_of_a_normalized_sum() -> None:
     generator = torch.Generator().manual_seed(0)
     inputs = [torch.randn(2, 3, 2, 2, dtype=torch.float64, generator=generator).requires_grad_() for _ in range(2)]
     mixture = torch.rand(2, 3, dtype=torch.float64, generator=generator).requires_grad_()
@@ -242,7 +244,7 @@ def test_darts_keeps_the_two_strongest_edges_of_a_node() -> None:
     names = groups("darts")[0].operations
     rows = {group.name: torch.full(group.shape, 0.1) for group in groups("darts", partial_channels=4)}
     node_3 = slice(2, 5)  # its three edges
-    rows["normal"][node_3, names.index("none")] = 0.9  # never kept, and no part of a rank
+    rows["normal"][node_3, names.index("none")] = 0.9  # never kept, and not ranked
     rows["normal"][node_3, names.index("dil_conv_5x5")] = torch.tensor([0.5, 0.4, 0.3])
     kept = get_space("darts").genotype(get_space("darts").decode(discretise("darts", rows))).normal
     assert kept[2:4] == (("dil_conv_5x5", 0), ("dil_conv_5x5", 1))
@@ -253,7 +255,7 @@ def test_darts_keeps_the_two_strongest_edges_of_a_node() -> None:
     assert "none" not in discretise("darts", without)
 
 
-def test_the_seed_fixes_the_weights_and_leaves_the_global_generator() -> None:
+def test_the_seed_determines_the_weights_and_leaves_the_global_generator() -> None:
     before = torch.random.get_rng_state()
     one, same, other = (build_supernet("nasbench201", TINY, 3, 10, seed=seed) for seed in (3, 3, 4))
     assert torch.equal(before, torch.random.get_rng_state())

@@ -1,4 +1,4 @@
-"""A trial of a supernet whose mixture's cost counts, and whose result meets a constraint; resumed in the middle."""
+"""A supernet trial with a cost in its objective and a constraint on its result, resumed in the middle."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def settings(penalty: CostPenaltySettings, constraint: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_trial_with_a_target_and_a_constraint_goes_on_as_it_was(tmp_path: Path) -> None:
+def test_a_trial_with_a_target_and_a_constraint_resumes_identically(tmp_path: Path) -> None:
     penalty = CostPenaltySettings(cost="flops", target=1e5, rate=0.5)
     config = {"settings": settings(penalty, "flops <= 100k"), "seed": 3}
     whole = SupernetTrainable(config=config)
@@ -42,9 +42,9 @@ def test_a_trial_with_a_target_and_a_constraint_goes_on_as_it_was(tmp_path: Path
     assert last["cost_weight"] > first["cost_weight"] > 0  # the uniform mixture costs more than the target
     costs = NetworkCosts("nasbench201", ("flops",), network=SMALL, in_channels=1, image_size=8)
     assert costs(last["architecture"])["flops"] <= 1e5
-    begun = SupernetTrainable(config=config)
-    begun.train()
-    begun.save_checkpoint(str(tmp_path))
+    interrupted = SupernetTrainable(config=config)
+    interrupted.train()
+    interrupted.save_checkpoint(str(tmp_path))
     resumed = SupernetTrainable(config=config)
     resumed.load_checkpoint(str(tmp_path))
     again = resumed.train()
@@ -53,7 +53,7 @@ def test_a_trial_with_a_target_and_a_constraint_goes_on_as_it_was(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_constraint_that_nothing_near_meets_is_a_failure_that_says_so() -> None:
+def test_a_constraint_that_no_nearby_architecture_meets_is_a_failure_with_the_reason() -> None:
     config = {"settings": settings(CostPenaltySettings(), "flops <= 10"), "seed": 0}
     trial = SupernetTrainable(config=config)
     trial.train()

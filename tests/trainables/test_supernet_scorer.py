@@ -1,4 +1,6 @@
-"""Scoring with a trained supernet's weights: the same as one by one; what cannot be scored is a row with its reason."""
+"""Scores with a trained supernet's weights equal separate scores; an architecture without a score is a row with the
+reason.
+"""
 
 from __future__ import annotations
 
@@ -30,25 +32,25 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def trained() -> SupernetTrainable:
+def trained_trial() -> SupernetTrainable:
     trainable = SupernetTrainable({"settings": SETTINGS, "seed": 3})
     assert trainable.step()["done"]
     return trainable
 
 
 @pytest.fixture(scope="module")
-def weights(trained: SupernetTrainable, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
-    """Read back from a checkpoint."""
+def weights(trained_trial: SupernetTrainable, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    """Reads the weights back from a checkpoint."""
     folder = tmp_path_factory.mktemp("checkpoint")
-    trained.save_checkpoint(str(folder))
+    trained_trial.save_checkpoint(str(folder))
     return trained_weights(folder)
 
 
-def test_a_group_is_scored_as_its_architectures_one_by_one(
-    trained: SupernetTrainable, weights: dict[str, np.ndarray]
+def test_scores_of_a_group_equal_separate_scores(
+    trained_trial: SupernetTrainable, weights: dict[str, np.ndarray]
 ) -> None:
     rows = SupernetScorer(SETTINGS, weights, "cpu")(CELLS)
-    trainer = trained.trainer
+    trainer = trained_trial.trainer
     for row, cell in zip(rows, CELLS, strict=True):
         [metrics] = score_architectures(trainer.supernet, [cell], trainer.dataset.validation)
         assert row == {
@@ -59,29 +61,29 @@ def test_a_group_is_scored_as_its_architectures_one_by_one(
         }
 
 
-def test_an_architecture_that_the_space_refuses_is_a_row_with_its_reason(weights: dict[str, np.ndarray]) -> None:
+def test_an_invalid_architecture_is_a_row_with_the_reason(weights: dict[str, np.ndarray]) -> None:
     scorer = SupernetScorer(SETTINGS, weights, "cpu")
     good = scorer(CELLS[:2])
-    first, refused, last = scorer([CELLS[0], "|conv9x9~0|", CELLS[1]])
+    first, invalid, last = scorer([CELLS[0], "|conv9x9~0|", CELLS[1]])
     assert [first, last] == good
-    assert refused["architecture"] == "|conv9x9~0|" and refused["failure"]
-    assert math.isnan(refused["shared_loss"]) and math.isnan(refused["shared_accuracy"])  # type: ignore[arg-type]
-    assert scorer(["|conv9x9~0|"])[0]["failure"] == refused["failure"]
+    assert invalid["architecture"] == "|conv9x9~0|" and invalid["failure"]
+    assert math.isnan(invalid["shared_loss"]) and math.isnan(invalid["shared_accuracy"])  # type: ignore[arg-type]
+    assert scorer(["|conv9x9~0|"])[0]["failure"] == invalid["failure"]
 
 
-def test_outputs_that_are_not_finite_have_no_accuracy(weights: dict[str, np.ndarray]) -> None:
+def test_nonfinite_outputs_have_no_accuracy(weights: dict[str, np.ndarray]) -> None:
     broken = {name: np.full_like(each, np.nan) for name, each in weights.items()}
     [row] = SupernetScorer(SETTINGS, broken, "cpu")(CELLS[:1])
     assert row["failure"] == "the validation loss is nan" and math.isnan(row["shared_accuracy"])  # type: ignore[arg-type]
 
 
-def test_weights_of_another_supernet_are_refused(weights: dict[str, np.ndarray]) -> None:
+def test_weights_of_another_supernet_raise_an_error(weights: dict[str, np.ndarray]) -> None:
     wider = {**SETTINGS, "network": {"channels": 4, "cells": 1}}
     with pytest.raises(InvalidInput, match="expected the weights to belong to a supernet with these settings' space"):
         SupernetScorer(wider, weights, "cpu")
 
 
-def test_a_trial_that_failed_has_no_weights(tmp_path: Path) -> None:
+def test_a_failed_trial_has_no_weights(tmp_path: Path) -> None:
     settings = {**SETTINGS, "training": {**SETTINGS["training"], "lr": 1e30}}
     trainable = SupernetTrainable({"settings": settings, "seed": 3})
     assert trainable.step()["failure"]
@@ -91,6 +93,8 @@ def test_a_trial_that_failed_has_no_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_weights_come_through_the_object_store(trained: SupernetTrainable, weights: dict[str, np.ndarray]) -> None:
-    stored = ray.put(arrays_of(trained.trainer.supernet.state_dict()))
+def test_weights_are_shared_through_the_object_store(
+    trained_trial: SupernetTrainable, weights: dict[str, np.ndarray]
+) -> None:
+    stored = ray.put(arrays_of(trained_trial.trainer.supernet.state_dict()))
     assert SupernetScorer(SETTINGS, stored, "cpu")(CELLS) == SupernetScorer(SETTINGS, weights, "cpu")(CELLS)

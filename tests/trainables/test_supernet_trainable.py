@@ -1,4 +1,6 @@
-"""The supernet trainable: results, failures, rounds of halving, driven and under Tune. test_trials.py: exact resume."""
+"""The supernet trainable: results, failures, rounds of halving, with a driver and with Tune. test_trials.py: exact
+resume.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,8 @@ def make_config(seed: int = 5, training: dict[str, Any] | None = None, **setting
 
 def make_round(candidates: tuple[str, ...] = CELLS[:2], **config: Any) -> dict[str, Any]:
     settings = config.pop("settings", {})
-    asked = {"candidates": list(candidates), "budget": 1, "round": 1, "replica": 0, "warm_start": None}
-    return make_config(**settings) | asked | config
+    questions = {"candidates": list(candidates), "budget": 1, "round": 1, "replica": 0, "warm_start": None}
+    return make_config(**settings) | questions | config
 
 
 def run(config: dict[str, Any]) -> list[dict[str, Any]]:
@@ -78,7 +80,7 @@ def test_results_of_a_search(space: str) -> None:
     json.dumps(results)
 
 
-def test_uniform_paths_have_nothing_to_discretise() -> None:
+def test_uniform_paths_are_not_discretized() -> None:
     last = run(make_config(relaxation={"name": "path"}, optimizer={"name": "none"}))[-1]
     assert last["architecture"] is None and last["failure"] is None
     assert math.isnan(last["discretisation_drop"]) and math.isfinite(last["mixture_loss"])
@@ -98,7 +100,7 @@ def test_divergence_is_a_result() -> None:
         _ = trainable.trainer
 
 
-def test_wrong_input_is_refused() -> None:
+def test_wrong_input_raises_an_error() -> None:
     for config, reason in (
         (make_config(colour="red"), "colour"),
         (make_config(relaxation={"name": "softmax"}), "expected the relaxation simplex or gumbel"),
@@ -115,7 +117,7 @@ def test_wrong_input_is_refused() -> None:
         SupernetTrainable(make_config(space="fourier"))
 
 
-def test_a_candidate_that_is_none_fails_the_trial() -> None:
+def test_an_invalid_candidate_fails_the_trial() -> None:
     [result] = run(make_round(("|conv5x5~0|", CELLS[0])))
     assert "conv5x5" in result["failure"]
     assert all(map(math.isnan, result["scores"])) and len(result["scores"]) == 2
@@ -139,10 +141,10 @@ def test_a_round_trains_scores_and_stores_the_weights(tmp_path: Path) -> None:
     json.dumps(results)
 
 
-def test_a_warm_start_begins_with_the_stored_weights(tmp_path: Path) -> None:
+def test_a_warm_start_starts_from_the_stored_weights(tmp_path: Path) -> None:
     place = {"weights_dir": str(tmp_path)}
     stored = run(make_round(settings=place))[-1]["weights"]
-    still = {"training": {"lr": 1e-12, "lr_min": 0.0}}  # trains nothing to speak of
+    still = {"training": {"lr": 1e-12, "lr_min": 0.0}}  # trains almost nothing
     trainable = SupernetTrainable(make_round(warm_start=stored, round=2, settings=still | {"seed": 9}))
     trainable.step()
     assert trainable.trainer.epochs_done == 1
@@ -151,7 +153,7 @@ def test_a_warm_start_begins_with_the_stored_weights(tmp_path: Path) -> None:
     another = make_round(warm_start=stored, settings={"network": {"channels": 4, "cells": 1}})
     with pytest.raises(InvalidInput, match=r"to belong to a supernet with these settings' .* leave warm_start out"):
         SupernetTrainable(another).step()
-    with pytest.raises(FileNotFoundError):  # Tune tries again, then the round goes on without this replica
+    with pytest.raises(FileNotFoundError):  # Tune retries, then the round continues without this replica
         SupernetTrainable(make_round(warm_start=f"{stored}-gone")).step()
 
 
@@ -161,7 +163,7 @@ def make_searcher() -> WeightSharingHalving:
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_halving_driven_and_under_tune_finds_the_same(tmp_path: Path, ray_session: None) -> None:
+def test_halving_with_a_driver_and_with_tune_finds_the_same(tmp_path: Path, ray_session: None) -> None:
     def settings_in(folder: str) -> dict[str, Any]:
         return make_config(weights_dir=str(tmp_path / folder))["settings"]
 

@@ -93,7 +93,7 @@ def weights_of(trainer: SupernetTrainer) -> dict[str, Tensor]:
     return {name: each.detach().clone() for name, each in trainer.supernet.named_parameters()}
 
 
-def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+def states_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
@@ -114,20 +114,20 @@ def test_weights_and_architecture_change_and_stay_finite(
     after = parameters_of(trainer)
     assert all(torch.isfinite(each).all() for each in (*after.values(), *weights_of(trainer).values()))
     assert [name for name in after if after[name].shape[1] > 1 and torch.equal(after[name], parameters[name])] == []
-    assert not same(weights_of(trainer), weights)
+    assert not states_equal(weights_of(trainer), weights)
     for rows in trainer.mixing.probabilities().values():
         torch.testing.assert_close(rows.sum(-1), torch.ones(len(rows)))
     trainer.supernet.space.decode(trainer.mixing.discretised())
 
 
 @pytest.mark.parametrize("fair", [False, True])
-def test_uniform_paths_train_weights_on_all_data_and_nothing_else(digits: Dataset, fair: bool) -> None:
+def test_uniform_paths_train_only_weights_on_all_data(digits: Dataset, fair: bool) -> None:
     trainer = make_trainer(digits, (PathSettings(fair=fair), NoOptimizerSettings(), 1), batch_size=8)
     assert len(trainer.weight_images) == 40
     weights, parameters = weights_of(trainer), parameters_of(trainer)
     trainer.epoch()
-    assert not same(weights_of(trainer), weights)
-    assert same(parameters_of(trainer), parameters)
+    assert not states_equal(weights_of(trainer), weights)
+    assert states_equal(parameters_of(trainer), parameters)
 
 
 # Gradients
@@ -153,7 +153,7 @@ def test_an_update_follows_the_gradient_through_the_relaxation(digits: Dataset, 
         value = loss(leaves)
         return value.detach(), mixture_gradient(value, leaves)
 
-    mixing.learn(Lesson(gradient, lambda mixture: pytest.fail("the gradient is all that is needed")), 0.5)
+    mixing.learn(Lesson(gradient, lambda mixture: pytest.fail("only the gradient is needed")), 0.5)
     torch.testing.assert_close(parameter.grad, expected)
     if method == "gaea":
         torch.testing.assert_close(parameter.detach(), entropic_step(before, expected, 0.1, GAEA_FLOOR))
@@ -210,11 +210,11 @@ def test_the_unrolled_gradient_equals_autograd_through_the_step(
         )
         assert loss.item() == pytest.approx(exact_loss.item(), rel=1e-12)
         assert (found["edges"] - exact).norm() < tolerance * exact.norm()
-        assert (first_order - exact).norm() > 10 * tolerance * exact.norm()  # the second order is what is tested
+        assert (first_order - exact).norm() > 10 * tolerance * exact.norm()  # the second order is tested
     assert all(torch.equal(w, old) for w, old in zip(weights, before, strict=True))
 
 
-def test_second_order_at_a_vanishing_rate_is_first_order(digits: Dataset) -> None:
+def test_second_order_at_a_vanishing_rate_equals_first_order(digits: Dataset) -> None:
     found = []
     for objective in ("bilevel", "bilevel-second-order"):
         trainer = make_trainer(digits, lr=1e-12, lr_min=0.0, objective=objective)
@@ -230,7 +230,7 @@ def test_second_order_at_a_vanishing_rate_is_first_order(digits: Dataset) -> Non
 
 
 class Watched(ArchitectureParameters):
-    """Keeps a log: d for a draw, u for an update."""
+    """Keeps a log: d for a sample, u for an update."""
 
     log = ""
 
@@ -244,27 +244,27 @@ class Watched(ArchitectureParameters):
         return loss
 
 
-def watched(digits: Dataset, **training: Any) -> tuple[SupernetTrainer, Watched]:
+def watched_trainer(digits: Dataset, **training: Any) -> tuple[SupernetTrainer, Watched]:
     supernet = make_supernet()
     mixing = Watched(supernet, partial(WholeMixture, domain="simplex"), MirrorDescentSettings(), seed=0)
     settings = SupernetTrainingSettings(**{"epochs": 3, "batch_size": 2, **training})
     return SupernetTrainer(supernet, digits, mixing, settings, seed=0), mixing
 
 
-def test_architecture_comes_first_and_warm_up_has_none(digits: Dataset) -> None:
-    trainer, mixing = watched(digits, warmup_epochs=1)
+def test_architecture_steps_precede_weight_steps_and_are_absent_in_warm_up(digits: Dataset) -> None:
+    trainer, mixing = watched_trainer(digits, warmup_epochs=1)
     start = parameters_of(trainer)
     trainer.epoch()
     assert mixing.log == "d" * 10  # 20 images of the weights, 2 at a time
-    assert same(parameters_of(trainer), start)
+    assert states_equal(parameters_of(trainer), start)
     mixing.log = ""
     trainer.epoch()
     assert mixing.log == "dud" * 10
-    assert not same(parameters_of(trainer), start)
+    assert not states_equal(parameters_of(trainer), start)
 
 
-def test_random_blocks_are_drawn_anew_in_each_epoch(digits: Dataset) -> None:
-    trainer, mixing = watched(digits, blocks="random")
+def test_random_blocks_are_reshuffled_in_each_epoch(digits: Dataset) -> None:
+    trainer, mixing = watched_trainer(digits, blocks="random")
     logs = []
     for _ in range(2):
         mixing.log = ""
@@ -273,7 +273,7 @@ def test_random_blocks_are_drawn_anew_in_each_epoch(digits: Dataset) -> None:
         assert mixing.log.count("d") == 20  # twice the steps, one block each
         assert 2 <= mixing.log.count("u") <= 18
     assert logs[0] != logs[1]
-    again, same_mixing = watched(digits, blocks="random")
+    again, same_mixing = watched_trainer(digits, blocks="random")
     again.epoch()
     assert same_mixing.log == logs[0]
 
@@ -310,18 +310,18 @@ def test_mirror_descent_sharpens_and_the_supernet_learns(digits: Dataset) -> Non
 # Failures
 
 
-def test_divergence_is_told(digits: Dataset) -> None:
+def test_divergence_is_reported(digits: Dataset) -> None:
     trainer = make_trainer(digits, method="darts", lr=1e30, grad_clip=None)
     with pytest.raises(Diverged, match="epoch 1"):
         trainer.epoch()
     trainer = make_trainer(digits)
     with torch.no_grad():
         next(trainer.supernet.parameters()).fill_(math.nan)
-    with pytest.raises(Diverged, match="NaN"):  # mirror descent takes no such gradient
+    with pytest.raises(Diverged, match="NaN"):  # mirror descent rejects such a gradient
         trainer.epoch()
 
 
-def test_what_does_not_go_together_is_refused() -> None:
+def test_incompatible_options_raise_an_error() -> None:
     supernet, partial = make_supernet(), make_supernet(partial_channels=2)
     for net, relaxation, optimizer, reason in (
         (supernet, SoftmaxSettings(), MirrorDescentSettings(), "expected the relaxation simplex or gumbel"),
@@ -345,7 +345,7 @@ def test_what_does_not_go_together_is_refused() -> None:
 # Scores
 
 
-def test_scores_are_those_of_each_path_alone(digits: Dataset) -> None:
+def test_scores_equal_those_of_each_path_alone(digits: Dataset) -> None:
     supernet = make_supernet("nasbench201")
     split = Split(digits.validation.images[:20], digits.validation.labels[:20])
     found = score_architectures(supernet, CELLS, split, 20)
@@ -369,7 +369,7 @@ def empty(split: Split) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 @pytest.mark.parametrize("space", ["darts", "nasbench201", "nasbench1shot1-1"])
-def test_a_score_is_of_batches_that_are_each_normalised_by_themselves(space: str, digits: Dataset) -> None:
+def test_a_score_is_the_mean_over_batches_with_separate_normalization(space: str, digits: Dataset) -> None:
     supernet = make_supernet(space)
     architecture = supernet.space.encode(tuple(decision.choices[-1] for decision in supernet.space.decisions))
     split = digits.validation
@@ -378,14 +378,14 @@ def test_a_score_is_of_batches_that_are_each_normalised_by_themselves(space: str
     loss, correct = 0.0, 0
     order = torch.randperm(len(split), generator=torch.Generator().manual_seed(0))
     for some in order.tensor_split(math.ceil(len(split) / 7)):
-        logits = supernet.train()(split.images[some], path)  # in training a batch is always normalised by itself
+        logits = supernet.train()(split.images[some], path)  # in training a batch is always normalized by itself
         loss += float(F.cross_entropy(logits, split.labels[some], reduction="sum"))
         correct += int((logits.argmax(1) == split.labels[some]).sum())
     assert score.loss == pytest.approx(loss / len(split), rel=1e-5)
     assert score.accuracy == pytest.approx(correct / len(split))
 
 
-def test_candidates_are_drawn_uniformly_and_train_their_own_operations_only(digits: Dataset) -> None:
+def test_candidates_are_sampled_uniformly_and_train_only_their_operations(digits: Dataset) -> None:
     supernet = make_supernet()
     mixing = CandidatePaths(supernet, [CELLS[0], CELLS[0].replace("nor_conv_1x1", "nor_conv_3x3")])
     trainer = SupernetTrainer(
@@ -403,7 +403,7 @@ def test_candidates_are_drawn_uniformly_and_train_their_own_operations_only(digi
     assert 110 < draws.count(draws[0]) < 190
 
 
-def test_weights_are_whole_files_under_a_uri(tmp_path: Path) -> None:
+def test_weights_are_complete_files_under_a_uri(tmp_path: Path) -> None:
     folder = tmp_path / "shared weights" / "new"
     tensor = torch.arange(5.0)
     uri = write_weights(str(folder), "round-1.pt", {"supernet": {"w": tensor}})

@@ -84,16 +84,16 @@ def parameters_of(mixing: Mixing) -> list[Tensor]:
     return [each.detach().clone() for each in mixing.parameters.values()]
 
 
-def same(one: list[Tensor], other: list[Tensor]) -> bool:
+def states_equal(one: list[Tensor], other: list[Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def made_up(outcome: Any) -> Lesson:
+def synthetic_lesson(outcome: Any) -> Lesson:
     """A lesson without a supernet."""
-    return Lesson(gradient=lambda mixture: pytest.fail("nothing is to be learned from it"), outcome=outcome)
+    return Lesson(gradient=lambda mixture: pytest.fail("the gradient must not be used"), outcome=outcome)
 
 
-# Both
+# Both methods
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -107,8 +107,8 @@ def test_weights_and_architecture_change_and_stay_finite(digits: Dataset, space:
     parameters = parameters_of(mixing)
     metrics = trainer.epoch()
     assert math.isfinite(metrics.loss) and 0 <= metrics.accuracy <= 1
-    assert not same([each.detach() for each in trainer.supernet.parameters()], weights)
-    assert not same(parameters_of(mixing), parameters)
+    assert not states_equal([each.detach() for each in trainer.supernet.parameters()], weights)
+    assert not states_equal(parameters_of(mixing), parameters)
     assert all(torch.isfinite(each).all() for each in parameters_of(mixing))
     assert math.isfinite(trainer.evaluate(digits.validation).loss)
     architecture = trainer.derive()
@@ -120,7 +120,7 @@ def test_weights_and_architecture_change_and_stay_finite(digits: Dataset, space:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_results_of_a_trial_and_of_one_that_failed(method: str) -> None:
+def test_results_of_a_trial_and_of_a_failed_trial(method: str) -> None:
     settings: dict[str, Any] = {
         "data": {"name": "digits", "limit": 16},
         "network": {"channels": 2, "cells": 1},
@@ -144,7 +144,7 @@ def test_results_of_a_trial_and_of_one_that_failed(method: str) -> None:
     assert set(failed) == set(result)
 
 
-def test_what_does_not_go_together_is_refused(digits: Dataset) -> None:
+def test_incompatible_options_raise_an_error(digits: Dataset) -> None:
     for relaxation, optimizer, reason in (
         ({"name": "softmax"}, {"name": "xnas"}, "expected the relaxation simplex"),
         ({"name": "gumbel"}, {"name": "xnas"}, "expected the relaxation simplex"),
@@ -180,7 +180,7 @@ def test_settings_make_the_mixing_that_they_name() -> None:
     assert type(build_mixing(supernet, SoftmaxSettings(), AdamSettings(), seed=0)) is ArchitectureParameters
 
 
-# Blocks and the images that they see
+# Blocks and their images
 
 
 def test_phases_train_the_weights_first(digits: Dataset) -> None:
@@ -200,14 +200,14 @@ def test_phases_train_the_weights_first(digits: Dataset) -> None:
     settings = SupernetTrainingSettings(epochs=2, batch_size=5, blocks="phases", lr=0.1, lr_min=0.0)
     trainer = SupernetTrainer(supernet, digits, mixing, settings, seed=0)
     trainer.epoch()
-    assert mixing.log == "wwaa"  # 10 images for either
+    assert mixing.log == "wwaa"  # 10 images for each
     rate = 0.05 * (1 + math.cos(math.pi / 4))  # the second of four steps
     assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(rate)
 
 
 @pytest.mark.parametrize("blocks", ["alternating", "random", "phases"])
 @pytest.mark.parametrize("fraction", [0.3, 0.7])
-def test_xnas_is_told_how_many_images_it_will_see(digits: Dataset, blocks: str, fraction: float) -> None:
+def test_xnas_receives_the_number_of_images(digits: Dataset, blocks: str, fraction: float) -> None:
     training: dict[str, Any] = {"epochs": 3, "warmup_epochs": 1, "batch_size": 4, "blocks": blocks}
     trainer = make_trainer(digits, "xnas", "nasbench1shot1-1", architecture_fraction=fraction, **training)
     mixing = trainer.mixing
@@ -221,7 +221,7 @@ def test_xnas_is_told_how_many_images_it_will_see(digits: Dataset, blocks: str, 
     assert set(itertools.chain.from_iterable(mixing.entropies().values())) == {0.0}
 
 
-def test_batches_know_how_many_images_they_hold(digits: Dataset) -> None:
+def test_batches_have_the_number_of_their_images(digits: Dataset) -> None:
     for count, size in ((7, 3), (8, 4), (5, 9)):
         batches = Batches(digits.train, torch.arange(count), size, None, ordering=0, augmenting=0)
         seen = list(itertools.accumulate(len(batches.take().labels) for _ in range(7)))
@@ -249,16 +249,16 @@ def test_an_update_adds_the_clipped_gradients_of_single_images(digits: Dataset) 
         found = torch.autograd.grad(outcome(mixing.draw(0.0)).losses[image], leaves)
         assert max(float(each.abs().max()) for each in found) > clip
         sums = [total + each.clamp(-clip, clip) for total, each in zip(sums, found, strict=True)]
-    # It is too early for wipe-out.
+    # It is too early for a wipe-out.
     expected = [(-xnas_rate(total.shape[1], rounds, clip) * total).softmax(-1) for total in sums]
-    loss = mixing.learn(made_up(outcome), 0.0)
+    loss = mixing.learn(synthetic_lesson(outcome), 0.0)
     assert not loss.requires_grad
     for name, rows in zip(mixing.parameters, expected, strict=True):
         torch.testing.assert_close(mixing.probabilities()[name], rows, rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_wiped_out_still_counts_where_edges_are_compared() -> None:
-    """Every edge is left with `none` alone. Nodes are to keep their edges from node 1 and from the last one."""
+def test_wiped_out_operations_still_count_for_the_comparison_of_edges() -> None:
+    """Only `none` remains on every edge. Nodes keep their edges from node 1 and from the last one."""
     supernet = make_supernet("darts")
     mixing = make_points(supernet)
     mixing.prepare(SupernetTrainingSettings(), 4)
@@ -275,7 +275,7 @@ def test_what_is_wiped_out_still_counts_where_edges_are_compared() -> None:
         loss = sum(((costs[name] * each.dense).sum() for name, each in mixture.items()), torch.zeros(()))
         return Outcome(loss.expand(4), torch.ones(4, dtype=torch.bool))
 
-    mixing.learn(made_up(outcome), 0.0)
+    mixing.learn(synthetic_lesson(outcome), 0.0)
     for rows in mixing.probabilities().values():
         assert torch.equal(rows[:, 0], torch.ones(14))
     found = supernet.space.decode(mixing.discretised())
@@ -285,10 +285,10 @@ def test_what_is_wiped_out_still_counts_where_edges_are_compared() -> None:
     assert list(found[3:6]) == ["1,2", *operations]
 
 
-def test_xnas_cannot_learn_unprepared() -> None:
+def test_xnas_cannot_learn_before_it_is_prepared() -> None:
     mixing = make_points(make_supernet())
     with pytest.raises(RuntimeError, match="prepare"):
-        mixing.learn(made_up(None), 0.0)
+        mixing.learn(synthetic_lesson(None), 0.0)
 
 
 # The controller and REINFORCE
@@ -306,7 +306,7 @@ def frequencies(controller: Controller, wanted: Any, count: int = 1000) -> float
     return float(wanted(choices).float().mean())
 
 
-def test_samples_have_the_probabilities_that_are_said() -> None:
+def test_samples_have_the_stated_probabilities() -> None:
     controller = make_controller(temperature=None, tanh_constant=None)
     with torch.no_grad():
         for parameter in controller.parameters():
@@ -321,12 +321,12 @@ def test_samples_have_the_probabilities_that_are_said() -> None:
     assert float(sampled.entropies.sum(1).mean()) == pytest.approx(float(entropy), abs=0.02)  # the chain rule
 
 
-def test_a_controller_starts_nearly_uniform_and_its_seed_decides() -> None:
+def test_a_controller_starts_nearly_uniform_and_depends_on_its_seed() -> None:
     generator_state = torch.get_rng_state()
     one, again, other = make_controller(), make_controller(), make_controller(seed=1)
     assert torch.equal(torch.get_rng_state(), generator_state)
-    assert same(list(one.parameters()), list(again.parameters()))
-    assert not same(list(one.parameters()), list(other.parameters()))
+    assert states_equal(list(one.parameters()), list(again.parameters()))
+    assert not states_equal(list(one.parameters()), list(other.parameters()))
     assert all(float(each.detach().abs().max()) <= 0.1 for each in one.parameters())
     assert len(one.embeddings) == 2  # a and c share theirs
     entropies = one(10, torch.Generator().manual_seed(0)).entropies
@@ -368,7 +368,7 @@ def test_the_baseline_follows_rewards_with_their_entropy() -> None:
     reinforce.update(first, torch.tensor([0.3]))
     start = 0.3 + 0.1 * float(first.entropies.sum())
     assert reinforce.baseline == pytest.approx(start)
-    assert same(list(controller.parameters()), before)  # the first reward is its own baseline
+    assert states_equal(list(controller.parameters()), before)  # the first reward is its baseline
     second = controller(1, torch.Generator().manual_seed(1))
     reinforce.update(second, torch.tensor([0.8]))
     assert reinforce.baseline == pytest.approx(0.9 * start + 0.1 * (0.8 + 0.1 * float(second.entropies.sum())))
@@ -385,12 +385,12 @@ def test_a_bandit_of_operations() -> None:
     column = group.operations.index("nor_conv_3x3")
 
     def outcome(mixture: Mixture) -> Outcome:
-        assert not torch.is_grad_enabled()  # nothing goes through the supernet
+        assert not torch.is_grad_enabled()  # nothing passes through the supernet
         return Outcome(torch.ones(6), mixture["edges"].dense[:, column] == 1.0)
 
     before = mixing.entropies()["decisions"]
     for _ in range(200):
-        mixing.learn(made_up(outcome), 0.0)
+        mixing.learn(synthetic_lesson(outcome), 0.0)
     assert max(mixing.entropies()["decisions"]) < 0.8 * min(before)
     draw = mixing.evaluation(1.0, 0)
     share = sum(float(draw()["edges"].dense[:, column].mean()) for _ in range(50)) / 50
@@ -400,23 +400,23 @@ def test_a_bandit_of_operations() -> None:
 def test_the_best_of_some_samples_is_derived() -> None:
     supernet = make_supernet()
     mixing = ReinforcedController(supernet, ControllerSettings(samples=7), ReinforceSettings(), seed=0)
-    asked: list[str] = []
+    requests: list[str] = []
 
     def accuracies(architectures: Any) -> list[float]:
-        asked[:] = architectures
+        requests[:] = architectures
         return [float(each.count("skip_connect")) for each in architectures]
 
     found = mixing.derive(accuracies, 3)
-    assert len(asked) == len(set(asked)) == 7
-    assert found.count("skip_connect") == max(each.count("skip_connect") for each in asked)
-    first = asked.copy()
+    assert len(requests) == len(set(requests)) == 7
+    assert found.count("skip_connect") == max(each.count("skip_connect") for each in requests)
+    first = requests.copy()
     mixing.derive(accuracies, 3)
-    assert asked == first
+    assert requests == first
     mixing.derive(accuracies, 4)
-    assert asked != first
+    assert requests != first
 
 
-def test_none_is_no_choice_where_the_supernet_leaves_it_out() -> None:
+def test_none_is_not_a_choice_if_the_supernet_leaves_it_out() -> None:
     for none in (True, False):
         supernet = make_supernet(none=none)
         mixing = ReinforcedController(supernet, ControllerSettings(), ReinforceSettings(), seed=0)

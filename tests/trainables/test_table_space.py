@@ -1,4 +1,4 @@
-"""Tables as spaces: rows, isomorphic spellings, neighbours, encodings."""
+"""Tables as spaces: rows, isomorphic spellings, neighbors, encodings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_rows_are_the_architectures(table: str) -> None:
     assert {space.encode(space.sample(rng)) for _ in range(1000)} == set(ROWS)
 
 
-def test_an_unknown_architecture_is_refused_with_the_nearest(table: str) -> None:
+def test_an_unknown_architecture_raises_an_error_with_the_nearest(table: str) -> None:
     with pytest.raises(InvalidArchitecture, match=r"no architecture '\(2, 9, 1\)'; the nearest .* is '\(2, 0, 1\)'"):
         get_space(table).decode("(2, 9, 1)")
     with pytest.raises(InvalidArchitecture, match="the nearest of the 48 architectures in the table is"):
@@ -64,10 +64,10 @@ def test_a_mutation_is_one_of_the_nearest_rows(table: str) -> None:
     assert len(near) == 8 and children == near
 
 
-def test_the_encoding_decides_what_is_near(tmp_path: Path, table: str) -> None:
+def test_the_encoding_determines_the_neighbors(tmp_path: Path, table: str) -> None:
     space = get_space(f"{table}?encoding=columns:width")
     assert isinstance(space, TableSpace) and space.codes.shape == (48, 1)
-    assert len(space.neighbors(0)) == 47, "a column of different numbers says nothing of nearness"
+    assert len(space.neighbors(0)) == 47, "a column of different numbers does not define neighbors"
     same = write(tmp_path / "same.csv", ["a", "b", "c d"], group=["x", "x", "y"])
     with pytest.raises(InvalidInput, match="for the encoding tokens, got 1 in 'a' and 2 in 'c d'"):
         get_space(f"{same}?encoding=tokens")
@@ -80,14 +80,14 @@ def test_the_encoding_decides_what_is_near(tmp_path: Path, table: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?encoding=none"])
-def test_without_an_encoding_nothing_can_be_mutated(tmp_path: Path, query: str) -> None:
+def test_without_an_encoding_mutations_raise_an_error(tmp_path: Path, query: str) -> None:
     name = write(tmp_path / "loose.csv", ["a", "b", "c d"]) + query
     with pytest.raises(InvalidInput, match=r"no encoding that defines near rows.*--encoding tokens"):
         RegularizedEvolution(name, budget=20, population=5)
     assert len(drive(RandomSearch(name, budget=3), lambda config: 1.0, metric="value", mode="max")) == 3
 
 
-def test_a_code_for_every_token() -> None:
+def test_every_token_has_a_code() -> None:
     assert encode_rows(["b-1.5", "a-1.5", "b-2"]).tolist() == [[1, 0], [0, 0], [1, 1]]
     assert encode_rows(["b", "a"], "none").shape == (2, 0)
 
@@ -95,7 +95,7 @@ def test_a_code_for_every_token() -> None:
 def test_a_network_is_found_under_any_spelling(tmp_path: Path) -> None:
     space = get_space(write(tmp_path / "cells.csv", [OTHER, *ALIKE]))
     assert isinstance(space, TableSpace) and isinstance(space.base, NASBench201)
-    assert [space.row(name) for name in (OTHER, *ALIKE)] == [0, 1, 1], "the first row stands for all"
+    assert [space.row(name) for name in (OTHER, *ALIKE)] == [0, 1, 1], "the first row represents all"
     third = "|none~0|+|nor_conv_3x3~0|none~1|+|none~0|none~1|skip_connect~2|"
     assert space.row(third) == 1
     assert space.encode(space.canonical(space.decode(third))) == ALIKE[0]
@@ -105,7 +105,7 @@ def test_a_network_is_found_under_any_spelling(tmp_path: Path) -> None:
         space.decode("|nor_conv_3x3~0|")
 
 
-def test_the_lowest_index_stands_for_a_network(tmp_path: Path) -> None:
+def test_the_lowest_index_represents_a_network(tmp_path: Path) -> None:
     space = get_space(write(tmp_path / "cells.csv", [*ALIKE, OTHER], index=[7, 3, 5]))
     assert isinstance(space, TableSpace)
     assert space.architectures[space.row(ALIKE[0])] == ALIKE[1]
@@ -135,7 +135,7 @@ def test_evolution_searches_a_table(table: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("table:", "expected table:FILE"),
         ("table:absent.csv", "archray cannot read the table"),
@@ -147,12 +147,14 @@ def test_evolution_searches_a_table(table: str) -> None:
         ("table:own.csv?space=nasbench2", "no space 'nasbench2'; did you mean 'nasbench201'?"),
     ],
 )
-def test_what_is_no_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
+def test_an_invalid_table_raises_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     write(Path("own.csv"), ROWS, width=range(1, len(ROWS) + 1))
     with pytest.raises(InvalidInput) as error:
         get_space(name)
-    assert said in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +179,7 @@ EVERY_CELL = st.tuples(*(st.sampled_from(decision.choices) for decision in NASBe
 @settings(max_examples=40)
 @given(cell=EVERY_CELL)
 def test_all_spellings_of_a_network_have_one_row_or_none(some_cells: TableSpace, cell: tuple[str, ...]) -> None:
-    """The row is that of the canonical form, the first of its form, and its own; a form that has no row is refused."""
+    """The row is that of the canonical form and the first of its form. A form without a row raises an error."""
     base = NASBench201()
     form = base.canonical(cell)
     rows = [row for row, other in enumerate(_forms(some_cells)) if other == form]
@@ -210,7 +212,7 @@ def test_a_table_of_cells_is_a_space_of_networks(some_cells: TableSpace) -> None
     assert serves_networks(some_cells) is None
 
 
-def test_what_nothing_can_train_is_searched_by_look_ups(table: str) -> None:
+def test_architectures_that_cannot_be_trained_are_searched_by_lookups(table: str) -> None:
     assert "search the table by lookups: 'archray bench METHOD --table FILE'" in str(serves_networks(get_space(table)))
 
 

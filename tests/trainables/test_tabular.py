@@ -1,4 +1,4 @@
-"""Tables as oracles: roles, values, lookups, and what is no table."""
+"""Tables of results: roles of columns, values, lookups, and invalid tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ OTHER = "|none~0|+|none~0|none~1|+|skip_connect~0|none~1|none~2|"
 
 
 def write(folder: Path, **columns: Any) -> Path:
-    """A table of three architectures, a, b and c, with these columns beside or in the place of the usual."""
+    """Writes a table of three architectures, a, b and c, with these columns in addition to the usual ones or in their
+    place.
+    """
     usual: dict[str, Any] = {"arch": ["a", "b", "c"], "val_accuracy": [70.0, 80.0, 75.0], "test_accuracy": [69, 79, 76]}
     usual |= {"snip": [1.0, 2.0, 3.0], "params": [5, 6, 7]}
     path = folder / "own.csv"
@@ -33,12 +35,12 @@ def write(folder: Path, **columns: Any) -> Path:
     return path
 
 
-def test_which_costs_are_sizes() -> None:
+def test_costs_that_are_sizes() -> None:
     sizes = ["params", "n_parameters", "FLOPs (M)", "flop", "macs", "edge_params_mb", "multiply_adds"]
     assert all(map(is_size, sizes)) and not any(map(is_size, ["latency", "edgegpu_energy"]))
 
 
-def test_columns_are_known_by_their_names(tmp_path: Path) -> None:
+def test_columns_are_detected_by_their_names(tmp_path: Path) -> None:
     path = write(tmp_path, seconds=[9, 8, 7], pixel3_latency_ms=[1, 2, 3], zen=[2, 2, 2], note=["x", "y", "z"])
     table = read_table(path)
     assert list(table.objective) == [70, 80, 75] and list(table.result) == [69, 79, 76] and table.mode == "max"
@@ -47,7 +49,7 @@ def test_columns_are_known_by_their_names(tmp_path: Path) -> None:
     assert table.seconds is not None and list(table.seconds) == [9, 8, 7]
 
 
-def test_columns_are_what_the_user_says(tmp_path: Path) -> None:
+def test_columns_can_be_set_by_the_user(tmp_path: Path) -> None:
     path = write(tmp_path, error_5=[3.0, 2.0, 1.0], error_10=[2.0, 1.5, 0.5])
     table = read_table(
         path, objective="error_10", result="error_5", mode="min", metrics="params", costs=(), epochs={5: "error_5"}
@@ -56,7 +58,7 @@ def test_columns_are_what_the_user_says(tmp_path: Path) -> None:
     assert list(table.metrics) == ["params"] and not table.costs and list(table.epochs) == [5]
 
 
-def test_the_oracle_tells_what_a_training_would_have_told(tmp_path: Path) -> None:
+def test_a_lookup_returns_the_results_of_a_training_run(tmp_path: Path) -> None:
     table = read_table(write(tmp_path, seconds=[9, 8, 7]))
     result = table.oracle()({"architecture": "b", "seed": 3})
     assert result == {OBJECTIVE: 80.0, "row": 1, "seconds": 8.0, "params": 6.0}, "and not its result"
@@ -64,7 +66,7 @@ def test_the_oracle_tells_what_a_training_would_have_told(tmp_path: Path) -> Non
         table.oracle()({"architecture": "d"})
 
 
-def test_a_trial_draws_a_training_by_its_seed(tmp_path: Path) -> None:
+def test_a_trial_selects_a_training_run_by_its_seed(tmp_path: Path) -> None:
     path = write(tmp_path, val_accuracy_seed0=[69.0, 79, 75], val_accuracy_seed1=[71.0, 81, None])
     table = read_table(path)
     assert table.trainings["val_accuracy"].shape == (3, 2)
@@ -79,12 +81,12 @@ def test_a_trial_draws_a_training_by_its_seed(tmp_path: Path) -> None:
         table.oracle("best")  # type: ignore[arg-type]
 
 
-def test_one_row_stands_for_all_spellings(tmp_path: Path) -> None:
+def test_one_row_represents_all_spellings(tmp_path: Path) -> None:
     path = write(tmp_path, arch=[ALIKE[0], OTHER, ALIKE[1]], snip=[None, 2.0, 3.0])
     table = read_table(path)
     assert list(table.rows) == [0, 1] and table.row(ALIKE[1]) == 0
     assert table.oracle()({"architecture": ALIKE[1]})[OBJECTIVE] == 70.0
-    assert list(table.metrics["snip"]) == [3.0, 2.0, 3.0], "a metric that is missing is another spelling's"
+    assert list(table.metrics["snip"]) == [3.0, 2.0, 3.0], "a missing metric is taken from another spelling"
 
 
 def test_a_copy_is_the_same_table(tmp_path: Path) -> None:
@@ -96,7 +98,7 @@ def test_a_copy_is_the_same_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "roles", "said"),
+    ("columns", "roles", "message"),
     [
         ({"val_accuracy": None}, {}, "expected a column with the objective"),
         ({}, {"objective": "valid"}, "no column 'valid' for objective; it has arch, val_accuracy"),
@@ -126,12 +128,12 @@ def test_a_copy_is_the_same_table(tmp_path: Path) -> None:
         ({}, {"mode": "best"}, "expected 'max' or 'min', got 'best'"),
     ],
 )
-def test_what_cannot_be_used_is_refused(
-    tmp_path: Path, columns: dict[str, Any], roles: dict[str, Any], said: str
+def test_unusable_tables_raise_an_error(
+    tmp_path: Path, columns: dict[str, Any], roles: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidInput) as error:
         read_table(write(tmp_path, **columns), **roles)
-    assert said in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, None])
@@ -143,7 +145,7 @@ def test_rows_that_disagree_in_a_missing_value_are_rejected(tmp_path: Path, valu
         read_table(path, {"task": "y"})
 
 
-def test_rows_of_one_architecture_that_agree_are_one(tmp_path: Path) -> None:
+def test_equal_rows_of_one_architecture_count_once(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         arch=["a", "b", "b"],

@@ -1,4 +1,4 @@
-"""Trials that a table answers: epochs as iterations, checkpoints, reuse, unknown architectures."""
+"""Trials with lookups in a table: epochs as iterations, checkpoints, reuse, unknown architectures."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def test_its_epochs_are_iterations(curves: str) -> None:
         (20, 80.0, 20.0, True),
     ]
     assert results[0]["row"] == 1 and results[0]["params"] == 1.0 and results[0]["failure"] is None
-    assert trainable.train()["objective"] == 80.0, "after its end it is reported again"
+    assert trainable.train()["objective"] == 80.0, "after the end the last result is reported again"
 
 
-def test_a_restored_trial_goes_on_where_it_was(curves: str, tmp_path: Path) -> None:
+def test_a_restored_trial_resumes_where_it_was(curves: str, tmp_path: Path) -> None:
     first = trial(curves)
     first.train()
     first.save_checkpoint(str(tmp_path))
@@ -55,7 +55,7 @@ def test_a_restored_trial_goes_on_where_it_was(curves: str, tmp_path: Path) -> N
     assert second.train()["epoch"] == 10
 
 
-def test_a_reused_actor_forgets(curves: str) -> None:
+def test_a_reused_actor_forgets_its_previous_trial(curves: str) -> None:
     trainable = trial(curves)
     trainable.train()
     assert trainable.reset_config({"architecture": "c", "settings": {"table": curves}})
@@ -79,15 +79,15 @@ def test_a_table_without_epochs_has_one_step(tmp_path: Path) -> None:
     assert result["done"] and result["objective"] == 2.0 and result["epoch"] == 1 and math.isnan(result["seconds"])
 
 
-def test_a_trial_draws_its_training_by_its_seed(tmp_path: Path) -> None:
+def test_a_trial_selects_its_training_run_by_its_seed(tmp_path: Path) -> None:
     columns = {"val_accuracy": [2.0, 5.0], "val_accuracy_seed0": [1.0, 4.0], "val_accuracy_seed1": [3.0, 6.0]}
     pd.DataFrame({"arch": ["a", "b"], **columns}).to_csv(tmp_path / "own.csv", index=False)
     settings = {"table": str(tmp_path / "own.csv"), "seeds": "drawn"}
-    told = [trial("", settings=settings, seed=seed).train()["objective"] for seed in range(10)]
-    assert set(told) == {4.0, 6.0}
+    objectives = [trial("", settings=settings, seed=seed).train()["objective"] for seed in range(10)]
+    assert set(objectives) == {4.0, 6.0}
 
 
-def test_what_is_wrong_is_refused(curves: str) -> None:
+def test_bad_input_raises_an_error(curves: str) -> None:
     with pytest.raises(InvalidInput, match="as `architecture` in the config"):
         TabularTrainable({"settings": {"table": curves}})
     with pytest.raises(InvalidInput, match="archray cannot read the table"):
@@ -114,7 +114,7 @@ def test_a_scheduler_stops_trials_between_two_epochs(curves: str, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_what_is_driven_ends_where_a_tuner_ends_it(curves: str, tmp_path: Path, ray_session: None) -> None:
+def test_a_driven_search_stops_where_a_tuner_stops_it(curves: str, tmp_path: Path, ray_session: None) -> None:
     def searcher() -> RandomSearch:
         return RandomSearch(f"table:{curves}", budget=8, seed=1, metric="objective", mode="max")
 
@@ -132,5 +132,9 @@ def test_what_is_driven_ends_where_a_tuner_ends_it(curves: str, tmp_path: Path, 
     tuned = {result.config["architecture"]: result.metrics for result in results}
     assert set(driven["epoch"]) == {5, 10, 20}
     for row in driven.itertuples():
-        told = tuned[row.architecture]
-        assert (told["epoch"], told["objective"], told["seconds"]) == (row.epoch, row.objective, row.seconds)
+        objectives = tuned[row.architecture]
+        assert (objectives["epoch"], objectives["objective"], objectives["seconds"]) == (
+            row.epoch,
+            row.objective,
+            row.seconds,
+        )

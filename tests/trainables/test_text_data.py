@@ -1,4 +1,4 @@
-"""Texts as data: docstrings of the installed libraries, their masking and cache, IMDb's folders, a user's own."""
+"""Texts as data: docstrings of the installed libraries, their masking and cache, IMDb's folders, a user's texts."""
 
 import json
 import logging
@@ -44,15 +44,15 @@ def parts(dataset):
 
 
 @pytest.fixture(scope="module")
-def masked(tmp_path_factory):
-    """Every library's masked docstrings, made once here; the cache of whoever runs the tests is left alone."""
+def masked_docstrings(tmp_path_factory):
+    """Every library's masked docstrings, made once here. The user's cache is not touched."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield source.masked_docstrings()
 
 
 @pytest.fixture
-def docstrings(masked):
+def docstrings(masked_docstrings):
     return load_text(ALL)
 
 
@@ -84,16 +84,16 @@ pieces = st.sampled_from([*NAMES, *ALIASES, *WORDS, *"._ \n/-{}"])
 
 
 @given(st.lists(pieces, max_size=12).map("".join))
-def test_masked_text_holds_no_name_alias_or_import(text):
-    masked = MASK(text)
+def test_masked_text_has_no_name_alias_or_import(text):
+    masked_docstrings = MASK(text)
     for leak in [*LEAKS, re.compile(r"\b(?:linalg|functional)\.\w")]:
-        assert not leak.search(masked), masked
+        assert not leak.search(masked_docstrings), masked_docstrings
 
 
 # Extraction
 
 
-def test_extraction_takes_what_is_public(tmp_path):
+def test_extraction_uses_public_objects(tmp_path):
     files = {
         "__init__.py": '"""Module docstrings are not taken."""\ndef top():\n    "top"\n',
         "core.py": (
@@ -120,11 +120,11 @@ def test_extraction_takes_what_is_public(tmp_path):
     assert package_folder("no_such_package_here") is None
 
 
-# The data set
+# Data set
 
 
 @pytest.mark.slow  # reading the sources of five libraries takes long
-def test_docstrings_are_split_and_labelled(docstrings):
+def test_docstrings_are_split_and_labeled(docstrings):
     assert docstrings.kind == data_kind(ALL) == "text"
     assert docstrings.classes == ("numpy", "scipy", "scikit-learn", "pandas", "torch")
     sizes = np.array([len(part) for part in parts(docstrings)])
@@ -140,11 +140,11 @@ def test_docstrings_are_split_and_labelled(docstrings):
 
 
 @pytest.mark.slow  # reading the sources of five libraries takes long
-def test_no_docstring_tells_its_library(masked):
+def test_no_docstring_reveals_its_library(masked_docstrings):
     paths = {name for package in source.PACKAGES.values() for name in module_names(package_folder(package))}
     assert {"linalg", "stats", "nn", "svm", "tseries"} <= paths
     dotted = re.compile(rf"\b(?:{'|'.join(paths)})\.\w")
-    for library, texts in masked.items():
+    for library, texts in masked_docstrings.items():
         whole = "\n".join(texts)
         for leak in [*LEAKS, dotted]:
             found = leak.search(whole)
@@ -177,15 +177,15 @@ def test_a_text_of_two_libraries_is_left_out(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow  # reading the sources of five libraries takes long
-def test_two_libraries(masked):
+def test_two_libraries(masked_docstrings):
     pair = load_text(DataSettings(name="docstrings:torch,numpy"))
     assert pair.classes == ("numpy", "torch") and pair.num_classes == 2
-    own = set(masked["torch"])
+    own = set(masked_docstrings["torch"])
     assert all((text in own) == label for text, label in zip(pair.test.texts, pair.test.labels, strict=True))
 
 
 @pytest.mark.parametrize("libraries", ["", "numpy", "numpy,numpy", "numpy,jax", "numpy;torch"])
-def test_a_choice_that_is_none(libraries):
+def test_an_invalid_choice_raises_an_error(libraries):
     for function in (check_data, load_data):
         with pytest.raises(
             InvalidInput, match=r"two or more of numpy, scipy, scikit-learn, pandas, torch .*got 'docst"
@@ -193,14 +193,14 @@ def test_a_choice_that_is_none(libraries):
             function(DataSettings(name=f"docstrings:{libraries}"))
 
 
-def test_a_library_that_is_not_installed(monkeypatch):
+def test_a_library_that_is_not_installed_raises_an_error(monkeypatch):
     monkeypatch.setattr(source, "PACKAGES", {**source.PACKAGES, "torch": "no_such_package_here"})
     with pytest.raises(DataNotFound, match="pip install torch"):
         check_data(ALL)
 
 
 @pytest.mark.slow  # reading the sources of five libraries takes long
-def test_limit_and_options(masked):
+def test_limit_and_options(masked_docstrings):
     few = load_text(DataSettings(name="docstrings", limit=50))
     assert [len(part) for part in parts(few)] == [50, 50, 50]
     with pytest.raises(InvalidInput, match="expected no image_size or flip for the texts of docstrings"):
@@ -208,7 +208,7 @@ def test_limit_and_options(masked):
 
 
 @pytest.mark.slow  # reading the sources of five libraries takes long
-def test_checksum_sees_every_text_and_label(masked):
+def test_the_checksum_depends_on_every_text_and_label(masked_docstrings):
     few = read_data(DataSettings(name="docstrings", limit=20))
     seen = {few.checksum()}
     for name in ("train", "validation", "test"):
@@ -220,7 +220,7 @@ def test_checksum_sees_every_text_and_label(masked):
     assert len(seen) == 10
 
 
-def test_images_and_texts_are_not_taken_for_each_other():
+def test_images_and_texts_are_not_confused():
     assert data_kind(DataSettings()) == load_images(DataSettings()).kind == "images"
     with pytest.raises(InvalidInput, match=r"expected a data set of images, got 'docstrings' .*try 'digits'"):
         load_images(ALL)
@@ -229,7 +229,7 @@ def test_images_and_texts_are_not_taken_for_each_other():
 
 
 @pytest.mark.slow  # reading the sources of five libraries takes long
-def test_texts_load_no_torch(masked):
+def test_texts_load_no_torch(masked_docstrings):
     code = (
         "import sys; from archray.trainables.data import DataSettings, load_text; "
         "load_text(DataSettings(name='docstrings:numpy,torch', limit=10)); "
@@ -241,7 +241,7 @@ def test_texts_load_no_torch(masked):
 # The cache
 
 
-def test_cache_is_read_when_it_is_there(monkeypatch, tmp_path, caplog):
+def test_the_cache_is_read_if_it_exists(monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cached_json("a.json", lambda: {"x": [1]}) == {"x": [1]}
     assert cached_json("a.json", lambda: pytest.fail("made twice")) == {"x": [1]}
@@ -253,7 +253,7 @@ def test_cache_is_read_when_it_is_there(monkeypatch, tmp_path, caplog):
     assert json.loads((tmp_path / "archray" / "a.json").read_text()) == 2
 
 
-def test_cache_that_cannot_be_written(monkeypatch, tmp_path, caplog):
+def test_a_cache_that_cannot_be_written(monkeypatch, tmp_path, caplog):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with caplog.at_level(logging.WARNING):
@@ -292,7 +292,7 @@ def test_imdb_halves_its_test_part(tmp_path):
     assert [len(part) for part in parts(own)] == [9, 3, 12]
 
 
-def test_imdb_that_is_missing_or_damaged(tmp_path):
+def test_missing_or_damaged_imdb_files_raise_an_error(tmp_path):
     for data_dir in (None, str(tmp_path)):
         with pytest.raises(DataNotFound, match=r"aclImdb_v1\.tar\.gz"):
             check_data(DataSettings(name="imdb", data_dir=data_dir))
@@ -307,7 +307,7 @@ def test_imdb_that_is_missing_or_damaged(tmp_path):
         check_data(settings)
 
 
-def test_texts_of_the_users(tmp_path):
+def test_texts_of_the_user(tmp_path):
     file = tmp_path / "own_text.py"
     file.write_text(
         "import numpy as np\n"

@@ -1,4 +1,4 @@
-"""The training loop, against a reference by hand, and its exact continuation."""
+"""The training loop, compared with a reference by hand, and its exact continuation."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_split_without_images_has_no_metrics(dataset: Dataset) -> None:
     assert all(math.isnan(value) for value in trainer.evaluate(empty))
 
 
-def test_every_image_once_an_epoch_in_batches_of_nearly_equal_size(dataset: Dataset) -> None:
+def test_every_epoch_uses_each_image_once_in_batches_of_nearly_equal_size(dataset: Dataset) -> None:
     numbered = Split(
         torch.arange(50.0).view(-1, 1, 1, 1).expand(-1, 1, 6, 6).contiguous(), torch.zeros(50, dtype=torch.int64)
     )
@@ -162,11 +162,11 @@ def test_continuing_from_a_state_is_bit_exact(dataset: Dataset, options: dict[st
     straight = trainer()
     expected = [straight.epoch() for _ in range(4)]
 
-    begun = trainer()
-    got = [begun.epoch() for _ in range(2)]
+    interrupted = trainer()
+    got = [interrupted.epoch() for _ in range(2)]
     continued = Trainer(make_network(seed=99, dropout=0.3), dataset, settings, seed=3)
-    continued.load_state_dict(begun.state_dict())
-    torch.rand(5)  # whatever else the process draws
+    continued.load_state_dict(interrupted.state_dict())
+    torch.rand(5)  # whatever random numbers the process uses otherwise
     got += [continued.epoch() for _ in range(2)]
 
     assert got == expected
@@ -175,7 +175,7 @@ def test_continuing_from_a_state_is_bit_exact(dataset: Dataset, options: dict[st
     assert [other.epoch() for _ in range(4)] != expected
 
 
-def test_global_random_state_is_left_alone(dataset: Dataset) -> None:
+def test_the_global_random_state_is_unchanged(dataset: Dataset) -> None:
     before = torch.get_rng_state()
     trainer = Trainer(make_network(dropout=0.5), dataset, TrainingSettings(epochs=1, batch_size=16), seed=0)
     trainer.epoch()
@@ -183,7 +183,7 @@ def test_global_random_state_is_left_alone(dataset: Dataset) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_loss_that_is_not_finite_is_returned(dataset: Dataset) -> None:
+def test_a_nonfinite_loss_is_returned(dataset: Dataset) -> None:
     broken = replace(dataset, train=Split(dataset.train.images * math.inf, dataset.train.labels))
     trainer = Trainer(make_network(), broken, TrainingSettings(epochs=1), seed=0)
     assert math.isnan(trainer.epoch().loss)
@@ -206,6 +206,6 @@ def test_compile_needs_cuda(dataset: Dataset) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"epochs": 0}, {"batch_size": 0}, {"lr": -1}, {"epoch": 3}, {"momentum": 0}, {"label_smoothing": 1.0}]
 )
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
+def test_invalid_settings_raise_an_error(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         TrainingSettings.model_validate(wrong)

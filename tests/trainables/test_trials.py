@@ -1,4 +1,4 @@
-"""What the trials of every trainable have in common: their seed, exact resume, reused actors."""
+"""Tests of the trials of every trainable: their seed, exact resume, reused actors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CELLS = [
     "|skip_connect~0|+|nor_conv_3x3~0|nor_conv_1x1~1|+|none~0|nor_conv_3x3~1|skip_connect~2|",
 ]
 MAPS = ["kernel=gaussian|preprocess=none|gamma=0.005", "kernel=laplace|preprocess=minmax|gamma=0.05"]
-# Pools, and one edge with weights: convolutions per channel are slow on a CPU, in bfloat16 most of all.
+# Pools, and one edge with weights: convolutions per channel are slow on a CPU, especially in bfloat16.
 GENOTYPE = get_space("darts").encode(
     ("0,1", "dil_conv_3x3", "max_pool_3x3", *("0,1", "max_pool_3x3", "skip_connect") * 3) * 2
 )
@@ -34,13 +34,13 @@ NETWORK = {"channels": 2, "cells": 1}
 
 
 def on_digits(training: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
-    """The settings of a training of two epochs."""
+    """Settings of a training run with two epochs."""
     training = {"epochs": 2, "batch_size": 10, "threads": 1, **(training or {})}
     return {"data": {"name": "digits", "limit": 40}, "network": NETWORK, "training": training, **settings}
 
 
-def evaluated(training: dict[str, Any]) -> dict[str, Any]:
-    """As DARTS' evaluation trains: with an auxiliary tower and dropped paths."""
+def evaluation_settings(training: dict[str, Any]) -> dict[str, Any]:
+    """As in DARTS' evaluation: with an auxiliary tower and dropped paths."""
     both = on_digits({"auxiliary_weight": 0.4, "drop_path": 0.5, **training}, space="darts")
     return {**both, "network": {**NETWORK, "auxiliary": True}}
 
@@ -70,12 +70,16 @@ PATHS = {"name": "path", "draws": "architectures"}
 ROUND = {"candidates": CELLS, "budget": 2, "round": 1, "replica": 0, "warm_start": None}
 TEXT = "tokens=words|stop_words=keep|case=lower|order=2|counts=binary|weights=sif|scale=normalise|alpha=0.01"
 TEXTS = {"space": "ngrams", "data": {"name": "docstrings:numpy,torch", "limit": 60}, "dimension": 512}
-# Of every kind of trial the settings, and the other keys of the configuration.
+# For every kind of trial the settings, and the other keys of the configuration.
 TRIALS: dict[str, tuple[type[TrialTrainable], dict[str, Any], dict[str, Any]]] = {
     "network": (StandaloneTrainable, on_digits(AUGMENTED), {"architecture": CELLS[0]}),
     "amp": (StandaloneTrainable, on_digits({"amp": True, "channels_last": True}), {"architecture": CELLS[0]}),
-    "tower and dropped paths": (StandaloneTrainable, evaluated(AUGMENTED), {"architecture": GENOTYPE}),
-    "the same, amp": (StandaloneTrainable, evaluated({"amp": True, "channels_last": True}), {"architecture": GENOTYPE}),
+    "tower and dropped paths": (StandaloneTrainable, evaluation_settings(AUGMENTED), {"architecture": GENOTYPE}),
+    "the same, amp": (
+        StandaloneTrainable,
+        evaluation_settings({"amp": True, "channels_last": True}),
+        {"architecture": GENOTYPE},
+    ),
     "no network": (StandaloneTrainable, on_digits(), {"architecture": "|conv5x5~0|"}),
     "darts": (SupernetTrainable, supernet("softmax", "adam", blocks="random"), {}),
     "darts, second order": (SupernetTrainable, supernet("softmax", "adam", objective="bilevel-second-order"), {}),
@@ -121,7 +125,7 @@ Make = Callable[..., TrialTrainable]
 
 @pytest.fixture(scope="module")
 def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
-    """Makes the trial of a name, with other keys besides its own. A posterior is over a supernet of random weights."""
+    """Makes the trial of a name, with additional keys. A posterior is over a supernet with random weights."""
     supernet = build_supernet("nasbench201", NetworkSettings(**NETWORK), 1, 10, seed=0)
     weights = write_weights(str(tmp_path_factory.mktemp("weights")), "weights.pt", supernet.state_dict())
 
@@ -134,8 +138,8 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
 
 
 @pytest.fixture(scope="module")
-def fresh(make: Make) -> Callable[[str], list[dict[str, Any]]]:
-    """The results of a trial that nothing disturbs, by its name; run once."""
+def fresh_results(make: Make) -> Callable[[str], list[dict[str, Any]]]:
+    """Returns the results of an uninterrupted trial by its name, made once."""
     return cache(lambda name: run(make(name)))
 
 
@@ -147,7 +151,7 @@ def run(trial: TrialTrainable) -> list[dict[str, Any]]:
 
 
 def comparable(results: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """Without seconds and paths, and NaN made equal to itself."""
+    """Returns the result without seconds and paths, and with NaN made equal to itself."""
     return [
         {key: repr(value) for key, value in result.items() if not key.startswith("seconds") and key != "weights"}
         for result in results
@@ -155,8 +159,10 @@ def comparable(results: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 @every_trial
-def test_the_seed_decides_and_other_keys_do_not(name: str, make: Make, fresh: Callable[..., Any]) -> None:
-    expected = fresh(name)
+def test_results_depend_on_the_seed_and_not_on_other_keys(
+    name: str, make: Make, fresh_results: Callable[..., Any]
+) -> None:
+    expected = fresh_results(name)
     torch.manual_seed(123)
     state = torch.get_rng_state()
     assert comparable(run(make(name, seed=5, mu=0.3, anything=[1]))) == comparable(expected)
@@ -168,22 +174,24 @@ def test_the_seed_decides_and_other_keys_do_not(name: str, make: Make, fresh: Ca
 
 
 @every_trial
-def test_a_restored_trial_goes_on_bit_for_bit(name: str, make: Make, fresh: Callable[..., Any], tmp_path: Path) -> None:
-    """By Tune's own `save` and `restore`; after its last step it does no work, and reports again."""
-    begun, restored, ended = make(name), make(name), make(name)
-    begun.train()
-    restored.restore(begun.save(str(tmp_path / "begun")))
+def test_a_restored_trial_resumes_bit_for_bit(
+    name: str, make: Make, fresh_results: Callable[..., Any], tmp_path: Path
+) -> None:
+    """It uses Tune's `save` and `restore`. After its last step it does no work, and reports again."""
+    interrupted, restored, ended = make(name), make(name), make(name)
+    interrupted.train()
+    restored.restore(interrupted.save(str(tmp_path / "interrupted")))
     torch.manual_seed(1)
-    assert comparable(run(restored)) == comparable(fresh(name)[1:] or fresh(name))
+    assert comparable(run(restored)) == comparable(fresh_results(name)[1:] or fresh_results(name))
     ended.restore(restored.save(str(tmp_path / "ended")))
-    assert comparable([ended.step(), ended.step()]) == comparable(fresh(name)[-1:] * 2)
+    assert comparable([ended.step(), ended.step()]) == comparable(fresh_results(name)[-1:] * 2)
 
 
 @pytest.mark.parametrize("name", {trainable: name for name, (trainable, _, _) in reversed(TRIALS.items())}.values())
 def test_nothing_is_built_before_the_first_step(
-    name: str, make: Make, fresh: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, make: Make, fresh_results: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tune tries no trial again whose process dies while an actor is reset for it. A checkpoint may be asked for."""
+    """Tune does not retry a trial whose process dies while an actor is reset for it. A checkpoint may be requested."""
     trial, restored = make(name), make(name)
     built: list[TrialTrainable] = []
     build = type(trial)._build
@@ -191,14 +199,16 @@ def test_nothing_is_built_before_the_first_step(
     trial.reset_config(trial.config)
     assert built == []
     restored.restore(trial.save(str(tmp_path)))
-    assert comparable(run(restored)) == comparable(run(trial)) == comparable(fresh(name))
+    assert comparable(run(restored)) == comparable(run(trial)) == comparable(fresh_results(name))
     assert built.count(trial) == 1
 
 
 @every_trial
-def test_a_reused_actor_gives_the_same_results_as_a_fresh_one(name: str, make: Make, fresh: Callable[..., Any]) -> None:
+def test_a_reused_actor_gives_the_same_results_as_a_new_one(
+    name: str, make: Make, fresh_results: Callable[..., Any]
+) -> None:
     own_kind = [other for other, (kind, _, _) in TRIALS.items() if kind is TRIALS[name][0]]
     reused = make(own_kind[own_kind.index(name) - 1], seed=1)
     reused.step()
     assert reused.reset_config(make(name).config)
-    assert comparable(run(reused)) == comparable(fresh(name))
+    assert comparable(run(reused)) == comparable(fresh_results(name))

@@ -1,4 +1,4 @@
-"""A user's own space with a network of its own, by reference, through get_space and build."""
+"""A user's space with a network, by reference, through get_space and build."""
 
 import pytest
 import torch
@@ -79,7 +79,7 @@ def make(reference, architecture="activation=tanh|depth=2", **network):
     return build(reference, architecture, network=NetworkSettings(**network), in_channels=3, num_classes=7, seed=0)
 
 
-def test_own_space_builds_and_trains(tmp_path):
+def test_a_users_space_builds_and_trains(tmp_path):
     reference = f"{write(tmp_path)}:Perceptron"
     space = get_space(reference)
     assert space.name == "perceptron"
@@ -92,7 +92,7 @@ def test_own_space_builds_and_trains(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(network.parameters(), again.parameters(), strict=True))
 
 
-def test_width_is_passed_only_where_it_is_taken(tmp_path):
+def test_width_is_passed_only_if_it_is_accepted(tmp_path):
     forms = {
         "ignored": ("", "12", 12),
         "taken": (", channels", "channels", 5),
@@ -104,13 +104,13 @@ def test_width_is_passed_only_where_it_is_taken(tmp_path):
         assert make(f"{file}:Perceptron", channels=5, cells=2)[-1].in_features == expected
 
 
-def test_initialisation_is_applied_over_the_users(tmp_path):
+def test_initialization_overrides_that_of_the_user(tmp_path):
     reference = f"{write(tmp_path)}:Perceptron"
     assert torch.count_nonzero(make(reference)[-1].bias) > 0
     assert torch.count_nonzero(make(reference, init="he")[-1].bias) == 0
 
 
-def test_what_cannot_be_built(tmp_path):
+def test_networks_that_cannot_be_built_raise_an_error(tmp_path):
     file = write(tmp_path)
     with pytest.raises(InvalidArchitecture, match=r"space 'broken', got str"):
         make(f"{file}:Broken")
@@ -129,7 +129,7 @@ def test_what_cannot_be_built(tmp_path):
         ("Leaving", r"'Leaving\.build' failed .*: SystemExit: 3"),
     ],
 )
-def test_a_space_whose_networks_all_fail_is_rejected_before_the_run(tmp_path, name, message):
+def test_a_space_whose_networks_all_fail_raises_before_the_run(tmp_path, name, message):
     with pytest.raises(InvalidArchitecture, match=message):
         archray.search("random", space=f"{write(tmp_path)}:{name}", data="digits", preset="smoke", out=tmp_path / "run")
     assert not [*(tmp_path / "run").glob("[!.]*")]

@@ -1,4 +1,4 @@
-"""Interpolating models, their hyper-gradients, descent on the simplex, and what is measured of a validation set."""
+"""Interpolating models, their hyper-gradients, descent on the simplex, and the measures of a validation set."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_models_are_the_least_norm_solutions_of_their_features(form: str) -> None:
-    """Against NumPy's pseudo-inverse of the features beside each other, or added up."""
+    """Compared with NumPy's pseudo-inverse of the features, concatenated or added."""
     rng = seeded()
     train, points = (torch.randn(3, n, 20, generator=rng, dtype=torch.float64) for n in (8, 5))
     labels = torch.randn(8, 2, generator=rng, dtype=torch.float64)
@@ -66,7 +66,7 @@ def test_models_are_the_least_norm_solutions_of_their_features(form: str) -> Non
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_hyper_gradient_is_the_derivative_through_the_solution(form: str) -> None:
-    """Against central differences of the loss, with the lower problem solved anew."""
+    """Compared with central differences of the loss, with the lower problem solved again."""
     one = problem(form)
     alpha = uniform_on_simplex(3, generator=seeded(1))
     gradient = one.validation.point_losses(alpha).gradients.mean(0)
@@ -110,15 +110,15 @@ def test_the_quadratic_on_the_simplex_has_no_better_point() -> None:
     rng = seeded()
     half = torch.randn(4, 4, generator=rng, dtype=torch.float64)
     matrix, gradient = half @ half.T + 0.1 * torch.eye(4), torch.randn(4, generator=rng, dtype=torch.float64)
-    centre = uniform_on_simplex(4, generator=rng)
-    best = simplex_quadratic(matrix, gradient, centre)
-    slope = gradient + matrix @ (best - centre)
+    center = uniform_on_simplex(4, generator=rng)
+    best = simplex_quadratic(matrix, gradient, center)
+    slope = gradient + matrix @ (best - center)
     assert best.min() >= 0 and best.sum() == pytest.approx(1)
     assert best @ slope - slope.min() < 1e-6  # Frank and Wolfe's gap
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_descent_ends_where_no_direction_of_the_simplex_descends(form: str) -> None:
+def test_descent_stops_where_no_direction_of_the_simplex_descends(form: str) -> None:
     one = problem(form)
     start = torch.full((3,), 1 / 3, dtype=torch.float64)
     found = select(one.validation, start, 200)
@@ -127,7 +127,7 @@ def test_descent_ends_where_no_direction_of_the_simplex_descends(form: str) -> N
     assert found.alpha.min() >= 0 and found.alpha.sum() == pytest.approx(1)
 
 
-def test_more_validation_points_tell_more_of_the_test_set_and_training_points_nothing() -> None:
+def test_more_validation_points_predict_the_test_set_better_and_training_points_do_not() -> None:
     sizes = (10, 250)
     gaps, ranks = [], []
     for seed in range(3):
@@ -141,7 +141,7 @@ def test_more_validation_points_tell_more_of_the_test_set_and_training_points_no
     assert np.mean(ranks, axis=0)[1] > 0.8
 
 
-def test_data_are_drawn_without_a_point_twice_and_refused_where_they_do_not_suffice() -> None:
+def test_data_have_no_repeated_points_and_raise_an_error_if_they_do_not_suffice() -> None:
     pool = Points(torch.arange(40.0).double()[:, None] * torch.ones(1, 2), torch.ones(40, 1).double())
 
     def drawn(sizes: tuple[int, int, int]) -> SplitProblem:
@@ -156,7 +156,7 @@ def test_data_are_drawn_without_a_point_twice_and_refused_where_they_do_not_suff
         drawn((10, 20, 41))
 
 
-def test_a_kernel_that_cannot_fit_the_labels_is_said() -> None:
+def test_a_kernel_that_cannot_fit_the_labels_raises_an_error() -> None:
     settings = settings_of(SIZES, inputs=3, width=40, ridge=0.0)
     one = teacher_problem(get_activations(("identity", "relu")), settings, "activation")
     with pytest.raises(InvalidInput, match="got a singular kernel"):
@@ -172,7 +172,7 @@ def test_the_crossing_is_where_a_curve_stays_below_the_tolerance() -> None:
     assert math.isinf(crossing(sizes, [1.0, 0.1, 0.5], 0.2))
 
 
-def test_exponents_are_those_of_the_law_that_made_the_curves() -> None:
+def test_exponents_equal_those_of_the_law_of_the_curves() -> None:
     sizes = (8, 16, 32, 64, 128, 256, 512, 1024)
     noise = np.random.default_rng(0).lognormal(sigma=0.05, size=(6, len(sizes)))
     curves = {h: 2 * h / np.array(sizes) * noise for h in (2, 4, 8)}

@@ -1,4 +1,4 @@
-"""XNAS against its rounds one by one in plain Python, and the guarantee of wipe-out against the worst opponent."""
+"""XNAS compared with its rounds in plain Python, and the guarantee of wipe-out against the worst opponent."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def uniform(edges: int, operations: int, dtype: torch.dtype = torch.float64) -> 
 
 
 def gradients(seed: int, points: int, edges: int, operations: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    """(points, E, O): operation 0 is the best on the whole, the last the worst."""
+    """(points, E, O): operation 0 is the best overall, the last the worst."""
     drift = torch.linspace(-0.5, 0.5, operations, dtype=dtype)
     return drift + torch.randn((points, edges, operations), generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
 def reference(row_gradients: list[list[list[float]]], rounds: int, clip: float, operations: int) -> list[float]:
-    """One row, point by point: v <- v exp(eta reward), and at the end of each batch what lies too low is removed."""
+    """One row, point by point: v <- v exp(eta reward), and at the end of each batch the lowest values are removed."""
     eta = math.sqrt(2.0 * math.log(operations) / rounds) / clip
     v = dict.fromkeys(range(operations), 1.0)
     seen = 0
@@ -42,7 +42,7 @@ def reference(row_gradients: list[list[list[float]]], rounds: int, clip: float, 
 
 
 @pytest.mark.parametrize("clip", [0.5, 2.0])
-def test_against_the_rounds_one_by_one(clip: float) -> None:
+def test_it_equals_single_rounds(clip: float) -> None:
     rounds, batch, edges, operations = 96, 8, 3, 5
     w = uniform(edges, operations)
     optimizer = XNAS([w], rounds, clip)
@@ -58,13 +58,13 @@ def test_against_the_rounds_one_by_one(clip: float) -> None:
             assert [each == 0.0 for each in w.detach()[edge].tolist()] == [each == 0.0 for each in expected]
         support.append(int((w.detach() > 0).sum()))
     assert support == sorted(support, reverse=True) and edges < support[-2] < edges * operations
-    # After the last round nothing can be made up: one operation is left on each edge.
+    # After the last round nothing can change: one operation is left on each edge.
     assert bool((w.detach().sort(-1).values == torch.tensor([0.0] * 4 + [1.0])).all())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_only_what_could_not_have_won_is_wiped_out(dtype: torch.dtype) -> None:
-    """In a twin that never wipes out, the opponent gives a wiped operation the largest reward from then on."""
+def test_only_operations_that_could_not_have_won_are_wiped_out(dtype: torch.dtype) -> None:
+    """In a copy that never wipes out, the opponent gives a wiped operation the largest reward from then on."""
     rounds, batch, operations, clip = 60, 4, 4, 1.0
     w = uniform(1, operations, dtype)
     optimizer = XNAS([w], rounds, clip)
@@ -86,7 +86,7 @@ def test_only_what_could_not_have_won_is_wiped_out(dtype: torch.dtype) -> None:
     assert found == operations - 1
 
 
-def test_points_are_clipped_one_by_one_and_may_come_in_pieces() -> None:
+def test_points_are_clipped_one_by_one_and_may_arrive_in_pieces() -> None:
     given = gradients(0, 6, 2, 3)
     whole, pieces = uniform(2, 3), uniform(2, 3)
     first, second = XNAS([whole], 100), XNAS([pieces], 100)
@@ -96,7 +96,7 @@ def test_points_are_clipped_one_by_one_and_may_come_in_pieces() -> None:
     second.add_points([given[4:]])
     second.step()
     assert torch.equal(whole, pieces)
-    # A point of huge gradient has no more say than one at the limit.
+    # A point with a huge gradient counts no more than one at the limit.
     huge, limit = uniform(1, 2), uniform(1, 2)
     for w, scale in ((huge, 1e6), (limit, 1.0)):
         optimizer = XNAS([w], 100)
@@ -106,7 +106,7 @@ def test_points_are_clipped_one_by_one_and_may_come_in_pieces() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_never_off_the_simplex(dtype: torch.dtype) -> None:
+def test_weights_never_leave_the_simplex(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)
     w = uniform(6, 5, dtype)
     optimizer = XNAS([w], 1000, clip=10.0, lr=5.0)
@@ -117,7 +117,7 @@ def test_never_off_the_simplex(dtype: torch.dtype) -> None:
         assert float((w.detach().double().sum(-1) - 1.0).abs().max()) <= 1e-6
 
 
-def test_point_gradients_are_those_of_each_points_loss() -> None:
+def test_point_gradients_equal_those_of_the_loss_of_each_point() -> None:
     torch.manual_seed(0)
     a, b = (torch.randn(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
     x = torch.randn((5, 3), dtype=torch.float64)
@@ -133,7 +133,7 @@ def test_point_gradients_are_those_of_each_points_loss() -> None:
             torch.testing.assert_close(each[i], torch.autograd.grad(losses()[i], parameter)[0])
 
 
-def test_points_of_linear_losses_are_the_data() -> None:
+def test_points_of_linear_losses_equal_the_data() -> None:
     w = uniform(1, 3)
     optimizer = XNAS([w], 10)
     data = gradients(3, 4, 1, 3)
@@ -169,7 +169,7 @@ def test_a_saved_optimizer_continues_identically() -> None:
     assert all(torch.equal(a, b) for a, b in zip(resumed, params, strict=True))
 
 
-def test_refuses_what_cannot_be_used() -> None:
+def test_bad_options_raise_an_error() -> None:
     w = uniform(2, 3)
     for option, wrong in (("clip", 0.0), ("clip", math.inf), ("lr", -1.0), ("lr", math.nan)):
         with pytest.raises(ValidationError, match=option):

@@ -1,4 +1,4 @@
-"""A run of the study of activations without Ray: what its stages compute, written as they would."""
+"""A run of the study of activations without Ray, with the files that its stages would write."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CONFIG: dict[str, Any] = {
 
 
 def activations_run(place: Path) -> Run[Any]:
-    """A run whose stages have ended, three seeds of two kinds of labels."""
+    """A run with finished stages, for three seeds and two kinds of labels."""
     run = write_run(place, "activations", config=CONFIG)
     config, context = run.config, Context(run, Console(quiet=True))
     curves = []

@@ -1,4 +1,4 @@
-"""A small made-up table, and benches of it that are answered in this process."""
+"""A small synthetic table, and benchmarks on it in this process."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from archray.trainables.tabular import read_table
 FEW_VALUES = "nwot"  # the metric with equal values
 
 
-def made_up_table(place: Path) -> pd.DataFrame:
-    """256 architectures of four decisions; snip follows the value, nwot has four values, kappa falls with it."""
+def synthetic_table(place: Path) -> pd.DataFrame:
+    """256 architectures with four decisions. snip grows with the value, kappa falls, and nwot has four values."""
     rng = np.random.default_rng(0)
     decisions = np.array(list(itertools.product(range(4), repeat=4)))
     quality = decisions.sum(axis=1) + rng.normal(0, 0.5, len(decisions))
@@ -40,11 +40,11 @@ def made_up_table(place: Path) -> pd.DataFrame:
 
 
 def bench_here(
-    methods: list[str], *, table: Path, out: Path, seeds: int, against: str = "random", **asked: Any
+    methods: list[str], *, table: Path, out: Path, seeds: int, against: str = "random", **options: Any
 ) -> BenchResult:
     """`archray.bench`, without Ray."""
     held = read_table(table)
-    question = make_question(methods, held, table, seeds, **asked)
+    question = make_question(methods, held, table, seeds, **options)
     folder = begin(question, held, out, against)
     worker = BenchWorker(str(folder))
     for share in shares(question, held):
@@ -55,9 +55,9 @@ def bench_here(
 
 
 def bench_on_a_page(folder: Path) -> str:
-    """The page of a small bench."""
+    """The page of a small benchmark."""
     folder.mkdir()
-    made_up_table(folder / "table.csv")
+    synthetic_table(folder / "table.csv")
     methods = ["evolution", "evolution:population=2,sample_size=1"]
-    told = bench_here(methods, table=folder / "table.csv", out=folder / "bench", seeds=3, budget=[5, 12])
-    return bench_page(told, "random")
+    bench = bench_here(methods, table=folder / "table.csv", out=folder / "bench", seeds=3, budget=[5, 12])
+    return bench_page(bench, "random")

@@ -1,4 +1,4 @@
-"""Workers for the tests of actor maps and of pool scoring: good ones, and ones that fail in every way."""
+"""Workers for the tests of actor maps and of pool scoring: good workers, and workers that fail in every way."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 
 class Squarer:
-    """Squares numbers, one log line per call; does what items like "raise" and "exit" ask.
+    """Squares numbers, writes a log line per call, and obeys items such as "raise" and "exit".
 
     Args:
         log: a file to which a line per call is appended: `item pid`.
-        mark: a folder in which "raise-once" and "exit-once" leave a mark; they fail if theirs is not there.
-        seconds: how long an item takes.
+        mark: a folder in which "raise-once" and "exit-once" leave a mark; they fail if their mark does not exist.
+        seconds: the duration of an item.
     """
 
     def __init__(self, log: str | None = None, mark: str | None = None, seconds: float = 0.0) -> None:
@@ -25,7 +25,7 @@ class Squarer:
             append_line(self.log, f"{item} {os.getpid()}")
         time.sleep(self.seconds)
         if item == "raise":
-            raise ValueError("asked to raise")
+            raise ValueError("requested an error")
         if item == "exit":
             os._exit(1)
         if isinstance(item, str) and item.startswith(("exit-once", "raise-once")):
@@ -35,7 +35,7 @@ class Squarer:
                 mark.touch()
                 if item.startswith("exit"):
                     os._exit(1)
-                raise ValueError("asked to raise once")
+                raise ValueError("requested one error")
             return item
         return item * item
 
@@ -49,7 +49,7 @@ class Unconstructible:
 
 
 def logging_scorer(log: str, seconds: float = 0.1) -> type:
-    """A pool scorer whose values are a function of the string. A scoring takes `seconds` and adds a line to `log`."""
+    """A pool scorer whose values depend only on the string. A scoring takes `seconds` and adds a line to `log`."""
 
     class LoggingScorer:
         def __init__(self, space: str, data: dict[str, Any], proxy: dict[str, Any], device: str) -> None:

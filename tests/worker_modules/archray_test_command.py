@@ -1,4 +1,4 @@
-"""The `archray` command in a process of its own, to be waited for or killed."""
+"""Runs the `archray` command in a separate process that a test can wait for or kill."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from archray.files import Folder
 from archray.platform.run.tune_snapshot import experiment_state
 
 PATIENCE = 300  # seconds that one step may take on a busy machine before it counts as stuck
-MARK = "ARCHRAY_TEST_RUN"  # in the environment of a command, and so of all that it starts
+MARK = "ARCHRAY_TEST_RUN"  # in the environment of a command and its child processes
 
 
 HNAS_COMMAND = (
@@ -28,8 +28,8 @@ HNAS_COMMAND = (
 
 
 def outputs_without_archray(export: Path, images: Any) -> Any:
-    """What an exported model makes of images where archray is not installed."""
-    import torch  # not above: most commands are not about it
+    """Returns the outputs of an exported model for images, computed without archray."""
+    import torch  # not at the top: most commands do not need it
 
     code = (
         "import sys; sys.modules['archray'] = None\n"
@@ -42,9 +42,9 @@ def outputs_without_archray(export: Path, images: Any) -> Any:
 
 
 def start(*arguments: str, cwd: Path, patience: float | None = None) -> subprocess.Popen:
-    """Starts the command; what it prints is added to `cwd/log.txt`.
+    """Starts the command and appends its output to `cwd/log.txt`.
 
-    patience: seconds after Ctrl-C that trials have to save; None: as for a user.
+    patience: seconds that trials have to save after Ctrl-C; None: the default for users.
     """
     program = ["-m", "archray.platform.cli"]
     if patience is not None:
@@ -61,7 +61,7 @@ def start(*arguments: str, cwd: Path, patience: float | None = None) -> subproce
 
 
 def finish(*arguments: str, cwd: Path) -> None:
-    """Runs the command to its end, which must be a good one."""
+    """Runs the command to its end and checks that it succeeds."""
     assert start(*arguments, cwd=cwd).wait(timeout=2 * PATIENCE) == 0, (cwd / "log.txt").read_text()
 
 
@@ -71,20 +71,20 @@ def wait_until(process: subprocess.Popen, condition: Callable[[], object], cwd: 
     while not condition():
         assert process.poll() is None, "it ended too early: " + (cwd / "log.txt").read_text()
         if time.monotonic() > deadline:
-            os.killpg(process.pid, signal.SIGKILL)  # or it would train on beside all other tests
+            os.killpg(process.pid, signal.SIGKILL)  # otherwise it would continue next to the other tests
             raise AssertionError("it took too long: " + (cwd / "log.txt").read_text())
         time.sleep(0.005)
 
 
 def kill_when(process: subprocess.Popen, condition: Callable[[], object], cwd: Path) -> None:
-    """Kills the driver, and all it started, as soon as `condition` holds."""
+    """Kills the driver and all its child processes as soon as `condition` holds."""
     wait_until(process, condition, cwd)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
-def left_of(mark: str) -> dict[int, str]:
-    """The processes that have the mark in their environment: number -> command line."""
+def marked_processes(mark: str) -> dict[int, str]:
+    """Returns the processes with the mark in their environment: id -> command line."""
     lines = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -97,15 +97,15 @@ def left_of(mark: str) -> dict[int, str]:
 
 
 def wait_until_gone(mark: str, kind: str = "") -> None:
-    """Returns once no process has the mark whose command line contains `kind`."""
+    """Returns once no process with the mark has `kind` in its command line."""
     deadline = time.monotonic() + PATIENCE
-    while left := [line for line in left_of(mark).values() if kind in line]:
+    while left := [line for line in marked_processes(mark).values() if kind in line]:
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
 
 
 def snapshot(stage: Path) -> list[tuple[dict, str]]:
-    """Tune's last snapshot of a stage: the stub and the status of every trial."""
+    """Returns Tune's last snapshot of a stage: the stub and the status of every trial."""
     folders = sorted(stage.glob("tune-*/snapshot.zip"))
     state = experiment_state(Folder(folders[-1].parent)) if folders else None
     trials = json.loads(state)["trial_data"] if state else []
@@ -117,19 +117,19 @@ def ended_trials(stage: Path) -> list[str]:
 
 
 def epochs_trained(stage: Path) -> dict[str, int]:
-    """How many epochs each trial trained, over all its attempts: one that ran twice has more than its epochs.
+    """Returns the number of epochs of each trial over all its attempts; repeated epochs count twice.
 
-    An epoch that is only reported again has the time that it took the first time.
+    An epoch that is only reported again keeps its first time, and counts once.
     """
     counts = {}
     for log in stage.glob("tune-*/results/*.jsonl"):
-        told = [json.loads(line) for line in log.read_text().splitlines()]
-        counts[log.stem] = len({(result["epoch"], result["seconds_epoch"]) for result in told})
+        results = [json.loads(line) for line in log.read_text().splitlines()]
+        counts[log.stem] = len({(result["epoch"], result["seconds_epoch"]) for result in results})
     return counts
 
 
 def found_values(run: Path) -> dict:
-    """All that a run found, without ids and times."""
+    """Returns all results of a run without ids and times."""
     pool = pd.read_parquet(run / "pool" / "pool.parquet").drop(columns="seconds")
     trials = pd.read_parquet(run / "trials.parquet")
     columns = ["stage", "architecture", "seed", "validation_accuracy", "validation_loss", "test_accuracy", "epoch"]

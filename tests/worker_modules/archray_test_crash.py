@@ -1,4 +1,4 @@
-"""Networks that abort their process: where CRASH says, `step` or `build`, for the widths that it names."""
+"""Networks that abort their process at `step` or `build` (CRASH), for the widths in CRASH."""
 
 import os
 

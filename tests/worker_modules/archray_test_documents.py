@@ -1,10 +1,10 @@
-"""The code in a Markdown page, taken out and run: files into a folder, snippets one after another.
+"""Extracts and runs the code in a Markdown page: files into a folder, snippets one after another.
 
-A comment before a block says what its test does otherwise (several, with a semicolon between them):
+A comment before a block changes its test (several changes are separated by semicolons):
 
     <!-- test: not run, a cluster -->              why the block cannot run here
-    <!-- test: "budget=20" becomes "budget=2" -->  how it is made smaller
-    <!-- test: given runs/hnas, hnas -->           the folder where a finished run of a method lies
+    <!-- test: "budget=20" becomes "budget=2" -->  a smaller value
+    <!-- test: given runs/hnas, hnas -->           the folder for a finished run of a method
     <!-- test: needs wandb -->                     a package without which the page's test is skipped
 """
 
@@ -55,10 +55,10 @@ class Block:
 
     Attributes:
         language: `python`, `sh`, ...
-        title: the path of the file that it shows; None of a snippet.
-        line: of the page, at which its text begins; from 1.
-        remarks: what the comment before it tells its test.
-        text: without the fences.
+        title: path of the file that the block shows; None for a snippet.
+        line: line of the page at which the text starts, from 1.
+        remarks: instructions for the test in the comment before the block.
+        text: the text without the fences.
     """
 
     page: Path
@@ -70,12 +70,16 @@ class Block:
 
     @property
     def not_run(self) -> str | None:
-        """Why it cannot run here; None of one that runs."""
+        """The reason why the block cannot run here; None if it can."""
         return next((found[1] for found in self.remarked(NOT_RUN)), None)
 
     @property
     def shrunk(self) -> str:
-        """Its text, as small as the test makes it. Raises: ValueError where it lacks what is to be replaced."""
+        """The text with the replacements of its remarks.
+
+        Raises:
+            ValueError: the text does not contain a string to replace.
+        """
         text = self.text
         for found in self.remarked(BECOMES):
             if found[1] not in text:
@@ -87,13 +91,17 @@ class Block:
         return [found for remark in self.remarks if (found := pattern.fullmatch(remark))]
 
     def compiled(self) -> CodeType:
-        """The snippet, with the lines of the page in its tracebacks. Raises: SyntaxError."""
+        """The compiled snippet, with line numbers of the page in tracebacks.
+
+        Raises:
+            SyntaxError: the snippet is not valid Python.
+        """
         return compile("\n" * (self.line - 1) + self.shrunk, str(self.page), "exec", dont_inherit=True)
 
 
 @dataclass(frozen=True)
 class Part:
-    """What stands under one heading of a page: its prose and its blocks, those of deeper headings apart."""
+    """The content under one heading of a page: its prose and its blocks, without those of deeper headings."""
 
     heading: str
     prose: str
@@ -101,7 +109,11 @@ class Part:
 
 
 def parts(page: Path) -> list[Part]:
-    """The page by its headings, in order. Raises: ValueError for a fence that is not closed."""
+    """Splits the page by its headings, in order.
+
+    Raises:
+        ValueError: a fence is not closed.
+    """
     found: list[tuple[str, list[str], list[Block]]] = [("", [], [])]
     opened: tuple[str, str | None, int, tuple[str, ...]] | None = None
     text: list[str] = []
@@ -128,17 +140,17 @@ def parts(page: Path) -> list[Part]:
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """All blocks of a page, in order."""
+    """Returns all blocks of a page, in order."""
     return [block for part in parts(page) for block in part.blocks]
 
 
 def pages() -> list[Path]:
-    """Every Markdown page of the repository that a person reads."""
+    """Returns every Markdown page of the repository for readers."""
     return [*sorted((REPOSITORY / "docs").rglob("*.md")), *sorted(REPOSITORY.glob("*.md"))]
 
 
 def write_files(part: Part, folder: Path) -> list[Path]:
-    """Writes the part's titled blocks under `folder`; their places, relative to it."""
+    """Writes the titled blocks of the part under `folder` and returns their relative paths."""
     for block in part.blocks:
         if block.title is not None:
             (folder / block.title).parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +159,7 @@ def write_files(part: Part, folder: Path) -> list[Path]:
 
 
 def run_snippets(part: Part) -> None:
-    """Runs the untitled Python blocks of a part, one after another in one namespace; `assert` is what they show."""
+    """Runs the untitled Python blocks of a part in one namespace, in order. They check themselves with `assert`."""
     namespace: dict[str, object] = {"__name__": "__main__"}
     for block in part.blocks:
         if block.language == "python" and block.title is None:
@@ -156,14 +168,14 @@ def run_snippets(part: Part) -> None:
 
 @contextmanager
 def added_to_archray(files: list[Path], folder: Path, repository: Path) -> Iterator[None]:
-    """Makes files that lie in rooms under `folder` (`trainables/proxies/mine.py`) modules of archray's.
+    """Makes files in the packages under `folder` (`trainables/proxies/mine.py`) modules of archray.
 
-    Others are importable by their own names, and `folder` is the current one. At the end all of them are forgotten,
-    and what they have registered.
+    Other files can be imported by their names, and `folder` is the current folder. At the end, all of these modules and
+    their registrations are removed.
     """
     from archray.platform.report.figures import FIGURES  # which loads matplotlib
 
-    for holder in REGISTRIES:  # so that all registries are there to be put back, with all that is loaded when asked for
+    for holder in REGISTRIES:  # so that all registries can be restored, with their lazily loaded entries
         importlib.import_module(holder)
     before = set(sys.modules)
     registries = registries_of_archray()
@@ -190,19 +202,21 @@ def added_to_archray(files: list[Path], folder: Path, repository: Path) -> Itera
                 forget(name)
 
 
-def within(name: str, package: str) -> bool:
+def module_is_inside(name: str, package: str) -> bool:
     return name == package or name.startswith(f"{package}.")
 
 
 def registries_of_archray() -> list[Registry[Any]]:
-    """The registries that the loaded modules of archray hold. Not by `gc`: it lists nothing that a trial has frozen."""
-    modules = [module for name, module in sys.modules.items() if within(name, "archray")]
+    """Returns the registries in the loaded modules of archray, without `gc`, which skips objects that a trial has
+    frozen.
+    """
+    modules = [module for name, module in sys.modules.items() if module_is_inside(name, "archray")]
     values = [value for module in modules for value in vars(module).values() if issubclass(type(value), Registry)]
     return list({id(value): value for value in values}.values())
 
 
 def package_of(file: Path, repository: Path) -> Path:
-    """The innermost folder of the repository that a new file would lie in."""
+    """Returns the innermost folder of the repository for a new file."""
     return next(parent for parent in file.parents if (repository / parent).is_dir())
 
 
@@ -212,7 +226,7 @@ def is_within(module: ModuleType, folder: Path) -> bool:
 
 
 def forget(name: str) -> None:
-    """Removes a module, and the attribute of its package that holds it."""
+    """Removes a module and the attribute of its package that refers to it."""
     package, _, last = name.rpartition(".")
     del sys.modules[name]
     if package in sys.modules:

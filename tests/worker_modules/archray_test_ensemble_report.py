@@ -1,4 +1,4 @@
-"""A run of NESBS as it could be, written to disk for the tests of its report and of its figures."""
+"""A synthetic run of NESBS on the disk for the tests of its report and figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CELLS = cells(12)
 
 
 def sampled_trials(seed: int = 0, number: int = 16) -> pd.DataFrame:
-    """Ensembles of three, sampled at eight deltas in turn; the third failed. The best delta is 0.2."""
+    """Ensembles of three, sampled at eight deltas in turn. The third ensemble failed, and the best delta is 0.2."""
     rng, rows = np.random.default_rng(seed), []
     for trial, delta in zip(range(number), np.tile(np.linspace(-2, 1, 8), 4), strict=False):
         members = [CELLS[i] for i in rng.choice(len(CELLS), 3, replace=False)]
@@ -46,7 +46,7 @@ def ensemble_tables() -> Tables:
 
 
 def training_curves() -> pd.DataFrame:
-    """Of three members, six epochs each."""
+    """Curves of three members with six epochs each."""
     epoch = np.arange(1, 7)
     curves = [
         pd.DataFrame({"trial_id": f"member-{i}", "epoch": epoch, "validation_accuracy": 0.9 - (0.5 + 0.1 * i) / epoch})
@@ -59,8 +59,8 @@ def posterior_curves() -> pd.DataFrame:
     rows = []
     for place, decision in enumerate(SPACE.decisions):
         for epoch in range(1, 11):
-            told = {"epoch": epoch, "elbo": -2.0 / epoch, "kl": 0.3 * epoch**0.5, "decision": decision.name}
-            rows.append(told | {"entropy": math.log(5) * (0.85 + 0.02 * place) ** epoch})
+            curve_row = {"epoch": epoch, "elbo": -2.0 / epoch, "kl": 0.3 * epoch**0.5, "decision": decision.name}
+            rows.append(curve_row | {"entropy": math.log(5) * (0.85 + 0.02 * place) ** epoch})
     return pd.DataFrame(rows)
 
 
@@ -72,7 +72,7 @@ def posterior() -> dict[str, list[float]]:
 
 
 def ensemble_documents(members: tuple[str, ...] | None = None, higher: float = 0.0) -> Documents:
-    """What was found and measured of `members`, by default the best ensemble. higher: added to all accuracies."""
+    """The results and measures of `members`, by default of the best ensemble. higher: added to all accuracies."""
     sampled = sampled_trials()
     best = int(sampled["shared_loss"].idxmin())
     members = tuple(sampled["members"][best]) if members is None else members
@@ -102,8 +102,10 @@ def ensemble_documents(members: tuple[str, ...] | None = None, higher: float = 0
 
 
 def ensemble_run(place: str | Path, tables: Tables | None = None, documents: Documents | None = None) -> Run[Any]:
-    """A run that found three members. tables, documents: what is another than `ensemble_tables` and
-    `ensemble_documents` say; an empty table, or None, is left out."""
+    """A run that found three members.
+
+    tables, documents: replacements in `ensemble_tables` and `ensemble_documents`. An empty table, or None, is left out.
+    """
     all_documents = {**ensemble_documents(), **(documents or {})}
     return write_run(
         place,
@@ -116,7 +118,7 @@ def ensemble_run(place: str | Path, tables: Tables | None = None, documents: Doc
 
 
 def repeated_ensemble_run(place: str | Path) -> Run[Any]:
-    """Two repeats: the second sampled 12 ensembles, and found other members with higher test accuracies."""
+    """Two repeats. The second sampled 12 ensembles and found other members with higher test accuracies."""
     first: tuple[Tables, Documents] = (ensemble_tables(), ensemble_documents())
     second = {**ensemble_tables(), ("search", "trials.parquet"): sampled_trials(5, number=12)}
     repeats = [first, (second, ensemble_documents(tuple(CELLS[:3]), 0.01))]
@@ -124,7 +126,7 @@ def repeated_ensemble_run(place: str | Path) -> Run[Any]:
 
 
 def attacked_run(place: str | Path) -> Run[Any]:
-    """A run of three members, each attacked twice on 20 images: the ensemble is right about more than the member."""
+    """A run with three members, each attacked twice on 20 images. The ensemble is more accurate than each member."""
     run, rng = ensemble_run(place), np.random.default_rng(2)
     labels, parts = np.arange(20) % 10, {}
     for attack, right in (("fgsm", 0.4), ("pgd", 0.2)):

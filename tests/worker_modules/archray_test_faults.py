@@ -1,4 +1,4 @@
-"""Four methods at a size at which eight trials can run side by side, and what their runs found."""
+"""Four methods at a size at which eight trials can run in parallel, and the results of their runs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pandas as pd
 
 SIDE_BY_SIDE = 8
 COMMON: dict[str, Any] = {"preset": "smoke", "seed": 3, "resources__actors": 2}
-# Of each method, the options with which one stage has eight trials.
+# For each method, the options with which one stage has eight trials.
 METHODS: dict[str, dict[str, Any]] = {
     "hnas": {"data__limit": 200, "budget": 8, "epochs": 3, "train__batch_size": 16},
     "gaea-darts": {"space": "darts", "data__limit": 60, "search_seeds": 8, "epochs": 3},
     "nesbs": {"space": "darts", "data__limit": 60, "ensemble_size": 8, "final_epochs": 10},
     "halving": {"space": "fourier", "dimension": 1024, "candidates": 16, "replicas": 8},
 }
-# The same with as many trials as show every stage, where they need not run side by side.
-FEWER: dict[str, dict[str, Any]] = {
+# The same with the smallest number of trials that covers every stage, for tests without parallel trials.
+FEWER_TRIALS: dict[str, dict[str, Any]] = {
     "hnas": {"budget": 4},
     "gaea-darts": {"search_seeds": 3},
     "nesbs": {"ensemble_size": 3, "final_epochs": 3},
@@ -26,8 +26,8 @@ FEWER: dict[str, dict[str, Any]] = {
 }
 # The stage with the eight trials.
 STAGE = {"hnas": "search", "gaea-darts": "search", "nesbs": "final", "halving": "search"}
-# Of a table, what another run of the same search has otherwise.
-OWN = (
+# Columns that differ between runs of the same search, by table.
+COLUMNS_THAT_DIFFER = (
     "trial_id",
     "seconds",
     "date",
@@ -41,30 +41,33 @@ OWN = (
 
 
 def options_of(method: str, at_a_time: int = SIDE_BY_SIDE) -> dict[str, Any]:
-    fewer = FEWER[method] if at_a_time < SIDE_BY_SIDE else {}
+    fewer = FEWER_TRIALS[method] if at_a_time < SIDE_BY_SIDE else {}
     return {**COMMON, **METHODS[method], **fewer, "max_concurrent": at_a_time}
 
 
-def found(run: Path) -> dict[str, Any]:
-    """All architectures and scores of a run, without ids, places and times."""
+def results_of_run(run: Path) -> dict[str, Any]:
+    """Returns all architectures and scores of a run, without ids, places and times."""
     table = pd.read_parquet(run / "trials.parquet")
-    table = table[[name for name in table.columns if not name.startswith(OWN)]]
+    table = table[[name for name in table.columns if not name.startswith(COLUMNS_THAT_DIFFER)]]
     rows = sorted(table.to_json(orient="records", lines=True, double_precision=15).splitlines())
     return {"found": json.loads((run / "architecture.json").read_text()), "trials": rows}
 
 
 def steps_trained(stage: Path) -> dict[str, int]:
-    """How many steps each trial did, over all its attempts; one that is only reported again has its time of before."""
+    """Returns the number of steps of each trial over all its attempts.
+
+    A step that is only reported again keeps its time.
+    """
     counts = {}
     for log in stage.glob("tune-*/results/*.jsonl"):
-        told = [json.loads(line) for line in log.read_text().splitlines()]
-        steps = {(each["training_iteration"], each.get("seconds_epoch", each["time_total_s"])) for each in told}
+        results = [json.loads(line) for line in log.read_text().splitlines()]
+        steps = {(each["training_iteration"], each.get("seconds_epoch", each["time_total_s"])) for each in results}
         counts[log.stem] = len(steps)
     return counts
 
 
 def fails_once(config: dict[str, Any]) -> float:
-    """A score of the architecture; the first evaluation of each raises. config["marks"]: a folder."""
+    """Returns a score of the architecture. The first evaluation of each raises. config["marks"]: a folder."""
     mark = Path(config["marks"]) / f"evaluated-{config['architecture']}"
     if not mark.exists():
         mark.touch()

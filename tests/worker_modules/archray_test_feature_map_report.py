@@ -1,4 +1,4 @@
-"""Runs of searches for a feature map as they could be, with made-up numbers that behave as real ones do."""
+"""Synthetic runs of searches for a feature map, with realistic numbers."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def feature_map_run(
     """A run of halving over random Fourier features; its first repeat is the best.
 
     Args:
-        found: another feature map in the place of the one that the first repeat found.
-        replaced: other tables in the place of `feature_map_tables`, of all repeats.
+        found: a feature map in place of the one that the first repeat found.
+        replaced: tables in place of those of `feature_map_tables`, for all repeats.
     """
     tables = {**feature_map_tables(repeats, candidates, maps, dimensions, seed), **replaced}
     content = []
@@ -55,7 +55,7 @@ def feature_map_run(
 def feature_map_tables(
     repeats: int = 3, candidates: int = 64, maps: int = 16, dimensions: tuple[int, ...] = (250, 1000), seed: int = 0
 ) -> dict[str, pd.DataFrame]:
-    """`progress`, `correlation`, `rounds` and `final` of such a run, of all repeats, with a column `repeat`."""
+    """Returns `progress`, `correlation`, `rounds` and `final` of such a run for all repeats, with a column `repeat`."""
     searches = [_halving(np.random.default_rng([seed, r]), r, candidates) for r in range(repeats)]
     progress = pd.concat([progress for progress, _ in searches], ignore_index=True)
     found = progress["architecture"].iloc[len(searches[0][0]) - 1]
@@ -72,7 +72,7 @@ def _of_repeat(table: pd.DataFrame, repeat: int) -> pd.DataFrame:
 
 
 def method_progress(method: str, repeats: int = 3, seed: int = 0) -> pd.DataFrame:
-    """The progress of one of the five methods, made up."""
+    """Returns synthetic progress of one of the five methods."""
     tables = [_method_progress(method, np.random.default_rng([seed, r, len(method)]), r) for r in range(repeats)]
     return pd.concat(tables, ignore_index=True)
 
@@ -108,7 +108,7 @@ def _map(rng: np.random.Generator) -> str:
 
 
 def _error(name: str, dimension: int) -> float:
-    """1 - the test accuracy of a map: the nearer its gamma is to 0.01, the lower."""
+    """Returns 1 - the test accuracy of a map. It is lower the closer gamma is to 0.01."""
     gamma = get_space("fourier").configuration(name)["gamma"]
     return float(0.02 + 0.1 * abs(np.log10(gamma) + 2) + 6 / (dimension + 200))
 
@@ -120,20 +120,20 @@ def _seconds(dimension: int, rng: np.random.Generator) -> float:
 def _halving(
     rng: np.random.Generator, repeat: int, candidates: int, growth: float = 1.0
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    left = [_map(rng) for _ in range(candidates)]
+    remaining = [_map(rng) for _ in range(candidates)]
     total, number, seconds = int(np.ceil(np.log2(candidates))), 0, 0.0
     rows, rounds = [], []
-    while left:
+    while remaining:
         number += 1
-        final = len(left) == 1
+        final = len(remaining) == 1
         dimension = int(np.ceil(2000 * growth ** min(number - total, 0)))
-        noise = 0.012 * np.log2(len(left))
-        scores = np.array([2 * _error(name, dimension) + 0.2 + rng.normal(0, noise) for name in left])
-        scores[rng.random(len(left)) < (0.01 if len(left) > 4 else 0)] = np.nan
+        noise = 0.012 * np.log2(len(remaining))
+        scores = np.array([2 * _error(name, dimension) + 0.2 + rng.normal(0, noise) for name in remaining])
+        scores[rng.random(len(remaining)) < (0.01 if len(remaining) > 4 else 0)] = np.nan
         order = np.argsort(scores)  # NaN last
-        kept = order[: 1 if final else len(left) // 2]
+        kept = order[: 1 if final else len(remaining) // 2]
         seconds += _seconds(dimension, rng) * (1 if final else 1.25)
-        leader = left[order[0]]
+        leader = remaining[order[0]]
         rows.append(
             {
                 "repeat": repeat,
@@ -141,13 +141,13 @@ def _halving(
                 "seconds": seconds,
                 "architecture": leader,
                 "dimension": dimension,
-                "candidates": len(left),
+                "candidates": len(remaining),
                 "score": scores[order[0]],
                 "search_test_accuracy": 1 - _error(leader, 2000),
                 "final": final,
             }
         )
-        for i, name in enumerate(left):
+        for i, name in enumerate(remaining):
             rounds.append(
                 {
                     "repeat": repeat,
@@ -161,7 +161,7 @@ def _halving(
                     "lost": int(number == 2),
                 }
             )
-        left = [] if final else [left[i] for i in sorted(kept)]
+        remaining = [] if final else [remaining[i] for i in sorted(kept)]
     return pd.DataFrame(rows), pd.DataFrame(rounds)
 
 
@@ -180,12 +180,14 @@ def _correlation(
     return pd.concat(rows, ignore_index=True)
 
 
-def led_solve(number: int, left: int, validation: float, test: float, points: int, leader: str) -> dict[str, Any]:
-    """A trial: the round `number` of `left` candidates, the errors of the best of them, and how many points."""
+def solve_with_leader(
+    number: int, remaining: int, validation: float, test: float, points: int, leader: str
+) -> dict[str, Any]:
+    """A trial of round `number` with `remaining` candidates, the lowest errors, and the number of points."""
     return {
         "trial_id": f"t{number}",
         "round": number,
-        "candidates_left": left,
+        "candidates_left": remaining,
         "leader": leader,
         "leader_points": points,
         "leader_validation_error": validation,
@@ -197,14 +199,14 @@ def led_solve(number: int, left: int, validation: float, test: float, points: in
         "test_points": 360,
         "weight_norm": 20.0,
         "dimension": 100,
-        "architecture": leader if left == 1 else None,
-        "test_accuracy": 1 - test if left == 1 else math.nan,
+        "architecture": leader if remaining == 1 else None,
+        "test_accuracy": 1 - test if remaining == 1 else math.nan,
         "score": 2.0 - 0.1 * number,
     }
 
 
 def leaders_run(place: str | Path, rows: list[dict[str, Any]] | None = None, method: str = "halving") -> Run[Any]:
-    """A run whose solves tell their leaders. rows: of `led_solve`."""
+    """A run whose solves report their leaders. rows: from `solve_with_leader`."""
     trials = pd.DataFrame(LEADERS if rows is None else rows)
     oracle = pd.DataFrame({"architecture": ["b"], "dimension": [100], "test_accuracy": [0.97]})
     tables = {("search", "trials.parquet"): trials, ("search", "curves.parquet"): trials}
@@ -214,7 +216,7 @@ def leaders_run(place: str | Path, rows: list[dict[str, Any]] | None = None, met
 
 
 LEADERS = [
-    led_solve(1, 4, 0.10, 0.12, 300, "a"),
-    led_solve(2, 2, 0.08, 0.11, 300, "b"),
-    led_solve(3, 1, 0.03, 0.05, 300, "a"),
+    solve_with_leader(1, 4, 0.10, 0.12, 300, "a"),
+    solve_with_leader(2, 2, 0.08, 0.11, 300, "b"),
+    solve_with_leader(3, 1, 0.03, 0.05, 300, "a"),
 ]

@@ -1,4 +1,4 @@
-"""Shared solves that are made up, for Ray's workers: each score is a function of the config alone."""
+"""Synthetic shared solves for Ray's workers: each score depends only on the config."""
 
 import math
 import os
@@ -13,7 +13,7 @@ CANDIDATES = [{"kernel": kernel, "gamma": 0.1 * step} for kernel in ("gaussian",
 
 
 def shared_solve(config: dict[str, Any]) -> dict[str, Any]:
-    """Noisy scores of the candidates, their mean, and where the weights would lie."""
+    """Returns noisy scores of the candidates, their mean, and the path of the weights."""
     scores = [
         hashed_score({"candidate": c, "round": config["round"], "replica": config["replica"]})
         for c in config["candidates"]
@@ -23,7 +23,7 @@ def shared_solve(config: dict[str, Any]) -> dict[str, Any]:
 
 
 class Misreporting(tune.Trainable):
-    """A user's trainable that does not report what the searcher needs; `report` says what it reports instead."""
+    """A user's trainable that does not report the results that the searcher needs. `report` is its report."""
 
     def step(self) -> dict[str, Any]:
         return {"score": 0.5, "done": True, **self.config["report"]}
@@ -33,7 +33,7 @@ class Misreporting(tune.Trainable):
 
 
 class Losing(tune.Trainable):
-    """Its second replica loses its process in round 2, in each attempt; its first candidate has no score there."""
+    """Its second replica loses its process in each attempt of round 2, where its first candidate has no score."""
 
     def step(self) -> dict[str, Any]:
         if self.config["round"] == 2 and self.config["replica"] == 1:

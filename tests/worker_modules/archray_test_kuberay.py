@@ -1,6 +1,6 @@
-"""What KubeRay takes: the fields of ray.io/v1 as KubeRay 1.6 defines them, and those of a pod that manifests here use.
+"""The schema of KubeRay: the fields of ray.io/v1 in KubeRay 1.6, and the pod fields that the manifests here use.
 
-Written after raycluster_types.go and rayjob_types.go: the whole schema is a megabyte, most of it the pod's.
+Based on raycluster_types.go and rayjob_types.go. The whole schema is a megabyte, most of it for the pod.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def _quantities(values: dict[str, str]) -> dict[str, str]:
 
 
 Name = Annotated[str, AfterValidator(_name)]
-Amounts = Annotated[dict[str, str], AfterValidator(_quantities)]  # a YAML number is no string, and is refused
+Amounts = Annotated[dict[str, str], AfterValidator(_quantities)]  # a YAML number is not a string and is rejected
 Text = Annotated[str, StringConstraints(min_length=1)]
 Count = Annotated[int, Field(ge=0)]
 
 
 class Strict(BaseModel):
-    """A misspelt field is an error: the API server would drop it in silence."""
+    """Rejects a misspelled field; the API server would drop it silently."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -1,8 +1,8 @@
-"""Networks that run out of memory where their trial has less of a GPU, a pretended one, than they need."""
+"""Networks that run out of memory if their trial has too small a share of a simulated GPU."""
 
 from archray.trainables.spaces import Decision, Space
 
-NEEDED = {"4": 0.0, "6": 0.5, "8": 2.0}  # of a card, by the width: the last never fits
+NEEDED = {"4": 0.0, "6": 0.5, "8": 2.0}  # share of a GPU by width: the last never fits
 
 
 class MemorySpace(Space):
@@ -22,7 +22,7 @@ class MemorySpace(Space):
 
         class Greedy(nn.Module):
             def forward(self, x):
-                # Not while it is built: the driver builds it too, to write the model.
+                # Only in a trial: the driver also builds the network, to write the model.
                 if needed and torch.is_grad_enabled() and share() < needed:
                     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more than the share")
                 return x

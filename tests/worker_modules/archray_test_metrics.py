@@ -1,4 +1,4 @@
-"""What a node's metrics port says of a run."""
+"""The metrics of a run on the port of a node."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ OF_RAY = {"Component", "NodeAddress", "Version", "WorkerId", "SessionName", "Job
 SERVED_AFTER = 300.0  # seconds at most, on a busy machine: a process sends its metrics every ten
 
 
-def served(labels: RunLabels) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """What the node's port says of a run: by name, the labels beside the run's own and Ray's, and the value."""
+def metrics_of(labels: RunLabels) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """Returns the metrics of a run by name: the labels in addition to those of the run and Ray, and the value."""
     [node] = ray.nodes()
     text = urllib.request.urlopen(f"http://127.0.0.1:{node['MetricsExportPort']}/metrics").read().decode()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    told: dict[str, list[tuple[dict[str, str], float]]] = {}
+    metrics: dict[str, list[tuple[dict[str, str], float]]] = {}
     for sample in samples:
         if labels.tags().items() <= sample.labels.items():
             of_others = {*LABEL_KEYS, *OF_RAY, *(key for key in sample.labels if key.startswith("otel_scope_"))}
             more = {key: value for key, value in sample.labels.items() if key not in of_others}
-            told.setdefault(sample.name, []).append((more, sample.value))
-    return told
+            metrics.setdefault(sample.name, []).append((more, sample.value))
+    return metrics
 
 
-Told = Mapping[str, list[tuple[dict[str, str], float]]]
+Metrics = Mapping[str, list[tuple[dict[str, str], float]]]
 
 
-def wait_for(labels: RunLabels, done: Callable[[Told], bool] = lambda told: True) -> Told:
-    """What the port says of a run once it says anything, and `done` is true of it."""
+def wait_for(labels: RunLabels, done: Callable[[Metrics], bool] = lambda metrics: True) -> Metrics:
+    """Returns the metrics of a run as soon as there are any and `done` is true for them."""
     deadline = time.monotonic() + SERVED_AFTER
-    told = served(labels)
-    while not (told and done(told)) and time.monotonic() < deadline:
+    metrics = metrics_of(labels)
+    while not (metrics and done(metrics)) and time.monotonic() < deadline:
         time.sleep(0.5)
-        told = served(labels)
-    return told
+        metrics = metrics_of(labels)
+    return metrics
 
 
-def value(told: Told, name: str, **labels: str) -> float:
-    """The value of one series; NaN where there is none."""
-    numbers = [number for more, number in told.get(name, []) if more == labels]
+def value(metrics: Metrics, name: str, **labels: str) -> float:
+    """Returns the value of one series; NaN if it does not exist."""
+    numbers = [number for more, number in metrics.get(name, []) if more == labels]
     assert len(numbers) <= 1, numbers
     return numbers[0] if numbers else math.nan

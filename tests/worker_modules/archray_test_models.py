@@ -1,4 +1,4 @@
-"""Runs with a model that no search found: what is done with a trained one, in a second and without Ray."""
+"""Runs with a model without a search, for tests of trained models that take a second and need no Ray."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ DATA = {"data": "digits", "data__limit": 60}
 
 
 def a_run(place: Path, space: str, method: str = "random", **options: Any) -> Run[Any]:
-    """A run's folder, its search not begun."""
+    """The folder of a run whose search has not started."""
     return Run.create(str(place), make_config(method, "smoke", None, {"space": space, **DATA, **options}))
 
 
 def run_of_network(place: Path, space: str, seed: int = 0, network: dict[str, Any] = SMALL, **options: Any) -> Run[Any]:
-    """A run with a network of `space`, drawn by `seed`, whose normalisation has seen the data."""
+    """A run with a network of `space`, sampled with `seed`, whose normalization has seen the data."""
     run = a_run(place, space, **options)
     described, module = _network(run, seed, network)
     folder = run.folder / "model"
@@ -70,7 +70,7 @@ def run_of_ensemble(place: Path, space: str, seeds: Sequence[int], **more: Any) 
 
 
 def run_of_members(place: Path) -> Run[Any]:
-    """A run of nsga2 with four members: the first and the fourth were trained, the third failed."""
+    """A run of nsga2 with four members: the first and the fourth were trained, and the third failed."""
     run = run_of_network(place / "run", "nasbench201", 0, method="nsga2", final_members=3)
     other = run_of_network(place / "other", "nasbench201", 1)
     first, last = ((each.folder / "model").read_json("architecture.json")["architecture"] for each in (run, other))
@@ -87,7 +87,7 @@ def run_of_members(place: Path) -> Run[Any]:
 
 
 def run_of_map(place: Path, architecture: str) -> Run[Any]:
-    """A run with the classifier of a feature map, solved for."""
+    """A run with the solved classifier of a feature map."""
 
     run = a_run(place, "fourier", "halving")
     data = load_images(run.data)
@@ -128,11 +128,12 @@ def _network(run: Run[Any], seed: int, network: dict[str, Any]) -> tuple[dict[st
     return described, module.eval()
 
 
-# Environments that hold a few packages
+# Environments with few packages
 
 
 def bare_python(place: Path, *distributions: str) -> dict[str, str]:
-    """The environment of a Python process that sees the standard library, these distributions and what they need.
+    """Returns the environment of a Python process with the standard library, these distributions and their
+    dependencies.
 
     Run it as `[sys.executable, "-S", ...]`: without `site` no other package is on its path.
     """
@@ -152,7 +153,7 @@ def bare_python(place: Path, *distributions: str) -> dict[str, str]:
 
 
 def _closure(names: Sequence[str]) -> set[str]:
-    """The distributions and those that they need, of which are installed."""
+    """Returns the distributions and their dependencies, as far as they are installed."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:

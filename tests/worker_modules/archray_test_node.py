@@ -1,4 +1,4 @@
-"""The program of a second node: `python -c NODE ADDRESS` joins the head on loopback, until its input ends."""
+"""The program of a second node: `python -c NODE ADDRESS` joins the head on loopback until its input ends."""
 
 NODE = """
 import sys

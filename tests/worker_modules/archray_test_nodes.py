@@ -1,8 +1,8 @@
-"""A search on a cluster of several raylets on this machine, of which one leaves or joins in its middle.
+"""A search on several raylets on this machine, one of which leaves or joins during the search.
 
     python archray_test_nodes.py METHOD OUT leaves|joins
 
-Writes OUT.json: where each trial ran (nodes, cards), and which nodes came and went.
+Writes OUT.json: the places of each trial (nodes, GPUs), and the nodes that left and joined.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from ray.exceptions import RayError
 import archray
 from archray.cluster.warm_workers import warm_python
 
-NODE = {"num_cpus": SIDE_BY_SIDE / 2, "num_gpus": 2}  # of each card, half for a trial
+NODE = {"num_cpus": SIDE_BY_SIDE / 2, "num_gpus": 2}  # of each GPU, half for a trial
 
 
 class Watch(tune.Callback):
-    """Notes where the trials of a stage run, and lets `event` happen in their middle.
+    """Records where the trials of a stage run, and runs `event` during them.
 
-    That is once as many as run side by side have started and one at `node` is under way. If `saves`, that one has a
-    checkpoint, too; else a trial is one step, which could end before: the first one there is stopped until then.
+    The event runs once, as soon as the maximum number of trials has started and one runs at `node`. If `saves`, this
+    trial also has a checkpoint. Otherwise a trial is one step, which could end before, so the first trial there is
+    paused.
     """
 
     def __init__(self, stage: str, node: str, event: Callable[[], None], *, side_by_side: int, saves: bool) -> None:
@@ -43,7 +44,7 @@ class Watch(tune.Callback):
         self.stopped: int | None = None  # a process
         self.happened = False
 
-    def __getstate__(self) -> dict[str, Any]:  # Tune pickles callbacks; a cluster it could not
+    def __getstate__(self) -> dict[str, Any]:  # Tune pickles callbacks, and a cluster cannot be pickled
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -74,7 +75,7 @@ class Watch(tune.Callback):
 
 
 def _place(trial: Any) -> tuple[list[Any] | None, int]:
-    """The node and the card of a trial's process, and its number; None and 0 if they are gone."""
+    """Returns the node and the GPU of a trial's process, and its id; None and 0 if they no longer exist."""
 
     def place(_: Any) -> tuple[list[Any], int]:
         return [ray.get_runtime_context().get_node_id(), *ray.get_gpu_ids()], os.getpid()
@@ -104,7 +105,7 @@ def main(method: str, out: str, event: str) -> None:
         nodes[-1].node_id,
         {"leaves": leaves, "joins": joins}[event],
         side_by_side=int(NODE["num_cpus"]) * len(nodes),
-        saves=method != "halving",  # whose trials are one step
+        saves=method != "halving",  # a trial of this method is one step
     )
     with warm_python() as python:
         environment = {"py_executable": python, "env_vars": {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}}

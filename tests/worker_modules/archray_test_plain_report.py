@@ -1,4 +1,4 @@
-"""A run of a plain search as it could be, with made-up numbers."""
+"""A synthetic run of a plain search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPOCHS = 3
 
 
 def plain_run(place: str | Path, method: str = "evolution", *, repeats: int = 1, **content: Any) -> Run[Any]:
-    """content: as of `plain_content`."""
+    """content: from `plain_content`."""
     if repeats == 1:
         tables, documents = plain_content(**content)
         return write_run(place, method, tables=tables, documents=documents)
@@ -25,7 +25,7 @@ def plain_run(place: str | Path, method: str = "evolution", *, repeats: int = 1,
 
 
 def pareto_run(place: str | Path) -> Run[Any]:
-    """A run of nsga2, whose trainings cost some parameters."""
+    """A run of nsga2 in which parameters are a cost."""
     tables, documents = plain_content()
     trials = tables["search", "trials.parquet"]
     costs = pd.DataFrame({"parameters": np.arange(len(trials)) % 5 * 1e3 + 1e4, "number": range(1, len(trials) + 1)})
@@ -37,7 +37,7 @@ def pareto_run(place: str | Path) -> Run[Any]:
 def plain_content(
     trials: int = 12, *, seed: int = 0, rungs: bool = False
 ) -> tuple[dict[tuple[str, str], pd.DataFrame], dict[tuple[str, str], Any]]:
-    """The tables and documents of a plain search; its trial 3 failed. rungs: two of three trials ended early."""
+    """The tables and documents of a plain search whose trial 3 failed. rungs: two of three trials stopped early."""
     rng, names = np.random.default_rng(seed), cells(trials, seed)
     epochs = [1 if rungs and number % 3 else EPOCHS for number in range(trials)]
     values = rng.uniform(0.3, 0.8, trials)

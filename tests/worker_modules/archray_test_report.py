@@ -1,4 +1,4 @@
-"""Runs as they could be, written to disk for the tests of the report, of the figures and of comparisons."""
+"""Synthetic runs on the disk for the tests of reports, figures and comparisons."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from archray.platform.run.layout import DONE, FOUND, MANIFEST
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 
-Tables = Mapping[tuple[str, str], pd.DataFrame]  # (stage, file) -> what it holds
+Tables = Mapping[tuple[str, str], pd.DataFrame]  # (stage, file) -> content
 Documents = Mapping[tuple[str, str], Any]
 
 HOSTILE = "<script>alert('x')</script>&\"|+"
@@ -43,13 +43,13 @@ MADE_WITH = {
 
 
 def cells(number: int, seed: int = 0) -> list[str]:
-    """Distinct architectures of nasbench201."""
+    """Returns distinct architectures of nasbench201."""
     space, rng = get_space("nasbench201"), np.random.default_rng(seed)
     return list(dict.fromkeys(space.encode(space.canonical(space.sample(rng))) for _ in range(3 * number)))[:number]
 
 
 def rendered(run: Run[Any], sections: Sequence[MakeSection] | None = None) -> str:
-    """The page of a run; of all its method's sections, or of some."""
+    """Returns the page of a run with all sections of its method, or with some."""
     recipe = recipe_of(run)
     return render(run, recipe.headline(run), recipe.sections if sections is None else sections)
 
@@ -59,7 +59,7 @@ def section_ids(page: str) -> list[str]:
 
 
 def words(part: Section | str | None) -> str:
-    """A section, or a page, as it is read: without its style, its script, its attributes and its tags."""
+    """Returns the visible text of a section or a page, without its style, script, attributes and tags."""
     assert part is not None
     text = part if isinstance(part, str) else part.body
     text = re.sub(r"<(style|script|title)>.*?</\1>", " ", text, flags=re.S)
@@ -76,14 +76,14 @@ def write_run(
     manifest: Mapping[str, Any] | None = None,
     seconds: float | None = 294.2,
 ) -> Run[Any]:
-    """A run's folder with what its stages could have written, and the run.
+    """Writes the folder of a run with possible files of its stages, and returns the run.
 
     Args:
-        config: the method's configuration where it is not the default; `data` is digits.
+        config: the method's configuration if it is not the default; `data` is digits.
         tables: Parquet files by (stage, file); documents: JSON files by (stage, file). The stage `""` is the run's own
             folder. An empty table without columns is not written.
-        manifest: what the manifest says that is not in MADE_WITH.
-        seconds: how long the stages took, all together; None where none has ended.
+        manifest: entries of the manifest that are not in MADE_WITH.
+        seconds: total duration of the stages; None if none has finished.
     """
     folder = Folder(place)
     data = (config or {}).get("data", {"name": "digits"})
@@ -99,8 +99,11 @@ def write_run(
             (folder / stage).write_json(
                 DONE, {"inputs": "", "outputs": {}, "seconds": seconds / len(stages), "finished": MADE_WITH["created"]}
             )
-    said = {"config": settings.model_dump(mode="json"), "command": f"archray search {method} --data digits --out run"}
-    folder.write_json(MANIFEST, {**MADE_WITH, **said, **(manifest or {})})
+    manifest_and_config = {
+        "config": settings.model_dump(mode="json"),
+        "command": f"archray search {method} --data digits --out run",
+    }
+    folder.write_json(MANIFEST, {**MADE_WITH, **manifest_and_config, **(manifest or {})})
     return Run(folder, folder.read_json(MANIFEST), settings)
 
 
@@ -112,7 +115,7 @@ def write_repeats(
     config: Mapping[str, Any] | None = None,
     seconds: float | None = 294.2,
 ) -> Run[Any]:
-    """A run of several repeats, each of its own tables and documents. seconds: of each."""
+    """Writes a run of several repeats, each with its tables and documents. seconds: of each."""
     for number, (tables, documents) in enumerate(repeats):
         seed = (config or {}).get("seed", 0) + number
         write_run(
@@ -126,8 +129,8 @@ def write_repeats(
     return write_run(place, method, config={**(config or {}), "repeats": len(repeats)}, seconds=None)
 
 
-def summarised(run: Run[Any]) -> str:
-    """The folder of a run, and of its repeats, with the JSON of one that has ended; its path."""
+def write_summaries(run: Run[Any]) -> str:
+    """Writes the summaries of a finished run and its repeats, and returns the path of its folder."""
     for each in (*run.repeats, run):
         result = describe(each)["result"]
         each.folder.write_json(FOUND, result)
@@ -141,7 +144,7 @@ def _stage(folder: Folder, stage: str) -> Folder:
 
 
 def hnas_run(place: str | Path, **content: int) -> Run[Any]:
-    """A run of HNAS on nasbench201 with made-up numbers. content: as of `hnas_content`."""
+    """A synthetic run of HNAS on nasbench201. content: from `hnas_content`."""
     tables, documents = hnas_content(**content)
     config = {"space": "nasbench201", "search": {"proxy": "ntk_trace", "budget": 20}}
     return write_run(place, "hnas", config=config, tables=tables, documents=documents)
@@ -150,7 +153,7 @@ def hnas_run(place: str | Path, **content: int) -> Run[Any]:
 def hnas_content(
     pool_size: int = 300, trials: int = 20, baseline: int = 8, final_seeds: int = 3, epochs: int = 12, seed: int = 0
 ) -> tuple[dict[tuple[str, str], pd.DataFrame], dict[tuple[str, str], Any]]:
-    """The tables and documents of a run of HNAS."""
+    """Returns the tables and documents of a run of HNAS."""
     rng = np.random.default_rng(seed)
     pool = _pool(pool_size, rng)
     finite = pool[pool["failure"].isna()]
@@ -161,7 +164,7 @@ def hnas_content(
     curves: dict[str, list[pd.DataFrame]] = {"search": [], "final": [], "baseline": []}
 
     def trained(stage: str, number: int, name: str, epochs: int) -> float:
-        """Its last accuracy; the curve is kept."""
+        """Replaces its last accuracy and keeps the curve."""
         curve = _curve(strength[name], epochs, rng)
         curves[stage].append(curve.assign(trial_id=f"{stage}-{number}", architecture=name))
         return float(curve["validation_accuracy"].iloc[-1])
@@ -209,7 +212,7 @@ def hnas_content(
 
 @cache
 def _forms() -> list[str]:
-    """The canonical forms of nasbench201."""
+    """Returns the canonical forms of nasbench201."""
     space = get_space("nasbench201")
     return list(dict.fromkeys(space.encode(space.canonical(cell)) for cell in space.enumerate()))
 

@@ -1,4 +1,4 @@
-"""The files that docs/run-folder.md and the `files.md` of methods describe, compared with a run's folder."""
+"""Compares the files in docs/run-folder.md and the `files.md` of methods with the folder of a run."""
 
 from __future__ import annotations
 
@@ -18,19 +18,25 @@ from archray.trainables.proxies import PROXIES
 
 ROW = re.compile(r"^\| ((?:`[^|]+`[^|]*)) \|", re.M)
 CODE = re.compile(r"`([^`]+)`")
-SPREAD = re.compile(r"_(std|n|each)$")  # beside the mean of a quantity
-OPEN = {"summary.json", "heartbeat.json", "searcher.json", "posterior.json", "headline"}  # whose keys are not told
+SPREAD = re.compile(r"_(std|n|each)$")  # in addition to the mean of a quantity
+FREE_KEYS = {
+    "summary.json",
+    "heartbeat.json",
+    "searcher.json",
+    "posterior.json",
+    "headline",
+}  # whose keys are not described
 
 
 @dataclass(frozen=True)
 class Described:
-    """A heading of the page: the files that it is about, and the columns or keys that it tells of."""
+    """A heading of the page: the files that it describes, and the names of their columns or keys."""
 
     patterns: tuple[str, ...]
     names: frozenset[str]
 
 
-def described() -> Iterator[Described]:
+def descriptions_of_files() -> Iterator[Described]:
     pages = (REPOSITORY / "docs" / "run-folder.md", *REPOSITORY.glob("platform/methods/**/files.md"))
     for part in (part for page in pages for part in parts(page)):
         if part.heading.startswith("`"):
@@ -38,17 +44,17 @@ def described() -> Iterator[Described]:
             yield Described(tuple(CODE.findall(part.heading)), frozenset(names))
 
 
-def unknown(run: Path) -> list[str]:
-    """What the page does not tell of a run."""
-    told = list(described())
-    of_trials = frozenset().union(*(each.names for each in told if each.patterns == ("*/trials.parquet",)))
+def undescribed_names(run: Path) -> list[str]:
+    """Returns the files and names of a run that the page does not describe."""
+    descriptions = list(descriptions_of_files())
+    of_trials = frozenset().union(*(each.names for each in descriptions if each.patterns == ("*/trials.parquet",)))
     missing = []
     for file in sorted(file for file in run.rglob("*") if file.is_file()):
         name = file.relative_to(run).as_posix()
         if name.startswith(("code/", "arrays.npz")):
             continue
-        matching = [each for each in told if any(fnmatch(name, pattern) for pattern in each.patterns)]
-        matching += [each for each in told if each.patterns == (file.name,)]  # `architecture.json` of a stage
+        matching = [each for each in descriptions if any(fnmatch(name, pattern) for pattern in each.patterns)]
+        matching += [each for each in descriptions if each.patterns == (file.name,)]  # `architecture.json` of a stage
         if not matching:
             missing.append(name)
         known = frozenset().union(*(each.names for each in matching))
@@ -59,18 +65,18 @@ def unknown(run: Path) -> list[str]:
             and "/shards/" not in name
             and not name.startswith(("model/", "final/model/", "members/model-"))
         ):
-            missing += [f"{name}: {key}" for key in sorted(keys(file)) if not is_told(key, known)]
+            missing += [f"{name}: {key}" for key in sorted(keys(file)) if not is_described(key, known)]
     return missing
 
 
 def keys(file: Path) -> list[str]:
     if file.suffix == ".parquet":
         return list(pd.read_parquet(file).columns)
-    if file.suffix == ".json" and file.name not in OPEN:
+    if file.suffix == ".json" and file.name not in FREE_KEYS:
         content = json.loads(file.read_text())
-        return [key for key in content if key not in OPEN] if isinstance(content, dict) else []
+        return [key for key in content if key not in FREE_KEYS] if isinstance(content, dict) else []
     return []
 
 
-def is_told(key: str, known: frozenset[str]) -> bool:
+def is_described(key: str, known: frozenset[str]) -> bool:
     return SPREAD.sub("", key) in (*QUANTITIES, *PROXIES, *COSTS) or any(fnmatch(key, name) for name in known)

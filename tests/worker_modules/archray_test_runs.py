@@ -1,4 +1,4 @@
-"""Whole runs at the smallest size: what the fixture `finished_run` makes of each method."""
+"""Complete runs at the smallest size, which the fixture `finished_run` makes for each method."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import pytest
 from ray import tune
 
-# Processes of trials take seconds to start, and their work here next to nothing: as few as show every stage.
+# The processes of trials take seconds to start and do little work here, so this uses the fewest that cover every stage.
 ONE_AT_A_TIME: dict[str, Any] = {"resources__actors": 1, "max_concurrent": 1}
 RUNS: dict[str, dict[str, Any]] = {
-    # What a killed and an extended run must end as, too: trials side by side.
+    # Killed and extended runs must equal these runs: trials run in parallel.
     "hnas": {
         "preset": "smoke", "seed": 3, "data__limit": 200, "pool_size": 10, "budget": 4, "epochs": 2, "random": 1,
         "resources__actors": 1, "max_concurrent": 2,
@@ -25,10 +25,10 @@ EXTRAS = {"bohb": "bohb"}
 
 
 def method_parameters(methods: Iterable[str], in_ci: Container[str] = ()) -> list[Any]:
-    """Methods as parameters of a test, each marked with the extra that it needs.
+    """Returns methods as test parameters, each marked with the extra that it needs.
 
     Args:
-        in_ci: methods whose slow test CI runs.
+        in_ci: methods whose slow test runs in CI.
     """
     return [
         pytest.param(
@@ -43,7 +43,7 @@ def method_parameters(methods: Iterable[str], in_ci: Container[str] = ()) -> lis
 
 
 class EndedTrials(tune.Callback):
-    """A callback of the user's: counts the trials that ended, by run and stage."""
+    """A user's callback that counts the finished trials by run and stage."""
 
     counts: ClassVar[defaultdict[str, Counter[str]]] = defaultdict(Counter)
 
@@ -53,7 +53,7 @@ class EndedTrials(tune.Callback):
 
 
 def as_arguments(options: dict[str, Any]) -> list[str]:
-    """Options of `archray.search` as those of the command."""
+    """Converts options of `archray.search` to those of the command."""
     arguments: list[str] = []
     for name, value in options.items():
         if "__" in name:

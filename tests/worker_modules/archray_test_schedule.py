@@ -1,4 +1,4 @@
-"""A trainable whose value is known, and which writes down every step it takes."""
+"""A trainable with known values that logs its steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ray import tune
 
 
 class Climb(tune.Trainable):
-    """Reports `value`, that of its config plus an epsilon a step, and ends after `steps` steps.
+    """Reports `value`, the value of its config plus an epsilon per step, and stops after `steps` steps.
 
     Config: `value`, a number or None for NaN; `steps`; `log`, a file that gets a line per step: `value step`;
     `fails_at`, a step that raises (optional).
@@ -30,7 +30,7 @@ class Climb(tune.Trainable):
         value = self.config["value"]
         append_line(self.config["log"], f"{value} {self.done_steps}")
         if self.config.get("fails", {}).get(str(value)) == self.done_steps:
-            raise RuntimeError("asked to fail")
+            raise RuntimeError("requested a failure")
         return {
             "value": math.nan if value is None else value + 1e-3 * self.done_steps,
             "epoch": self.done_steps,

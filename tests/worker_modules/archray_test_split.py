@@ -1,4 +1,4 @@
-"""A run of the study of validation sets, measured in this process, for what reads its tables."""
+"""A run of the study of validation sets, measured in this process, for tests that read its tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONFIG = {
 
 @cache
 def _trials(spectral: bool) -> pd.DataFrame:
-    """Of two seeds, as the stage has them."""
+    """Returns the trials of two seeds in the form of the stage."""
     trials = []
     for parameters in (2,) if spectral else (2, 3):
         for seed in (0, 1):
@@ -34,7 +34,7 @@ def _trials(spectral: bool) -> pd.DataFrame:
 
 
 def split_run(place: Path) -> Run[Any]:
-    """Of two seeds and two numbers of parameters."""
+    """A run with two seeds and two numbers of parameters."""
     tables = {
         ("measures", MEASURES_TABLE): rows_of(_trials(False)),
         ("spectral", SPECTRAL_TABLE): rows_of(_trials(True)),

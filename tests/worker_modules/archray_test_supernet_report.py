@@ -1,4 +1,4 @@
-"""Runs of searches by a supernet as they could be, with made-up numbers."""
+"""Synthetic runs of searches with a supernet."""
 
 from __future__ import annotations
 
@@ -35,15 +35,16 @@ _FILES = {
 
 
 CELLS = cells(4)
-FOUND = [CELLS[0], CELLS[1], CELLS[2], None, CELLS[3]]  # by the five seeds
+RESULTS = [CELLS[0], CELLS[1], CELLS[2], None, CELLS[3]]  # by the five seeds
 
 
 def gradient_run(
     place: str | Path, *, epochs: int = 12, groups: tuple[str, ...] = ("normal", "reduce"), **replaced: Any
 ) -> Run[Any]:
-    """A search with five supernets; the fourth fails. Selection drops after epoch 6, and chooses what the second found.
+    """A search with five supernets, of which the fourth fails. The selection drops after epoch 6 and chooses the second
+    result.
 
-    replaced: other tables in the place of `gradient_tables`; `chosen`: another architecture that is chosen.
+    replaced: tables in place of those of `gradient_tables`; `chosen`: another chosen architecture.
     """
     chosen = replaced.pop("chosen", CELLS[1])
     tables, documents = _content({**gradient_tables(epochs, groups), **replaced}, chosen)
@@ -53,7 +54,7 @@ def gradient_run(
 
 
 def repeated_gradient_run(place: str | Path) -> Run[Any]:
-    """Two repeats: the second is better, it chose the last architecture, which its three seeds found."""
+    """Two repeats. The second is better; it chose the last architecture, which its three seeds found."""
     first = gradient_tables(2, ("cell",))
     second = {**first, "found": first["found"].head(3).assign(architecture=CELLS[3])}
     content = [_content(first, CELLS[1], 0.5), _content(second, CELLS[3], 0.6)]
@@ -61,10 +62,10 @@ def repeated_gradient_run(place: str | Path) -> Run[Any]:
 
 
 def gradient_tables(epochs: int = 12, groups: tuple[str, ...] = ("normal", "reduce")) -> dict[str, pd.DataFrame]:
-    """The tables of such a run."""
+    """Returns the tables of such a run."""
     rng = np.random.default_rng(0)
     found, curves, entropies, selection, trainings = [], [], [], [], []
-    for number, (seed, name) in enumerate(zip(SEEDS, FOUND, strict=True)):
+    for number, (seed, name) in enumerate(zip(SEEDS, RESULTS, strict=True)):
         key = {"trial_id": f"s-{number}", "seed": seed}
         last = 0.7 + 0.01 * number
         failure = "train_loss is NaN at epoch 1" if name is None else None
@@ -116,7 +117,7 @@ def gradient_tables(epochs: int = 12, groups: tuple[str, ...] = ("normal", "redu
 
 
 def scored_run(place: str | Path, *, scored: int = 200, **replaced: Any) -> Run[Any]:
-    """Random search with weight sharing: three supernets, each of which scored architectures of its own."""
+    """Random search with weight sharing: three supernets, each of which scored different architectures."""
     tables = {**scored_tables(scored), **replaced}
     chosen = tables.pop("chosen", tables["found"]["architecture"][1])
     tables, documents = _content(tables, chosen)
@@ -124,7 +125,7 @@ def scored_run(place: str | Path, *, scored: int = 200, **replaced: Any) -> Run[
 
 
 def scored_tables(scored: int = 200) -> dict[str, pd.DataFrame]:
-    """The tables of such a run."""
+    """Returns the tables of such a run."""
     rng = np.random.default_rng(1)
     found, scores = [], []
     for number, seed in enumerate(SEEDS[:3]):
@@ -143,7 +144,7 @@ def scored_tables(scored: int = 200) -> dict[str, pd.DataFrame]:
 
 
 def nasi_run(place: str | Path, *, steps: int = 20) -> Run[Any]:
-    """A search of NASI by two seeds, with the trace norms of ten architectures compared, and a table's accuracies."""
+    """A search of NASI with two seeds, the trace norms of ten architectures, and the accuracies of a table."""
     rng = np.random.default_rng(2)
     found = []
     for number, (seed, name) in enumerate(zip(SEEDS, CELLS[:2], strict=False)):
@@ -174,7 +175,7 @@ def nasi_run(place: str | Path, *, steps: int = 20) -> Run[Any]:
 def _content(
     tables: dict[str, pd.DataFrame], chosen: str, value: float = 0.5
 ) -> tuple[dict[tuple[str, str], pd.DataFrame], dict[tuple[str, str], Any]]:
-    """The files of a run."""
+    """Returns the files of a run."""
     stage, key = ("selection", "selection_accuracy") if "selection" in tables else ("search", "shared_accuracy")
     best = {"architecture": chosen, "value": value, "metric": key, key: value}
     documents = {(stage, "architecture.json"): best, ("", "architecture.json"): best}

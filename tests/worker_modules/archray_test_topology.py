@@ -1,4 +1,4 @@
-"""A run of the study of cells without Ray: tables of the form that its stages write."""
+"""A run of the study of cells without Ray: tables in the form that its stages write."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _bounds() -> pd.DataFrame:
 
 
 def topology_run(place: Path) -> Run[Any]:
-    """A run whose stages have ended: two cells, two variants of each."""
+    """A run with finished stages: two cells with two variants each."""
     rng = np.random.default_rng(0)
     networks, trials, curves, planes = [], [], [], []
     for cell in CELLS:

@@ -1,4 +1,4 @@
-"""A run of the study of cells without Ray: variants as its stage draws them, and trainings and planes made up."""
+"""A run of the study of cells without Ray: sampled variants with synthetic training runs and planes."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ CONFIG = {
 
 
 def wide_run(place: Path) -> Run[Any]:
-    """A run whose stages have ended: the wider a cell, the faster, the flatter and the less noisy it is."""
+    """A run with finished stages. The wider a cell, the faster, the flatter and the less noisy it is."""
     run = write_run(place, "topology", config=CONFIG)
     variants = next(stage for stage in RECIPE.stages if stage.name == "variants")
     variants.execute(Context(run, Console(quiet=True)), run.folder / "variants")
     trials, curves, planes = [], [], []
     square = np.add.outer(np.linspace(-1, 1, POINTS) ** 2, np.linspace(-1, 1, POINTS) ** 2)
     for number, row in enumerate(run.table("variants", VARIANTS).itertuples()):
-        told = {"trial_id": f"t{number:03d}", "architecture": row.architecture, "failure": None}
-        trials.append({**told, "lr_factor": 1.0, "seed": 0})
+        row_start = {"trial_id": f"t{number:03d}", "architecture": row.architecture, "failure": None}
+        trials.append({**row_start, "lr_factor": 1.0, "seed": 0})
         for epoch in range(1, EPOCHS + 1):
             loss = 2.3 - epoch * (0.2 + 0.05 * row.width + 0.001 * (number % 5))
             accuracy = 0.3 * epoch + 0.001 * (number % 7)
             losses = {"validation_loss": loss, "test_loss": loss, "test_accuracy": accuracy}
-            curves.append({**told, "epoch": epoch, **losses})
+            curves.append({**row_start, "epoch": epoch, **losses})
         rise = 5 / row.width
         planes.append(
             {

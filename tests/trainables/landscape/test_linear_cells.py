@@ -1,4 +1,4 @@
-"""The bounds of Theorems 4.3 and 4.4 on linear cells: where the printed ones hold, and one that always does."""
+"""The bounds of Theorems 4.3 and 4.4 on linear cells: where the printed bounds hold, and a bound that always holds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from archray.trainables.landscape.linear_cells import (
     variance_bounds,
 )
 
-ROUNDING = 1 + 1e-9  # of float64 sums, and of differences of gradients over short steps
+ROUNDING = 1 + 1e-9  # for float64 sums, and for differences of gradients over short steps
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def bounds() -> pd.DataFrame:
     return bounds_table(instances=1000, seed=0)
 
 
-def test_every_instance_is_there(bounds: pd.DataFrame) -> None:
+def test_every_instance_is_present(bounds: pd.DataFrame) -> None:
     assert bounds["instance"].nunique() == 1000
     assert set(bounds["objective"]) == {"least-squares", "logistic", "indefinite"}
     assert set(bounds["norms"]) == set(NORMS)
@@ -39,26 +39,26 @@ def test_the_corrected_bounds_hold_in_every_instance(bounds: pd.DataFrame) -> No
     assert (bounds["measured"] <= bounds["corrected"] * ROUNDING).all()
 
 
-def test_the_printed_bounds_hold_of_what_the_proofs_bound(bounds: pd.DataFrame) -> None:
+def test_the_printed_bounds_hold_for_the_quantities_of_the_proofs(bounds: pd.DataFrame) -> None:
     premise = bounds[bounds["gradient"].isin(["proof", "uniform"])]
     assert (premise["measured"] <= premise["printed"] * ROUNDING).all()
 
 
-def test_the_printed_bounds_do_not_hold_of_the_narrowest_cell(bounds: pd.DataFrame) -> None:
+def test_the_printed_bounds_do_not_hold_for_the_narrowest_cell(bounds: pd.DataFrame) -> None:
     narrow = bounds[bounds["gradient"] == "narrow"]
     fails = (narrow["measured"] > narrow["printed"] * 1.001).groupby(narrow["theorem"]).sum()
     assert fails["4.3"] > 500
     assert fails["4.4"] > 5
 
 
-def test_bounds_are_not_far_off(bounds: pd.DataFrame) -> None:
+def test_bounds_have_the_right_order_of_magnitude(bounds: pd.DataFrame) -> None:
     """A bound that is orders of magnitude too large would hold too."""
     share = bounds["measured"] / bounds["corrected"]
     assert share.groupby([bounds["theorem"], bounds["gradient"]]).max().drop(("4.4", "uniform")).min() > 0.5
 
 
 def one_cell(objective: Objective, matrix: list[list[float]]) -> LinearCells:
-    """n = 2, d = 1, x = 1 and both weights 2, with f of a matrix of its own."""
+    """n = 2, d = 1, x = 1 and both weights 2, with f of a separate matrix."""
     fixed = Objective(**{**vars(objective), "matrix": torch.tensor([matrix], dtype=torch.float64)})
     ones = torch.ones(1, 2, 1, dtype=torch.float64)
     return LinearCells(torch.full((1, 2, 1, 1), 2.0, dtype=torch.float64), ones, fixed)
@@ -84,7 +84,7 @@ def test_an_objective_without_block_curvature_has_some_in_the_narrowest_cell() -
 
 
 @pytest.mark.parametrize("make", OBJECTIVES)
-def test_gradients_and_variances_are_those_of_autograd(make: type) -> None:
+def test_gradients_and_variances_equal_those_of_autograd(make: type) -> None:
     generator = torch.Generator().manual_seed(1)
     cells = draw_cells(2, objective=make, nodes=3, width=3, norms=(0.5, 2.0), generator=generator, samples=4)
     for block in range(3):
@@ -113,6 +113,6 @@ def _autograd(cells: LinearCells, name: str, instance: int, sample: int, block: 
     return torch.autograd.grad(f, weights)[0][block]
 
 
-def test_no_instances_is_an_error() -> None:
+def test_no_instances_raise_an_error() -> None:
     with pytest.raises(InvalidInput, match="at least one instance, got 0"):
         bounds_table(instances=0)

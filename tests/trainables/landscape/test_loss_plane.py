@@ -1,4 +1,4 @@
-"""Planes of the loss: directions, points against a plain loop, the gradient's variance against one per instance."""
+"""Planes of the loss: directions, points by a plain loop, and the variance by one gradient per instance."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def network_of(space_name: str) -> nn.Module:
 
 
 @pytest.fixture(scope="module", params=["nasbench201", "darts"])
-def fixed(request: pytest.FixtureRequest) -> Fixed:
-    """A network in float64 whose statistics and affine parameters are none of the defaults, and images."""
+def fixed_network(request: pytest.FixtureRequest) -> Fixed:
+    """A network in float64 with non-default statistics and affine parameters, and images."""
     generator = torch.Generator().manual_seed(0)
     network = network_of(request.param).double()
     images = torch.randn(10, 1, 8, 8, generator=generator, dtype=torch.float64)
@@ -45,8 +45,8 @@ def fixed(request: pytest.FixtureRequest) -> Fixed:
     return network.eval(), images, torch.randint(3, (10,), generator=generator)
 
 
-def test_each_filter_of_a_direction_has_the_norm_of_the_weights(fixed: Fixed) -> None:
-    network = fixed[0]
+def test_each_filter_of_a_direction_has_the_norm_of_the_weights(fixed_network: Fixed) -> None:
+    network = fixed_network[0]
     direction = filter_normalized(network, torch.Generator().manual_seed(1))
     again = filter_normalized(network, torch.Generator().manual_seed(1))
     for step, same, (_, weights) in zip(direction, again, network.named_parameters(), strict=True):
@@ -57,20 +57,20 @@ def test_each_filter_of_a_direction_has_the_norm_of_the_weights(fixed: Fixed) ->
             torch.testing.assert_close(step.flatten(1).norm(dim=1), weights.detach().flatten(1).norm(dim=1))
 
 
-def test_losses_are_those_of_a_plain_loop(fixed: Fixed) -> None:
-    network, images, labels = fixed
+def test_losses_equal_those_of_a_plain_loop(fixed_network: Fixed) -> None:
+    network, images, labels = fixed_network
     before = {name: value.clone() for name, value in network.state_dict().items()}
     points = [(0.0, 0.0), (0.5, -1.0), (-1.0, 0.3), (0.0, 0.0)]
     plane = LossPlane(network, images, labels, seed=5, batch=4)
     ours = [plane.loss(*point) for point in points]
     assert ours == pytest.approx(loop_of_losses(network, points, images, labels, seed=5), rel=1e-10)
-    assert ours[0] == ours[3]  # moving does not wear the weights down
+    assert ours[0] == ours[3]  # moving does not wear out the weights
     assert ours[0] != pytest.approx(ours[1], rel=1e-3)
     assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
 
 
-def test_float32_agrees_with_the_loop(fixed: Fixed) -> None:
-    network, images, labels = fixed
+def test_float32_agrees_with_the_loop(fixed_network: Fixed) -> None:
+    network, images, labels = fixed_network
     single = network_of("nasbench201" if type(network).__name__.startswith("NASBench") else "darts")
     single.load_state_dict(network.state_dict())
     points = [(0.2, -0.4), (-0.7, 0.1)]
@@ -78,8 +78,8 @@ def test_float32_agrees_with_the_loop(fixed: Fixed) -> None:
     assert ours == pytest.approx(loop_of_losses(single.eval(), points, images.float(), labels, seed=5), rel=1e-4)
 
 
-def test_the_variance_is_that_of_a_gradient_per_instance(fixed: Fixed) -> None:
-    network, images, labels = fixed
+def test_the_variance_equals_that_of_a_gradient_per_instance(fixed_network: Fixed) -> None:
+    network, images, labels = fixed_network
     plane = LossPlane(network, images, labels, seed=5, batch=4)
     for point in [(0.0, 0.0), (0.4, -0.3)]:
         loss, variance = plane.loss_and_variance(*point)
@@ -87,8 +87,8 @@ def test_the_variance_is_that_of_a_gradient_per_instance(fixed: Fixed) -> None:
         assert variance == pytest.approx(variance_by_instance(plane.network, images, labels), rel=1e-9)
 
 
-def test_identical_instances_have_no_variance(fixed: Fixed) -> None:
-    network, images, labels = fixed
+def test_identical_instances_have_no_variance(fixed_network: Fixed) -> None:
+    network, images, labels = fixed_network
     same = images[:1].expand(6, -1, -1, -1), labels[:1].expand(6)
     _, several = gradient_variance(network, [(images, labels)])
     assert abs(gradient_variance(network, [same])[1]) < 1e-9 * several
@@ -120,13 +120,13 @@ def test_batch_statistics_have_no_gradient_per_instance() -> None:
         plane.loss_and_variance(0.0, 0.0)
 
 
-def test_a_network_with_other_parameters_is_refused() -> None:
+def test_a_network_with_other_parameters_raises_an_error() -> None:
     network = nn.Sequential(nn.Flatten(), nn.LayerNorm(4), nn.Linear(4, 3)).eval()
     with pytest.raises(InvalidInput, match=r"1\.weight, 1\.bias"):
         gradient_variance(network, [(torch.randn(2, 1, 2, 2), torch.zeros(2, dtype=torch.int64))])
 
 
-def test_a_paraboloid_is_as_flat_as_it_is() -> None:
+def test_the_curvature_of_a_paraboloid_is_exact() -> None:
     steps = np.linspace(-1, 1, 21)
     losses = 0.5 + 3 * steps[:, None] ** 2 + steps[None, :] ** 2
     measures = flatness(steps, losses)

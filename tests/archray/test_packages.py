@@ -1,4 +1,4 @@
-"""The packages hide nothing of the standard library, and load no more than they must."""
+"""The packages hide no module of the standard library and import only the modules that they need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STANDARD_LIBRARY = Path(sysconfig.get_paths()["stdlib"]).resolve()
 
 
 def run_python(code: str, folder: Path) -> str:
-    """What `code` prints in a fresh interpreter started in `folder`, whose modules are then importable (`-c`)."""
+    """Returns the output of `code` in a fresh interpreter started in `folder`, whose modules can be imported (`-c`)."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -27,37 +27,37 @@ def run_python(code: str, folder: Path) -> str:
 
 
 def loaded_by(statement: str, folder: Path) -> set[str]:
-    """The top-level modules that a fresh interpreter holds after `statement`."""
+    """Returns the top-level modules in a fresh interpreter after `statement`."""
     code = f"{statement}; import sys; print(' '.join({{name.partition('.')[0] for name in sys.modules}}))"
     return set(run_python(code, folder).split())
 
 
-def test_platform_is_the_standard_librarys_under_pytest() -> None:
+def test_platform_is_the_standard_library_module_under_pytest() -> None:
     assert platform.system() == "Linux"
     assert Path(platform.__file__).resolve().parent == STANDARD_LIBRARY
 
 
-def test_platform_is_the_standard_librarys_from_the_repositorys_root(repository: Path) -> None:
+def test_platform_is_the_standard_library_module_from_the_repository_root(repository: Path) -> None:
     file = run_python("import platform; platform.system(); print(platform.__file__)", repository)
     assert Path(file).resolve().parent == STANDARD_LIBRARY
 
 
-def test_platform_is_the_standard_librarys_in_a_worker(ray_session: None) -> None:
+def test_platform_is_the_standard_library_module_in_a_worker(ray_session: None) -> None:
     import ray
 
     @ray.remote
-    def look() -> dict[str, str]:  # in here, so that it travels by value: a worker cannot import this file
+    def origin() -> dict[str, str]:  # inside the test, so that it is pickled by value: a worker cannot import this file
         import importlib
         import os
         import platform
         from pathlib import Path
 
-        for room in ("platform", "searchers", "trainables", "cluster"):
-            importlib.import_module(f"archray.{room}")
+        for package in ("platform", "searchers", "trainables", "cluster"):
+            importlib.import_module(f"archray.{package}")
         parent = Path(f"/proc/{os.getppid()}/cmdline").read_text()
         return {"file": platform.__file__, "system": platform.system(), "parent": parent}
 
-    seen = ray.get(look.remote())
+    seen = ray.get(origin.remote())
     assert Path(seen["file"]).resolve().parent == STANDARD_LIBRARY
     assert seen["system"] == platform.system()
     assert "warm_workers.py" in seen["parent"], "tests would take three times as long"
@@ -65,9 +65,12 @@ def test_platform_is_the_standard_librarys_in_a_worker(ray_session: None) -> Non
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_platform_is_the_standard_librarys_in_a_worker_of_a_shipped_checkout(repository: Path, tmp_path: Path) -> None:
-    # A worker's current folder and first entry of sys.path is then a copy of the repository's root. A Ray of its
-    # own, since the session's has another runtime environment; with only what a worker would need.
+def test_platform_is_the_standard_library_module_in_a_worker_of_a_shipped_checkout(
+    repository: Path, tmp_path: Path
+) -> None:
+    # The current folder of a worker and its first entry of sys.path are then a copy of the repository's root. The test
+    # uses a separate Ray, since that of the session has another runtime environment, with only the packages of a
+    # worker.
     code = """
 import logging, sys, ray, platform
 ray.init(address="local", num_cpus=1, num_gpus=0, include_dashboard=False, log_to_driver=False,
@@ -82,17 +85,17 @@ def look():
 print("\\n".join(ray.get(look.remote())))
 ray.shutdown()
 """
-    # From another folder: the driver must not find the rooms by accident.
+    # From another folder: the driver must not find the packages by accident.
     done = subprocess.run([sys.executable, "-c", code, str(repository)], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    platform_file, archray_file, *platform_room = done.stdout.split()
+    platform_file, archray_file, *platform_package = done.stdout.split()
     shipped = Path(archray_file).parents[1]
     assert Path(platform_file).resolve().parent == STANDARD_LIBRARY
     assert not shipped.is_relative_to(repository)
-    assert Path(platform_room[0]) == shipped / "platform"
+    assert Path(platform_package[0]) == shipped / "platform"
 
 
-# Statements that may share a process: each loads nothing of its row's second column.
+# Statements that may share a process. Each loads nothing of the second column of its row.
 @pytest.mark.parametrize(
     ("statements", "absent"),
     [
@@ -128,28 +131,28 @@ ray.shutdown()
         (["import archray.platform.cli as c; c.application(['--help'])"], {"ray", "torch", "numpy", "pandas"}),
     ],
 )
-def test_an_import_loads_no_more_than_it_must(statements: list[str], absent: set[str], repository: Path) -> None:
+def test_an_import_loads_only_the_necessary_modules(statements: list[str], absent: set[str], repository: Path) -> None:
     assert not loaded_by("; ".join(statements), repository) & absent
 
 
-def test_the_entrance_offers_what_exists() -> None:
+def test_the_top_level_package_offers_existing_names() -> None:
     assert all(callable(getattr(archray, name)) for name in archray.__all__ if not name.startswith("_"))
 
 
-def test_the_entrance_refuses_unknown_names() -> None:
+def test_the_top_level_package_rejects_unknown_names() -> None:
     import archray
 
     with pytest.raises(AttributeError, match="no attribute 'serach'"):
         _ = archray.serach
 
 
-def test_the_oldest_and_the_newest_ray_are_those_of_the_project(repository: Path) -> None:
+def test_the_oldest_and_newest_ray_are_those_of_the_project(repository: Path) -> None:
     oldest, newest = TESTED_RAY
     requirements = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["dependencies"]
     assert f"ray[tune,default]>={oldest}" in requirements
     assert f"\nray=={newest}." in (repository / "constraints.txt").read_text()
 
 
-def test_no_init_file_where_it_would_hide_the_standard_library(repository: Path) -> None:
+def test_no_init_file_hides_the_standard_library(repository: Path) -> None:
     assert not (repository / "platform" / "__init__.py").exists()
     assert list((repository / "tests").rglob("__init__.py")) == []

@@ -1,4 +1,4 @@
-"""A metric of the user's, by reference: a function of network, images and labels, or one of the shared pass."""
+"""A user's metric by reference: a function of network, images and labels, or one of the shared pass."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def network() -> nn.Module:
         return nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
 
 
-def test_its_value_stands_beside_the_others(file: Path) -> None:
+def test_its_value_is_listed_with_the_others(file: Path) -> None:
     own = [f"{file}:{name}" for name in ("weights", "integer_tensor", "smaller")]
     images, labels = batch()
     results = score(network(), images, labels, ["snip", *own, "kappa"], ProxySettings())
@@ -163,13 +163,13 @@ def test_its_value_stands_beside_the_others(file: Path) -> None:
         ("leaves", "SystemExit: 3 ("),
     ],
 )
-def test_one_that_fails_fails_alone(file: Path, name: str, reason: str) -> None:
+def test_a_failing_metric_fails_alone(file: Path, name: str, reason: str) -> None:
     results = score(network(), *batch(), ["ntk_trace", f"{file}:{name}", "naswot"], ProxySettings())
     assert math.isnan(results[name].value) and reason in (results[name].failure or "")
     assert results["ntk_trace"].failure is None and results["naswot"].failure is None
 
 
-def test_a_network_that_the_others_refuse_is_its_own_affair(file: Path) -> None:
+def test_it_can_score_a_network_that_the_others_reject(file: Path) -> None:
     class Constant(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return torch.zeros(len(x), 3)
@@ -179,7 +179,7 @@ def test_a_network_that_the_others_refuse_is_its_own_affair(file: Path) -> None:
     assert results["snip"].failure is not None
 
 
-def test_it_may_do_to_its_copies_what_it_likes(file: Path) -> None:
+def test_it_may_change_its_copies(file: Path) -> None:
     images, labels = batch()
     before, state = (images.clone(), labels.clone()), torch.get_rng_state()
     net = network().eval()
@@ -193,7 +193,7 @@ def test_it_may_do_to_its_copies_what_it_likes(file: Path) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_what_it_draws_depends_on_the_seed_alone(file: Path) -> None:
+def test_its_random_numbers_depend_only_on_the_seed(file: Path) -> None:
     def drawn(seed: int, *others: str) -> float:
         return score(network(), *batch(), [*others, f"{file}:draws"], ProxySettings(seed=seed))["draws"].value
 
@@ -203,12 +203,12 @@ def test_what_it_draws_depends_on_the_seed_alone(file: Path) -> None:
     assert drawn(1, "synflow") == first != drawn(2)
 
 
-def test_it_sees_the_network_as_it_was_built(file: Path) -> None:
+def test_it_receives_the_network_as_built(file: Path) -> None:
     results = score(network(), *batch(), ["snip", f"{file}:running_mean"], ProxySettings())
     assert results["running_mean"].value == 0.0
 
 
-def test_one_of_the_shared_pass(file: Path) -> None:
+def test_a_metric_of_the_shared_pass(file: Path) -> None:
     images, labels = batch()
     net = network()
     results = score(net, images, labels, [f"{file}:loudest", "grad_norm", f"{file}:undeclared"], ProxySettings())
@@ -241,18 +241,18 @@ def test_a_metric_registered_by_hand_is_scored(monkeypatch: pytest.MonkeyPatch) 
         ("failure", "its column 'failure' is reserved in a pool"),
     ],
 )
-def test_what_is_no_metric_is_known_before_anything_is_scored(file: Path, name: str, message: str) -> None:
+def test_an_invalid_metric_raises_before_any_scoring(file: Path, name: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         check_proxies(ProxySettings().model_copy(update={"metrics": (f"{file}:{name}",)}))
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    settings = ProxySettings(metrics=(f"{tmp_path}/absent.py:metric",))  # a run that is resumed has a copy of it
+def test_a_missing_file_raises_an_error(tmp_path: Path) -> None:
+    settings = ProxySettings(metrics=(f"{tmp_path}/absent.py:metric",))  # a resumed run has a copy of it
     with pytest.raises(UnknownName, match=r"absent\.py, which does not exist"):
         check_proxies(settings)
 
 
-def test_a_decorated_function_takes_the_shared_pass_alone(tmp_path: Path) -> None:
+def test_a_decorated_function_uses_only_the_shared_pass(tmp_path: Path) -> None:
     path = tmp_path / "confused.py"
     path.write_text(
         "from archray.trainables.proxies import proxy\n"
@@ -263,7 +263,7 @@ def test_a_decorated_function_takes_the_shared_pass_alone(tmp_path: Path) -> Non
         get_proxy(f"{path}:confused")
 
 
-def test_two_of_one_name_are_refused(file: Path, tmp_path: Path) -> None:
+def test_two_metrics_with_one_name_raise_an_error(file: Path, tmp_path: Path) -> None:
     other = tmp_path / "others.py"
     other.write_text(FILE)
     with pytest.raises(ValueError, match="expected distinct metrics"):
@@ -271,7 +271,7 @@ def test_two_of_one_name_are_refused(file: Path, tmp_path: Path) -> None:
 
 
 def test_a_row_of_a_pool_has_its_column(file: Path) -> None:
-    """In an actor the file is a module, under the name that `worker_reference` gives."""
+    """In an actor the file is a module, under the name that `worker_reference` returns."""
     reference = worker_reference(f"{file}:weights")
     load_reference(f"{file}:weights")
     settings = ProxySettings(
@@ -287,7 +287,7 @@ def test_a_row_of_a_pool_has_its_column(file: Path) -> None:
 
 
 def test_grad_sign(repository: Path) -> None:
-    """The example, against every sample by itself and in float64."""
+    """Compares the example with a loop over samples in float64."""
     images, labels = batch()
     found = score(network(), images, labels, [f"{repository}/examples/own_metric.py:grad_sign"], ProxySettings())
     net = network().double()
@@ -297,6 +297,6 @@ def test_grad_sign(repository: Path) -> None:
         (-net(images[i : i + 1].double()).log_softmax(1)[0, labels[i]]).backward()
         signs.append(torch.cat([p.grad.flatten().sign() for p in net.parameters() if p.grad is not None]))
     expected = float(torch.stack(signs).sum(0).abs().sum())
-    # a gradient that is zero up to rounding (that of a bias before batch normalisation) has any sign
+    # a gradient that is zero up to rounding (that of a bias before batch normalization) has any sign
     assert found["grad_sign"].value == pytest.approx(expected, abs=4 * len(images))
     assert expected > 100

@@ -1,4 +1,4 @@
-"""What is let go of a trial that has ended, and what is not."""
+"""The memory that is released after a trial has finished, and the results that are kept."""
 
 from __future__ import annotations
 
@@ -18,10 +18,19 @@ from archray.platform.engine.tune_memory import PackedState
 from archray.platform.run.tune_snapshot import experiment_state
 from archray.searchers.ledger import TuneTrial
 
-OWN = {"date", "timestamp", "trial_id", "pid", "time_this_iter_s", "time_total_s", "time_since_restore", "config"}
+VARYING_KEYS = {
+    "date",
+    "timestamp",
+    "trial_id",
+    "pid",
+    "time_this_iter_s",
+    "time_total_s",
+    "time_since_restore",
+    "config",
+}
 
 
-def test_a_packed_state_is_written_as_it_was() -> None:
+def test_a_packed_state_is_written_unchanged() -> None:
     states = [(json.dumps({"config": {"seed": seed}, "nul": "\0é"}), f'{{"score": {seed}}}') for seed in range(3)]
     packed = [PackedState(state, "".join(states[0]).encode()) for state in states]
     assert [tuple(state) for state in packed] == states
@@ -30,8 +39,8 @@ def test_a_packed_state_is_written_as_it_was() -> None:
     assert json.loads(file.getvalue()) == {"trial_data": [list(state) for state in states]}
 
 
-def fit(folder: Path, *callbacks: tune.Callback) -> tune.ResultGrid:
-    """Three trials of two steps, of which the last fails in its second."""
+def run_trials(folder: Path, *callbacks: tune.Callback) -> tune.ResultGrid:
+    """Three trials of two steps. The last trial fails in its second step."""
     keys = {
         "settings": {"layers": [1, 2]},
         "value": tune.grid_search([1.0, 2.0, 3.0]),
@@ -47,15 +56,15 @@ def fit(folder: Path, *callbacks: tune.Callback) -> tune.ResultGrid:
         checkpoint_config=checkpoints,
         verbose=0,
     )
-    told = tune.TuneConfig(metric="value", mode="max", reuse_actors=True, max_concurrent_trials=1)
-    return tune.Tuner(Climb, param_space=keys, tune_config=told, run_config=run).fit()
+    tune_config = tune.TuneConfig(metric="value", mode="max", reuse_actors=True, max_concurrent_trials=1)
+    return tune.Tuner(Climb, param_space=keys, tune_config=tune_config, run_config=run).fit()
 
 
-def shown(results: tune.ResultGrid) -> list[Any]:
-    """What a `ResultGrid` says of its trials, without times, places and ids."""
+def describe(results: tune.ResultGrid) -> list[Any]:
+    """Describes the trials of a `ResultGrid` without times, places and ids."""
 
     def facts(metrics: dict[str, Any] | None) -> dict[str, Any]:
-        return {name: value for name, value in (metrics or {}).items() if name not in OWN}
+        return {name: value for name, value in (metrics or {}).items() if name not in VARYING_KEYS}
 
     rows = []
     for result in (results[number] for number in range(len(results))):
@@ -70,12 +79,12 @@ def shown(results: tune.ResultGrid) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-def test_results_are_the_same_and_hold_less(tmp_path: Path) -> None:
-    plain = fit(tmp_path / "plain")
+def test_results_stay_the_same_and_use_less_memory(tmp_path: Path) -> None:
+    plain = run_trials(tmp_path / "plain")
     with reduced_saves():
-        results = fit(tmp_path / "kept", ResultLog(), KeepSnapshot())
+        results = run_trials(tmp_path / "kept", ResultLog(), KeepSnapshot())
         results = with_frames(results, Folder(str(tmp_path / "kept")))
-    assert shown(results) == shown(plain)
+    assert describe(results) == describe(plain)
     trials = results._experiment_analysis.trials
     assert [trial.status for trial in trials] == ["TERMINATED", "TERMINATED", "ERROR"]
     for trial in trials:
@@ -87,9 +96,9 @@ def test_results_are_the_same_and_hold_less(tmp_path: Path) -> None:
 
     state = json.loads(experiment_state(Folder(str(tmp_path / "kept"))) or b"")
     saved = [TuneTrial.read(*parts) for parts in state["trial_data"]]
-    # Tune saves those that ended meanwhile in the order of a set.
+    # Tune saves the trials that finished meanwhile in the order of a set.
     assert sorted((trial.status, trial.last_result["value"]) for trial in saved) == sorted(
         (trial.status, trial.last_result["value"]) for trial in trials
     )
     restored = tune.Tuner.restore(str(tmp_path / "kept"), trainable=Climb).get_results()
-    assert sorted(shown(restored)[0], key=repr) == sorted(shown(results)[0], key=repr)
+    assert sorted(describe(restored)[0], key=repr) == sorted(describe(results)[0], key=repr)

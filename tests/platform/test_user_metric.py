@@ -1,4 +1,4 @@
-"""A user's own metric that HNAS cannot search by, and a table that was scored with one."""
+"""A user's metric that HNAS cannot maximize, and a table that was scored with such a metric."""
 
 import pandas as pd
 import pytest
@@ -7,14 +7,14 @@ from archray.errors import InvalidInput
 from archray.platform.methods.configure import check_config, make_config
 
 
-def test_a_metric_that_hnas_cannot_maximise_is_refused(tmp_path):
+def test_hnas_rejects_a_metric_that_it_cannot_maximize(tmp_path):
     file = tmp_path / "own.py"
     file.write_text("def loss(network, images, labels):\n    return 1.0\n\n\nloss.direction = 'min'\n")
     with pytest.raises(InvalidInput, match=r"whose large values are good, got .*own.py:loss"):
         check_config(make_config("hnas", "smoke", None, {"proxy": f"{file}:loss"}))
 
 
-def test_a_table_may_have_been_scored_with_any_metric(tmp_path):
+def test_a_table_can_have_any_metric(tmp_path):
     table = tmp_path / "pool.csv"
     architecture = "|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_3x3~1|+|nor_conv_3x3~0|nor_conv_3x3~1|nor_conv_3x3~2|"
     pd.DataFrame({"architecture": [architecture], "mine": [1.0], "kappa": [2.0]}).to_csv(table, index=False)

@@ -1,4 +1,4 @@
-"""What the report of an ensemble says where the ELBO fell, or where the ensemble is poorly calibrated."""
+"""The report of an ensemble warns about a falling ELBO and about poor calibration."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ NOISE = 0.02 * (-1.0) ** EPOCHS
 
 
 @pytest.mark.parametrize(
-    ("elbo", "said"),
+    ("elbo", "expected"),
     [
         (-2.0 / EPOCHS + NOISE, None),
         (-1.0 - 0.02 * EPOCHS + NOISE, "The ELBO fell from"),
         (-1.0 - 0.02 * (EPOCHS - 11.0) ** 2, "The ELBO was highest around epoch 13"),  # means of five: epochs 9 to 13
-        (np.where(EPOCHS < 15, -2.0 / EPOCHS, -2.0 / EPOCHS - 0.05), None),  # loses less than it has gained
+        (np.where(EPOCHS < 15, -2.0 / EPOCHS, -2.0 / EPOCHS - 0.05), None),  # it loses less than it has gained
         (np.full(20, math.nan), None),
     ],
 )
-def test_a_fall_of_the_elbo_is_said(elbo: np.ndarray, said: str | None) -> None:
+def test_a_falling_elbo_gives_a_warning(elbo: np.ndarray, expected: str | None) -> None:
     doubt = elbo_doubt(pd.Series(elbo, index=EPOCHS))
-    assert doubt is None if said is None else said in str(doubt)
+    assert doubt is None if expected is None else expected in str(doubt)
 
 
-def test_one_epoch_cannot_fall() -> None:
+def test_a_single_epoch_cannot_fall() -> None:
     assert elbo_doubt(pd.Series([-1.0], index=[1])) is None
     assert "in 2 epochs" in str(elbo_doubt(pd.Series([-1.0, -1.5], index=[1, 2])))
 
 
-def test_poor_calibration_is_said() -> None:
+def test_poor_calibration_gives_a_warning() -> None:
     assert calibration_doubt(pd.Series([POOR_ECE - 1e-9, 0.2, 0.2])) is None
     assert calibration_doubt(pd.Series([math.nan, 0.2])) is None
     poor = str(calibration_doubt(pd.Series([0.081, 0.03, 0.05])))
@@ -47,7 +47,7 @@ def test_poor_calibration_is_said() -> None:
     assert "members" not in str(calibration_doubt(pd.Series([0.081, 0.1, 0.2])))
 
 
-def test_the_page_says_both(tmp_path: Path) -> None:
+def test_the_page_shows_both_warnings(tmp_path: Path) -> None:
     good = ensemble_run(tmp_path / "good")
     assert "poorly calibrated" not in words(ensemble_result_section(good))
     assert "The ELBO fell" not in words(posterior_section(good))

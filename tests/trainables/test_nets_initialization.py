@@ -1,4 +1,4 @@
-"""Initialisations: variances by layer, against their formulas."""
+"""Initializations: variances by layer, compared with their formulas."""
 
 import math
 
@@ -28,7 +28,7 @@ def test_variance_of_every_layer(init):
         fan_out, fan_in = layer.weight.shape[0] * kernel, layer.weight.shape[1] * kernel
         weight = layer.weight.detach().double()
         expected = VARIANCE[init](fan_in, fan_out)
-        # The variance of n normal draws deviates by sqrt(2/n) of itself: within six such.
+        # The variance of n normal samples has the relative deviation sqrt(2/n): within six of them.
         assert weight.square().mean().item() == pytest.approx(expected, rel=6 * math.sqrt(2 / weight.numel()))
         if layer.bias is not None and init != "pytorch-default":
             assert torch.count_nonzero(layer.bias) == 0

@@ -1,4 +1,6 @@
-"""A user's own space and metric under HNAS: killed, and resumed elsewhere after the files have gone and changed."""
+"""A user's space and metric under HNAS: killed, and resumed elsewhere after the original files were deleted and
+changed.
+"""
 
 import hashlib
 import json
@@ -35,7 +37,7 @@ table = archray.proxies(
 
 
 def reference(role, file, attribute):
-    """What the manifest keeps of a file of the user's."""
+    """Returns the manifest entry of a user's file."""
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     return {
         role: {"reference": f"{file.name}:{attribute}", "file": file.name, "attribute": attribute, "sha256": digest}
@@ -44,7 +46,7 @@ def reference(role, file, attribute):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_examples_killed_and_resumed_elsewhere(repository, tmp_path):
+def test_the_examples_resume_elsewhere_after_a_kill(repository, tmp_path):
     here, elsewhere, examples = tmp_path / "here", tmp_path / "elsewhere", repository / "examples"
     here.mkdir()
     elsewhere.mkdir()
@@ -59,7 +61,7 @@ def test_the_examples_killed_and_resumed_elsewhere(repository, tmp_path):
     run = here / "run"
     kill_when(process, lambda: list(run.glob("pool/shards/part-*.parquet")), here)
 
-    # the run's copies count
+    # The copies in the run count.
     (here / "own_space.py").unlink()
     (here / "own_metric.py").write_text("def grad_sign(network, images, labels):\n    return 1.0\n")
     finish("resume", str(run), cwd=elsewhere)
@@ -79,27 +81,27 @@ def test_the_examples_killed_and_resumed_elsewhere(repository, tmp_path):
 
     pool = pd.read_parquet(run / "pool" / "pool.parquet")
     assert {"ntk_trace", "kappa", "grad_sign"} <= set(pool.columns)
-    scored = own_values(pool["architecture"], own_space, f"{examples}/own_metric.py:grad_sign")
+    scored = expected_values(pool["architecture"], own_space, f"{examples}/own_metric.py:grad_sign")
     np.testing.assert_allclose(pool["grad_sign"], scored, rtol=1e-3)  # signs of zeros depend on the threads
     assert pool["grad_sign"].nunique() > 3
     assert json.loads((run / "search" / "objective.json").read_text())["proxy"] == "grad_sign"
     assert found in set(pool["architecture"])
     assert "grad_sign" in (run / "report.html").read_text()
 
-    # an export brings the space's file along
+    # An export includes the file of the space.
     archray.export(run, elsewhere / "export")
-    told = subprocess.run(
+    message = subprocess.run(
         [sys.executable, "-c", "import load_model; print(load_model.build_model())"],
         cwd=elsewhere / "export",
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert told.returncode == 0 and "Sequential" in told.stdout, told.stderr
+    assert message.returncode == 0 and "Sequential" in message.stdout, message.stderr
 
 
 @pytest.mark.slow
-def test_a_metric_beside_one_that_fails_from_python(repository, tmp_path):
+def test_a_metric_works_next_to_one_that_fails(repository, tmp_path):
     example = tmp_path / "own_metric.py"
     source = (repository / "examples" / "own_metric.py").read_bytes()
     example.write_bytes(source + b"\n\ndef fails(network, images, labels):\n    return {}['no such key']\n")
@@ -108,16 +110,16 @@ def test_a_metric_beside_one_that_fails_from_python(repository, tmp_path):
     assert list(table.columns) == [
         "architecture", "snip", "grad_sign", "fails", "failure", "seconds", "parameters",
     ]  # fmt: skip
-    scored = own_values(table["architecture"], "nasbench201", f"{repository}/examples/own_metric.py:grad_sign")
+    scored = expected_values(table["architecture"], "nasbench201", f"{repository}/examples/own_metric.py:grad_sign")
     np.testing.assert_allclose(table["grad_sign"], scored, rtol=1e-3)
     assert table["fails"].isna().all()
-    told = r"fails: '\w+:fails' failed when archray called it: KeyError: 'no such key' \(.*own_metric.*, line \d+\)"
-    assert table["failure"].str.match(told).all(), list(table["failure"])
+    message = r"fails: '\w+:fails' failed when archray called it: KeyError: 'no such key' \(.*own_metric.*, line \d+\)"
+    assert table["failure"].str.match(message).all(), list(table["failure"])
     assert not (tmp_path / "pool.parquet.parts").exists()
 
 
-def own_values(architectures, space, metric):
-    """The metric by itself, on the batch and the networks that `smoke` scores with."""
+def expected_values(architectures, space, metric):
+    """Computes the metric directly, on the batch and the networks of the preset `smoke`."""
     data = load_images(DataSettings())
     settings = ProxySettings()
     images, labels = proxy_batch(data, 16, settings.seed, settings.augment)
