@@ -80,7 +80,7 @@ class TableInfo:
     columns: tuple[ColumnInfo, ...]
     others: tuple[str, ...]
     spellings: Spellings | None
-    runs: Mapping[str, int]
+    trainings: Mapping[str, int]
     serves: Mapping[str, str]
 
     def to_dict(self) -> dict[str, Any]:
