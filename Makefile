@@ -1,7 +1,7 @@
 # Commands for users and developers. Every target creates .venv first if it does not exist.
 #
 #   make demo                                run a search with a report (minutes on two cores)
-#   make test | lint | docs | bench | test-all
+#   make test | lint | docs | bench | dist | test-all
 #   make demo CONSTRAINTS=constraints.txt    use the versions that passed all tests last
 
 PYTHON ?= python3
@@ -16,11 +16,11 @@ TEST_PROCESSES ?= 2
 # VENV may be a relative or an absolute path; commands that change the folder need an absolute path.
 BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
-ROOMS := platform searchers trainables cluster
+PACKAGES := platform searchers trainables cluster
 # If this variable were set, every process of Ray would compile archray's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test test-all test-slow test-avx2 test-extras test-lower-bounds lint docs format bench constraints clean
+.PHONY: help install demo test test-all test-slow test-avx2 test-extras test-lower-bounds lint docs format bench constraints dist clean
 .DELETE_ON_ERROR:
 
 help:
@@ -87,7 +87,7 @@ lint: $(INSTALLED) build/mypy
 build/mypy:
 	@rm -rf $@/archray && mkdir -p $@/archray
 	@for file in archray/*; do ln -s "$(CURDIR)/$$file" $@/archray/; done
-	@for room in $(filter-out platform,$(ROOMS)); do ln -s "$(CURDIR)/$$room" $@/archray/; done
+	@for package in $(filter-out platform,$(PACKAGES)); do ln -s "$(CURDIR)/$$package" $@/archray/; done
 	@mkdir $@/archray/platform && touch $@/archray/platform/__init__.py
 	@ln -s "$(CURDIR)"/platform/* $@/archray/platform/
 
@@ -114,6 +114,15 @@ constraints: $(INSTALLED)
 	sed '/^[^#]/d' constraints.txt > build/constraints.txt
 	$(BIN)/python -m pip freeze --exclude-editable | grep -v -E '^(nvidia-|cuda-|#)' >> build/constraints.txt
 	mv build/constraints.txt constraints.txt
+
+# Wheel and sdist in dist/, built without network from a copy of the tracked files: setuptools would leave build/lib in the
+# checkout, and use it for the next build. twine checks them too if it is installed.
+dist: $(INSTALLED)
+	rm -rf dist build/dist-source && mkdir -p build/dist-source
+	git ls-files -z --cached | tar --create --null --files-from=- | tar --extract --directory=build/dist-source
+	$(BIN)/python -m build --no-isolation --outdir dist build/dist-source
+	$(BIN)/python .ci/check_dist.py dist
+	if $(BIN)/python -c 'import twine' 2>/dev/null; then $(BIN)/python -m twine check --strict dist/*; fi
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

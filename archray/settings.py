@@ -56,7 +56,7 @@ class RegisteredSettings(Settings):
 
     A family sets `registry` and has no other fields. Its members register themselves, and `name` is their first field.
     A value that is validated as the family becomes the member `name`; an unknown name raises an error that lists the
-    names. A name alone stands for the member with its defaults.
+    names. A name alone selects the member with its defaults.
 
     Attributes:
         name: The name of the member.

@@ -1,13 +1,13 @@
-"""Every ensemble method under attack at toy size: one member attacked, all defend. Shu 2022, 5.3.6, Table 5.4.
+"""Accuracy of every ensemble method under attack, at toy size. Shu 2022, 5.3.6, Table 5.4.
 
-Each method trains an ensemble of three networks of NAS-Bench-201's space on digits, cells of 8 channels, once a seed
-(`mc-droppath`: of DARTS' space); of each run all members are attacked in turn on the same test images, in this process.
-`single-best` is left out, as an ensemble of one has nobody to defend.
+For each seed, each method trains an ensemble of three networks of NAS-Bench-201's space on digits, with cells of 8
+channels (`mc-droppath`: networks of DARTS' space). The script attacks every member of each run in turn, on the same
+test images, in this process. `single-best` is left out, because an ensemble of one has no other member.
 
     python benchmarks/adversarial_defence.py --out attacked
 
-What was interrupted goes on; `--images`, `--epsilon` and `--set` ask another question of the same runs. `--table`
-searches nothing and takes the runs that there are.
+The same command resumes an interrupted benchmark. `--images`, `--epsilon` and `--set` attack the same runs with other
+settings. `--table` starts no search and reads the finished runs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SIZE: dict[str, Any] = {
     "network__channels": 8,
 }
 FINAL = {"final__epochs": 12, "final__batch_size": 32}
-SHARED = {  # of the methods with a supernet
+SHARED = {  # options of methods with a supernet
     "supernet__network__channels": 8,
     "epochs": 15,
     "budget": 4,
@@ -69,10 +69,10 @@ POOLED = {"budget": 4, "epochs": 3}
 
 
 def search(name: str, seed: int, place: Path) -> None:
-    """Trains the ensemble of a method, or goes on with it."""
-    method, own = METHODS[name]
+    """Trains the ensemble of a method, or resumes the run."""
+    method, options_of_method = METHODS[name]
     options = POOLED if method not in ("nesbs", "urs") else SHARED if method == "urs" else {**SHARED, **POSTERIOR}
-    archray.search(method, **{**SIZE, **FINAL, **options, **own}, seed=seed, out=place, or_resume=True)
+    archray.search(method, **{**SIZE, **FINAL, **options, **options_of_method}, seed=seed, out=place, or_resume=True)
 
 
 def place_of(out: Path, name: str, seed: int) -> Path:
@@ -80,7 +80,7 @@ def place_of(out: Path, name: str, seed: int) -> Path:
 
 
 def attacked(place: Path, question: AttackQuestion) -> pd.DataFrame:
-    """The rounds of a run under each attack, a row each; those that were done are read."""
+    """Returns a row per attack and round of a run. Attacks only the members without a row."""
     file = place.parent / f"{place.name}-{digest(question.model_dump(mode='json'))}.parquet"
     rounds = pd.read_parquet(file) if file.exists() else pd.DataFrame(columns=["attack", "member"])
     done = set(zip(rounds["attack"], rounds["member"], strict=True))
@@ -88,14 +88,14 @@ def attacked(place: Path, question: AttackQuestion) -> pd.DataFrame:
     if not missing:
         return rounds
     run = open_run(str(place))
-    asked = check_attack(run, question)
+    checked = check_attack(run, question)
     worker = AttackWorker(
         model=str(run.folder / MODEL),
         space=run.space,
         data=run.data.model_dump(mode="json"),
-        images=asked.images,
-        settings=asked.settings.model_dump(mode="json"),
-        seed=asked.seed,
+        images=checked.images,
+        settings=checked.settings.model_dump(mode="json"),
+        seed=checked.seed,
         device="auto",
     )
     for attack, member in missing:
@@ -107,19 +107,19 @@ def attacked(place: Path, question: AttackQuestion) -> pd.DataFrame:
 
 
 def markdown(rounds: pd.DataFrame) -> str:
-    """A row a method and attack: percent, mean over seeds of the mean over rounds, ± the deviation over seeds.
+    """Formats a row per method and attack: mean ± standard deviation over seeds of the mean over rounds, in percent.
 
-    Last, in how many rounds the ensemble beat the attacked member, the other members alone, and was below noise.
+    The last columns count the rounds in which the defense accuracy exceeds the attack's, or is below the noise's.
     """
     columns = {
         "benign_member_accuracy": "member, benign",
         "attack_accuracy": "attack",
         "transfer_accuracy": "transfer",
         "benign_accuracy": "ensemble, benign",
-        "defence_accuracy": "defence",
+        "defence_accuracy": "defense",
         "noise_accuracy": "noise",
     }
-    lines = [f"| method | attack | {' | '.join(columns.values())} | defence > attack | defence < noise |"]
+    lines = [f"| method | attack | {' | '.join(columns.values())} | defense > attack | defense < noise |"]
     lines.append("|---" * (len(columns) + 4) + "|")
     for (method, attack), rows in rounds.groupby(["method", "attack"], sort=False):
         means = rows.groupby("seed")[list(columns)].mean()
@@ -135,16 +135,16 @@ def markdown(rounds: pd.DataFrame) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs what is left to run, and prints the table in Markdown."""
+    """Completes the missing runs, and prints the table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the runs; one that exists is continued")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs; finished runs in it are reused")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="METHOD")
     parser.add_argument("--attacks", nargs="+", default=["fgsm", "pgd", "cw", "autoattack"])
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--epsilon", type=float, default=8 / 255)
     parser.add_argument("--set", nargs="*", default=["autoattack.queries=500"], metavar="KEY=VALUE", dest="settings")
-    parser.add_argument("--table", action="store_true", help="of the runs that there are, search nothing")
+    parser.add_argument("--table", action="store_true", help="print the table of the finished runs")
     options = parser.parse_args(arguments)
     settings = merge({"epsilon": options.epsilon}, *map(parse_assignment, options.settings))
     questions = [
@@ -169,7 +169,7 @@ def _search(places: dict[tuple[int, str], Path]) -> None:
     missing = {key: place for key, place in places.items() if not (place / "architecture.json").exists()}
     if not missing:
         return
-    with connect(ClusterSettings(dashboard=False)):  # once, and not for every method
+    with connect(ClusterSettings(dashboard=False)):  # once for all methods
         for (seed, name), place in missing.items():
             start = time.monotonic()
             with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):

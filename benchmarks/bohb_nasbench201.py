@@ -1,8 +1,9 @@
-"""What BOHB's model learns on NAS-Bench-201, with and without halving: Markdown tables over seeds.
+"""BOHB on NAS-Bench-201, with and without halving: the accuracies of its suggestions as Markdown tables over seeds.
 
     python benchmarks/bohb_nasbench201.py ../shared/data/nasbench201.csv.gz --seeds 20 --budget 100
 
-The table has the columns arch, cifar10_valid_12 and cifar10_test_200. It needs hpbandster: pip install 'archray[bohb]'.
+The table needs the columns arch, cifar10_valid_12 and cifar10_test_200. The script needs hpbandster:
+pip install 'archray[bohb]'.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from archray.searchers import bohb_search as model
 from archray.trainables.spaces import get_space
 
 EPOCHS = {12: "cifar10_valid_12", 200: "cifar10_test_200"}
-REDUCTION_FACTOR = 4  # of the trials at 12 epochs, one in so many is trained for 200
+REDUCTION_FACTOR = 4  # trials at 12 epochs per trial at 200 epochs
 SPACE = get_space("nasbench201")
 Make = Callable[[int, int], ArchraySearcher]  # budget, seed
 
 
 class AsItComes(BOHBSearch):
-    """With the densities that hpbandster makes by statsmodels."""
+    """BOHB with hpbandster's densities, which come from statsmodels."""
 
     def propose(self, number: int) -> Any:
         ours, model.fitted = model.fitted, lambda kde, sizes: kde
@@ -52,20 +53,20 @@ def _options(seed: int) -> dict[str, Any]:
 
 
 def read(place: Path) -> dict[int, dict[str, float]]:
-    """By epoch and canonical string, the accuracy in percent."""
+    """Returns the accuracies in percent by epoch and canonical string."""
     table = pd.read_csv(place)
     names = [SPACE.encode(SPACE.canonical(SPACE.decode(name))) for name in table["arch"]]
     return {epoch: table.groupby(names)[column].mean().to_dict() for epoch, column in EPOCHS.items()}
 
 
 def at_one_budget(make: Make, value: Callable[[str], float], budget: int, seed: int) -> list[float]:
-    """The values in the order of suggestion."""
+    """Returns the values in the order of suggestion."""
     frame = drive(make(budget, seed), lambda config: {"value": value(config["architecture"]), "epoch": 1})
     return frame["value"].tolist()
 
 
 def halved(make: Make, values: dict[int, dict[str, float]], budget: int, seed: int) -> list[float]:
-    """The values of the trials that Tune's ASHA lets end, one trial at a time."""
+    """Returns the values of the trials that Tune's ASHA completes, one trial at a time."""
     first, last = EPOCHS
     scheduler = AsyncHyperBandScheduler("epoch", "value", "max", last, first, REDUCTION_FACTOR)
     searcher, whole = make(budget, seed), []
@@ -83,7 +84,7 @@ def halved(make: Make, values: dict[int, dict[str, float]], budget: int, seed: i
 
 
 def row(name: str, searches: Sequence[Sequence[float]]) -> str:
-    """Best, mean of the last quarter, and length, over the searches."""
+    """Formats the best value, the mean of the last quarter, and the number of values, averaged over the searches."""
     best = np.array([max(values) for values in searches])
     late = np.mean([np.mean(values[-len(values) // 4 :]) for values in searches])
     length = np.mean([len(values) for values in searches])
@@ -95,17 +96,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("table", type=Path)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--budget", type=int, default=100)
-    given = parser.parse_args(arguments)
-    values = read(given.table)
-    seeds = range(given.seeds)
+    options = parser.parse_args(arguments)
+    values = read(options.table)
+    seeds = range(options.seeds)
     tables: dict[str, Callable[[Make, int], list[float]]] = {
         "12-epoch validation accuracy, one budget": lambda make, seed: at_one_budget(
-            make, values[12].__getitem__, given.budget, seed
+            make, values[12].__getitem__, options.budget, seed
         ),
         "3x3 convolutions of 6, one budget": lambda make, seed: at_one_budget(
-            make, lambda name: name.count("nor_conv_3x3"), given.budget, seed
+            make, lambda name: name.count("nor_conv_3x3"), options.budget, seed
         ),
-        "200-epoch test accuracy, after halving at 12": lambda make, seed: halved(make, values, given.budget, seed),
+        "200-epoch test accuracy, after halving at 12": lambda make, seed: halved(make, values, options.budget, seed),
     }
     for title, search in tables.items():
         print(f"\n| {title} | best | mean of the last quarter | values |\n|---|---|---|---|")
@@ -114,6 +115,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    logging.getLogger("archray").setLevel(logging.ERROR)  # statsmodels' densities that are not finite
+    logging.getLogger("archray").setLevel(logging.ERROR)  # hides warnings about densities that are not finite
     warnings.simplefilter("ignore")
     main()

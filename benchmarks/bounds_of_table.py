@@ -1,6 +1,6 @@
 """The bounds of Corollaries 7.1 and 7.2 over a whole scored pool, against the errors of a published table. Shu 2022.
 
-What a report says of the few architectures that a run trained, of all that a pool has:
+A report judges the bounds on the few architectures that a run trained. This script judges them on the whole pool:
 
     archray proxies --space nasbench201 --data gaussian --size 300 --channels 4 --cells 5 --out pool.parquet
     python benchmarks/bounds_of_table.py pool.parquet --table nasbench201.csv.gz --accuracy cifar10_test_200
@@ -21,10 +21,10 @@ TABLE = Path(__file__).resolve().parents[2] / "shared" / "data" / "nasbench201.c
 
 
 def agreements(pool: pd.DataFrame, table: pd.DataFrame, accuracy: str, space: str) -> pd.DataFrame:
-    """A row per promise: n, Kendall's tau and Spearman's rho with 100 - accuracy, with 95 % intervals.
+    """Returns a row per predictor: n, Kendall's tau and Spearman's rho with 100 - accuracy, with 95 % intervals.
 
-    table: columns `architecture`, canonical strings, and `accuracy`, in percent. chance: what the fit of a row with a
-    trade-off reaches of random orders, one time in twenty.
+    table: columns `architecture`, canonical strings, and `accuracy`, in percent. chance: correlation that the fit of a
+    trade-off exceeds on one in twenty random orders.
     """
     trained = pd.DataFrame({"architecture": table["architecture"], "error": 100 - table[accuracy], "gap": math.nan})
     judged = judge_bounds(pool, trained, accuracy, space)
@@ -32,7 +32,7 @@ def agreements(pool: pd.DataFrame, table: pd.DataFrame, accuracy: str, space: st
         raise SystemExit("the pool has no kappa, no gradient-based metric, or fewer than three rows of the table")
     rows = [
         {
-            "promise": promise.name,
+            "promise": predictor.name,
             "n": error.n,
             "tau": error.tau,
             "tau low": error.tau_interval[0],
@@ -40,9 +40,9 @@ def agreements(pool: pd.DataFrame, table: pd.DataFrame, accuracy: str, space: st
             "rho": error.rho,
             "rho low": error.rho_interval[0],
             "rho high": error.rho_interval[1],
-            "chance": promise.chance,
+            "chance": predictor.chance,
         }
-        for promise, error in zip(judged.promises, judged.errors, strict=True)
+        for predictor, error in zip(judged.predictors, judged.errors, strict=True)
     ]
     return pd.DataFrame(rows)
 

@@ -1,21 +1,22 @@
-"""The convolutions that our networks make, with their gradients, against float64: whether the CPU's kernels are right.
+"""The convolutions of archray's networks, with their gradients, against float64. Finds wrong kernels of the CPU.
 
-Kernels, strides, paddings, dilations and groups are those seen while every registered network and supernet makes a
-training step on 16 x 16 images and is scored by every metric (whose second derivatives convolve with whole maps). Each
-is tried for 1 to 16 channels in and out (depthwise for 1 to 64, as edges lie side by side), in both layouts: the
-output, the input's gradient and the weight's, of random numbers, four times; and for as many channels out as in with
-two more input shapes. A deviation is relative to the same operation on absolute values; above 1e-4 it is wrong.
-What networks never compute (of a kernel as large as the map, both gradients) is tried too, and marked so.
+The scan records kernels, strides, paddings, dilations and groups while every registered network and supernet makes a
+training step on 16 x 16 images, and while every metric scores it (second derivatives convolve with whole maps). Each
+kind runs with 1 to 16 channels in and out (depthwise: 1 to 64, because fused edges share a convolution), in both
+layouts, four times with random numbers. The script checks the output and the gradients of input and weight. With as
+many output as input channels it also checks two more input shapes. A deviation is relative to the same operation on
+absolute values; above 1e-4 the result is wrong. The scan also runs parts that networks never compute (both gradients
+of a kernel as large as the map), and marks them.
 
-A kind of convolution and a layout share a process, in which glibc checks the heap. One that dies or hangs is told as
-its case's; the rest goes on in a new process. Each case that failed is then run again in a process of its own, and
-that is what is printed. One further kind is known to be wrong with AVX2 and is made by no network: the 1 x 1
-convolution of stride 2 (oneDNN issue 6035). It shows that the scan sees such a thing.
+A kind of convolution and a layout share a process, in which glibc checks the heap. If the process dies or hangs, the
+current case has failed, and a new process runs the remaining cases. Each failed case then runs again in a separate
+process, and the script prints this result. One further kind is wrong with AVX2, and no network uses it: the 1 x 1
+convolution of stride 2 (oneDNN issue 6035). It shows that the scan detects a wrong kernel.
 
     python benchmarks/convolutions.py
     python benchmarks/convolutions.py --isa default AVX2 AVX512_CORE --processes 2
 
-The exit status is 1 if something failed that networks compute.
+The exit status is 1 if a case failed that networks compute.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 TOLERANCE = 1e-4
-ROUNDS = 4  # a kernel that writes where it should not is often right by luck
+ROUNDS = 4  # a kernel that writes beyond its memory is often right by luck
 LAYOUTS = {"default": torch.contiguous_format, "channels-last": torch.channels_last}
 SHAPES = ((16, 8, 8), (3, 7, 7), (1, 16, 16))  # n, H, W; a kernel larger than the padded map is left out
 CHANNELS, DEPTHWISE_CHANNELS = range(1, 17), range(1, 65)
-GROUPS = 4  # of a convolution with several, as per-sample gradients are
+GROUPS = 4  # groups of a grouped convolution, such as per-sample gradients
 PARTS = ("output", "input gradient", "weight gradient")
-START_SECONDS, CASE_SECONDS = 120, 2.0  # what a process may take on a busy machine before it counts as hanging
+START_SECONDS, CASE_SECONDS = 120, 2.0  # limits on a busy machine; a slower process hangs
 
 
 class Kind(NamedTuple):
-    """A convolution apart from its channels. groups: `one`, `depthwise` or `several`."""
+    """A convolution without its channels. groups: `one`, `depthwise` or `several`."""
 
     kernel: tuple[int, int]
     stride: int
@@ -65,7 +66,7 @@ CONTROL = Kind((1, 1), 2, (0, 0), 1, "one")
 
 
 class Case(NamedTuple):
-    """One convolution to be tried; in_channels and out_channels are a group's."""
+    """One convolution to run. in_channels, out_channels: channels per group."""
 
     kind: Kind
     layout: str
@@ -80,11 +81,11 @@ class Case(NamedTuple):
         )
 
 
-# What networks make
+# Kinds in the networks
 
 
 class Recorder(TorchDispatchMode):
-    """Notes the kind of every convolution, and which PARTS of it are computed, in forward and backward passes."""
+    """Records the kind of every convolution, and its computed PARTS, in forward and backward passes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,8 +109,8 @@ class Recorder(TorchDispatchMode):
 
 
 def kinds_of_networks() -> Mapping[Kind, set[str]]:
-    """The kinds of convolution in training steps of all networks and supernets, and in scoring them; parts of each."""
-    # Not above: a process that tries cases needs none of it.
+    """Returns the kinds of convolution, with their parts, in training and scoring of all networks and supernets."""
+    # Imported here, because the processes that run cases need none of them.
     from archray.trainables.nets import NetworkSettings, build
     from archray.trainables.nets.build_network import NETWORKS
     from archray.trainables.proxies import PROXIES, ProxySettings, score
@@ -144,29 +145,29 @@ def kinds_of_networks() -> Mapping[Kind, set[str]]:
 
 
 def step(logits: Tensor | tuple[Tensor, ...]) -> None:
-    """A backward pass from logits, an auxiliary tower's too."""
+    """Makes a backward pass from the logits, including those of an auxiliary tower."""
     sum(output.sum() for output in (logits if isinstance(logits, tuple) else (logits,))).backward()
 
 
-# Trying cases, in a process of its own
+# Runs of cases, in a separate process
 
 
 def try_cases() -> None:
-    """Reads cases from the standard input; prints when one begins, and its deviations."""
+    """Reads cases from the standard input, and prints the start and the deviations of each."""
     for number, (kind, *rest) in enumerate(json.load(sys.stdin)):
         print(number, flush=True)
         print(json.dumps(deviations(Case(Kind(*kind), *rest), number)), flush=True)
 
 
 def deviations(case: Case, seed: int) -> list[float]:
-    """The largest relative deviation over the rounds, for each of PARTS; infinity where it is no number."""
+    """Returns the largest relative deviation over the rounds for each of PARTS; infinity for NaN."""
     kind, (n, height, width) = case.kind, case.shape
     groups = {"one": 1, "depthwise": case.in_channels, "several": GROUPS}[kind.groups]
     per_group = 1 if kind.groups == "depthwise" else case.in_channels
     outs = case.out_channels * (GROUPS if kind.groups == "several" else 1)
     generator = torch.Generator().manual_seed(seed)
     largest = [0.0] * len(PARTS)
-    scales: tuple[Tensor, ...] = ()  # all rounds are alike: the first round's
+    scales: tuple[Tensor, ...] = ()  # from the first round; all rounds have the same scales
 
     def random(*size: int) -> Tensor:
         return torch.randn(size, generator=generator).contiguous(memory_format=LAYOUTS[case.layout])
@@ -189,11 +190,11 @@ def deviations(case: Case, seed: int) -> list[float]:
     return largest
 
 
-# Watching the processes
+# Monitoring of the processes
 
 
 def outcomes(cases: Sequence[Case], isa: str) -> list[list[float] | str]:
-    """Of each case its deviations, or how its process ended."""
+    """Returns the deviations of each case, or the end of its process."""
     answers: list[list[float] | str] = []
     while len(answers) < len(cases):
         answers += outcomes_of_process(cases[len(answers) :], isa)
@@ -201,7 +202,7 @@ def outcomes(cases: Sequence[Case], isa: str) -> list[list[float] | str]:
 
 
 def outcomes_of_process(cases: Sequence[Case], isa: str) -> list[list[float] | str]:
-    """As `outcomes`, of the cases that one process gets to; the last of them may have ended it."""
+    """Returns the outcomes of the cases that one process reaches; the last may have ended the process."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_CHECK_": "3", "LD_PRELOAD": "libc_malloc_debug.so.0"}
     environment |= {} if isa == "default" else {"ONEDNN_MAX_CPU_ISA": isa}
     process = subprocess.Popen(
@@ -218,9 +219,9 @@ def outcomes_of_process(cases: Sequence[Case], isa: str) -> list[list[float] | s
     lines = out.splitlines()
     answers: list[list[float] | str] = [json.loads(line) for line in lines[1::2]]
     if len(answers) == len(cases):
-        return answers  # it may have died at its very end, when the heap is taken down: no case is to blame by that
+        return answers  # a process that dies while it frees the heap at its end blames no case
     if not ended or not lines:
-        raise RuntimeError(f"a process that tries convolutions ended early: {ended} {complaint}")
+        raise RuntimeError(f"a process that runs convolutions ended early: {ended} {complaint}")
     return [*answers, ended]
 
 
@@ -229,7 +230,7 @@ def failed(answer: list[float] | str) -> bool:
 
 
 def concerns(answer: list[float] | str, parts: Container[str]) -> bool:
-    """Whether what failed is one of the parts that networks compute; a process that died may be any of them."""
+    """Returns whether a failed part is one that networks compute; a process that died may have failed in any."""
     if isinstance(answer, str):
         return bool(parts)
     return any(value > TOLERANCE and part in parts for part, value in zip(PARTS, answer, strict=True))
@@ -255,7 +256,7 @@ def cases_of(kind: Kind, layout: str) -> Iterator[Case]:
 
 
 def scan(kind: Kind, layout: str, isa: str) -> tuple[int, float, Mapping[Case, list[float] | str]]:
-    """How many cases were tried, the largest deviation of those that were right, and the others."""
+    """Returns the number of cases, the largest deviation of the correct cases, and the failed cases."""
     cases = list(cases_of(kind, layout))
     answers = dict(zip(cases, outcomes(cases, isa), strict=True))
     again = {case: outcomes([case], isa)[0] for case, answer in answers.items() if failed(answer)}
@@ -264,13 +265,13 @@ def scan(kind: Kind, layout: str, isa: str) -> tuple[int, float, Mapping[Case, l
 
 
 def main() -> int:
-    """The command line. Returns the exit status."""
+    """Runs the command line. Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--isa", nargs="+", default=["default", "AVX2"], help="values of ONEDNN_MAX_CPU_ISA")
-    parser.add_argument("--processes", type=int, default=2, help="at the same time")
+    parser.add_argument("--processes", type=int, default=2, help="concurrent processes")
     parser.add_argument("--try", action="store_true", dest="try_", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    torch.set_num_threads(1)  # with more a broken kernel may wait for ever
+    torch.set_num_threads(1)  # with several threads, a wrong kernel may hang
     if options.try_:
         try_cases()
         return 0
@@ -284,7 +285,7 @@ def main() -> int:
             computed = parts.get(kind, set())
             print(f"{isa} | {kind} | {layout} | {count} cases | {len(failures)} failed | {largest:.0e}", flush=True)
             for case, answer in failures.items():
-                alone = describe(answer) if failed(answer) else "right in a process of its own"
+                alone = describe(answer) if failed(answer) else "right in a separate process"
                 ours = concerns(answer, computed) if failed(answer) else bool(computed)
                 print(f"    {case}: {alone}{'' if ours else ' (no network computes it)'}")
                 wrong |= ours

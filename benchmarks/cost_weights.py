@@ -1,13 +1,13 @@
-"""A supernet at several weights of the expected cost in its loss: the expected and the real cost of what it finds.
+"""A supernet at several weights of the expected cost in its loss: the expected and the real cost of the result.
 
     python benchmarks/cost_weights.py --out weights [--method gaea-darts] [--weights 0 0.3 3] [--seeds 4]
 
 NAS-Bench-201 without `none`; the method's own relaxation and optimizer, in this process, without Ray. The supernet is
-as deep as the networks whose flops are counted, which the preset `demo` trains. What was found is trained by itself
-afterwards, as that preset trains it, under two seeds. Beside it stand the cells without a convolution and with six of
-them, and random ones.
+as deep as the networks whose flops are counted, which the preset `demo` trains. Each found architecture is then
+trained standalone with that preset, under two seeds. The comparison contains the cells without a convolution and with
+six convolutions, and random cells.
 
-A search, and a training, is a line of a file in OUT: a run that was interrupted goes on.
+Each search and each training run is a line of a file in OUT. The same command resumes an interrupted benchmark.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from archray.trainables.supernets import build_mixing
 from archray.trainables.supernets.settings import CostPenaltySettings
 from archray.trainables.supernets.trainer import CostPenalty, SupernetTrainer
 
-TRAININGS = 2  # seeds of the trainings of what was found
+TRAININGS = 2  # seeds of the standalone training runs
 CELL = "|{0}~0|+|{0}~0|{0}~1|+|{0}~0|{0}~1|{0}~2|"
 
 
@@ -42,7 +42,7 @@ def costs_on(data: Dataset, network: NetworkSettings) -> NetworkCosts:
 
 
 def searched(options: argparse.Namespace, data: Dataset, costs: NetworkCosts, weight: float, seed: int) -> dict:
-    """One search: the cost that the mixture ended with, and what it became."""
+    """Runs one search. Returns the final costs of the mixture, and the found architecture with its cost."""
     flags = {"epochs": options.epochs, "search_channels": costs.network.channels, "space": SPACE}
     config: Any = make_config(options.method, "smoke", None, flags)
     space, supernet_options = get_space(SPACE), config.supernet
@@ -66,34 +66,38 @@ def searched(options: argparse.Namespace, data: Dataset, costs: NetworkCosts, we
     trainer = SupernetTrainer(supernet, data, mixing, supernet_options.training, seed=seed, penalty=penalty)
     for _ in range(options.epochs):
         trainer.epoch()
-    found = trainer.derive()
-    assert found is not None  # a mixture of operations was learnt
+    architecture = trainer.derive()
+    assert architecture is not None  # the search learned a mixture of operations
     probabilities = mixing.probabilities()  # type: ignore[attr-defined]
     return {
         "uniform": penalty.unit,
         "expected": float(table.expected(probabilities)),
         "largest": float(torch.cat([rows.max(dim=-1).values for rows in probabilities.values()]).mean()),
-        "real": costs(found)["flops"],
-        "shared accuracy": trainer.score([found])[0].accuracy,
-        "architecture": found,
+        "real": costs(architecture)["flops"],
+        "shared accuracy": trainer.score([architecture])[0].accuracy,
+        "architecture": architecture,
     }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Searches and trains what is left of it, and prints the tables."""
+    """Completes the missing searches and training runs, and prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the results; one that exists is continued")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results; finished rows in it are reused")
     parser.add_argument("--method", default="gaea-darts")
     parser.add_argument("--data", default="glyphs:10@16", help="default: %(default)s")
     parser.add_argument("--weights", type=float, nargs="+", default=[0.0, 0.3, 3.0])
-    parser.add_argument("--seeds", type=int, default=4, help="of searches (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=20, help="of a search (default: %(default)s)")
-    parser.add_argument("--warmup", type=int, default=5, help="of them of weights alone (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=0.1, help="of the architecture (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=4, help="number of searches (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=20, help="epochs of a search (default: %(default)s)")
+    parser.add_argument(
+        "--warmup", type=int, default=5, help="epochs at the start that train only weights (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rate", type=float, default=0.1, help="learning rate of the architecture (default: %(default)s)"
+    )
     parser.add_argument("--random", type=int, default=6, help="random cells (default: %(default)s)")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    searches, trainings = Lines(options.out / "searches.jsonl"), Lines(options.out / "trainings.jsonl")
+    searches, training_runs = Lines(options.out / "searches.jsonl"), Lines(options.out / "training-runs.jsonl")
     data = load_images(DataSettings.model_validate(data_settings(options.data, 0)))
     costs = costs_on(data, NetworkSettings.model_validate(settings_of(options.data, 0, {}).network))
     how = {name: getattr(options, name) for name in ("method", "data", "epochs", "warmup", "rate")}
@@ -117,13 +121,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for row in rows:
         cell = space.encode(space.canonical(space.decode(row["architecture"])))
         of_seeds = [
-            trainings.row(
+            training_runs.row(
                 {"data": options.data, "seed": seed, "cell": cell},
                 partial(trained, settings_of(options.data, seed, {}), cell, seed),
             )
             for seed in range(TRAININGS)
         ]
-        row["accuracy"] = float(np.mean([each["test_accuracy"] for each in of_seeds]))
+        row["accuracy"] = float(np.mean([row_of_seed["test_accuracy"] for row_of_seed in of_seeds]))
     columns = ["expected", "largest", "real", "shared accuracy", "accuracy"]
     table = pd.DataFrame(rows).groupby("cells", sort=False)[columns].agg(["mean", "min", "max"])
     with pd.option_context("display.width", 250, "display.max_columns", None):

@@ -1,13 +1,13 @@
-"""Which data set tells networks apart? Random cells of NAS-Bench-201 after a short training, and what predicts them.
+"""How well a data set distinguishes networks: random cells of NAS-Bench-201 after a short training run, and predictors.
 
-The same cells are trained on every data set as the preset `demo` trains them, under several seeds (of the data's draws
-and splits, the initial weights and the order of images). Printed are the spread of their accuracies, how far one
-seed's order of the cells is another's, and Spearman's rho of training-free metrics with the accuracies, averaged over
-the seeds.
+The script trains the same cells on every data set, as the preset `demo` does, under several seeds. A seed changes the
+data's draws and splits, the initial weights and the order of images. The tables contain the spread of the accuracies,
+the rank agreement between seeds, and Spearman's rho of training-free metrics with the accuracies, averaged over the
+seeds.
 
     python benchmarks/data_spread.py --out spread --data digits glyphs@16 glyphs
 
-A training is a line of OUT/trainings.jsonl: a run that was interrupted goes on.
+Each training run is a line of OUT/training-runs.jsonl. The same command resumes an interrupted benchmark.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TRAINED_METRICS = ("validation_accuracy", "test_accuracy")
 
 
 class Lines:
-    """A file of results, a line of JSON each, that a run which was interrupted goes on with."""
+    """A file of results, one line of JSON each, from which an interrupted benchmark resumes."""
 
     def __init__(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ class Lines:
         self.rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     def row(self, key: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The line that begins with `key`; what `make` returns, added to it, if there is none."""
+        """Returns the line that starts with `key`. If it is missing, appends the result of `make`."""
         for row in self.rows:
             if all(row[name] == value for name, value in key.items()):
                 return row
@@ -56,7 +56,7 @@ class Lines:
 
 
 def draw_cells(count: int) -> list[str]:
-    """Different cells, none isomorphic to another, uniformly drawn."""
+    """Draws distinct cells uniformly, without isomorphic ones."""
     space, rng = get_space(SPACE), np.random.default_rng(0)
     cells: dict[str, None] = {}
     while len(cells) < count:
@@ -65,7 +65,7 @@ def draw_cells(count: int) -> list[str]:
 
 
 def data_settings(data: str, seed: int) -> dict[str, Any]:
-    """Of `digits`, or of `glyphs@16`: resized to 16 x 16."""
+    """Returns the data settings of `digits`, or of `glyphs@16`: resized to 16 x 16."""
     name, _, size = data.partition("@")
     return {"name": name, "seed": seed, "image_size": int(size) if size else None}
 
@@ -83,7 +83,7 @@ def settings_of(data: str, seed: int, changes: dict[str, Any]) -> StandaloneSett
 
 
 def trained(settings: StandaloneSettings, cell: str, seed: int) -> dict[str, float]:
-    """The accuracies of a cell after its training, and the seconds it took."""
+    """Trains a cell. Returns its accuracies and the seconds of the training run."""
     start = time.process_time()
     trainer, _, _ = build_trainer(settings, cell, seed=seed, device=torch.device("cpu"))
     while not trainer.finished:
@@ -93,7 +93,7 @@ def trained(settings: StandaloneSettings, cell: str, seed: int) -> dict[str, flo
 
 
 def scores(data: str, cells: Sequence[str], seed: int) -> pd.DataFrame:
-    """The training-free metrics of the cells, as the preset `demo` scores a pool."""
+    """Computes the training-free metrics of the cells with the settings of the preset `demo`."""
     proxies = {**SCORINGS["demo"]["proxies"], "metrics": METRICS, "seed": seed}
     scorer = PoolScorer(SPACE, data_settings(data, seed), proxies, "cpu")
     return pd.DataFrame([scorer(cell) for cell in cells], index=cells)[[*METRICS, "parameters"]].astype(float)
@@ -104,7 +104,7 @@ def rho(first: pd.Series, second: pd.Series) -> float:
 
 
 def summary(data: str, rows: pd.DataFrame, accuracy: str) -> dict[str, Any]:
-    """A line of the table of spreads. rows: of one data set."""
+    """Returns a row of the table of spreads. rows: results on one data set."""
     by_seed = rows.pivot(index="cell", columns="seed", values=accuracy)
     means = 100 * by_seed.mean(axis=1)
     low, half, high = (float(np.percentile(means, at)) for at in (5, 50, 95))
@@ -130,7 +130,7 @@ def summary(data: str, rows: pd.DataFrame, accuracy: str) -> dict[str, Any]:
 
 
 def printed(rows: list[dict[str, Any]]) -> None:
-    """Rows as a table in Markdown."""
+    """Prints rows as a Markdown table."""
     print(f"| {' | '.join(rows[0])} |\n|{'---|' * len(rows[0])}")
     for row in rows:
         print(f"| {' | '.join(f'{v:.2f}' if isinstance(v, float) else str(v) for v in row.values())} |")
@@ -138,19 +138,23 @@ def printed(rows: list[dict[str, Any]]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Trains what is left to train, and prints the tables in Markdown."""
+    """Completes the missing training runs, and prints the tables in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the trainings; one that exists is continued")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder of the training runs; finished runs in it are reused"
+    )
     parser.add_argument(
         "--data", nargs="+", default=["digits", "glyphs"], help="data sets; NAME@16: at 16 x 16 (default: %(default)s)"
     )
     parser.add_argument("--cells", type=int, default=32, help="default: %(default)s")
     parser.add_argument("--seeds", type=int, default=2, help="default: %(default)s")
-    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=NUMBER", help="of training: epochs=8 lr=0.05")
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="KEY=NUMBER", help="training settings: epochs=8 lr=0.05"
+    )
     options = parser.parse_args(arguments)
     changes = {key: json.loads(value) for key, _, value in (change.partition("=") for change in options.set)}
     torch.set_num_threads(1)
-    lines = Lines(options.out / "trainings.jsonl")
+    lines = Lines(options.out / "training-runs.jsonl")
     cells = draw_cells(options.cells)
     tables: dict[str, pd.DataFrame] = {}
     for data in options.data:

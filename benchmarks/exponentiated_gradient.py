@@ -1,21 +1,21 @@
 """Exponentiated against projected gradient on a stochastic linear objective over the simplex (note G2).
 
 GAEA (Li et al. 2021, section 3.1) prefers exponentiated gradient for its rate: log(k) / eps^2 steps to eps on the
-k-simplex, against k / eps^2 for projected gradient. These are rates of the worst case, so the objective is one where
-the geometry matters: f(w) = <E[c], w>, the entries of every drawn c are +1 or -1, all fair but one, whose mean is -gap.
-Every c has the largest norm that its entries allow, sqrt(k).
+k-simplex, against k / eps^2 for projected gradient. These are worst-case rates, so the geometry matters in the
+objective here: f(w) = <E[c], w>. The entries of every drawn c are +1 or -1. Their means are 0, except one: -gap. Every
+c has the largest norm that its entries allow, sqrt(k).
 
-Both start at the uniform point and step with `MirrorDescent` at the rate that minimises their bound on the mean regret
-of T steps,
+Both methods start at the uniform point and step with `MirrorDescent`, at the rate that minimizes their bound on the
+mean regret of T steps:
 
     entropy     eta = sqrt(2 log k / T)           bound sqrt(2 log k / T)
     euclidean   eta = sqrt((1 - 1/k) / (k T))     bound sqrt((1 - 1/k) k / T)
 
 (log k and (1 - 1/k) / 2 bound the divergences of a vertex from the start; 1 and sqrt(k) the gradients in the dual
-norms.) Printed is f - min f at the average of the iterates, of which the bounds speak, and at the last one: mean and
-standard deviation over seeds. The rows `x m` give the projected gradient m times its rate, to show what a rate chosen
-in hindsight would change. The exit status is 1 if the entropy is not ahead at its average, at equal steps and
-theoretical rates, for some (k, T).
+norms.) The table contains f - min f at the average of the iterates, to which the bounds apply, and at the last
+iterate: mean and standard deviation over seeds. The rows `x m` give the projected gradient m times its rate, to show
+the effect of a rate chosen in hindsight. The exit status is 1 if the entropy is not ahead at its average, at equal
+steps and theoretical rates, for some (k, T).
 
     python benchmarks/exponentiated_gradient.py --operations 1000 --steps 100 1000 10000 --seeds 5
 """
@@ -36,7 +36,7 @@ Geometry = Literal["entropy", "euclidean"]
 
 
 def theory(dgf: Geometry, k: int, steps: int) -> tuple[float, float]:
-    """The rate that minimises the bound on the mean regret of so many steps, and the bound."""
+    """Returns the rate that minimizes the bound on the mean regret of `steps` steps, and the bound."""
     if dgf == "entropy":
         return math.sqrt(2.0 * math.log(k) / steps), math.sqrt(2.0 * math.log(k) / steps)
     distance = 1.0 - 1.0 / k  # squared, from the uniform point to a vertex
@@ -44,14 +44,14 @@ def theory(dgf: Geometry, k: int, steps: int) -> tuple[float, float]:
 
 
 def gaps(dgf: Geometry, rate: float, k: int, steps: int, gap: float, seed: int) -> tuple[float, float]:
-    """f - min f at the average and at the last iterate. The same seed draws the same costs for every method."""
+    """Returns f - min f at the average and at the last iterate. A seed draws the same costs for every method."""
     generator = torch.Generator().manual_seed(seed)
     best = int(torch.randint(k, (1,), generator=generator))
     plus = torch.full((k,), 0.5)
     plus[best] -= gap / 2.0
     weights = torch.full((k,), 1.0 / k, requires_grad=True)
     optimizer = MirrorDescent([weights], rate, dgf)
-    mean = 0.0  # of the iterates' weight on the best operation
+    mean = 0.0  # mean weight of the iterates on the best operation
     for _ in range(steps):
         mean += float(weights.detach()[best]) / steps
         weights.grad = torch.where(torch.rand(k, generator=generator) < plus, 1.0, -1.0)

@@ -1,10 +1,9 @@
 """Exported models against the networks themselves: `python benchmarks/export_formats.py` (needs `archray[export]`).
 
-Prints, for each space and an ensemble, the largest difference between the outputs of an export and those of the network
-on random images, one at a time and seven at once, by format; and the sizes of the files.
-Networks have the sizes that their papers train (NAS-Bench-201: 16 channels, 5 cells per stage; DARTS: 16 channels, 8
-cells; NAS-Bench-1Shot1: 16 channels, 3 cells per stack) for 32 x 32 images, weights drawn anew, normalisations that
-have seen images.
+Prints, for each space and an ensemble, the largest difference between the outputs of an export and of the network, by
+format, and the sizes of the files. The inputs are random images, one at a time and seven at once. Networks have the
+sizes of their papers (NAS-Bench-201: 16 channels, 5 cells per stage; DARTS: 16 channels, 8 cells; NAS-Bench-1Shot1: 16
+channels, 3 cells per stack) for 32 x 32 images, with random weights and running statistics of random images.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ NETWORKS = {
 
 
 def network_of(space: str, seed: int) -> tuple[nn.Module, str]:
-    """A network that has seen images, in evaluation mode, and the text of its plain source."""
+    """Returns a network in evaluation mode, with running statistics of images, and the text of its plain source."""
     architecture = get_space(space).encode(get_space(space).sample(np.random.default_rng(seed)))
     settings = NetworkSettings(**NETWORKS[space])
     network = build(space, architecture, network=settings, in_channels=SHAPE[0], num_classes=CLASSES, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for _ in range(20):  # or running statistics are still those of a new network
+        for _ in range(20):  # updates the running statistics
             network(torch.randn(32, *SHAPE, generator=generator))
     described = {"architecture": architecture, "network": NETWORKS[space], "in_channels": SHAPE[0]}
     return network.eval(), network_file("A network.", {**described, "num_classes": CLASSES}, space)
@@ -66,12 +65,14 @@ def compare(name: str, network: nn.Module, source: str | None) -> None:
         worst = dict.fromkeys(models, 0.0)
         for n in (1, 7):
             images = torch.randn(n, *SHAPE, generator=generator)
-            own = network(images)
+            outputs = network(images)
             for format_name, model in models.items():
-                worst[format_name] = max(worst[format_name], float((model(images) - own).abs().max()))
-    cells = [f"{worst[each]:.1e}" if each in worst else "" for each in ("onnx", "torch-export", "python")]
+                worst[format_name] = max(worst[format_name], float((model(images) - outputs).abs().max()))
+    cells = [
+        f"{worst[format_key]:.1e}" if format_key in worst else "" for format_key in ("onnx", "torch-export", "python")
+    ]
     sizes = [f"{len(graph) / 1e6:.2f}", f"{buffer.getbuffer().nbytes / 1e6:.2f}"]
-    largest = f"{own.abs().max():.2g}"
+    largest = f"{outputs.abs().max():.2g}"
     print("|", " | ".join([name, *cells, largest, *sizes]), "|", flush=True)
 
 

@@ -1,10 +1,10 @@
-"""Speed of feature-map selection, side by side in one run: `python benchmarks/feature_maps.py`.
+"""Speed of feature-map selection, with all comparisons in one run: `python benchmarks/feature_maps.py`.
 
-Prints seconds of the ridge solve against scikit-learn's on the same features, of a shared solve against a standalone
-one, of featurising by blocks against a loop over points, and of a whole halving run against random search.
-Inputs are random images with CIFAR-10's sizes. Of several timings, taken in turns, the least counts: the one that
-other work on the machine disturbed least. On a machine that is never idle, `--threads 1 --clock cpu` counts the
-seconds of this process alone.
+Prints the seconds of four comparisons: the ridge solve against scikit-learn's on the same features, a shared solve
+against a standalone solve, featurization by blocks against a loop over points, and a whole halving run against random
+search. Inputs are random images with CIFAR-10's sizes. The timings take turns, and the smallest counts, because other
+work on the machine disturbed it least. On a machine that is never idle, `--threads 1 --clock cpu` counts only the
+seconds of this process.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space
 
 GRAMS = ("float64", "float32", "int8")
-STANDALONE = "kernel=gaussian|preprocess=normalise|gamma=0.5"  # of usual accuracy on these inputs
+STANDALONE = "kernel=gaussian|preprocess=normalise|gamma=0.5"  # typical accuracy on these inputs
 LAM = 0.5
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 clock = time.perf_counter
-NAIVE_POINTS = 1000  # the loop is run on so many points, and its time scaled to all
+NAIVE_POINTS = 1000  # points of the loop; its time is scaled to all points
 
 
 def images_like_cifar(points: int, inputs: int, classes: int, seed: int) -> Split:
-    """Random images: a class mean, 64 components with a power-law spectrum, and a little noise."""
+    """Draws random images: a class mean, 64 components with a power-law spectrum, and a little noise."""
     shapes = torch.Generator().manual_seed(0)  # the same for all splits
     means = 0.25 * torch.randn(classes, inputs, generator=shapes)
     components = torch.randn(64, inputs, generator=shapes) / torch.arange(1, 65)[:, None] ** 0.5
@@ -55,15 +55,15 @@ def images_like_cifar(points: int, inputs: int, classes: int, seed: int) -> Spli
 
 
 def alternating(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each work, taken in turns after one round that does not count."""
+    """Returns the seconds of each function, in turns after one warm-up round."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for repeat in range(repeats + 1):
         for name, work in works.items():
             gc.collect()
-            begin = clock()
+            start = clock()
             work()
             if repeat:
-                seconds[name].append(clock() - begin)
+                seconds[name].append(clock() - start)
     return seconds
 
 
@@ -72,13 +72,15 @@ def shown(seconds: Sequence[float]) -> str:
 
 
 def solves(problem: FourierProblem, dimension: int, repeats: int) -> None:
-    """Our solve against scikit-learn's, given the same features of one map."""
-    each = get_space("fourier").configuration(STANDALONE)  # type: ignore[attr-defined]
+    """Compares archray's solve with scikit-learn's, on the same features of one map."""
+    candidate = get_space("fourier").configuration(STANDALONE)  # type: ignore[attr-defined]
     bases = FourierBases(problem.inputs.shape[1], dimension, 0)
 
     def featurise(split: Split) -> tuple[torch.Tensor, torch.Tensor]:
         inputs = split.images.flatten(1)
-        features = FourierFeatures(inputs, [each], np.zeros(len(inputs), dtype=np.int64), bases, problem.statistics)
+        features = FourierFeatures(
+            inputs, [candidate], np.zeros(len(inputs), dtype=np.int64), bases, problem.statistics
+        )
         return keep(features, 1000).matrix, split.labels
 
     matrix, labels = featurise(problem.data.train)
@@ -120,24 +122,24 @@ def solves(problem: FourierProblem, dimension: int, repeats: int) -> None:
 
 
 def naive_features(problem: FourierProblem, candidates: list[dict], dimension: int) -> float:
-    """Seconds for all training points, one at a time, each by its own map; from a part of them."""
+    """Returns the seconds to featurize all training points one by one, each with its map, extrapolated from a part."""
     bases = FourierBases(problem.inputs.shape[1], dimension, 0)
     chosen = assign(NAIVE_POINTS, len(candidates), 0, "train")
     for kernel in ("gaussian", "laplace"):
         bases.draw((kernel,))
-    begin = clock()
+    start = clock()
     for point, number in enumerate(chosen):
-        each = candidates[number]
-        basis, offset = bases.draw((each["kernel"],))
-        inputs = problem.statistics.preprocess(problem.inputs[point : point + 1], each["preprocess"])
-        torch.cos(row_scale(each) * (inputs @ basis) + offset) * (2 / dimension) ** 0.5
-    return (clock() - begin) * len(problem.inputs) / NAIVE_POINTS
+        candidate = candidates[number]
+        basis, offset = bases.draw((candidate["kernel"],))
+        inputs = problem.statistics.preprocess(problem.inputs[point : point + 1], candidate["preprocess"])
+        torch.cos(row_scale(candidate) * (inputs @ basis) + offset) * (2 / dimension) ** 0.5
+    return (clock() - start) * len(problem.inputs) / NAIVE_POINTS
 
 
 def shared_against_standalone(
     data: Dataset, candidates: list[dict], dimension: int, gram: str, repeats: int
 ) -> FourierProblem:
-    """A shared solve over all candidates against standalone ones, all that a trial does included."""
+    """Compares a shared solve over all candidates with standalone solves, including all work of a trial."""
     problem = FourierProblem(data, SolveSettings(lam=LAM, gram=gram))  # type: ignore[arg-type]
     alone = [get_space("fourier").configuration(STANDALONE)]  # type: ignore[attr-defined]
     parts: dict[str, list[object]] = {"shared": [], "standalone": []}
@@ -158,7 +160,7 @@ def shared_against_standalone(
 
 
 def searches(problem: FourierProblem, names: list[str], solves_of_random: int, dimension: int) -> None:
-    """A halving run over all candidates against standalone solves of the first ones."""
+    """Compares a halving run over all candidates with standalone solves of the first candidates."""
     space = get_space("fourier")
 
     def score(names: list[str], seed: int) -> list[float]:
@@ -168,18 +170,18 @@ def searches(problem: FourierProblem, names: list[str], solves_of_random: int, d
     calls: list[float] = []
 
     def evaluate(config: dict) -> dict:
-        begin = clock()
+        start = clock()
         scores = score(config["candidates"], config["seed"])
-        calls.append(clock() - begin)
+        calls.append(clock() - start)
         return {"scores": scores, "score": sum(scores) / len(scores), "weights": None}
 
     halving = WeightSharingHalving(names, budget=dimension, metric="score", mode="min", seed=0)
-    begin = clock()
+    start = clock()
     drive(halving, evaluate)
-    halved = clock() - begin
-    begin = clock()
+    halved = clock() - start
+    start = clock()
     losses = [score([name], number)[0] for number, name in enumerate(names[:solves_of_random])]
-    random = clock() - begin
+    random = clock() - start
     best = halving.best()
     assert best is not None
     print(f"\nwhole searches with {dimension:,} features, gram={problem.settings.gram}")
@@ -201,9 +203,9 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--candidates", type=int, default=256)
     parser.add_argument("--random", type=int, default=32, help="solves of random search")
-    parser.add_argument("--repeats", type=int, default=5, help="timings of each, taken in turns")
-    parser.add_argument("--search-gram", choices=GRAMS, default="float64", help="of the whole searches")
-    parser.add_argument("--threads", type=int, help="of BLAS and torch; default: as many as there are CPUs")
+    parser.add_argument("--repeats", type=int, default=5, help="timings per comparison, in turns")
+    parser.add_argument("--search-gram", choices=GRAMS, default="float64", help="Gram matrix of the whole searches")
+    parser.add_argument("--threads", type=int, help="threads of BLAS and torch (default: number of CPUs)")
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     options = parser.parse_args()
     global clock
@@ -226,13 +228,13 @@ def main() -> None:
     candidates = [space.configuration(name) for name in names]  # type: ignore[attr-defined]
     problem = FourierProblem(data, SolveSettings(lam=LAM))
     solves(problem, options.dimension, options.repeats)
-    print(f"\nsolve over {options.candidates} maps against one map's, featurisation and scoring included; seconds")
+    print(f"\nsolve over {options.candidates} maps against one map's, featurization and scoring included; seconds")
     for gram in GRAMS:
         made = shared_against_standalone(data, candidates, options.dimension, gram, options.repeats)
         if gram == options.search_gram:
             problem = made
     naive = naive_features(problem, candidates, options.dimension)
-    print(f"featurising point by point: {naive:.0f} s for all points (from {NAIVE_POINTS:,} of them)")
+    print(f"featurizing point by point: {naive:.0f} s for all points (from {NAIVE_POINTS:,} of them)")
     searches(problem, names, options.random, options.dimension)
 
 

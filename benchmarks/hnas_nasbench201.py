@@ -1,7 +1,7 @@
-"""HNAS against NAS-Bench-201's real table: 20 looks at 12-epoch validation, judged by 200-epoch test accuracy.
+"""HNAS on NAS-Bench-201's table: 20 evaluations of 12-epoch validation, judged by 200-epoch test accuracy.
 
-The thesis' setting (Shu 2022, 7.5.2 to 7.5.4): a pool scored without any image, then searches that read a table instead
-of training. Written up in docs/studies/hnas-nasbench201.md.
+The setting of Shu (2022), 7.5.2 to 7.5.4: a pool scored without images, and searches that read a table instead of
+training. Results: docs/studies/hnas-nasbench201.md.
 
     archray proxies --space nasbench201 --data gaussian --channels 4 --cells 5 --out POOL.parquet \
         --proxies grad_norm,snip,grasp,ntk_trace,knas,synflow,kappa
@@ -48,7 +48,7 @@ CHEAP = [name for name in SETTINGS if name not in ("Bayesian over (mu, nu)", "pa
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a search found: its value of the objective and of the result, and the rank of the first, 1 the best."""
+    """The best form of a search: its objective, its result, and the rank of its objective (1 is best)."""
 
     objective: float
     result: float
@@ -57,7 +57,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Problem:
-    """A scored pool and the table's values of its rows; `path` is where the searchers read it."""
+    """A scored pool with the table's values of its rows. `path`: file of the pool for the searchers."""
 
     path: Path
     pool: pd.DataFrame
@@ -66,7 +66,7 @@ class Problem:
     budget: int
 
     def outcome(self, names: Sequence[str]) -> Outcome:
-        """Of a search that looked at `names`: the best of them by the objective."""
+        """Returns the outcome of a search that evaluated `names`: the best by the objective."""
         rows = self.pool.set_index("architecture")
         best = rows.loc[list(names), self.objective].idxmax()
         rank = 1 + int((rows[self.objective] > rows[self.objective][best]).sum())
@@ -77,7 +77,7 @@ class Problem:
         return self.outcome(drive(searcher, lambda config: values[config["architecture"]])["architecture"])
 
     def first(self, column: str) -> Outcome:
-        """The rows of which `column` is largest."""
+        """Evaluates the rows with the largest values of `column`."""
         return self.outcome(self.pool.nlargest(self.budget, column)["architecture"].tolist())
 
     def hnas(self, metric: str, seed: int, setting: str) -> Outcome:
@@ -90,12 +90,12 @@ class Problem:
 
 
 def spread(values: Sequence[float]) -> str:
-    """`mean ± standard deviation (n - 1)`."""
+    """Formats `mean ± standard deviation (n - 1)`."""
     return f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else f"{values[0]:.2f}"
 
 
-def told(outcomes: Sequence[Outcome], same: bool) -> str:
-    """The result over seeds, and the mean rank; `same`: the objective is the result."""
+def summary(outcomes: Sequence[Outcome], same: bool) -> str:
+    """Formats the result over seeds, and the mean rank. same: whether the objective is the result."""
     values = [outcome.objective if same else outcome.result for outcome in outcomes]
     return f"{spread(values)} (rank {np.mean([outcome.rank for outcome in outcomes]):.1f})"
 
@@ -108,31 +108,33 @@ def row(name: str, entries: Sequence[str]) -> None:
 
 
 def searches(problem: Problem, metrics: Sequence[str], settings: Sequence[str], seeds: int) -> None:
-    """A row per setting, and those that need no search: random, largest, each metric first."""
+    """Prints a row per setting, and the baselines: random search, largest first, each metric first."""
     same = problem.objective == problem.result
     best = problem.pool.loc[problem.pool[problem.objective].idxmax()]
     print(
-        f"{len(problem.pool)} forms; searched by {problem.objective}, told by {problem.result}: of the best form "
-        f"{best[problem.result]:.2f}, the largest {problem.pool[problem.result].max():.2f}; {problem.budget} looks, "
+        f"{len(problem.pool)} forms; searched by {problem.objective}, judged by {problem.result}: best form "
+        f"{best[problem.result]:.2f}, maximum {problem.pool[problem.result].max():.2f}; {problem.budget} evaluations, "
         f"{seeds} seeds.\n"
     )
     row("searched by", metrics)
     print(f"|---|{'---|' * len(metrics)}")
     for setting in settings:
-        row(setting, [told([problem.hnas(m, seed, setting) for seed in range(seeds)], same) for m in metrics])
-    row("the metric first", [told([problem.first(metric)], same) for metric in metrics])
-    alone = {"random search": told([problem.random(seed) for seed in range(10 * seeds)], same)}
-    alone |= {f"{c} first": told([problem.first(c)], same) for c in ("params", "flops", "synflow") if c in problem.pool}
+        row(setting, [summary([problem.hnas(m, seed, setting) for seed in range(seeds)], same) for m in metrics])
+    row("the metric first", [summary([problem.first(metric)], same) for metric in metrics])
+    alone = {"random search": summary([problem.random(seed) for seed in range(10 * seeds)], same)}
+    alone |= {
+        f"{c} first": summary([problem.first(c)], same) for c in ("params", "flops", "synflow") if c in problem.pool
+    }
     for name, entry in alone.items():
         row(name, [entry, *[""] * (len(metrics) - 1)])
 
 
 def pools(problem: Problem, metrics: Sequence[str], seeds: int, count: int, settings: Sequence[str]) -> None:
-    """Disjoint pools: what each setting finds less what random points find, paired over seeds."""
+    """Prints, for disjoint pools, the difference of each setting to random points, paired over seeds."""
     order = np.random.default_rng(0).permutation(len(problem.pool))
     best_form = problem.pool["architecture"][problem.pool[problem.objective].idxmax()]
     names = [name for name in settings if name != "random points"]
-    row("pool", ["forms", "holds the best form", "its best", "random points", *[f"{n}, less that" for n in names]])
+    row("pool", ["forms", "contains the best form", "its best", "random points", *[f"{n}, difference" for n in names]])
     print(f"|---|{'---|' * (4 + len(names))}")
     gains: dict[str, list[float]] = {name: [] for name in names}
     ranks: dict[str, list[float]] = {name: [] for name in ("random points", *names)}
@@ -140,11 +142,13 @@ def pools(problem: Problem, metrics: Sequence[str], seeds: int, count: int, sett
         for number, part in enumerate(np.array_split(order, count)):
             rows = problem.pool.iloc[part].reset_index(drop=True)
             rows.to_parquet(path := Path(folder) / f"pool-{number}.parquet")
-            own = Problem(path, rows, problem.objective, problem.result, problem.budget)
-            found = {name: [own.hnas(m, s, name) for m in metrics for s in range(seeds)] for name in ranks}
-            results = {name: np.array([o.result for o in outcomes]) for name, outcomes in found.items()}
+            part_problem = Problem(path, rows, problem.objective, problem.result, problem.budget)
+            outcomes_by_setting = {
+                name: [part_problem.hnas(m, s, name) for m in metrics for s in range(seeds)] for name in ranks
+            }
+            results = {name: np.array([o.result for o in outcomes]) for name, outcomes in outcomes_by_setting.items()}
             for name in ranks:
-                ranks[name].append(float(np.mean([o.rank for o in found[name]])))
+                ranks[name].append(float(np.mean([o.rank for o in outcomes_by_setting[name]])))
             entries = []
             for name in names:
                 gains[name].append(float(np.mean(results[name] - results["random points"])))
@@ -161,7 +165,7 @@ def pools(problem: Problem, metrics: Sequence[str], seeds: int, count: int, sett
 
 
 def correlations(pool: pd.DataFrame, metrics: Sequence[str], columns: Sequence[str]) -> None:
-    """Spearman / Kendall with each column, as Table 7.5; mu and nu are fitted on 12-epoch CIFAR-10 validation."""
+    """Prints Spearman / Kendall with each column, as in Table 7.5. mu, nu: fitted on 12-epoch CIFAR-10 validation."""
     for name in (*metrics, "params", "flops", *(m for m in ("naswot", "fisher") if m in pool)):
         values = -pool["kappa"] if name == "kappa" else pool[name]
         row(name, ["as it is", *[agreement(values.to_numpy(), pool[c].to_numpy()) for c in columns]])
@@ -176,7 +180,7 @@ def correlations(pool: pd.DataFrame, metrics: Sequence[str], columns: Sequence[s
             "kappa/M": lambda weight, rows=rows: rows.kappa / rows.metric,  # type: ignore[misc]
         }
         for name, part in parts.items():
-            scale = np.median(part(0)) / np.median(rows.kappa / rows.metric)  # mu's unit is measured by kappa/M
+            scale = np.median(part(0)) / np.median(rows.kappa / rows.metric)  # mu has the scale of kappa/M
             row(f"{metric}: {name}", ["", *[agreement(-part(0), kept[c].to_numpy()) for c in columns]])
             bounds = [part(0) + scale * mu * distance(rows.metric, nu) for mu, nu in points]
             fit = max(bounds, key=lambda bound: spearmanr(-bound, kept[VALIDATION]).statistic)
@@ -184,24 +188,24 @@ def correlations(pool: pd.DataFrame, metrics: Sequence[str], columns: Sequence[s
 
 
 def agreement(values: Any, accuracies: Any) -> str:
-    """`Spearman / Kendall`."""
+    """Formats `Spearman / Kendall`."""
     kept = np.isfinite(values)
     values, accuracies = values[kept], accuracies[kept]
     return f"{spearmanr(values, accuracies).statistic:.3f} / {kendalltau(values, accuracies).statistic:.3f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints tables in Markdown."""
+    """Runs the command line, and prints tables in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("section", choices=["searches", "pools", "correlations"])
     parser.add_argument("pool", type=Path, help="table of architecture, the metrics and kappa (archray proxies)")
     parser.add_argument("--table", type=Path, default=TABLE, help="NAS-Bench-201 as CSV (default: %(default)s)")
-    parser.add_argument("--objective", default=VALIDATION, help="what a search is told (default: %(default)s)")
-    parser.add_argument("--budget", type=int, default=20, help="architectures looked up (default: %(default)s)")
+    parser.add_argument("--objective", default=VALIDATION, help="column that a search reads (default: %(default)s)")
+    parser.add_argument("--budget", type=int, default=20, help="evaluations of a search (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=20, help="searches per entry (default: %(default)s)")
     parser.add_argument("--metrics", nargs="+", default=list(METRICS), help="columns of the pool")
     parser.add_argument("--settings", nargs="+", default=CHEAP, choices=list(SETTINGS), metavar="SETTING")
-    parser.add_argument("--count", type=int, default=10, help="disjoint pools (default: %(default)s)")
+    parser.add_argument("--count", type=int, default=10, help="number of disjoint pools (default: %(default)s)")
     options = parser.parse_args(arguments)
 
     start = time.process_time()

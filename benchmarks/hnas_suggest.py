@@ -1,8 +1,8 @@
-"""Milliseconds of HNAS: the selection in a pool of 10^6, and a suggestion as the trials grow.
+"""Milliseconds of HNAS: the selection in a pool of 10^6 rows, and a suggestion by the number of trials.
 
     OMP_NUM_THREADS=1 python benchmarks/hnas_suggest.py
 
-Processor time of one thread, so that other work on the machine does not count.
+The times are processor times of one thread, which do not depend on other work on the machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from archray.searchers import HNASSearch
 
 
 def pool(folder: Path, rows: int) -> Path:
-    """A table of random rows with heavy tails, as metrics have them."""
+    """Draws a table of random rows with heavy tails, like metrics."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"architecture": np.char.add("a", np.arange(rows).astype(str))})
     path = folder / f"pool-{rows}.parquet"
@@ -29,7 +29,7 @@ def pool(folder: Path, rows: int) -> Path:
 
 
 def selection(path: Path, repeats: int) -> list[float]:
-    """Milliseconds of the argmin for a (mu, nu), after the first."""
+    """Returns the milliseconds of the argmin for a (mu, nu), without the first call."""
     search = HNASSearch(path, "snip", metric="value", mode="max")
     rng, left_out = np.random.default_rng(0), np.zeros(len(search.pool), dtype=bool)
     taken = []
@@ -43,7 +43,7 @@ def selection(path: Path, repeats: int) -> list[float]:
 
 
 def suggestions(path: Path, points: str, budget: int) -> list[float]:
-    """Milliseconds of `suggest`, by the number of the trial."""
+    """Returns the milliseconds of `suggest` by the number of the trial."""
     search = HNASSearch(path, "snip", budget=budget, points=points, metric="value", mode="max")
     rng, taken = np.random.default_rng(0), []
     for number in range(budget):
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[5_043, 15_625, 10**6], help="sizes of the pools")
     parser.add_argument(
-        "--points", nargs="+", default=["uniform", "selections", "bayesian"], help="how points are chosen"
+        "--points", nargs="+", default=["uniform", "selections", "bayesian"], help="strategies for points"
     )
     parser.add_argument("--budget", type=int, default=100, help="trials (default: %(default)s)")
     options = parser.parse_args(arguments)

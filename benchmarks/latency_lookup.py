@@ -1,11 +1,11 @@
-"""How far a latency that is looked up by operation is from the whole network's, on cells of NAS-Bench-201.
+"""The error of a latency that is summed over operations, against the latency of the whole network, on NAS-Bench-201.
 
     python benchmarks/latency_lookup.py [--cells 30] [--repeats 51] [--stages 1] [--channels 16] [--clock cpu]
 
-Each network is timed whole, as its program of torch.export runs, and by the sum over the operations of that program,
-each distinct one of which is timed once: the sum as it is, and on the line that is fitted to a few other networks,
-none of which is among the cells here. Whole networks are timed twice, in two passes over them, so that the error of
-the look-up can be read against that of measuring again. Every time is the median of the repeats, on one thread.
+The script times each network as a whole, as its program of torch.export, and by the sum over the operations of that
+program. It times each distinct operation once. It prints the plain sum, and the sum on a line that is fitted to a few
+other networks; none of these is among the cells here. Whole networks are timed in two passes, so that the error of the
+sum can be compared with the error of a second measurement. Every time is the median of the repeats, on one thread.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", type=int, default=30)
     parser.add_argument("--repeats", type=int, default=51)
-    parser.add_argument("--stages", type=int, default=1, help="cells a stage")
+    parser.add_argument("--stages", type=int, default=1, help="cells per stage")
     parser.add_argument("--channels", type=int, default=16)
-    parser.add_argument("--size", type=int, default=32, help="pixels a side")
-    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu where others use the machine")
+    parser.add_argument("--size", type=int, default=32, help="pixels per side")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu on a busy machine")
     options = parser.parse_args()
     space, rng = get_space("nasbench201"), np.random.default_rng(0)
     fitted = calibration_candidates(space)

@@ -16,14 +16,14 @@ CHUNK = 2**22  # numbers of the weights drawn at once
 
 
 def wide_ntk(inputs: Tensor, layers: int) -> Tensor:
-    """Theta = L n X^T X (Eq. D.46), whatever the weights. inputs: X (n, m). Returns (m, m)."""
+    """Returns Theta = L n X^T X (Eq. D.46), (m, m), for any weights. inputs: X (n, m)."""
     return layers * len(inputs) * (inputs.T @ inputs)
 
 
 def deep_ntk(weights: Tensor, inputs: Tensor) -> Tensor:
-    """Theta' of every initialisation (Eq. D.47): sum_i |1^T W_L ... W_(i+1)|^2 Y_(i-1)^T Y_(i-1), Y_i = W_i ... W_1 X.
+    """Returns Theta' (Eq. D.47): sum_i |1^T W_L ... W_(i+1)|^2 Y_(i-1)^T Y_(i-1), Y_i = W_i ... W_1 X.
 
-    weights: (..., L, n, n), W_1 first. inputs: X (n, m). Returns (..., m, m).
+    weights: (..., L, n, n), W_1 first, one per initialization. inputs: X (n, m). The result has the shape (..., m, m).
     """
     layers = weights.unbind(-3)
     rows = [weights.new_ones(*weights.shape[:-3], weights.shape[-1], 1)]  # (W_L ... W_(i+1))^T 1 of i = L, L - 1, ...
@@ -37,14 +37,14 @@ def deep_ntk(weights: Tensor, inputs: Tensor) -> Tensor:
 
 
 def expected_scale(width: int, layers: int, variance: float = 1.0) -> float:
-    """E[Theta'] is this times X^T X: L n^L variance^(L-1). With variance 1 as in Theorem 7.4; with 1/n it is L n."""
+    """Returns the factor of X^T X in E[Theta']: L n^L variance^(L-1). With variance 1/n instead of 1 it is L n."""
     return layers * width**layers * variance ** (layers - 1)
 
 
 def orthonormal_inputs(width: int, points: int, generator: torch.Generator) -> Tensor:
-    """X (n, m) float64 with X^T X = I, the theorem's data. Raises: InvalidInput for more points than inputs.
+    """Returns X (n, m) float64 with X^T X = I, the theorem's data. Raises: InvalidInput for more points than inputs.
 
-    Their mean is not 0, which the theorem asks for too: |X 1|^2 = 1^T X^T X 1 = m. Its proof does not need it.
+    The theorem also requires the mean 0, but here |X 1|^2 = 1^T X^T X 1 = m. Its proof does not use the mean.
     """
     if not 1 <= points <= width:
         raise InvalidInput(f"expected 1 to {width} points, of {width} inputs each, for X^T X = I, got {points}")
@@ -53,7 +53,7 @@ def orthonormal_inputs(width: int, points: int, generator: torch.Generator) -> T
 
 @dataclass(frozen=True)
 class DeepKernels:
-    """The deep architecture's kernels over initialisations, on orthonormal inputs.
+    """The deep architecture's kernels over initializations, on orthonormal inputs.
 
     Attributes:
         mean, error: (m, m) the mean of Theta' and its standard error.
@@ -66,14 +66,14 @@ class DeepKernels:
     trace: Tensor
 
     def deviations(self, expected: float) -> Tensor:
-        """(m, m): how many standard errors the mean is from expected * I."""
+        """Returns the distance of the mean from expected * I in standard errors, (m, m)."""
         return (self.mean - expected * torch.eye(len(self.mean), dtype=torch.float64)) / self.error
 
 
 def deep_kernels(
     width: int, layers: int, points: int, draws: int, *, variance: float = 1.0, seed: int = 0
 ) -> DeepKernels:
-    """Monte Carlo over `draws` initialisations of the deep architecture, batched.
+    """Samples `draws` initializations of the deep architecture, in batches.
 
     Args:
         width: n. layers: L. points: m, at most n. variance: of the weights; 1 in Theorem 7.4.

@@ -1,9 +1,9 @@
 """Seconds per point of a loss plane: `LossPlane` against a plain loop of evaluations and several points by one pass.
 
-`loop`: weights set, an evaluation, one point after another, in torch's default layout. `vmap`: some points at once by
-torch.func, whose convolutions are grouped. `variance`: loss and the gradient's exact variance over instances;
-`by instance`: the same with a gradient for each instance by torch.func. Processor time of one thread, the fastest of
-the repeats, which take turns. The exit status is 1 if losses or variances differ.
+`loop`: sets the weights and evaluates one point after another, in torch's default layout. `vmap`: several points at
+once by torch.func, which groups their convolutions. `variance`: loss and the gradient's exact variance over instances;
+`by instance`: the same with a gradient for each instance by torch.func. Times are processor times of one thread, the
+fastest of the repeats, in turns. The exit status is 1 if losses or variances differ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.landscape.loss_plane import LossPlane, filter_normalised
+from archray.trainables.landscape.loss_plane import LossPlane, filter_normalized
 from archray.trainables.nets import build
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import get_space
@@ -33,9 +33,9 @@ PLANE = 41**2
 def loop_of_losses(
     network: nn.Module, points: list[tuple[float, float]], images: Tensor, labels: Tensor, *, seed: int
 ) -> list[float]:
-    """The losses at the points by a plain loop: the reference that `LossPlane` is tested and timed against."""
+    """Returns the losses at the points by a plain loop, the reference for tests and timings of `LossPlane`."""
     generator = torch.Generator().manual_seed(seed)
-    first, second = (filter_normalised(network, generator) for _ in range(2))
+    first, second = (filter_normalized(network, generator) for _ in range(2))
     network = copy.deepcopy(network).eval()
     origin = [parameter.detach().clone() for parameter in network.parameters()]
     losses = []
@@ -48,7 +48,7 @@ def loop_of_losses(
 
 
 def variance_by_instance(network: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """E|g_i - E g|^2 with a gradient held for each instance, by `torch.func`: the reference for `gradient_variance`."""
+    """Returns E|g_i - E g|^2 from the gradients of all instances by `torch.func`: reference of `gradient_variance`."""
     parameters = {name: parameter.detach() for name, parameter in network.named_parameters()}
 
     def loss(parameters: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
@@ -61,9 +61,9 @@ def variance_by_instance(network: nn.Module, images: Tensor, labels: Tensor) -> 
 
 
 def by_vmap(network: nn.Module, points: list[tuple[float, float]], images: Tensor, labels: Tensor) -> list[float]:
-    """The losses at the points, all in one pass."""
+    """Returns the losses at the points, all in one pass."""
     generator = torch.Generator().manual_seed(0)
-    first, second = (filter_normalised(network, generator) for _ in range(2))
+    first, second = (filter_normalized(network, generator) for _ in range(2))
     alpha, beta = torch.tensor(points).T
     stacked = {
         name: w.detach() + alpha.view(-1, *[1] * w.ndim) * a + beta.view(-1, *[1] * w.ndim) * b
@@ -79,7 +79,7 @@ def by_vmap(network: nn.Module, points: list[tuple[float, float]], images: Tenso
 
 
 def trained(network: nn.Module, images: Tensor, labels: Tensor, steps: int) -> nn.Module:
-    """A few steps on batches of training images, so that the middle of the plane is lower than what surrounds it."""
+    """Trains a few steps, so that the center of the plane is lower than its surroundings."""
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
     for step in range(steps):
         rows = torch.arange(step * 32, step * 32 + 32) % len(labels)
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--channels", type=int, default=8)
     parser.add_argument("--cells", type=int, default=1)
     parser.add_argument("--images", type=int, default=256)
-    parser.add_argument("--points", type=int, default=4, help="points timed; of these, all in one pass of vmap")
+    parser.add_argument("--points", type=int, default=4, help="number of timed points; vmap takes all in one pass")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args()
@@ -122,7 +122,9 @@ def main() -> None:
         for point in points[:1]:
             plane.move(*point)
             still.load_state_dict(plane.network.state_dict())
-            parts = zip(images.split(32), labels.split(32), strict=True)  # for its memory; timed alike
+            parts = zip(
+                images.split(32), labels.split(32), strict=True
+            )  # limits the memory; the time includes all parts
             variances.append(sum(variance_by_instance(still, x, y) for x, y in parts))
         return variances
 
@@ -136,9 +138,9 @@ def main() -> None:
     seconds, values = dict.fromkeys(ways, math.inf), {}
     for _ in range(options.repeats + 1):
         for name, (way, number) in ways.items():
-            began = time.process_time()
+            start = time.process_time()
             values[name] = way()
-            seconds[name] = min(seconds[name], (time.process_time() - began) / number)
+            seconds[name] = min(seconds[name], (time.process_time() - start) / number)
     print(f"{options.space}, {options.data}, C = {options.channels}, N = {options.cells}, {len(images)} images")
     for name, against in (("loop", "loop"), ("vmap", "loop"), ("plane", "loop"), ("variance", "by instance")):
         minutes = PLANE * seconds[name] / 60

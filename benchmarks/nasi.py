@@ -4,11 +4,11 @@
     python benchmarks/nasi.py agreement [--space nasbench1shot1-1] [--architectures 200]
     python benchmarks/nasi.py speed [--space darts] [--batch 64] [--plain-batch 8]
 
-`search` (Shu 2022, Table 6.1, and 6.2): each seed searches once with random labels and random inputs, for as many steps
-as are asked for; what the first quarter of them and all find, at several constants, is looked up in the table. Beside
-it the mean of the table, its largest architecture and, where the table of metrics lies beside it, the best by synflow.
-`agreement` (Table 6.7): Pearson's correlation of the approximations with the exact trace norm. `speed`: seconds of a
-step against a double backward pass through the whole supernet, which plain autograd would make.
+`search` (Shu 2022, Table 6.1, and 6.2): each seed searches once with random labels and random inputs, for `--steps`
+steps. The script looks up the architectures after a quarter of the steps and after all, for several constants. It
+compares them with the mean of the table, the largest architecture and, with a table of metrics in the same folder, the
+best by synflow. `agreement` (Table 6.7): Pearson's correlation of the approximations with the exact trace norm.
+`speed`: seconds of a step against a double backward pass through the whole supernet by plain autograd.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def make_search(options: argparse.Namespace, seed: int, batch: int, samples: int
 
 
 def end_with_parent() -> None:
-    """A worker whose parent was killed ends too, in the middle of its search; its last state is in `--states`."""
+    """Ends the worker if its parent is killed, also during a search; `--states` contains its last state."""
     parent = parent_process()
-    assert parent is not None  # a worker has one
+    assert parent is not None  # every worker has a parent
 
     def watch() -> None:
         parent.join()
@@ -75,24 +75,24 @@ def end_with_parent() -> None:
 
 
 def searched(options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """The state after all steps; kept in `--states`, from where a search that was interrupted goes on."""
+    """Returns the state after all steps. An interrupted search resumes from its state in `--states`."""
     torch.set_num_threads(1)
     search = make_search(options, seed, options.batch)
     file = options.states / f"{options.space}-{options.channels}-{options.cells}-{options.none}-{seed}.pt"
     if file.is_file():
         search.load_state_dict(torch.load(file))
-    began = time.perf_counter()
+    start = time.perf_counter()
     search.mean_trace()
     while search.steps_done < options.steps:
         search.step()
         if search.steps_done % 50 == 0:
             torch.save(search.state_dict(), file)
     torch.save(search.state_dict(), file)
-    return {"seed": seed, "state": search.state_dict(), "seconds": time.perf_counter() - began}
+    return {"seed": seed, "state": search.state_dict(), "seconds": time.perf_counter() - start}
 
 
 def values_of(options: argparse.Namespace) -> tuple[pd.Series, pd.DataFrame]:
-    """The accuracy of each architecture in percent, and what single architectures are to be compared with."""
+    """Returns the accuracy of each architecture in percent, and a table of single architectures to compare with."""
     if options.space == "nasbench201":
         table = pd.read_csv(options.table).set_index("arch")
         values = table["cifar10_test_200"]
@@ -106,8 +106,8 @@ def values_of(options: argparse.Namespace) -> tuple[pd.Series, pd.DataFrame]:
         from archray.platform.bench.table_import import import_table
 
         with tempfile.TemporaryDirectory() as scratch:
-            told = {"space": options.space, "objective": "mean_val", "result": "mean_test", "mode": "min"}
-            table = import_table(options.table, f"{scratch}/table.parquet", **told)
+            roles = {"space": options.space, "objective": "mean_val", "result": "mean_test", "mode": "min"}
+            table = import_table(options.table, f"{scratch}/table.parquet", **roles)
         values = pd.Series(100 * (1 - np.abs(table.result)), index=table.architectures)
         values = values[~values.index.duplicated()]
         space = get_space(options.space)
@@ -123,14 +123,14 @@ def table_of_searches(options: argparse.Namespace) -> None:
     print(firsts.to_string(index=False, float_format="%.2f"), flush=True)
     context = get_context("spawn")
     with ProcessPoolExecutor(options.processes, mp_context=context, initializer=end_with_parent) as pool:
-        found = list(pool.map(partial(searched, options), range(options.seeds)))
-    print(f"seconds of a search of {options.steps} steps: {statistics.mean(each['seconds'] for each in found):.0f}")
+        searches = list(pool.map(partial(searched, options), range(options.seeds)))
+    print(f"seconds of a search of {options.steps} steps: {statistics.mean(s['seconds'] for s in searches):.0f}")
     rows = []
     for steps in (options.steps // 4, options.steps):
         for constraint, mu, multiple in itertools.product(("fixed", "adaptive"), PENALTIES, MULTIPLES):
             reached, missing, names = [], 0, set()
-            for each in found:
-                name = architecture_at(options, each, steps, constraint, mu, multiple)
+            for search_state in searches:
+                name = architecture_at(options, search_state, steps, constraint, mu, multiple)
                 names.add(name)
                 if name in values:
                     reached.append(float(values[name]))
@@ -143,11 +143,11 @@ def table_of_searches(options: argparse.Namespace) -> None:
 
 
 def architecture_at(
-    options: argparse.Namespace, found: dict[str, Any], steps: int, constraint: Any, mu: float, multiple: float
+    options: argparse.Namespace, search_state: dict[str, Any], steps: int, constraint: Any, mu: float, multiple: float
 ) -> str:
-    """What the first `steps` gradients of a search find, as the table names it."""
+    """Returns the architecture from the first `steps` gradients of a search, as the table spells it."""
     search = make_search(options, 0, options.batch)
-    state = found["state"]
+    state = search_state["state"]
     search.load_state_dict({**state, "traces": state["traces"][:steps], "gradients": state["gradients"][:steps]})
     name = search.architecture(Constants(mu, multiple * state["mean_trace"], constraint))
     space = get_space(options.space)
@@ -158,7 +158,7 @@ def architecture_at(
 
 
 def table_of_agreement(options: argparse.Namespace) -> None:
-    """Pearson's correlation with the exact trace norm on the same images, and with true labels and images."""
+    """Prints Pearson's correlation with the exact trace norm on the same images, and with true labels and images."""
     torch.set_num_threads(options.processes)
     search, rows = make_search(options, 0, max(options.sizes)), []
     for number in range(options.architectures):
@@ -185,7 +185,7 @@ def plain_sum(terms: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor:
 
 
 def plain_step(search: NASISearch, images: Tensor, labels: Tensor) -> list[Tensor]:
-    """The gradient of the trace norm by plain double backward: all operations, mixed by weights of 0 and 1."""
+    """Computes the trace norm's gradient by a double backward pass: all operations, mixed by weights of 0 and 1."""
     supernet = search.supernet
     path = search.random_path(0)
     dense = {name: rows.dense.clone().requires_grad_() for name, rows in path.items()}
@@ -201,15 +201,15 @@ def table_of_speed(options: argparse.Namespace) -> None:
     for batch in dict.fromkeys((options.plain_batch, options.batch)):
         search = make_search(options, 0, batch, samples=1)
         search.step()
-        own = timed(search.step, options.repeats)
-        peak, cells = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, [f"{own:.2f}"]
+        nasi_seconds = timed(search.step, options.repeats)
+        peak, cells = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, [f"{nasi_seconds:.2f}"]
         if batch == options.plain_batch:
             mixed_cells.weighted_sum = plain_sum
-            search.supernet.eval()  # nothing is fused there; the normalisation is by the batch all the same
+            search.supernet.eval()  # fuses nothing; the normalization still uses the batch
             images, labels = search.batches.take(0)
             plain = timed(partial(plain_step, search, images, labels), options.repeats)
             mixed_cells.weighted_sum = WEIGHTED_SUM
-            cells += [f"{plain:.2f}", f"{plain / own:.1f}"]
+            cells += [f"{plain:.2f}", f"{plain / nasi_seconds:.1f}"]
         else:
             cells += ["", ""]
         print(f"| {batch} | {' | '.join(cells)} | {peak:.0f} |", flush=True)
@@ -219,12 +219,12 @@ WEIGHTED_SUM = mixed_cells.weighted_sum
 
 
 def timed(step: Any, repeats: int) -> float:
-    """Seconds, the median of some."""
+    """Returns the median of several timings in seconds."""
     seconds = []
     for _ in range(repeats):
-        began = time.perf_counter()
+        start = time.perf_counter()
         step()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
     return float(np.median(seconds))
 
 
@@ -233,7 +233,7 @@ def main() -> None:
     parser.add_argument("what", choices=["search", "agreement", "speed"])
     parser.add_argument("--space")
     parser.add_argument("--table", type=Path, default=None)
-    parser.add_argument("--data", help="true labels and images of this data set; random ones without")
+    parser.add_argument("--data", help="data set for labels and images (default: random)")
     parser.add_argument("--image-size", type=int, default=32)
     parser.add_argument("--channels", type=int, default=16)
     parser.add_argument("--cells", type=int, default=1)
@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("--states", type=Path, default=Path(tempfile.gettempdir()) / "nasi-states")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--architectures", type=int, default=200)
-    parser.add_argument("--exact", type=int, default=8, help="images of the exact trace norm")
+    parser.add_argument("--exact", type=int, default=8, help="number of images of the exact trace norm")
     parser.add_argument("--sizes", type=int, nargs="+", default=[4, 8, 16, 32, 64, 128])
     parser.add_argument("--plain-batch", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=5)

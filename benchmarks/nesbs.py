@@ -4,16 +4,16 @@
     python benchmarks/nesbs.py --particles 3 10 --restarts 1 8 --iterations 1000 --repeats 5
     python benchmarks/nesbs.py --images 10000 --sizes 3 5 7 --members 50 --ensembles 1000
 
-The posterior is drawn: standard normal logits for every decision of note E6. `archray` is what `NESBSSearch` runs for
-one suggestion: first particles, Algorithm 5.3, decoding. `loop` computes the same iterations a pair of particles at a
-time; it is timed on a twentieth of them, and its particles must agree with archray's to 1e-8 there. Seconds are CPU
-time of this process with one thread, the median of the repeats, both in turns.
+The posterior is random: standard normal logits for every decision of note E6. `archray` runs the work of `NESBSSearch`
+for one suggestion: first particles, Algorithm 5.3, decoding. `loop` computes the same iterations one pair of particles
+at a time. It is timed on a twentieth of the iterations, in which its particles must agree with archray's to 1e-8.
+Seconds are CPU time of this process with one thread, the median of the repeats, in turns.
 
-Evaluation is of ensembles drawn from the members: loss and accuracy on the images, of 10 classes, from predictions that
-are there already. `loop` stacks the members' predictions and averages them, an ensemble after the other. `arranging` is
-what archray spends once on each member. Losses must agree to 1e-5, accuracies but for an image.
+The evaluation computes loss and accuracy of ensembles of the members, on images with 10 classes, from existing
+predictions. `loop` stacks and averages the members' predictions, one ensemble after another. `arranging` is archray's
+one-time work per member. Losses must agree to 1e-5, and accuracies to one image.
 
-The exit status is 1 if anything disagrees.
+The exit status is 1 if a result disagrees.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from archray.trainables.ensembles.scores import arrange, score_ensembles
 from archray.trainables.spaces import get_space
 
 CLASSES = 10
-SHARE = 20  # of the iterations, one in so many is run by the loop
+SHARE = 20  # iterations of archray per iteration of the loop
 
 
 def darts_posterior(seed: int) -> Posterior:
-    """Standard normal logits for every decision."""
+    """Draws standard normal logits for every decision."""
     rng = np.random.default_rng(seed)
     decisions = get_space("darts").posterior_decisions
     return Posterior({d.name: rng.standard_normal(len(d.choices)) for d in decisions}, "darts")
 
 
 def loop(particles: FloatArray, posterior: Posterior, delta: float, iterations: int) -> FloatArray:
-    """Algorithm 5.3 as it is written. (n, B, C) -> (n, B, C)."""
+    """Runs Algorithm 5.3 literally. (n, B, C) -> (n, B, C)."""
     n, velocity = len(particles), np.zeros_like(particles)
     for _ in range(iterations):
         apart = [float(((particles[i] - particles[j]) ** 2).sum()) for i in range(n) for j in range(i)]
@@ -63,8 +63,8 @@ def loop(particles: FloatArray, posterior: Posterior, delta: float, iterations: 
     return particles
 
 
-def vectorised(particles: FloatArray, posterior: Posterior, delta: float, iterations: int) -> FloatArray:
-    """The same by `svgd_rd`."""
+def vectorized(particles: FloatArray, posterior: Posterior, delta: float, iterations: int) -> FloatArray:
+    """Runs the same by `svgd_rd`."""
     shape = particles.shape
 
     def gradient(flat: FloatArray) -> FloatArray:
@@ -76,7 +76,7 @@ def vectorised(particles: FloatArray, posterior: Posterior, delta: float, iterat
 
 
 def compare_sampling(options: argparse.Namespace) -> bool:
-    """Prints the table of SVGD-RD; whether archray and the loop agree."""
+    """Prints the table of SVGD-RD. Returns whether archray and the loop agree."""
     posterior = darts_posterior(0)
     few = max(1, options.iterations // SHARE)
     print(f"{len(posterior.sizes)} decisions, {posterior.sizes.sum()} coordinates, {options.iterations} iterations\n")
@@ -88,13 +88,13 @@ def compare_sampling(options: argparse.Namespace) -> bool:
         start = first_particles(posterior.draw((n,), rng), posterior.sizes, posterior.log_probs.shape[1], rng)
         ours, theirs = [], []
         for repeat in range(options.repeats):
-            begun, rng = time.process_time(), np.random.default_rng(repeat)
+            start_time, rng = time.process_time(), np.random.default_rng(repeat)
             SVGDRD(iterations=options.iterations).evolve(posterior, (restarts, n), options.delta, rng)
-            ours.append((time.process_time() - begun) / restarts)
-            begun = time.process_time()
+            ours.append((time.process_time() - start_time) / restarts)
+            start_time = time.process_time()
             reference = loop(start, posterior, options.delta, few)
-            theirs.append((time.process_time() - begun) * options.iterations / few)
-        difference = float(np.abs(vectorised(start, posterior, options.delta, few) - reference).max())
+            theirs.append((time.process_time() - start_time) * options.iterations / few)
+        difference = float(np.abs(vectorized(start, posterior, options.delta, few) - reference).max())
         agree &= difference < 1e-8
         a, b = statistics.median(ours), statistics.median(theirs)
         print(f"| {n} | {restarts} | {a:.3f} | {b:.2f} | {b / a:.1f} | {difference:.0e} |", flush=True)
@@ -104,7 +104,7 @@ def compare_sampling(options: argparse.Namespace) -> bool:
 def evaluated_by_loop(
     predictions: Sequence[np.ndarray], labels: np.ndarray, ensembles: np.ndarray, how: str
 ) -> tuple[FloatArray, FloatArray]:
-    """As one would write it. predictions: of each member, (images, classes). -> losses and accuracies, (T,)."""
+    """Returns losses and accuracies by a plain loop, (T,). predictions: (images, classes) of each member."""
     images = np.arange(len(labels))
     losses, accuracies = [], []
     for members in ensembles:
@@ -120,7 +120,7 @@ def evaluated_by_loop(
 
 
 def compare_evaluation(options: argparse.Namespace) -> bool:
-    """Prints the table of evaluation; whether archray and the loop agree."""
+    """Prints the table of evaluation. Returns whether archray and the loop agree."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, CLASSES, options.images)
     logits = rng.standard_normal((options.members, options.images, CLASSES)) + 2 * np.eye(CLASSES)[labels]
@@ -136,20 +136,20 @@ def compare_evaluation(options: argparse.Namespace) -> bool:
         few = ensembles[: max(1, len(ensembles) // SHARE)]
         ours, theirs, once = [], [], []
         for _ in range(options.repeats):
-            begun = time.process_time()
-            arranged = [arrange(each, labels, how) for each in predictions]
-            once.append((time.process_time() - begun) / len(predictions))
-            begun = time.process_time()
+            start = time.process_time()
+            arranged = [arrange(values, labels, how) for values in predictions]
+            once.append((time.process_time() - start) / len(predictions))
+            start = time.process_time()
             losses, accuracies = score_ensembles(arranged, labels, ensembles, how)
-            ours.append((time.process_time() - begun) / len(ensembles))
-            begun = time.process_time()
+            ours.append((time.process_time() - start) / len(ensembles))
+            start = time.process_time()
             loop_losses, loop_accuracies = evaluated_by_loop(predictions, labels, few, how)
-            theirs.append((time.process_time() - begun) / len(few))
+            theirs.append((time.process_time() - start) / len(few))
         difference = float(np.abs(losses[: len(few)] - loop_losses).max())
         agree &= difference < 1e-5 and bool(
             np.abs(accuracies[: len(few)] - loop_accuracies).max() < 1.5 / options.images
         )
-        a, b, c = (statistics.median(each) for each in (ours, theirs, once))
+        a, b, c = (statistics.median(values) for values in (ours, theirs, once))
         print(
             f"| {how} | {n} | {1 / a:,.0f} | {1 / b:,.0f} | {b / a:.1f} | {1000 * c:.2f} | {difference:.0e} |",
             flush=True,
@@ -165,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--delta", type=float, default=0.5)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sizes", type=int, nargs="+", default=[3, 5, 7], metavar="N", help="members of an ensemble")
-    parser.add_argument("--members", type=int, default=50, help="distinct ones")
+    parser.add_argument("--members", type=int, default=50, help="number of distinct members")
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--ensembles", type=int, default=1000)
     options = parser.parse_args(arguments)

@@ -1,12 +1,12 @@
-"""NESBS against what it is compared with, on NAS-Bench-201's space, paired over seeds. Shu 2022, Table 5.1.
+"""NESBS against other ensemble methods, on NAS-Bench-201's space, paired over seeds. Shu 2022, Table 5.1.
 
-Every method is the command of that name with the preset `demo`; the first four of a seed have the same supernet. All
-end in an ensemble of three networks, trained alike (`single-best` in one).
+Every method is the command of that name with the preset `demo`. The first four methods of a seed have the same
+supernet. Each method returns an ensemble of three networks, trained with the same settings (`single-best`: one).
 
     python benchmarks/nesbs_compared.py --out nesbs-runs
     python benchmarks/nesbs_compared.py --out nesbs-glyphs --data glyphs --image-size 16
 
-A run that was interrupted goes on, and methods that are named later are added.
+The same command resumes an interrupted benchmark, and adds further methods.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ BEST_MEMBER = "its best member on validation"
 
 
 def run(out: Path, names: Sequence[str], options: argparse.Namespace) -> pd.DataFrame:
-    """A row per method and seed: test accuracy, NLL and calibration error of the ensemble, the mean test
-    accuracy of its members, PPD. Seed by seed, so that what has ended can be compared in pairs.
+    """Runs the methods seed by seed, so that finished runs can be compared in pairs. Returns a row per seed and method.
+
+    Columns: test accuracy, NLL and calibration error of the ensemble, mean test accuracy of its members, PPD.
     """
     rows = []
     for seed in range(options.seeds):
@@ -63,7 +64,7 @@ def run(out: Path, names: Sequence[str], options: argparse.Namespace) -> pd.Data
 
 
 def _search(name: str, seed: int, place: Path, options: argparse.Namespace) -> None:
-    method, given = METHODS[name]
+    method, options_of_method = METHODS[name]
     if (place / "manifest.json").exists():
         archray.resume(place)
         return
@@ -75,7 +76,7 @@ def _search(name: str, seed: int, place: Path, options: argparse.Namespace) -> N
         preset="demo",
         seed=seed,
         out=place,
-        **given,
+        **options_of_method,
     )
 
 
@@ -83,14 +84,14 @@ MEASURES = ("test_accuracy", "test_nll", "ece", "members_test_accuracy", "ppd")
 
 
 def best_member(final: Path, ensemble: dict[str, Any]) -> dict[str, float]:
-    """The measures of the member with the best validation accuracy of its own training."""
+    """Returns the measures of the member with the best validation accuracy of its training run."""
     trials = pd.read_parquet(final / "trials.parquet").set_index("seed")["validation_accuracy"]
-    member = max(ensemble["members"], key=lambda each: float(trials[each["seed"]]))
+    member = max(ensemble["members"], key=lambda candidate: float(trials[candidate["seed"]]))
     return {**{k: member[k] for k in MEASURES[:3]}, **dict.fromkeys(MEASURES[3:], math.nan)}
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """Means over seeds ± standard deviation, and the difference to NESBS in pairs of equal seeds."""
+    """Formats means over seeds ± standard deviation, and the difference to NESBS in pairs of equal seeds."""
     first = table[table["method"] == FIRST].set_index("seed")["test_accuracy"]
     lines = [
         "| | test accuracy, % | paired difference to NESBS | NLL | ECE, % | members alone, % | PPD, % |",
@@ -109,15 +110,15 @@ def _percent(values: pd.Series) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs what is left to run, and prints the table in Markdown."""
+    """Completes the missing runs, and prints the table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the runs; one that exists is continued")
-    parser.add_argument("--data", default="digits", help="of images (default: %(default)s)")
-    parser.add_argument("--image-size", type=int, help="pixels that images are resized to")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs; finished runs in it are reused")
+    parser.add_argument("--data", default="digits", help="data set of images (default: %(default)s)")
+    parser.add_argument("--image-size", type=int, help="pixels per side of the resized images")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="METHOD")
     options = parser.parse_args(arguments)
-    with loopback_only():  # once, and not for every method
+    with loopback_only():  # once for all methods
         ray.init(address="local", include_dashboard=False, log_to_driver=False)
     table = run(options.out, options.methods, options)
     table.to_parquet(options.out / "results.parquet")

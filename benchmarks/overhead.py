@@ -1,15 +1,15 @@
-"""What archray's driver costs beside plain Tune's: processor time, memory, and wall time of trials that only sleep.
+"""Costs of archray's driver compared with plain Tune's: processor time, memory, and wall time of sleeping trials.
 
     python benchmarks/overhead.py cpu [--trials 100 250 1000] [--searcher evolution]
     python benchmarks/overhead.py memory [--trials 5000]
     python benchmarks/overhead.py wall [--seconds 1 5 30] [--concurrent 1 2 4 8]
 
-`cpu`: seconds of the driver's process (user and system, its threads too) from the first trial to the last, of trials
-that do next to nothing: `run_trials` with its callbacks and a searcher over nasbench201, and `tune.Tuner` with random
-configurations and Tune's defaults; the same trainable, two at a time, actors reused. `memory`: how far the resident
-memory of the same processes grew. `wall`: the share of a run's wall time that is spent outside of trainables, for
-trials that sleep, on pretended CPUs: 1 - trials * seconds / (concurrent * wall), from the first trial's start.
-Every run is in a process of its own, on one Ray.
+`cpu`: seconds of the driver's process (user and system, all threads) from the first trial to the last, for trials with
+almost no work. The comparison is between `run_trials` with its callbacks and a searcher over nasbench201, and
+`tune.Tuner` with random configurations and Tune's defaults. Both have the same trainable, two trials at a time, and
+reuse actors. `memory`: growth of the resident memory of the same processes. `wall`: share of a run's wall time outside
+of trainables, for trials that sleep, on simulated CPUs: 1 - trials * seconds / (concurrent * wall), from the start of
+the first trial. Each run has a separate process, and all share one Ray.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from rich.console import Console
 
 from archray.cluster.loopback import loopback_only
 
-ARCHITECTURES = 1000  # that plain Tune chooses from
+ARCHITECTURES = 1000  # choices of plain Tune
 MEBIBYTE = 2**20
 
 
 class NearEmpty(tune.Trainable):
-    """One result after `seconds` of sleep, and a checkpoint of a few bytes."""
+    """Reports one result after `seconds` of sleep, with a checkpoint of a few bytes."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self.reset_config(config)
@@ -49,9 +49,9 @@ class NearEmpty(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        began = time.time()
+        start = time.time()
         time.sleep(self.seconds)
-        return {"score": self.value, "epoch": 1, "began": began, "ended": time.time(), "done": True}
+        return {"score": self.value, "epoch": 1, "began": start, "ended": time.time(), "done": True}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         (Path(checkpoint_dir) / "value.json").write_text(json.dumps(self.value))
@@ -61,7 +61,7 @@ class NearEmpty(tune.Trainable):
 
 
 def run_archray(folder: Path, trials: int, at_once: int, seconds: float, searcher: str) -> list[dict[str, Any]]:
-    """The trials' last results."""
+    """Runs the trials by archray. Returns their last results."""
     from archray import searchers
     from archray.cluster.settings import ResourceSettings
     from archray.files import Folder
@@ -69,10 +69,10 @@ def run_archray(folder: Path, trials: int, at_once: int, seconds: float, searche
     from archray.platform.engine.trial_plan import TrialPlan
     from archray.platform.engine.tuning import run_trials
 
-    told: dict[str, Any] = {"budget": trials, "metric": "score", "mode": "max"}
+    options: dict[str, Any] = {"budget": trials, "metric": "score", "mode": "max"}
     kinds = {
-        "random": lambda: searchers.RandomSearch("nasbench201", **told),
-        "evolution": lambda: searchers.RegularizedEvolution("nasbench201", population=3, sample_size=2, **told),
+        "random": lambda: searchers.RandomSearch("nasbench201", **options),
+        "evolution": lambda: searchers.RegularizedEvolution("nasbench201", population=3, sample_size=2, **options),
     }
     plan = TrialPlan(
         trainable=NearEmpty,
@@ -90,7 +90,7 @@ def run_archray(folder: Path, trials: int, at_once: int, seconds: float, searche
 
 
 def run_tune(folder: Path, trials: int, at_once: int, seconds: float) -> list[dict[str, Any]]:
-    """The same of plain Tune."""
+    """Runs the trials by plain Tune. Returns their last results."""
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
     from archray.trainables.spaces import get_space
 
@@ -115,13 +115,13 @@ def run_tune(folder: Path, trials: int, at_once: int, seconds: float) -> list[di
 
 
 def resident() -> float:
-    """MiB of memory that this process holds."""
+    """Returns the resident memory of this process in MiB."""
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / MEBIBYTE
 
 
 def one_run(which: str, trials: int, at_once: int, seconds: float, searcher: str) -> dict[str, float]:
-    """What a run costs this process: `cpu` and `wall` seconds, `memory` in MiB, and shares outside of trainables."""
+    """Returns the costs of a run in this process: `cpu` and `wall` seconds, `memory` in MiB, and overhead shares."""
     run = {
         "archray": lambda f, n: run_archray(f, n, at_once, seconds, searcher),
         "tune": lambda f, n: run_tune(f, n, at_once, seconds),
@@ -129,10 +129,10 @@ def one_run(which: str, trials: int, at_once: int, seconds: float, searcher: str
     with tempfile.TemporaryDirectory() as scratch:
         run(Path(scratch) / "warm", 4 * at_once)  # imports, and the workers
         memory, used = resident(), resource.getrusage(resource.RUSAGE_SELF)
-        began = time.time()
+        start = time.time()
         results = run(Path(scratch) / "run", trials)
         now = resource.getrusage(resource.RUSAGE_SELF)
-        wall = time.time() - began
+        wall = time.time() - start
         assert len(results) == trials
         inside = sum(result["ended"] - result["began"] for result in results)
         busy = max(result["ended"] for result in results) - min(result["began"] for result in results)
@@ -146,7 +146,7 @@ def one_run(which: str, trials: int, at_once: int, seconds: float, searcher: str
 
 
 def measured(which: str, trials: int, at_once: int, seconds: float, searcher: str) -> dict[str, float]:
-    """`one_run` in a process of its own, on the Ray of this one."""
+    """Calls `one_run` in a separate process, on the Ray of this process."""
     command = [sys.executable, __file__, "one", which, str(trials), str(at_once), str(seconds), searcher]
     environment = {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
@@ -174,7 +174,7 @@ def main() -> None:
             ray.init(log_to_driver=False, logging_level="error")
         print(json.dumps(one_run(which, int(trials), int(at_once), float(seconds), searcher)))
         return
-    cpus = max(options.concurrent) if options.what == "wall" else 2  # pretended ones
+    cpus = max(options.concurrent) if options.what == "wall" else 2  # simulated CPUs
     with loopback_only():
         ray.init(address="local", num_cpus=cpus, include_dashboard=False, log_to_driver=False)
     if options.what == "wall":

@@ -1,17 +1,18 @@
-"""The share of the true front's hypervolume that 20 and 100 trainings reach on NAS-Bench-201, for several devices.
+"""The share of the true front's hypervolume after 20 and 100 training runs on NAS-Bench-201, for several devices.
 
     python benchmarks/pareto_nasbench201.py ../shared/data
-    python benchmarks/pareto_nasbench201.py ../shared/data --pretended 24 40 --seeds 3
+    python benchmarks/pareto_nasbench201.py ../shared/data --simulated 24 40 --seeds 3
     python benchmarks/pareto_nasbench201.py ../shared/data --pool all --seeds 5 --parts 0.65
 
-The search sees the 12-epoch validation accuracy of what it trains, the costs of all, and training-free metrics. Judged
-is the 200-epoch test accuracy above 80 % against the cost, up to the largest cost of the table: of all that was
-trained, and of the set that the search would hand over, what is best by the validation that it saw. `--pool scored`:
-the 9,445 networks for which all metrics are at hand; `all`: the table, spellings of one network with the metrics of one
-of them.
-`--pretended`: latencies on devices that do not exist, from one number to before another; the searcher's setting was
-chosen on 0 to 23. `--sizes`: multiply-adds and parameters as costs. `--parts`: each seed has random rows of its own,
-and the true front of these.
+The search reads the 12-epoch validation accuracy of the architectures that it trains, the costs of all architectures,
+and training-free metrics. It is judged by the 200-epoch test accuracy above 80 % against the cost, up to the largest
+cost of the table. One value is for all trained architectures, the other for the set that the search would hand over:
+the best by the validation accuracies that it read.
+
+`--pool scored`: the 9,445 networks that have all metrics; `all`: the table, in which all spellings of a network have
+the metrics of one of them. `--simulated`: latencies on simulated devices, from a first number to the number after the
+last; the searcher's setting was chosen on 0 to 23. `--sizes`: multiply-adds and parameters as costs. `--parts`: each
+seed has its own random rows, and their true front.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pretended_devices import pretended_latency
+from simulated_devices import simulated_latency
 
 from archray.searchers import NSGA2Search, ParetoPoolSearch, RandomSearch, drive
 from archray.searchers.pareto.front import hypervolume, non_dominated
@@ -36,17 +37,17 @@ BUDGETS = (20, 100)
 METRICS = [
     "epe_nas", "fisher", "flops", "grad_norm", "grasp", "jacov", "l2_norm", "nwot", "params", "plain", "snip",
     "synflow", "zen",
-]  # fmt: skip  # as the tables say
+]  # fmt: skip  # names of the tables
 Searched = Callable[["Problem", int, int], list[int]]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A pool and what there is to know of it.
+    """A pool with its accuracies and costs.
 
     Args:
         pool: architecture, the metrics and `cost`.
-        validation: what a search is told. test: what it is judged by. Both in percent.
+        validation: accuracies that a search reads. test: accuracies that judge it. Both in percent.
         whole: the table whose front is the true one, as test accuracy and cost, (2, n).
     """
 
@@ -63,7 +64,7 @@ class Problem:
         return hypervolume(np.stack([-test, cost], axis=1), [-LEAST, self.whole[1].max()])
 
     def shares(self, rows: Sequence[int]) -> list[float]:
-        """Of all that was trained, and of the set that is handed over."""
+        """Returns the share for all trained rows, and for the set that the search hands over."""
         whole, trained = self.volume(*self.whole), np.array(rows)
         losses = np.stack([-self.validation[trained], self.cost[trained]], axis=1)
         kept = trained[non_dominated(losses)]
@@ -74,7 +75,7 @@ class Problem:
 
 
 def table_of(data: Path, which: str) -> pd.DataFrame:
-    """The pool's architectures, with metrics, accuracies and the devices' costs."""
+    """Reads the pool's architectures, with metrics, accuracies and the devices' costs."""
     trained = pd.read_csv(data / "nasbench201.csv.gz")
     table = trained.merge(pd.read_csv(data / "nasbench201_cost.csv.gz").drop(columns="arch"), on="index")
     scored = pd.read_csv(data / "nasbench201_zcp.csv.gz")
@@ -111,7 +112,7 @@ def random_rows(problem: Problem, budget: int, seed: int) -> list[int]:
 
 
 def peeled(metric: str) -> Searched:
-    """The fronts of (metric, cost), one after the other; of the last evenly as many as are left of the budget."""
+    """Trains the fronts of (metric, cost), one after another; of the last front evenly spaced rows up to the budget."""
 
     def rows(problem: Problem, budget: int, seed: int) -> list[int]:
         values = problem.pool[metric].to_numpy(float)
@@ -134,7 +135,7 @@ def nsga2(problem: Problem, budget: int, seed: int) -> list[int]:
 
 
 class Listed:
-    """The pool as a space: an architecture is mutated to the nearest that the pool holds."""
+    """The pool as a space: mutations lead to architectures in the pool."""
 
     def __init__(self, names: list[str]) -> None:
         self._space, self._names, self._held = get_space("nasbench201"), names, set(names)
@@ -161,14 +162,14 @@ def pareto_pool(problem: Problem, budget: int, seed: int) -> list[int]:
 def driven(problem: Problem, search: Any) -> list[int]:
     place = {name: row for row, name in enumerate(problem.pool["architecture"])}
 
-    def told(config: dict[str, Any]) -> dict[str, float]:
+    def evaluate(config: dict[str, Any]) -> dict[str, float]:
         row = place[config["architecture"]]
         return {"v": float(problem.validation[row]), "cost": float(problem.cost[row])}
 
-    return [place[name] for name in drive(search, told)["architecture"]]
+    return [place[name] for name in drive(search, evaluate)["architecture"]]
 
 
-SEARCHES: dict[str, tuple[Searched, bool]] = {  # and whether a seed moves it
+SEARCHES: dict[str, tuple[Searched, bool]] = {  # the search, and whether it depends on the seed
     "random": (random_rows, True),
     "front of (parameters, cost)": (peeled("params"), False),
     "front of (synflow, cost)": (peeled("synflow"), False),
@@ -178,7 +179,7 @@ SEARCHES: dict[str, tuple[Searched, bool]] = {  # and whether a seed moves it
 
 
 def problem_of(table: pd.DataFrame, cost: np.ndarray, seed: int, part: float | None) -> Problem:
-    """part: the share of the rows that this seed has; None: all."""
+    """Builds the problem of a seed. part: share of the rows that the seed draws; None: all."""
     rows = np.arange(len(table))
     if part is not None:
         rows = np.sort(np.random.default_rng(seed).permutation(rows)[: int(part * len(rows))])
@@ -192,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--pool", choices=["scored", "all"], default="scored")
-    parser.add_argument("--pretended", type=int, nargs=2, metavar=("FIRST", "END"))
+    parser.add_argument("--simulated", type=int, nargs=2, metavar=("FIRST", "END"))
     parser.add_argument("--sizes", action="store_true")
     parser.add_argument("--parts", type=float, metavar="SHARE")
     parser.add_argument("--seeds", type=int, default=20)
@@ -203,9 +204,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{len(table)} networks, {options.seeds} seeds\n\n| cost | search | {' | '.join(heads)} |")
     print("|---|---" + "|---" * len(heads) + "|")
     costs = (sizes if options.sizes else devices)(table)
-    if options.pretended:
+    if options.simulated:
         names = table["arch"].tolist()
-        costs = ((f"pretended {number}", pretended_latency(names, number)) for number in range(*options.pretended))
+        costs = ((f"simulated {number}", simulated_latency(names, number)) for number in range(*options.simulated))
     for device, cost in costs:
         for name in options.searches:
             search, moved = SEARCHES[name]

@@ -1,8 +1,8 @@
-"""Our training-free metrics beside a published table's, over the rows of a pool: Spearman's rank correlation.
+"""archray's training-free metrics compared with a published table's, over a pool, by Spearman's rank correlation.
 
-Of each metric with the column that other projects computed for the same architectures (NAS-Bench-Suite-Zero's,
-Krishnakumar et al. 2022, on real CIFAR-10 images at (C, N) = (16, 5)), and of both with the accuracy.
-A pool scored without an image, at fewer channels:
+The script correlates each metric with the column that other projects computed for the same architectures
+(NAS-Bench-Suite-Zero, Krishnakumar et al. 2022, on CIFAR-10 images at (C, N) = (16, 5)), and both with the accuracy.
+The pool below is scored without images and with fewer channels:
 
     archray proxies --space nasbench201 --data gaussian --size 150 --channels 4 --cells 5 --out pool.parquet \
         --proxies epe_nas,fisher,grad_norm,grasp,jacov,l2_norm,multiply_adds,naswot,plain,snip,synflow,zen
@@ -20,16 +20,16 @@ import pandas as pd
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SCORES, ACCURACIES = DATA / "nasbench201_zcp.csv.gz", DATA / "nasbench201.csv.gz"
 VALIDATION, TEST = "cifar10_valid_12", "cifar10_test_200"
-# What the table calls a metric, where that is not our name.
+# Names of metrics in the table, where they differ from archray's.
 THEIR_NAMES = {"naswot": "nwot", "parameters": "params", "multiply_adds": "flops"}
 
 
 def compare(pool: pd.DataFrame, scores: pd.DataFrame, accuracies: pd.DataFrame) -> pd.DataFrame:
-    """A row for each metric of the pool that the table has too.
+    """Returns a row for each metric that both the pool and the table contain.
 
     pool: column `architecture`, canonical strings. scores, accuracies: by architecture.
-    Columns: n (rows where both have a value), theirs (Spearman of our values with the table's), and for each accuracy
-    ours and theirs (of our values and of the table's, over the same rows).
+    Columns: n (rows with both values), `with theirs` (Spearman of archray's values with the table's), and for each
+    accuracy `ours` and `theirs` (of archray's values and of the table's, over the same rows).
     """
     rows = {}
     ours = pool.set_index("architecture")

@@ -1,12 +1,13 @@
-"""Two ways to grad_norm, snip, grasp, ntk_trace and kappa that archray's shared passes are measured against.
+"""Two implementations of grad_norm, snip, grasp, ntk_trace and kappa as baselines of archray's shared passes.
 
-- `plain`: a pass per metric, grasp by a double backward pass, and the per-sample gradients of ntk_trace and of kappa
-  each by giving every sample its own copy of the weights (note P2), which is faster than what the authors do.
-- `authors`: what is public of the program behind the thesis (github.com/shuyao95/HNAS, built on the zero-cost-nas of
-  Abdelfattah et al. 2021), written anew: every metric on a deep copy of its own that is collected afterwards; snip by
-  the gradient of a mask on each weight; grasp by a forward and backward pass for g and a second, differentiated twice;
-  the kernel's per-sample gradients by hooks, from an unfolded input and an einsum per layer (`tools/autograd_hacks.py`
-  there), for ntk_trace and again for kappa. How its two kernel metrics use them is not public: here as one product.
+- `plain`: a pass per metric. grasp uses a double backward pass. ntk_trace and kappa each compute per-sample gradients
+  by giving every sample a copy of the weights (note P2), which is faster than the authors' method.
+- `authors`: the public part of the program of Shu (2022) (github.com/shuyao95/HNAS, built on the zero-cost-nas of
+  Abdelfattah et al. 2021), reimplemented. Every metric uses a separate deep copy, which is garbage-collected
+  afterwards. snip differentiates by a mask on each weight. grasp makes a forward and backward pass for g and a second
+  pass, differentiated twice. ntk_trace and kappa each compute the kernel's per-sample gradients by hooks, from an
+  unfolded input and an einsum per layer (`tools/autograd_hacks.py` there). The use of these gradients in the two
+  metrics is not public: here it is one product.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def weight_layers(network: nn.Module) -> list[Any]:
 
 
 def plain(network: nn.Module, images: Tensor, labels: Tensor) -> Values:
-    """A pass per metric."""
+    """Computes the metrics with a pass per metric."""
     weights = [layer.weight for layer in weight_layers(network)]
     values = {}
     gradients = torch.autograd.grad(F.cross_entropy(network(images), labels), weights)
@@ -40,15 +41,15 @@ def plain(network: nn.Module, images: Tensor, labels: Tensor) -> Values:
     product = torch.stack([(c * g).sum() for c, g in zip(constant, gradients, strict=True)]).sum()
     products = torch.autograd.grad(product, weights)
     values["grasp"] = -sum(float((w.detach() * h).sum()) for w, h in zip(weights, products, strict=True))
-    jacobian = own_copies_jacobian(network, images, labels)
+    jacobian = separate_copies_jacobian(network, images, labels)
     values["ntk_trace"] = float((jacobian.square().sum() / len(images)).sqrt())
-    jacobian = own_copies_jacobian(network, images, labels)
+    jacobian = separate_copies_jacobian(network, images, labels)
     values["kappa"] = condition_number(jacobian)
     return values
 
 
-def own_copies_jacobian(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """(m, d): the gradient of the sum of label logits by each sample's own copy of the weights (note P2)."""
+def separate_copies_jacobian(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    """Returns the gradient of the sum of label logits by each sample's copy of the weights (note P2), (m, d)."""
     m = len(images)
     copies: list[Tensor] = []
     layers = weight_layers(network)
@@ -86,7 +87,7 @@ def own_copies_jacobian(network: nn.Module, images: Tensor, labels: Tensor) -> T
 
 
 def authors(network: nn.Module, images: Tensor, labels: Tensor) -> Values:
-    """Every metric on a copy of its own."""
+    """Computes every metric on a separate copy of the network."""
     metrics: dict[str, Callable[[nn.Module, Tensor, Tensor], float]] = {
         "grad_norm": authors_grad_norm,
         "snip": authors_snip,
@@ -138,7 +139,7 @@ def authors_grasp(network: nn.Module, images: Tensor, labels: Tensor) -> float:
 
 
 def unfolded_jacobian(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """(m, d): the per-sample gradients of the sum of label logits, from recorded inputs and output gradients."""
+    """Returns the per-sample gradients of the sum of label logits, from inputs and output gradients, (m, d)."""
     layers, m = weight_layers(network), len(images)
     inputs: dict[Any, Tensor] = {}
     output_gradients: dict[Any, Tensor] = {}

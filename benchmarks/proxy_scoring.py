@@ -1,12 +1,12 @@
 """Architectures per second: grad_norm, snip, grasp, ntk_trace and kappa in shared passes, against two other ways.
 
-`plain` makes a pass per metric, and gives every sample its own copy of the weights for the kernel; `authors` does what
-is public of the program behind the thesis, and is slower (`proxy_baselines.py` says what each is). All score the same
-networks on the same batch in float32, one after the other, and the fastest of the repeats counts.
+`plain` makes a pass per metric, and gives every sample a copy of the weights for the kernel. `authors` reimplements the
+public part of the program of Shu (2022), and is slower (see `proxy_baselines.py`). All ways score the same networks on
+the same batch in float32, one after another. The fastest of the repeats counts.
 
-The values are compared in float64, where all must agree to 1e-4 (they do to about 1e-9), else the exit status is 1.
-In float32 a ReLU unit whose input is zero up to rounding can be on in one and off in the other, so there the deviation
-of each way from float64 is printed.
+The script compares the values in float64, in which all must agree to 1e-4 (they agree to about 1e-9); otherwise the
+exit status is 1. In float32 a ReLU unit with an input near zero can be on in one way and off in another, so the script
+only prints the deviation of each way from float64.
 
     python benchmarks/proxy_scoring.py --architectures 8 --threads 1
 """
@@ -35,7 +35,7 @@ BASELINES = {"plain": plain, "authors": authors}
 
 
 def shared(network: nn.Module, images: Tensor, labels: Tensor) -> Values:
-    """archray's way. NaN where a metric failed."""
+    """Scores by archray's shared pass. NaN for a failed metric."""
     return {name: s.value for name, s in score(network, images, labels, METRICS, ProxySettings()).items()}
 
 
@@ -43,7 +43,7 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 def fastest(way: Callable[..., Values], options: argparse.Namespace, *arguments: Any) -> tuple[float, Values]:
-    """Seconds of the fastest of the repeated runs, and the values."""
+    """Returns the seconds of the fastest run, and the values."""
     clock = CLOCKS[options.clock]
     best, values = float("inf"), {}
     for _ in range(options.repeats):
@@ -58,7 +58,7 @@ def deviation(values: Values, exact: Values) -> Values:
 
 
 def measure(channels: int, cells: int, options: argparse.Namespace) -> bool:
-    """Prints the table of one size; whether all values agreed."""
+    """Prints the table of one size. Returns whether all values agree."""
     space = get_space("nasbench201")
     rng = np.random.default_rng(options.seed)
     generator = torch.Generator().manual_seed(options.seed)
@@ -80,7 +80,7 @@ def measure(channels: int, cells: int, options: argparse.Namespace) -> bool:
             for_scoring=True,
         )
         double = copy.deepcopy(network).double()
-        # in the layout that float32 is scored in, so that the same kernels are compared
+        # in the layout of float32 scoring, to compare the same kernels
         last = images.double().contiguous(memory_format=torch.channels_last)
         exact = {
             way: function(double, last if way == "shared" else images.double(), labels)
@@ -88,11 +88,11 @@ def measure(channels: int, cells: int, options: argparse.Namespace) -> bool:
         }
         if not all(np.isfinite(value) for value in exact["shared"].values()):
             continue  # a disconnected cell has no values to compare
-        found = {}
+        values_by_way = {}
         for way, function in ways.items():
-            time_taken, found[way] = fastest(function, options, network, images, labels)
+            time_taken, values_by_way[way] = fastest(function, options, network, images, labels)
             seconds[way].append(time_taken)
-            for precision, values in (("float32", found[way]), ("float64", exact[way])):
+            for precision, values in (("float32", values_by_way[way]), ("float64", exact[way])):
                 for metric, value in deviation(values, exact["plain"]).items():
                     worst[way, precision][metric] = max(worst[way, precision][metric], value)
         done += 1
@@ -118,14 +118,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--architectures", type=int, default=8, help="drawn at random for each size (default 8)")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
-    parser.add_argument("--repeats", type=int, default=2, help="runs of each, the fastest counts (default 2)")
+    parser.add_argument("--repeats", type=int, default=2, help="runs per way; the fastest counts (default 2)")
     parser.add_argument("--batch-size", type=int, default=64, help="images in the batch (default 64)")
     parser.add_argument("--image-size", type=int, default=32, help="height and width of the images (default 32)")
     parser.add_argument("--size", action="append", metavar="C,N", help="channels and cells; may be repeated")
-    parser.add_argument("--seed", type=int, default=0, help="of architectures, weights and images (default 0)")
-    parser.add_argument(
-        "--clock", choices=CLOCKS, default="wall", help="cpu: processor time, for a machine that others use too"
-    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of architectures, weights and images (default 0)")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: processor time, for a busy machine")
     parser.add_argument("--verbose", action="store_true", help="print every architecture")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)

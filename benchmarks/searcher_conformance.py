@@ -1,10 +1,10 @@
-"""The conformance suite over every searcher of archray, and three of Tune's own, as a table.
+"""The conformance suite over every searcher of archray and three searchers of Tune, as a table.
 
     python benchmarks/searcher_conformance.py [--tuner]
 
-It runs the classes of tests/searchers that derive from `SearcherConformance`, and needs pytest; with `--tuner` also
-those that run a real Tuner, which takes minutes. A cell is the number of ways in which the searcher was made for the
-test (another source, another option) and passed it; `lacks` is a guarantee that it says it does not give.
+The script runs the classes of tests/searchers that derive from `SearcherConformance`, and needs pytest. `--tuner` adds
+tests with a real Tuner, which take minutes. A cell is the number of variants of the searcher (another source, another
+option) that passed the test. `lacks` marks a guarantee that the searcher does not claim.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ TESTS = Path(__file__).resolve().parent.parent / "tests" / "searchers"
 
 
 class Outcomes:
-    """A plugin of pytest's: keeps what became of each test of the suite.
+    """A pytest plugin that records the outcome of each test of the suite.
 
     Attributes:
-        counts: by test and searcher, how many passed, failed, lack it or were skipped.
-        reasons: what is lacking, and what was skipped, by searcher.
+        counts: number of passed, failed, lacking and skipped variants by test and searcher.
+        reasons: missing guarantees and skipped tests by searcher.
     """
 
     def __init__(self, tuner: bool) -> None:
@@ -50,7 +50,7 @@ class Outcomes:
     def pytest_runtest_makereport(self, item: pytest.Item) -> object:
         report = (yield).get_result()
         if report.when == "call" or (report.when == "setup" and not report.passed):
-            name = searcher_of(item.cls)  # type: ignore[attr-defined]  # it has one: `_wanted`
+            name = searcher_of(item.cls)  # type: ignore[attr-defined]  # `_wanted` selects classes that have one
             lacking = hasattr(report, "wasxfail")
             outcome = "lacks" if lacking else report.outcome
             self.searchers.setdefault(name)
@@ -61,7 +61,7 @@ class Outcomes:
                 self.reasons[name].setdefault(report.longrepr[2])
 
     def table(self) -> str:
-        """A row per test, a column per searcher."""
+        """Formats a row per test, with a column per searcher."""
         head = ["", *self.searchers]
         lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
         for test, row in self.counts.items():
@@ -75,17 +75,17 @@ class Outcomes:
 
 
 def searcher_of(suite: type[SearcherConformance]) -> str:
-    """The name of what `make` makes, or, where that says no more than Searcher, of the class of tests."""
+    """Returns the name of the class that `make` returns; if it is only Searcher, the name of the test class."""
     made = inspect.signature(suite.make).return_annotation
     name = made if isinstance(made, str) else getattr(made, "__name__", str(made))
     return name if name not in (Searcher.__name__, "VariantSearcher") else suite.__name__.removeprefix("Test")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints the table in Markdown; the number of tests that failed."""
+    """Prints the table in Markdown. Returns the number of failed tests."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tuner", action="store_true", help="also through a real Tuner")
-    parser.add_argument("files", nargs="*", help="some of the files in tests/searchers only")
+    parser.add_argument("--tuner", action="store_true", help="also run the tests with a real Tuner")
+    parser.add_argument("files", nargs="*", help="files in tests/searchers (default: all)")
     options = parser.parse_args(arguments)
     outcomes = Outcomes(options.tuner)
     files = [str(TESTS / name) for name in options.files] or [str(TESTS)]

@@ -1,8 +1,8 @@
-"""Theorem 3.1 of Khodak et al. 2020 over seeds: measured gaps of feature-map selection beside its bounds.
+"""Theorem 3.1 of Khodak et al. 2020 over seeds: measured gaps of feature-map selection compared with its bounds.
 
-Each seed cuts digits into training, validation and test points anew, draws candidates and a basis, solves for every
-candidate alone, and selects the least validation error: the bilevel problem solved exactly. Beside it, from the same
-candidates, halving with shared weights (the same loss, its winner solved for alone):
+Each seed splits digits into training, validation and test points, draws candidates and a basis, solves for every
+candidate alone, and selects the smallest validation error. This solves the bilevel problem exactly. The comparison is
+halving with shared weights on the same candidates and the same loss, followed by a standalone solve for its winner:
 
     python benchmarks/selection_costs.py --seeds 40 --candidates 64 --dimension 200
 """
@@ -25,7 +25,7 @@ from archray.trainables.spaces import get_space
 
 
 def one_seed(seed: int, candidates: int, dimension: int, limit: int | None) -> list[dict[str, float]]:
-    """Rows of 0-1 loss: the least validation error of the first 1, 4, 16, ... candidates, and halving over all."""
+    """Returns rows of 0-1 loss: the least validation error of the first 1, 4, 16, ... candidates, and halving."""
     space, rng = get_space("fourier"), np.random.default_rng(seed)
     names = list(dict.fromkeys(space.encode(space.canonical(space.sample(rng))) for _ in range(candidates)))
     data = load_images(DataSettings(name="digits", seed=seed, limit=limit))
@@ -39,8 +39,8 @@ def one_seed(seed: int, candidates: int, dimension: int, limit: int | None) -> l
         entropy = math.log(size)
         bounds = {"bound": gap_bound(1, points, entropy), "Hoeffding": hoeffding_bound(1, points, entropy)}
         bounds["Theorem 3.1"] = selection_bound(1, points, entropy)
-        own = {"gap": test[best] - validation[best], "excess": test[best] - test[:size].min()}
-        return {"rule": rule, "|C|": size, "|V|": points, **own, **bounds}  # type: ignore[dict-item]
+        gaps = {"gap": test[best] - validation[best], "excess": test[best] - test[:size].min()}
+        return {"rule": rule, "|C|": size, "|V|": points, **gaps, **bounds}  # type: ignore[dict-item]
 
     rows = []
     for size in (size for size in (1, 4, 16, 64, 256) if size <= len(names)):
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--candidates", type=int, default=64)
     parser.add_argument("--dimension", type=int, default=200)
-    parser.add_argument("--limit", type=int, help="of the points of each part; none: all")
+    parser.add_argument("--limit", type=int, help="maximum number of points per part (default: all)")
     options = parser.parse_args(arguments)
     rows = [
         row

@@ -1,4 +1,4 @@
-"""Searches over several metrics on tables: the rank of the best of 20 and of 100, over seeds. 1 is the table's best.
+"""Searches over several metrics on tables: the rank of the best of 20 and of 100 evaluations, over seeds. 1 is best.
 
     python benchmarks/several_metrics.py ../shared/data
     python benchmarks/several_metrics.py ../shared/data --tables transnas-jigsaw --mislead negated
@@ -6,11 +6,11 @@
     python benchmarks/several_metrics.py ../shared/data --leave-one-out
 
 Rows: random (its exact mean), each metric first, the mean of all metrics' ranks first, RoBoT, RankSurrogateSearch. A
-metric first is one order of the table, so it has no seeds. `--mislead` turns all metrics (`negated`), or deals their
-values out anew (`shuffled`). `--parts`: each seed has random rows of the table of its own, and with `--mislead` its own
-noise; shown is how many end behind random search's mean. Else a seed moves little: what comes first, and ties.
-`--leave-one-out`: for each table the setting that is best on the others, from a small grid, and what it comes to on the
-table.
+metric first is one order of the table, so it has no seeds. `--mislead` negates all metrics (`negated`), or shuffles
+their values (`shuffled`). With `--parts` each seed has separate random rows of the table and, with `--mislead`,
+separate noise; the table then contains the share of seeds behind random search's mean. Without it, a seed changes only
+the first suggestions and ties. `--leave-one-out` selects for each table the setting that is best on the others, from a
+small grid, and prints its result on the table.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ METRICS = [
     "snip",
     "synflow",
     "zen",
-]  # as the tables say
+]  # names of the tables
 BUDGETS = (20, 100)
 GRID = [
     (KernelSetting(linear=linear, encoding=encoding, counts=counts), kappa)
@@ -56,7 +56,7 @@ GRID = [
 
 @dataclass(frozen=True)
 class Problem:
-    """A table: `pool` has a column architecture and the metrics; `values` what each row came to, larger is better."""
+    """A table. pool: column architecture and the metrics. values: result of each row, larger is better."""
 
     name: str
     pool: pd.DataFrame
@@ -68,12 +68,12 @@ class Problem:
         return pd.Series(-self.values).rank(method="min").to_numpy()
 
     def random(self, budget: int) -> float:
-        """The mean rank of the best of `budget` drawn at random."""
+        """Returns the mean rank of the best of `budget` random rows."""
         return (len(self.pool) + 1) / (budget + 1)
 
 
 def problem(name: str, table: pd.DataFrame, value: str, without: Sequence[str] = ()) -> Problem:
-    """The rows of one table, with the metrics that most of them have."""
+    """Returns the rows of one table, with the metrics that most of them have."""
     metrics = [m for m in METRICS if m in table and m not in without and table[m].notna().mean() > 0.5]
     metrics = [m for m in metrics if table[m].nunique() > 1]
     pool = table[["arch", *metrics]].rename(columns={"arch": "architecture"}).reset_index(drop=True)
@@ -81,7 +81,7 @@ def problem(name: str, table: pd.DataFrame, value: str, without: Sequence[str] =
 
 
 def problems(data: Path) -> Iterator[Problem]:
-    """The tables of a folder, those that are there."""
+    """Yields the available tables of a folder."""
     if (path := data / "transnas101_micro.csv.gz").is_file():
         for task, table in pd.read_csv(path).groupby("task"):
             yield problem(f"transnas-{task}", table, "val_accuracy")
@@ -103,20 +103,20 @@ def problems(data: Path) -> Iterator[Problem]:
 
 
 def nasbench1shot1(table: pd.DataFrame) -> Problem:
-    """Search space 1: the table lacks most edges, so that of all metrics only the size of the operations is known."""
+    """Reads search space 1. The table lacks most edges, so the only metric is the size of the operations."""
     operations = table[[f"node{node}" for node in range(1, 6)]]
     size = 9 * (operations == "conv3x3-bn-relu").sum(axis=1) + (operations == "conv1x1-bn-relu").sum(axis=1)
     words = operations.apply(lambda row: " ".join(name.replace("-", "_") for name in row), axis=1)
     edges = table["adj_matrix"].str.replace(".", " ", regex=False)
     names = [f"{word} {edge}" for word, edge in zip(words, edges, strict=True)]
     rows = pd.DataFrame({"architecture": names, "params": size, "value": -table["mean_val"]})
-    # rows that differ only in edges that are not in the table are one architecture: their mean
+    # Rows that differ only in edges outside of the table are one architecture, with the mean of their values.
     rows = rows.groupby("architecture", sort=False, as_index=False).mean()
     return Problem("nasbench1shot1-1", rows[["architecture", "params"]], rows["value"].to_numpy(), ["params"])
 
 
 def part_of(problem: Problem, share: float, seed: int) -> Problem:
-    """Random rows of a table."""
+    """Draws random rows of a table."""
     rows = np.random.default_rng(seed).permutation(len(problem.pool))[: int(share * len(problem.pool))]
     pool = problem.pool.iloc[rows].reset_index(drop=True)
     metrics = [metric for metric in problem.metrics if pool[metric].nunique() > 1]
@@ -124,7 +124,7 @@ def part_of(problem: Problem, share: float, seed: int) -> Problem:
 
 
 def misled(problem: Problem, how: str | None, seed: int = 0) -> Problem:
-    """The same table with metrics that say the contrary, or nothing."""
+    """Returns the same table with negated or shuffled metrics."""
     rng, pool = np.random.default_rng(seed), problem.pool.copy()
     for metric in problem.metrics if how else ():
         values = pool[metric].to_numpy()
@@ -133,13 +133,13 @@ def misled(problem: Problem, how: str | None, seed: int = 0) -> Problem:
 
 
 def first(problem: Problem, scores: np.ndarray) -> list[list[float]]:
-    """(1 seed, budgets): the ranks of the best of those with the largest scores."""
+    """Returns the ranks of the best of the rows with the largest scores, (1 seed, budgets)."""
     order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
     return [[problem.ranks[order[:budget]].min() for budget in BUDGETS]]
 
 
 def searched(problem: Problem, make: Callable[..., Any], seeds: int, budget: int = max(BUDGETS)) -> list[list[float]]:
-    """(seeds, budgets): the ranks of the best that a searcher has found."""
+    """Returns the ranks of the best that a searcher found, (seeds, budgets)."""
     with tempfile.TemporaryDirectory() as folder:
         pool = Path(folder) / "pool.parquet"
         problem.pool.to_parquet(pool)
@@ -147,7 +147,7 @@ def searched(problem: Problem, make: Callable[..., Any], seeds: int, budget: int
 
 
 def searched_once(problem: Problem, make: Callable[..., Any], pool: Path, seed: int, budget: int) -> list[float]:
-    """(budgets): the ranks of the best that a searcher has found in the file `pool`."""
+    """Returns the ranks of the best that a searcher found in the file `pool`, (budgets)."""
     place = {name: row for row, name in enumerate(problem.pool["architecture"])}
     search = make(pool, metrics=problem.metrics, budget=budget, seed=seed, metric="value", mode="max")
     names = drive(search, lambda config: problem.values[place[config["architecture"]]])["architecture"]
@@ -155,9 +155,9 @@ def searched_once(problem: Problem, make: Callable[..., Any], pool: Path, seed: 
     return [ranks[:some].min() for some in BUDGETS if some <= budget]
 
 
-def row(name: str, found: list[list[float]]) -> str:
-    """Mean and worst of the seeds, at each budget."""
-    cells = [f"{column.mean():.1f} | {column.max():.0f}" for column in np.array(found).T]
+def row(name: str, ranks_of_seeds: list[list[float]]) -> str:
+    """Formats the mean and the worst of the seeds at each budget."""
+    cells = [f"{column.mean():.1f} | {column.max():.0f}" for column in np.array(ranks_of_seeds).T]
     return f"| {name} | {' | '.join(cells)} |"
 
 
@@ -174,27 +174,27 @@ def compare(problem: Problem, seeds: int) -> None:
 
 
 def parts(tables: Sequence[Problem], seeds: int, share: float, mislead: str | None) -> None:
-    """Rank over random search's mean, and the share of the seeds behind it, each on rows of its own."""
+    """Prints the rank over random search's mean, and the share of seeds behind it; each seed has separate rows."""
     print("| table | of 20: rank / random's | behind random | of 100: rank / random's | behind random |")
     print("|---|---|---|---|---|")
     for table in tables:
-        found = []
+        ranks_of_seeds = []
         for seed in range(seeds):
             part = misled(part_of(table, share, seed), mislead, seed)
             with tempfile.TemporaryDirectory() as folder:
                 pool = Path(folder) / "pool.parquet"
                 part.pool.to_parquet(pool)
                 ranks = searched_once(part, RankSurrogateSearch, pool, seed, max(BUDGETS))
-            found.append([rank / part.random(budget) for rank, budget in zip(ranks, BUDGETS, strict=True)])
-        cells = [f"{column.mean():.2f} | {100 * (column > 1).mean():.1f} %" for column in np.array(found).T]
+            ranks_of_seeds.append([rank / part.random(budget) for rank, budget in zip(ranks, BUDGETS, strict=True)])
+        cells = [f"{column.mean():.2f} | {100 * (column > 1).mean():.1f} %" for column in np.array(ranks_of_seeds).T]
         print(f"| {table.name} | {' | '.join(cells)} |", flush=True)
 
 
 def leave_one_out(tables: Sequence[Problem], seeds: int) -> None:
-    """For each table the setting with the lowest mean rank, relative to random search's, on the others."""
+    """Selects for each table the setting with the lowest mean rank, relative to random search's, on the others."""
     searches = [partial(RankSurrogateSearch, setting=setting, kappa=kappa) for setting, kappa in GRID]
-    found = [[searched(table, search, seeds, 20) for search in searches] for table in tables]
-    ranks = np.array(found)[..., 0]  # (tables, grid, seeds)
+    ranks_of_seeds = [[searched(table, search, seeds, 20) for search in searches] for table in tables]
+    ranks = np.array(ranks_of_seeds)[..., 0]  # (tables, grid, seeds)
     relative = ranks.mean(axis=2) / np.array([[table.random(20)] for table in tables])
     print("| left out | linear | encoding, counts | kappa | best of 20, mean | worst | by the default, mean | random |")
     print("|---|---|---|---|---|---|---|---|")
@@ -210,16 +210,18 @@ def leave_one_out(tables: Sequence[Problem], seeds: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--tables", nargs="*", help="those whose names begin so; default: all")
+    parser.add_argument("--tables", nargs="*", help="first letters of the tables' names (default: all)")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--mislead", choices=["negated", "shuffled"])
-    parser.add_argument("--parts", type=float, metavar="SHARE", help="of the rows that each seed has")
+    parser.add_argument("--parts", type=float, metavar="SHARE", help="share of the rows that each seed draws")
     parser.add_argument("--leave-one-out", action="store_true")
     options = parser.parse_args(arguments)
     wanted = tuple(options.tables or [""])
     tables = [table for table in problems(options.data) if table.name.startswith(wanted)]
     if not tables:
-        raise SystemExit(f"expected tables in {options.data}, of names that begin with {' or '.join(wanted)}; got none")
+        raise SystemExit(
+            f"expected tables in {options.data}, with names that start with {' or '.join(wanted)}; got none"
+        )
     if options.parts:
         parts(tables, options.seeds, options.parts, options.mislead)
         return

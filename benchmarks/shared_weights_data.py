@@ -1,14 +1,13 @@
-"""Do shared weights rank architectures as trainings on the same data do? rs-ws and halving, on digits and glyphs.
+"""Agreement of shared weights with training runs on the same data: rs-ws and halving, on digits and glyphs.
 
-Cells of NAS-Bench-201 without the operation `none`, which the supernet has not, are trained as the preset `demo` trains
-them, under several seeds. Supernets are trained for equally many epochs in all: rs-ws on random paths, halving in
-rounds on the candidates that are left. Their scores of the cells on the validation images are compared, by Spearman's
-rho, with the test accuracies of the trainings. The most that a ranking could reach is what the trainings of one seed
-say of those of another.
+The script trains cells of NAS-Bench-201 without the operation `none`, which the supernet lacks, like the preset `demo`,
+under several seeds. Supernets are trained for equal total epochs: rs-ws on random paths, halving in rounds on the
+remaining candidates. The script computes Spearman's rho of their scores of the cells on the validation images with the
+test accuracies of the training runs. The agreement of the training runs of two seeds is an upper limit for a ranking.
 
     python benchmarks/shared_weights_data.py --out shared --data digits glyphs@16
 
-A training, and a supernet's line, is a line of a file in OUT: a run that was interrupted goes on.
+Each training run and each supernet is a line of a file in OUT. The same command resumes an interrupted benchmark.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ FREE = ("parameters", "synflow", "naswot", "snip")
 
 
 def accuracies(data: str, cells: Sequence[str], seeds: int, lines: Lines) -> pd.DataFrame:
-    """(cells, seeds) test accuracies of the cells' own trainings."""
+    """Returns the test accuracies of the cells' standalone training runs, (cells, seeds)."""
     return pd.DataFrame(
         {
             seed: {
@@ -55,33 +54,37 @@ def accuracies(data: str, cells: Sequence[str], seeds: int, lines: Lines) -> pd.
 
 
 def supernet_rows(data: str, truth: pd.Series, seed: int, epochs: int) -> dict[str, Any]:
-    """The correlations of both kinds of shared weights with the truth. epochs: of a round of halving."""
+    """Returns the correlations of both kinds of shared weights with the truth. epochs: epochs per round of halving."""
     settings = {**SUPERNET, "space": SPACE, "data": data_settings(data, seed)}
     rounds, winner = halving(settings, epochs, truth, seed)
     rows = random_search(settings, epochs * len(rounds), truth, seed) + rounds
-    found = {row["weights of"]: 100 * truth[winner] for row in rounds[-1:]}
-    return {"rows": [{"data": data, **row, "found, %": found.get(row["weights of"])} for row in rows]}
+    winners = {row["weights of"]: 100 * truth[winner] for row in rounds[-1:]}
+    return {"rows": [{"data": data, **row, "found, %": winners.get(row["weights of"])} for row in rows]}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Trains what is left to train, and prints the tables in Markdown."""
+    """Completes the missing training runs, and prints the tables in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the trainings; one that exists is continued")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs; finished runs in it are reused")
     parser.add_argument("--data", nargs="+", default=["digits", "glyphs@16"], help="default: %(default)s")
     parser.add_argument("--cells", type=int, default=24, help="default: %(default)s")
-    parser.add_argument("--epochs", type=int, default=24, help="of each round of halving (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=2, help="of trainings and supernets (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=24, help="epochs per round of halving (default: %(default)s)")
+    parser.add_argument(
+        "--seeds", type=int, default=2, help="seeds of training runs and supernets (default: %(default)s)"
+    )
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    trainings, supernets = Lines(options.out / "trainings.jsonl"), Lines(options.out / "supernets.jsonl")
+    training_runs, supernets = Lines(options.out / "training-runs.jsonl"), Lines(options.out / "supernets.jsonl")
     cells = draw_architectures(SPACE, SupernetOptions.model_validate(SUPERNET), options.cells, seed=0)
     rows: list[dict[str, Any]] = []
     for data in options.data:
-        by_seed = accuracies(data, cells, options.seeds, trainings)
+        by_seed = accuracies(data, cells, options.seeds, training_runs)
         truth = by_seed.mean(axis=1)
         ceiling = np.mean([correlation(by_seed[a], by_seed[b]) for a, b in combinations(by_seed.columns, 2)])
         free = [scores(data, cells, seed) for seed in range(options.seeds)]
-        own = {metric: float(np.mean([correlation(table[metric], truth) for table in free])) for metric in FREE}
+        agreement_of_metrics = {
+            metric: float(np.mean([correlation(table[metric], truth) for table in free])) for metric in FREE
+        }
         print(
             f"{data}: test accuracy, %, 5th {100 * truth.quantile(0.05):.1f}, 50th {100 * truth.median():.1f}, ", end=""
         )
@@ -89,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"95th {100 * truth.quantile(0.95):.1f}, best {100 * truth.max():.1f}; rho of two seeds {ceiling:.2f}, ",
             end="",
         )
-        print(f"of {', '.join(f'{metric} {value:.2f}' for metric, value in own.items())}\n")
+        print(f"of {', '.join(f'{metric} {value:.2f}' for metric, value in agreement_of_metrics.items())}\n")
         for seed in range(options.seeds):
             key = {"data": data, "seed": seed, "epochs": options.epochs, "cells": options.cells}
             rows += supernets.row(key, partial(supernet_rows, data, truth, seed, options.epochs))["rows"]

@@ -1,14 +1,14 @@
-"""Do shared weights rank architectures? rs-ws and halving on one supernet, against NAS-Bench-201's real table.
+"""Agreement of shared weights with NAS-Bench-201's table: rs-ws and halving on one supernet.
 
-Both train the supernet of NAS-Bench-201 on digits for equally many epochs in all: rs-ws on random paths, halving in
-rounds on the candidates that are left. The same architectures are then scored with the weights of either, and their
-scores compared with the table's 200-epoch test accuracy on CIFAR-10. The data differ, so the rank correlation is below
-that of digits with digits.
+Both methods train the supernet of NAS-Bench-201 on digits for equal total epochs: rs-ws on random paths, halving in
+rounds on the remaining candidates. The script scores the same architectures with the weights of each method, and
+compares the scores with the table's 200-epoch test accuracy on CIFAR-10. The data differ, so the rank correlation is
+lower than a comparison of digits with digits.
 
     python benchmarks/shared_weights_nasbench201.py nasbench201.csv.gz
 
-The table has a row for each of the 15,625 cells, with columns `arch` (NAS-Bench-201's string), `cifar10_test_200`
-(percent) and `params_m_cifar10` (millions). It is made from the API of NAS-Bench-201
+The table has a row for each of the 15,625 cells, with the columns `arch` (NAS-Bench-201's string), `cifar10_test_200`
+(percent) and `params_m_cifar10` (millions). Create it from the API of NAS-Bench-201
 (https://github.com/D-X-Y/NAS-Bench-201): `api.arch(i)`, and over all seeds the mean of
 `api.get_more_info(i, "cifar10", hp="200")["test-accuracy"]`.
 """
@@ -37,22 +37,22 @@ COLUMNS = ("seed", "weights of", "trained on", "epochs", "survivors, by loss", "
 
 
 def train(config: dict[str, Any]) -> SupernetTrainable:
-    """A supernet, trained to the end. Raises: SystemExit if that failed."""
+    """Trains a supernet to the end. Raises: SystemExit if the training run fails."""
     trainable = SupernetTrainable(config)
     while not (result := trainable.step())["done"]:
         pass
     if result["failure"]:
-        raise SystemExit(f"the training of the supernet failed: {result['failure']}")
+        raise SystemExit(f"the supernet's training run failed: {result['failure']}")
     return trainable
 
 
 def correlation(scores: Sequence[float] | pd.Series, accuracies: pd.Series) -> float:
-    """Spearman's rho, over the architectures that have a score. scores: (n,), in the order of accuracies."""
+    """Returns Spearman's rho over the architectures with a score. scores: (n,), in the order of accuracies."""
     return float(pd.Series(np.asarray(scores, dtype=float), index=accuracies.index).corr(accuracies, method="spearman"))
 
 
 def over_all(settings: dict[str, Any], weights: dict[str, np.ndarray], accuracies: pd.Series) -> dict[str, float]:
-    """The correlations of all architectures' scores with the weights."""
+    """Returns the correlations of all architectures' scores with these weights."""
     rows = pd.DataFrame(SupernetScorer(settings, weights)(list(accuracies.index)))
     return {
         "all, by loss": correlation(-rows["shared_loss"], accuracies),
@@ -61,18 +61,18 @@ def over_all(settings: dict[str, Any], weights: dict[str, np.ndarray], accuracie
 
 
 def random_search(settings: dict[str, Any], epochs: int, accuracies: pd.Series, seed: int) -> list[dict[str, Any]]:
-    """rs-ws: one row."""
+    """Runs rs-ws. Returns one row."""
     training = {**settings["training"], "epochs": epochs}
     trainable = train({"settings": {**settings, "training": training}, "seed": seed})
     weights = arrays_of(trainable.trainer.supernet.state_dict())
-    told = {"seed": seed, "weights of": "rs-ws", "trained on": "random paths", "epochs": epochs}
-    return [{**told, **over_all(settings, weights, accuracies)}]
+    labels = {"seed": seed, "weights of": "rs-ws", "trained on": "random paths", "epochs": epochs}
+    return [{**labels, **over_all(settings, weights, accuracies)}]
 
 
 def halving(
     settings: dict[str, Any], epochs: int, accuracies: pd.Series, seed: int
 ) -> tuple[list[dict[str, Any]], str]:
-    """Halving: a row for each round but the last, in which one candidate is left; and that candidate."""
+    """Runs halving. Returns a row per round except the last, and the remaining candidate."""
     searcher = WeightSharingHalving(list(accuracies.index), budget=epochs, metric="score", mode="min", seed=seed)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +84,7 @@ def halving(
         trials = drive(searcher, evaluate)
         for trial in trials[trials["candidates"].map(len) > 1].to_dict("records"):
             survivors = accuracies.loc[trial["candidates"]]
-            told = {
+            labels = {
                 "seed": seed,
                 "weights of": f"round {trial['round']}",
                 "trained on": f"{len(survivors)} candidates",
@@ -92,7 +92,7 @@ def halving(
                 "survivors, by loss": correlation([-score for score in trial["scores"]], survivors),
             }
             weights = arrays_of(read_weights(trial["weights"])["supernet"])
-            rows.append({**told, **over_all(settings, weights, accuracies)})
+            rows.append({**labels, **over_all(settings, weights, accuracies)})
     best = searcher.best()
     assert best is not None  # no training failed
     return rows, best["candidate"]
@@ -102,10 +102,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path, help="NAS-Bench-201 as CSV, see above")
-    parser.add_argument("--architectures", type=int, default=200, help="scored, and halved (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=32, help="of each round of halving (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=1, help="supernets of either kind (default: %(default)s)")
-    parser.add_argument("--channels", type=int, default=4, help="of the first stage (default: %(default)s)")
+    parser.add_argument(
+        "--architectures", type=int, default=200, help="architectures to score and halve (default: %(default)s)"
+    )
+    parser.add_argument("--epochs", type=int, default=32, help="epochs per round of halving (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=1, help="supernets per method (default: %(default)s)")
+    parser.add_argument("--channels", type=int, default=4, help="channels of the first stage (default: %(default)s)")
     options = parser.parse_args(arguments)
 
     start = time.perf_counter()
@@ -120,11 +122,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = pd.read_csv(options.table, usecols=["arch", TEST, PARAMETERS]).set_index("arch").loc[names]
     accuracies = table[TEST]
     rows = []
-    found = []
+    winner_accuracies = []
     for seed in range(options.seeds):
         rounds, winner = halving(settings, options.epochs, accuracies, seed)
         rows += random_search(settings, options.epochs * len(rounds), accuracies, seed) + rounds
-        found.append(f"{accuracies[winner]:.2f}")
+        winner_accuracies.append(f"{accuracies[winner]:.2f}")
     print(f"Spearman's rho with {TEST} of {len(names)} random cells; of parameters with it: ", end="")
     print(f"{correlation(table[PARAMETERS], accuracies):.2f}\n")
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
@@ -132,7 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cells = [row.get(name, "") for name in COLUMNS]
         print(f"| {' | '.join(f'{cell:.2f}' if isinstance(cell, float) else str(cell) for cell in cells)} |")
     print(
-        f"\nHalving found cells with {', '.join(found)} in the table; the mean of all is {accuracies.mean():.2f}, ",
+        f"\nHalving found cells with {', '.join(winner_accuracies)} in the table; "
+        f"the mean of all is {accuracies.mean():.2f}, ",
         end="",
     )
     print(f"the best {accuracies.max():.2f}. {time.perf_counter() - start:.0f} s.")

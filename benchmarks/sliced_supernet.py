@@ -1,10 +1,10 @@
-"""A sliced supernet of vision transformers: its shared weights against standalone trainings, and many constraints.
+"""A sliced supernet of vision transformers: its shared weights against standalone training runs, and many constraints.
 
     python benchmarks/sliced_supernet.py --out sliced.json --epochs 30
 
-Trains one supernet by the sandwich rule; trains 12 architectures alone, by the same settings; then searches under ten
-constraints on FLOPs with the one supernet's weights, and looks at what is trivial beside: the largest that is feasible,
-and random feasible ones. Seconds are of the processor, one thread: they do not depend on what else runs.
+The script trains one supernet by the sandwich rule, and 12 architectures alone with the same settings. Then it searches
+under ten constraints on FLOPs with the supernet's weights. The baselines are the largest feasible architecture and
+random feasible ones. Times are processor times of one thread, which do not depend on other work on the machine.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from archray.trainables.training import Trainer
 from archray.trainables.training_settings import TrainingSettings
 
 CONSTRAINTS = 10
-SAMPLE = 40  # feasible architectures drawn, of which the largest is taken
-ALONE = (2, 7)  # constraints, counted from 0, at which what is found is trained alone
+SAMPLE = 40  # feasible random architectures, from which the largest is taken
+ALONE = (2, 7)  # constraints, counted from 0, whose found architecture is trained alone
 
 
 class Study:
-    """One supernet and what is measured with it; written after every part."""
+    """One supernet and its measurements; written after every part."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.space = options, get_space("vit")
@@ -54,14 +54,14 @@ class Study:
         Path(self.options.out).write_text(json.dumps(self.result, indent=1))
 
     def train(self) -> None:
-        """The supernet. Seconds of training, and accuracies of the extremes."""
+        """Trains the supernet. Records seconds of training, and accuracies of the extremes."""
         settings = SandwichSettings(epochs=self.options.epochs, batch_size=self.options.batch_size)
         supernet = build_sliced(self.space, self.network, seed=self.options.seed, **self.shape)
         self.trainer = SandwichTrainer(supernet, self.data, settings, seed=self.options.seed)
-        began = time.process_time()
+        start = time.process_time()
         while not self.trainer.finished:
             self.trainer.epoch()
-        seconds = time.process_time() - began
+        seconds = time.process_time() - start
         smallest, largest = self.trainer.score([self.trainer.smallest, self.trainer.largest])
         self.write(
             supernet={
@@ -74,28 +74,28 @@ class Study:
         print(f"supernet: {seconds:.0f} s, {smallest.accuracy:.3f} to {largest.accuracy:.3f}", flush=True)
 
     def alone(self, architecture: str, seed: int = 1) -> dict[str, float]:
-        """Validation and test accuracy of a standalone training by the supernet's settings, and its seconds."""
+        """Trains an architecture alone with the supernet's settings. Returns both accuracies, and the seconds."""
         network = build(self.space, architecture, network=self.network, seed=seed, **self.shape)
         settings = TrainingSettings(
             epochs=self.options.epochs, batch_size=self.options.batch_size, lr=0.1, grad_clip=1.0
         )
         trainer = Trainer(network, self.data, settings, seed=seed)
-        began = time.process_time()
+        start = time.process_time()
         while not trainer.finished:
             trainer.epoch()
-        seconds = time.process_time() - began
+        seconds = time.process_time() - start
         validation, test = trainer.evaluate(self.data.validation), trainer.evaluate(self.data.test)
         return {"validation": validation.accuracy, "test": test.accuracy, "seconds": seconds}
 
     def shared(self, architecture: str) -> dict[str, float]:
-        """Validation and test accuracy with the shared weights."""
+        """Returns validation and test accuracy with the shared weights."""
         choices, supernet = [self.space.decode(architecture)], self.trainer.supernet
         [validation] = score_slices(supernet, choices, self.data.validation, 512)
         [test] = score_slices(supernet, choices, self.data.test, 512)
         return {"validation": validation.accuracy, "test": test.accuracy}
 
     def agreement(self) -> None:
-        """Shared against standalone accuracy of the extremes and ten random architectures."""
+        """Compares shared and standalone accuracy of the extremes and ten random architectures."""
         rng = np.random.default_rng(self.options.seed)
         chosen = [self.trainer.smallest, self.trainer.largest, *(self.space.sample(rng) for _ in range(10))]
         rows = []
@@ -119,20 +119,22 @@ class Study:
         print(self.result["agreement"], flush=True)
 
     def constrained(self) -> None:
-        """Ten constraints on FLOPs, each a search by evolution on the shared weights."""
+        """Searches by evolution on the shared weights under ten constraints on FLOPs."""
         ends = [self.costs(choices)["flops"] for choices in (self.trainer.smallest, self.trainer.largest)]
         bounds = np.geomspace(ends[0] * 1.3, ends[1] * 0.8, CONSTRAINTS)
         rows = []
         for number, bound in enumerate(bounds):
             constraints = parse_constraints([f"flops <= {bound:.0f}"])
             space = ConstrainedSpace(self.space, Violation(constraints, self.costs), f"flops <= {bound:.0f}")
-            began = time.process_time()
+            start = time.process_time()
             searcher = RegularizedEvolution(
                 space, self.options.budget, population=self.options.budget // 4, sample_size=10, seed=number
             )
-            found = drive(searcher, lambda config: self._validation(config["architecture"]), metric="value", mode="max")
-            seconds = time.process_time() - began
-            best = str(found["architecture"][found["value"].argmax()])
+            evaluations = drive(
+                searcher, lambda config: self._validation(config["architecture"]), metric="value", mode="max"
+            )
+            seconds = time.process_time() - start
+            best = str(evaluations["architecture"][evaluations["value"].argmax()])
             rng = np.random.default_rng(number)
             drawn = [self.space.encode(self.space.canonical(space.sample(rng))) for _ in range(SAMPLE)]
             largest = max(drawn, key=lambda name: self.costs(name)["flops"])
@@ -164,7 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="sliced_supernet.json")
     parser.add_argument("--data", default="digits")
-    parser.add_argument("--limit", type=int, help="training images at most")
+    parser.add_argument("--limit", type=int, help="maximum number of training images")
     parser.add_argument("--channels", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--batch-size", type=int, default=64)

@@ -1,11 +1,11 @@
 """The upper problem of a bilevel search by an eigenvector, against gradient ascent on the same objective (note U7).
 
-Low-rank form, y = alpha*^T X w* + noise, X (h, p) standard normal, and multiple kernels, h kernels of Gaussian
-features: the spectral solution, and gradient ascent on the sphere with Barzilai and Borwein's steps, from a random
-point until the gradient along the sphere is below 1e-9 of the whole. Ascent passes through all validation points at
-every step, as a bilevel search does; both take the same data to the same problem. Printed per size: medians of seconds
-in turns, their ratio, ascent's steps, and the largest difference of the solutions. The exit status is 1 if one of them
-differs by more than 1e-6 of its largest weight.
+The script has two forms. Low rank: y = alpha*^T X w* + noise, X (h, p) standard normal. Multiple kernels: h kernels of
+Gaussian features. It computes the spectral solution, and gradient ascent on the sphere with Barzilai and Borwein's
+steps, from a random point until the gradient along the sphere is below 1e-9 of the whole. Ascent passes through all
+validation points at every step, as a bilevel search does. Both solve the same problem on the same data. The table
+contains, per size, medians of seconds in turns, their ratio, ascent's steps, and the largest difference of the
+solutions. The exit status is 1 if a solution differs by more than 1e-6 of its largest weight.
 
     OMP_NUM_THREADS=1 python benchmarks/spectral_upper_problem.py --parameters 8 32 --points 100 1000 --repeats 5
 """
@@ -28,7 +28,7 @@ STEPS = 5000
 def problems(
     h: int, points: int, features: int, train: int, noise: float, seed: int
 ) -> dict[str, RankOneAlignment | KernelAlignment]:
-    """Of both forms, on the same points."""
+    """Returns the problems of both forms, on the same points."""
     rng = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:
@@ -64,11 +64,11 @@ def main() -> int:
                 of_seed = problems(h, points, options.features, options.train, options.noise, seed)
                 for form, problem in of_seed.items():
                     start = torch.randn(h, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-                    began = time.perf_counter()
+                    start_time = time.perf_counter()
                     spectral = problem.spectral()
                     between = time.perf_counter()
                     limit, ascent = problem.ascent(start, STEPS)
-                    seconds = between - began, time.perf_counter() - between
+                    seconds = between - start_time, time.perf_counter() - between
                     difference = float((spectral - limit).abs().max() / spectral.abs().max())
                     rows.setdefault(form, []).append((*seconds, ascent.steps, difference))
             for form, values in rows.items():

@@ -1,11 +1,11 @@
 """Images per second of `imagefolder-stream`, against torchvision's own `ImageFolder` and v2 transforms.
 
-Both decode the same JPEG files in as many processes of torch's DataLoader, cut at random (8 to 100 % of the area),
-resize to 224 x 224, mirror and normalise, in float32. The files are synthetic: noise smoothed to the sharpness of
-photographs, in the sizes that ImageNet has most (500 x 375). The ways take turns, and the medians over the repeats
-count: the machine may be busy with other work, which then falls on both alike; processor time, of all processes, says
-what each takes whatever else runs. The time of starting the processes is in both. What is read, in what order and with
-what cuts, is compared over numbers of processes: it must be the same, else the exit status is 1.
+Both decode the same JPEG files in the same number of processes of torch's DataLoader, crop at random (8 to 100 % of the
+area), resize to 224 x 224, mirror and normalize, in float32. The files are synthetic: noise smoothed to the sharpness
+of photographs, in ImageNet's most frequent size (500 x 375). The ways take turns, and the medians over the repeats
+count, because other work on the machine then affects both alike. Processor time, over all processes, does not depend on
+other work. Both times include the start of the processes. The script compares the images, their order and their crops
+over numbers of processes: they must be equal, otherwise the exit status is 1.
 
     python benchmarks/streaming.py --images 1000 --workers 0 1 2 --repeats 3
 """
@@ -37,14 +37,14 @@ SIZE = 224
 
 
 def write_images(folder: Path, number: int) -> None:
-    """`number` JPEG files of 500 x 375 in two classes, and one of each for validation and test."""
+    """Writes `number` JPEG files of 500 x 375 in two classes, and one per class for validation and test."""
     rng = np.random.default_rng(0)
     parts = {"train": number // 2, "val": 1, "test": 1}
-    for part, each in parts.items():
+    for part, count_per_class in parts.items():
         for label in ("a", "b"):
             place = folder / part / label
             place.mkdir(parents=True)
-            for index in range(each):
+            for index in range(count_per_class):
                 noise = Image.fromarray(rng.integers(0, 256, (375, 500, 3), dtype=np.uint8))
                 noise.filter(ImageFilter.GaussianBlur(1.2)).save(place / f"{index}.jpg", quality=90)
 
@@ -55,7 +55,7 @@ def ours(dataset: StreamedDataset, batch: int) -> Iterator[Tensor]:
 
 
 def torchvisions(folder: Path, workers: int, batch: int) -> Iterator[Tensor]:
-    """As torchvision's reference for training classifiers does it, by v2 on PIL's images."""
+    """Loads images like torchvision's reference for training classifiers, by v2 on PIL's images."""
     transform = v2.Compose(
         [
             v2.RandomResizedCrop(SIZE, antialias=True),
@@ -71,7 +71,7 @@ def torchvisions(folder: Path, workers: int, batch: int) -> Iterator[Tensor]:
 
 
 def seconds(passing: Callable[[], Iterator[Tensor]]) -> tuple[float, float]:
-    """(wall time, processor time of this process and of those that decoded) of a pass."""
+    """Returns the wall time of a pass, and the processor time of this process and the decoding processes."""
     start, before = time.perf_counter(), processor_time()
     for _ in passing():
         pass
@@ -107,7 +107,8 @@ def main() -> int:
             line = f"{workers:9}"
             for clock, width in ((0, 14), (1, 18)):
                 mine, theirs = (
-                    options.images / statistics.median(each[clock] for each in times[name]) for name in times
+                    options.images / statistics.median(seconds_of_pass[clock] for seconds_of_pass in times[name])
+                    for name in times
                 )
                 line += f"  {mine:{width}.0f}  {theirs:13.0f}  {mine / theirs:5.2f}"
             print(line, flush=True)

@@ -1,10 +1,11 @@
-"""How long a searcher thinks: median and worst `suggest`, over a table as large as NAS-Bench-201.
+"""Median and worst time of a searcher's `suggest`, over a table as large as NAS-Bench-201.
 
     python benchmarks/suggest.py [--trials 100] [--rows 15625] [--searchers random evolution ...]
 
-Each searcher makes `--trials` suggestions, one at a time, for results that cost nothing: over the space nasbench201, or
-over a pool of `--rows` rows with invented metrics. Milliseconds are of this process (`time.process_time`), so what else
-the machine does counts for little; the last column divides by random search in the same run.
+Each searcher makes `--trials` suggestions, one at a time, and receives results without cost: over the space
+nasbench201, or over a pool of `--rows` rows with synthetic metrics. Times are processor times of this process
+(`time.process_time`), so other work on the machine has little effect. The last column divides by random search in the
+same run.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ METRICS = ("grad_norm", "snip", "synflow", "nwot")
 
 
 def invented_pool(folder: Path, rows: int) -> Path:
-    """A table with an architecture per row, metrics that are related to each other, and costs."""
+    """Draws a table with an architecture per row, correlated metrics, and costs."""
     rng = np.random.default_rng(0)
     names = [get_space("nasbench201").encode(cell) for cell in get_space("nasbench201").enumerate()]
     repeated = [names[row % len(names)] + (f"#{row // len(names)}" if row >= len(names) else "") for row in range(rows)]
@@ -44,7 +45,7 @@ def invented_pool(folder: Path, rows: int) -> Path:
 
 
 def searchers_over(pool: Path, trials: int) -> dict[str, Callable[[], Searcher]]:
-    """Every searcher of archray whose trial is one architecture, by name."""
+    """Returns every searcher of archray whose trial is one architecture, by name."""
     over: dict[str, Any] = {"budget": trials, **TOLD}
     made: dict[str, Callable[[], Searcher]] = {
         "random": lambda: RandomSearch("nasbench201", **over),
@@ -62,13 +63,13 @@ def searchers_over(pool: Path, trials: int) -> dict[str, Callable[[], Searcher]]
 
 
 def milliseconds(searcher: Searcher, trials: int) -> np.ndarray:
-    """(n,) of each suggestion, n at most `trials`."""
+    """Returns the milliseconds of each suggestion, (n,), n at most `trials`."""
     times = []
     searcher.set_search_properties(None, None, {})
     for number in range(trials):
-        begun = time.process_time()
+        start = time.process_time()
         config: Any = searcher.suggest(f"t{number}")
-        times.append(1000 * (time.process_time() - begun))
+        times.append(1000 * (time.process_time() - start))
         if not isinstance(config, dict):
             break
         searcher.on_trial_complete(
@@ -78,18 +79,18 @@ def milliseconds(searcher: Searcher, trials: int) -> np.ndarray:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Prints a table in Markdown."""
+    """Runs the command line, and prints a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--rows", type=int, default=15_625)
-    parser.add_argument("--searchers", nargs="*", help="some only; default: all")
+    parser.add_argument("--searchers", nargs="*", help="names of searchers (default: all)")
     options = parser.parse_args(arguments)
     get_space("nasbench201").canonical(("none",) * 6)  # the first call goes through the whole space
     with tempfile.TemporaryDirectory() as folder:
         made = searchers_over(invented_pool(Path(folder), options.rows), options.trials)
         unknown = set(options.searchers or ()) - set(made)
         if unknown:
-            raise SystemExit(f"there is no {', '.join(sorted(unknown))}; choose from {', '.join(made)}")
+            raise SystemExit(f"expected searchers of {', '.join(made)}, got {', '.join(sorted(unknown))}")
         random = np.median(milliseconds(made["random"](), options.trials))
         print("| searcher | median ms | worst ms | median, times random's |\n|---|---|---|---|")
         for name in options.searchers or made:

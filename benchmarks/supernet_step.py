@@ -1,10 +1,10 @@
 """Images per second of a training step of the DARTS and PC-DARTS supernets, against the style of the original.
 
-The original has one module per operation and edge, and sums their weighted outputs; here it is built of copies of the
+The original has one module per operation and edge, and sums their weighted outputs. Here it consists of copies of the
 supernet's own modules, in torch's default layout and in channels-last. A step is a forward pass and a backward pass to
-weights and architecture parameters. The ways take turns, and the medians over the repeats count: the machine may be
-busy with other work, which then falls on all ways alike. Outputs and gradients are compared in float64 at a small size
-and must agree to 1e-9, else the exit status is 1.
+weights and architecture parameters. The ways take turns, and the medians over the repeats count, because other work on
+the machine then affects all ways alike. The script compares outputs and gradients in float64 at a small size. They must
+agree to 1e-9, otherwise the exit status is 1.
 
     python benchmarks/supernet_step.py --batch-size 32 --repeats 5
     python benchmarks/supernet_step.py --profile
@@ -73,7 +73,7 @@ class Original(nn.Module):
 
 
 def mixture(supernet: Supernet, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Random rows on the simplex for every group."""
+    """Draws random rows on the simplex for every group."""
     generator = torch.Generator().manual_seed(1)
     return {
         group.name: torch.randn(group.shape, generator=generator, dtype=dtype).softmax(-1).requires_grad_()
@@ -82,18 +82,18 @@ def mixture(supernet: Supernet, dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 def agree(partial: int) -> bool:
-    """Whether outputs and all gradients of the two ways agree in float64, at a small size."""
+    """Returns whether outputs and all gradients of the two ways agree in float64, at a small size."""
     network = NetworkSettings(channels=8, cells=1)
     supernet = build_supernet("darts", network, 3, 10, seed=0, partial_channels=partial).double()
     original = Original(supernet)
     images = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0)).double()
-    found = []
+    tensors_of_ways = []
     for way, parameters in ((supernet, supernet.parameters()), (original, original.parameters())):
         weights = mixture(supernet, torch.float64)
         logits = way(images, weights)
         logits.square().sum().backward()
-        found.append([logits.detach(), *(p.grad for p in parameters), *(w.grad for w in weights.values())])
-    worst = max(float((a - b).abs().max() / b.abs().max().clamp(min=1)) for a, b in zip(*found, strict=True))
+        tensors_of_ways.append([logits.detach(), *(p.grad for p in parameters), *(w.grad for w in weights.values())])
+    worst = max(float((a - b).abs().max() / b.abs().max().clamp(min=1)) for a, b in zip(*tensors_of_ways, strict=True))
     print(f"K = {partial}: largest deviation of outputs and gradients in float64, relative to the largest: {worst:.1e}")
     return worst < TOLERANCE
 
@@ -103,7 +103,7 @@ def step(network: nn.Module, images: Tensor, labels: Tensor, weights: dict[str, 
 
 
 def ways(partial: int, options: argparse.Namespace) -> dict[str, Callable[[], None]]:
-    """Name -> one step of that way, on the same images and weights."""
+    """Returns one step of each way by name, on the same images and weights."""
     settings = NetworkSettings(channels=options.channels, cells=options.cells)
     supernet = build_supernet("darts", settings, 3, 10, seed=0, partial_channels=partial)
     original = Original(supernet)
@@ -130,7 +130,7 @@ def measure(partial: int, options: argparse.Namespace) -> None:
             if turn > 0:  # the first allocates
                 seconds[name].append(time.perf_counter() - start)
     for name, taken in seconds.items():
-        ratios = [original / each for original, each in zip(seconds["original"], taken, strict=True)]
+        ratios = [original / way_seconds for original, way_seconds in zip(seconds["original"], taken, strict=True)]
         print(
             f"K = {partial} | {name:24s} | {options.batch_size / statistics.median(taken):6.1f} images/s (best "
             f"{options.batch_size / min(taken):6.1f}) | {statistics.median(ratios):.2f} times the original "
@@ -138,7 +138,7 @@ def measure(partial: int, options: argparse.Namespace) -> None:
         )
 
 
-KINDS = {  # substring of a kernel's name -> where its time is put
+KINDS = {  # substring of a kernel's name -> label of its time
     "native_batch_norm": "torch's batch norm",
     "convolution": "convolutions",
     "pool": "pools",
@@ -149,7 +149,7 @@ KINDS = {  # substring of a kernel's name -> where its time is put
 
 
 def where(partial: int, options: argparse.Namespace) -> None:
-    """Prints where the time of a step goes, by kind of kernel."""
+    """Prints the time of a step by kind of kernel."""
     for name, run in ways(partial, options).items():
         run()
         with profile() as profiler:
@@ -158,14 +158,14 @@ def where(partial: int, options: argparse.Namespace) -> None:
         for event in profiler.key_averages():
             kernel = event.key.lower()
             kind = next(
-                (kind for part, kind in KINDS.items() if part in kernel), "sums (archray: normalised), copies, overhead"
+                (kind for part, kind in KINDS.items() if part in kernel), "sums (archray: normalized), copies, overhead"
             )
             times[kind] = times.get(kind, 0.0) + event.self_cpu_time_total / 1e6
         print(f"K = {partial} | {name}: " + ", ".join(f"{k} {v:.2f} s" for k, v in sorted(times.items())))
 
 
 def main() -> int:
-    """The command line. Returns the exit status."""
+    """Runs the command line. Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partial", type=int, nargs="+", default=[1, 4], help="K: 1 is DARTS, 4 PC-DARTS")
     parser.add_argument("--channels", type=int, default=16)
@@ -174,7 +174,7 @@ def main() -> int:
     parser.add_argument("--image-size", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--profile", action="store_true", help="print where the time goes instead")
+    parser.add_argument("--profile", action="store_true", help="print the time by kind of kernel instead")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)

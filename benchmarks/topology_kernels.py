@@ -1,12 +1,12 @@
 """Theorem 7.4 and Table 7.2 of Shu 2022: kappa and M_Trace of wide and deep linear architectures, and of named cells.
 
-Linear (float64, orthonormal inputs): whether the deep kernel's mean is L n^L, in standard errors, and what kappa, M and
-kappa/M are beside the wide one's, with weights of variance 1 as in the theorem and of variance 1/n:
+Linear (float64, orthonormal inputs): whether the deep kernel's mean is L n^L, in standard errors, and kappa, M and
+kappa/M compared with the wide architecture, with weights of variance 1 as in the theorem and of variance 1/n:
 
     python benchmarks/topology_kernels.py linear --draws 20000
 
-Cells: mean and standard deviation over initialisations on one batch of Gaussian images; `wide` and `deep` have the
-operations of the cell that is named after them, and other connections:
+Cells: mean and standard deviation over initializations on one batch of Gaussian images. `wide NAME` and `deep NAME`
+have the operations of the cell NAME with other connections:
 
     python benchmarks/topology_kernels.py cells --seeds 5 --channels 8 --cells 5
 """
@@ -37,11 +37,11 @@ NAMED = (
     ("darts", "snas-mild"),
     ("darts", "gaea-pc-darts"),
 )
-ADAPTED = (("darts", "darts-v2"), ("darts", "gaea-pc-darts"))  # of which there are a wide and a deep form
+ADAPTED = (("darts", "darts-v2"), ("darts", "gaea-pc-darts"))  # cells with a wide and a deep form
 
 
 def linear_table(draws: int, seed: int) -> pd.DataFrame:
-    """A row per n, L, m and variance. deviation: the largest of the mean kernel's entries, in standard errors."""
+    """Returns a row per n, L, m and variance. deviation: largest of the mean kernel's entries, in standard errors."""
     rows = []
     for width, layers, points in SIZES:
         for variance in (1.0, 1 / width):
@@ -70,16 +70,16 @@ def linear_table(draws: int, seed: int) -> pd.DataFrame:
 
 
 def genotype_space(name: str) -> GenotypeSpace:
-    """The space of that name, whose cells have connections."""
+    """Returns the space `name`, whose cells have connections."""
     space = get_space(name)
     assert isinstance(space, GenotypeSpace)
     return space
 
 
 def deepest(space: GenotypeSpace, architecture: Architecture) -> Architecture:
-    """The same operations, every node reading the two nodes before it: as deep as a cell can be (Shu 2022, Table 7.2).
+    """Returns the deepest cell with these operations: every node reads the two nodes before it (Shu 2022, Table 7.2).
 
-    A node's operation on the lower source reads the earlier one. With DARTS' four nodes 1.5 wide and 5 deep.
+    A node's operation on the lower source reads the earlier node. With DARTS' four nodes: width 1.5 and depth 5.
     """
 
     def adapt(edges: CellEdges) -> CellEdges:
@@ -90,7 +90,7 @@ def deepest(space: GenotypeSpace, architecture: Architecture) -> Architecture:
 
 
 def cells_table(seeds: int, channels: int, cells: int, batch: int, image_size: int) -> pd.DataFrame:
-    """A row per architecture: width and depth of its normal cell over the largest, M_Trace, kappa, kappa/M."""
+    """Returns a row per architecture: width and depth of its normal cell over the largest, M_Trace, kappa, kappa/M."""
     chosen = [(name, space, get_space(space).named[name]) for space, name in NAMED]
     for space, name in ADAPTED:
         genotypes = genotype_space(space)
@@ -136,9 +136,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("linear", "cells"))
     parser.add_argument("--draws", type=int, default=20_000)
-    parser.add_argument("--seeds", type=int, default=5, help="initialisations of a cell's network, two or more")
+    parser.add_argument("--seeds", type=int, default=5, help="initializations of a cell's network, at least two")
     parser.add_argument("--channels", type=int, default=8)
-    parser.add_argument("--cells", type=int, default=5, help="cells of a network, two of them reduction cells")
+    parser.add_argument("--cells", type=int, default=5, help="cells of a network, including two reduction cells")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--image-size", type=int, default=16)
     options = parser.parse_args(arguments)

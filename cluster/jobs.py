@@ -167,19 +167,19 @@ def _check_dashboard(address: str) -> None:
     if not address.startswith(("http://", "https://")):
         raise Unreachable(f"expected the URL of its dashboard, such as http://HOST:8265, got {address}")
     try:
-        _ask(address, {})
+        _request(address, {})
     except PermissionError as error:
         if not connect.send_token():
             raise Unreachable(f"the cluster requires a token, but none was given. {connect.GET_TOKEN}.") from error
         try:
-            _ask(address, AuthenticationTokenLoader.instance().get_token_for_http_header())
+            _request(address, AuthenticationTokenLoader.instance().get_token_for_http_header())
         except PermissionError:
             raise Unreachable(
                 f"the cluster rejects the token in {connect.token_source()}. {connect.GET_TOKEN}."
             ) from error
 
 
-def _ask(address: str, headers: Mapping[str, str]) -> None:
+def _request(address: str, headers: Mapping[str, str]) -> None:
     """Raises: PermissionError if the dashboard requires a token; Unreachable if no dashboard of Ray answers."""
     request = urllib.request.Request(address.rstrip("/") + VERSION, headers=dict(headers))
     other = "the server at this address is not the dashboard of a Ray cluster, whose default port is 8265"

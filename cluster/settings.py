@@ -118,7 +118,7 @@ class ResourceSettings(Settings):
         if value is not None and 0 < value < 1:
             if value * STEPS < 1 - TOLERANCE:
                 raise InvalidInput(f"expected at least {1 / STEPS:g} of a GPU (Ray's smallest unit), got {value}")
-            if trials_per_card(value) == 1:
+            if trials_of_share(value) == 1:
                 raise InvalidInput(
                     f"expected 1, or a share of 0.5 or less, got {value:g}. Only one such trial fits on a GPU, and "
                     f"{1 - value:g} of it stays idle. Use 1 for one trial on a GPU, or 0.5 for two."
@@ -170,29 +170,29 @@ class ResourceSettings(Settings):
         if self.gpus_per_trial is not None:
             return self.gpus_per_trial
         if isinstance(self.trials_per_gpu, int):
-            return card_share(self.trials_per_gpu)
+            return share_of_trials(self.trials_per_gpu)
         return 1.0 if any(gpus for _, gpus in node_resources()) else 0.0
 
 
-def trials_per_card(share: float) -> int:
+def trials_of_share(share: float) -> int:
     """Returns how many trials with a `share` of a GPU, in (0, 1], fit on one GPU."""
     return math.floor(1 / share + TOLERANCE)
 
 
-def card_share(trials: int) -> float:
+def share_of_trials(trials: int) -> float:
     """Returns the largest share of a GPU, in Ray's units, with which `trials` fit on one GPU."""
     return math.floor(STEPS / trials) / STEPS
 
 
 def unused_share(share: float) -> str | None:
     """Returns a warning if a share in (0, 1) leaves a part of each GPU idle; None if the part is below IDLE."""
-    trials = trials_per_card(share)
+    trials = trials_of_share(share)
     idle = 1 - trials * share
     if idle < IDLE:
         return None
     return (
         f"{count(trials, 'trial')} per GPU leave {idle:g} of each GPU idle. Set gpus_per_trial to "
-        f"{card_share(trials):g} to use the whole GPU."
+        f"{share_of_trials(trials):g} to use the whole GPU."
     )
 
 
@@ -216,7 +216,7 @@ def capacity(cpus_per_trial: float, gpus_per_trial: float, nodes: Sequence[tuple
     for cpus, gpus in nodes:
         fits = math.floor(cpus / cpus_per_trial + TOLERANCE)
         if 0 < gpus_per_trial < 1:
-            fits = min(fits, int(gpus) * trials_per_card(gpus_per_trial))
+            fits = min(fits, int(gpus) * trials_of_share(gpus_per_trial))
         elif gpus_per_trial:
             fits = min(fits, math.floor(gpus / gpus_per_trial))
         trials += fits

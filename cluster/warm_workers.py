@@ -87,7 +87,7 @@ def serve(place: str, modules: Sequence[str]) -> dict[str, Any]:
 
 
 def received(connection: socket.socket) -> dict[str, Any]:
-    """Reads a request and makes its standard files those of this process."""
+    """Reads a request, and uses its standard files in this process."""
     size, files, _, _ = socket.recv_fds(connection, SIZE_BYTES, len(STANDARD_FILES))
     request = b""
     while len(request) < int.from_bytes(size, "big"):

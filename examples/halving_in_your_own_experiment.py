@@ -40,8 +40,8 @@ def shared_solve(config: dict[str, Any]) -> None:
     def features(candidate: dict[str, Any], rows: Any) -> np.ndarray:
         return SHAPES[candidate["shape"]](candidate["scale"] * projected[rows] + offset)
 
-    own = rng.integers(len(candidates), size=TRAINING)  # a random candidate for each training image
-    x = np.stack([features(candidates[c], row) for row, c in enumerate(own)])  # (n, d)
+    assigned = rng.integers(len(candidates), size=TRAINING)  # a random candidate for each training image
+    x = np.stack([features(candidates[c], row) for row, c in enumerate(assigned)])  # (n, d)
     weights = np.linalg.solve(x.T @ x + 0.5 * np.eye(d), x.T @ np.eye(10)[labels[:TRAINING]])  # (d, classes)
     rest = slice(TRAINING, None)
     scores = [float(np.mean((features(c, rest) @ weights).argmax(1) == labels[rest])) for c in candidates]

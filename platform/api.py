@@ -18,7 +18,7 @@ from archray.platform.methods import METHODS, STUDIES, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import MANIFEST, RUNS, call_start
-from archray.platform.run.run import Run, check_same_search, refuse_existing, removed_if_refused
+from archray.platform.run.run import Run, check_same_search, reject_existing, removed_after_error
 from archray.platform.run.run_summary import read_manifest
 from archray.platform.run_result import RunResult
 from archray.plurals import count
@@ -69,6 +69,15 @@ def search(
 
     Returns: the finished run.
     Raises: ArchrayError for a wrong argument, before Ray starts; RunInterrupted.
+
+    Example:
+        ```python
+        result = archray.search("rank-surrogate", space="nasbench201", data="digits", preset="smoke", out="runs/first")
+        print(result.architecture, result.test_accuracy)
+
+        # Arrays as data: images (n, C, H, W), integer labels (n,)
+        result = archray.search("random", data=(x_train, y_train, x_test, y_test), budget=20, out="runs/arrays")
+        ```
     """
     METHODS.check(method)
     tune_options = TuneOptions(run_config, tune_config, callbacks, time_budget_s)
@@ -85,6 +94,13 @@ def understand(study: str, **options: Any) -> RunResult:
 
     Returns: the finished run, with the conclusions in its `findings`.
     Raises: the errors of `search`.
+
+    Example:
+        ```python
+        result = archray.understand("topology", architecture=["darts-v2"], preset="smoke", out="runs/topology")
+        for finding in result.findings:
+            print(finding)
+        ```
     """
     STUDIES.check(study)
     names = ("run_config", "tune_config", "callbacks", "time_budget_s")
@@ -146,7 +162,7 @@ def begin_run(
     place = new_place(config.method, out, or_resume=or_resume)
     check_config(config, data_given=arrays is not None)
     folder = Folder(place)
-    with lock(folder, WORK[config.kind]), removed_if_refused(folder):
+    with lock(folder, WORK[config.kind]), removed_after_error(folder):
         run = Run.create(place, config, arrays=arrays, command=command, again=or_resume)
         return _execute(run, tune_options or TuneOptions(), started)
 
@@ -156,12 +172,12 @@ def new_place(method: str, out: str | Path | None, *, or_resume: bool = False) -
     place = out if out is not None else Path(RUNS) / f"{method}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = Folder(place)
     if not (or_resume and folder.exists(MANIFEST)):
-        refuse_existing(folder, again=or_resume)
-        _refuse_inside_run(folder)
+        reject_existing(folder, again=or_resume)
+        _reject_inside_run(folder)
     return os.fspath(place)
 
 
-def _refuse_inside_run(folder: Folder) -> None:
+def _reject_inside_run(folder: Folder) -> None:
     """Raises: InvalidInput for a folder inside the folder of another run."""
     while (folder := folder.parent).path:
         with suppress(RunFolderError, OSError):  # the folder contains no run, or a bucket cannot be listed
@@ -198,12 +214,21 @@ def config(
     config: str | Path | Mapping[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Returns the full configuration of a search, for the argument `config` of `archray.search`.
+    """Builds the full configuration of a search, for the argument `config` of `archray.search`.
 
     Args:
         method, preset, config, options: as in `archray.search`; `space` and `data` are options.
 
-    Raises: InvalidInput, UnknownName.
+    Returns: all options as a nested dictionary of JSON values.
+    Raises: InvalidInput for an option that the method does not have or an invalid value; UnknownName for an unknown
+    method, space or data set.
+
+    Example:
+        ```python
+        options = archray.config("hnas", space="nasbench201", data="digits", preset="demo")
+        options["search"]["budget"] = 10
+        result = archray.search("hnas", config=options)
+        ```
     """
     return make_config(method, preset, config, options).model_dump(mode="json")
 
@@ -228,11 +253,18 @@ def resume(
             run and unpickles Tune's state, which can execute any code: see docs/trust.md. archray then signs the run
             as yours.
         run_config, tune_config, callbacks, time_budget_s: as in `search`.
-        options: new values that the method allows: for HNAS budget, final_epochs, final_seeds, random; for searches
-            with several objectives also final_members.
+        options: new values of options that the method can extend, for example budget, final_epochs, final_seeds and
+            random; for searches with several objectives also final_members. Another option raises an error that lists
+            these.
 
     Returns: the finished run.
     Raises: RunFolderError for a folder without a run, or a run of another version; UntrustedCode; InvalidInput.
+
+    Example:
+        ```python
+        result = archray.resume("runs/first")  # completes an interrupted run
+        result = archray.resume("runs/first", budget=40)  # evaluates more architectures
+        ```
     """
     started = call_start()
     folder = Folder(path)
@@ -266,6 +298,11 @@ def report(path: str | Path, *, trust: bool = False) -> str:
     Raises:
         UntrustedCode: without `trust`.
         DamagedFile: if a file of a finished stage is missing or was changed. The report on disk stays unchanged.
+
+    Example:
+        ```python
+        path = archray.report("runs/first")
+        ```
     """
     run = open_run(path, trust=trust)
     from archray.platform.execution import rewrite_report  # torch and Ray
@@ -303,6 +340,11 @@ def export(
     Raises: UntrustedCode; RunFolderError if the run has no trained model yet, or the folder is not empty; UnknownName
     for another format; MissingExtra without a format's packages; InvalidInput for a model that a format cannot
     represent, or an unknown member.
+
+    Example:
+        ```python
+        archray.export("runs/first", "exported", formats=["onnx", "python"], int8=True)
+        ```
     """
     expect("formats", formats, str, list, tuple, type(None))
     run = open_run(path, trust=trust)
@@ -322,12 +364,19 @@ LISTED = ("spaces", "architectures", "datasets", "proxies", "methods", "studies"
 
 
 def list_names(kind: str) -> dict[str, str]:
-    """Returns the registered names of a kind, with one-line descriptions.
+    """Lists the registered names of a kind.
 
     Args:
         kind: `spaces`, `architectures` (published ones, by name), `datasets`, `proxies`, `methods` or `studies`.
 
+    Returns: names, with one-line descriptions.
     Raises: InvalidInput for another kind.
+
+    Example:
+        ```python
+        for name, description in archray.list_names("methods").items():
+            print(name, description)
+        ```
     """
     if kind == "spaces":
         return {name: _size(SPACES.get(name)()) for name in SPACES}

@@ -53,6 +53,11 @@ def attack(
     Raises: UntrustedCode; RunFolderError for a run that has not ended; InvalidInput for a run without an ensemble of
     two members or more, epsilon not between 0 and 1, too many images, or data without pixels; UnknownName;
     MissingExtra, all before the attack starts; RunInterrupted.
+
+    Example:
+        ```python
+        table = archray.attack("runs/nesbs", ["fgsm", "pgd"], epsilon=8 / 255, images=200)
+        ```
     """
     run = open_run(path, trust=trust, uses="cluster")
     place = run.folder / ATTACK if out is None else Folder(out)

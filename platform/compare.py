@@ -33,9 +33,15 @@ def compare(paths: Sequence[str | Path], *, out: str | Path | None = None) -> "p
         paths: folders of finished runs; repeats of a run give means and standard deviations.
         out: new HTML file for the tables and figures.
 
-    Returns: a row per run, see `side_by_side`.
+    Returns: a row per run, indexed by its label: `method`, `space`, `data`, `members`, `repeats`; for each quantity its
+    mean `KEY`, standard deviation `KEY_std` and number of values `KEY_n`.
     Raises: RunFolderError for a folder without a run, or with an unfinished run; InvalidInput for runs on different
     data.
+
+    Example:
+        ```python
+        table = archray.compare(["runs/random", "runs/hnas"], out="comparison.html")
+        ```
     """
     expect("paths", paths, list, tuple)
     if out is not None:

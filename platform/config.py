@@ -62,7 +62,7 @@ class SearchConfig(Settings):
         return {"space": self.space, "data": self.data.name}
 
     @property
-    def begins_without_data(self) -> bool:
+    def starts_without_data(self) -> bool:
         """Whether the first stages (those with `without_data`) open no data set."""
         return False
 

@@ -17,9 +17,9 @@ from archray.platform.methods import open_run
 from archray.platform.models.export_model import code_of, portable, signed_export
 from archray.platform.models.formats import FORMATS, Predict, onnx_prediction, prediction_of
 from archray.platform.models.model_files import read_described, trained
-from archray.platform.models.rebuilt_model import CARD, FEATURE_MAP
+from archray.platform.models.rebuilt_model import FEATURE_MAP, MODEL_CARD
 from archray.platform.run.layout import MANIFEST
-from archray.platform.run.trust import SIGNATURE, is_own, refuse_code
+from archray.platform.run.trust import SIGNATURE, is_own, reject_code
 from archray.settings import LARGEST
 from archray.trainables.data.image_folder import SUFFIXES
 from archray.trainables.data.image_form import ImageForm
@@ -28,7 +28,7 @@ BATCH = 256  # images per forward pass
 INT8 = "int8"  # a format name of exports, in addition to FORMATS
 
 
-class Card(BaseModel):
+class ModelCard(BaseModel):
     """Schema of an export's `model.json`, without the description of the model."""
 
     kind: str
@@ -69,9 +69,15 @@ def predict(
     `label` (number), and `probability`, or `decision_value` for a feature map.
     Raises: UntrustedCode; RunFolderError for a folder without a trained model; InvalidInput for inputs that are not
     images, other channels, an unknown member, or a model of texts; MissingExtra.
+
+    Example:
+        ```python
+        table = archray.predict("runs/first", "photos", top=3)
+        table = archray.predict("exported", images, export_format="onnx")  # an array (n, C, H, W) or (n, H, W, C)
+        ```
     """
     folder = Folder(path)
-    if folder.exists(CARD):
+    if folder.exists(MODEL_CARD):
         if member is not None:
             raise InvalidInput(f"expected no member with an export, got {member}. Pass the folder of the run")
         with tempfile.TemporaryDirectory() as scratch:
@@ -94,8 +100,8 @@ def _exported(folder: Folder, name: str | None, scratch: Path, trust: bool) -> t
     Args:
         scratch: local folder for the files of a remote export.
     """
-    folder.read_json(CARD, Card)
-    card = read_described(folder, CARD)
+    folder.read_json(MODEL_CARD, ModelCard)
+    card = read_described(folder, MODEL_CARD)
     if card["input"] is None:
         raise _of_texts(folder)
     for file in folder.files():
@@ -108,7 +114,7 @@ def _exported(folder: Folder, name: str | None, scratch: Path, trust: bool) -> t
         return onnx_prediction(folder.read_bytes(plain_name(card[INT8]["file"]))), card
     if not trust and not is_own(signed_export(folder, card), card.get(SIGNATURE)):
         if code := code_of(name, card):
-            raise refuse_code(folder, "export", [f"execute {line}" for line in code])
+            raise reject_code(folder, "export", [f"execute {line}" for line in code])
     place = folder.local_path()
     if place is None:
         Folder(scratch).copy_from(folder)

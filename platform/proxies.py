@@ -63,6 +63,14 @@ def proxies(
     Returns: a row per architecture.
     Raises: RunFolderError if `out` exists, or its parts belong to another scoring; ArchrayError for a wrong argument,
     before Ray starts; TrialCrashed if no architecture has a value, after the table is written.
+
+    Example:
+        ```python
+        from archray.trainables.proxies import ProxySettings
+
+        settings = ProxySettings(metrics=("snip", "kappa"))
+        table = archray.proxies("nasbench201", "digits", "pool.parquet", size=100, settings=settings)
+        ```
     """
     expect("data_settings", data_settings, DataSettings, type(None))
     expect("settings", settings, ProxySettings, type(None))

@@ -78,22 +78,22 @@ class Spread:
         mean: mean of the values.
         deviation: standard deviation (n - 1); None for one value.
         number: number n of values.
-        each: word for a value, such as `final training run` or `repeat`; may be empty.
+        noun: word for a value, such as `final training run` or `repeat`; may be empty.
     """
 
     mean: float
     deviation: float | None
     number: int
-    each: str = "value"
+    noun: str = "value"
 
     @classmethod
-    def of(cls, values: Iterable[object], each: str = "value") -> "Spread | None":
+    def of(cls, values: Iterable[object], noun: str = "value") -> "Spread | None":
         """Computes the spread of the finite values; None without finite values."""
         finite = [number for number in map(as_float, values) if not math.isnan(number)]
         if not finite:
             return None
         deviation = statistics.stdev(finite) if len(finite) > 1 else None
-        return cls(statistics.fmean(finite), deviation, len(finite), each)
+        return cls(statistics.fmean(finite), deviation, len(finite), noun)
 
     @classmethod
     def read(cls, document: Mapping[str, Any], key: str) -> "Spread | None":
@@ -104,15 +104,15 @@ class Spread:
         return cls(float(document[key]), deviation, int(number), str(document.get(f"{key}_each", "value")))
 
     def entries(self, key: str) -> dict[str, Any]:
-        """Returns JSON entries: `KEY` (the mean), `KEY_std`, `KEY_n`, `KEY_each`; only `KEY` if `each` is empty."""
-        if not self.each:
+        """Returns JSON entries: `KEY` (the mean), `KEY_std`, `KEY_n`, `KEY_each`; only `KEY` if `noun` is empty."""
+        if not self.noun:
             return {key: self.mean}
-        return {key: self.mean, f"{key}_std": self.deviation, f"{key}_n": self.number, f"{key}_each": self.each}
+        return {key: self.mean, f"{key}_std": self.deviation, f"{key}_n": self.number, f"{key}_each": self.noun}
 
     @property
     def words(self) -> str:
         """The statistic in words: `1 repeat`, `mean and standard deviation of 3 repeats`."""
-        over = count(self.number, self.each)
+        over = count(self.number, self.noun)
         return over if self.deviation is None else f"mean and standard deviation of {over}"
 
 

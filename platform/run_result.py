@@ -36,6 +36,13 @@ class RunResult:
         grids: the `ResultGrid` of every stage that ran Tune in this process: `search`, `final`, `baseline`.
         repeats: results of the repeats; the other attributes describe the best repeat by validation accuracy.
         trust: whether the run's code may execute although this user did not start the run on this machine.
+
+    Example:
+        ```python
+        result = archray.load("runs/first")
+        network = result.model()  # torch.nn.Module in evaluation mode, on the CPU
+        trials = result.trials.query("stage == 'search'")  # pandas.DataFrame
+        ```
     """
 
     path: str
@@ -172,6 +179,13 @@ def load(path: str | os.PathLike[str], *, trust: bool = False) -> RunResult:
         trust: whether `model()` and `predict()` may execute the run's code although you did not start the run on this
             machine; see docs/trust.md. `load` itself executes no code of the run.
 
+    Returns: the result.
     Raises: RunFolderError for a folder without a run, or with an unfinished run.
+
+    Example:
+        ```python
+        result = archray.load("runs/first")
+        print(result.architecture, result.test_accuracy)
+        ```
     """
     return RunResult.of(RunSummary.read(path), trust=trust)

@@ -32,6 +32,12 @@ def show(path: str | os.PathLike[str]) -> RunSummary:
 
     Returns: the summary.
     Raises: RunFolderError for a folder without a run.
+
+    Example:
+        ```python
+        summary = archray.show("runs/first")
+        print(summary.state, summary.seconds)
+        ```
     """
     summary = RunSummary.read(path)
     print_summary(summary, Console())
@@ -39,11 +45,20 @@ def show(path: str | os.PathLike[str]) -> RunSummary:
 
 
 def runs(folder: str | os.PathLike[str] = RUNS) -> list[RunSummary]:
-    """Returns the runs directly in a folder, the newest first.
+    """Lists the runs directly in a folder, the newest first.
 
     The function skips a run with a damaged file, and names the file on stderr.
 
+    Args:
+        folder: folder that contains the runs, a path or a pyarrow URI.
+
+    Returns: summaries of the runs.
     Raises: RunFolderError if the folder does not exist.
+
+    Example:
+        ```python
+        done = [summary for summary in archray.runs("runs") if summary.state == "done"]
+        ```
     """
     place = Folder(folder)
     if not place.exists() or ((local := place.local_path()) is not None and not local.is_dir()):

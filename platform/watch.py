@@ -23,7 +23,7 @@ RUNNING_ROWS = 8  # shown running trials
 
 
 def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = False) -> RunSummary:
-    """Shows the progress of a run until it ends: stage, trials, best value, curves, time left of the stage.
+    """Shows the progress of a run until it ends: stage, trials, best value, curves, remaining time of the stage.
 
     In a terminal the function redraws the screen; elsewhere it prints a line after each change. It prints a run that
     has ended like `archray.show`. Ctrl-C ends the display, not the run.
@@ -35,6 +35,12 @@ def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = F
 
     Returns: the last state of the run.
     Raises: RunFolderError for a folder without a run; InvalidInput.
+
+    Example:
+        ```python
+        archray.watch("runs/first")  # until the run ends
+        summary = archray.watch("runs/first", once=True)
+        ```
     """
     expect("interval", interval, int, float)
     if not interval > 0:

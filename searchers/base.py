@@ -438,7 +438,7 @@ class ArchraySearcher(Searcher):
             name, settings = type(self).__name__, f"metric={self._metric!r}, mode={self._mode!r}"
             raise InvalidInput(
                 f"Expected a metric and a mode, got {settings}. Pass both to the searcher: "
-                f"{name}(..., metric='accuracy', mode='max'). Tune passes those of TuneConfig to a searcher only if "
+                f"{name}(..., metric='accuracy', mode='max'). Tune passes TuneConfig's values to a searcher only if "
                 "the Tuner has a param_space that is not empty."
             )
         return self._metric

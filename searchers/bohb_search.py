@@ -3,7 +3,7 @@
 The model is hpbandster's, by the paper's authors. It is built for every suggestion from all results and a seed, so the
 results are the entire state. The densities of hpbandster 0.7.4 do not suit categorical decisions. Deviations from it:
 - The bandwidth of a decision with C choices is (C - 1) / C times n^(-1 / (D + 4)). At (C - 1) / C the kernel is
-  uniform; the second factor is the rate of hpbandster's rule of thumb. That rule treats the indices of choices as
+  uniform; the second factor is the rate of hpbandster's rule of thumb. The rule treats the indices of choices as
   numbers, so their order matters. With few results it returns a bandwidth above 1, which penalizes the choices of good
   configs.
 - The kernel spreads its bandwidth over the C - 1 other choices. The kernel of statsmodels counts only the choices in
@@ -162,7 +162,7 @@ class BOHBSearch(DecisionSearch):
        the number of decisions.
     2. The model uses the largest budget with that many results: a density l of the best `top_n_percent` (at least
        D + 1), and a density g of the others.
-    3. Of `num_samples` draws from l, the draw with the largest l / g is suggested.
+    3. Draws `num_samples` points from l, and suggests the point with the largest l / g.
     A failed trial counts as the worst result at the lowest budget. An external evaluation counts at the largest budget.
 
     Deviations from the paper: Any scheduler may stop the trials, Hyperband with its brackets or ASHA without. The

@@ -17,7 +17,7 @@ from archray.trainables.spaces import ConstrainedSpace, Space
 Config = dict[str, Any]
 DRAWS = 1000  # random draws to find a new config; then a small space is enumerated
 ENUMERABLE = 10**6  # maximum number of configs of a space that is enumerated
-NEIGHBOURS = 100  # mutations to draw if the neighbors of a config cannot be listed
+NEIGHBORS = 100  # mutations to draw if the neighbors of a config cannot be listed
 STEPS = 100  # maximum number of mutations to reach another config
 SEED = "seed"  # the key that a searcher sets in every config
 
@@ -43,12 +43,12 @@ class ConfigSpace(ABC):
         """
         return without_seed(config)
 
-    def neighbours(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
+    def neighbors(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
         """Returns the distinct configs one mutation away from `config`, in random order.
 
         These are all neighbors if they can be listed, else the results of 100 mutations.
         """
-        return self.distinct((self.mutate(config, rng) for _ in range(NEIGHBOURS)), config)
+        return self.distinct((self.mutate(config, rng) for _ in range(NEIGHBORS)), config)
 
     def distinct(self, configs: Iterable[Config], other: Mapping[str, Any]) -> list[Config]:
         """Returns the configs in order, without duplicates and without those equal to `other`."""
@@ -148,9 +148,9 @@ class Domains(ConfigSpace):
         heads = rng.random(len(self._domains)) < 0.5
         return {name: (config if head else other)[name] for name, head in zip(self._domains, heads, strict=True)}
 
-    def neighbours(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
+    def neighbors(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
         if len(self._choices) < len(self._domains):
-            return super().neighbours(config, rng)
+            return super().neighbors(config, rng)
         others = [{**config, name: choice} for name, choices in self._choices.items() for choice in choices]
         rng.shuffle(others)
         return self.distinct(others, config)
@@ -264,10 +264,10 @@ class Architectures(ConfigSpace):
             return super().cross(config, other, rng)
         return {"architecture": self._held.canonical_string(child)}
 
-    def neighbours(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
+    def neighbors(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
         mutations = self._held.space.mutations(self._held.space.decode(config["architecture"]))
         if mutations is None:
-            return super().neighbours(config, rng)
+            return super().neighbors(config, rng)
         forms = [{"architecture": self._held.canonical_string(architecture)} for architecture in mutations]
         rng.shuffle(forms)
         return self.distinct(forms, config)

@@ -385,7 +385,7 @@ class WeightSharingHalving(ArchraySearcher):
                 _log_losses(self._rounds[-1])
 
     def _warm_start(self, last: EndedRound, replica: int) -> str | None:
-        """Returns the weights that the replica stored in the last round, else those of the first replica with any."""
+        """Returns the replica's weights of the last round, otherwise the weights of the first replica with any."""
         stored = {r: self.ledger.records[last.numbers[r]].result.get("weights") for r in last.replicas}
         return stored.get(replica) or next((weights for weights in stored.values() if weights), None)
 

@@ -16,7 +16,7 @@ from archray.files import write_file
 
 logger = logging.getLogger(__name__)
 
-FAILED = "the trial failed; the error file in its folder says why"  # saved states contain this text
+FAILED = "the trial failed; its folder contains an error file with the reason"  # saved states contain this text
 FORMAT = 2  # format of a saved state; other formats are rejected
 MAX_REASON = 500  # characters of a reason, which tables show; Tune's error file has the whole traceback
 

@@ -64,7 +64,7 @@ class LocalSearch(SpaceSearch):
         self.initial = int(initial)
         self.whole_neighbourhood = bool(whole_neighbourhood)
         self._first = 1  # number of the climb's first suggestion
-        self._neighbours: dict[str, list[Config]] = {}  # by the key of each position of the climb
+        self._neighbors: dict[str, list[Config]] = {}  # by the key of each position of the climb
         super().__init__(space, budget, **options)
 
     def propose(self, number: int) -> Proposal:
@@ -75,14 +75,14 @@ class LocalSearch(SpaceSearch):
         drawn = number - self._first - sum(record.value is None for record in climb)  # trials in flight count
         if drawn < self.initial or not valued:
             return self.new_config(self.rng("local-search", "draws", number))
-        neighbours = self._neighbours_of(self._position(valued, records))
-        unseen = next((config for config in neighbours if self._space.key(config) not in keys), None)
+        neighbors = self._neighbors_of(self._position(valued, records))
+        unseen = next((config for config in neighbors if self._space.key(config) not in keys), None)
         if unseen is not None:
             return unseen
         config = self.new_config(self.rng("local-search", "draws", number))
-        if config is not None and all(self._space.key(neighbour) in records for neighbour in neighbours):
+        if config is not None and all(self._space.key(neighbor) in records for neighbor in neighbors):
             self._first = number  # a local optimum
-            self._neighbours.clear()
+            self._neighbors.clear()
         return config
 
     def _position(self, valued: Sequence[Record], records: Mapping[str, Record]) -> Record:
@@ -92,7 +92,7 @@ class LocalSearch(SpaceSearch):
         position = min(valued[: self.initial], key=self._order)
         by_key = {self._space.key(record.config): record for record in valued}
         while True:
-            keys = [self._space.key(config) for config in self._neighbours_of(position)]
+            keys = [self._space.key(config) for config in self._neighbors_of(position)]
             loss = self._order(position)[0]
             better = [by_key[key] for key in keys if key in by_key and self._order(by_key[key])[0] < loss]
             if not better or not all(key in records for key in keys):
@@ -105,9 +105,9 @@ class LocalSearch(SpaceSearch):
         assert loss is not None  # the records have a value
         return loss, abs(record.number)
 
-    def _neighbours_of(self, record: Record) -> list[Config]:
+    def _neighbors_of(self, record: Record) -> list[Config]:
         key = self._space.key(record.config)
-        if key not in self._neighbours:
+        if key not in self._neighbors:
             rng = self.rng("local-search", "neighbours", key)
-            self._neighbours[key] = self._space.neighbours(without_seed(record.config), rng)
-        return self._neighbours[key]
+            self._neighbors[key] = self._space.neighbors(without_seed(record.config), rng)
+        return self._neighbors[key]

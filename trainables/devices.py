@@ -67,7 +67,7 @@ def free_memory() -> None:
 
 
 @contextmanager
-def own_randomness(seed: int, device: torch.device | None = None) -> Iterator[None]:
+def restored_randomness(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """Makes draws from torch's global generators (dropout, initial weights) depend only on `seed`, within the context.
 
     device: if it is a GPU, its generator is seeded too. The generators are restored afterwards.

@@ -20,7 +20,7 @@ from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.seeds import stream_seed
 from archray.trainables.data.dataset import Dataset, Split
-from archray.trainables.devices import own_randomness
+from archray.trainables.devices import restored_randomness
 from archray.trainables.training_settings import SGDSettings, TrainingSettings
 
 EVALUATION_BATCH = 512  # images per forward pass of an evaluation; it changes only memory and speed, no result
@@ -91,7 +91,7 @@ ALONE = Team()
 
 
 class SynchronisedBatchNorm2d(nn.BatchNorm2d):
-    """Like `nn.BatchNorm2d`; in training, statistics and their gradient are those of all workers' images.
+    """Like `nn.BatchNorm2d`; in training, statistics and their gradient are computed over all workers' images.
 
     torch's `SyncBatchNorm` needs CUDA. This class also runs on CPUs, where it can be tested against one worker.
     """
@@ -130,18 +130,18 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
         self.running_var.lerp_(unbiased.to(self.running_var), rate)
 
 
-def synchronised(network: nn.Module, team: Team) -> nn.Module:
+def synchronized(network: nn.Module, team: Team) -> nn.Module:
     """Replaces batch normalization by one over all workers of `team`, with the same parameters and state keys."""
     if team.size == 1:
         return network
     if isinstance(network, nn.BatchNorm2d):
-        return _synchronised_norm(network)
+        return _synchronized_norm(network)
     for name, child in network.named_children():
-        setattr(network, name, synchronised(child, team))
+        setattr(network, name, synchronized(child, team))
     return network
 
 
-def _synchronised_norm(norm: nn.BatchNorm2d) -> SynchronisedBatchNorm2d:
+def _synchronized_norm(norm: nn.BatchNorm2d) -> SynchronisedBatchNorm2d:
     new = SynchronisedBatchNorm2d(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
     new.weight, new.bias = norm.weight, norm.bias
     new.running_mean, new.running_var = norm.running_mean, norm.running_var
@@ -253,7 +253,7 @@ class SGDTrainer(EpochTrainer, Generic[SettingsT]):
 class Trainer(SGDTrainer[TrainingSettings]):
     """Trains `network` on a data set.
 
-    The learning rate is annealed per step, as in NAS-Bench-201's program. That program has a short last batch. Here an
+    The learning rate is annealed per step, as in NAS-Bench-201's program. The program has a short last batch. Here an
     epoch is divided into batches of equal size (to within one image), so that small data has no batch of a single
     image, for which batch normalization raises an error.
 
@@ -273,6 +273,17 @@ class Trainer(SGDTrainer[TrainingSettings]):
     Raises: InvalidInput if a batch has fewer images than the team has workers; if `settings` need an auxiliary
         classifier or dropped paths that the network lacks, or give an auxiliary classifier no weight; for
         `settings.compile` without CUDA.
+
+    Example:
+        ```python
+        data = load_data(DataSettings(name="digits"))
+        shape = {"in_channels": data.in_channels, "num_classes": data.num_classes}
+        network = build("nasbench201", cell, network=NetworkSettings(channels=8, cells=1), seed=0, **shape)
+        trainer = Trainer(network, data, TrainingSettings(epochs=2), seed=0)
+        for _ in range(2):
+            print(trainer.epoch())
+        print(trainer.evaluate(data.test))
+        ```
     """
 
     def __init__(
@@ -286,7 +297,7 @@ class Trainer(SGDTrainer[TrainingSettings]):
         _check_network(network, settings)
         self.team = team
         if team.size > 1 and settings.sync_batch_norm:
-            network = synchronised(network, team)
+            network = synchronized(network, team)
         self._format = torch.channels_last if settings.channels_last else torch.contiguous_format
         self.network = network.to(device).to(memory_format=self._format)
         super().__init__(self.network, dataset, settings, seed=seed)
@@ -315,7 +326,7 @@ class Trainer(SGDTrainer[TrainingSettings]):
         if self.settings.drop_path > 0:
             probability = self.settings.drop_path * self.epochs_done / self.settings.epochs
             self.network.drop_path = probability  # type: ignore[assignment]  # torch's stubs allow tensors and modules
-        with own_randomness(self._stream(NETWORK, *ranks), self.device):
+        with restored_randomness(self._stream(NETWORK, *ranks), self.device):
             shuffling = torch.Generator(self.device).manual_seed(self._stream(ORDER))
             augmenting = torch.Generator(self.device).manual_seed(self._stream(AUGMENTATION))
             order = torch.randperm(len(train.labels), generator=shuffling, device=self.device)
@@ -338,7 +349,7 @@ class Trainer(SGDTrainer[TrainingSettings]):
     def _step(self, images: Tensor, labels: Tensor, lr: float, *, of: int) -> tuple[Tensor, Tensor]:
         """Makes one step by a batch of `of` images, from this worker's images.
 
-        The gradient is that of the mean over the whole batch: workers' gradients are averaged, so each pass weights its
+        The gradient belongs to the mean over the whole batch: workers' gradients are averaged, so each pass weights its
         images by the number of workers.
 
         Returns: The summed loss of this worker's images, and the number of correct ones.
@@ -389,8 +400,8 @@ class Trainer(SGDTrainer[TrainingSettings]):
         step += self.epochs_done * self.steps_per_epoch
         ends = [epoch * self.steps_per_epoch for epoch in self.settings.cycle_ends]
         cycle = next((number for number, end in enumerate(ends) if step < end), len(ends) - 1)
-        begin = ends[cycle - 1] if cycle > 0 else 0
-        return cosine(self.settings.lr, step - begin, ends[cycle] - begin)
+        start = ends[cycle - 1] if cycle > 0 else 0
+        return cosine(self.settings.lr, step - start, ends[cycle] - start)
 
 
 def passes_of(images: int, workers: int, micro_batch_size: int | None) -> int:

@@ -34,7 +34,7 @@ MARKER = re.compile(r"^<!-- table: (\w+) -->(?:\n\*.+\*)?$", re.MULTILINE)
 ENTRY = re.compile(r'^- <a id="([\w-]+)"></a>.*$', re.MULTILINE)  # of references.md
 CITATION = re.compile(r"\b([A-Z][\w-]+)(?:\s+et\s+al\.|\s+and\s+[A-Z]\w+)?\s+\(?((?:19|20)\d\d)\b")
 CITING = ("archray", "cluster", "platform", "searchers", "trainables", "benchmarks", "examples")
-CATALOGUE = "platform/methods/catalogue.py"  # whose summaries name methods
+CATALOG = "platform/methods/catalogue.py"  # whose summaries name methods
 
 
 def table(head: str, rows: list[tuple[str, ...]]) -> str:
@@ -66,17 +66,15 @@ def costs() -> str:
 
 
 def figures() -> str:
-    """A row for each figure of `archray.plots`: a thumbnail, the first paragraph of its docstring, and its runs."""
+    """Returns a row per figure of `archray.plots`: the first paragraph of its docstring, and its data."""
     rows = []
     for name in FIGURES:
         summary = " ".join((figure_of(name).__doc__ or "").split("\n\n")[0].split())
         methods = [f"`{method}`" for method in methods_of(name)]
         several = {"summaries": "several runs", "progress": "several runs of feature maps", "bench": "a bench"}
         places = several.get(FIGURES[name][0]) or (", ".join(methods) if methods else "every run")
-        picture = f"images/plots/{name}.png"
-        exists = (REPOSITORY / "docs" / picture).exists()
-        rows.append((f"![]({picture}){{ width=210 loading=lazy }}" if exists else "", f"`{name}`", summary, places))
-    return table("thumbnail | function | what it shows | drawn from", rows)
+        rows.append((f"`{name}`", summary, places))
+    return table("function | content | data", rows)
 
 
 def quantities() -> str:
@@ -159,7 +157,7 @@ def method_files() -> str:
 
 @cache
 def citations() -> dict[str, list[str]]:
-    """What cites each entry of references.md, by its anchor: methods, studies and metrics, and files of archray."""
+    """Returns the methods, studies, metrics and files that cite each entry of references.md, by its anchor."""
     texts = {name: registry.summary(name) for registry in (METHODS, STUDIES) for name in registry}
     texts |= {name: PROXIES.get(name).source for name in PROXIES}
     cited: dict[str, list[str]] = {}
@@ -173,7 +171,7 @@ def citations() -> dict[str, list[str]]:
             files.setdefault(f"{author.lower()}-{year}", {}).setdefault(path.parent, []).append(path)
     for key, folders in files.items():  # a file, or the folder of several
         names = [f"{folder}/" if len(several) > 1 else str(several[0]) for folder, several in folders.items()]
-        cited.setdefault(key, []).extend(f"`{name}`" for name in names if name != CATALOGUE)
+        cited.setdefault(key, []).extend(f"`{name}`" for name in names if name != CATALOG)
     return cited
 
 

@@ -74,21 +74,21 @@ def _bounds(
 
 
 def _row(
-    name: str, scenario: str, fitted_on: str, judged_on: str, promise: np.ndarray, values: np.ndarray
+    name: str, scenario: str, fitted_on: str, judged_on: str, prediction: np.ndarray, values: np.ndarray
 ) -> dict[str, object]:
     """Returns a row of correlations.
 
     Args:
-        promise: (n,) predictions; like the values, higher is better.
+        prediction: (n,); as in `values`, higher is better.
     """
-    few = len(values) < MIN_POINTS or np.ptp(promise) == 0
+    few = len(values) < MIN_POINTS or np.ptp(prediction) == 0
     return {
         "metric": name,
         "scenario": scenario,
         "fitted_on": fitted_on,
         "judged_on": judged_on,
-        "spearman": np.nan if few else float(spearmanr(promise, values).statistic),
-        "kendall": np.nan if few else float(kendalltau(promise, values).statistic),
+        "spearman": np.nan if few else float(spearmanr(prediction, values).statistic),
+        "kendall": np.nan if few else float(kendalltau(prediction, values).statistic),
         "mu": np.nan,
         "nu": np.nan,
         "n": len(values),
@@ -115,6 +115,12 @@ def bench_proxies(
 
     Returns: a row per metric, scenario and column.
     Raises: InvalidTable for an unusable table, InvalidInput for a table without a metric, RunFolderError.
+
+    Example:
+        ```python
+        table = archray.bench_proxies("nb201.parquet", out="correlations")
+        print(table.sort_values("spearman", ascending=False))
+        ```
     """
     contents = read_table(table, where, objective=objective, result=result)
     if not contents.metrics:

@@ -134,7 +134,7 @@ def markdown_table(words: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-_COLOURS = (FOUND, figures.GREEN, figures.PINK, figures.INDIGO)
+_COLORS = (FOUND, figures.GREEN, figures.PINK, figures.INDIGO)
 Dash: TypeAlias = Literal["-", "--", ":", "-."]
 _DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")
 _HEIGHT, _LINE = 390, 17  # heights of the two panels, and of a line of the legend
@@ -171,14 +171,14 @@ def bench_regret(bench: BenchResult, canvas: Figure) -> None:
     behind = [label for label in bench.labels if label not in methods and label != RANDOM_SEARCH]
     for label in [*behind, RANDOM_SEARCH, *methods]:
         place = methods.index(label) if label in methods else 0
-        colour = RANDOM if label == RANDOM_SEARCH else TRIAL if label in behind else _COLOURS[place % len(_COLOURS)]
-        dash = _DASHES[place // len(_COLOURS) % len(_DASHES)]
+        color = RANDOM if label == RANDOM_SEARCH else TRIAL if label in behind else _COLORS[place % len(_COLORS)]
+        dash = _DASHES[place // len(_COLORS) % len(_DASHES)]
         x, best = curves(bench, label)
         thin = label in behind
         for axes, values in ((regret, bench.sign * (bench.best_objective - best)), (rank, bench.ranks(best))):
-            _draw(axes, x, values, label, colour, dash, thin=thin)
+            _draw(axes, x, values, label, color, dash, thin=thin)
         if not thin:
-            handles.append(Line2D([], [], color=colour, linestyle=dash, linewidth=2, label=label))
+            handles.append(Line2D([], [], color=color, linestyle=dash, linewidth=2, label=label))
     if behind:
         handles.append(Line2D([], [], color=TRIAL, linewidth=1, alpha=0.6, label="baselines: one column first"))
     random_regret = bench.sign * (bench.best_objective - curves(bench, RANDOM_SEARCH)[1])
@@ -195,7 +195,7 @@ def bench_regret(bench: BenchResult, canvas: Figure) -> None:
     canvas.legend(handles=handles[::-1], loc="outside upper left", ncols=1)
 
 
-def _draw(axes: Axes, x: np.ndarray, values: np.ndarray, label: str, colour: str, dash: Dash, *, thin: bool) -> None:
+def _draw(axes: Axes, x: np.ndarray, values: np.ndarray, label: str, color: str, dash: Dash, *, thin: bool) -> None:
     """Draws the mean and the band of a method.
 
     Args:
@@ -206,11 +206,11 @@ def _draw(axes: Axes, x: np.ndarray, values: np.ndarray, label: str, colour: str
     mean = np.nanmean(values, axis=0)
     if not thin and len(values) > 2:
         low, high = np.nanquantile(values, MIDDLE, axis=0)
-        axes.fill_between(x, low, high, step="post", color=colour, alpha=0.14, linewidth=0)
+        axes.fill_between(x, low, high, step="post", color=color, alpha=0.14, linewidth=0)
     width, alpha = (1.0, 0.5) if thin else (2.0, 1.0)
-    axes.step(x, mean, where="post", color=colour, linestyle=dash, linewidth=width, alpha=alpha)
+    axes.step(x, mean, where="post", color=color, linestyle=dash, linewidth=width, alpha=alpha)
     if len(x):
-        figures.tell_line(axes, x.tolist(), mean.tolist(), f"{label}\nat the end {significant(mean[-1])}")
+        figures.add_line_tooltip(axes, x.tolist(), mean.tolist(), f"{label}\nat the end {significant(mean[-1])}")
 
 
 def bench_page(bench: BenchResult, against: str) -> str:

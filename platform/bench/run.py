@@ -62,10 +62,17 @@ def bench(
 
     Returns: the finished bench.
     Raises: ArchrayError for a wrong argument, before Ray starts; RunInterrupted after Ctrl-C.
+
+    Example:
+        ```python
+        result = archray.bench(["evolution", "hnas"], table="nb201.parquet", out="bench", seeds=20, budget=[20, 100])
+        print(result.summary())
+        print(result.differences("random"))
+        ```
     """
     expect("cluster", cluster, ClusterSettings, type(None))
     rows = read_table(table, where, objective=objective, result=result)
-    question = ask(methods, rows, table, seeds, budget, budget_seconds, proxy)
+    question = make_question(methods, rows, table, seeds, budget, budget_seconds, proxy)
     with lock(questions.bench_place(out), "archray bench"):
         folder = begin(question, rows, out, against)
         console = Console()
@@ -79,7 +86,7 @@ def bench(
         return bench_result
 
 
-def ask(
+def make_question(
     methods: Sequence[str],
     table: Table,
     place: str | Path,

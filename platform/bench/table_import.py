@@ -233,6 +233,12 @@ def import_table(
 
     Returns: the written table.
     Raises: InvalidTable, InvalidInput, InvalidArchitecture, RunFolderError, before the function writes a file.
+
+    Example:
+        ```python
+        roles = {"space": "nasbench201", "objective": "val_accuracy", "result": "test_accuracy"}
+        table = import_table("results.csv", "results.parquet", **roles)
+        ```
     """
     location = absolute(file)
     out = new_file(f"{_stem(location)}.parquet" if out is None else out, ".parquet")
@@ -266,8 +272,15 @@ def import_nats_bench(
     """Writes the official files of NATS-Bench as a table; see `nats_bench_rows` for its columns.
 
     By default the objective is the 12-epoch validation accuracy, and the result is the test accuracy after the longest
-    training.
+    training run.
 
+    Args:
+        place: the official file or folder.
+        out: new Parquet file to write; by default a file in the current folder.
+        dataset: data set of the values.
+        missing, roles: as in `import_table`.
+
+    Returns: the written table.
     Raises: the errors of `import_table`.
     """
     location = absolute(place)

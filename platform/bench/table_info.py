@@ -92,7 +92,13 @@ class TableInfo:
 
 
 def table_info(file: str | Path, where: Mapping[str, str] | None = None, **roles: Any) -> TableInfo:
-    """Reads the content of a table; see `archray.trainables.tabular.read_table` for arguments and errors."""
+    """Reads the content of a table.
+
+    Args:
+        file, where, roles: as in `archray.trainables.tabular.read_table`.
+
+    Raises: the errors of `read_table`.
+    """
     table = read_table(file, where, **roles)
     columns = [ColumnInfo(*_column(table, column, role)) for column, role in _with_roles(table)]
     columns_with_roles = {*table.roles.columns, *table.roles.architecture, "architecture", "canonical"}
@@ -106,7 +112,7 @@ def table_info(file: str | Path, where: Mapping[str, str] | None = None, **roles
         columns=tuple(columns),
         others=tuple(column for column in table.frame.columns if column not in columns_with_roles),
         spellings=spread_over_spellings(table),
-        trainings={value: trainings.shape[1] for value, trainings in table.trainings.items()},
+        trainings={value: runs.shape[1] for value, runs in table.trainings.items()},
         serves=_serves(table),
     )
 
@@ -148,16 +154,16 @@ def _serves(table: Table) -> dict[str, str]:
     """Returns kinds of search, with a text that describes whether they can use the table."""
     encoding, base = table.space.encoding, table.space.base
     if base is not None:
-        neighbours = f"yes, by the mutations of {base.name}"
+        neighbors = f"yes, by the mutations of {base.name}"
     elif encoding == NONE:
-        neighbours = "no: the table has no encoding (set --encoding)"
+        neighbors = "no: the table has no encoding (set --encoding)"
     else:
-        neighbours = f"yes, nearest rows by the encoding {encoding}"
+        neighbors = f"yes, nearest rows by the encoding {encoding}"
     metrics, epochs = count(len(table.metrics), "metric"), ", ".join(map(str, table.epochs))
-    trainings = table.roles.objective in table.trainings
+    runs = table.roles.objective in table.trainings
     return {
         "random search": "yes",
-        "neighbours (evolution, local search)": neighbours,
+        "neighbors (evolution, local search)": neighbors,
         "training-free metrics": f"yes, {metrics}" if table.metrics else "no: the table has no metric column",
         "largest first": f"yes, by {', '.join(table.costs)}" if table.costs else "no: the table has no cost column",
         "HNAS": "yes" if KAPPA in table.metrics and len(table.metrics) > 1 else "no: requires kappa and another metric",
@@ -165,7 +171,7 @@ def _serves(table: Table) -> dict[str, str]:
         if len(table.epochs) > 1
         else "no: one value per architecture",
         "a budget in seconds": "yes" if table.seconds is not None else "no: the table has no training times",
-        "trainings drawn by seed": "yes" if trainings else "no: one objective value per architecture",
+        "training runs drawn by seed": "yes" if runs else "no: one objective value per architecture",
     }
 
 

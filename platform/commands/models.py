@@ -42,9 +42,11 @@ def export(
         # heavy imports, which the export has already loaded
         from archray.files import Folder
         from archray.platform.api import export_name
-        from archray.platform.models.rebuilt_model import CARD
+        from archray.platform.models.rebuilt_model import MODEL_CARD
 
-        entry = Folder(to if to is not None else f"{run.rstrip('/')}/{export_name(member)}").read_json(CARD)["int8"]
+        entry = Folder(to if to is not None else f"{run.rstrip('/')}/{export_name(member)}").read_json(MODEL_CARD)[
+            "int8"
+        ]
         typer.echo(
             f"int8: test accuracy {entry['test_accuracy']:.4f} instead of {entry['float_test_accuracy']:.4f} "
             f"({entry['test_images']} images), {entry['bytes']:,} bytes instead of {entry['float_bytes']:,}"
@@ -100,8 +102,8 @@ def attack(
 ) -> None:
     """Attack each member of an ensemble in turn, and classify the adversarial images with the whole ensemble.
 
-    To resume an interrupted attack, run the command again, without options or with the same options. Requires pip
-    install 'archray[adversarial]'.
+    To resume an interrupted attack, run the command again, without options or with the same options. Requires the
+    packages of the extra 'adversarial'.
     """
     # imports take 0.1 s, and `archray --help` does not need them
     from archray.platform.config import merge, parse_assignment

@@ -145,12 +145,12 @@ def _keep_stack(folder: Folder, name: str, message: str, process: int) -> tuple[
     if log is None:
         return None, f"{logs}/worker-*-{process}.err on the node {node[1]}" if logs and node else None
     text = log.read_bytes()[-STACK_BYTES:].decode(errors="replace")
-    begin = STACK_BEGINS.search(text)
-    if begin is None:
+    first_line = STACK_BEGINS.search(text)
+    if first_line is None:
         return None, None
     earlier = folder.read_bytes(name).decode() + "\n" if folder.exists(name) else ""
-    folder.write_bytes(name, f"{earlier}Process {process}\n\n{text[begin.start() :]}".encode())
-    return begin["signal"] or begin["name"], f"{folder}/{name}"
+    folder.write_bytes(name, f"{earlier}Process {process}\n\n{text[first_line.start() :]}".encode())
+    return first_line["signal"] or first_line["name"], f"{folder}/{name}"
 
 
 def failed_trial(result: tune.Result) -> FailedTrial | None:

@@ -174,7 +174,7 @@ def trials_that_fit(taken: int, gpu: int) -> int:
     return max(1, min(AT_MOST, int((1 - MARGIN) * gpu / (taken + CONTEXT_BYTES))))
 
 
-def with_shared_cards(
+def with_shared_gpus(
     folder: Folder, plan: TrialPlan, context: Context[Any], resources: ResourceSettings
 ) -> ResourceSettings:
     """Replaces `trials_per_gpu="auto"` by a number.
@@ -204,7 +204,7 @@ def sharing_words(measurement: Mapping[str, Any]) -> str:
     number = measurement["trials_per_gpu"]
     if measurement["taken"] is None:
         return f"the memory of a trial is unknown, since it failed: {measurement['failure']}; {number} per GPU"
-    taken, gpu = measurement["taken"] / GB, measurement["card"] / GB
+    taken, gpu = measurement["taken"] / GB, measurement["gpu"] / GB
     return f"a trial uses {taken:.1f} of {gpu:.0f} GB GPU memory; {number} per GPU"
 
 
@@ -216,7 +216,7 @@ def _measured(plan: TrialPlan, resources: ResourceSettings) -> dict[str, Any]:
         measured: dict[str, Any] = ray.get(probe.measure.remote(plan.trainable, plan.settings, first_configs(plan)))
     finally:
         ray.kill(probe)
-    gpu, taken = measured["card"], measured["taken"]
+    gpu, taken = measured["gpu"], measured["taken"]
     if gpu is None:
         raise InvalidInput(
             "expected a CUDA device for trials_per_gpu=auto, got none: torch sees no GPU in a worker to which Ray "
@@ -224,7 +224,7 @@ def _measured(plan: TrialPlan, resources: ResourceSettings) -> dict[str, Any]:
         )
     number = 1 if taken is None else trials_that_fit(taken, gpu)
     failure = next(iter(measured["failures"]), None) if taken is None else None
-    return {"trials_per_gpu": number, "taken": taken, "card": gpu, "failure": failure}
+    return {"trials_per_gpu": number, "taken": taken, "gpu": gpu, "failure": failure}
 
 
 def first_configs(plan: TrialPlan, at_most: int = CANDIDATES) -> Sequence[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 from ray import tune
 
-from archray.cluster.settings import card_share, trials_per_card
+from archray.cluster.settings import share_of_trials, trials_of_share
 from archray.files import Folder
 from archray.platform.engine.failed_trials import FailedTrial, failed_trial, searched_keys
 from archray.platform.engine.result_log import read_results
@@ -95,7 +95,7 @@ class Rerun:
 
 def larger_share(share: float) -> float:
     """Returns at least twice a share of a GPU, at most one GPU, without leaving a part of the GPU idle."""
-    return card_share(trials_per_card(min(1.0, 2 * share)))
+    return share_of_trials(trials_of_share(min(1.0, 2 * share)))
 
 
 def short_of_memory(results: Sequence[tune.Result]) -> list[tune.Result]:
@@ -166,7 +166,7 @@ def _as_first(table: pd.DataFrame, reruns: Mapping[str, Rerun]) -> pd.DataFrame:
     return table.drop(columns=RERUN_OF, errors="ignore").assign(trial_id=ids, **{RERUN_GPUS: gpus})
 
 
-def tell(ledger: Ledger, reruns: Mapping[str, Rerun], metric: str) -> None:
+def enter_reruns(ledger: Ledger, reruns: Mapping[str, Rerun], metric: str) -> None:
     """Enters the results of reruns into the ledger of a searcher that has ended."""
     for of, rerun in reruns.items():
         record = ledger.of_trial(of)

@@ -91,7 +91,7 @@ class TuneRun:
                 Folder(scratch).write_bytes(name, state)
             searcher.restore_from_dir(scratch)
         if isinstance(searcher, ArchraySearcher):
-            trial_tables.tell(searcher.ledger, self.reruns, self.plan.metric)
+            trial_tables.enter_reruns(searcher.ledger, self.reruns, self.plan.metric)
         return_memory()
         return searcher
 
@@ -164,7 +164,7 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
     processes died.
     """
     options = context.tune_options
-    resources = trial_plan.with_shared_cards(folder, plan, context, context.config.resources)
+    resources = trial_plan.with_shared_gpus(folder, plan, context, context.config.resources)
     options_of_stage = options if search else TuneOptions(callbacks=options.callbacks)
     results = _tuned(folder, plan, context, resources, options_of_stage)
     check_crashes(folder, trial_statuses(folder), command("resume", whole_run(context.run.folder)))

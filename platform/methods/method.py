@@ -86,7 +86,7 @@ class Method:
         by_proxy: whether the searcher uses one training-free metric, its option `proxy`.
         beside: additional rows of the method in every bench: suffix of the method's name -> options.
         words: the list-valued flag whose values may follow the method's name on the command line.
-        stands_for: function that expands options: the folder of a run stands for options of that run. Explicit options
+        stands_for: function that expands options: the folder of a run gives the options of that run. Explicit options
             override the expanded ones.
     """
 

@@ -116,7 +116,7 @@ _VALUES = ("test_accuracy", "result", "validation_accuracy", "objective")  # res
 
 
 @dataclass(frozen=True)
-class Promise:
+class Predictor:
     """A predictor of the error: a number per trained architecture; smaller values predict smaller errors.
 
     Attributes:
@@ -133,31 +133,31 @@ class Promise:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Judgment:
     """The trained architectures of a run's pool, and how well each predictor ranks them.
 
     Attributes:
         value: the column that gives the error.
         rows: `architecture`, `error` and `gap` (training accuracy minus the accuracy behind the error; NaN if unknown)
             of each trained architecture, and the columns of the pool.
-        promises: the predictors in the order of the table.
+        predictors: the predictors in the order of the table.
         errors, gaps: the rank correlation of each predictor with the error, and with the gap.
     """
 
     value: str
     rows: pd.DataFrame
-    promises: list[Promise]
+    predictors: list[Predictor]
     errors: list[Agreement]
     gaps: list[Agreement]
 
 
-def judged_bounds(run: Run[Any]) -> Judgement | None:
-    """The judgement of a run. None without a pool with kappa and one of METRICS, or with fewer than three trials."""
+def judged_bounds(run: Run[Any]) -> Judgment | None:
+    """The judgment of a run. None without a pool with kappa and one of METRICS, or with fewer than three trials."""
     trained, value = _trained(run)
     return judge_bounds(run.table("pool", POOL), trained, value, run.space)
 
 
-def judge_bounds(pool: pd.DataFrame, trained: pd.DataFrame, value: str, space: str) -> Judgement | None:
+def judge_bounds(pool: pd.DataFrame, trained: pd.DataFrame, value: str, space: str) -> Judgment | None:
     """How well the bounds of a scored pool rank errors; None as in `judged_bounds`.
 
     Args:
@@ -175,18 +175,18 @@ def judge_bounds(pool: pd.DataFrame, trained: pd.DataFrame, value: str, space: s
     if len(rows) < MIN_POINTS:
         return None
     largest = {name: float(columns[name].abs().max()) for name in metrics}
-    promises = [*_bounds(rows, largest), *_plain(space, rows)]
+    predictors = [*_bounds(rows, largest), *_plain(space, rows)]
     error, gap = rows["error"].to_numpy(), rows["gap"].to_numpy()
-    promises = [promise for promise in promises if math.isfinite(rank_agreement(promise.values, error).tau)]
-    errors, gaps = ([rank_agreement(promise.values, side) for promise in promises] for side in (error, gap))
-    return Judgement(value, rows, promises, errors, gaps)
+    predictors = [predictor for predictor in predictors if math.isfinite(rank_agreement(predictor.values, error).tau)]
+    errors, gaps = ([rank_agreement(predictor.values, side) for predictor in predictors] for side in (error, gap))
+    return Judgment(value, rows, predictors, errors, gaps)
 
 
 def _trained(run: Run[Any]) -> tuple[pd.DataFrame, str]:
     """`architecture`, `error` and `gap` of the comparable trials of a search, a row each; and the column of values."""
     trials = run.table("search", TRIALS)
     if trials.empty:  # HNAS has the table of suggestions
-        questions = run.table("search", "asked.parquet")
+        questions = run.table("search", "suggestions.parquet")
         column = "objective" if run.config.space.startswith(PREFIX) else "validation_accuracy"
         trials = questions.rename(columns={"value": column})
     nothing = pd.DataFrame(columns=["architecture", "error", "gap"])
@@ -205,52 +205,52 @@ def _trained(run: Run[Any]) -> tuple[pd.DataFrame, str]:
     return frame[error.notna()].groupby("architecture", as_index=False, sort=False).mean(), value
 
 
-def _bounds(rows: pd.DataFrame, largest: dict[str, float]) -> Iterator[Promise]:
+def _bounds(rows: pd.DataFrame, largest: dict[str, float]) -> Iterator[Predictor]:
     """kappa/M (Theorem 7.2), 1/M (Corollary 7.1) and the fitted Eq. 7.6 for each metric M, relative to its maximum."""
     for name, top in largest.items():
         metric, kappa = rows[name].abs().to_numpy() / top, rows[KAPPA].to_numpy()
         finite = np.isfinite(metric) & np.isfinite(kappa) & (metric > 0)
         metric, kappa = np.where(finite, metric, np.nan), np.where(finite, kappa, np.nan)
-        yield Promise(f"κ/M, M = {name}", kappa / metric, "bound")
-        yield Promise(f"1/M, M = {name}", 1 / metric, "bound")
+        yield Predictor(f"κ/M, M = {name}", kappa / metric, "bound")
+        yield Predictor(f"1/M, M = {name}", 1 / metric, "bound")
         if finite.sum() >= MIN_POINTS:  # fit mu and nu to these errors, and to random orders
             quotient, error = kappa / metric, rows["error"].to_numpy()
             fit = fit_trade_off(metric[finite], quotient[finite], -error[finite])
             chances = chance_correlations(metric[finite], quotient[finite], CHANCES)
             bound = quotient + fit.mu * (metric**2 - fit.nu) ** 2
-            yield Promise(f"κ/M + μ(M² − ν)², M = {name}", bound, "fitted", float(np.quantile(chances, 0.95)))
+            yield Predictor(f"κ/M + μ(M² − ν)², M = {name}", bound, "fitted", float(np.quantile(chances, 0.95)))
 
 
-def _plain(space_name: str, rows: pd.DataFrame) -> Iterator[Promise]:
+def _plain(space_name: str, rows: pd.DataFrame) -> Iterator[Predictor]:
     """Predictors without a bound: kappa alone, sizes, and for genotypes width and depth of the normal cell."""
-    yield Promise("κ alone", rows[KAPPA].to_numpy(), "plain")
+    yield Predictor("κ alone", rows[KAPPA].to_numpy(), "plain")
     for column, words in (("parameters", "most parameters"), ("multiply_adds", "most multiply-adds")):
         if rows[column].notna().any():
-            yield Promise(words, -rows[column].to_numpy(), "plain")
+            yield Predictor(words, -rows[column].to_numpy(), "plain")
     space = get_space(space_name)
     if isinstance(space, GenotypeSpace):
         shapes = [cell_shape(space.genotype(space.decode(name)).normal) for name in rows["architecture"]]
-        yield Promise("widest normal cell", -np.array([shape.width for shape in shapes]), "plain")
-        yield Promise("shallowest normal cell", np.array([float(shape.depth) for shape in shapes]), "plain")
+        yield Predictor("widest normal cell", -np.array([shape.width for shape in shapes]), "plain")
+        yield Predictor("shallowest normal cell", np.array([float(shape.depth) for shape in shapes]), "plain")
 
 
-_COLOURS = {"bound": FOUND, "fitted": RANDOM, "plain": MUTED}
+_COLORS = {"bound": FOUND, "fitted": RANDOM, "plain": MUTED}
 _FEW = 30  # with fewer trials, the interval of tau is at least half a unit wide
 
 
 def pool_bounds_section(run: Run[Any]) -> Section:
     """How well the bounds rank the trials, with intervals. For repeats, of the best run."""
-    judgement = _judgement(run)
-    best = max(range(len(judgement.promises)), key=lambda place: judgement.errors[place].tau)
-    error = "1 − " * judgement.value.endswith("accuracy") + quantity_of(judgement.value).label
+    judgment = _judgment(run)
+    best = max(range(len(judgment.predictors)), key=lambda place: judgment.errors[place].tau)
+    error = "1 − " * judgment.value.endswith("accuracy") + quantity_of(judgment.value).label
     return figure_section(
         "pool-bounds",
         "Rank correlation of bounds and errors",
         pool_bounds(run),
-        description=f"Kendall's tau of {count(len(judgement.promises), 'predictor')} with the errors; the highest is "
-        f"{CORRELATION.bare(judgement.errors[best].tau)} ({judgement.promises[best].name}).",
-        caption=_text("pool_bounds_caption", error=error, number=len(judgement.rows)),
-        below=paragraphs(_words(judgement)) + _table(judgement),
+        description=f"Kendall's tau of {count(len(judgment.predictors), 'predictor')} with the errors; the highest is "
+        f"{CORRELATION.bare(judgment.errors[best].tau)} ({judgment.predictors[best].name}).",
+        caption=_text("pool_bounds_caption", error=error, number=len(judgment.rows)),
+        below=paragraphs(_words(judgment)) + _table(judgment),
     )
 
 
@@ -260,40 +260,40 @@ def pool_bounds(run: Run[Any], canvas: Figure) -> None:
 
     Shu 2022, Corollaries 7.1 and 7.2.
     """
-    judgement = _judgement(run)
-    places = np.arange(len(judgement.promises))[::-1]
+    judgment = _judgment(run)
+    places = np.arange(len(judgment.predictors))[::-1]
     figures.set_height(canvas, 70 + 24 * len(places))
     axes = canvas.subplots()
     axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
-    for place, promise, agreement in zip(places, judgement.promises, judgement.errors, strict=True):
+    for place, predictor, agreement in zip(places, judgment.predictors, judgment.errors, strict=True):
         low, high = agreement.tau_interval
-        colour = _COLOURS[promise.group]
-        axes.plot([low, high], [place, place], color=colour, linewidth=2, zorder=2)
-        axes.scatter([agreement.tau], [place], s=36, color=colour, zorder=3)
-    taus = [agreement.tau for agreement in judgement.errors]
-    texts = [f"{p.name}: τ {_tau(a)}" for p, a in zip(judgement.promises, judgement.errors, strict=True)]
-    figures.tell_points(axes, taus, places, texts)
-    axes.set_yticks(places, [promise.name for promise in judgement.promises])
+        color = _COLORS[predictor.group]
+        axes.plot([low, high], [place, place], color=color, linewidth=2, zorder=2)
+        axes.scatter([agreement.tau], [place], s=36, color=color, zorder=3)
+    taus = [agreement.tau for agreement in judgment.errors]
+    texts = [f"{p.name}: τ {_tau(a)}" for p, a in zip(judgment.predictors, judgment.errors, strict=True)]
+    figures.add_tooltips(axes, taus, places, texts)
+    axes.set_yticks(places, [predictor.name for predictor in judgment.predictors])
     axes.set_xlim(-1, 1)
     axes.set_xticks([-1, -0.5, 0, 0.5, 1])
     axes.set_ylim(-0.7, len(places) - 0.3)
     axes.set_xlabel("Kendall's τ with the error")
 
 
-def _judgement(run: Run[Any]) -> Judgement:
-    """The judgement of a run. Raises: NothingToDraw without a scored pool with three trained architectures."""
-    judgement = judged_bounds(run.best)
-    if judgement is None or not judgement.promises:
+def _judgment(run: Run[Any]) -> Judgment:
+    """The judgment of a run. Raises: NothingToDraw without a scored pool with three trained architectures."""
+    judgment = judged_bounds(run.best)
+    if judgment is None or not judgment.predictors:
         raise NothingToDraw(
             "expected a pool with kappa, a gradient-based metric and three or more trained architectures, got none"
         )
-    return judgement
+    return judgment
 
 
-def _words(judgement: Judgement) -> Iterator[str]:
-    pairs = list(zip(judgement.promises, judgement.errors, strict=True))
+def _words(judgment: Judgment) -> Iterator[str]:
+    pairs = list(zip(judgment.predictors, judgment.errors, strict=True))
     bounds, plain = (_verdict([(p.name, a) for p, a in pairs if p.group == group]) for group in ("bound", "plain"))
-    number = len(judgement.rows)
+    number = len(judgment.rows)
     yield _text("pool_bounds_verdicts", bounds=bounds, plain=plain, number=number, few=number < _FEW)
     fitted = [(p.chance, a.rho) for p, a in pairs if p.group == "fitted"]
     if fitted:
@@ -317,18 +317,18 @@ def _verdict(agreements: list[tuple[str, Agreement]]) -> dict[str, object] | Non
     }
 
 
-def _table(judgement: Judgement) -> str:
-    with_gap = any(math.isfinite(agreement.tau) for agreement in judgement.gaps)
+def _table(judgment: Judgment) -> str:
+    with_gap = any(math.isfinite(agreement.tau) for agreement in judgment.gaps)
     columns = [
         Column("Predictor"),
         *numeric("n", "τ", "95 %", "ρ", "95 %", *(["τ with the gap", "95 %"] if with_gap else [])),
     ]
     rows = []
-    for promise, error, gap in zip(judgement.promises, judgement.errors, judgement.gaps, strict=True):
-        row = [promise.name + ("*" if promise.group == "fitted" else ""), error.n, CORRELATION.bare(error.tau)]
+    for predictor, error, gap in zip(judgment.predictors, judgment.errors, judgment.gaps, strict=True):
+        row = [predictor.name + ("*" if predictor.group == "fitted" else ""), error.n, CORRELATION.bare(error.tau)]
         row += [_between(error.tau_interval), CORRELATION.bare(error.rho), _between(error.rho_interval)]
         rows.append(row + ([CORRELATION.bare(gap.tau), _between(gap.tau_interval)] if with_gap else []))
-    notes = _text("pool_bounds_notes", gap_of=quantity_of(judgement.value).label if with_gap else None)
+    notes = _text("pool_bounds_notes", gap_of=quantity_of(judgment.value).label if with_gap else None)
     return table(columns, rows, label="Rank correlation of each predictor with the errors") + paragraphs([notes])
 
 

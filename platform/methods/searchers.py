@@ -24,7 +24,7 @@ Options = Mapping[str, Any]
 
 
 def _of_space(searcher: Callable[..., Any]) -> MakeSearcher:
-    """A function for a searcher that needs only the space; options: those of its class."""
+    """Returns a function that creates a searcher for a space. Its options are the options of the class."""
     return lambda problem, budget, seed, options: searcher(problem.space, budget, seed=seed, **options)
 
 
@@ -35,7 +35,7 @@ bohb = _of_space(searchers.BOHBSearch)
 
 
 def evolution(problem: SearchProblem, budget: int, seed: int, options: Options) -> Searcher:
-    """Makes a `RegularizedEvolution`; options: those of its class.
+    """Creates a `RegularizedEvolution` with the options of its class.
 
     `population` defaults to 10 and `sample_size` to 3, as in the program of Dong and Yang (2020). With a budget below
     20, the default population is half the budget.
@@ -50,7 +50,7 @@ def _population(budget: int, options: Options, largest: int) -> int:
 
 
 def zero_cost(problem: SearchProblem, budget: int, seed: int, options: Options) -> Searcher:
-    """Makes a `MetricFirst`; options: `proxy` (a column) and those of its class. `order` defaults to the direction of
+    """Creates a `MetricFirst`. Options: `proxy` (a column), and the class's. `order` defaults to the direction of
     the metric."""
     ranking, others = _ranking(options)
     return searchers.MetricFirst(problem.pool, options["proxy"], budget, seed=seed, **ranking, **others)
@@ -59,7 +59,7 @@ def zero_cost(problem: SearchProblem, budget: int, seed: int, options: Options) 
 def zero_cost_evolution(problem: SearchProblem, budget: int, seed: int, options: Options) -> Searcher:
     """Makes an evolution whose first population is the pool's best by one metric (Abdelfattah et al. 2021, section 4).
 
-    options: `proxy` (a column), `order`, `mu` and `nu` as in `zero_cost`, and those of `evolution`.
+    options: `proxy` (a column), `order`, `mu` and `nu` as in `zero_cost`, and options of `evolution`.
     """
     ranking, others = _ranking(options)
     first = best_of_pool(problem.pool, options["proxy"], _population(budget, others, 10), seed=seed, **ranking)
@@ -74,7 +74,7 @@ def _ranking(options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def hnas(problem: SearchProblem, budget: int, seed: int, options: Options) -> Searcher:
-    """Makes an `HNASSearch`; options: those of its class. `proxy` is the column with M.
+    """Creates an `HNASSearch` with the options of its class. `proxy` is the column with M.
 
     Raises: InvalidInput without the column kappa.
     """
@@ -91,7 +91,7 @@ def hnas(problem: SearchProblem, budget: int, seed: int, options: Options) -> Se
 
 
 def rank_surrogate(problem: SearchProblem, budget: int, seed: int, options: Options) -> Searcher:
-    """Makes a `RankSurrogateSearch`; options: those of its class, and `proxies` for its `metrics`, a list or
+    """Creates a `RankSurrogateSearch` with the options of its class, and `proxies` for its `metrics`, a list or
     `snip;flops`. By default it uses all metrics and costs."""
     proxies, others = _proxies(problem, options)
     options = {"encoding": codes_of(problem.space, problem.encoding), **others}
@@ -99,7 +99,7 @@ def rank_surrogate(problem: SearchProblem, budget: int, seed: int, options: Opti
 
 
 def robot(problem: SearchProblem, budget: int, seed: int, options: Options) -> Searcher:
-    """Makes a `RoBoTSearch`; options: those of its class, and `proxies` as in `rank_surrogate`."""
+    """Creates a `RoBoTSearch` with the options of its class, and `proxies` as in `rank_surrogate`."""
     proxies, others = _proxies(problem, options)
     return searchers.RoBoTSearch(problem.pool, proxies, budget=budget, seed=seed, **others)
 
@@ -154,7 +154,7 @@ class PoolCosts:
 
 
 def nsga2(problem: SearchProblem, budget: int, seed: int, options: Options) -> Searcher:
-    """Makes an `NSGA2Search`; options: those of its class, with `further` as a list or `-a;-b`.
+    """Creates an `NSGA2Search` with the options of its class; `further` is a list or `-a;-b`.
 
     By default all costs are objectives, and the population is half the budget, at most 20.
     """
@@ -165,7 +165,7 @@ def nsga2(problem: SearchProblem, budget: int, seed: int, options: Options) -> S
 
 
 def pareto_pool(problem: SearchProblem, budget: int, seed: int, options: Options) -> Searcher:
-    """Makes a `ParetoPoolSearch`; options: those of its class, and `proxies` for its `metrics`. `proxies` and `further`
+    """Creates a `ParetoPoolSearch` with its options, and `proxies` for its `metrics`. `proxies` and `further`
     may be lists or `-a;-b`.
 
     By default all costs are objectives, and all metrics and the other costs are proxies.

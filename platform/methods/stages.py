@@ -74,8 +74,8 @@ POOL_STAGE = WorkStage[PooledConfig](
 ACCURACY = "validation_accuracy"
 
 
-def trainings(number: int, training: SGDSettings, one: str = "training run") -> str:
-    """The amount of work of a stage: `8 training runs of 4 epochs`. one: the noun to count."""
+def training_amount(number: int, training: SGDSettings, one: str = "training run") -> str:
+    """Returns the amount of work of a stage: `8 training runs of 4 epochs`. one: the noun to count."""
     return f"{count(number, one)} of {count(training.epochs, 'epoch')}" if number else "none"
 
 
@@ -145,7 +145,7 @@ def training_plan(
         training: settings of the training.
         test: whether the last epoch evaluates on the test split.
         trainable: class of the trials.
-        settings: settings of `trainable` in addition to those of `StandaloneTrainable`.
+        settings: additional settings of `trainable`, besides the settings of `StandaloneTrainable`.
         plan: additional fields of `TrialPlan`.
     """
     run = context.run
@@ -186,14 +186,14 @@ FINAL_STAGE = final_stage(
     reads=("network", "final"),
     trials=final_trials,
     write=write_network,
-    amount=lambda config: trainings(config.final_seeds, config.final),
+    amount=lambda config: training_amount(config.final_seeds, config.final),
 )
 BASELINE_STAGE = TuneStage[TrainedSearchConfig](
     name="baseline",
     title="train random architectures for comparison",
     reads=("network", "final", "baseline"),
     plan=_random_trials,
-    amount=lambda config: trainings(config.baseline, config.final),
+    amount=lambda config: training_amount(config.baseline, config.final),
 )
 
 

@@ -13,11 +13,11 @@ from archray.errors import DamagedFile, InvalidInput, MissingExtra, RunFolderErr
 from archray.files import Folder, plain_name
 from archray.platform.models.formats import FORMATS, ONNX_FILE, Portable, Predict, onnx_prediction
 from archray.platform.models.model_files import load_model, trained
-from archray.platform.models.rebuilt_model import CARD, FEATURE_MAP, NETWORK
+from archray.platform.models.rebuilt_model import FEATURE_MAP, MODEL_CARD, NETWORK
 from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import CODE, HEARTBEAT
 from archray.platform.run.manifest import digest
-from archray.platform.run.run import Run, refuse_existing
+from archray.platform.run.run import Run, reject_existing
 from archray.platform.run.trust import SIGNATURE, signature, signed_part
 from archray.plurals import count
 from archray.trainables.checkpoint import STATE_FILE
@@ -26,7 +26,7 @@ from archray.trainables.data.dataset import Dataset, Split
 from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
 from archray.trainables.feature_maps.classifier import FourierClassifier
 from archray.trainables.nets.exported_program import IMAGES
-from archray.trainables.spaces import is_own_space
+from archray.trainables.spaces import is_custom_space
 
 LOADER, README = "load_model.py", "README.md"
 DEFAULT = ("torch-export", "state-dict")
@@ -34,7 +34,7 @@ INT8_FILE = "model-int8.onnx"
 CALIBRATION = 512  # number of training images that calibrate the ranges of activations
 BATCH = 64
 # The quantized operations. Normalizations that no convolution absorbs, and operations after the logits, stay float32.
-QUANTISED = ("Conv", "Gemm", "MatMul", "Add", "Concat", "Relu", "MaxPool", "AveragePool", "GlobalAveragePool")
+QUANTIZED = ("Conv", "Gemm", "MatMul", "Add", "Concat", "Relu", "MaxPool", "AveragePool", "GlobalAveragePool")
 OUTPUTS = {NETWORK: "logits", ENSEMBLE: "probabilities", FEATURE_MAP: "decision values"}
 
 
@@ -65,7 +65,7 @@ def export_model(
     best, source, _ = trained(run, member)
     again = _holds_export(to, source)
     if not again:
-        refuse_existing(to, "--to")
+        reject_existing(to, "--to")
     model, run = portable(run, member), best
     if formats is None and model.module is None:
         names = ["state-dict"]
@@ -76,33 +76,33 @@ def export_model(
         contents |= written
         files[name] = sorted(written)
     if int8:
-        contents[INT8_FILE] = quantise(contents[ONNX_FILE], load_images(run.data).train)
+        contents[INT8_FILE] = quantize(contents[ONNX_FILE], load_images(run.data).train)
         model.card["int8"] = int8_entry(contents[ONNX_FILE], contents[INT8_FILE], load_images(run.data))
     card = {**model.card, "formats": files}
     contents[LOADER] = loader_text(names, card).encode()
     contents[README] = readme_text(names, files, card).encode()
     with lock(to, "archray export"):
-        others = {*to.files(), *to.folders()} - {HEARTBEAT, CARD, *contents, card["space_file"]}
+        others = {*to.files(), *to.folders()} - {HEARTBEAT, MODEL_CARD, *contents, card["space_file"]}
         if again and others:
             names_of_others = ", ".join(sorted(others))
             raise RunFolderError(f"{to} contains another export of the run ({names_of_others}). Choose another --to")
         if not again:
-            refuse_existing(to, "--to")  # another export may have written to it meanwhile
+            reject_existing(to, "--to")  # another export may have written to it meanwhile
         if card["space_file"] is not None:
             to.copy_from(run.folder / CODE / "space", [card["space_file"]])
         for name, content in contents.items():
             to.write_bytes(name, content)
         card[SIGNATURE] = signature(signed_export(to, card))
-        to.write_bytes(CARD, (json.dumps(card, indent=2, ensure_ascii=False) + "\n").encode())  # marks completion
+        to.write_bytes(MODEL_CARD, (json.dumps(card, indent=2, ensure_ascii=False) + "\n").encode())  # marks completion
     return to.files()
 
 
 def _holds_export(to: Folder, source: Folder) -> bool:
     """Returns whether a folder contains a complete export of the model in `source`, with the same weights."""
-    if not to.exists(CARD):
+    if not to.exists(MODEL_CARD):
         return False
     try:
-        card = to.read_json(CARD)
+        card = to.read_json(MODEL_CARD)
     except DamagedFile:
         return False
     return bool(card.get("weights") == _weights(source))
@@ -127,7 +127,7 @@ def code_of(name: str, card: Mapping[str, Any]) -> list[str]:
     if card["space_file"] is not None:
         return [plain_name(card["space_file"])]
     spaces = {entry.get("space", "") for entry in (card, *card.get("members", ()))}
-    return sorted(space for space in spaces if is_own_space(space))
+    return sorted(space for space in spaces if is_custom_space(space))
 
 
 def portable(run: Run[Any], member: int | None = None) -> Portable:
@@ -171,7 +171,7 @@ def _checked(formats: Sequence[str] | None, int8: bool) -> list[str]:
 # An int8 ONNX graph
 
 
-def quantise(graph: bytes, train: Split) -> bytes:
+def quantize(graph: bytes, train: Split) -> bytes:
     """Quantizes weights (per channel) and activations of a graph to 8 bits, by ONNX Runtime's static quantization.
 
     Up to CALIBRATION training images calibrate the activations. Inputs and outputs stay float32.
@@ -194,20 +194,20 @@ def quantise(graph: bytes, train: Split) -> bytes:
             return None if batch is None else {IMAGES: batch[0].cpu().numpy()}
 
     with tempfile.TemporaryDirectory() as scratch:
-        source, prepared, quantised = (str(Path(scratch) / name) for name in ("a.onnx", "b.onnx", "c.onnx"))
+        source, prepared, quantized = (str(Path(scratch) / name) for name in ("a.onnx", "b.onnx", "c.onnx"))
         Path(source).write_bytes(graph)
         quant_pre_process(source, prepared, skip_symbolic_shape=True)  # folds normalization into convolutions
         quantize_static(
             prepared,
-            quantised,
+            quantized,
             Batches(),
             quant_format=QuantFormat.QDQ,
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
             per_channel=True,
-            op_types_to_quantize=list(QUANTISED),
+            op_types_to_quantize=list(QUANTIZED),
         )
-        return Path(quantised).read_bytes()
+        return Path(quantized).read_bytes()
 
 
 def accuracy_of(predict: Predict, split: Split) -> float:
@@ -219,9 +219,9 @@ def accuracy_of(predict: Predict, split: Split) -> float:
     return hits / total
 
 
-def int8_entry(graph: bytes, quantised: bytes, dataset: Dataset) -> dict[str, Any]:
+def int8_entry(graph: bytes, quantized: bytes, dataset: Dataset) -> dict[str, Any]:
     """Returns the entry of the int8 graph in `model.json`; both accuracies use the same test images."""
-    exact, rough = (accuracy_of(onnx_prediction(content), dataset.test) for content in (graph, quantised))
+    exact, rough = (accuracy_of(onnx_prediction(content), dataset.test) for content in (graph, quantized))
     return {
         "file": INT8_FILE,
         "test_accuracy": rough,
@@ -229,7 +229,7 @@ def int8_entry(graph: bytes, quantised: bytes, dataset: Dataset) -> dict[str, An
         "accuracy_cost": exact - rough,
         "test_images": len(dataset.test),
         "calibration_images": min(CALIBRATION, len(dataset.train)),
-        "bytes": len(quantised),
+        "bytes": len(quantized),
         "float_bytes": len(graph),
     }
 
@@ -245,7 +245,7 @@ here = Path(__file__).resolve().parent
 described = json.loads((here / "model.json").read_text())
 '''
 
-_NORMALISE = '''
+_NORMALIZE = '''
 
 def normalise(images):
     """Normalize images (n, C, H, W), an array or a tensor of floats SCALE, for the model."""
@@ -276,7 +276,7 @@ def loader_text(formats: Sequence[str], card: Mapping[str, Any]) -> str:
     text = _HEAD.replace("WHAT", card["kind"])
     form = card["input"]
     if form is not None and form["mean"] is not None:
-        text += _NORMALISE.replace("SCALE", "in 0..1" if form["unit"] else "on the scale of the data")
+        text += _NORMALIZE.replace("SCALE", "in 0..1" if form["unit"] else "on the scale of the data")
     text += "".join(f"\n{entry.loader}" for entry in entries)
     return text + _TAIL.replace("FUNCTION", first)
 
@@ -296,7 +296,7 @@ def readme_text(formats: Sequence[str], files: Mapping[str, Sequence[str]], card
         lines += ["", "Input: texts, a sequence of strings."]
     else:
         lines += ["", *_input_lines(form), "", *_output_lines(card)]
-    lines += ["", f"`{CARD}` contains this description for programs.", ""]
+    lines += ["", f"`{MODEL_CARD}` contains this description for programs.", ""]
     for name in formats:
         entry = FORMATS.get(name)
         lines += [f"## {name}", "", f"{', '.join(f'`{file}`' for file in files[name])}: {entry.holds}.", ""]

@@ -167,7 +167,7 @@ class _Copy:
 
     Attributes:
         uses: modules of archray whose names a module uses, by module.
-        imports: imported names by module of another package; an empty name stands for the module itself.
+        imports: imported names by module of another package; an empty name means the module itself.
     """
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import Space
 from archray.trainables.spaces.feature_map import Fourier
 
-CARD, STATE_DICT = "model.json", "state_dict.pt"
+MODEL_CARD, STATE_DICT = "model.json", "state_dict.pt"
 NETWORK, FEATURE_MAP = "network", "feature map"  # kinds of models, in addition to ensembles
 
 
@@ -39,7 +39,7 @@ def build_exported(folder: str | Path, state: dict[str, Tensor] | None = None) -
     Raises: FileNotFoundError if the file is missing.
     """
     here = Path(folder)
-    card = json.loads((here / CARD).read_text(encoding="utf-8"))
+    card = json.loads((here / MODEL_CARD).read_text(encoding="utf-8"))
     if card["kind"] == FEATURE_MAP and card["input"] is None:
         return load_classifier(here)
     space: str = card["members"][0]["space"] if card["kind"] == ENSEMBLE else card["space"]
@@ -52,7 +52,7 @@ def build_exported(folder: str | Path, state: dict[str, Tensor] | None = None) -
     place = str(here / STATE_DICT)
     if state is None:
         classes = [] if card["kind"] == FEATURE_MAP else [card["num_classes"]]
-        state = load_trained_weights(here / STATE_DICT, place, classes, str(here / CARD))
+        state = load_trained_weights(here / STATE_DICT, place, classes, str(here / MODEL_CARD))
     if card["kind"] != FEATURE_MAP:
         return rebuilt_network(space, card, state, place)
     unit_length = Fourier().configuration(card["architecture"])["preprocess"] == "normalise"

@@ -21,7 +21,7 @@ _text = texts_of(__package__)
 _EDGE = re.compile(r"^(\d+)<-(\d+)$")  # `3<-1`: an edge into node 3 from node 1
 _ABSENT = frozenset({"none", "zero", "zeroize"})  # operations that mean no connection
 _IDENTITY = frozenset({"skip_connect", "identity", "skip"})
-COLOURS = 6  # number of colors for operations in the page's style
+COLORS = 6  # number of colors for operations in the page's style
 
 _RADIUS = 17.0  # radius of a node, in CSS pixels like all lengths here
 _ARC = 86.0  # distance from the line of nodes to the label of an arc over one node
@@ -75,7 +75,7 @@ def cell_drawing(edges: "Sequence[Edge]", nodes: int | Sequence[str]) -> str:
     """Draws the cell's graph from left to right, and from top to bottom for a narrow screen.
 
     Args:
-        nodes: number of nodes, of which the first is the input and the last the output; or the names of the nodes.
+        nodes: number of nodes (the first is the input, the last the output); or the names of the nodes.
     """
     flat, upright = (draw_cell(edges, nodes, upright=upright) for upright in (False, True))
     return "".join(
@@ -91,10 +91,10 @@ def cell_legend(cells: "Sequence[Sequence[Edge]]", nodes: int) -> str:
         nodes: number of nodes per cell.
     """
     edges = [edge for cell in cells for edge in cell]
-    named = {edge.operation: edge.colour for edge in sorted(edges, key=lambda edge: edge.colour or COLOURS + 1)}
+    named = {edge.operation: edge.color for edge in sorted(edges, key=lambda edge: edge.color or COLORS + 1)}
     keys = [
-        (f"edge {_paint(colour)}", _KEY_LINE, operation + ("" if colour else ", the identity: dashed"))
-        for operation, colour in named.items()
+        (f"edge {_paint(color)}", _KEY_LINE, operation + ("" if color else ", the identity: dashed"))
+        for operation, color in named.items()
     ]
     if not all(edge.live for edge in edges):
         keys.append(("edge op-any dead", _KEY_LINE, "faint: not on a path from input to output"))
@@ -120,7 +120,7 @@ class Edge:
     start: int
     end: int
     operation: str
-    colour: int | None  # number of its color, from 1; None for an identity, drawn dashed and gray
+    color: int | None  # number of its color, from 1; None for an identity, drawn dashed and gray
     live: bool  # whether it is on a path from the input to the output
     level: int  # 0 for a straight edge to the next node, positive for an arc above the nodes, negative below
 
@@ -148,7 +148,7 @@ def cell_edges(decisions: Sequence[Decided]) -> list[Edge]:
     from_input = _reach([(start, end) for start, end, _ in present], 0)
     to_output = _reach([(end, start) for start, end, _ in present], node_count(decisions) - 1)
     return [
-        Edge(start, end, d.choice, _colour(d), start in from_input and end in to_output, level)
+        Edge(start, end, d.choice, _color(d), start in from_input and end in to_output, level)
         for (start, end, d), level in zip(present, _levels(present), strict=True)
     ]
 
@@ -165,7 +165,7 @@ def genotype_edges(edges: CellEdges, operations: Sequence[str]) -> list[Edge]:
         for number, (operation, source) in enumerate(edges)
     ]
     return [
-        Edge(start, end, d.choice, _colour(d), True, level)
+        Edge(start, end, d.choice, _color(d), True, level)
         for (start, end, d), level in zip(present, _levels(present), strict=True)
     ]
 
@@ -194,13 +194,13 @@ def _reach(edges: list[tuple[int, int]], source: int) -> set[int]:
     return seen
 
 
-def _colour(decision: Decided) -> int | None:
+def _color(decision: Decided) -> int | None:
     """Returns the number of an operation's color: its index among the colored choices, the same in all reports."""
     if decision.choice in _IDENTITY:
         return None
-    coloured = [choice for choice in decision.choices if choice not in _ABSENT | _IDENTITY]
-    place = coloured.index(decision.choice) if decision.choice in coloured else 0
-    return place % COLOURS + 1
+    colored = [choice for choice in decision.choices if choice not in _ABSENT | _IDENTITY]
+    place = colored.index(decision.choice) if decision.choice in colored else 0
+    return place % COLORS + 1
 
 
 def draw_cell(edges: Sequence[Edge], nodes: int | Sequence[str], *, upright: bool) -> tuple[str, int]:
@@ -233,10 +233,10 @@ def _draw(
         apart: distance between two nodes.
         widest: half the width of the widest label.
     """
-    stretch, beside = (0.7, widest) if upright else (0.9, 18.0)
+    stretch, margin = (0.7, widest) if upright else (0.9, 18.0)
     levels = [edge.level for edge in edges]
     above, below = (
-        max(_offset(level) * stretch + beside, _RADIUS + 8) for level in (max([0, *levels]), min([0, *levels]))
+        max(_offset(level) * stretch + margin, _RADIUS + 8) for level in (max([0, *levels]), min([0, *levels]))
     )
     along, across = apart * (len(nodes) - 1) + 2 * (_RADIUS + 10), above + below
     width, height = (across, along) if upright else (along, across)
@@ -313,11 +313,11 @@ def _label_width(edge: Edge) -> float:
 
 
 def _look(edge: Edge) -> str:
-    return f"edge {_paint(edge.colour)}" if edge.live else f"edge {_paint(edge.colour)} dead"
+    return f"edge {_paint(edge.color)}" if edge.live else f"edge {_paint(edge.color)} dead"
 
 
-def _paint(colour: int | None) -> str:
-    return "op-identity" if colour is None else f"op-{colour}"
+def _paint(color: int | None) -> str:
+    return "op-identity" if color is None else f"op-{color}"
 
 
 def _curve(edge: Edge, place: Place) -> tuple[complex, complex, complex, complex]:

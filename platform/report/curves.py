@@ -14,7 +14,15 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from archray.platform.quantities import MISSING, quantity_of
-from archray.platform.report.figures import FOUND, RANDOM, TRIAL, NothingToDraw, figure_section, set_height, tell_line
+from archray.platform.report.figures import (
+    FOUND,
+    RANDOM,
+    TRIAL,
+    NothingToDraw,
+    add_line_tooltip,
+    figure_section,
+    set_height,
+)
 from archray.platform.report.section import NamesOf, Section, ShortNames, numbers, short_names
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
@@ -31,7 +39,7 @@ _THIN = 40  # number of curves in a panel above which the lines are lighter
 
 
 @dataclass(frozen=True)
-class Trainings:
+class StageCurves:
     """The training runs of one stage."""
 
     stage: str
@@ -39,13 +47,13 @@ class Trainings:
     words: str  # text in the caption, after the number
     word: str | None = None  # text after the number 1
     in_full: bool = True  # whether they have the final schedule, and so are in the right panel
-    colour: str = TRIAL  # color of the lines, except for the found architecture
+    color: str = TRIAL  # color of the lines, except for the found architecture
     accuracy: str = "validation_accuracy"  # column to draw
 
 
-SEARCH = Trainings("search", "search", "of the search", in_full=False)
-FINAL = Trainings("final", "final", "of the found architecture (final training)", colour=FOUND)
-BASELINE = Trainings("baseline", "random", "of random architectures", colour=RANDOM)
+SEARCH = StageCurves("search", "search", "of the search", in_full=False)
+FINAL = StageCurves("final", "final", "of the found architecture (final training)", color=FOUND)
+BASELINE = StageCurves("baseline", "random", "of random architectures", color=RANDOM)
 OWN_SCHEDULE = (
     "Training runs of the search use a shorter learning rate schedule than the final training. The right column does "
     "not continue the curves of the left column."
@@ -67,7 +75,7 @@ class TrainingCurves:
     found.
     """
 
-    stages: Sequence[Trainings]  # in the order of the caption
+    stages: Sequence[StageCurves]  # in the order of the caption
     found: Callable[[Run[Any], pd.DataFrame], pd.Series] = of_found_architecture
     others: str = "other trials"  # name in the legend of the search's training runs that were not found
     of_search: str = ""  # sentence in the caption if training runs of the search are shown
@@ -83,9 +91,11 @@ class TrainingCurves:
         grid = canvas.subplots(len(metrics), len(panels), squeeze=False, sharey="row")
         for row, metric in zip(grid, metrics, strict=True):
             for axes, panel in zip(row, panels, strict=True):
-                shown = frame[frame["stage"].isin([trainings.stage for trainings in panel])]
+                shown = frame[frame["stage"].isin([stage_curves.stage for stage_curves in panel])]
                 axes.set_visible(bool(numbers(shown, metric).notna().any()))
-                _draw_panel(axes, shown, metric, {trainings.stage: trainings.name for trainings in panel}, names)
+                _draw_panel(
+                    axes, shown, metric, {stage_curves.stage: stage_curves.name for stage_curves in panel}, names
+                )
             if metric == "train_loss":
                 row[0].set_ylim(bottom=0)  # for the whole row, after all its lines
             first = next(axes for axes in row if axes.get_visible())
@@ -93,7 +103,7 @@ class TrainingCurves:
             first.tick_params(labelleft=True)
         for column, panel in zip(grid.T, panels, strict=True):
             seen = [axes for axes in column if axes.get_visible()]
-            *stages, last = [trainings.name for trainings in panel]
+            *stages, last = [stage_curves.name for stage_curves in panel]
             for axes in seen[:1]:
                 axes.set_title(f"{', '.join(stages)} and {last}" if stages else last)
             for axes in seen[-1:]:
@@ -110,37 +120,49 @@ class TrainingCurves:
         return figure_section("curves", "Training curves", canvas, description=description, caption=caption)
 
     def _curves(self, run: Run[Any]) -> pd.DataFrame:
-        """Returns the curves of all stages, with `stage`, `colour` and `found`."""
+        """Returns the curves of all stages, with `stage`, `color` and `found`."""
         run = run.best
         tables = []
-        for trainings in self.stages:
-            table, labels = run.table(trainings.stage, CURVES), {"stage": trainings.stage, "colour": trainings.colour}
+        for stage_curves in self.stages:
+            table, labels = (
+                run.table(stage_curves.stage, CURVES),
+                {"stage": stage_curves.stage, "color": stage_curves.color},
+            )
             if {"epoch", "trial_id"} <= set(table.columns):
-                tables.append(table.assign(accuracy=numbers(table, trainings.accuracy), **labels))
+                tables.append(table.assign(accuracy=numbers(table, stage_curves.accuracy), **labels))
         frame = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
         if not any(numbers(frame, name).notna().any() for name in _METRICS):
             raise NothingToDraw("no training run has finished an epoch with a finite loss or accuracy")
-        return frame.assign(found=self.found(run, frame) | (frame["colour"] == FOUND))
+        return frame.assign(found=self.found(run, frame) | (frame["color"] == FOUND))
 
-    def _shown(self, frame: pd.DataFrame, *, in_full: bool) -> list[Trainings]:
+    def _shown(self, frame: pd.DataFrame, *, in_full: bool) -> list[StageCurves]:
         """Returns the stages with curves in one panel."""
         stages = set(frame["stage"])
-        return [trainings for trainings in self.stages if trainings.in_full == in_full and trainings.stage in stages]
+        return [
+            stage_curves
+            for stage_curves in self.stages
+            if stage_curves.in_full == in_full and stage_curves.stage in stages
+        ]
 
     def _legend(self, frame: pd.DataFrame) -> list[Line2D]:
-        colours = set(frame["colour"])
+        colors = set(frame["color"])
         handles = [Line2D([], [], color=FOUND, linewidth=2.2, label="found")]
-        if TRIAL in colours:
-            others = "other trials" if any(t.colour == TRIAL for t in self._shown(frame, in_full=True)) else self.others
+        if TRIAL in colors:
+            others = "other trials" if any(t.color == TRIAL for t in self._shown(frame, in_full=True)) else self.others
             handles.append(Line2D([], [], color=TRIAL, linewidth=1.4, label=others))
-        if RANDOM in colours:
+        if RANDOM in colors:
             handles.append(Line2D([], [], color=RANDOM, linewidth=1.4, label="random"))
         return handles
 
     def _caption(self, frame: pd.DataFrame) -> str:
         trials = frame.drop_duplicates(["stage", "trial_id"])["stage"].value_counts()
-        counted = [(trials[trainings.stage], trainings) for trainings in self.stages if trainings.stage in trials]
-        words = [f"{n} {trainings.word if trainings.word and n == 1 else trainings.words}" for n, trainings in counted]
+        counted = [
+            (trials[stage_curves.stage], stage_curves) for stage_curves in self.stages if stage_curves.stage in trials
+        ]
+        words = [
+            f"{n} {stage_curves.word if stage_curves.word and n == 1 else stage_curves.words}"
+            for n, stage_curves in counted
+        ]
         sentences = [f"One line per training run: {', '.join(words)}."]
         if self._shown(frame, in_full=False):
             sentences.append(self.of_search)
@@ -165,12 +187,12 @@ def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str, stages: Mapping[st
         values = numbers(curve, metric) * quantity.factor
         if not values.notna().any():
             continue
-        colour = curve["colour"].iloc[0]
-        found = bool(curve["found"].iloc[0]) and colour != RANDOM
+        color = curve["color"].iloc[0]
+        found = bool(curve["found"].iloc[0]) and color != RANDOM
         axes.plot(
             numbers(curve, "epoch"),
             values,
-            color=FOUND if found else colour,
+            color=FOUND if found else color,
             linewidth=2.2 if found else 1.2,
             marker="o" if values.notna().sum() == 1 else None,
             markersize=4,
@@ -180,7 +202,7 @@ def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str, stages: Mapping[st
         name = names.of(curve["architecture"].iloc[0]) if "architecture" in curve else MISSING
         text = f"{stages[curve['stage'].iloc[0]]}{'' if name == MISSING else f', {name}'}"
         text += f"\n{quantity.label} {quantity.show(curve[metric][last])} in epoch {numbers(curve, 'epoch')[last]:.0f}"
-        tell_line(axes, numbers(curve, "epoch").tolist(), values.tolist(), text)
+        add_line_tooltip(axes, numbers(curve, "epoch").tolist(), values.tolist(), text)
     epochs = numbers(frame, "epoch").dropna().unique().tolist()
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True) if len(epochs) > 1 else FixedLocator(epochs))
     axes.yaxis.set_major_locator(MaxNLocator(5))

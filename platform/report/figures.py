@@ -35,7 +35,7 @@ _VERTICES = 60  # maximum vertices of a line's tooltip area
 _TEXTS: WeakKeyDictionary[FigureBase, Texts] = WeakKeyDictionary()
 
 
-def tell_points(axes: Axes, x: Iterable[float], y: Iterable[float], texts: Iterable[str]) -> None:
+def add_tooltips(axes: Axes, x: Iterable[float], y: Iterable[float], texts: Iterable[str]) -> None:
     """Adds a tooltip to each finite point; of overlapping points, the last is on top."""
     texts_of = _TEXTS.setdefault(axes.figure, [])
     for at_x, at_y, text in zip(x, y, texts, strict=True):
@@ -43,7 +43,7 @@ def tell_points(axes: Axes, x: Iterable[float], y: Iterable[float], texts: Itera
             texts_of.append((axes, np.array([[at_x, at_y]], dtype=float), text))
 
 
-def tell_line(axes: Axes, x: Sequence[float], y: Sequence[float], text: str) -> None:
+def add_line_tooltip(axes: Axes, x: Sequence[float], y: Sequence[float], text: str) -> None:
     """Adds a tooltip to a line with a finite point."""
     points = np.column_stack([np.asarray(x, dtype=float), np.asarray(y, dtype=float)])
     points = points[np.isfinite(points).all(axis=1)]
@@ -153,7 +153,7 @@ def figure(height: int, of: Of = "run") -> Callable[[Callable[[ShownT, Figure], 
     def decorate(draw: Callable[[ShownT, Figure], None]) -> Callable[[ShownT], Figure]:
         @wraps(draw, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
         def make(run: ShownT) -> Figure:
-            with mpl.rc_context(_STYLE):  # type: ignore[arg-type]  # the stubs know each key as a literal
+            with mpl.rc_context(_STYLE):  # type: ignore[arg-type]  # the stubs define each key as a literal
                 # at 72 dots per inch, a point is a unit of the SVG
                 canvas = Figure(figsize=(WIDTH / 72, height / 72), dpi=72, layout="constrained")
                 FigureCanvasSVG(canvas)
@@ -225,8 +225,8 @@ def drawing(name: str, canvas: Figure, *, description: str) -> str:
     body = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", body)
     body = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", body)
     body = body.replace("xlink:href", "href")
-    for colour, variable in VARIABLES.items():
-        body = body.replace(colour, f"var({variable})")
+    for color, variable in VARIABLES.items():
+        body = body.replace(color, f"var({variable})")
     body = re.sub(r"(?<=[\d\s]) ?\n(?=[A-Zz])", " ", body)  # line breaks in paths
     body = re.sub(r"\n\s*", "\n", body).strip() + shapes(canvas)
     image = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(description)}">{body}</svg>'
@@ -241,15 +241,15 @@ def _lay_out(canvas: Figure) -> None:
     canvas.draw_without_rendering()
     broken = False
     for axes in canvas.axes:
-        text, room = axes.get_title("left"), axes.get_window_extent().width
+        text, space = axes.get_title("left"), axes.get_window_extent().width
         widths = [
             child.get_window_extent().width
             for child in axes.get_children()
             if isinstance(child, Text) and child.get_text() == text
         ]
-        if axes.get_visible() and text and (width := max(widths, default=0.0)) > room:
+        if axes.get_visible() and text and (width := max(widths, default=0.0)) > space:
             longest = max(map(len, text.splitlines()))
-            most = max(int(longest * room / width), _SHORTEST_LINE)
+            most = max(int(longest * space / width), _SHORTEST_LINE)
             axes.set_title("\n".join(part for line in text.splitlines() for part in wrap(line, most)))
             broken = True
     if broken:
@@ -290,7 +290,7 @@ def plain(axis: Axis) -> None:
 BAND = 3  # minimum repeats of a band; with two, a band would only show their distance
 
 
-def draw_spread(axes: Axes, x: np.ndarray, curves: np.ndarray, spread: np.ndarray, colour: str, least: float) -> None:
+def draw_spread(axes: Axes, x: np.ndarray, curves: np.ndarray, spread: np.ndarray, color: str, least: float) -> None:
     """Draws the spread of step curves around their mean; draws nothing for a single curve.
 
     Args:
@@ -302,11 +302,11 @@ def draw_spread(axes: Axes, x: np.ndarray, curves: np.ndarray, spread: np.ndarra
     if len(curves) >= BAND:
         mean, half = curves.mean(axis=0), np.nan_to_num(spread)
         low = np.maximum(mean - half, least)
-        axes.fill_between(x, low, mean + half, step="post", color=colour, alpha=0.16, linewidth=0)
+        axes.fill_between(x, low, mean + half, step="post", color=color, alpha=0.16, linewidth=0)
     elif len(curves) > 1:
         for curve in curves:
             moved = np.flatnonzero(np.diff(curve, prepend=np.nan) != 0)  # its steps, including the first value
-            axes.scatter(x[moved], curve[moved], s=22, color=colour, alpha=0.75, linewidth=0, zorder=3.5)
+            axes.scatter(x[moved], curve[moved], s=22, color=color, alpha=0.75, linewidth=0, zorder=3.5)
 
 
 def spread_words(repeats: int, spread: str) -> str:

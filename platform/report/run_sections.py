@@ -40,7 +40,7 @@ def measured_networks(run: Run[Any]) -> Measured:
         "test_accuracy": Spread.of(tested(run, "final"), "final training run"),
         "random_test_accuracy": Spread.of(tested(run, "baseline"), "random architecture"),
         "best_random_test_accuracy": best_of_random(
-            run.table("baseline", TRIALS), by_validation, "test_accuracy", trainings_of(run, SEARCH_STAGES)
+            run.table("baseline", TRIALS), by_validation, "test_accuracy", training_runs_of(run, SEARCH_STAGES)
         ),
     }
     return {key: spread for key, spread in spreads.items() if spread}
@@ -68,7 +68,7 @@ def best_of_random(trials: pd.DataFrame, choice: tuple[str, str], value: str, k:
     )
 
 
-def trainings_of(run: Run[Any], stages: Sequence[str]) -> int:
+def training_runs_of(run: Run[Any], stages: Sequence[str]) -> int:
     """Returns the number of training runs of these stages."""
     curves = [run.table(stage, CURVES) for stage in stages]
     return sum(table["trial_id"].nunique() for table in curves if "trial_id" in table)
@@ -78,8 +78,8 @@ def costs(run: Run[Any], stages: Sequence[str] = TRAINING_STAGES) -> Measured:
     """Returns the size of a run's networks, and the number of its training runs in these stages."""
     final = run.table("final", TRIALS)
     spreads = {key: Spread.of([numbers(final, key).mean()], "") for key in ("parameters", "multiply_adds")}
-    trainings = trainings_of(run, stages)
-    spreads["trainings"] = Spread.of([trainings], "") if trainings else None
+    training_runs = training_runs_of(run, stages)
+    spreads["trainings"] = Spread.of([training_runs], "") if training_runs else None
     return {key: spread for key, spread in spreads.items() if spread}
 
 
@@ -147,13 +147,15 @@ def test_accuracies(run: Run[Any], canvas: Figure) -> None:
     margin = max((high - low) * 0.06, 0.25)
     low, high = low - margin, high + margin
     axes = canvas.subplots()
-    for row, (label, values, colour, marker) in enumerate(groups):
+    for row, (label, values, color, marker) in enumerate(groups):
         shown = np.sort(values) * TEST.factor
         mean = shown.mean()
         lift = _dodge(shown, (high - low) * _POINT / _AXES)
-        points: dict[str, Any] = {"color": colour, "edgecolor": SURFACE, "linewidth": 0.8, "alpha": 0.9, "zorder": 3}
+        points: dict[str, Any] = {"color": color, "edgecolor": SURFACE, "linewidth": 0.8, "alpha": 0.9, "zorder": 3}
         axes.scatter(shown, row + lift * 0.11, s=_POINT**2 * 0.8, marker=marker, **points)
-        figures.tell_points(axes, shown, row + lift * 0.11, [f"{label}\n{TEST.label} {value:.2f} %" for value in shown])
+        figures.add_tooltips(
+            axes, shown, row + lift * 0.11, [f"{label}\n{TEST.label} {value:.2f} %" for value in shown]
+        )
         axes.plot([mean] * 2, [row - 0.27, row + 0.27], color=INK, linewidth=1.6, zorder=4)
         side, text = _side((mean - low) / (high - low)), f"{TEST.spread(values)} · n = {values.size}"
         axes.annotate(text, (mean, row - 0.31), ha=side, va="bottom", fontsize=11, color=INK)
@@ -198,7 +200,7 @@ def comparison_section(run: Run[Any]) -> Section | None:
         place=_place(found.mean() - random) if found.size and random.size else "",
         best=best_random and TEST.show(best_random.mean),
         gap=best_random and points_between(found.mean() - best_random.mean) if found.size else "",
-        trainings=trainings_of(best, SEARCH_STAGES),
+        training_runs=training_runs_of(best, SEARCH_STAGES),
         size=network_size(best.table("final", TRIALS)),
         random_size=network_size(baseline),
         failed=int(failures(baseline).notna().sum()),

@@ -217,7 +217,7 @@ NamesOf = Callable[[Run[Any]], ShortNames]
 
 
 def found_strings(run: Run[Any]) -> list[str]:
-    """Returns the architectures (or ensemble members) that the best repeat found, then those of other repeats."""
+    """Returns the architectures (or ensemble members) of the best repeat, then of the other repeats."""
     found = [repeat.found or {} for repeat in (run.best, *run.repeats)]
     return [name for result in found for name in result.get("members", [result.get("architecture")]) if name]
 

@@ -98,13 +98,13 @@ def runs_compared(runs: Compared, canvas: Figure) -> None:
     for place, (name, spreads) in enumerate(shown):
         spread, cost = spreads["test_accuracy"], spreads["seconds"]
         mean, deviation = spread.mean * TEST.factor, (spread.deviation or 0.0) * TEST.factor
-        colour = FOUND if spread.mean == best else TRIAL
-        look: dict[str, Any] = {"fmt": "o", "color": colour, "markeredgecolor": SURFACE, "markersize": 8, "zorder": 3}
+        color = FOUND if spread.mean == best else TRIAL
+        look: dict[str, Any] = {"fmt": "o", "color": color, "markeredgecolor": SURFACE, "markersize": 8, "zorder": 3}
         left.errorbar(mean, place, xerr=deviation, elinewidth=1.4, **look)
         right.errorbar(cost.mean, mean, xerr=cost.deviation or 0.0, yerr=deviation, elinewidth=1.0, **look)
         text = f"{name}\n{TEST.label} {TEST.spread(spread)}\n{quantity_of('seconds').text(cost.mean)}"
-        figures.tell_points(left, [mean], [place], [text])
-        figures.tell_points(right, [cost.mean], [mean], [text])
+        figures.add_tooltips(left, [mean], [place], [text])
+        figures.add_tooltips(right, [cost.mean], [mean], [text])
         reach += [mean - deviation, mean + deviation]
         numbered.setdefault((cost.mean, mean), []).append(str(place + 1))
     for point, numbers in numbered.items():

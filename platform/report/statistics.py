@@ -78,13 +78,13 @@ class Agreement:
         return low > 0 or high < 0
 
 
-def rank_agreement(promise: Sequence[float] | np.ndarray, value: Sequence[float] | np.ndarray) -> Agreement:
+def rank_agreement(prediction: Sequence[float] | np.ndarray, value: Sequence[float] | np.ndarray) -> Agreement:
     """Computes rank correlations of the finite pairs.
 
     Args:
-        promise, value: (n,) each.
+        prediction, value: (n,) each.
     """
-    x, y = finite_pairs(promise, value)
+    x, y = finite_pairs(prediction, value)
     n, nothing = len(x), (math.nan, math.nan)
     tau, rho = kendall(x, y), spearman(x, y)
     if n < MIN_POINTS_OF_INTERVAL or math.isnan(tau):

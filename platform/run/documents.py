@@ -76,7 +76,7 @@ class Config(BaseModel):
 
 
 class Reference(BaseModel):
-    """Schema of a reference to a user's file, of which the run has a copy."""
+    """Schema of a reference to a user's file that the run has copied."""
 
     reference: str
     file: str

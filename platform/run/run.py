@@ -22,11 +22,11 @@ from archray.platform.run.heartbeat import holds_nothing
 from archray.platform.run.layout import ARRAYS, CODE, DONE, FOUND, HEARTBEAT, MANIFEST, REPEAT, command, now
 from archray.platform.run.manifest import check_versions, data_checksums, origin
 from archray.platform.run.run_summary import read_manifest, worked_seconds, written_result
-from archray.platform.run.trust import SIGNATURE, Uses, is_own, refuse_code, signature, signed_part
+from archray.platform.run.trust import SIGNATURE, Uses, is_own, reject_code, signature, signed_part
 from archray.references import is_reference, load_reference, split_reference, worker_reference
 from archray.trainables.data import DataSettings, save_arrays
-from archray.trainables.data.load import is_own_data
-from archray.trainables.spaces import is_own_space
+from archray.trainables.data.load import is_custom_data
+from archray.trainables.spaces import is_custom_space
 
 if TYPE_CHECKING:  # imported where used: `archray list` needs no pandas
     import pandas as pd
@@ -66,7 +66,7 @@ class Run(Generic[ConfigT]):
         Raises: RunFolderError if the folder contains (other) files.
         """
         folder = Folder(place)
-        refuse_existing(folder, again=again)
+        reject_existing(folder, again=again)
         references = {}
         for role, reference in config.references().items():
             file, attribute = split_reference(reference) if is_reference(reference) else ("", "")
@@ -83,7 +83,7 @@ class Run(Generic[ConfigT]):
         run.manifest |= {
             "config": config.model_dump(mode="json"),
             **origin(),
-            **data_checksums(None if config.begins_without_data else run.data),
+            **data_checksums(None if config.starts_without_data else run.data),
             "command": command,
             "created": now(),
             "amended": [],
@@ -125,7 +125,7 @@ class Run(Generic[ConfigT]):
             ) from error
         run = cls(folder, manifest, config, trust)
         if not run.trusted and (actions := run.actions(uses)):
-            raise refuse_code(folder, "run", actions)
+            raise reject_code(folder, "run", actions)
         if uses == "state":
             check_versions(manifest, str(folder), force)
             folder.sweep()
@@ -145,7 +145,7 @@ class Run(Generic[ConfigT]):
         copies = self.manifest["references"]
         actions = [f"execute {self.folder / CODE / role / reference['file']}" for role, reference in copies.items()]
         names = {role: name for role, name in self.config.references().items() if role not in copies}
-        actions += [f"import {split_reference(name)[0]}" for role, name in names.items() if is_own_code(role, name)]
+        actions += [f"import {split_reference(name)[0]}" for role, name in names.items() if is_custom_code(role, name)]
         if uses != "code" and (address := self.config.cluster.address) not in (None, LOCAL):
             actions.append(f"connect to the Ray cluster {address}")
         if uses == "state":
@@ -177,7 +177,7 @@ class Run(Generic[ConfigT]):
 
     def data_checksum(self) -> str | None:
         """Returns the checksum in the manifest; adds it if the run started without data."""
-        if self.config.begins_without_data and self.manifest["data_checksum"] is None:
+        if self.config.starts_without_data and self.manifest["data_checksum"] is None:
             self.manifest |= data_checksums(self.data)
             self.folder.write_json(MANIFEST, self.manifest)
         checksum: str | None = self.manifest["data_checksum"]
@@ -262,13 +262,13 @@ class Run(Generic[ConfigT]):
     def resolved(self, role: str, name: str) -> str:
         """Resolves a name of the configuration, here and in workers, to the run's copy of a user's file.
 
-        Raises: UntrustedCode; RunFolderError for a file of which the run has no copy.
+        Raises: UntrustedCode; RunFolderError for a file that the run has not copied.
         """
         reference = self.manifest["references"].get(role)
-        if not is_own_code(role, name) and reference is None:
+        if not is_custom_code(role, name) and reference is None:
             return name
         if not self.trusted:
-            raise refuse_code(self.folder, "run", self.actions("code"))
+            raise reject_code(self.folder, "run", self.actions("code"))
         if reference is None:
             if split_reference(name)[0].endswith(".py"):
                 raise RunFolderError(f"expected a copy of {name} in {self.folder / CODE}, which has none for {role}")
@@ -282,7 +282,7 @@ class Run(Generic[ConfigT]):
         """Local copies of the user's files in the run, which archray sends to the workers."""
         references = self.manifest["references"].items()
         if references and not self.trusted:
-            raise refuse_code(self.folder, "run", self.actions("code"))
+            raise reject_code(self.folder, "run", self.actions("code"))
         return [self._local_copy(self.folder / CODE / role, reference["file"]) for role, reference in references]
 
     @cached_property
@@ -304,16 +304,16 @@ def _by_its_key(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, document["metric"]: document["value"]} if "metric" in document else document
 
 
-def is_own_code(role: str, name: str) -> bool:
+def is_custom_code(role: str, name: str) -> bool:
     """Returns whether a name in a configuration is a reference to code outside archray."""
     if role == "space":
-        return is_own_space(name)
+        return is_custom_space(name)
     if role == "data":
-        return is_own_data(name)
+        return is_custom_data(name)
     return is_reference(name)
 
 
-def refuse_existing(folder: Folder, option: str = "--out", *, again: bool = False) -> None:
+def reject_existing(folder: Folder, option: str = "--out", *, again: bool = False) -> None:
     """Checks that a folder is empty.
 
     Args:
@@ -338,7 +338,7 @@ def refuse_existing(folder: Folder, option: str = "--out", *, again: bool = Fals
 
 
 @contextmanager
-def removed_if_refused(folder: Folder) -> Iterator[None]:
+def removed_after_error(folder: Folder) -> Iterator[None]:
     """Empties the folder of a new run after an error in the block, unless there is work to resume.
 
     The corrected command can then use the same folder.

@@ -108,7 +108,7 @@ class RunSummary:
         created: time of creation, ISO 8601 in UTC.
         command: command that started the run, if any.
         state: `running` while its process is alive, `done`, `interrupted` (Ctrl-C or a dead process), or `failed`.
-        reason: why the run is not done, or what is missing in the folder.
+        reason: reason why the run is not done, or the missing files of the folder.
         seconds: duration of the command, including start-up; for a resumed run, the sum over all commands.
         stages: stages in order; empty for a run with several repeats, which have their own stages.
         result: result and its measures, as in `architecture.json`; with several repeats, the best repeat. For a study,

@@ -96,12 +96,12 @@ def signed_part(description: Mapping[str, Any], code: Mapping[str, str]) -> dict
     return {"code": dict(code), "described": described}
 
 
-def refuse_code(folder: Folder, kind: str, actions: Sequence[str]) -> UntrustedCode:
+def reject_code(folder: Folder, kind: str, actions: Sequence[str]) -> UntrustedCode:
     """Builds the error for a folder of another user.
 
     Args:
         kind: `run` or `export`.
-        actions: what the command would do, as verb phrases.
+        actions: actions of the command, as verb phrases.
     """
     try:
         signature_of("")

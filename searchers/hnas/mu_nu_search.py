@@ -225,7 +225,7 @@ class HNASSearch(PoolSearch):
         observations = list(self._observations)
         repeats: list[dict[str, Any]] = []
         while True:
-            point = self._ask(observations, number, suggested | excluded)
+            point = self._next_point(observations, number, suggested | excluded)
             mu, nu = self.coordinates.mu_nu(point)
             question = {"point": point, "mu": mu, "nu": nu, "for": number}
             if self.on_repeat == "tell" and len(repeats) < MAX_REPEATS:
@@ -241,7 +241,7 @@ class HNASSearch(PoolSearch):
             self._observations += [*repeats, {**question, "number": number}]
             return {"architecture": self.pool.architectures[row], "mu": mu, "nu": nu}
 
-    def _ask(self, observations: list[dict[str, Any]], number: int, mask: BoolArray) -> list[float]:
+    def _next_point(self, observations: list[dict[str, Any]], number: int, mask: BoolArray) -> list[float]:
         """Returns the next point of the square. mask: (n,) True for the rows that suggestion `number` cannot take."""
         seed, bounds = named_seed(self.seed, "hnas", "points", len(observations), bits=31), self.coordinates.bounds
         position = sum(not observation.get("given", False) for observation in observations)

@@ -131,7 +131,7 @@ class NESBSSearch(ArchraySearcher):
         deltas = list(self._deltas)
         problems: list[TooSharp] = []
         while self.delta == "grid" or len(problems) < MAX_PASSED_OVER:
-            delta = self._grid(deltas) if self.delta == "grid" else self._ask(deltas, number)
+            delta = self._grid(deltas) if self.delta == "grid" else self._next_delta(deltas, number)
             if delta is None:
                 break
             try:
@@ -163,7 +163,7 @@ class NESBSSearch(ArchraySearcher):
         low, high = self.delta_range
         return float(np.linspace(low, high, count)[position]) if count > 1 else (low + high) / 2
 
-    def _ask(self, deltas: Sequence[Mapping[str, Any]], number: int) -> float:
+    def _next_delta(self, deltas: Sequence[Mapping[str, Any]], number: int) -> float:
         """Returns the delta with the largest expected improvement; a random delta before the first loss."""
         losses = losses_of_answers([entry["number"] for entry in deltas], self.usable_losses(number))
         seed = named_seed(self.seed, "nesbs", "deltas", len(deltas), bits=31)

@@ -122,7 +122,7 @@ def spread_order(losses: FloatArray) -> IntArray:
     """Returns the indices of the points of one front in an order whose every prefix is spread along the front.
 
     First the best point in each objective, then repeatedly the point that is farthest from the points before, with each
-    objective in units of its range. Of equal points the first.
+    objective in units of its range. The first of equal points is selected.
 
     Args:
         losses: (n, k), smaller is better.

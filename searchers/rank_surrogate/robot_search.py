@@ -100,7 +100,7 @@ class RoBoTSearch(MetricPoolSearch):
         questions = list(self._questions)
         assert self.budget is not None
         while len(questions) < min(self.budget, CANDIDATES):
-            weighting = self._ask(questions, losses)
+            weighting = self._next_weighting(questions, losses)
             architecture = self.pool.architectures[int(np.argmax(self._scaled @ self.weightings[weighting]))]
             first = numbers.get(architecture)
             questions.append({"weighting": weighting, "number": number if first is None else first})
@@ -115,7 +115,7 @@ class RoBoTSearch(MetricPoolSearch):
         row = int(np.argmax(np.where(suggested, -np.inf, self._scaled @ weights)))
         return {"architecture": self.pool.architectures[row], "weights": weights.tolist()}
 
-    def _ask(self, questions: Sequence[dict[str, int]], losses: dict[int, float | None]) -> int:
+    def _next_weighting(self, questions: Sequence[dict[str, int]], losses: dict[int, float | None]) -> int:
         """Returns the weighting with the largest bound that is not in `questions`; weighting 0 at the start."""
         weightings = [question["weighting"] for question in questions]
         if not weightings:

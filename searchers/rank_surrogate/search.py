@@ -215,12 +215,12 @@ class RankSurrogateSearch(MetricPoolSearch):
         rows, losses = self.observations(number)
         left = self.rng("rank-surrogate", "ties", number).permutation(np.flatnonzero(~suggested))  # breaks ties
         if rows:
-            promise = self.surrogate.promise(rows, losses)
+            bounds = self.surrogate.upper_bounds(rows, losses)
         else:  # (n,) a sum of scores with random, nearly equal weights; 0 without metrics
             scores = self.surrogate.scores
             deviations = self.rng("rank-surrogate", "first weights").standard_normal(scores.shape[1])
-            promise = scores @ (1 + SPREAD * deviations)
-        return {"architecture": self.pool.architectures[left[np.argmax(promise[left])]]}
+            bounds = scores @ (1 + SPREAD * deviations)
+        return {"architecture": self.pool.architectures[left[np.argmax(bounds[left])]]}
 
     def trust(self) -> dict[str, float]:
         """Returns the weight of each metric's normal score in the posterior mean, given all available results."""

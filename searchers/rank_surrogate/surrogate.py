@@ -298,7 +298,7 @@ class RankSurrogate:
             for s in self._hypotheses
         ]
 
-    def promise(self, rows: Sequence[int], losses: Sequence[float | None]) -> FloatArray:
+    def upper_bounds(self, rows: Sequence[int], losses: Sequence[float | None]) -> FloatArray:
         """Returns the upper confidence bound of each architecture's result, in normal scores, (n,).
 
         Args:
@@ -326,7 +326,7 @@ class RankSurrogate:
         """Returns the posterior of each hypothesis, in normal scores; `mixture` weights them by evidence.
 
         Args:
-            rows: as in `promise`.
+            rows: as in `upper_bounds`.
             targets: the normal scores of their results; None for a pending result.
         """
         for process in self._processes:

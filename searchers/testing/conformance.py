@@ -308,12 +308,12 @@ class SearcherConformance(ConformanceSuite):
 
         Tune does so, with `restart_errored` under a new id. Other trials may have been suggested after the failure.
         """
-        for trial_id, gone_on in (("a", False), ("a", True), ("another id", True)):
+        for trial_id, resumed in (("a", False), ("a", True), ("another id", True)):
             searcher: Any = self.fresh()
             searcher.set_max_concurrency(1)
             repaired: Any = searcher.suggest("a")
             searcher.on_trial_complete(trial_id="a", error=True)
-            if gone_on and isinstance(following := searcher.suggest("b"), dict):
+            if resumed and isinstance(following := searcher.suggest("b"), dict):
                 searcher.on_trial_complete(trial_id="b", result=self.result(following, iteration=1))
             result = {**self.result(repaired, iteration=1), "config": {"settings": {}, **repaired}}
             searcher.on_trial_complete(trial_id=trial_id, result=flatten_dict(result))
@@ -365,9 +365,9 @@ class SearcherConformance(ConformanceSuite):
     def check_saved_in_the_middle(self, folder: Path, concurrency: int, completion_seed: int | None = None) -> None:
         options: dict[str, Any] = {"concurrency": concurrency, "completion_seed": completion_seed}
         for cut in (self.budget // 2, self.budget - 1):
-            begun = self.fresh()
-            before = self.suggestions(begun, max_trials=cut, **options)
-            begun.save(str(folder / "state"))
+            interrupted = self.fresh()
+            before = self.suggestions(interrupted, max_trials=cut, **options)
+            interrupted.save(str(folder / "state"))
             continued = self.fresh()
             continued.restore(str(folder / "state"))
             after = self.run(continued, in_flight=before.in_flight, **options, **self._limit(self.budget - cut))
@@ -375,12 +375,12 @@ class SearcherConformance(ConformanceSuite):
 
     def test_restored_searcher_knows_its_trials_in_flight(self, tmp_path: Path) -> None:
         """Ends trials under their old ids after a restore, as a restored Tuner does."""
-        begun = self.fresh()
-        begun.set_max_concurrency(2)
-        with recorded(begun) as before:
+        interrupted = self.fresh()
+        interrupted.set_max_concurrency(2)
+        with recorded(interrupted) as before:
             for trial in ("a", "b"):
-                begun.suggest(trial)
-        begun.save(str(tmp_path / "state"))
+                interrupted.suggest(trial)
+        interrupted.save(str(tmp_path / "state"))
         continued = self.fresh()
         continued.restore(str(tmp_path / "state"))
         for trial, config in reversed(before.in_flight.items()):

@@ -74,7 +74,7 @@ class TunerConformance(ConformanceSuite):
     concurrency: int = 2
 
     def test_tuner_runs_the_same_search(self, tmp_path: Path) -> None:
-        """Checks that concurrent trials do not block each other, and that the suggestions equal those of `drive`."""
+        """Checks that concurrent trials do not block each other, and that `drive` gives the same suggestions."""
         (tmp_path / "meeting").mkdir()
         at_once = self.concurrency if self._independent_from_the_start() else 1
         results = fit(self.tuner(tmp_path, meeting=tmp_path / "meeting" if at_once > 1 else None))

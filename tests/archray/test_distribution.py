@@ -67,6 +67,11 @@ def test_the_sdist_has_every_file_of_the_repository(checkout_copy: Path, built: 
     assert files_of(checkout_copy) - NOT_SHIPPED - found == set()
 
 
+def test_the_metadata_is_valid_and_the_readme_has_no_relative_links(repository: Path, built: tuple[Path, Path]) -> None:
+    printed = run(sys.executable, repository / ".ci" / "check_dist.py", built[0].parent, folder=built[0].parent)
+    assert printed.splitlines() == [f"{file.name}: the metadata is valid" for file in built]
+
+
 @pytest.fixture(scope="module")
 def installed(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """Runs a command of an empty environment with the wheel, in a given folder.

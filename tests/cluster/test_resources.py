@@ -9,9 +9,9 @@ from archray.cluster.settings import (
     ResourceSettings,
     actor_count,
     capacity,
-    card_share,
     concurrency,
-    trials_per_card,
+    share_of_trials,
+    trials_of_share,
     unused_share,
 )
 from archray.errors import InvalidInput
@@ -68,9 +68,9 @@ def test_ambiguous_shares_and_names_raise_an_error(wrong: dict[str, object], mes
 
 def test_the_share_for_a_number_of_trials_fits_exactly_that_many() -> None:
     for trials in range(1, 33):
-        assert trials_per_card(card_share(trials)) == trials
-        assert ResourceSettings(trials_per_gpu=trials).gpus() == card_share(trials)
-        assert unused_share(card_share(trials)) is None
+        assert trials_of_share(share_of_trials(trials)) == trials
+        assert ResourceSettings(trials_per_gpu=trials).gpus() == share_of_trials(trials)
+        assert unused_share(share_of_trials(trials)) is None
 
 
 def test_the_message_for_a_share_that_leaves_a_part_of_a_gpu_idle() -> None:

@@ -19,7 +19,7 @@ from archray.errors import ArchrayError, InvalidInput, RunFolderError, UnknownNa
 from archray.platform.bench.page import bench_regret, curves
 from archray.platform.bench.question import PARTS
 from archray.platform.bench.result import BenchResult, paired
-from archray.platform.bench.run import ask
+from archray.platform.bench.run import make_question
 from archray.platform.cli import application
 from archray.trainables.tabular import read_table
 
@@ -139,7 +139,7 @@ def test_budget_in_training_seconds(table: tuple[Path, pd.DataFrame], tmp_path: 
 
 def test_options_get_rows_with_their_names(table: tuple[Path, pd.DataFrame]) -> None:
     words = ["evolution:population=3,sample_size=2", "evolution", "evolution"]
-    question = ask(words, read_table(table[0]), table[0], seeds=20, budget=8)
+    question = make_question(words, read_table(table[0]), table[0], seeds=20, budget=8)
     assert [entrant.label for entrant in question.entrants if entrant.asked] == words[:2]
     assert question.entrants[0].options == {"population": 3, "sample_size": 2}
 

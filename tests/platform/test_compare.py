@@ -59,7 +59,7 @@ def test_runs_of_networks_are_compared(
 
 
 def _comparison(run: Run[Any]) -> int:
-    return int(run.table("search", "asked.parquet")["repeat"].sum())
+    return int(run.table("search", "suggestions.parquet")["repeat"].sum())
 
 
 def test_options_that_differ_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,11 +21,11 @@ from archray.trainables.devices import limit_memory, memory_share
 from archray.trainables.tune.standalone_trainable import StandaloneSettings, StandaloneTrainable
 from archray.trainables.tune.trial import BATCHES, MemoryProbe, short_epochs
 
-MEASURED = {"trials_per_gpu": 6, "taken": 3_100_000_000, "card": 24_000_000_000, "failure": None}
+MEASURED = {"trials_per_gpu": 6, "taken": 3_100_000_000, "gpu": 24_000_000_000, "failure": None}
 
 
 @pytest.mark.parametrize(
-    ("taken", "card", "trials"),
+    ("taken", "gpu", "trials"),
     [
         (3.1, 24, 6),  # 21.6 GB / 3.6 GB
         (10, 24, 2),
@@ -36,13 +36,13 @@ MEASURED = {"trials_per_gpu": 6, "taken": 3_100_000_000, "card": 24_000_000_000,
         (8.5, 80, 8),
     ],
 )
-def test_as_many_trials_as_fit_with_a_margin(taken: float, card: float, trials: int) -> None:
-    assert trials_that_fit(round(taken * GB), round(card * GB)) == trials <= AT_MOST
+def test_as_many_trials_as_fit_with_a_margin(taken: float, gpu: float, trials: int) -> None:
+    assert trials_that_fit(round(taken * GB), round(gpu * GB)) == trials <= AT_MOST
 
 
 def test_the_measurement_is_described() -> None:
     assert sharing_words(MEASURED) == "a trial uses 3.1 of 24 GB GPU memory; 6 per GPU"
-    failed = {"trials_per_gpu": 1, "taken": None, "card": 24_000_000_000, "failure": "the training loss is nan"}
+    failed = {"trials_per_gpu": 1, "taken": None, "gpu": 24_000_000_000, "failure": "the training loss is nan"}
     assert sharing_words(failed) == (
         "the memory of a trial is unknown, since it failed: the training loss is nan; 1 per GPU"
     )
@@ -85,7 +85,7 @@ def test_the_part_of_a_gpu_that_a_trial_may_use() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tests the message without a CUDA device")
 def test_nothing_is_measured_without_cuda() -> None:
-    assert MemoryProbe().measure(StandaloneTrainable, {}, [{}]) == {"card": None, "taken": None, "failures": []}
+    assert MemoryProbe().measure(StandaloneTrainable, {}, [{}]) == {"gpu": None, "taken": None, "failures": []}
 
 
 CONFIG = {"architecture": "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|none~2|", "seed": 1}
@@ -96,15 +96,15 @@ def test_a_trial_on_a_gpu_is_measured_and_limited_to_its_share() -> None:
     settings = {"data": {"name": "digits"}, "training": {"epochs": 1, "batch_size": 64}}
     measured = MemoryProbe().measure(StandaloneTrainable, settings, [CONFIG])
     assert measured["failures"] == []
-    assert 0 < measured["taken"] < measured["card"]
+    assert 0 < measured["taken"] < measured["gpu"]
     device = torch.device("cuda")
     try:
         limit_memory(device, 0.01)
         with pytest.raises(torch.OutOfMemoryError):
-            torch.empty(measured["card"] // 50, dtype=torch.uint8, device=device)
+            torch.empty(measured["gpu"] // 50, dtype=torch.uint8, device=device)
     finally:
         limit_memory(device, None)
-    torch.empty(measured["card"] // 50, dtype=torch.uint8, device=device)
+    torch.empty(measured["gpu"] // 50, dtype=torch.uint8, device=device)
 
 
 @pytest.mark.slow

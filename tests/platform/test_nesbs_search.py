@@ -157,7 +157,7 @@ def test_darts_with_the_posterior_of_the_best_response(tmp_path: Path) -> None:
     found = archray.search("nesbs", **options, delta="bo", out=tmp_path / "run")
     document = read(tmp_path / "run", "posterior/posterior.json")
     assert document == read(tmp_path / "run", "supernet/posterior.json")
-    asked = pd.read_parquet(tmp_path / "run" / "search" / "asked.parquet")
+    asked = pd.read_parquet(tmp_path / "run" / "search" / "suggestions.parquet")
     assert len(asked) == 2 and asked["delta"].between(-2, 1).all()
     assert all(get_space("darts").decode(member) for member in found.members) and len(found.members) == 2
 

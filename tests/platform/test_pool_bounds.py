@@ -94,7 +94,7 @@ def test_an_error_that_the_bound_orders_is_reported(tmp_path: Path, method: str)
     run = run_search(tmp_path, pool, 0.01 * quotient, method)
     judged = judged_bounds(run)
     assert judged is not None and judged.value == "validation_accuracy" and len(judged.rows) == 30
-    agreement = dict(zip([promise.name for promise in judged.promises], judged.errors, strict=True))
+    agreement = dict(zip([predictor.name for predictor in judged.predictors], judged.errors, strict=True))
     assert agreement["κ/M, M = ntk_trace"].tau == pytest.approx(1)
     assert agreement["1/M, M = ntk_trace"].tau == pytest.approx(
         kendalltau(1 / pool["ntk_trace"][:30], quotient).statistic
@@ -106,7 +106,7 @@ def test_an_error_that_the_bound_orders_is_reported(tmp_path: Path, method: str)
     section_text = words(pool_bounds_section(run))
     assert "the best is κ/M, M = ntk_trace, τ = 1.00" in section_text and "τ with the gap" in section_text
     axes = pool_bounds(run).axes[0]
-    assert len(axes.collections) == len(judged.promises)
+    assert len(axes.collections) == len(judged.predictors)
 
 
 def test_random_errors_are_reported(tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ def test_random_errors_are_reported(tmp_path: Path) -> None:
     run = run_search(tmp_path, pool, rng.uniform(0.1, 0.2, 10))
     judged = judged_bounds(run)
     assert judged is not None
-    names = [promise.name for promise in judged.promises]
+    names = [predictor.name for predictor in judged.predictors]
     assert {"widest normal cell", "shallowest normal cell"} <= set(names)
-    fitted = next(promise for promise in judged.promises if promise.group == "fitted")
+    fitted = next(predictor for predictor in judged.predictors if predictor.group == "fitted")
     assert 0.4 < fitted.chance < 1  # two fitted numbers for ten errors in a random order
     low, high = judged.errors[0].tau_interval
     assert high - low > 0.5

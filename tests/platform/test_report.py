@@ -35,7 +35,7 @@ from archray.platform.report.statistics import best_of
 from archray.platform.run.run import Run
 
 VOID = {"meta", "link", "br", "wbr", "img", "hr", "path", "use"}
-POOL, ASKED = ("pool", "pool.parquet"), ("search", "asked.parquet")
+POOL, SUGGESTIONS = ("pool", "pool.parquet"), ("search", "suggestions.parquet")
 BASELINE, FINAL = ("baseline", "trials.parquet"), ("final", "trials.parquet")
 CURVES = [(stage, "curves.parquet") for stage in ("search", "final", "baseline")]
 NONE = pd.DataFrame()  # is not written
@@ -218,7 +218,7 @@ def test_failures_are_counted_by_reason(run: Run[Any], page: str) -> None:
 
 
 def test_everything_is_escaped(tmp_path: Path) -> None:
-    places = (ASKED, BASELINE, FINAL, *CURVES)
+    places = (SUGGESTIONS, BASELINE, FINAL, *CURVES)
     tables = {place: SMALL_TABLES[place].assign(architecture=HOSTILE) for place in places}
     run = with_tables(tmp_path, {**tables, POOL: SMALL_TABLES[POOL].assign(failure=HOSTILE)})
     config = run.config.model_copy(update={"method": HOSTILE, "space": HOSTILE, "data": named_data(HOSTILE)})
@@ -260,7 +260,7 @@ def sections_called(*names: str) -> list[Any]:
     ("missing", "lost_column", "left"),
     [
         ([POOL], ["landscape", "pool"], ["choice", "trials"]),
-        ([ASKED], ["choice", "landscape", "trials"], ["pool"]),
+        ([SUGGESTIONS], ["choice", "landscape", "trials"], ["pool"]),
         (CURVES, ["curves"], ["cell"]),
         ([BASELINE], [], ["comparison"]),
         ([FINAL], [], ["comparison"]),
@@ -274,8 +274,8 @@ def test_a_section_without_data_is_left_out(
     assert Page(rendered(run, sections_called(*lost_column, *left))).sections == left
 
 
-TABLES = [POOL, ASKED, FINAL]
-DRAWN_FROM = {POOL: ["landscape", "pool"], ASKED: ["choice", "trials"], FINAL: ["comparison"]}
+TABLES = [POOL, SUGGESTIONS, FINAL]
+DRAWN_FROM = {POOL: ["landscape", "pool"], SUGGESTIONS: ["choice", "trials"], FINAL: ["comparison"]}
 
 
 def render_with(folder: Path, place: tuple[str, str], frame: pd.DataFrame) -> None:

@@ -28,7 +28,7 @@ from archray_test_supernet_report import (
 from archray.platform.methods.supernets.figures import (
     at_the_end,
     cut_epoch,
-    discretisation_section,
+    discretization_section,
     entropies_section,
     entropy_panels,
     scored_supernets,
@@ -216,7 +216,7 @@ def test_entropies_that_cannot_be_drawn(new_run: NewRun) -> None:
 
 
 def test_mixture_and_discretized_accuracy_in_the_last_epoch(run: Run[Any]) -> None:
-    section = discretisation_section(run)
+    section = discretization_section(run)
     expected = []
     for number, seed in enumerate(SEEDS):
         mixture = 70.0 + number
@@ -231,7 +231,7 @@ def test_the_last_epoch_need_not_be_the_last_row(run: Run[Any], new_run: NewRun)
     ends = {net.seed: at_the_end(net) for net in supernets(run, mixed)}
     assert ends["2968811710"] == pytest.approx((0.7, 0.35))
     gained = TABLES["curves"].assign(shared_accuracy=TABLES["curves"]["mixture_accuracy"] + 0.01)
-    assert table_rows(discretisation_section(new_run(curves=gained)))[0][-1] == "−1.00"
+    assert table_rows(discretization_section(new_run(curves=gained)))[0][-1] == "−1.00"
 
 
 def test_the_discretization_section_needs_discretized_accuracies(new_run: NewRun) -> None:
@@ -240,11 +240,11 @@ def test_the_discretization_section_needs_discretized_accuracies(new_run: NewRun
         TABLES["curves"].assign(shared_accuracy=math.nan),
         pd.DataFrame(),
     ):
-        assert section_ids(rendered(new_run(curves=curves), [discretisation_section])) == []
+        assert section_ids(rendered(new_run(curves=curves), [discretization_section])) == []
     only_final = new_run(curves=pd.DataFrame(), final_curves=TABLES["curves"])
-    assert section_ids(rendered(only_final, [discretisation_section])) == []
+    assert section_ids(rendered(only_final, [discretization_section])) == []
     no_mixture = TABLES["curves"].assign(mixture_accuracy=math.nan)  # for example of halving by rounds
-    assert section_ids(rendered(new_run(curves=no_mixture), [discretisation_section])) == []
+    assert section_ids(rendered(new_run(curves=no_mixture), [discretization_section])) == []
 
 
 # Scores with shared weights

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from archray_test_command import finish, kill_when, start
 
-from archray.platform.engine.trial_tables import larger_share, tell
+from archray.platform.engine.trial_tables import enter_reruns, larger_share
 from archray.searchers.ledger import Ledger
 
 
@@ -21,7 +21,7 @@ def test_the_next_share_is_twice_as_large_and_leaves_nothing_idle(share, larger)
 
 def test_a_trial_that_was_not_suggested_changes_no_state():
     ledger = Ledger()
-    tell(ledger, {}, "accuracy")
+    enter_reruns(ledger, {}, "accuracy")
     assert ledger.records == {}
 
 

@@ -8,7 +8,7 @@ import pytest
 from archray_test_feature_map_report import LEADERS, leaders_run, solve_with_leader
 from archray_test_report import words
 
-from archray.platform.methods.feature_maps.figures import generalisation_section
+from archray.platform.methods.feature_maps.figures import generalization_section
 from archray.platform.methods.feature_maps.tables import (
     excess_errors,
     gap_bound,
@@ -110,11 +110,11 @@ def test_searches_that_solve_for_one_map_at_a_time_have_one_row(tmp_path: Path) 
     (error,) = gaps[gaps["loss"] == "error"].to_dict("records")
     assert error["candidates"] == 3 and error["winner"] and error["validation"] == pytest.approx(0.1 / 3)
     assert error["reused"] == error["bound"] == pytest.approx(gap_bound(1, 300, math.log(3)))
-    text = words(generalisation_section(run).body)
+    text = words(generalization_section(run).body)
     assert "Halving selects by shared weights" not in text
 
 
 def test_a_run_without_leaders_has_no_section(tmp_path: Path) -> None:
     old = [{key: value for key, value in row.items() if not key.startswith("leader")} for row in LEADERS]
     with pytest.raises(NothingToDraw, match="test and validation errors"):
-        generalisation_section(leaders_run(tmp_path, old))
+        generalization_section(leaders_run(tmp_path, old))

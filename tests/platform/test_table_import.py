@@ -175,7 +175,7 @@ def test_info_counts_missing_values() -> None:
     info = table_info("own.csv")
     snip = next(column for column in info.columns if column.column == "snip")
     assert snip.missing == 1 and np.isnan(snip.spearman), "two rows have no correlation"
-    assert info.others == ("note",) and info.serves["neighbours (evolution, local search)"].startswith(
+    assert info.others == ("note",) and info.serves["neighbors (evolution, local search)"].startswith(
         "no: the table has no encoding"
     )
 

@@ -18,7 +18,7 @@ from archray.trainables.feature_maps.ridge import (
     TorchGram,
     conjugate_gradients,
     int8_gram,
-    quantise,
+    quantize,
     solve_ridge,
 )
 
@@ -161,7 +161,7 @@ def test_the_8_bit_gram_matrix_equals_that_of_the_rounded_features(dual: bool, m
     monkeypatch.setattr(ridge, "PANEL", 7)
     monkeypatch.setattr(ridge, "LONGEST", 13)
     features, _ = problem(40, 30)
-    rounded, scale, sums = quantise(features)
+    rounded, scale, sums = quantize(features)
     assert rounded.dtype == torch.int8 and rounded.abs().max() == ridge.LEVELS
     torch.testing.assert_close(rounded * scale, features, rtol=0, atol=scale / 2 * 1.001)
     torch.testing.assert_close(sums, rounded.double().sum(0))

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.proxies import ProxySettings, gram, score
 from archray.trainables.proxies.layers import ShiftedAveragePool, forward, shifted_sums
-from archray.trainables.proxies.tangents import recognised
+from archray.trainables.proxies.tangents import recognized
 
 CHANNELS_LAST = torch.channels_last  # (m, H, W, C) in memory
 METRICS = ("grad_norm", "snip", "grasp", "ntk_trace", "kappa", "knas", "fisher", "naswot")
@@ -76,7 +76,7 @@ def test_no_metric_changes(channels: int) -> None:
     settings = NetworkSettings(channels=channels, cells=1)
     network = build("nasbench201", POOLS, network=settings, in_channels=3, num_classes=4, seed=0, for_scoring=True)
     images, labels = normal(8, 3, 12, 12), torch.arange(8) % 4
-    assert recognised(forward(network.double(), last(images)))  # by the tangents of grasp
+    assert recognized(forward(network.double(), last(images)))  # by the tangents of grasp
     ours, torchs = (score(network, x, labels, METRICS, ProxySettings()) for x in (last(images), images))
     assert {name: result.failure for name, result in ours.items()} == dict.fromkeys(METRICS)
     for name in METRICS:

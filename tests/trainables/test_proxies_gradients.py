@@ -16,7 +16,7 @@ from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.proxies import ProxySettings, score
 from archray.trainables.proxies.layers import WEIGHT_LAYERS, batch_statistics, forward
 from archray.trainables.proxies.metrics.gradients import double_backward
-from archray.trainables.proxies.tangents import recognised
+from archray.trainables.proxies.tangents import recognized
 from archray.trainables.spaces import get_space
 
 
@@ -119,7 +119,7 @@ def hessian_gradient(network: nn.Module, images: Tensor, labels: Tensor, by: lis
 @pytest.mark.parametrize("name", NETWORKS)
 def test_grasp_equals_the_double_backward_pass(name: str) -> None:
     network, (images, labels) = make(name), batch()
-    assert recognised(forward(network, images)) is KNOWN[name]
+    assert recognized(forward(network, images)) is KNOWN[name]
     weights = weights_of(network)
     products = hessian_gradient(network, images, labels, weights)
     expected = -sum(float((w.detach() * h).sum()) for w, h in zip(weights, products, strict=True))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from archray.trainables.proxies import ProxySettings, score
 from archray.trainables.proxies.layers import forward, shared_relus
 from archray.trainables.proxies.metrics.gradients import double_backward
-from archray.trainables.proxies.tangents import recognised
+from archray.trainables.proxies.tangents import recognized
 
 
 class Branches(nn.Module):
@@ -65,7 +65,7 @@ def test_tensors_without_a_graph_are_not_shared() -> None:
 
 def test_gradients_equal_those_of_separate_relus() -> None:
     module, (images, labels) = network(), batch()
-    assert recognised(forward(module, images))
+    assert recognized(forward(module, images))
     weights = [layer.weight for layer in (module.stem, module.left, module.right, module.classifier)]
     loss = nn.functional.cross_entropy(module(images), labels)  # without the passes' ReLUs
     gradients = torch.autograd.grad(loss, weights, retain_graph=True)

@@ -19,7 +19,7 @@ from archray.trainables.nets.darts_network import darts_network
 from archray.trainables.nets.nasbench1shot1_network import search_network
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.networks import MixtureWeights, build_supernet, copy_weights, discretise, groups
-from archray.trainables.supernets.networks.cells import depthwise, normalised_sum
+from archray.trainables.supernets.networks.cells import depthwise, normalized_sum
 
 TINY = NetworkSettings(channels=4, cells=1)
 SPACES = ("nasbench201", "darts", "darts-none", "nasbench1shot1-1", "nasbench1shot1-2", "nasbench1shot1-3")
@@ -207,7 +207,7 @@ def test_the_gradient_of_a_normalized_sum() -> None:
     mixture = torch.rand(2, 3, dtype=torch.float64, generator=generator).requires_grad_()
     for relu in (False, True):
         assert torch.autograd.gradcheck(
-            lambda w, *y, relu=relu: normalised_sum(y, w, relu=relu), (mixture, *inputs), atol=1e-6
+            lambda w, *y, relu=relu: normalized_sum(y, w, relu=relu), (mixture, *inputs), atol=1e-6
         )
 
 

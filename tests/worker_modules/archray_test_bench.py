@@ -12,7 +12,7 @@ import pandas as pd
 from archray.platform.bench.page import bench_page
 from archray.platform.bench.question import PARTS, BenchWorker, shares
 from archray.platform.bench.result import BenchResult
-from archray.platform.bench.run import ask, begin, write_tables
+from archray.platform.bench.run import begin, make_question, write_tables
 from archray.trainables.tabular import read_table
 
 FEW_VALUES = "nwot"  # the metric with equal values
@@ -44,7 +44,7 @@ def bench_here(
 ) -> BenchResult:
     """`archray.bench`, without Ray."""
     held = read_table(table)
-    question = ask(methods, held, table, seeds, **options)
+    question = make_question(methods, held, table, seeds, **options)
     folder = begin(question, held, out, against)
     worker = BenchWorker(str(folder))
     for share in shares(question, held):

@@ -133,7 +133,7 @@ def found_values(run: Path) -> dict:
     pool = pd.read_parquet(run / "pool" / "pool.parquet").drop(columns="seconds")
     trials = pd.read_parquet(run / "trials.parquet")
     columns = ["stage", "architecture", "seed", "validation_accuracy", "validation_loss", "test_accuracy", "epoch"]
-    asked = pd.read_parquet(run / "search" / "asked.parquet")
+    asked = pd.read_parquet(run / "search" / "suggestions.parquet")
     return {
         "found": json.loads((run / "architecture.json").read_text()),
         "pool": pool.to_json(double_precision=15),

@@ -191,7 +191,7 @@ def hnas_content(
     ]
     tables = {
         ("pool", "pool.parquet"): pool,
-        ("search", "asked.parquet"): evaluated,
+        ("search", "suggestions.parquet"): evaluated,
         ("final", "trials.parquet"): pd.DataFrame(final),
         ("baseline", "trials.parquet"): pd.DataFrame(random),
         **{(stage, "curves.parquet"): pd.concat(own, ignore_index=True) for stage, own in curves.items()},

@@ -99,8 +99,8 @@ def make_instances(
     inputs, targets, initial, teacher = (torch.stack(column).to(device) for column in zip(*instances, strict=True))
     first, second = options.samples, options.samples + options.validation
 
-    def part(begin: int, end: int | None) -> Sample:
-        return Sample(inputs[:, begin:end].contiguous(), targets[:, begin:end].contiguous())
+    def part(start: int, end: int | None) -> Sample:
+        return Sample(inputs[:, start:end].contiguous(), targets[:, start:end].contiguous())
 
     output = output_weights(options.width).to(device)
     return Instances(part(0, first), part(first, second), part(second, None), initial, output, teacher)

@@ -23,7 +23,7 @@ class ActivationOptions(Settings):
         validation: Number of points that train alpha.
         risk_samples: Number of points for risks and conditions. A data set uses at most the remaining points.
         outside: Activation of the teacher whose labels no alpha can generate. It must not be in `activations`.
-        noise: Standard deviation of the label noise, relative to that of the labels without noise.
+        noise: Standard deviation of the label noise, relative to the standard deviation of labels without noise.
         steps: Number of steps of each training run: the search, the weights at uniform alpha, each single activation.
         rate: Learning rate of the weights, in units of 1 / the largest eigenvalue of the inputs' second moments. It is
             halved for an instance that diverges.

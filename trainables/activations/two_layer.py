@@ -195,11 +195,11 @@ def best_alpha(components: Tensor, labels: Tensor) -> Tensor:
     minimum along the ray of alpha at ||B alpha||^2 / (1 + ||B alpha||^2), which increases with ||B alpha||. The
     minimizer is therefore the non-negative least squares solution (by an active-set method), divided by its sum.
     """
-    best = [_minimiser(one.cpu().numpy(), other.cpu().numpy()) for one, other in zip(components, labels, strict=True)]
+    best = [_minimizer(one.cpu().numpy(), other.cpu().numpy()) for one, other in zip(components, labels, strict=True)]
     return torch.as_tensor(np.stack(best), dtype=components.dtype, device=components.device)
 
 
-def _minimiser(components: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _minimizer(components: np.ndarray, labels: np.ndarray) -> np.ndarray:
     residuals = (labels[:, None] - components) / np.sqrt(len(labels))  # B, (n, h)
     triangle = np.asarray(np.linalg.qr(residuals, mode="r"))  # as many rows as columns, with the same norms
     scale = max(np.linalg.norm(triangle, 2), np.finfo(float).tiny)

@@ -22,7 +22,7 @@ from archray.trainables.adversarial.attacks import ATTACKS, Attack, AttackSettin
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.data.dataset import Dataset
 from archray.trainables.data.image_form import ImageForm
-from archray.trainables.devices import choose_device, own_randomness
+from archray.trainables.devices import choose_device, restored_randomness
 from archray.trainables.ensembles.ensemble import Ensemble, load_ensemble
 from archray.trainables.ensembles.measures import average
 from archray.trainables.training import EVALUATION_BATCH
@@ -103,7 +103,7 @@ def adversarial_images(
         with torch.no_grad():
             classes = network(pixels[:1]).shape[1]
         attacker = attack.make(classifier_of(network, tuple(pixels.shape[1:]), classes), settings)
-        with own_randomness(seed, pixels.device), _own_numpy_randomness(seed), torch.enable_grad():
+        with restored_randomness(seed, pixels.device), _own_numpy_randomness(seed), torch.enable_grad():
             changed = attacker.generate(pixels.cpu().numpy(), labels.cpu().numpy())
     finally:
         for parameter, before in zip(network.parameters(), gradients, strict=True):

@@ -44,7 +44,7 @@ class Line(NamedTuple):
 
 
 def calibration_candidates(space: Space) -> list[str]:
-    """Returns distinct even and random architectures, some of which are measured whole."""
+    """Returns distinct even and random architectures. Some of them are measured as whole networks."""
     rng = named_rng(0, "latency calibration")  # the same in every process
     drawn = [space.canonical(space.sample(rng)) for _ in range(DRAWN)]
     return [space.encode(form) for form in dict.fromkeys([*even_architectures(space), *drawn])]
@@ -132,7 +132,7 @@ class LatencyMeter:
         return timing.median, timing.iqr
 
     def operations(self, architecture: str, timed: list[str]) -> tuple[list[str], dict[str, Pair]]:
-        """Returns the operations of the network, in order, and the times of those that are not in `timed`."""
+        """Returns the operations of the network, in order, and the times of operations that are not in `timed`."""
         timings = {key: measures.Timing(0.0, 0.0) for key in timed}
         keys = measures.operation_latencies(self._built(architecture), self._image_shape, self.settings, timings)
         new = set(timings) - set(timed)

@@ -161,7 +161,7 @@ class NetworkCosts:
         """Builds a network in evaluation mode; without weights, on the meta device if possible."""
         import torch
 
-        from archray.trainables.devices import own_randomness
+        from archray.trainables.devices import restored_randomness
         from archray.trainables.nets.build_network import build
 
         shape: dict[str, Any] = {"in_channels": self.in_channels, "num_classes": self.num_classes}
@@ -172,7 +172,7 @@ class NetworkCosts:
                     return make().eval()
             except Exception:  # a custom network may compute with its weights
                 logger.debug("%s cannot be built without weights", architecture, exc_info=True)
-        with own_randomness(0):
+        with restored_randomness(0):
             return make().eval()
 
     @cached_property

@@ -53,7 +53,7 @@ COSTS: Registry[Cost] = Registry("cost")
 
 
 def cost(*, unit: str = "", summary: str = "", measured: bool = False) -> Callable[[CostFunction], Cost]:
-    """Turns a function of a network and the shape of an image into a cost. The options are those of `Cost`.
+    """Turns a function of a network and the shape of an image into a cost. The options are as in `Cost`.
 
     `@COSTS.register(name)` above it adds the cost to archray.
     """
@@ -120,5 +120,5 @@ def peak_memory(network: nn.Module, image_shape: ImageShape) -> float:
     summary="Measured latency of a batch: the median of repeated passes; the spread is in `latency_ms_iqr`",
 )
 def latency_ms(network: nn.Module, image_shape: ImageShape) -> float:
-    """Uses the default settings; those of `NetworkCosts` may differ."""
+    """Uses the default settings; the settings of `NetworkCosts` may differ."""
     return measures.network_latency(network, image_shape, LatencySettings()).median

@@ -114,8 +114,8 @@ def _check_names(names: set[str], where: str) -> None:
             needed |= {f"x_{name}", f"y_{name}"}
     missing, unknown = sorted(needed - names), sorted(names - needed)
     if missing or unknown:
-        said = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has {', '.join(unknown)}"] * bool(unknown)
-        raise InvalidInput(f"{where} {' and '.join(said)}; expected {FORM}")
+        problems = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has {', '.join(unknown)}"] * bool(unknown)
+        raise InvalidInput(f"{where} {' and '.join(problems)}; expected {FORM}")
 
 
 def _part(x: npt.NDArray[Any], y: npt.NDArray[Any], name: str, where: str) -> Part:

@@ -100,9 +100,20 @@ def data_kind(settings: DataSettings) -> str:
 
 
 def load_data(settings: DataSettings, device: str | torch.device = "cpu") -> Dataset | TextDataset:
-    """Loads the data set of these settings, images on `device`. The process caches the last four.
+    """Loads the data set of these settings. The process caches the last four.
 
-    Raises: as `check_data`; InvalidInput for points that cannot be used.
+    Args:
+        settings: name and options of the data set.
+        device: device of the images.
+
+    Returns: images with labels, or texts, in the parts train, validation and test.
+    Raises: as `check_data`; InvalidInput for unusable points.
+
+    Example:
+        ```python
+        data = load_data(DataSettings(name="digits"))
+        print(data.train.images.shape, data.num_classes)
+        ```
     """
     return _loaded(settings, str(device))
 
@@ -177,7 +188,7 @@ def _source(settings: DataSettings) -> DataSource | None:
     return None
 
 
-def is_own_data(name: str) -> bool:
+def is_custom_data(name: str) -> bool:
     """Whether a name refers to a custom function, not to a data set of archray or in files."""
     return is_reference(name) and _source(DataSettings(name=name)) is None
 

@@ -36,6 +36,12 @@ class DataSettings(Settings):
             of the trial). 0 decodes in the trial's own process. The number does not change results.
         flip: Whether a mirrored image keeps its label, so that augmentation may flip it (default: true, except for
             digits and glyphs). Not for texts.
+
+    Example:
+        ```python
+        DataSettings(name="digits", limit=500)
+        DataSettings(name="folder:photos", image_size=64)
+        ```
     """
 
     name: str = "digits"

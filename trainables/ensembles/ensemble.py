@@ -40,6 +40,12 @@ class Ensemble(nn.Module):
             `cross_entropy` take.
 
     Raises: InvalidInput.
+
+    Example:
+        ```python
+        ensemble = Ensemble([first, second], output="log_probabilities").eval()
+        log_probabilities = ensemble(images)  # (n, classes)
+        ```
     """
 
     def __init__(

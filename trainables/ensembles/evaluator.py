@@ -59,10 +59,10 @@ class CachedEnsembles:
         predict: Function from members without predictions to an answer for each, in any order, as they arrive. With
             actors: `lambda members: actor_map(SharedPredictions, members, worker_kwargs=.., num_actors=..)`.
         folder: Folder for one set of weights and one set of images; None stores nothing on disk.
-        how: What is averaged: probabilities or logits.
+        how: Averaged outputs: probabilities or logits.
 
     Attributes:
-        forward_passes: Number of members predicted here, including those that failed.
+        forward_passes: Number of members predicted here, including failed members.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from archray.errors import InvalidInput
 from archray.seeds import stream_seed
 from archray.trainables.data.dataset import Split
-from archray.trainables.devices import own_randomness
+from archray.trainables.devices import restored_randomness
 from archray.trainables.nets.darts_network import Cell, DARTSNetwork
 from archray.trainables.training import EVALUATION_BATCH
 
@@ -84,7 +84,7 @@ class DroppedPaths(nn.Module):
         return self
 
     def forward(self, images: Tensor) -> Tensor:
-        with own_randomness(stream_seed(self.seed, self.passes), images.device):
+        with restored_randomness(stream_seed(self.seed, self.passes), images.device):
             logits = self.network(images)
         self.passes += 1
         return logits

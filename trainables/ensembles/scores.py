@@ -22,7 +22,7 @@ Arranged = npt.NDArray[np.float32]  # (classes, images): row 0 is each image's t
 def arrange(probabilities: npt.ArrayLike, labels: npt.ArrayLike, how: Averaged = "probabilities") -> Arranged:
     """Arranges one member's predictions for `score_ensembles`: (images, classes) -> (classes, images).
 
-    how: what is averaged; for `logits` the result contains log-probabilities. Raises: InvalidInput.
+    how: averaged outputs; for `logits` the result contains log-probabilities. Raises: InvalidInput.
     """
     p = np.asarray(probabilities, dtype=np.float32)
     if p.ndim != 2 or 0 in p.shape or not np.isfinite(p).all():
@@ -150,5 +150,5 @@ def _loss_of_logits(total: Arranged, members: int) -> float:
     highest = total.max(axis=0)
     total -= highest
     np.exp(total, out=total)
-    normaliser = highest + np.log(total.sum(axis=0))
-    return float(normaliser.mean(dtype=np.float64) - of_label)
+    normalizer = highest + np.log(total.sum(axis=0))
+    return float(normalizer.mean(dtype=np.float64) - of_label)

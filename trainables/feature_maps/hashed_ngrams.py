@@ -120,11 +120,11 @@ def mixed(left: Hashes, right: Hashes | np.uint64) -> Hashes:
         return z ^ (z >> np.uint64(31))
 
 
-def _cut(texts: Sequence[str], tokenise: Callable[[str], list[str]], *, lower: bool) -> _Tokens:
+def _cut(texts: Sequence[str], tokenize: Callable[[str], list[str]], *, lower: bool) -> _Tokens:
     numbers: dict[str, int] = {}
     parts: list[npt.NDArray[np.int32]] = []
     for text in texts:
-        words = tokenise(text.lower() if lower else text)
+        words = tokenize(text.lower() if lower else text)
         parts.append(np.array([numbers.setdefault(token, len(numbers)) for token in words], dtype=np.int32))
     starts = np.zeros(len(texts) + 1, dtype=np.int64)
     np.cumsum([len(part) for part in parts], out=starts[1:])

@@ -152,7 +152,7 @@ def _blas() -> ThreadpoolController:
 LEVELS = 79
 PANEL = 768  # rows of a panel of the triangle: wide enough for the BLAS, with little work beyond the diagonal
 LONGEST = 2**31 // LEVELS**2  # products whose sum fits into an int32
-QUANTISED_ROWS = 256  # at once, within the cache
+QUANTIZED_ROWS = 256  # at once, within the cache
 
 
 class SolveFailed(ArithmeticError):
@@ -260,7 +260,7 @@ def int8_gram(features: DenseFeatures, *, dual: bool) -> BlasGram:
     The result is float32, on the CPU. The rounding error of a feature is at most 1/158 of the largest. With the mean of
     the rounded features for centering, the matrix stays positive semidefinite.
     """
-    rounded, scale, sums = quantise(features.matrix)
+    rounded, scale, sums = quantize(features.matrix)
     vectors = rounded.T if dual else rounded  # (long, m)
     length, size = vectors.shape
     gram = BlasGram(size, torch.float32)
@@ -278,13 +278,13 @@ def int8_gram(features: DenseFeatures, *, dual: bool) -> BlasGram:
     return gram
 
 
-def quantise(matrix: Tensor) -> tuple[Tensor, float, Tensor]:
+def quantize(matrix: Tensor) -> tuple[Tensor, float, Tensor]:
     """Returns integers (n, d) int8, the scale that converts them to about `matrix`, and their sums (d,) float64."""
     low, high = torch.aminmax(matrix)
     scale = max(-float(low), float(high)) / LEVELS or 1.0
     rounded = torch.empty(matrix.shape, dtype=torch.int8)
     sums = torch.zeros(matrix.shape[1], dtype=torch.float64)
-    for rows in blocks(len(matrix), QUANTISED_ROWS):
+    for rows in blocks(len(matrix), QUANTIZED_ROWS):
         block = (matrix[rows] * (1 / scale)).round_()
         rounded[rows] = block
         sums += block.sum(0)

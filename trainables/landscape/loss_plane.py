@@ -19,7 +19,7 @@ from archray.trainables.proxies.gram import bias_gradients, weight_gradients
 from archray.trainables.proxies.layers import BATCH_NORMS, WEIGHT_LAYERS, Call, forward
 
 
-def filter_normalised(network: nn.Module, generator: torch.Generator) -> list[Tensor]:
+def filter_normalized(network: nn.Module, generator: torch.Generator) -> list[Tensor]:
     """Draws a Gaussian direction, a tensor per parameter, in the order of `parameters()`. Li et al. 2017, section 4.
 
     A filter is a slice of the first axis. Each has the norm of the weights' filter, so that a step of equal length has
@@ -61,7 +61,7 @@ class LossPlane:
         if len(images) == 0 or len(images) != len(labels):
             raise InvalidInput(f"expected one label per image and at least one, got {len(images)} and {len(labels)}")
         generator = torch.Generator().manual_seed(seed)
-        directions = [filter_normalised(network, generator) for _ in range(2)]
+        directions = [filter_normalized(network, generator) for _ in range(2)]
         self.network = copy.deepcopy(network).eval()
         if images.device.type == "cpu" and images.ndim == 4:
             self.network.to(memory_format=torch.channels_last)

@@ -17,8 +17,8 @@ LOOSE = 5.0  # nu_0 of the adaptive rule relative to Eq. 6.14's mean: 500 / 100,
 
 def reward(traces: Numbers, nu: Numbers | float, mu: float) -> Numbers:
     """Computes R = trace - mu max(0, trace - nu), Eq. 6.8 and 6.9."""
-    penalised: Numbers = traces - mu * np.maximum(0.0, traces - nu)
-    return penalised
+    penalized: Numbers = traces - mu * np.maximum(0.0, traces - nu)
+    return penalized
 
 
 def constraints(traces: Numbers, nu_0: float, constraint: Constraint) -> Numbers:

@@ -107,7 +107,9 @@ def trace_gradient(
         logits = supernet.logits(images, {name: Rows(rows.dense, rows.chosen, moved) for name, rows in path.items()})
         functions, factor = differentiated(logits, labels, approximation)
     if not nodes:
-        raise InvalidInput(f"expected a supernet with probes (see Rows.probe), got that of {supernet.space.name}")
+        raise InvalidInput(
+            f"expected a supernet with probes (see Rows.probe), got the supernet of {supernet.space.name}"
+        )
     trace, by_weights = 0.0, {name: torch.zeros_like(rows.dense, device=images.device) for name, rows in path.items()}
     for number, function in enumerate(functions, 1):
         gradients = torch.autograd.grad(function, [*parameters, *nodes], create_graph=True, allow_unused=True)

@@ -17,7 +17,7 @@ from archray.errors import InvalidArchitecture, InvalidInput
 from archray.references import call_reference
 from archray.registry import import_modules
 from archray.trainables.data.dataset import Dataset
-from archray.trainables.devices import own_randomness
+from archray.trainables.devices import restored_randomness
 from archray.trainables.nets.network_settings import Initialisation, NetworkSettings
 from archray.trainables.nets.registry import NETWORKS, SpaceNetwork
 from archray.trainables.spaces import Architecture, Space, TableSpace, get_space
@@ -72,7 +72,7 @@ def build(
     builder = user_build or NETWORKS.get(space.name)
     options = network_options(space, builder, network, for_scoring=for_scoring)
     options |= {"in_channels": in_channels, "num_classes": num_classes}
-    with nullcontext() if seed is None else own_randomness(seed):  # weights are drawn on the CPU
+    with nullcontext() if seed is None else restored_randomness(seed):  # weights are drawn on the CPU
         if user_build is None:
             module = builder(space, choices, **options)
         else:  # an error is a failed result, which a retry cannot fix
@@ -114,7 +114,7 @@ def _check_network(
     name = f"the network of {type(space).__name__}.build for {space.encode(architecture)}"
     if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters()):
         raise InvalidArchitecture(
-            f"expected parameters of fixed shapes in {name}, got those of a lazy layer such as nn.LazyLinear; "
+            f"expected parameters of fixed shapes in {name}, got parameters of a lazy layer such as nn.LazyLinear; "
             "specify the number of its inputs"
         )
     images = torch.zeros(2, channels, dataset.image_size, dataset.image_size)
@@ -165,7 +165,7 @@ def network_options(
 def initialise(network: nn.Module, init: Initialisation) -> None:
     """Redraws the weights of all convolutions and linear layers, in place, from torch's global generator.
 
-    The initializations are those of Shu (2022), Table 7.9 (note P5). With `fan_in`, `fan_out` the inputs and outputs of
+    The initializations come from Shu (2022), Table 7.9 (note P5). With `fan_in`, `fan_out` the inputs and outputs of
     one unit (kernel included), weights are normal with variance
 
     - `lecun-normal`: 1 / fan_in,

@@ -116,7 +116,7 @@ def _pool(pool: nn.Module, channels: int, form: Form) -> nn.Module:
 
 
 # channels, stride (1 or 2), form -> the module of an edge, (n, C, H, W) -> (n, C, H/stride, W/stride) rounded up.
-# The eight operations of DARTS in the order of the original, then those of NASNet.
+# The eight operations of DARTS in the order of the original, then the operations of NASNet.
 OPERATIONS: dict[str, Callable[[int, int, Form], nn.Module]] = {
     "none": lambda channels, stride, form: Zero(stride),
     "max_pool_3x3": lambda channels, stride, form: _pool(nn.MaxPool2d(3, stride, 1), channels, form),

@@ -1,4 +1,4 @@
-"""The networks of NAS-Bench-1Shot1: those of NAS-Bench-101 for evaluation, and the search form of its supernets.
+"""The networks of NAS-Bench-1Shot1: NAS-Bench-101's networks for evaluation, and the search form of its supernets.
 
 Ying et al. 2019, section 2; Zela et al. 2020, section 3.2. Both have a 3 x 3 stem, three stacks of cells, 2 x 2
 max-pooling and twice the channels between stacks, mean pooling and a linear layer. NAS-Bench-101 has 128 channels and 3

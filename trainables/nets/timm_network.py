@@ -32,7 +32,7 @@ class TimmNetwork(nn.Module):
     """Maps images (n, in_channels, H, W) of any size, resized, through a timm model to logits (n, num_classes).
 
     Args:
-        model: Model whose state is that of timm's model with the same shape.
+        model: Model with the same state as timm's model of this shape.
         resolution: Side of the model's input, relative to the side of the images; 1 keeps the images.
         least: Minimum pixels per side of the model's input; smaller images are enlarged.
     """

@@ -42,7 +42,7 @@ def patches(maps: Tensor) -> tuple[Tensor, tuple[int, int]]:
 def positions(grid: tuple[int, int], width: int, like: Tensor) -> Tensor:
     """Computes (T, width): sines and cosines of a token's row and column, alternating, with decreasing frequencies.
 
-    A wide token's position starts with that of a narrow token, so that a supernet can slice it.
+    A wide token's position starts with the position of a narrow token, so that a supernet can slice it.
     """
     rows, columns = grid
     number = torch.arange(width, device=like.device)

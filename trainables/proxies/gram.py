@@ -235,12 +235,12 @@ def exact_gram_matrix(outputs: Tensor, parameters: Sequence[Tensor], memory_mib:
 
 def _blocks(parameters: Sequence[Tensor], row_bytes: int) -> list[list[Tensor]]:
     blocks: list[list[Tensor]] = []
-    room = 0
+    free = 0
     for parameter in parameters:
         size = parameter.numel() * parameter.element_size()
-        if not blocks or size > room:
+        if not blocks or size > free:
             blocks.append([])
-            room = row_bytes
+            free = row_bytes
         blocks[-1].append(parameter)
-        room -= size
+        free -= size
     return blocks

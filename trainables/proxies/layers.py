@@ -273,7 +273,7 @@ def pairwise_sums(network: nn.Module) -> AbstractContextManager[None]:
     """Makes batch normalizations in train mode use `PairwiseBatchNorm` where it applies, within the context."""
     return replaced_forwards(
         {
-            module: partial(_normalised, module)
+            module: partial(_normalized, module)
             for module in network.modules()
             # The forward of a subclass may do something else.
             if isinstance(module, nn.BatchNorm2d) and type(module).forward is _BatchNorm.forward and module.training
@@ -281,7 +281,7 @@ def pairwise_sums(network: nn.Module) -> AbstractContextManager[None]:
     )
 
 
-def _normalised(module: nn.BatchNorm2d, x: Tensor) -> Any:
+def _normalized(module: nn.BatchNorm2d, x: Tensor) -> Any:
     if is_channels_last(x) and x.dtype in (torch.float32, torch.float64):
         return PairwiseBatchNorm.apply(x, module.weight, module.bias, module.eps)
     return type(module).forward(module, x)
@@ -302,15 +302,15 @@ class ShiftedAveragePool(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        return _neighbours(x).div_(_counts(x))
+        return _neighbors(x).div_(_counts(x))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return _neighbours(gradient / _counts(gradient))
+        return _neighbors(gradient / _counts(gradient))
 
 
-def _neighbours(x: Tensor) -> Tensor:
+def _neighbors(x: Tensor) -> Tensor:
     """Sums over each pixel and its neighbors, in columns and then in rows."""
     for axis in (3, 2):
         total, size = x.clone(), x.shape[axis]
@@ -323,7 +323,7 @@ def _neighbours(x: Tensor) -> Tensor:
 
 def _counts(x: Tensor) -> Tensor:
     """Returns (1, C, H, W) in the layout of x: the number of pixels in each sum."""
-    return _neighbours(torch.ones_like(x[:1]))
+    return _neighbors(torch.ones_like(x[:1]))
 
 
 def shifted_sums(network: nn.Module) -> AbstractContextManager[None]:

@@ -34,7 +34,7 @@ class Proxy:
         summary: One line, without a period.
         source: Papers, and notes on their interpretation.
         reads: Parts of the batch on which it depends, in addition to the shape.
-        gradients_by: Targets of the loss gradients. One backward pass of the shared pass computes those of all metrics.
+        gradients_by: Targets of the loss gradients. One shared backward pass computes the gradients of all metrics.
         copies_outputs: Whether the metric reads outputs of layers, which a network may change in place later.
         shares_pass: False for a plain custom function of network, images and labels, which receives copies.
 
@@ -68,7 +68,7 @@ def proxy(
     gradients_by: Callable[[SharedPass], Sequence[Target]] | None = None,
     copies_outputs: bool = False,
 ) -> Callable[[Callable[[SharedPass], float]], Proxy]:
-    """Turns a function of a `SharedPass` into a training-free metric. The options are those of `Proxy`.
+    """Turns a function of a `SharedPass` into a training-free metric. The options are as in `Proxy`.
 
     `@PROXIES.register(name)` above it adds the metric to archray. Raises: InvalidInput for other arguments.
     """

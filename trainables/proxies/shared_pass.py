@@ -14,12 +14,12 @@ from torch.autograd.graph import GradientEdge
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.devices import out_of_memory, own_randomness
+from archray.trainables.devices import out_of_memory, restored_randomness
 from archray.trainables.proxies.gram import exact_gram_matrix, gram_matrix
 from archray.trainables.proxies.layers import Record, batch_statistics, forward
 from archray.trainables.proxies.registry import NoScore, Proxy, Score, get_proxy
 from archray.trainables.proxies.settings import ProxySettings
-from archray.trainables.proxies.tangents import recognised
+from archray.trainables.proxies.tangents import recognized
 
 SAME_LOGITS = 1e-6  # smaller differences, relative to the largest logit of the batch, are rounding errors
 
@@ -94,7 +94,7 @@ class SharedPass:
     @cached_property
     def has_tangents(self) -> bool:
         """Whether tangents pass through every layer of the network (`tangents.py`)."""
-        return recognised(self.record)
+        return recognized(self.record)
 
     def loss_gradients(self, targets: Sequence[Target]) -> list[Tensor]:
         """Returns the gradients of the mean cross-entropy by each of `targets`; zeros for independent targets.
@@ -170,6 +170,13 @@ def score(
             are not read.
 
     Raises: UnknownName for an unknown metric; InvalidInput for an invalid batch, or a reference that is not a metric.
+
+    Example:
+        ```python
+        images, labels = proxy_batch(load_data(DataSettings(name="digits")), size=64, seed=42)
+        scores = score(network, images, labels, ["snip", "kappa"], ProxySettings())
+        print(scores["snip"].value, scores["kappa"].failure)
+        ```
     """
     proxies = [get_proxy(name) for name in metrics]
     if len(images) < 2 or labels.shape != (len(images),):
@@ -195,7 +202,7 @@ def score(
 
 def _of_copies(proxy: Proxy, network: nn.Module, images: Tensor, labels: Tensor, settings: ProxySettings) -> Score:
     """Scores by a function of network, images and labels, which may change them, and draw random numbers."""
-    with own_randomness(settings.seed, images.device), torch.enable_grad():
+    with restored_randomness(settings.seed, images.device), torch.enable_grad():
         return _score(proxy, lambda: proxy.function(copy.deepcopy(network), images.clone(), labels.clone()))
 
 

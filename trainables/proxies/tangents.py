@@ -54,7 +54,7 @@ LINEAR_NODES = {
 }
 
 
-def recognised(record: Record) -> bool:
+def recognized(record: Record) -> bool:
     """Whether `theta_hessian_gradient` covers all nodes of the network's graph. If not, use a double backward pass.
 
     Convolutions, linear layers, batch normalizations and ReLUs must be modules, whose forward can be replaced.
@@ -103,7 +103,7 @@ def theta_hessian_gradient(
     """Computes theta^T H g for the mean cross-entropy.
 
     Args:
-        network: Module of `record`, which `recognised` accepts; it runs twice.
+        network: Module of `record`, which `recognized` accepts; it runs twice.
         images: (m, C, H, W).
         weights: Gradients of the mean cross-entropy by each weight, by the weight's id.
         outputs: (m, ...) gradients by the output of each call of a weight layer.
@@ -191,7 +191,7 @@ class _Tangents:
 
     def _statistics(self, j: int) -> tuple[Tensor, Tensor]:
         statistics = layers.norm_statistics(self.record.norms[j].node)
-        assert statistics is not None  # `recognised` checks it
+        assert statistics is not None  # `recognized` checks it
         return statistics
 
     def relu(self, i: int, x_s: Tensor) -> Tensor:

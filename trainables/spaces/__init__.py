@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 
-def is_own_space(name: str) -> bool:
+def is_custom_space(name: str) -> bool:
     """Whether a name refers to a custom space, not to a registered space or a table."""
     family = name.partition(":")[0] + ":"  # of registered names such as timm:resnet, which is not a custom module
     registered = name in SPACES or any(space.startswith(family) for space in SPACES)
@@ -58,19 +58,26 @@ def is_own_space(name: str) -> bool:
 
 
 def get_space(name_or_reference: str | Space) -> Space:
-    """Returns the space with that name, or a custom space by reference. A `Space` is returned unchanged.
+    """Returns a space by name, or a custom space by reference. A `Space` is returned unchanged.
 
     Args:
         name_or_reference: A registered name; or `module:attribute` / `path.py:attribute`, a `Space` class without
             required arguments, or an instance; or `table:FILE`, a table with one architecture per row.
 
     Raises: UnknownName for an unknown name or reference; InvalidInput if the reference or table is not a space.
+
+    Example:
+        ```python
+        space = get_space("nasbench201")
+        architecture = space.sample(np.random.default_rng(0))
+        print(space.encode(space.canonical(architecture)))
+        ```
     """
     if isinstance(name_or_reference, Space):
         return name_or_reference
     if name_or_reference.startswith(PREFIX):
         return open_table_space(name_or_reference)
-    if not is_own_space(name_or_reference):
+    if not is_custom_space(name_or_reference):
         return SPACES.get(name_or_reference)()
     space = load_reference(name_or_reference)
     if isinstance(space, type) and issubclass(space, Space):

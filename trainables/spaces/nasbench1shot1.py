@@ -55,7 +55,7 @@ class NASBench1Shot1(Space):
         return range(1, len(self.parents))
 
     def graph(self, architecture: Architecture) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
-        """Returns operations (n,) and parents (n + 1,), including those of the output. Raises: InvalidArchitecture."""
+        """Returns operations (n,) and parents (n + 1,), including the output's parents. Raises: InvalidArchitecture."""
         self.check(architecture)
         parents = (*architecture[1:-1:2], architecture[-1])
         return architecture[:-1:2], tuple(tuple(map(int, choice.split(","))) for choice in parents)

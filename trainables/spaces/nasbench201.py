@@ -104,6 +104,13 @@ class NASBench201(Space):
 
     Node 0 is the cell's input, node 3 its output; a node is the sum of its incoming edges. Strings are those of the
     benchmark: `|nor_conv_3x3~0|+|none~0|skip_connect~1|+|…|`, where `op~i` is the operation from node i.
+
+    Example:
+        ```python
+        space = NASBench201()
+        cell = space.decode("|nor_conv_3x3~0|+|none~0|skip_connect~1|+|none~0|none~1|nor_conv_1x1~2|")
+        print(space.encode(space.canonical(cell)))
+        ```
     """
 
     name: ClassVar[str] = "nasbench201"

@@ -91,7 +91,7 @@ class TableSpace(Space):
         rows = file.rows.drop_duplicates("architecture")
         self.architectures: Sequence[str] = tuple(rows["architecture"])
         self.base, read = read_by_base(file.roles.space, self.architectures)
-        if self.base is not None:  # the architectures are those of the base and can be trained
+        if self.base is not None:  # the architectures belong to the base and can be trained
             self.kind, self.data_kind = self.base.kind, self.base.data_kind  # type: ignore[misc]
         self.decisions = self.base.decisions if self.base else (Decision("architecture", tuple(self.architectures)),)
         self.forms: Sequence[str] = self.architectures

@@ -11,7 +11,7 @@ HEADS = ("2", "3", "4")  # with 2 C numbers each, for any width
 RATIOS = ("1", "2", "4")  # hidden units of the MLP, relative to the width
 
 LAYERS = int(DEPTHS[-1])
-SHARED = 2  # decisions of the whole network, before those of the layers
+SHARED = 2  # decisions of the whole network, before the layers' decisions
 PER_LAYER = 2
 
 

@@ -20,7 +20,7 @@ from archray.trainables.training import Metrics
 
 ORDER = 0  # seed of the order of the images in evaluations
 STEPS = 60  # maximum number of steps of the walk to an architecture that meets a constraint
-NEIGHBOURS = 40  # maximum number of mutations that a step of the walk compares
+NEIGHBORS = 40  # maximum number of mutations that a step of the walk compares
 
 
 @torch.no_grad()
@@ -151,37 +151,37 @@ def feasible_architecture(
     without_none = not any(NONE in group.operations for group in supernet.groups)
 
     @cache
-    def judgement(architecture: Architecture) -> tuple[float, float]:
+    def judgment(architecture: Architecture) -> tuple[float, float]:
         """Returns violation and log-probability."""
         score = 0.0 if probabilities is None else log_probability(supernet, probabilities, architecture)
         return violation(space.encode(architecture)), score
 
     here = space.decode(derived)
     for _ in range(STEPS):
-        excess, score = judgement(here)
-        near = [child for child in _neighbours(space, here, rng) if not (without_none and NONE in child)]
-        feasible = [child for child in near if judgement(child)[0] == 0.0]
-        better = [child for child in near if judgement(child)[0] < excess]
+        excess, score = judgment(here)
+        near = [child for child in _neighbors(space, here, rng) if not (without_none and NONE in child)]
+        feasible = [child for child in near if judgment(child)[0] == 0.0]
+        better = [child for child in near if judgment(child)[0] < excess]
         if excess == 0.0:
-            best = max(feasible, key=lambda child: judgement(child)[1], default=here)
-            if judgement(best)[1] <= score:
+            best = max(feasible, key=lambda child: judgment(child)[1], default=here)
+            if judgment(best)[1] <= score:
                 break
             here = best
         elif feasible:
-            here = max(feasible, key=lambda child: judgement(child)[1])
+            here = max(feasible, key=lambda child: judgment(child)[1])
         elif better:
-            here = max(better, key=lambda child: (judgement(child)[1] - score) / (excess - judgement(child)[0]))
+            here = max(better, key=lambda child: (judgment(child)[1] - score) / (excess - judgment(child)[0]))
         else:
             break
     return space.encode(here)
 
 
-def _neighbours(space: Space, architecture: Architecture, rng: np.random.Generator) -> Iterator[Architecture]:
+def _neighbors(space: Space, architecture: Architecture, rng: np.random.Generator) -> Iterator[Architecture]:
     listed = space.mutations(architecture)
     if listed is None:
-        for _ in range(NEIGHBOURS):
+        for _ in range(NEIGHBORS):
             yield space.mutate(architecture, rng)
         return
     near = list(listed)
-    for place in rng.permutation(len(near))[:NEIGHBOURS] if len(near) > NEIGHBOURS else range(len(near)):
+    for place in rng.permutation(len(near))[:NEIGHBORS] if len(near) > NEIGHBORS else range(len(near)):
         yield near[place]

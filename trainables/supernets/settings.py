@@ -36,7 +36,7 @@ SECOND_ORDER = "bilevel-second-order"
 class SupernetTrainingSettings(SGDSettings):
     """Options of training weights and architecture parameters together.
 
-    The defaults are those of DARTS on CIFAR-10 (Liu et al. 2019, App. A.1). GAEA PC-DARTS (App. C.1.1) has batch 256,
+    The defaults come from DARTS on CIFAR-10 (Liu et al. 2019, App. A.1). GAEA PC-DARTS (App. C.1.1) has batch 256,
     lr 0.1, lr_min 0 and 10 warm-up epochs.
 
     Attributes:
@@ -408,7 +408,7 @@ TAU_MAX = 10.0  # the first temperature of GDAS
 class GumbelSettings(RelaxationSettings):
     """One sampled operation per edge with a straight-through gradient.
 
-    Defaults are those of GDAS. SNAS has `hard` false, start 1, end 0.03, exponential.
+    The defaults come from GDAS. SNAS has `hard` false, start 1, end 0.03, exponential.
 
     Attributes:
         start: Temperature at the start of the search.
@@ -447,7 +447,7 @@ class PathSettings(RelaxationSettings):
     """One uniformly drawn path per step, without architecture parameters.
 
     Attributes:
-        draws: What a step draws. `edges`: an operation for each edge of the supernet. `architectures`: a whole
+        draws: Draws of a step. `edges`: an operation for each edge of the supernet. `architectures`: a whole
             architecture of the space, with two inputs for each node in DARTS (Shu 2022, 5.2.1).
         fair: Whether draws of edges use strict fairness, see `Path`. The weights are updated after every path.
     """
@@ -560,7 +560,7 @@ class VariationalSettings(RelaxationSettings):
 class ControllerSettings(RelaxationSettings):
     """Whole architectures from an LSTM's policy. ENAS, Pham et al. 2018, section 2; needs the optimizer `reinforce`.
 
-    Defaults are those of the paper's search on CIFAR-10. Its program for the cell search has tanh_constant 1.1 (2.5
+    The defaults come from the paper's search on CIFAR-10. Its program for the cell search has tanh_constant 1.1 (2.5
     times less for operations) and no temperature.
 
     Attributes:

@@ -234,10 +234,10 @@ class TableOracle:
         return curve | {max(curve, default=1): self.value(row, seed)}
 
     def _of(self, column: str, values: FloatArray, row: int, seed: int) -> float:
-        trainings = self.table.trainings.get(column)
-        if self.seeds == "mean" or trainings is None:
+        runs = self.table.trainings.get(column)
+        if self.seeds == "mean" or runs is None:
             return float(values[row])
-        finite = trainings[row][~np.isnan(trainings[row])]
+        finite = runs[row][~np.isnan(runs[row])]
         if not len(finite):
             return float(values[row])
         return float(finite[np.random.default_rng([seed, row]).integers(len(finite))])

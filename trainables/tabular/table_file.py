@@ -159,11 +159,11 @@ def guess_roles(columns: Sequence[str], useless: Iterable[str] = (), **named: An
     }
     roles = replace(roles, **{name: value for name, value in guessed.items() if named.get(name) is None})
     if named.get("seeds") is None:
-        trainings: dict[str, list[str]] = {}
+        runs_by_value: dict[str, list[str]] = {}
         for column in columns:
             if (match := SEED.fullmatch(column)) and match[1] in roles.values:
-                trainings.setdefault(match[1], []).append(column)
-        roles = replace(roles, seeds={value: tuple(runs) for value, runs in trainings.items()})
+                runs_by_value.setdefault(match[1], []).append(column)
+        roles = replace(roles, seeds={value: tuple(runs) for value, runs in runs_by_value.items()})
     return roles
 
 

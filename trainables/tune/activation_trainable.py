@@ -116,7 +116,7 @@ class ActivationTrainable(TrialTrainable):
         return self._state_now
 
     def _keep_search(self, state: SharedState) -> None:
-        """Stores the search's current alpha, risks and distances, and those of the best alpha for its weights."""
+        """Stores the search's current alpha, risks and distances, and the values of the best alpha for its weights."""
         instances = self.instances
         functions, labels = get_activations(self._settings.activations), instances.risk.labels
         components = component_outputs(instances.risk.inputs, state.weights, instances.output, functions)
@@ -199,7 +199,7 @@ def works(settings: ActivationSettings, instances: int) -> Iterator[Work]:
     alone = (("standalone", number, BLOCKS) for number in range(len(settings.activations)))
     for phase, number, blocks in (("search", 0, SEARCH_BLOCKS), ("uniform", 0, BLOCKS), *alone):
         ends = [settings.steps * (block + 1) // blocks for block in range(blocks)]
-        sizes = [end - begin for begin, end in zip([0, *ends], ends, strict=False) if end > begin]
+        sizes = [end - start for start, end in zip([0, *ends], ends, strict=False) if end > start]
         for block, size in enumerate(sizes):
             yield Work(phase, number, size, last=block == len(sizes) - 1)
     yield from (Work("instance", number) for number in range(instances))

@@ -23,7 +23,7 @@ from archray.trainables.tune.standalone_trainable import StandaloneTrainable
 class CellTrainable(StandaloneTrainable):
     """A `StandaloneTrainable` for genotypes of any space of cells.
 
-    Config: that of `StandaloneTrainable`, and `lr_factor`, which multiplies the learning rate (default: 1). The
+    Config: as in `StandaloneTrainable`, and `lr_factor`, which multiplies the learning rate (default: 1). The
     genotype determines the space.
     """
 

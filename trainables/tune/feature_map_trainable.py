@@ -74,7 +74,7 @@ class FeatureMapTrainable(TrialTrainable):
 
     - `scores`: one per candidate in order. Smaller is better for score="loss", larger for "accuracy". NaN for a
       candidate whose loss is infinite or NaN; the worst of the others' for one without a validation point.
-    - `score`: the mean of those that are not NaN. `points`: number of validation points of each score.
+    - `score`: the mean of the scores that are not NaN. `points`: number of validation points of each score.
     - `weights`: None. `dimension`. `candidates_left`: number of candidates. `resource`: dimension / first rung.
     - `seconds` and its parts `seconds_featurise` (training points), `seconds_solve`, `seconds_score` (validation
       points), without the test points, and `solver_calls`: totals of this trial so far.

@@ -154,7 +154,7 @@ class NASIScorer(PoolScorer):
     """A `PoolScorer` with a batch of NASI (section 6.6.2). For random images and labels it opens no data set.
 
     Args:
-        nasi: Fields of `NASISettings`. The others are those of a `PoolScorer`.
+        nasi: Fields of `NASISettings`. The other arguments are as in `PoolScorer`.
     """
 
     def __init__(self, nasi: dict[str, Any], **options: Any) -> None:

@@ -42,7 +42,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
     """Trains a supernet.
 
     Config: see `TrialTrainable`, and, for a round of `WeightSharingHalving`, `candidates` (architectures' strings),
-    `budget` (epochs, by default those of the settings), `round`, `replica`, `warm_start` (URI of weights, or None).
+    `budget` (epochs, by default from the settings), `round`, `replica`, `warm_start` (URI of weights, or None).
 
     Every result contains train_loss, train_accuracy (of the batches that trained the weights), and the entries of
     `EpochTrainable`. An infinite or NaN loss and an architecture that its space rejects are failed results.

@@ -55,7 +55,7 @@ class TrialTrainable(tune.Trainable):
     _settings: Any  # a `settings_type`
     _seed: int
     _device: torch.device
-    _begun: bool  # whether `_build` was called
+    _started: bool  # whether `_build` was called
     _result: Result | None  # the last one; before the first step None, or the failure of `_build`
 
     def __repr__(self) -> str:
@@ -77,8 +77,8 @@ class TrialTrainable(tune.Trainable):
         It is not part of `setup`, because Tune (2.60) does not retry a trial whose process dies while its actor is
         reset. Tune does so from the first step on, and during a restore.
         """
-        if not self._begun:
-            self._begun = True
+        if not self._started:
+            self._started = True
             self._result = self._guarded(self._build) or self._result
 
     def step(self) -> Result:
@@ -111,7 +111,7 @@ class TrialTrainable(tune.Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Sets all state of a trial. Of the previous trial, only explicit caches of a subclass remain."""
         self._release()
-        self._begun, self._result = False, None
+        self._started, self._result = False, None
         self._settings = read_settings(self.settings_type, config.get("settings", {}))
         self._seed = read_whole_number(config, "seed", self._settings.seed, least=0)
         self._read(config)
@@ -195,7 +195,7 @@ def read_architecture(config: Mapping[str, Any], meaning: str) -> str:
 
 
 def candidates_of(config: Mapping[str, Any], kind: str = "architecture") -> tuple[str, ...] | None:
-    """Reads the entry `candidates` of a Tune config; None without it. kind: what a candidate describes.
+    """Reads the entry `candidates` of a Tune config; None without it. kind: kind of the candidates.
 
     Raises: InvalidInput unless it is a list of one or more strings.
     """
@@ -301,12 +301,12 @@ class MemoryProbe:
             settings: Settings of the trials, as in their Tune config.
             configs: Other keys of the configs.
 
-        Returns: `card`, the GPU's bytes, None if torch sees no CUDA device; `taken`, torch's peak in bytes, as if the
+        Returns: `gpu`, the GPU's bytes, None if torch sees no CUDA device; `taken`, torch's peak in bytes, as if the
             data set and a trial's batches were in memory together, None if no trial trained; `failures`, the reasons.
         """
         if not torch.cuda.is_available():
-            return {"card": None, "taken": None, "failures": []}
-        card = torch.cuda.get_device_properties(0).total_memory
+            return {"gpu": None, "taken": None, "failures": []}
+        gpu_bytes = torch.cuda.get_device_properties(0).total_memory
         peaks, failures = [], []
         resting = self._peak(trainable, {"settings": dict(settings), **configs[0]}, steps=0)[0]
         for config in configs:
@@ -314,10 +314,10 @@ class MemoryProbe:
             if failure is None:
                 peaks.append(resting + peak)
             elif failure.startswith(OUT_OF_MEMORY):
-                peaks.append(card)
+                peaks.append(gpu_bytes)
             else:
                 failures.append(failure)
-        return {"card": card, "taken": max(peaks, default=None), "failures": failures}
+        return {"gpu": gpu_bytes, "taken": max(peaks, default=None), "failures": failures}
 
     def _peak(self, trainable: type[TrialTrainable], config: dict[str, Any], *, steps: int) -> tuple[int, str | None]:
         """Returns torch's peak of reserved bytes, and the trial's failure."""

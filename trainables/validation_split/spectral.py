@@ -199,12 +199,12 @@ ASCENT_STEPS = 2000
 STARTS = 8  # random architectures; descent starts at the best by the points of the set
 
 
-def _compare(upper: RankOneAlignment | KernelAlignment, begin: Tensor) -> tuple[Tensor, dict[str, float]]:
+def _compare(upper: RankOneAlignment | KernelAlignment, start: Tensor) -> tuple[Tensor, dict[str, float]]:
     """Returns the spectral solution, and its `difference` from ascent's limit, with seconds and steps."""
     started = time.perf_counter()
     spectral = upper.spectral()
     between = time.perf_counter()
-    limit, ascent = upper.ascent(begin, ASCENT_STEPS)
+    limit, ascent = upper.ascent(start, ASCENT_STEPS)
     ended = time.perf_counter()
     return spectral, {
         "difference": float((spectral - limit).abs().max() / spectral.abs().max()),
@@ -227,7 +227,7 @@ def measure_spectral(problem: SplitProblem, sizes: Sequence[int], *, steps: int,
     starts = torch.cat(
         [torch.full((1, h), 1 / h, dtype=torch.float64), uniform_on_simplex(STARTS - 1, h, generator=rng)]
     )
-    begin = torch.randn(h, generator=rng, dtype=torch.float64)
+    start = torch.randn(h, generator=rng, dtype=torch.float64)
     lower = problem.lower
     kernels = isinstance(lower, MultipleKernels)
     rows: list[dict[str, Any]] = []
@@ -239,7 +239,7 @@ def measure_spectral(problem: SplitProblem, sizes: Sequence[int], *, steps: int,
         else:
             features, metric = points.representation, feature_metric(lower.train)
             upper = RankOneAlignment(lower.train, lower.labels, features, points.labels, metric)
-        spectral, comparison = _compare(upper, begin)
+        spectral, comparison = _compare(upper, start)
         negative = float((-spectral).clamp_min(0).sum() / spectral.abs().sum()) if kernels else 0.0
         usable = spectral.clamp_min(0) if kernels else spectral  # a kernel has no negative weight
         scale = usable.abs().sum()
@@ -280,12 +280,12 @@ def measure_rank_one(
         features = normal(parameters, points, dimension)
         return features, (torch.tensordot(alpha, features, 1) @ w + noise * normal(points))[:, None]
 
-    (features, y), (held_out, v), begin = draw(train), draw(sizes[-1]), normal(parameters)
+    (features, y), (held_out, v), start = draw(train), draw(sizes[-1]), normal(parameters)
     metric = torch.eye(parameters, dtype=torch.float64)
     alone = cosine(RankOneAlignment(features, y, features, y, metric).spectral(), alpha)
     rows: list[dict[str, Any]] = []
     for size in sizes:
         upper = RankOneAlignment(features, y, held_out[:, :size].contiguous(), v[:size], metric)
-        spectral, comparison = _compare(upper, begin)
+        spectral, comparison = _compare(upper, start)
         rows.append({"points": size, **comparison, "cosine": cosine(spectral, alpha), "cosine_single": alone})
     return rows

@@ -199,7 +199,7 @@ class OneArchitectureConfig(PooledConfig):
     @field_validator("architecture")
     @classmethod
     def _by_name(cls, text: str | None, info: ValidationInfo) -> str | None:
-        """Replaces a name by its string, so that the run records what it trained. `check` reports errors."""
+        """Replaces a name by its string, so that the run records the architecture. `check` reports errors."""
         if info.context:
             return text  # the configuration of a run has strings, and code of its space must not run yet
         if text is None or not is_name(text) or "space" not in info.data:

@@ -44,12 +44,12 @@ def posterior_training(run: Run[Any], canvas: Figure) -> None:
             for decision, rows in curves.groupby("decision", sort=False):
                 axes.plot(rows["epoch"], rows[name], color=TRIAL, linewidth=1, alpha=0.55)
                 last = f"{decision}\nentropy {significant(rows[name].iloc[-1])} nats at the end"
-                figures.tell_line(axes, rows["epoch"].tolist(), rows[name].tolist(), last)
+                figures.add_line_tooltip(axes, rows["epoch"].tolist(), rows[name].tolist(), last)
         mean = curves.groupby("epoch")[name].mean().dropna()
         marker = "o" if len(mean) == 1 else None
         axes.plot(mean.index, mean, color=FOUND, linewidth=2.2, marker=marker, markersize=4, zorder=3)
         end = f"{_TITLES[name]}, {significant(mean.iloc[-1])} nats in epoch {mean.index[-1]:g}"
-        figures.tell_line(axes, mean.index.tolist(), mean.tolist(), end)
+        figures.add_line_tooltip(axes, mean.index.tolist(), mean.tolist(), end)
         if name == "entropy":
             axes.set_ylim(bottom=0)
         if name == "kl":
@@ -148,7 +148,7 @@ def ensembles_best_so_far(run: Run[Any], canvas: Figure) -> None:
         elif not many:
             axes.scatter(sampled["evaluations"], values, s=14, color=FOUND, alpha=0.7, linewidth=0)
         if not many:
-            figures.tell_points(axes, shown["evaluations"], values[shown.index], texts)
+            figures.add_tooltips(axes, shown["evaluations"], values[shown.index], texts)
         _draw_ring(axes, sampled, "evaluations", metric, chosen)
         figures.few_ticks(axes, 5, integer=True)
         axes.set(xlabel="evaluated ensembles", ylabel=quantity.axis)
@@ -261,7 +261,7 @@ def ensembles_by_delta(run: Run[Any], canvas: Figure) -> None:
         axes.plot(means.index, means[metric] * quantity.factor, color=FOUND, linewidth=1.8)
         axes.scatter(rows["delta"], values, s=18, color=FOUND, alpha=0.7, linewidth=0, zorder=3)
         axes.axvline(best, color=FOUND, linestyle=(0, (1, 3)), linewidth=1.2, zorder=1)
-        figures.tell_points(axes, rows["delta"], values, texts)
+        figures.add_tooltips(axes, rows["delta"], values, texts)
         figures.few_ticks(axes, 5)
         axes.set(xlabel="δ", ylabel=quantity.axis)
         _draw_ring(axes, rows, "delta", metric, chosen)
@@ -357,7 +357,7 @@ def ensembles_delta_effect(run: Run[Any], canvas: Figure) -> None:
             axes.scatter(x[chosen], y[chosen], s=70, color=FOUND, edgecolor=SURFACE, zorder=4)
         figures.few_ticks(axes, 5)
         axes.margins(0.08)
-        figures.tell_points(axes, x, y, tables.sampled_texts(members, names))
+        figures.add_tooltips(axes, x, y, tables.sampled_texts(members, names))
         axes.set_title(quantity.label)
         axes.set(xlabel="δ", ylabel=quantity.unit)
 
@@ -409,7 +409,7 @@ def estimated_against_true(run: Run[Any], canvas: Figure) -> None:
     chosen = members["name"].isin(tables.found_members(run.best))
     axes.scatter(x[chosen], y[chosen], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, clip_on=False, zorder=3)
     rows = zip(names.all_of(members["name"]), x, y, strict=True)
-    figures.tell_points(
+    figures.add_tooltips(
         axes, x, y, [f"{name}\nshared weights {one:.2f} %, trained {other:.2f} %" for name, one, other in rows]
     )
     figures.few_ticks(axes, 4)

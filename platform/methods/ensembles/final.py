@@ -24,7 +24,7 @@ from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.ensembles import config as configs
 from archray.platform.methods.ensembles.tables import ENSEMBLE, found_members
-from archray.platform.methods.stages import training_plan, trainings
+from archray.platform.methods.stages import training_amount, training_plan
 from archray.platform.models.model_files import input_of
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import MODEL
@@ -173,7 +173,7 @@ FINAL_ENSEMBLE_STAGE = TuneStage[configs.EnsembleConfig](
     depends=lambda context: {"members": found_members(context.run), "average": _average(context)},
     plan=_trials,
     finish=_write_trained,
-    amount=lambda config: trainings(config.member_count, config.final),
+    amount=lambda config: training_amount(config.member_count, config.final),
 )
 
 
@@ -243,7 +243,7 @@ SNAPSHOT_STAGE = TuneStage[configs.SnapshotConfig](
     depends=lambda context: {"members": found_members(context.run)},
     plan=lambda context, tuned: _one_trial(context, context.config.snapshot_training, standalone.SnapshotTrainable),
     finish=_write_snapshots,
-    amount=lambda config: trainings(1, config.final),
+    amount=lambda config: training_amount(1, config.final),
 )
 DROP_PATH_STAGE = TuneStage[configs.DropPathConfig](
     name="final",
@@ -252,5 +252,5 @@ DROP_PATH_STAGE = TuneStage[configs.DropPathConfig](
     depends=lambda context: {"members": found_members(context.run)},
     plan=lambda context, tuned: _one_trial(context, context.config.final, standalone.StandaloneTrainable),
     finish=_write_draws,
-    amount=lambda config: trainings(1, config.final),
+    amount=lambda config: training_amount(1, config.final),
 )

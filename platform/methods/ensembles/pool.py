@@ -18,7 +18,7 @@ from archray.platform.engine.stage import Context, WorkStage
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.ensembles.config import EvolvedNESConfig, NESConfig, OneArchitectureConfig, PooledConfig
-from archray.platform.methods.stages import ACCURACY, training_plan, trainings
+from archray.platform.methods.stages import ACCURACY, training_amount, training_plan
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import DONE, FOUND, TRIALS
 from archray.plurals import count
@@ -110,7 +110,7 @@ def _stage(searcher: Callable[[Context[Any]], ArchraySearcher], *reads: str) -> 
     def amount(config: Any) -> str:
         if "architecture" in reads and config.architecture is not None:
             return "none: architecture is set"
-        return trainings(config.pool, config.train)
+        return training_amount(config.pool, config.train)
 
     return TuneStage(
         name=POOL,

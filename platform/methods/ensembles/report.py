@@ -15,7 +15,7 @@ from archray.platform.methods.report import list_trials
 from archray.platform.quantities import Spread, points_between, quantity_of, whole_number
 from archray.platform.report import figures, run_sections, section
 from archray.platform.report.cost_sections import cost_sections
-from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, OWN_SCHEDULE, TrainingCurves, Trainings
+from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, OWN_SCHEDULE, StageCurves, TrainingCurves
 from archray.platform.report.figures import FOUND, GREEN, RANDOM, SURFACE, TRIAL, NothingToDraw, figure, figure_section
 from archray.platform.report.page import Headline, MakeSection, network_size
 from archray.platform.report.section import Column, Section, numbers, numeric, paragraphs, table
@@ -38,15 +38,15 @@ def ensemble_defence(run: Run[Any], canvas: Figure) -> None:
     axes = canvas.subplots()
     width = 0.8 / len(_BARS)
     places, titles = np.arange(len(attacks)), [ATTACKS.get(name).title for name in attacks["attack"]]
-    for number, (key, colour) in enumerate(_BARS.items()):
+    for number, (key, color) in enumerate(_BARS.items()):
         quantity = quantity_of(key)
         x = places + (number - (len(_BARS) - 1) / 2) * width
         means, deviations = (attacks[column] * quantity.factor for column in (key, f"{key}_std"))
-        axes.bar(x, means, 0.9 * width, color=colour, label=quantity.label, zorder=2)
+        axes.bar(x, means, 0.9 * width, color=color, label=quantity.label, zorder=2)
         axes.errorbar(x, means, deviations.fillna(0), fmt="none", ecolor=TRIAL, elinewidth=1, capsize=2, zorder=3)
         spreads = (quantity.spread(rounds[rounds["attack"] == name][key]) for name in attacks["attack"])
         texts = [f"{title}\n{quantity.label} {spread}" for title, spread in zip(titles, spreads, strict=True)]
-        figures.tell_points(axes, x, means, texts)
+        figures.add_tooltips(axes, x, means, texts)
     benign = quantity_of("benign_accuracy")
     mean, dashes = float(rounds["benign_accuracy"].mean()) * benign.factor, (0, (4, 3))
     axes.axhline(mean, color=FOUND, linewidth=1, linestyle=dashes, label=benign.label, zorder=1)
@@ -104,12 +104,12 @@ def ensemble_test_accuracies(run: Run[Any], canvas: Figure) -> None:
     axes = canvas.subplots()
     for place, row in enumerate(rows.to_dict("records")):
         value, whole = row["test_accuracy"] * TEST.factor, row["kind"] == "ensemble"
-        colour, size = (FOUND, 80) if whole else (TRIAL, 50)
-        axes.scatter(value, place, s=size, color=colour, edgecolor=SURFACE, linewidth=0.8, zorder=3)
+        color, size = (FOUND, 80) if whole else (TRIAL, 50)
+        axes.scatter(value, place, s=size, color=color, edgecolor=SURFACE, linewidth=0.8, zorder=3)
         model = row["name"] if whole else f"{row['name']}, {names.of(row['architecture'])}"
-        figures.tell_points(axes, [value], [place], [f"{model}\n{TEST.label} {TEST.show(row['test_accuracy'])}"])
+        figures.add_tooltips(axes, [value], [place], [f"{model}\n{TEST.label} {TEST.show(row['test_accuracy'])}"])
         if whole:
-            axes.axvline(value, color=colour, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+            axes.axvline(value, color=color, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     axes.set_yticks(range(len(rows)), rows["name"].tolist())
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.margins(x=0.08)
@@ -176,7 +176,7 @@ def ensemble_diversity(run: Run[Any], canvas: Figure) -> None:
         axes.errorbar(x.mean(), y.mean(), y.std(), x.std(), color=FOUND, linewidth=1.2, zorder=2)
     rows = zip(ensembles.index, ensembles["members_test_accuracy"], ensembles["ppd"], strict=True)
     texts = (f"repeat {repeat}\nmembers {MEMBERS.show(mean)}\nPPD {_PPD.show(ppd)}" for repeat, mean, ppd in rows)
-    figures.tell_points(axes, x, y, texts)
+    figures.add_tooltips(axes, x, y, texts)
     axes.scatter(x.mean(), y.mean(), s=90, color=FOUND, edgecolor=SURFACE, zorder=3)
     axes.margins(0.15)
     figures.few_ticks(axes, 5)
@@ -274,11 +274,11 @@ def headline(run: Run[Any]) -> Headline:
 
 _CURVES = TrainingCurves(
     stages=(
-        Trainings(
+        StageCurves(
             "supernet", "supernet", "of supernets", "of the supernet", in_full=False, accuracy="mixture_accuracy"
         ),
-        Trainings("pool", "pool", "of the pool", in_full=False),
-        Trainings("final", "final", "of the ensemble's members (final training)", colour=FOUND),
+        StageCurves("pool", "pool", "of the pool", in_full=False),
+        StageCurves("final", "final", "of the ensemble's members (final training)", color=FOUND),
         BASELINE,
     ),
     of_both=OWN_SCHEDULE,

@@ -30,7 +30,7 @@ from archray.platform.methods.ensembles.config import NESBSConfig, SamplingOptio
 from archray.platform.methods.ensembles.report import SECTIONS, headline, listings, measured
 from archray.platform.methods.ensembles.tables import MEMBERS, POSTERIOR, POSTERIOR_LEARNT, SEARCH, SUPERNET
 from archray.platform.methods.recipe import Recipe
-from archray.platform.methods.stages import BASELINE_STAGE, trainings
+from archray.platform.methods.stages import BASELINE_STAGE, training_amount
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import CURVES, FOUND, TRIALS
 from archray.platform.run.manifest import digest
@@ -90,7 +90,7 @@ SUPERNET_STAGE = TuneStage[NESBSConfig](
         context, SUPERNET, trainable=SupernetTrainable, settings=supernet_settings(context), metric=MIXTURE
     ),
     finish=_write_trained,
-    amount=lambda config: trainings(1, config.supernet.training, "supernet"),
+    amount=lambda config: training_amount(1, config.supernet.training, "supernet"),
 )
 
 
@@ -187,7 +187,7 @@ def _search(context: Context[NESBSConfig], folder: Folder) -> None:
     trials = _trial_table(drive(searcher, evaluate), config.search)
     folder.write_parquet(TRIALS, trials)
     folder.write_parquet(MEMBERS, pd.DataFrame(ensembles.members()).rename(columns=IN_OUR_WORDS))
-    folder.write_parquet("asked.parquet", searcher.questions())
+    folder.write_parquet("suggestions.parquet", searcher.questions())
     usable = trials[trials[METRIC].notna()]
     if usable.empty:
         raise ArchrayError(f"none of {count(len(trials), 'ensemble')} has a finite loss: {failure_reasons(trials)}")

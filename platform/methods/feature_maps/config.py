@@ -16,7 +16,7 @@ from archray.platform.methods.method import Method, Values
 from archray.settings import Settings
 from archray.trainables.data import DataSettings
 from archray.trainables.feature_maps.solve_settings import Bases, SolveSettings
-from archray.trainables.spaces import Space, get_space, is_own_space
+from archray.trainables.spaces import Space, get_space, is_custom_space
 from archray.trainables.spaces.feature_map import FeatureMapSpace
 
 DIMENSIONS = {"images": 2_000, "text": 65_536}  # default number of features
@@ -50,14 +50,14 @@ class FeatureMapConfig(FinalConfig):
     def _of_custom_space(cls, dimension: int | None, info: ValidationInfo) -> int | None:
         """Sets the dimension for a custom space, as the configuration of a run is read without the code of the run."""
         space = info.data.get("space", "")
-        if dimension is None and is_own_space(space) and not info.context:
+        if dimension is None and is_custom_space(space) and not info.context:
             return DIMENSIONS[get_space(space).data_kind]
         return dimension
 
     @property
     def full_dimension(self) -> int:
         """Number of features of a full solve."""
-        if self.dimension is None and is_own_space(self.space):
+        if self.dimension is None and is_custom_space(self.space):
             raise InvalidInput(f"expected a dimension for the space {self.space}, got none; set --dimension")
         return self.dimension or DIMENSIONS[get_space(self.space).data_kind]
 

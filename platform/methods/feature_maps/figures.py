@@ -38,7 +38,7 @@ class Line:
 
     label: str
     curve: tables.AccuracyCurve
-    colour: str = FOUND
+    color: str = FOUND
     dashes: tuple[float, ...] | None = None
 
 
@@ -117,28 +117,28 @@ def draw_accuracies(axes: Axes, lines: Sequence[Line], by: By) -> bool:
     for line in lines:
         curve, look = line.curve, (0, line.dashes) if line.dashes else "solid"
         mean, repeats = (TEST.factor * (1 - part if missing else part) for part in (curve.mean, curve.curves))
-        figures.draw_spread(axes, curve.x, repeats, TEST.factor * curve.deviation, line.colour, floor)
+        figures.draw_spread(axes, curve.x, repeats, TEST.factor * curve.deviation, line.color, floor)
         axes.plot(
-            curve.x, mean, drawstyle="steps-post", color=line.colour, linewidth=2.0, linestyle=look, label=line.label
+            curve.x, mean, drawstyle="steps-post", color=line.color, linewidth=2.0, linestyle=look, label=line.label
         )
         end: dict[str, Any] = {"marker": "o", "markersize": 8, "markeredgecolor": SURFACE, "linestyle": "none"}
-        axes.plot(curve.x[-1:], mean[-1:], color=line.colour, zorder=4, clip_on=False, **end)
-        _tell(axes, line, mean, by)
+        axes.plot(curve.x[-1:], mean[-1:], color=line.color, zorder=4, clip_on=False, **end)
+        _add_tooltips(axes, line, mean, by)
     _scale(axes, lines, by, logarithmic=missing)
     axes.set_xlabel(_AXES[by])
     axes.set_ylabel(f"1 − {TEST.axis}" if missing else TEST.axis)
     return missing
 
 
-def _tell(axes: Axes, line: Line, heights: np.ndarray, by: By) -> None:
+def _add_tooltips(axes: Axes, line: Line, heights: np.ndarray, by: By) -> None:
     """Adds tooltips with the accuracy at each step; with many steps, only at the end. heights: (k,) on the axis."""
     x, name = line.curve.x, f"{line.label}\n" if line.label else ""
     words = [count(int(at), "solver call") if by == "calls" else f"{significant(at)} s" for at in x]
     accuracies = [f"{TEST.label} {TEST.show(mean)}" for mean in line.curve.mean]
     texts = [f"{name}{mean} after {word}" for mean, word in zip(accuracies, words, strict=True)]
-    figures.tell_line(axes, x.tolist(), heights.tolist(), texts[-1])
+    figures.add_line_tooltip(axes, x.tolist(), heights.tolist(), texts[-1])
     if len(texts) <= _STEPS:
-        figures.tell_points(axes, x, heights, texts)
+        figures.add_tooltips(axes, x, heights, texts)
 
 
 def _scale(axes: Axes, lines: Sequence[Line], by: By, *, logarithmic: bool) -> None:
@@ -276,7 +276,7 @@ def _draw_panel(axes: Axes, panel: Panel, best: str | None, several: bool) -> No
     axes.scatter(x, y, s=26, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, alpha=0.8, zorder=2, clip_on=False)
     shown = zip(panel.rows["architecture"], x, y, strict=True)
     texts = [f"{name}\nshared weights {one:.2f} %, standalone {other:.2f} %" for name, one, other in shown]
-    figures.tell_points(axes, x, y, texts)
+    figures.add_tooltips(axes, x, y, texts)
     blue = panel.rows["architecture"] == best
     axes.scatter(x[blue], y[blue], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, zorder=3, clip_on=False)
     where = f", {panel.bases}" if several else ""
@@ -304,8 +304,8 @@ _LINES = (
 )  # column, color, dashes, label
 
 
-def generalisation_section(run: Run[Any]) -> Section:
-    """Bounds and measured gaps by round, those of the winner, and the rates of the corollaries."""
+def generalization_section(run: Run[Any]) -> Section:
+    """Bounds and measured gaps by round, bounds and gap of the winner, and the rates of the corollaries."""
     gaps = _gaps(run)
     errors = gaps[gaps["loss"] == "error"]
     below = paragraphs(_gap_sentences(run, gaps)) + _rounds_table(errors, _ERROR)
@@ -334,18 +334,18 @@ def halving_generalisation(run: Run[Any], canvas: Figure) -> None:
     places = {key: place for place, key in enumerate(sorted(set(zip(gaps["round"], gaps["shared"], strict=True))))}
     x = np.array([places[key] for key in zip(gaps["round"], gaps["shared"], strict=True)])
     axes = canvas.subplots()
-    for column, colour, dashes, label in _LINES:
+    for column, color, dashes, label in _LINES:
         if column == "reused" and not gaps["shared"].any():
             continue
         height = [_ERROR.factor * gaps[column][x == place].mean() for place in places.values()]
-        axes.plot(list(places.values()), height, color=colour, linestyle=dashes, marker="o", markersize=4, label=label)
+        axes.plot(list(places.values()), height, color=color, linestyle=dashes, marker="o", markersize=4, label=label)
     measured = _ERROR.factor * gaps["gap"].to_numpy()
     axes.scatter(x, measured, s=26, color=RANDOM, zorder=3, label="measured")
     texts = [
         f"round {row['round']}, {count(row['candidates'], 'candidate')}: test − validation {_ERROR.show(row['gap'])}"
         for row in gaps.to_dict("records")
     ]
-    figures.tell_points(axes, x, measured, texts)
+    figures.add_tooltips(axes, x, measured, texts)
     axes.axhline(0, color=INK, linewidth=0.8, zorder=1)
     sizes = [gaps["candidates"][x == place].iloc[0] for place in places.values()]
     ends = ["\nwinner" if not shared else "" for _, shared in places]
@@ -372,7 +372,7 @@ def _gap_sentences(run: Run[Any], gaps: pd.DataFrame) -> Iterator[str]:
     of_winner = {
         **{key: _ERROR.show(means[key]) for key in ("gap", "bound", "alone", "hoeffding")},
         "vacuous": means["bound"] >= 1,
-        "promise": _ERROR.bare((winner["validation"] + winner["bound"]).mean()),
+        "guarantee": _ERROR.bare((winner["validation"] + winner["bound"]).mean()),
         "test": _ERROR.bare(means["test"]),
         "selecting": _ERROR.show(means["bound"] - means["alone"]),
     }

@@ -33,7 +33,7 @@ _LOOKS: tuple[Look, ...] = (
     (GREEN, (6, 2)),
     (PINK, (4, 2, 1, 2)),
     (INDIGO, (1.5, 1.5)),
-    *((colour, dashes) for dashes in ((8, 2), (3, 1), (1, 2)) for colour in (TRIAL, GREEN, PINK, INDIGO, FOUND)),
+    *((color, dashes) for dashes in ((8, 2), (3, 1), (1, 2)) for color in (TRIAL, GREEN, PINK, INDIGO, FOUND)),
 )
 
 
@@ -222,7 +222,7 @@ SECTIONS: tuple[MakeSection, ...] = (
     figures.solver_calls_section,
     figures.seconds_section,
     rounds_section,
-    figures.generalisation_section,
+    figures.generalization_section,
     names_section(tables.names_of, "feature maps", "in the order of their test accuracy as best map of a search"),
     run_sections.failures_section(_TABLES),
     run_sections.manifest_section,

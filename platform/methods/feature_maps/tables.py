@@ -154,8 +154,8 @@ def accuracy_curve(progress: pd.DataFrame, by: By) -> AccuracyCurve | None:
     x = np.unique(np.append(x, total(progress, by)))
     accuracies = accuracies_at(progress, by, x)  # (repeats, k)
     accuracies = accuracies[np.isfinite(accuracies[:, -1])]
-    begun = np.isfinite(accuracies).all(axis=0)
-    x, accuracies = x[begun], accuracies[:, begun]
+    complete = np.isfinite(accuracies).all(axis=0)
+    x, accuracies = x[complete], accuracies[:, complete]
     if x.size > _POINTS:
         places = np.linspace(0, x.size - 1, _POINTS).round().astype(int)
         x, accuracies = x[places], accuracies[:, places]

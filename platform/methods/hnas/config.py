@@ -37,7 +37,7 @@ class HNASOptions(Settings):
         preset: `paper-code` reproduces the authors' program: absolute penalty, unscaled M, and a growing random subset
             of the pool as candidates.
         on_repeat: what to do if (mu, nu) selects an architecture that is already trained. `next-best` (the default)
-            trains the next best architecture instead; `tell` reports the value from before to the optimizer.
+            trains the next best architecture instead; `tell` passes the earlier value to the optimizer.
     """
 
     proxy: str = "ntk_trace"

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from archray.platform.methods.hnas import tables
-from archray.platform.methods.hnas.tables import ODDS, QUESTIONS, VALUE, names_of
+from archray.platform.methods.hnas.tables import ODDS, SUGGESTIONS, VALUE, names_of
 from archray.platform.quantities import as_float, significant
 from archray.platform.report import figures
 from archray.platform.report.figures import FOUND, INK, MUTED, SURFACE, NothingToDraw, figure, figure_section
@@ -91,7 +91,7 @@ def draw_path(axes: Axes, path: pd.DataFrame, best: int | None, norm: Normalize 
             f"{names.of(row['architecture'])}: {what}\n{VALUE.label} {VALUE.show(row['value'])}\n"
             f"μ = {mu}, {share} % of the objective; ν = {nu}"
         )
-    figures.tell_points(axes, np.sqrt(path["nu"]), path["odds"], texts)
+    figures.add_tooltips(axes, np.sqrt(path["nu"]), path["odds"], texts)
     places = axes.transAxes.inverted().transform(axes.transData.transform(np.column_stack([x, y])))  # (n, 2) shares
     marks: dict[int, list[int]] = {}  # first training run at a place -> all training runs there
     for i in range(len(trained)):
@@ -175,7 +175,7 @@ class _Landscape:
     @classmethod
     def of(cls, run: Run[Any]) -> "_Landscape":
         names, run = names_of(run), run.best
-        questions, objective, pool = run.table(*QUESTIONS), tables.objective_of(run), tables.usable_pool(run)
+        questions, objective, pool = run.table(*SUGGESTIONS), tables.objective_of(run), tables.usable_pool(run)
         path = tables.question_points(questions)
         if objective is None or pool is None or path.empty:
             raise NothingToDraw(
@@ -242,13 +242,13 @@ def landscape_section(run: Run[Any]) -> Section:
 
 def draw_plane(axes: Axes, ground: tables.Plane, pool: Pool, values: dict[str, float], norm: Normalize | None) -> None:
     """Draws a region per selected architecture, colored by its value if it was trained, gray otherwise."""
-    colours = colormaps[VALUES]
+    colors = colormaps[VALUES]
     image = np.empty((*ground.selected.shape, 4))
     for place, row in enumerate(np.unique(ground.selected)):
         value = values.get(pool.architectures[row])
-        grey = _UNTRAINED_ODD if place % 2 else _UNTRAINED
+        gray = _UNTRAINED_ODD if place % 2 else _UNTRAINED
         image[ground.selected == row] = (
-            grey if value is None or norm is None else colours(float(norm(value * VALUE.factor)))
+            gray if value is None or norm is None else colors(float(norm(value * VALUE.factor)))
         )
     large = image.repeat(_SCALE, 0).repeat(_SCALE, 1)
     selected = ground.selected.repeat(_SCALE, 0).repeat(_SCALE, 1)
@@ -291,7 +291,7 @@ _MANY = 3000  # number of points above which they are drawn smaller and fainter
 def hnas_pool(run: Run[Any], canvas: Figure) -> None:
     """M and kappa of all scored architectures of HNAS, with the trained ones, the selected one, and its level line."""
     names, run = names_of(run), run.best
-    pool, values = _pool(run), tables.values_by_architecture(run.table(*QUESTIONS))
+    pool, values = _pool(run), tables.values_by_architecture(run.table(*SUGGESTIONS))
     axes = canvas.subplots()
     draw_cloud(axes, pool)
     axes.set_xlabel(f"M: {run.config.proxy}, relative to the pool's maximum")
@@ -320,7 +320,7 @@ def hnas_pool(run: Run[Any], canvas: Figure) -> None:
             f"M = {significant(pool.metric[row])}, κ = {significant(pool.kappa[row])}"
             for row, value in rows.items()
         ]
-        figures.tell_points(axes, pool.metric[at], pool.kappa[at], texts)
+        figures.add_tooltips(axes, pool.metric[at], pool.kappa[at], texts)
     if winner is not None:
         x, y = pool.metric[winner], pool.kappa[winner]
         axes.scatter(x, y, s=240, facecolor="none", edgecolor=SURFACE, linewidth=5, zorder=4)
@@ -330,7 +330,7 @@ def hnas_pool(run: Run[Any], canvas: Figure) -> None:
 def pool_section(run: Run[Any]) -> Section:
     """The scatter plot of the pool. None if the pool has no objective."""
     names, best = names_of(run), run.best
-    pool, trained = _pool(best), len(tables.values_by_architecture(best.table(*QUESTIONS)))
+    pool, trained = _pool(best), len(tables.values_by_architecture(best.table(*SUGGESTIONS)))
     winner, level = tables.row_of(pool, best.architecture), _level(best, pool)
     line = None
     if winner is not None and level is not None:
@@ -391,7 +391,7 @@ def draw_level(axes: Axes, pool: Pool, winner: int, mu: float, nu: float, how: t
 
 def _level(run: Run[Any], pool: Pool) -> tuple[float, float, tables.Objective] | None:
     """The (mu, nu) of the best trial, and the objective; None if another trial selected the architecture."""
-    questions, objective = run.table(*QUESTIONS), tables.objective_of(run)
+    questions, objective = run.table(*SUGGESTIONS), tables.objective_of(run)
     best = tables.best_trial(questions)
     if best is None or objective is None or "architecture" not in questions:
         return None

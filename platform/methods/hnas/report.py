@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from archray.platform.methods.hnas import tables
 from archray.platform.methods.hnas.figures import landscape_section, pool_section
-from archray.platform.methods.hnas.tables import POOL, QUESTIONS, VALUE, names_of
+from archray.platform.methods.hnas.tables import POOL, SUGGESTIONS, VALUE, names_of
 from archray.platform.methods.report import list_trials, network_headline, network_sections, pool_bounds_section
 from archray.platform.quantities import MISSING, as_float, significant
 from archray.platform.report import section
@@ -28,7 +28,7 @@ from archray.searchers.hnas.objective import Pool
 _text = texts_of(__package__)
 _TABLES: Tables = {
     "scoring the pool": POOL,
-    "search": QUESTIONS,
+    "search": SUGGESTIONS,
     "final training": ("final", TRIALS),
     "random architectures": ("baseline", TRIALS),
 }
@@ -38,7 +38,7 @@ _CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both=OWN_SCHEDULE, names_
 def trials_section(run: Run[Any]) -> Section | None:
     """The training runs, best first, and a folded table of all suggestions of the optimizer. None without trials."""
     names, run = names_of(run), run.best
-    frame, pool, objective = run.table(*QUESTIONS), tables.usable_pool(run), tables.objective_of(run)
+    frame, pool, objective = run.table(*SUGGESTIONS), tables.usable_pool(run), tables.objective_of(run)
     if frame.empty:
         return None
     with_point = any(numbers(frame, name).notna().any() for name in ("mu", "nu"))
@@ -48,7 +48,7 @@ def trials_section(run: Run[Any]) -> Section | None:
     again = flags(frame, "repeat")
     text = _text(
         "trials",
-        trainings=int((~again).sum()),
+        training_runs=int((~again).sum()),
         questions=len(frame),
         repeats=int(again.sum()),
         with_share=scale is not None,
@@ -111,7 +111,7 @@ def curves_section(run: Run[Any]) -> Section:
 def choice_section(run: Run[Any]) -> Section | None:
     """How HNAS selected the architecture. None for a run without a result."""
     names, run = names_of(run), run.best
-    questions, objective, pool = run.table(*QUESTIONS), tables.objective_of(run), tables.usable_pool(run)
+    questions, objective, pool = run.table(*SUGGESTIONS), tables.objective_of(run), tables.usable_pool(run)
     best, values = tables.best_trial(questions), sorted(tables.values_by_architecture(questions).values(), reverse=True)
     if run.found is None or best is None or objective is None or not values:
         return None
@@ -166,15 +166,15 @@ SECTIONS = network_sections(
 
 def headline(run: Run[Any]) -> Headline:
     """The test accuracies, and the numbers of scored and trained architectures."""
-    pool, questions = run.best.table(*POOL), run.best.table(*QUESTIONS)
+    pool, questions = run.best.table(*POOL), run.best.table(*SUGGESTIONS)
     cards, best = accuracy_cards(run), tables.best_trial(questions)
     if best is not None:
         cards.append(Card("trial", VALUE.show(numbers(questions, "value")[best]), f"best search trial, {VALUE.label}"))
-    trainings = int((~flags(questions, "repeat")).sum())
+    training_runs = int((~flags(questions, "repeat")).sum())
     facts = {
         "Training-free metric": run.config.proxy,
         "Scored architectures": count(len(pool), "in the pool", "in the pool") if len(pool) else None,
-        "Search": count(trainings, "training run") if trainings else None,
+        "Search": count(training_runs, "training run") if training_runs else None,
     }
     return network_headline(run, _TABLES, facts, cards=cards)
 

@@ -43,7 +43,7 @@ def _write_found(context: Context[HNASConfig], folder: Folder, run: TuneRun) -> 
         "excluded": searcher.pool.excluded,
     }
     folder.write_json("objective.json", objective)
-    folder.write_parquet("asked.parquet", searcher.questions())
+    folder.write_parquet("suggestions.parquet", searcher.questions())
     best = searcher.best()
     if best is None:
         raise ArchrayError(f"none of {count(len(run.trials), 'trial')} reported an accuracy: {run.failures}")
@@ -63,7 +63,7 @@ RECIPE = Recipe[HNASConfig](
             finish=_write_found,
             search=True,
             extends=True,
-            amount=lambda config: stages.trainings(config.search.budget, config.train),
+            amount=lambda config: stages.training_amount(config.search.budget, config.train),
         ),
         stages.FINAL_STAGE,
         stages.BASELINE_STAGE,

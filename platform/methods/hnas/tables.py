@@ -16,7 +16,7 @@ from archray.platform.run.run import Run
 from archray.searchers.hnas.objective import Penalty, Pool, PoolCoordinates, build_pool, distance, objective
 
 POOL = ("pool", "pool.parquet")
-QUESTIONS = ("search", "asked.parquet")
+SUGGESTIONS = ("search", "suggestions.parquet")
 
 VALUE = quantity_of("validation_accuracy")  # of a trial; larger is better
 
@@ -75,7 +75,7 @@ def trial_numbers(questions: pd.DataFrame) -> pd.Series:
 
 def names_of(run: Run[Any]) -> ShortNames:
     """Short names of the selected architecture and of all trained ones of the best repeat, by value."""
-    questions = run.best.table(*QUESTIONS)
+    questions = run.best.table(*SUGGESTIONS)
     values = values_by_architecture(questions)
     return short_names(run, (*sorted(values, key=lambda name: -values[name]), *questions.get("architecture", ())))
 

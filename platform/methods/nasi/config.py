@@ -53,7 +53,7 @@ class NASIConfig(TrainedSearchConfig):
         return None if table is None else absolute_name(f"{PREFIX}{table.removeprefix(PREFIX)}")
 
     @property
-    def begins_without_data(self) -> bool:
+    def starts_without_data(self) -> bool:
         return self.nasi.without_data
 
     @property
@@ -85,7 +85,7 @@ def settings_of(run: Run[NASIConfig], **more: Any) -> dict[str, Any]:
 
     Args:
         run: the run.
-        more: fields of `NASISettings` that override those of the run.
+        more: fields of `NASISettings` that override the run's fields.
     """
     options = {**dict(run.config.nasi), "space": run.space, "data": run.data, **more}
     return NASISettings(**options).model_dump(mode="json")

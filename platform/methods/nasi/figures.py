@@ -149,7 +149,7 @@ def correlations(scores: Accuracies, mu: float) -> list[MetricCorrelation]:
     """Correlations of trace norm, reward (Eq. 6.8), other metrics and size: for all, then within nu. Table 6.5."""
     sample = scores.drawn
     traces = sample[METRICS[0]].to_numpy()
-    promises = {
+    predictors = {
         "trace norm": traces,
         "reward": reward(traces, scores.nu, mu),
         **{name: (-1 if low_is_good(name) else 1) * sample[name].to_numpy() for name in (*METRICS[1:], "parameters")},
@@ -159,7 +159,7 @@ def correlations(scores: Accuracies, mu: float) -> list[MetricCorrelation]:
     pairs = {
         (metric, of): finite_pairs(values[mask], results[mask])
         for of, mask in masks.items()
-        for metric, values in promises.items()
+        for metric, values in predictors.items()
         if (metric, of) != ("reward", WITHIN)  # within nu, the reward equals the trace norm
     }
     return [
@@ -198,7 +198,7 @@ def nasi_against_accuracy(run: Run[Any], canvas: Figure) -> None:
             f"{names.of(row['architecture'])}\n{scores.column} {row['result']:.4g}\ntrace norm {row[METRICS[0]]:.4g}"
             for row in rows.to_dict("records")
         )
-        figures.tell_points(axes, rows[METRICS[0]], rows["result"], texts)
+        figures.add_tooltips(axes, rows[METRICS[0]], rows["result"], texts)
     canvas.legend(loc="outside upper left", ncols=3)
 
 
@@ -307,7 +307,7 @@ def nasi_agreement(run: Run[Any], canvas: Figure) -> None:
             "exact trace norm" if pair.reference == "exact" else "trace norm with labels and inputs of the data"
         )
         texts = (f"{pair.words}\n{b:.4g}, reference {a:.4g}" for a, b in zip(x, y, strict=True))
-        figures.tell_points(axes, x, y, texts)
+        figures.add_tooltips(axes, x, y, texts)
 
 
 def agreement_section(run: Run[Any]) -> Section | None:
@@ -375,13 +375,13 @@ def nasi_constants(run: Run[Any], canvas: Figure) -> None:
     for axes, (column, label) in zip(rows, measures.items(), strict=True):
         for number, (mu, line) in enumerate(selections.groupby("mu")):
             line = line.sort_values("nu")
-            colour, name = _LINES[number % len(_LINES)], f"mu {significant(mu)}"
-            axes.plot(line["nu"], line[column], color=colour, linewidth=1.4, marker="o", ms=4, label=name)
+            color, name = _LINES[number % len(_LINES)], f"mu {significant(mu)}"
+            axes.plot(line["nu"], line[column], color=color, linewidth=1.4, marker="o", ms=4, label=name)
             texts = [
                 f"nu {significant(nu)}, {name}\n{label} {significant(value)}"
                 for nu, value in zip(line["nu"], line[column], strict=True)
             ]
-            figures.tell_points(axes, line["nu"], line[column], texts)
+            figures.add_tooltips(axes, line["nu"], line[column], texts)
         axes.set_ylabel(label)
     rows[0].set_xscale("log")
     figures.logarithmic(rows[-1].xaxis)

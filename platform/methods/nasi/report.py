@@ -12,7 +12,7 @@ from archray.platform.methods.supernets.figures import selection_section
 from archray.platform.methods.supernets.tables import FOUND_CELLS, SELECTED, names_of, outcomes_of
 from archray.platform.quantities import quantity_of, significant
 from archray.platform.report import figures
-from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, TrainingCurves, Trainings
+from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, StageCurves, TrainingCurves
 from archray.platform.report.figures import FOUND, INK, MUTED, RANDOM, NothingToDraw, figure, figure_section
 from archray.platform.report.page import Headline
 from archray.platform.report.run_sections import Tables
@@ -35,7 +35,9 @@ _TABLES: Tables = {
     "final training": ("final", TRIALS),
     "random architectures": ("baseline", TRIALS),
 }
-_CURVES = TrainingCurves((Trainings("selection", "selection", "in the selection"), FINAL, BASELINE), names_of=names_of)
+_CURVES = TrainingCurves(
+    (StageCurves("selection", "selection", "in the selection"), FINAL, BASELINE), names_of=names_of
+)
 
 
 def headline(run: Run[Any]) -> Headline:
@@ -87,8 +89,8 @@ def nasi_samples(run: Run[Any], canvas: Figure) -> None:
     steps = np.arange(1, len(best.traces) + 1)
     above = best.traces > best.nus
     axes = canvas.subplots()
-    for mask, colour, name in ((~above, FOUND, "within nu"), (above, RANDOM, "above nu")):
-        axes.scatter(steps[mask], best.traces[mask], s=16, color=colour, label=name, linewidths=0)
+    for mask, color, name in ((~above, FOUND, "within nu"), (above, RANDOM, "above nu")):
+        axes.scatter(steps[mask], best.traces[mask], s=16, color=color, label=name, linewidths=0)
     axes.plot(steps, best.nus, color=INK, linewidth=1.5, label="nu")
     axes.axhline(best.trace, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="found architecture")
     if (best.traces > 0).all():
@@ -96,7 +98,7 @@ def nasi_samples(run: Run[Any], canvas: Figure) -> None:
     axes.set_xlabel("step")
     axes.set_ylabel("trace norm")
     texts = (f"step {step}: {significant(trace)}" for step, trace in zip(steps, best.traces, strict=True))
-    figures.tell_points(axes, steps, best.traces, texts)
+    figures.add_tooltips(axes, steps, best.traces, texts)
     canvas.legend(loc="outside upper left", ncols=4)
 
 

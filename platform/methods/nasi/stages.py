@@ -35,7 +35,7 @@ from archray.trainables.tune import nasi_trainable
 
 
 def _score(context: Context[NASIConfig], folder: Folder) -> None:
-    """Scores a sample of the table, and those of its rows that the search (also with other constants) selected."""
+    """Scores a sample of the table, and the rows that the search selected, also with other constants."""
     config, run = context.config, context.run
     if config.agreement_table is None:
         context.say("skipped: agreement_table is not set")
@@ -75,7 +75,7 @@ def _score(context: Context[NASIConfig], folder: Folder) -> None:
 
 
 def _selections(cells: pd.DataFrame, space: Space) -> list[str]:
-    """The canonical forms of the architectures of all seeds, and of those that other constants select."""
+    """Returns the canonical forms of the architectures of all seeds, and of the selections by other constants."""
     columns = [cells["architecture"]] if "architecture" in cells else []
     if "constants" in cells:
         of_seeds = cells["constants"].dropna().map(json.loads)
@@ -90,7 +90,7 @@ TABLE_STAGE = WorkStage[NASIConfig](
     reads=("nasi", "agreement_table", "agreement_rows"),
     depends=file_digests(f"search/{FOUND_CELLS}"),
     work=_score,
-    without_data=lambda config: config.begins_without_data,
+    without_data=lambda config: config.starts_without_data,
     amount=lambda config: (
         f"{count(config.agreement_rows, 'architecture')} of {config.agreement_table}, without training"
         if config.agreement_table is not None
@@ -170,7 +170,7 @@ RECIPE = Recipe(
             plan=_searches,
             finish=_write_found,
             search=True,
-            without_data=lambda config: config.begins_without_data,
+            without_data=lambda config: config.starts_without_data,
             amount=_amount,
         ),
         TuneStage[NASIConfig](
@@ -179,7 +179,7 @@ RECIPE = Recipe(
             reads=("nasi", "agreement"),
             plan=_comparison,
             finish=_write_agreement,
-            without_data=lambda config: config.begins_without_data,
+            without_data=lambda config: config.starts_without_data,
             amount=lambda config: count(config.agreement, "random architecture") if config.agreement else "none",
         ),
         TABLE_STAGE,

@@ -68,7 +68,7 @@ def pareto_front(run: Run[Any], canvas: Figure) -> None:
             f"{text}\n{quantity.bare(value / quantity.factor)}, {column} {significant(cost)}"
             for text, value, cost in zip(texts, values, costs, strict=True)
         ]
-        figures.tell_points(axes, costs, values, labels)
+        figures.add_tooltips(axes, costs, values, labels)
         figures.few_ticks(axes, 6)
         axes.margins(x=0.05 + 0.03 * len(objectives.costs))  # room for a number at the left
         axes.set(xlabel=column)

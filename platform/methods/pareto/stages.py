@@ -21,7 +21,7 @@ from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.pareto.config import SeveralObjectivesConfig
 from archray.platform.methods.plain.report import Trials
 from archray.platform.methods.plain.stages import RESULT, looked_up, or_look_up, results_of_table
-from archray.platform.methods.stages import best_checkpoint, final_trials, trainings
+from archray.platform.methods.stages import best_checkpoint, final_trials, training_amount
 from archray.platform.models.model_files import write_network
 from archray.platform.quantities import Spread
 from archray.platform.report.section import failures, numbers
@@ -252,9 +252,9 @@ def _members_of_table(context: Context[Any], folder: Folder, table: Table) -> No
 
 def _amount(config: SeveralObjectivesConfig) -> str:
     if config.final_members == "all":
-        return f"{trainings(config.final_seeds, config.final)} for each member except the most accurate"
+        return f"{training_amount(config.final_seeds, config.final)} for each member except the most accurate"
     more = config.final_members - 1
-    return f"at most {trainings(more * config.final_seeds, config.final)}" if more else "none"
+    return f"at most {training_amount(more * config.final_seeds, config.final)}" if more else "none"
 
 
 MEMBERS_STAGE = or_look_up(

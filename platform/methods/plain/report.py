@@ -44,7 +44,7 @@ from archray.trainables.spaces.table_space import TableSpace
 from archray.trainables.tabular import OBJECTIVE
 
 _text = texts_of(__package__)
-ASKED = ("search", TRIALS)  # in the order of suggestion
+SUGGESTIONS = ("search", TRIALS)  # in the order of suggestion
 ACCURACY = "validation_accuracy"
 
 
@@ -63,7 +63,7 @@ class Trials:
     @classmethod
     def of(cls, run: Run[Any]) -> "Trials":
         """The trials of a single run, not of repeats."""
-        return cls(run.table(*ASKED), (run.document("search") or {}).get("mode", "max"))
+        return cls(run.table(*SUGGESTIONS), (run.document("search") or {}).get("mode", "max"))
 
     @property
     def key(self) -> str:
@@ -107,7 +107,7 @@ def names_of(run: Run[Any]) -> section.ShortNames:
 
 
 _TABLES: Tables = {
-    "search": ASKED,
+    "search": SUGGESTIONS,
     "final training": ("final", TRIALS),
     "other members of the front": ("members", TRIALS),
     "random architectures": ("baseline", TRIALS),
@@ -139,7 +139,7 @@ def plain_best_so_far(run: Run[Any], canvas: Figure) -> None:
             f"{place}: {names.of(name)}\n{quantity.text(value / quantity.factor)}"
             for place, name, value in zip(number, trials.table["architecture"], values, strict=True)
         ]
-        figures.tell_points(axes, number, values, texts)
+        figures.add_tooltips(axes, number, values, texts)
     axes.step(x, mean, where="post", color=FOUND, linewidth=2, zorder=3)
     axes.plot(x[-1:], mean[-1:], "o", color=FOUND, markersize=4, zorder=3)
     figures.few_ticks(axes, 8, integer=True)
@@ -176,7 +176,7 @@ def best_so_far_section(run: Run[Any]) -> Section:
             repeats=repeats,
             spread=figures.spread_words(repeats, "standard deviation"),
             best=1 + (trials.best or 0),
-            trainings=length,
+            training_runs=length,
         ),
     )
 
@@ -211,11 +211,11 @@ def choice_section(run: Run[Any]) -> Section | None:
         return None
     values = trials.values[trials.order].dropna()
     if values.empty:
-        raise DamagedFile.at(f"{run.folder}/{'/'.join(ASKED)}", f"it contains no {quantity.label}")
+        raise DamagedFile.at(f"{run.folder}/{'/'.join(SUGGESTIONS)}", f"it contains no {quantity.label}")
     reasons = failures(trials.table)
     text = _text(
         "choice",
-        trainings=count(len(values), _thing(run)),
+        training_runs=count(len(values), _thing(run)),
         name=names.of(run.architecture),
         number=best + 1,
         extreme="lowest" if trials.mode == "min" else "highest",
@@ -292,7 +292,7 @@ def trust_section(run: Run[Any]) -> Section | None:
         rho = "" if np.isnan(row["correlation"]) else f"{row['correlation']:.2f}"
         rows.append((row["metric"], f"{row['weight']:.2f}", rho, row["rank"]))
     content = table(columns, rows, label="Weight of each metric after the search")
-    caption = _text("trust", trainings=int(trials.values.notna().sum()), before=f"{trust['before'][0]:.2f}")
+    caption = _text("trust", training_runs=int(trials.values.notna().sum()), before=f"{trust['before'][0]:.2f}")
     return Section("trust", "Weights of the metrics", section.captioned(content, caption))
 
 
@@ -308,8 +308,8 @@ def rungs_section(run: Run[Any]) -> Section | None:
     rows = []
     for epoch, ends in epochs.groupby(epochs):
         values = reached[ends.index]
-        trainings = (int((epochs >= epoch).sum()), len(ends))
-        rows.append((f"{epoch:.0f}", *trainings, bare(values.max()), bare(values.median())))
+        training_runs = (int((epochs >= epoch).sum()), len(ends))
+        rows.append((f"{epoch:.0f}", *training_runs, bare(values.max()), bare(values.median())))
     headings = numeric("Epoch", "Reached", "Stopped", "Best", "Median")
     content = table(headings, rows, label="Trials by their last epoch")
     caption = _text("rungs", axis=trials.quantity.axis)
@@ -383,7 +383,7 @@ def _table_lead(run: Run[Any]) -> str:
     return _text(
         "table_lead",
         result=result.show(measured["result"].mean),
-        random=random and f"{result.spread(random)} of {count(random.number, random.each)}",
+        random=random and f"{result.spread(random)} of {count(random.number, random.noun)}",
         best=best and f"{result.show(best.mean)} of the best of them by objective",
     )
 

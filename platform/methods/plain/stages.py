@@ -215,7 +215,7 @@ def plain_recipe(
         finish=_write_found,
         search=True,
         extends=True,
-        amount=lambda config: stages.trainings(config.search.budget, config.train),
+        amount=lambda config: stages.training_amount(config.search.budget, config.train),
     )
     scored = or_look_up(stages.POOL_STAGE, pool_of_table, lambda config: "the metrics of the table")
     return Recipe(

@@ -47,7 +47,7 @@ class SupernetSearchConfig(TrainedSearchConfig):
     selection: SelectionSettings = SelectionSettings()
 
     @property
-    def penalised(self) -> str:
+    def penalized(self) -> str:
         """The cost in the penalty on the mixture."""
         return self.supernet.penalty.cost or next(iter(super().cost_names), FLOPS)
 
@@ -55,7 +55,7 @@ class SupernetSearchConfig(TrainedSearchConfig):
     def cost_names(self) -> tuple[str, ...]:
         if not self.supernet.penalty.active:
             return super().cost_names
-        return tuple(dict.fromkeys((*super().cost_names, self.penalised)))
+        return tuple(dict.fromkeys((*super().cost_names, self.penalized)))
 
     @property
     def mode(self) -> str:

@@ -39,13 +39,13 @@ def by_epoch(axes: Axes, nets: Sequence[Supernet], metric: str, factor: float = 
         values = numbers(rows, metric) * factor
         if not values.notna().any():
             continue
-        colour, width, alpha = (FOUND, 2.2, 0.95) if net.chosen else (TRIAL, 1.3, 0.7)
-        look: dict[str, Any] = {"color": colour, "linewidth": width, "alpha": alpha, "clip_on": False, "zorder": 3}
+        color, width, alpha = (FOUND, 2.2, 0.95) if net.chosen else (TRIAL, 1.3, 0.7)
+        look: dict[str, Any] = {"color": color, "linewidth": width, "alpha": alpha, "clip_on": False, "zorder": 3}
         axes.plot(rows["epoch"], values, marker="o" if values.notna().sum() == 1 else None, markersize=4, **look)
         last = values.last_valid_index()
         text = f"seed {net.seed}{', found the selected architecture' if net.chosen else ''}\n"
         text += f"{significant(values[last])} in epoch {rows['epoch'][last]:.0f}"
-        figures.tell_line(axes, rows["epoch"].tolist(), values.tolist(), text)
+        figures.add_line_tooltip(axes, rows["epoch"].tolist(), values.tolist(), text)
     figures.few_ticks(axes, 6, integer=True)
 
 
@@ -150,7 +150,7 @@ def uniform_entropy(entropies: pd.DataFrame) -> tuple[float, tuple[int, ...]]:
     return float(np.log(operations).mean()), tuple(sorted(set(operations)))
 
 
-def discretisation_section(run: Run[Any]) -> Section:
+def discretization_section(run: Run[Any]) -> Section:
     """Two panels over the epochs and a table of the last one."""
     nets = discretised_supernets(run)
     ends = [at_the_end(net) for net in nets]
@@ -252,13 +252,15 @@ def selection_curves(run: Run[Any], canvas: Figure) -> None:
         raise NothingToDraw("the run has no selection, as its search seeds found fewer than two architectures")
     axes = canvas.subplots()
     for name, curve in lines:
-        colour, width, alpha = _LOOKS[name]
+        color, width, alpha = _LOOKS[name]
         values = curve["shown"] * _SELECTION_ACCURACY.factor
         marker = "o" if curve["shown"].notna().sum() == 1 else None
-        axes.plot(curve["epoch"], values, marker=marker, markersize=4, color=colour, linewidth=width, alpha=alpha)
+        axes.plot(curve["epoch"], values, marker=marker, markersize=4, color=color, linewidth=width, alpha=alpha)
         last = values.last_valid_index()
         text = f"{names.of(curve['architecture'][last])}, {name}\n{_SELECTION_ACCURACY.show(curve['shown'][last])}"
-        figures.tell_line(axes, curve["epoch"].tolist(), values.tolist(), f"{text} in epoch {curve['epoch'][last]:.0f}")
+        figures.add_line_tooltip(
+            axes, curve["epoch"].tolist(), values.tolist(), f"{text} in epoch {curve['epoch'][last]:.0f}"
+        )
     cut = cut_epoch(run.best.table("selection", tables.SELECTED))
     if cut is not None:
         axes.axvline(cut, zorder=1, **DASHED)
@@ -268,8 +270,8 @@ def selection_curves(run: Run[Any], canvas: Figure) -> None:
     axes.set_xlabel("epoch")
     axes.set_ylabel(_SELECTION_ACCURACY.axis)
     handles = [
-        Line2D([], [], color=colour, linewidth=width, alpha=alpha, label=name)
-        for name, (colour, width, alpha) in _LOOKS.items()
+        Line2D([], [], color=color, linewidth=width, alpha=alpha, label=name)
+        for name, (color, width, alpha) in _LOOKS.items()
         if any(name == outcome for outcome, _ in lines)
     ]
     canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
@@ -389,7 +391,7 @@ def supernet_shared_scores(run: Run[Any], canvas: Figure) -> None:
             place = supernet.found * _SHARED.factor
             axes.axvline(place, color=FOUND, linewidth=1.2, alpha=0.95 if supernet.chosen else 0.6, zorder=2)
             axes.plot([place], [0], "o", markersize=7, color=FOUND, markeredgecolor=SURFACE, clip_on=False, zorder=3)
-            figures.tell_points(axes, [place], [0], [f"found by seed {supernet.seed}\n{_SHARED.label} {place:.2f} %"])
+            figures.add_tooltips(axes, [place], [0], [f"found by seed {supernet.seed}\n{_SHARED.label} {place:.2f} %"])
         axes.set(ylim=(0, 1.05 * max(int(heights.max()), 1)), xlim=(edges[0], edges[-1]), yticks=[])
         axes.grid(False, axis="y")
         axes.spines["left"].set_visible(False)

@@ -29,7 +29,7 @@ from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import reasons
 from archray.platform.engine.tuning import TuneRun, TuneStage
-from archray.platform.methods.stages import trainings
+from archray.platform.methods.stages import training_amount
 from archray.platform.methods.supernets import stages
 from archray.platform.methods.supernets.config import RandomSearchWSConfig, SupernetHalvingConfig
 from archray.platform.methods.supernets.stages import METRIC, READS, supernet_recipe, supernet_settings
@@ -50,7 +50,7 @@ TYPES = {**dict.fromkeys(scorers.SCORES, "float64"), "failure": "string"}
 
 
 def draw_architectures(space: Space | str, options: SupernetOptions, number: int, seed: int) -> list[str]:
-    """Draws distinct architectures uniformly from those that the supernet can find.
+    """Draws distinct architectures uniformly from the architectures that the supernet can find.
 
     Each is the discretization of independent uniform weights. Operations that the supernet does not have (`none`) are
     not drawn, as no step trained such a path. Isomorphic architectures are distinct, as their shared weights differ.
@@ -263,7 +263,7 @@ HALVING_RECIPE = supernet_recipe(
         search=True,
         amount=lambda config: (
             f"{count(config.candidates, 'candidate')}; each round keeps a share of {config.keep:g}. The first round "
-            f"trains {trainings(config.replicas, config.supernet.training, 'supernet')}"
+            f"trains {training_amount(config.replicas, config.supernet.training, 'supernet')}"
         ),
     ),
 )

@@ -89,9 +89,9 @@ def _of_chosen(run: Run[Any], rows: pd.DataFrame) -> pd.Series:
 _MIXTURES: dict[str, Any] = {"word": "of a supernet", "in_full": False, "accuracy": "mixture_accuracy"}
 _CURVES = curves.TrainingCurves(
     stages=(
-        curves.Trainings("supernet", "supernet", "of a supernet", in_full=False, accuracy="largest_accuracy"),
-        curves.Trainings("search", "search", "of supernets", **_MIXTURES),
-        curves.Trainings("selection", "selection", "in the selection"),
+        curves.StageCurves("supernet", "supernet", "of a supernet", in_full=False, accuracy="largest_accuracy"),
+        curves.StageCurves("search", "search", "of supernets", **_MIXTURES),
+        curves.StageCurves("selection", "selection", "in the selection"),
         curves.FINAL,
         curves.BASELINE,
     ),
@@ -119,7 +119,7 @@ rounds_section = Halving("Architecture", "supernet", "Epochs", tables.names_of).
 SECTIONS = network_sections(
     found_cells_section,
     figures.entropies_section,
-    figures.discretisation_section,
+    figures.discretization_section,
     figures.shared_scores_section,
     rounds_section,
     figures.selection_section,

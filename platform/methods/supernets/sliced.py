@@ -21,7 +21,7 @@ from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.report import list_trials, network_headline, network_sections
-from archray.platform.methods.stages import BASELINE_STAGE, FINAL_STAGE, trainings
+from archray.platform.methods.stages import BASELINE_STAGE, FINAL_STAGE, training_amount
 from archray.platform.methods.supernets.figures import selection_section, shared_scores_section
 from archray.platform.methods.supernets.report import curves_section
 from archray.platform.methods.supernets.sliced_config import STAGE, WEIGHTS, SlicedConfig, TrainedSupernet
@@ -122,7 +122,7 @@ SUPERNET_STAGE = SupernetStage(
     plan=_supernet_trial,
     finish=_write_trained,
     amount=lambda config: (
-        f"none: weights of {config.supernet}" if config.supernet else trainings(1, config.sandwich, "supernet")
+        f"none: weights of {config.supernet}" if config.supernet else training_amount(1, config.sandwich, "supernet")
     ),
 )
 

@@ -17,7 +17,7 @@ from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import failure_reasons, reasons
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.recipe import Recipe
-from archray.platform.methods.stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, training_plan, trainings
+from archray.platform.methods.stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, training_amount, training_plan
 from archray.platform.methods.supernets.config import SupernetSearchConfig
 from archray.platform.methods.supernets.report import SECTIONS, headline, listings
 from archray.platform.methods.supernets.tables import ENTROPIES, FOUND_CELLS, SELECTED
@@ -48,7 +48,7 @@ def supernet_settings(context: Context[SupernetSearchConfig], **more: Any) -> di
     config = context.config
     more = {"edge_costs": _edge_costs(context), "bounds": bounds_of(context), **more}
     if config.supernet.penalty.active:
-        more["penalty"] = config.supernet.penalty.model_copy(update={"cost": cost_column(config.penalised)})
+        more["penalty"] = config.supernet.penalty.model_copy(update={"cost": cost_column(config.penalized)})
     return settings_of(config, space=context.run.space, data=context.run.data, **more)
 
 
@@ -68,7 +68,7 @@ def measured_bounds(context: Context[Any]) -> list[str]:
 def _edge_costs(context: Context[SupernetSearchConfig]) -> dict[str, EdgeCosts]:
     """Costs of edges by column, for the penalty and for the bounds that a trial cannot measure."""
     config = context.config
-    names = [*([config.penalised] if config.supernet.penalty.active else []), *measured_bounds(context)]
+    names = [*([config.penalized] if config.supernet.penalty.active else []), *measured_bounds(context)]
     if not names:
         return {}
     costs, space = run_costs(context), get_space(context.run.space)
@@ -100,7 +100,7 @@ def supernet_trials(context: Context[SupernetSearchConfig], *, metric: str = MET
 
 
 def supernets_amount(config: SupernetSearchConfig) -> str:
-    return trainings(config.search_seeds, config.supernet.training, "supernet")
+    return training_amount(config.search_seeds, config.supernet.training, "supernet")
 
 
 def write_entropies(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
@@ -182,7 +182,7 @@ def _that_meet(context: Context[Any], cells: pd.DataFrame) -> pd.DataFrame:
     return with_costs(context, cells)
 
 
-def _write_discretised(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
+def _write_discretized(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
     write_entropies(context, folder, run)
     trials = run.trials
     cells = pd.DataFrame(
@@ -204,7 +204,7 @@ SEARCH_STAGE = TuneStage[SupernetSearchConfig](
     title="train supernets and discretize them",
     reads=READS,
     plan=lambda context, tuned: supernet_trials(context),
-    finish=_write_discretised,
+    finish=_write_discretized,
     search=True,
     amount=supernets_amount,
 )
@@ -280,7 +280,7 @@ def selection_table(trials: pd.DataFrame, curves: pd.DataFrame, config: Supernet
 def selection_amount(number: int, config: Any) -> str:
     """The amount of work of a selection among `number` architectures."""
     epochs, keep = count(config.selection.epoch, "epoch"), config.selection.keep
-    return f"at most {trainings(number, config.final)}; only the best {keep} continue after {epochs}"
+    return f"at most {training_amount(number, config.final)}; only the best {keep} continue after {epochs}"
 
 
 SELECTION_STAGE = TuneStage[SupernetSearchConfig](

@@ -31,7 +31,7 @@ class Supernet:
 
 
 def names_of(run: Run[Any]) -> ShortNames:
-    """Short names: the selected architecture, those of the search seeds by value, and candidates of rounds."""
+    """Returns short names: of the selected architecture, of the search seeds by value, and of candidates of rounds."""
     cells = run.best.table("search", FOUND_CELLS)
     value = numbers(cells, "shared_accuracy").sort_values(ascending=False, kind="stable")
     architectures: list[object] = [] if cells.empty else cells["architecture"].reindex(value.index).tolist()

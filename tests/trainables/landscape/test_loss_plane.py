@@ -12,7 +12,7 @@ from torch import nn
 
 from archray.errors import InvalidInput
 from archray.references import load_reference
-from archray.trainables.landscape.loss_plane import LossPlane, filter_normalised, flatness, gradient_variance
+from archray.trainables.landscape.loss_plane import LossPlane, filter_normalized, flatness, gradient_variance
 from archray.trainables.nets import build
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import get_space
@@ -47,8 +47,8 @@ def fixed_network(request: pytest.FixtureRequest) -> Fixed:
 
 def test_each_filter_of_a_direction_has_the_norm_of_the_weights(fixed_network: Fixed) -> None:
     network = fixed_network[0]
-    direction = filter_normalised(network, torch.Generator().manual_seed(1))
-    again = filter_normalised(network, torch.Generator().manual_seed(1))
+    direction = filter_normalized(network, torch.Generator().manual_seed(1))
+    again = filter_normalized(network, torch.Generator().manual_seed(1))
     for step, same, (_, weights) in zip(direction, again, network.named_parameters(), strict=True):
         assert torch.equal(step, same)
         if weights.ndim == 1:

@@ -148,7 +148,7 @@ class _WeightedSum(torch.autograd.Function):
         return None, by_weights, *(grad if factor is None else grad * factor for factor in ctx.factors)
 
 
-def normalised_sum(inputs: Sequence[Tensor], mixture: Tensor | None = None, *, relu: bool = False) -> Tensor:
+def normalized_sum(inputs: Sequence[Tensor], mixture: Tensor | None = None, *, relu: bool = False) -> Tensor:
     """Computes sum_t w_t BN(y_t), or its ReLU; BN with the batch's statistics and without affine parameters.
 
     With mean m and standard deviation s of each channel, sum_t w_t (y_t - m_t) / s_t = sum_t a_t y_t + b, where
@@ -399,7 +399,7 @@ class FusedEdges:
 
     Outputs and gradients equal those of the single modules. A node's ReLU and its pools are computed once, not per
     edge; depthwise convolutions have the fast gradients of `depthwise`; normalizations, weights and the sum are one
-    pass (`normalised_sum`); small edges are evaluated together.
+    pass (`normalized_sum`); small edges are evaluated together.
     """
 
     def __init__(self, operations: Sequence[str]) -> None:
@@ -409,7 +409,7 @@ class FusedEdges:
         """x: (n, C, H, W); edges: the modules of E edges; rows: (E, operations) -> the terms of each edge's target."""
         terms = self._convolutions(x, edges, rows, stride)
         first: Any = edges[0]  # the edges share their pools
-        pools = [normalised_sum([first[name][0](x)]) for name in POOLS]
+        pools = [normalized_sum([first[name][0](x)]) for name in POOLS]
         weights = rows[:, [self.column[name] for name in (*POOLS, SKIP)]].flatten().split(1)
         for number, (edge_terms, edge) in enumerate(zip(terms, edges, strict=True)):
             edge_terms += zip((*pools, edge[SKIP](x)), weights[3 * number : 3 * number + 3], strict=True)
@@ -431,11 +431,11 @@ class FusedEdges:
             outs = []
             for name in SEPARABLE:
                 first = _pointwise(depthwise(u, _weights(modules[name], 1), stride), modules[name], 2)
-                middle = normalised_sum([first], relu=True)
+                middle = normalized_sum([first], relu=True)
                 outs.append(_pointwise(depthwise(middle, _weights(modules[name], 5)), modules[name], 6))
             for name in DILATED:
                 outs.append(_pointwise(depthwise(v, _weights(modules[name], 1), 1, dilation), modules[name], 2))
-            out = normalised_sum(outs, part)
+            out = normalized_sum(outs, part)
             terms += [[(summed, None)] for summed in (out.split(channels, dim=1) if len(some) > 1 else (out,))]
         return terms
 

@@ -69,7 +69,7 @@ class DARTSSupernet(Supernet):
 
     def __init__(self, space: Space, *, channels: int, partial_channels: int, none: bool, **size: Any) -> None:
         super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
-        # All modules except the edges are those of the standalone network.
+        # All modules except the edges equal the standalone network's modules.
         network = darts_network(space, next(space.enumerate()), channels=channels, normalisation="search", **size)
         self.stem, self.classifier = network.stem, network.classifier
         self.cells = nn.ModuleList()

@@ -101,7 +101,7 @@ class NASBench1Shot1Supernet(Supernet):
 
     def __init__(self, space: Space, *, channels: int, partial_channels: int, none: bool, **size: Any) -> None:
         super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
-        # All modules except the cells are those of the standalone network.
+        # All modules except the cells equal the standalone network's modules.
         network = search_network(space, next(space.enumerate()), channels=channels, **size)
         self.stem, self.head, self.classifier = network.stem, network.head, network.classifier
         self.stacks = nn.ModuleList()

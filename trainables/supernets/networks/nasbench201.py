@@ -38,7 +38,7 @@ class NASBench201Supernet(Supernet):
 
     def __init__(self, space: Space, *, channels: int, partial_channels: int, none: bool, **size: Any) -> None:
         super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
-        # All modules except the cells are those of the standalone network.
+        # All modules except the cells equal the standalone network's modules.
         first = next(space.enumerate())
         network = nasbench201_network(space, first, channels=channels, normalisation="scoring", **size)
         self.stem, self.head, self.classifier = network.stem, network.head, network.classifier

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from archray.errors import InvalidInput
 from archray.plurals import count
-from archray.trainables.devices import own_randomness
+from archray.trainables.devices import restored_randomness
 from archray.trainables.nets.build_network import initialise
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import Architecture, Decision, Space, get_space
@@ -256,7 +256,7 @@ def build_supernet(
     """Builds the supernet of a space, in train mode, on the CPU, in channels-last layout.
 
     Args:
-        network: Width, depth and initialization. The normalization is that of the search form (note G3).
+        network: Width, depth and initialization. The normalization has the search form (note G3).
         seed: Seed of the initial weights; torch's global generator does not change. None draws from that generator.
         partial_channels, none: As in `groups`.
         form: Class to use instead of the class registered for the space.
@@ -277,7 +277,7 @@ def build_supernet(
     groups(space, partial_channels=partial_channels, none=none)  # raises
 
     supernet_of: Callable[..., Supernet] = form or SUPERNETS.get(space.name)
-    with nullcontext() if seed is None else own_randomness(seed):  # weights are drawn on the CPU
+    with nullcontext() if seed is None else restored_randomness(seed):  # weights are drawn on the CPU
         supernet = supernet_of(
             space,
             channels=network.channels,
@@ -315,7 +315,7 @@ def copy_weights(supernet: Supernet, architecture: Architecture | str, standalon
     if supernet.partial_channels > 1:
         raise InvalidInput(
             f"expected a supernet with partial_channels 1, got {supernet.partial_channels}: its operations have "
-            "another width than those of the standalone network"
+            "another width than the standalone network's modules"
         )
     choices = supernet.space.decode(architecture) if isinstance(architecture, str) else architecture
     places = supernet.modules_of(choices)

@@ -97,9 +97,9 @@ def serves(space: Space) -> str | None:
 
 def amount(config: ActivationsConfig) -> str:
     """The number of training runs, of their steps, and of instances per computation."""
-    trainings = len(config.labels) * config.seeds * (2 + len(config.problem.activations))
+    training_runs = len(config.labels) * config.seeds * (2 + len(config.problem.activations))
     steps = count(config.problem.steps, "step")
-    return f"{count(trainings, 'training run')} of {steps}, {count(config.seeds_at_once, 'instance')} at once"
+    return f"{count(training_runs, 'training run')} of {steps}, {count(config.seeds_at_once, 'instance')} at once"
 
 
 ACTIVATIONS = Method(

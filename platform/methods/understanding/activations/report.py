@@ -164,7 +164,7 @@ def activation_conditions(run: Run[Any], canvas: Figure) -> None:
 
 
 def _interval_marks(
-    axes: Axes, shares: Sequence[Share | None], offset: float, colour: str, words: str, rows: Sequence[str]
+    axes: Axes, shares: Sequence[Share | None], offset: float, color: str, words: str, rows: Sequence[str]
 ) -> None:
     """Draws shares with their intervals. offset: distance from the middle of a row, so that two marks fit."""
     counted = [(place, share) for place, share in enumerate(shares) if share is not None]
@@ -172,8 +172,8 @@ def _interval_marks(
     ends = np.array([share.interval for _, share in counted]).reshape(-1, 2)
     y = np.array([place + offset for place, _ in counted])
     errors = np.abs(ends.T - x) if counted else None
-    axes.errorbar(x, y, xerr=errors, fmt="o", color=colour, markersize=6, capsize=3, linewidth=1.5, label=words)
-    figures.tell_points(axes, x, y, (f"{rows[place]}\n{words}: {share}" for place, share in counted))
+    axes.errorbar(x, y, xerr=errors, fmt="o", color=color, markersize=6, capsize=3, linewidth=1.5, label=words)
+    figures.add_tooltips(axes, x, y, (f"{rows[place]}\n{words}: {share}" for place, share in counted))
 
 
 def agreement_section(run: Run[Any]) -> Section:
@@ -228,10 +228,10 @@ def activation_agreement(run: Run[Any], canvas: Figure) -> None:
             if rows.empty:
                 continue
             y = place + rng.uniform(-0.22, 0.22, len(rows))
-            colour = FOUND if ranking == "alpha" else TRIAL
-            axes.scatter(rows["kendall"], y, s=14, color=colour, alpha=0.55, linewidths=0)
+            color = FOUND if ranking == "alpha" else TRIAL
+            axes.scatter(rows["kendall"], y, s=14, color=color, alpha=0.55, linewidths=0)
             texts = (f"seed {n}\ntau {tau:.2f}" for n, tau in zip(rows["number"], rows["kendall"], strict=True))
-            figures.tell_points(axes, rows["kendall"], y, texts)
+            figures.add_tooltips(axes, rows["kendall"], y, texts)
             axes.plot([rows["kendall"].mean()] * 2, [place - 0.34, place + 0.34], color=INK, linewidth=2)
         axes.set_yticks(range(len(RANKINGS)), [names.get(ranking, ranking) for ranking in RANKINGS])
         axes.set_ylim(len(RANKINGS) - 0.5, -0.5)
@@ -300,7 +300,7 @@ def activation_ranks(run: Run[Any], canvas: Figure) -> None:
         axes.plot([0.6, h + 0.4], [0.6, h + 0.4], **DASHED)
         axes.scatter(times["shared"], times["alpha"], s=700 / h * times["times"] / seeds, color=FOUND, linewidths=0)
         texts = (f"{n} of {seeds:.0f} seeds\nloss rank {a}, alpha rank {b}" for a, b, n in times.to_numpy())
-        figures.tell_points(axes, times["shared"], times["alpha"], texts)
+        figures.add_tooltips(axes, times["shared"], times["alpha"], texts)
         axes.set(xlabel="rank by shared loss", xticks=range(1, h + 1), yticks=range(1, h + 1))
         axes.set(xlim=(0.5, h + 0.5), ylim=(h + 0.5, 0.5))
     canvas.axes[0].set_ylabel("rank by alpha")
@@ -322,10 +322,10 @@ def activation_alpha(run: Run[Any], canvas: Figure) -> None:
     for axes, _, rows in _panels(run, canvas, curves):
         steps = [0, *rows["search_steps"]]
         for place, name in enumerate(names):
-            style, colour = "-" if place < len(SERIES) else "--", SERIES[place % len(SERIES)]
+            style, color = "-" if place < len(SERIES) else "--", SERIES[place % len(SERIES)]
             values = [1 / len(names), *rows[f"alpha_{name}"]]
-            axes.plot(steps, values, style, color=colour, linewidth=1.8, label=name)
-            figures.tell_line(axes, steps, values, f"{name}\n{values[-1]:.3f} at the end")
+            axes.plot(steps, values, style, color=color, linewidth=1.8, label=name)
+            figures.add_line_tooltip(axes, steps, values, f"{name}\n{values[-1]:.3f} at the end")
         axes.set_ylim(0, 1)
         axes.set_xlabel("step")
         figures.few_ticks(axes, 3, integer=True)

@@ -40,13 +40,13 @@ def _work(context: Context[ActivationsConfig], folder: Folder) -> None:
     pool = Pool.load(context.run.data)
     if pool is not None:
         pool.check(config.problem, config.data.name, labelled="data" in config.labels)
-    chunks = [(size, begin) for size in config.sizes for begin in range(0, config.teachers, CHUNK)]
-    names = [f"part-{size}-{begin:06d}.parquet" for size, begin in chunks]
+    chunks = [(size, start) for size in config.sizes for start in range(0, config.teachers, CHUNK)]
+    names = [f"part-{size}-{start:06d}.parquet" for size, start in chunks]
     written = set(shards.files())
     missing = [place for place, name in enumerate(names) if name not in written]
     for place in track(missing, "    teachers", console=context.console, transient=True):
-        size, begin = chunks[place]
-        numbers = range(begin, min(begin + CHUNK, config.teachers))
+        size, start = chunks[place]
+        numbers = range(start, min(start + CHUNK, config.teachers))
         shards.write_parquet(names[place], teacher_pairs(context, size, numbers, pool))
     table = pd.concat([shards.read_parquet(name) for name in names], ignore_index=True)
     folder.write_parquet(tables.TEACHERS, table)

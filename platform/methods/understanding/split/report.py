@@ -91,16 +91,18 @@ def split_losses(run: Run[Any], canvas: Figure) -> None:
         ("uniform", "equal weights", MUTED, (0, (1, 2))),
         ("random", "random", TRIAL, "-."),
     )
-    for column, words, colour, dashes in levels:
+    for column, words, color, dashes in levels:
         value = float(np.median(tables.of_problems(frame, column)))
-        axes.axhline(value, color=colour, linewidth=1.2, linestyle=dashes, zorder=1, label=words)
-        figures.tell_line(axes, [sizes[0], sizes[-1]], [value, value], f"{words}\ntest loss {significant(value)}")
-    for column, words, colour in (
+        axes.axhline(value, color=color, linewidth=1.2, linestyle=dashes, zorder=1, label=words)
+        figures.add_line_tooltip(
+            axes, [sizes[0], sizes[-1]], [value, value], f"{words}\ntest loss {significant(value)}"
+        )
+    for column, words, color in (
         ("single_test_loss", "single activation, test", GREEN),
         ("selected_validation_loss", "selected, validation", RANDOM),
         ("selected_test_loss", "selected, test", FOUND),
     ):
-        _band(axes, *tables.curves(frame, column), colour, words)
+        _band(axes, *tables.curves(frame, column), color, words)
     _log_axes(axes, sizes)
     axes.set_ylabel("mean squared error")
     canvas.legend(loc="outside lower center", ncols=3)
@@ -134,9 +136,9 @@ def split_gradients(run: Run[Any], canvas: Figure) -> None:
     frame, _ = tables.largest(run)
     left, right = canvas.subplots(1, 2)
     for axes, name, title in ((left, "loss", "loss"), (right, "gradient", "hypergradient")):
-        for column, words, colour in ((f"{name}_gap_sup", "largest", RANDOM), (f"{name}_gap_mean", "mean", FOUND)):
+        for column, words, color in ((f"{name}_gap_sup", "largest", RANDOM), (f"{name}_gap_mean", "mean", FOUND)):
             sizes, values = tables.curves(frame, column)
-            _band(axes, sizes, values, colour, words)
+            _band(axes, sizes, values, color, words)
         start = float(np.median(values[:, 0]))
         axes.plot(sizes, start * (np.array(sizes) / sizes[0]) ** -0.5, **DASHED)
         _log_axes(axes, sizes)
@@ -174,7 +176,7 @@ def split_points_needed(run: Run[Any], canvas: Figure) -> None:
     sizes, excess = tables.excess_by_parameters(run)
     left, right = canvas.subplots(1, 2)
     for place, (h, values) in enumerate(excess.items()):
-        _band(left, sizes, np.maximum(values, _MIN_EXCESS), _colour(place), f"h = {h}")
+        _band(left, sizes, np.maximum(values, _MIN_EXCESS), _color(place), f"h = {h}")
     left.axhline(run.config.tolerance, **DASHED)
     _log_axes(left, sizes)
     left.set_ylabel("excess test loss")
@@ -182,9 +184,9 @@ def split_points_needed(run: Run[Any], canvas: Figure) -> None:
     needed = {h: points for h, points in tables.needed_by_parameters(run).items() if np.isfinite(points.value)}
     for place, (h, points) in enumerate(needed.items()):
         high = points.high if np.isfinite(points.high) else sizes[-1]
-        right.plot([h, h], [points.low, high], color=_colour(place), linewidth=1.5)
-        right.scatter([h], [points.value], s=34, color=_colour(place), zorder=3)
-        figures.tell_points(right, [h], [points.value], [f"h = {h}\n{tables.points(points)}"])
+        right.plot([h, h], [points.low, high], color=_color(place), linewidth=1.5)
+        right.scatter([h], [points.value], s=34, color=_color(place), zorder=3)
+        figures.add_tooltips(right, [h], [points.value], [f"h = {h}\n{tables.points(points)}"])
     if needed:
         h, points = next(iter(needed.items()))
         numbers = np.array(sorted(excess))
@@ -229,9 +231,9 @@ def split_spectral(run: Run[Any], canvas: Figure) -> None:
         rows = frame[frame["design"] == design]
         if rows.empty:
             raise NothingToDraw("the run has no spectral solutions for activations; resume it")
-        for column, colour in (("spectral", FOUND), ("descent", RANDOM)):
+        for column, color in (("spectral", FOUND), ("descent", RANDOM)):
             sizes, values = tables.curves(rows.assign(excess=rows[column] / rows["best"] - 1), "excess")
-            _band(axes, sizes, np.maximum(values, _MIN_EXCESS), colour, column)
+            _band(axes, sizes, np.maximum(values, _MIN_EXCESS), color, column)
         _log_axes(axes, sizes)
         axes.tick_params(labelleft=True)
         axes.set_title(title)
@@ -265,14 +267,14 @@ def split_rank_one(run: Run[Any], canvas: Figure) -> None:
     canvas.legend(loc="outside lower center", ncols=2)
 
 
-def _band(axes: Axes, sizes: Sequence[int], values: Array, colour: str, words: str) -> None:
+def _band(axes: Axes, sizes: Sequence[int], values: Array, color: str, words: str) -> None:
     """Draws the median over problems, and the quartiles."""
     middle = np.median(values, axis=0)
     low, high = np.percentile(values, _BAND, axis=0)
-    axes.fill_between(sizes, low, high, color=colour, alpha=0.18, linewidth=0)
-    axes.plot(sizes, middle, color=colour, linewidth=1.8, marker="o", markersize=3.5, label=words)
+    axes.fill_between(sizes, low, high, color=color, alpha=0.18, linewidth=0)
+    axes.plot(sizes, middle, color=color, linewidth=1.8, marker="o", markersize=3.5, label=words)
     texts = (f"{words}, {size} samples\n{significant(value)}" for size, value in zip(sizes, middle, strict=True))
-    figures.tell_points(axes, sizes, middle, texts)
+    figures.add_tooltips(axes, sizes, middle, texts)
 
 
 def _log_axes(axes: Axes, sizes: Sequence[int]) -> None:
@@ -285,7 +287,7 @@ def _log_axes(axes: Axes, sizes: Sequence[int]) -> None:
     (figures.logarithmic if high > 300 * low else figures.plain)(axes.yaxis)
 
 
-def _colour(place: int) -> str:
+def _color(place: int) -> str:
     return figures.SERIES[place % len(figures.SERIES)]
 
 

@@ -59,7 +59,7 @@ def headline(run: Run[Any]) -> Headline:
     lead = f"{cells} and their variants, {count(len(rows), 'network')} trained with equal budgets"
     if verdicts:
         parts = [count(number, verdict, _VERDICTS[verdict]) for verdict, number in numbers.items() if number]
-        lead += f". Of {count(len(verdicts), 'claim')} of Shu (2022), chapter 4, {', '.join(parts)}"
+        lead += f". Among {count(len(verdicts), 'claim')} of Shu (2022), chapter 4, {', '.join(parts)}"
     cards = [Card("found", str(number), _VERDICTS[verdict]) for verdict, number in numbers.items()]
     spaces = ", ".join(dict.fromkeys(rows["space"])) if len(rows) else run.config.space
     return Headline("cells", f"{lead}.", cards=cards if verdicts else (), facts={"Space": spaces})
@@ -151,7 +151,7 @@ def linear_section(run: Run[Any]) -> Section | None:
 
 # Figures: convergence, measures by width, planes around trained weights, linear cells.
 
-_COLOURS = {"cell": FOUND, "widest": GREEN, "connections": TRIAL, "operations": RANDOM}
+_COLORS = {"cell": FOUND, "widest": GREEN, "connections": TRIAL, "operations": RANDOM}
 _ORDER = ("operations", "connections", "widest", "cell")  # drawing order, the last on top
 _PANEL_COLUMNS, _ROW = 3, 165  # number of panels in a row, and height of a row
 _TRENDS = (
@@ -163,7 +163,7 @@ _TRENDS = (
 
 
 def _legend(canvas: Figure, kinds: set[str]) -> None:
-    handles = [Line2D([], [], color=_COLOURS[kind], label=KINDS[kind], lw=2) for kind in KINDS if kind in kinds]
+    handles = [Line2D([], [], color=_COLORS[kind], label=KINDS[kind], lw=2) for kind in KINDS if kind in kinds]
     canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
 
 
@@ -194,8 +194,8 @@ def topology_convergence(run: Run[Any], canvas: Figure) -> None:
                 for _, curve in curves[curves["architecture"] == row.architecture].groupby("trial_id"):
                     x, y = curve["epoch"].to_list(), curve["validation_loss"].clip(upper=4 * threshold).to_list()
                     marker = "o" if len(x) == 1 else None  # a single epoch has no line
-                    axes.plot(x, y, color=_COLOURS[kind], lw=width, alpha=alpha, marker=marker, ms=3)
-                    figures.tell_line(axes, x, y, text)
+                    axes.plot(x, y, color=_COLORS[kind], lw=width, alpha=alpha, marker=marker, ms=3)
+                    figures.add_line_tooltip(axes, x, y, text)
         axes.set_title(name)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
         axes.set_ylim(bottom=0)
@@ -222,10 +222,10 @@ def topology_trends(run: Run[Any], canvas: Figure) -> None:
         for kind in _ORDER:
             rows = table[(table["kind"] == kind) & table[column].notna()]
             y = rows[column] * (100 if column == "test_accuracy" else 1)
-            axes.scatter(rows["width"], y, s=26 if kind != "connections" else 18, color=_COLOURS[kind], alpha=0.8, lw=0)
+            axes.scatter(rows["width"], y, s=26 if kind != "connections" else 18, color=_COLORS[kind], alpha=0.8, lw=0)
             values = zip(rows["cell"], rows["kind"], rows["number"], rows["depth"], y, strict=True)
             texts = [f"{c}, {KINDS[k]} {n}\n{d} deep: {significant(value)}" for c, k, n, d, value in values]
-            figures.tell_points(axes, rows["width"], y, texts)
+            figures.add_tooltips(axes, rows["width"], y, texts)
         if in_decades:
             axes.set_yscale("log")
             figures.plain(axes.yaxis)
@@ -338,9 +338,9 @@ def topology_linear_bounds(run: Run[Any], canvas: Figure) -> None:
     narrow = bounds[bounds["gradient"] == "narrow"]
     points: dict[str, Any] = {"s": 5, "alpha": 0.35, "linewidths": 0, "rasterized": True}
     for axes, (theorem, rows) in zip(canvas.subplots(1, 2), narrow.groupby("theorem"), strict=True):
-        for name, colour in (("corrected", FOUND), ("printed", RANDOM)):
+        for name, color in (("corrected", FOUND), ("printed", RANDOM)):
             above = rows[rows[name] > 0]  # a logarithmic axis has no 0
-            axes.scatter(above["measured"], above[name], color=colour, label=name, **points)
+            axes.scatter(above["measured"], above[name], color=color, label=name, **points)
         axes.set(xscale="log", yscale="log", title=_THEOREMS[str(theorem)], xlabel="measured")
         low, high = rows["measured"].quantile([0.02, 1.0])  # a few saturated cells have values close to 0
         axes.set_xlim(low, high * 2)

@@ -16,7 +16,7 @@ from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.recipe import Recipe
-from archray.platform.methods.stages import ACCURACY, trainings
+from archray.platform.methods.stages import ACCURACY, training_amount
 from archray.platform.methods.understanding.topology import tables
 from archray.platform.methods.understanding.topology.config import CellPlaneSettings, TopologyConfig
 from archray.platform.methods.understanding.topology.report import SECTIONS, headline, listings
@@ -207,7 +207,9 @@ RECIPE = Recipe[TopologyConfig](
             plan=_trials,
             finish=_keep_weights,
             search=True,
-            amount=lambda config: f"{trainings(config.seeds * len(config.learning_rates), config.train)} per network",
+            amount=lambda config: (
+                f"{training_amount(config.seeds * len(config.learning_rates), config.train)} per network"
+            ),
         ),
         PLANE_STAGE,
         WorkStage[TopologyConfig](

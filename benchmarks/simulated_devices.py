@@ -1,4 +1,4 @@
-"""Latencies of NAS-Bench-201's cells on devices that do not exist, to choose a search's setting on and to hold out."""
+"""Latencies of NAS-Bench-201's cells on simulated devices, to choose the settings of a search and to test them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import numpy as np
 
 OPERATIONS = ["none", "skip_connect", "avg_pool_3x3", "nor_conv_1x1", "nor_conv_3x3"]
 EDGES = [(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)]  # in the order of the cell's string
-BASE = np.array([0.0, 0.15, 0.6, 1.0, 3.0])  # of the operations, about which a device's own are drawn
+BASE = np.array([0.0, 0.15, 0.6, 1.0, 3.0])  # typical costs of the operations; a device's costs vary about them
 
 
-def pretended_latency(architectures: Sequence[str], number: int) -> np.ndarray:
-    """(n,) the latency of each cell on device `number`.
+def simulated_latency(architectures: Sequence[str], number: int) -> np.ndarray:
+    """Returns the latency of each cell on device `number`, (n,).
 
-    A device draws: what each operation costs, log-normally; whether skips are free, dead operations are removed, and
-    the place of an operation matters; how far branches run side by side; whether large cells cost less or more than in
-    proportion; a fixed overhead; and measurements with noise, by coarse steps, or exact.
+    A device draws the cost of each operation, log-normally. It also draws whether skips are free, whether dead
+    operations are removed, whether the position of an operation matters, the share of branches that run in parallel,
+    whether the cost grows more or less than proportionally, a fixed overhead, and whether measurements are noisy,
+    coarse or exact.
     """
     rng = np.random.default_rng([77, number])
     words = [[edge.split("~")[0] for edge in name.replace("+", "").split("|") if edge] for name in architectures]
@@ -28,7 +29,7 @@ def pretended_latency(architectures: Sequence[str], number: int) -> np.ndarray:
     edges = base[operations] * live
     if rng.random() < 0.3:
         edges = edges * np.exp(rng.normal(0, 0.2, len(EDGES)))
-    ends = np.zeros((len(edges), 4))  # when each node is done, branches side by side
+    ends = np.zeros((len(edges), 4))  # end time of each node, with parallel branches
     for place, (start, end) in enumerate(EDGES):
         ends[:, end] = np.maximum(ends[:, end], ends[:, start] + edges[:, place])
     parallel = rng.choice([0, 0, 0.5, 1.0])
@@ -43,7 +44,7 @@ def pretended_latency(architectures: Sequence[str], number: int) -> np.ndarray:
 
 
 def alive(operations: np.ndarray) -> np.ndarray:
-    """(n, 6) whether each operation stands on a path from the cell's input to its output."""
+    """Returns whether each operation is on a path from the cell's input to its output, (n, 6)."""
     live = operations != OPERATIONS.index("none")
     forward, backward = np.zeros((len(live), 4), dtype=bool), np.zeros((len(live), 4), dtype=bool)
     forward[:, 0] = backward[:, 3] = True
