@@ -94,7 +94,7 @@ build/mypy:
 # The documentation site in build/site; a warning, such as a broken link, is an error.
 DOCS_INSTALLED := $(VENV)/.installed-docs
 docs: $(DOCS_INSTALLED)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Documentation: build/site/index.html. Its search needs a server: python3 -m http.server --directory build/site"
 
 $(DOCS_INSTALLED): $(INSTALLED)

@@ -20,7 +20,6 @@ PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
-    "benchmarks/RESULTS.md": "measurements.md",
 } | {f"examples/{file.name}": f"examples/{file.stem}.md" for file in sorted((REPOSITORY / "examples").glob("*.py"))}
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 HEADING = re.compile(r"^# (.+)$", re.MULTILINE)

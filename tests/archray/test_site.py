@@ -47,7 +47,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     pytest.importorskip("mkdocs", reason="the site needs MkDocs: pip install 'archray[docs]'")
     pytest.importorskip("mkdocstrings", reason="the site needs mkdocstrings: pip install 'archray[docs]'")
     place = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(place)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(place)]
     done = subprocess.run(
         command,
         cwd=request.getfixturevalue("checkout_copy"),  # it writes build/docs there
