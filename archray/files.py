@@ -70,7 +70,7 @@ def new_file(out: str | os.PathLike[str], suffix: str = "") -> Path:
     local_path(out)
     path = Path(out)
     if os.path.lexists(path):
-        raise RunFolderError(f"{path} exists already; choose another --out")
+        raise RunFolderError(f"{path} exists already. Choose another --out")
     if not path.parent.is_dir():
         raise InvalidInput(f"there is no folder {path.parent}; create it, or choose another --out")
     if not path.name.endswith(suffix):

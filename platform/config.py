@@ -158,7 +158,7 @@ def _distinct(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     """Builds a dictionary. Raises: ValueError for a repeated key; JSON and YAML would silently use the last one."""
     keys = [key for key, _ in pairs]
     if repeated := [key for key in keys if keys.count(key) > 1]:
-        raise ValueError(f"the key {repeated[0]!r} occurs more than once; remove all but one")
+        raise ValueError(f"the key {repeated[0]!r} occurs more than once. Remove all but one")
     return dict(pairs)
 
 

@@ -175,5 +175,5 @@ def benchmark_data() -> Path:
     named = os.environ.get("ARCHRAY_BENCHMARK_DATA")
     folder = Path(named) if named else REPOSITORY.parent / "shared" / "data"
     if not (folder / "nasbench201.csv.gz").is_file():
-        pytest.skip(f"{folder} has no nasbench201.csv.gz; name its folder in ARCHRAY_BENCHMARK_DATA")
+        pytest.skip(f"{folder} has no nasbench201.csv.gz. Name its folder in ARCHRAY_BENCHMARK_DATA")
     return folder

@@ -29,7 +29,7 @@ def choose_device(wanted: str, *, gpus: float | None = None) -> torch.device:
     except RuntimeError as error:
         raise InvalidInput(f"expected a device such as auto, cpu, cuda or cuda:1, got {wanted!r}") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise InvalidInput(f"expected a visible CUDA GPU for the device {wanted!r}, got none; use auto or cpu")
+        raise InvalidInput(f"expected a visible CUDA GPU for the device {wanted!r}, got none. Use auto or cpu")
     return device
 
 

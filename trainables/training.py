@@ -292,7 +292,7 @@ class Trainer(SGDTrainer[TrainingSettings]):
         device = dataset.train.device
         if settings.compile and device.type != "cuda":
             raise InvalidInput(
-                f"expected a CUDA device with compile, got {device.type}; set training.compile to false or use a GPU"
+                f"expected a CUDA device with compile, got {device.type}. Set training.compile to false or use a GPU"
             )
         _check_network(network, settings)
         self.team = team
@@ -304,7 +304,7 @@ class Trainer(SGDTrainer[TrainingSettings]):
         smallest = len(dataset.train.labels) // self.steps_per_epoch
         if smallest < team.size:
             raise InvalidInput(
-                f"expected at most as many workers as a batch has images, {smallest}, got {team.size}; lower "
+                f"expected at most as many workers as a batch has images, {smallest}, got {team.size}. Lower "
                 "train_workers or raise batch_size"
             )
         shared = team.shared(self.network)
@@ -424,11 +424,11 @@ def _check_network(network: nn.Module, settings: TrainingSettings) -> None:
         )
     if tower and settings.auxiliary_weight == 0:
         raise InvalidInput(
-            "expected auxiliary_weight above 0, as the network has an auxiliary classifier, got 0; set training's "
+            "expected auxiliary_weight above 0, as the network has an auxiliary classifier, got 0. Set training's "
             "auxiliary_weight to 0.4, or network.auxiliary to false"
         )
     if settings.drop_path > 0 and not hasattr(network, "drop_path"):
         raise InvalidInput(
-            f"expected drop_path 0, as the network has no paths to drop, got {settings.drop_path}; set training's "
+            f"expected drop_path 0, as the network has no paths to drop, got {settings.drop_path}. Set training's "
             "drop_path to 0"
         )

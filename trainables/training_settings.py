@@ -42,7 +42,7 @@ class SGDSettings(Settings):
     @model_validator(mode="after")
     def _nesterov_needs_momentum(self) -> Self:
         if self.nesterov and self.momentum == 0:
-            raise ValueError("expected momentum above 0 with nesterov, got 0; set nesterov to false or momentum to 0.9")
+            raise ValueError("expected momentum above 0 with nesterov, got 0. Set nesterov to false or momentum to 0.9")
         return self
 
 
@@ -88,7 +88,7 @@ class TrainingSettings(SGDSettings):
     def _cycles_have_epochs(self) -> Self:
         if self.cycles > self.epochs:
             raise ValueError(
-                f"expected cycles of at most the number of epochs, {self.epochs}, got {self.cycles}; lower cycles"
+                f"expected cycles of at most the number of epochs, {self.epochs}, got {self.cycles}. Lower cycles"
             )
         return self
 

@@ -34,7 +34,7 @@ def submit(
         Path | None, typer.Option(help="Folder to upload. The command runs in a copy of it.", exists=True)
     ] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Resume a run. Same as -- resume RUN; put options after --.")
+        str | None, typer.Option(metavar="RUN", help="Resume a run. Same as -- resume RUN. Put options after --.")
     ] = None,
     attach: Annotated[str | None, typer.Option(metavar="JOB", help="Follow an earlier job.")] = None,
     stop: Annotated[str | None, typer.Option(metavar="JOB", help="Stop a job. Its run can be resumed.")] = None,
@@ -65,7 +65,7 @@ def submit(
     if words[0] == "search" and (run := option_value("--out", words)) and not option_value("--out", command or []):
         typer.echo(
             f"The run is in {run}, in the home folder of Ray's user on the head node. All nodes must share this "
-            "folder; choose another one with --out."
+            "folder. Choose another one with --out."
         )
     if run := resume or option_value("--out", words):
         again = command_text("submit", "--address", address, "--resume", run)

@@ -94,7 +94,7 @@ class TrainedSearchConfig(FinalConfig):
         super().check()
         get_space(self.space).check_packages()
         if self.constraints and self.unconstrained is not None:
-            raise InvalidInput(f"{self.method} does not support constraints: {self.unconstrained}; remove constraints")
+            raise InvalidInput(f"{self.method} does not support constraints: {self.unconstrained}. Remove constraints")
         self.check_costs()
 
     def check_costs(self) -> None:
@@ -150,7 +150,7 @@ class PooledConfig(TrainedSearchConfig):
             return
         if not Path(self.pool.table).is_file():
             raise InvalidPool(
-                f"expected the file of a pool, got {self.pool.table}, which does not exist; pass a table that "
+                f"expected the file of a pool, got {self.pool.table}, which does not exist. Pass a table that "
                 "'archray proxies' wrote"
             )
         from archray.searchers.pool_file import PoolFile

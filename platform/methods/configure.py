@@ -71,7 +71,7 @@ def make_config(
     values = merge(file, *map(parse_assignment, assignments), families=families)
     if values.get("method", name) != name:
         raise InvalidInput(
-            f"expected a configuration of {name}, got one of {values['method']}; run the method {values['method']}"
+            f"expected a configuration of {name}, got one of {values['method']}. Run the method {values['method']}"
         )
     paths = {**COMMON_FLAGS, **method.flags}
     flags = [nest(paths.get(k, k.replace("__", ".")), value) for k, value in options.items() if value is not None]
@@ -113,6 +113,6 @@ def check_data_of_space(data: DataSettings, space: str) -> None:
     if kind != expected:
         others = [name for name in DATASETS if DATASETS.get(name).kind == expected]
         raise InvalidInput(
-            f"expected {expected} as data for {space}, got {data.name}, which contains {kind}; choose --data "
+            f"expected {expected} as data for {space}, got {data.name}, which contains {kind}. Choose --data "
             f"{', '.join(others)}"
         )

@@ -17,15 +17,15 @@ def serves_networks(space: Space) -> str | None:
         if isinstance(space, TableSpace) or space.name in SPACES or hasattr(space, "build"):
             return None
         return (
-            f"its class {type(space).__name__} has no method build; add build(architecture, *, in_channels, "
+            f"its class {type(space).__name__} has no method build. Add build(architecture, *, in_channels, "
             "num_classes), which returns a torch.nn.Module"
         )
     if isinstance(space, TableSpace):
         return (
-            "the rows of the table are not architectures of an archray space, so they cannot be trained; search the "
+            "the rows of the table are not architectures of an archray space, so they cannot be trained. Search the "
             "table by lookups: 'archray bench METHOD --table FILE'"
         )
-    return f"its architectures are {space.kind}s, not networks; choose {', '.join(network_spaces())}"
+    return f"its architectures are {space.kind}s, not networks. Choose {', '.join(network_spaces())}"
 
 
 def network_spaces() -> list[str]:

@@ -182,6 +182,6 @@ def _further(problem: SearchProblem, options: Options) -> tuple[list[str], dict[
     """The objectives after the metric, and the other options."""
     objectives = options.get("further") or [f"-{cost}" for cost in problem.costs]
     if not objectives:
-        raise InvalidInput("expected a table with costs as additional objectives, got none; import it with --costs")
+        raise InvalidInput("expected a table with costs as additional objectives, got none. Import it with --costs")
     further = objectives.split(";") if isinstance(objectives, str) else list(objectives)
     return further, {key: value for key, value in options.items() if key != "further"}

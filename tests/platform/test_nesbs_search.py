@@ -196,7 +196,7 @@ def test_the_best_single_architecture_after_equal_evaluations(svgd: archray.RunR
         ("nesbs", {"temperature": 0}, "temperature"),
         ("nesbs", {"search__delta_range": [1.0, -2.0]}, "low < high"),
         ("nesbs", {"space": "nasbench101"}, "nasbench101"),
-        ("nesbs", {"space": "fourier"}, "feature maps, not networks; choose darts, "),
+        ("nesbs", {"space": "fourier"}, "feature maps, not networks. Choose darts, "),
         ("nesbs", {"final_seeds": 2}, "final_seeds"),
         ("nesbs", {"best_response": True, "posterior__posterior__scale": "data"}, "scale"),
         ("urs", {"best_response": True}, "uses the posterior with best_response, got uniform"),

@@ -281,7 +281,7 @@ def test_a_search_without_a_result_is_reported(tmp_path: Path) -> None:
     lost = pd.DataFrame({"round": 1, "candidate": ["a", "b"], "score": np.nan, "kept": False, "failure": "lost"})
     tables = {("search", "rounds.parquet"): lost}
     text = words(rendered(write_run(tmp_path, "halving", config={"space": "fourier"}, tables=tables)))
-    assert "The run found no feature map; see the failures below." in text
+    assert "The run found no feature map. See the failures below." in text
     assert "Failures 2 in rounds of halving" in text and "rounds of halving lost 2 2" in text
 
 

@@ -31,7 +31,7 @@ def config_of(**options: Any) -> Any:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"space": "nasbench201"}, "not slices of its largest network; choose the space vit"),
+        ({"space": "nasbench201"}, "not slices of its largest network. Choose the space vit"),
         ({"population": 8}, "search.population to be below the budget"),
         ({"candidates": 9, "selection__keep": 9}, "candidates to be at most search.budget, 8, got 9"),
         ({"supernet": "no/such/run"}, "expected the folder of a run as supernet, got .*no/such/run"),

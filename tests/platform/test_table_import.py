@@ -109,12 +109,12 @@ def test_a_missing_mean_of_the_training_runs_is_computed() -> None:
     ("arguments", "message"),
     [
         ("import absent.csv", "archray cannot read the table"),
-        ("import own.csv --out taken.parquet", "taken.parquet exists already; choose another --out"),
+        ("import own.csv --out taken.parquet", "taken.parquet exists already. Choose another --out"),
         ("import own.csv --out absent/own.parquet", "there is no folder absent; create it"),
         ("import own.csv --objective valid", "no column 'valid' for objective; it has task, arch, val_accuracy"),
         (
             "import own.csv",
-            "different values: 'a' has 1.0 and 3.0 in val_accuracy; choose one with --where task=x (or y)",
+            "different values: 'a' has 1.0 and 3.0 in val_accuracy. Choose one with --where task=x (or y)",
         ),
         ("import own.csv --where task", "--where: expected NAME=VALUE, got 'task'"),
         ("import own.csv --where tasks=x", "expected a column of the table, got 'tasks'"),

@@ -35,7 +35,7 @@ def test_a_missing_timm_raises_before_the_folder_is_made(
 
 def test_they_have_no_supernet(tmp_path: Path) -> None:
     for method in ("darts", "nasi", "sliced-supernet"):
-        with pytest.raises(InvalidInput, match=f"{method} cannot search timm:resnet: .*; choose (the space vit|darts)"):
+        with pytest.raises(InvalidInput, match=f"{method} cannot search timm:resnet: .*. Choose (the space vit|darts)"):
             archray.search(method, space="timm:resnet", data="digits", preset="smoke", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -87,7 +87,7 @@ def test_wilsons_interval() -> None:
         ({"labels": ["data"]}, InvalidInput, "expected a data set with labels, got gaussian"),
         ({"data": "digits", "samples": 1750}, InvalidInput, "expected 1812 or more points .* of digits; lower samples"),
         ({"data": "docstrings"}, InvalidInput, "expected images as data for activations, got docstrings"),
-        ({"space": "nasbench201"}, InvalidInput, "only activations of two-layer networks; remove --space"),
+        ({"space": "nasbench201"}, InvalidInput, "only activations of two-layer networks. Remove --space"),
         ({"rate": 0.0}, InvalidInput, "problem.rate: Input should be greater than 0"),
     ],
 )

@@ -243,7 +243,7 @@ def test_naive_bayes_needs_two_classes():
     maps = [make_map(), make_map(weights="naive-bayes")]
     check_maps(maps, 2)
     check_maps(maps[:1], 5)
-    with pytest.raises(InvalidInput, match=r"two classes for Naive-Bayes weights, got 5; choose two libraries"):
+    with pytest.raises(InvalidInput, match=r"two classes for Naive-Bayes weights, got 5. Choose two libraries"):
         check_maps(maps, 5)
     counts = featurise(Corpus(["a", "b"]), np.arange(2), maps, np.arange(2), 16, [0, 1])
     three = BinWeights.fit(counts, np.array([0, 2]), 3)

@@ -86,11 +86,11 @@ def test_a_node_that_reads_another_twice_has_its_operations_in_order():
 @pytest.mark.parametrize(
     ("space", "text", "message"),
     [
-        ("darts", "enas", "expected an architecture of the space darts, got 'enas', which is in nasnet; choose"),
+        ("darts", "enas", "expected an architecture of the space darts, got 'enas', which is in nasnet. Choose"),
         (
             "nasnet",
             "darts-v2",
-            "which is in darts and darts-none; choose that space, or one of nasnet, amoebanet, enas",
+            "which is in darts and darts-none. Choose that space, or one of nasnet, amoebanet, enas",
         ),
         ("darts", "darts-v3", "no architecture 'darts-v3' in the space darts; did you mean 'darts-v"),
         ("nasbench201", "darts-v2", "expected an architecture of the space nasbench201, got 'darts-v2'"),

@@ -119,12 +119,12 @@ def test_the_gradients_of_passes_add_up_to_that_of_the_batch() -> None:
 
 def test_more_workers_than_images_per_batch_raise_an_error() -> None:
     dataset = load_images(DataSettings(name="digits", limit=90))
-    with pytest.raises(InvalidInput, match=r"at most as many workers as a batch has images, 15, got 16; lower train_w"):
+    with pytest.raises(InvalidInput, match=r"at most as many workers as a batch has images, 15, got 16. Lower train_w"):
         Trainer(torch.nn.Linear(1, 1), dataset, TrainingSettings(batch_size=16), seed=1, team=Team(0, 16))
 
 
 def test_a_trial_without_bundles_for_workers_raises_an_error() -> None:
-    with pytest.raises(InvalidInput, match=r"one bundle for each worker; use tune.PlacementGroupFactory"):
+    with pytest.raises(InvalidInput, match=r"one bundle for each worker. Use tune.PlacementGroupFactory"):
         ParallelTrainable(config()).step()
 
 

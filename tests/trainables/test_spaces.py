@@ -90,7 +90,7 @@ def test_a_wrong_operation_lists_the_known_ones():
     text = SPACE.encode(("none",) * 6).replace("none~1", "conv5x5~1", 1)
     with pytest.raises(
         InvalidArchitecture,
-        match=r"nasbench201 has no choice 'conv5x5' for 2<-1; choose one of none, skip_connect, nor_conv_1x1",
+        match=r"nasbench201 has no choice 'conv5x5' for 2<-1. Choose one of none, skip_connect, nor_conv_1x1",
     ):
         SPACE.decode(text)
 
@@ -145,7 +145,7 @@ def test_default_strings_of_a_users_space(architecture):
 def test_invalid_default_strings_raise_an_error():
     with pytest.raises(InvalidArchitecture, match="colour, year, size"):
         Wine().decode("colour=red|size=s")
-    with pytest.raises(InvalidArchitecture, match="wine has no choice 'blue' for colour; choose one of red, white"):
+    with pytest.raises(InvalidArchitecture, match="wine has no choice 'blue' for colour. Choose one of red, white"):
         Wine().decode("colour=blue|year=1999|size=s")
 
 

@@ -72,7 +72,7 @@ def test_the_order_of_the_edges_of_a_node_does_not_matter(architecture, swapped)
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("sep_conv_3x3", "conv_7x7", r"darts has no choice 'conv_7x7' for normal_2_lower; choose one of max_pool_3x3"),
+        ("sep_conv_3x3", "conv_7x7", r"darts has no choice 'conv_7x7' for normal_2_lower. Choose one of max_pool_3x3"),
         ("sep_conv_3x3", "none", r"darts has no choice 'none'"),
         ("('sep_conv_3x3', 1)", "('sep_conv_3x3', 0)", "two different inputs of node 2 of normal .* got 0 and 0"),
         ("('dil_conv_3x3', 2)", "('dil_conv_3x3', 5)", "node 5 of normal .* 0 to 4, got 0 and 5"),
@@ -116,7 +116,7 @@ def test_texts_that_are_hard_for_a_parser(text):
 def test_wrong_tuples_raise_an_error():
     with pytest.raises(InvalidArchitecture, match="24 choices, got 3 choices"):
         SPACE.encode(("0,1", "none", "none"))
-    with pytest.raises(InvalidArchitecture, match="no choice '1,0' for normal_2_inputs; choose one of 0,1"):
+    with pytest.raises(InvalidArchitecture, match="no choice '1,0' for normal_2_inputs. Choose one of 0,1"):
         SPACE.encode(("1,0", *SPACE.decode(DARTS_V2)[1:]))
 
 

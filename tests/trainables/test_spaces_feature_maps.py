@@ -50,7 +50,7 @@ def test_known_strings():
         ("kernel=gaussian|preprocess=none", r"expected kernel=.*gamma="),
         ("kernel=gaussian|gamma=1|preprocess=none", r"expected kernel=.*gamma="),
         ("kernel=gaussian|preprocess=none|gamma=1|gamma=1", r"expected kernel=.*gamma="),
-        ("kernel=cosine|preprocess=none|gamma=1", "no choice 'cosine' for kernel; choose one of gaussian, laplace"),
+        ("kernel=cosine|preprocess=none|gamma=1", "no choice 'cosine' for kernel. Choose one of gaussian, laplace"),
         ("kernel=gaussian|preprocess=none|gamma=10.1", r"gamma as a number in \[1e-05, 10\], got '10.1'"),
         ("kernel=gaussian|preprocess=none|gamma=nan", r"gamma as a number in \[1e-05, 10\], got 'nan'"),
         ("kernel=gaussian|preprocess=none|gamma=wide", r"gamma as a number in \[1e-05, 10\], got 'wide'"),

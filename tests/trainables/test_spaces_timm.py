@@ -34,7 +34,7 @@ def test_invalid_names_and_strings_raise_an_error():
     assert get_space("timm:resnet") == RESNETS and get_space("timm:convnext") == CONVNEXTS
     with pytest.raises(UnknownName, match=r"no space 'timm:foo'; .*choose one of .*timm:convnext, timm:resnet"):
         get_space("timm:foo")
-    with pytest.raises(InvalidArchitecture, match=r"timm:resnet has no choice '5' for width; choose one of 1, 1\.5"):
+    with pytest.raises(InvalidArchitecture, match=r"timm:resnet has no choice '5' for width. Choose one of 1, 1\.5"):
         RESNETS.check(("basic", "b", "none", "5", "1", "2", "2", "2", "2"))
 
 

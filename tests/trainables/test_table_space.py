@@ -73,7 +73,7 @@ def test_the_encoding_determines_the_neighbors(tmp_path: Path, table: str) -> No
         get_space(f"{same}?encoding=tokens")
     with pytest.raises(InvalidInput, match="has no column 'groop'; it has arch, group"):
         get_space(f"{same}?encoding=columns:groop")
-    with pytest.raises(InvalidInput, match="no encoding 'words'; choose tokens, columns:a,b,c"):
+    with pytest.raises(InvalidInput, match="no encoding 'words'. Choose tokens, columns:a,b,c"):
         get_space(f"{same}?encoding=words")
     with pytest.raises(InvalidInput, match="the same for all 3 architectures"):
         get_space(f"{write(tmp_path / 'c.csv', ['a', 'b', 'c'], group=['x'] * 3)}?encoding=columns:group")
@@ -141,7 +141,7 @@ def test_evolution_searches_a_table(table: str) -> None:
         ("table:absent.csv", "archray cannot read the table"),
         ("table:own.csv?where=width=99", "no row where width is '99'; it is one of 1, 10, 11"),
         ("table:own.csv?where=task=x", "no column 'task' to select by; it has arch, width"),
-        ("table:own.csv?colour=red", "no role 'colour'; choose one of architecture, objective"),
+        ("table:own.csv?colour=red", "no role 'colour'. Choose one of architecture, objective"),
         ("table:own.csv?architecture=name", "no column 'name' for architecture; it has arch, width"),
         ("table:own.csv?space=nasbench201", "nasbench201: expected a cell with 6 operations"),
         ("table:own.csv?space=nasbench2", "no space 'nasbench2'; did you mean 'nasbench201'?"),

@@ -122,7 +122,7 @@ def _instance(
     alpha = torch.full((len(options.activations),), torch.nan, dtype=torch.float64)
     if labels == "data":
         if pool is None or pool.labels is None or rows is None:
-            raise InvalidInput("expected data with two classes for the labels `data`, got none; set data")
+            raise InvalidInput("expected data with two classes for the labels `data`, got none. Set data")
         return inputs, pool.labels.cpu()[rows], initial, alpha
     weights = two_layer.draw_weights(options.width, dimension, _stream(seed, "teacher"))
     names = (options.outside,) if labels == "outside" else options.activations

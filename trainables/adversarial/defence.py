@@ -36,7 +36,7 @@ def check_pixels(data: Dataset) -> ImageForm:
     if form is None or form.mean is None or form.std is None:
         raise InvalidInput(
             f"expected a data set with a known normalization, as epsilon is in units of a pixel in 0..1, got "
-            f"{data.name} without it; give its Dataset a `form` (an ImageForm)"
+            f"{data.name} without it. Give its Dataset a `form` (an ImageForm)"
         )
     if not form.unit:
         raise InvalidInput(

@@ -70,7 +70,7 @@ def _onnxruntime(network: nn.Module, images: torch.Tensor, settings: LatencySett
 
     program = torch.onnx.export(network, (images,), dynamo=True, verbose=False)
     if program is None:
-        raise InvalidInput("expected a program from torch.onnx, got none; choose the runtime torch-export")
+        raise InvalidInput("expected a program from torch.onnx, got none. Choose the runtime torch-export")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = settings.threads
     options.inter_op_num_threads = 1

@@ -103,7 +103,7 @@ def calibration(architectures: Sequence[str], sums: Sequence[float], whole: Sequ
 
 def _calibration_text(record: dict[str, Any]) -> str:
     error = record["error"]
-    errors = "" if error is None else f"; leave-one-out: median error {error:.1%}"
+    errors = "" if error is None else f". Leave-one-out: median error {error:.1%}"
     return (
         f"Latency lookup: {record['overhead']:.3g} ms + {record['factor']:.3g} times the sum over operations, "
         f"fitted to {count(len(record['networks']), 'network')} measured whole{errors}"

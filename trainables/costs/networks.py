@@ -196,7 +196,7 @@ class NetworkCosts:
             names = [column for table in reversed(self._tables) for column in table.file.roles.costs]
             names += COSTS.names() if buildable else ()
             raise UnknownName(
-                f"there is no cost {name!r}; choose one of "
+                f"there is no cost {name!r}. Choose one of "
                 f"{', '.join(names) or '(none: the table has no costs)'}, or "
                 "a custom function path.py:function of a network and the shape of an image"
             )

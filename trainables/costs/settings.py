@@ -42,7 +42,7 @@ class LatencySettings(Settings):
     @model_validator(mode="after")
     def _one_thread(self) -> "LatencySettings":
         if self.clock == "cpu" and self.threads > 1:
-            raise ValueError(f"expected threads 1 with the clock cpu, got {self.threads}; choose the clock wall")
+            raise ValueError(f"expected threads 1 with the clock cpu, got {self.threads}. Choose the clock wall")
         return self
 
     @field_validator("resources", mode="before")

@@ -16,7 +16,7 @@ from archray.trainables.data.settings import DataSettings
 PARTS = ("train", "validation", "test")
 FORM = (
     "x_train (images) and y_train (labels 0..K-1), and, if you have them, x_validation, y_validation, x_test, "
-    "y_test; write it with archray.trainables.data.save_arrays"
+    "y_test. Write it with archray.trainables.data.save_arrays"
 )
 
 
@@ -46,7 +46,7 @@ def save_arrays(
     stored: dict[str, Any] = {}
     for name, x, y in zip(PARTS, (x_train, x_validation, x_test), (y_train, y_validation, y_test), strict=True):
         if (x is None) != (y is None):
-            raise InvalidInput(f"expected both x_{name} and y_{name} or neither, got one of them; give both")
+            raise InvalidInput(f"expected both x_{name} and y_{name} or neither, got one of them. Give both")
         if x is not None and y is not None:
             stored[f"x_{name}"], stored[f"y_{name}"] = np.asarray(x), np.asarray(y)
     _raw(stored, "the arrays")
@@ -61,12 +61,12 @@ def check(settings: DataSettings) -> None:
     path = settings.path
     if not path.is_file():
         entry = "a folder" if path.is_dir() else "no file"
-        raise DataNotFound(f"expected an .npz file at {path}, got {entry}; give a file with {FORM}")
+        raise DataNotFound(f"expected an .npz file at {path}, got {entry}. Give a file with {FORM}")
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.removesuffix(".npy") for name in archive.namelist()}
     except zipfile.BadZipFile as error:
-        raise InvalidInput(f"expected an .npz file, got {path}, which is not one; give a file with {FORM}") from error
+        raise InvalidInput(f"expected an .npz file, got {path}, which is not one. Give a file with {FORM}") from error
     _check_names(names, str(path))
 
 
@@ -76,7 +76,7 @@ def read(settings: DataSettings) -> RawData:
         with np.load(settings.path, allow_pickle=False) as archive:
             stored = {name: archive[name] for name in archive.files}
     except ValueError as error:
-        raise InvalidInput(f"archray cannot read {settings.path} ({error}); give plain arrays: {FORM}") from error
+        raise InvalidInput(f"archray cannot read {settings.path} ({error}). Give plain arrays: {FORM}") from error
     return _raw(stored, str(settings.path))
 
 
@@ -102,7 +102,7 @@ def _raw(stored: dict[str, npt.NDArray[Any]], where: str) -> RawData:
             )
         if labels.max() >= num_classes:
             raise InvalidInput(
-                f"expected in y_{name} of {where} only labels of y_train, got {labels.max()}; remove these images"
+                f"expected in y_{name} of {where} only labels of y_train, got {labels.max()}. Remove these images"
             )
     return RawData(**parts, num_classes=num_classes)
 

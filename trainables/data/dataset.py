@@ -223,12 +223,12 @@ def make_dataset(raw: RawData, settings: DataSettings) -> Dataset:
     for part_name, (images, _) in zip(PART_NAMES, parts, strict=True):
         if not np.isfinite(images).all():
             raise InvalidInput(
-                f"expected finite {part_name} images in {settings.name}, got NaN or infinity; remove these images"
+                f"expected finite {part_name} images in {settings.name}, got NaN or infinity. Remove these images"
             )
     height, width = parts[0][0].shape[-2:]
     if settings.image_size is None and height != width:
         raise InvalidInput(
-            f"expected square images in {settings.name}, got {height} x {width} pixels; set image_size to resize them"
+            f"expected square images in {settings.name}, got {height} x {width} pixels. Set image_size to resize them"
         )
     size = settings.image_size or height
     tensors = [_scaled(images, size) for images, _ in parts]
@@ -313,7 +313,7 @@ def proxy_batch(
     if not 1 <= size <= len(labels):
         raise InvalidInput(
             f"expected a batch of 1 to {count(len(labels), 'image')}, the training images of {dataset.name}, got "
-            f"{size}; lower the batch size"
+            f"{size}. Lower the batch size"
         )
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(labels), generator=generator)[:size].to(labels.device)

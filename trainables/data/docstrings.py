@@ -132,7 +132,7 @@ def check(settings: DataSettings) -> None:
     chosen_libraries(settings.name)
     for library, package in PACKAGES.items():
         if package_folder(package) is None:
-            raise DataNotFound(f"docstrings: expected {library} to be installed; run pip install {library}")
+            raise DataNotFound(f"docstrings: expected {library} to be installed. Run pip install {library}")
 
 
 def read(settings: DataSettings) -> RawText:
@@ -181,7 +181,7 @@ def masked_docstrings() -> dict[str, list[str]]:
         versions = sorted((library, version(library)) for library in PACKAGES)
     except PackageNotFoundError as error:
         raise DataNotFound(
-            f"docstrings: expected {error.name} to be installed; run pip install {error.name}"
+            f"docstrings: expected {error.name} to be installed. Run pip install {error.name}"
         ) from error
     key = hashlib.sha256(repr((FORMAT, versions)).encode()).hexdigest()[:16]
     return cached_json(f"docstrings-{key}.json", extract_masked)

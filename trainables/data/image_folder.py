@@ -41,7 +41,7 @@ def check(settings: DataSettings) -> None:
             different = sorted(set(classes_of(folder)) ^ set(classes))
             raise InvalidInput(
                 f"expected the same class folders in all parts of {settings.path}, got differences between {name} and "
-                f"train: {', '.join(different)}; give each of "
+                f"train: {', '.join(different)}. Give each of "
                 f"{', '.join(sorted(path.name for path in parts.values()))} the same class folders"
             )
         for label in classes:
@@ -81,7 +81,7 @@ def read_names(settings: DataSettings) -> RawFiles:
 def part_folders(path: Path) -> dict[str, Path]:
     """Returns the folders of train, and of validation and test if they exist."""
     if not path.is_dir():
-        raise DataNotFound(f"expected a folder at {path}, got none; give a folder with {FORM}")
+        raise DataNotFound(f"expected a folder at {path}, got none. Give a folder with {FORM}")
     if not (path / "train").is_dir():
         return {"train": path}
     return {part: path / name for name, part in PART_FOLDERS.items() if (path / name).is_dir()}

@@ -62,7 +62,7 @@ class ImageForm(Settings):
         if self.channels not in MODES:
             raise InvalidInput(
                 f"expected a network for pictures with {', '.join(map(str, MODES))} channels, got one for "
-                f"{self.channels}; give arrays (n, {self.channels}, H, W)"
+                f"{self.channels}. Give arrays (n, {self.channels}, H, W)"
             )
         picture = read_picture(file, MODES[self.channels])
         box = None if self.crop is None else middle(*picture.size, self.crop)
@@ -99,7 +99,7 @@ class ImageForm(Settings):
         whole = tensor.dtype == torch.uint8
         tensor = self._channels_first(tensor).float()
         if not tensor.isfinite().all():
-            raise InvalidInput("expected finite images, got NaN or infinity; remove these images")
+            raise InvalidInput("expected finite images, got NaN or infinity. Remove these images")
         if whole and not normalised:
             tensor = tensor / 255
         if tensor.shape[-2:] != (self.size, self.size):
@@ -132,7 +132,7 @@ class ImageForm(Settings):
     def _check_known(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         if self.mean is None or self.std is None:
             raise InvalidInput(
-                "expected a data set with a known normalization, got a custom one without it; give its Dataset a "
+                "expected a data set with a known normalization, got a custom one without it. Give its Dataset a "
                 "`form` (an ImageForm), or give normalized arrays: run.predict(images, normalised=True)"
             )
         return self.mean, self.std
@@ -145,9 +145,9 @@ def _tensor(images: Any) -> torch.Tensor:
     try:
         array = np.asarray(images)
     except ValueError as error:  # images of different sizes
-        raise InvalidInput(f"expected images of one size in an array, got {error}; give them one by one") from error
+        raise InvalidInput(f"expected images of one size in an array, got {error}. Give them one by one") from error
     if array.dtype.kind not in "uif":
-        raise InvalidInput(f"expected images as numbers, got an array of {array.dtype}; give arrays, tensors or files")
+        raise InvalidInput(f"expected images as numbers, got an array of {array.dtype}. Give arrays, tensors or files")
     if array.dtype != np.uint8:
         array = array.astype(np.float32)
     return torch.from_numpy(np.ascontiguousarray(array))
@@ -167,7 +167,7 @@ def read_picture(file: str | Path, mode: str = "RGB") -> Image.Image:
     from PIL import Image, ImageOps
 
     if os.path.exists(file) and not os.path.isfile(file):  # reading a pipe would block
-        raise InvalidInput(f"expected an image file, got {file}, which is a folder or a device; remove it")
+        raise InvalidInput(f"expected an image file, got {file}, which is a folder or a device. Remove it")
     try:
         with Image.open(file) as image:
             picture = ImageOps.exif_transpose(image)
@@ -177,7 +177,7 @@ def read_picture(file: str | Path, mode: str = "RGB") -> Image.Image:
                 picture = _of_8_bits(picture, image)
             return picture.convert(mode)
     except FileNotFoundError as error:
-        raise InvalidInput(f"expected an image file at {file}, got none; give images or folders of images") from error
+        raise InvalidInput(f"expected an image file at {file}, got none. Give images or folders of images") from error
     except Exception as error:  # PIL's readers raise errors of many types on a broken file
         raise InvalidInput(f"archray cannot read {file} as an image ({error}); repair or remove it") from error
 

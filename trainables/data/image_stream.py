@@ -173,7 +173,7 @@ class StreamedSplit(Split):
         for index, label in enumerate(self.labels.tolist()):
             file = os.stat(path := self.files.path(index))
             if not stat.S_ISREG(file.st_mode) or not file.st_size:
-                raise InvalidInput(f"expected an image file, got {path}, which is empty or not a file; remove it")
+                raise InvalidInput(f"expected an image file, got {path}, which is empty or not a file. Remove it")
             digest.update(self.files.names[index] + f";{file.st_size};{label}\n".encode())
         return digest.hexdigest()
 

@@ -88,7 +88,7 @@ def check_data(settings: DataSettings) -> None:
         _user_function(settings)
         return
     if source.kind == "text" and (settings.image_size is not None or settings.flip is not None):
-        raise InvalidInput(f"expected no image_size or flip for the texts of {settings.name}, got one; leave them out")
+        raise InvalidInput(f"expected no image_size or flip for the texts of {settings.name}, got one. Leave them out")
     if source.check is not None:
         source.check(settings)
 

@@ -74,7 +74,7 @@ def stratified_split(labels: Labels, fraction: float, seed: int) -> tuple[npt.ND
     total = round(fraction * len(labels))
     if total == 0 or total == len(labels):
         raise InvalidInput(
-            f"expected enough data to hold out a share of {fraction}, got {count(len(labels), 'point')}; give more "
+            f"expected enough data to hold out a share of {fraction}, got {count(len(labels), 'point')}. Give more "
             "points, separate validation and test parts, or another validation_fraction"
         )
     exact = fraction * counts
@@ -108,7 +108,7 @@ def split_parts(raw: RawParts, settings: DataSettings) -> tuple[Part, Part, Part
             train, validation = _hold_out(train, fraction, seed + 1)
     for name, (_, labels) in {"training": train, "validation": validation, "test": test}.items():
         if len(labels) == 0:
-            raise InvalidInput(f"expected points in the {name} part of {settings.name}, got none; add at least one")
+            raise InvalidInput(f"expected points in the {name} part of {settings.name}, got none. Add at least one")
     limit = settings.limit
     return _limited(train, limit, seed + 2), _limited(validation, limit, seed + 2), _limited(test, limit, seed + 2)
 

@@ -136,7 +136,7 @@ def ensemble_files(
     """
     if len(members) != len(ensemble.members):
         raise InvalidInput(
-            f"expected the settings of {count(len(ensemble.members), 'member')}, got {len(members)}; give one for each"
+            f"expected the settings of {count(len(ensemble.members), 'member')}, got {len(members)}. Give one for each"
         )
     entries: dict[str, Any] = {
         "kind": KIND,

@@ -61,7 +61,7 @@ class DroppedPaths(nn.Module):
         super().__init__()
         if not isinstance(network, DARTSNetwork):
             raise InvalidInput(
-                f"expected a network with paths to drop, as in the space darts, got a {type(network).__name__}; search "
+                f"expected a network with paths to drop, as in the space darts, got a {type(network).__name__}. Search "
                 "the space darts, or choose another ensemble"
             )
         if not 0 < probability < 1:
@@ -74,7 +74,7 @@ class DroppedPaths(nn.Module):
     def train(self, mode: bool = True) -> "DroppedPaths":
         """In evaluation mode, cells drop paths with `probability`. Raises: InvalidInput for train mode."""
         if mode:
-            raise InvalidInput("expected evaluation mode, got train mode; train `network` instead")
+            raise InvalidInput("expected evaluation mode, got train mode. Train `network` instead")
         super().train(False)
         self.network.drop_path = self.probability
         for module in self.network.modules():

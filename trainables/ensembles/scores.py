@@ -101,7 +101,7 @@ def forward_selection(probabilities: npt.ArrayLike, labels: npt.ArrayLike, size:
     of_label = p[:, np.arange(len(y)), y].astype(np.float64)  # (pool, images)
     if not np.isfinite(of_label).all():
         raise InvalidInput(
-            "expected finite probabilities, got infinity or NaN; remove members that failed from the pool"
+            "expected finite probabilities, got infinity or NaN. Remove members that failed from the pool"
         )
     members: list[int] = []
     losses: list[float] = []

@@ -140,7 +140,7 @@ def check_maps(maps: Sequence[FeatureMap], num_classes: int) -> None:
     """Raises: InvalidInput if a map has Naive-Bayes weights and the number of classes is not two (note W8)."""
     if num_classes != 2 and any(values["weights"] == "naive-bayes" for values in maps):
         raise InvalidInput(
-            f"expected two classes for Naive-Bayes weights, got {num_classes}; choose two libraries "
+            f"expected two classes for Naive-Bayes weights, got {num_classes}. Choose two libraries "
             "(docstrings:numpy,torch), or candidates with weights=none or sif"
         )
 
@@ -206,7 +206,7 @@ class BinWeights:
         """
         if self.positive is None:
             raise InvalidInput(
-                "expected two classes for Naive-Bayes weights, got another number; choose candidates with weights=none "
+                "expected two classes for Naive-Bayes weights, got another number. Choose candidates with weights=none "
                 "or sif"
             )
         p, q = self.positive, self.total - self.positive

@@ -128,7 +128,7 @@ def _linear(model: Any, classes: int) -> LinearModel:
 def _check(features: Matrix, labels: npt.NDArray[np.int64], classes: int) -> None:
     missing = sorted(set(range(classes)) - set(labels.tolist()))
     if missing:
-        raise InvalidInput(f"expected training points of all {classes} classes, got none of {missing}; add points")
+        raise InvalidInput(f"expected training points of all {classes} classes, got none of {missing}. Add points")
     _check_finite(features)
 
 

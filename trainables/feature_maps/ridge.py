@@ -334,7 +334,7 @@ def solve_ridge(
         infinite or NaN features.
     """
     if gram == "int8" and features.device.type != "cpu":
-        raise InvalidInput("expected gram float64 or float32 on a GPU, got int8; choose float32")
+        raise InvalidInput("expected gram float64 or float32 on a GPU, got int8. Choose float32")
     plan = RidgePlan.make(*features.shape, targets.shape[1], memory_gib=memory_gib, gram=gram)
     targets = targets.double()
     mean = targets.mean(0)  # (K,)

@@ -243,7 +243,7 @@ def check_network(network: nn.Module) -> None:
     if others:
         raise InvalidInput(
             "expected convolutions, linear layers and batch normalizations only for the gradient's variance, got other "
-            f"parameters: {', '.join(others[:5])}; leave the variance out"
+            f"parameters: {', '.join(others[:5])}. Leave the variance out"
         )
 
 

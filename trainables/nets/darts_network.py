@@ -374,7 +374,7 @@ class DARTSNetwork(nn.Module):
 
 def _arguments(space: Space, architecture: Architecture) -> dict[str, Any]:
     if not isinstance(space, GenotypeSpace):
-        raise InvalidInput(f"expected a space of genotypes, got {space.name!r}; choose darts or nasnet")
+        raise InvalidInput(f"expected a space of genotypes, got {space.name!r}. Choose darts or nasnet")
     normal, reduce = space.genotype(architecture)
     return {"normal": normal, "reduce": reduce, "outputs": (space.outputs(normal), space.outputs(reduce))}
 

@@ -250,7 +250,7 @@ class SearchNetwork(nn.Module):
 def _checked(space: Space) -> NASBench1Shot1:
     if not isinstance(space, NASBench1Shot1):
         raise InvalidInput(
-            f"expected a space of NAS-Bench-1Shot1, got {space.name!r}; choose nasbench1shot1-1, -2 or -3"
+            f"expected a space of NAS-Bench-1Shot1, got {space.name!r}. Choose nasbench1shot1-1, -2 or -3"
         )
     return space
 

@@ -78,7 +78,7 @@ def proxy(
             raise InvalidInput(
                 f"expected {function.__name__!r} under @proxy as a function of the shared pass only (which has "
                 "network, "
-                f"images and labels), got {function.__name__}{inspect.signature(function)}; remove @proxy from a "
+                f"images and labels), got {function.__name__}{inspect.signature(function)}. Remove @proxy from a "
                 "function of network, images and labels"
             )
         return Proxy(function.__name__, direction, function, summary, source, reads, gradients_by, copies_outputs)

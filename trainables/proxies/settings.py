@@ -75,7 +75,7 @@ def check_proxies(settings: ProxySettings) -> None:
 def _check_names(metrics: Sequence[str]) -> None:
     """Raises: UnknownName for an unknown name; InvalidInput without metrics, or if two have the same column."""
     if not metrics:
-        raise InvalidInput(f"expected at least one metric; choose from {', '.join(PROXIES.names())}")
+        raise InvalidInput(f"expected at least one metric. Choose from {', '.join(PROXIES.names())}")
     for name in metrics:
         if not is_reference(name):
             PROXIES.check(name)

@@ -97,7 +97,7 @@ def get_space(name_or_reference: str | Space) -> Space:
     for attribute in ("name", "decisions"):
         if not getattr(space, attribute, None):
             raise InvalidInput(
-                f"expected the attribute {attribute} in the space {name_or_reference!r}; set it in the class"
+                f"expected the attribute {attribute} in the space {name_or_reference!r}. Set it in the class"
             )
     space.check_strings()
     return space

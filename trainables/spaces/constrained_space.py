@@ -60,7 +60,7 @@ class Constraint:
         if suffix not in SUFFIXES:
             raise InvalidInput(
                 f"{text!r}: expected a number with no suffix or one of {', '.join(name for name in SUFFIXES if name)}, "
-                f"got {suffix!r}; give the bound in the unit of the cost"
+                f"got {suffix!r}. Give the bound in the unit of the cost"
             )
         return cls(match["cost"], cast(Relation, match["relation"]), float(match["number"]) * SUFFIXES[suffix])
 
@@ -118,7 +118,7 @@ def costs_named(constraints: Iterable[Constraint]) -> tuple[str, ...]:
 def _check_pair(first: Constraint, second: Constraint) -> None:
     """Raises: InvalidInput if the two contradict each other, or are equal."""
     if first == second:
-        raise InvalidInput(f"expected distinct constraints, got '{first}' twice; give it once")
+        raise InvalidInput(f"expected distinct constraints, got '{first}' twice. Give it once")
     above = {">=", ">"}
     if first.column != second.column or (first.relation in above) == (second.relation in above):
         return

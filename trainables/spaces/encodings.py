@@ -56,11 +56,11 @@ def word_rows(
     elif encoding.startswith(COLUMNS):
         words = _table_words(encoding, table)
     else:
-        raise InvalidInput(f"there is no encoding {encoding!r}; choose {FORMS}")
+        raise InvalidInput(f"there is no encoding {encoding!r}. Choose {FORMS}")
     if len(words) > 1 and (words == words[0]).all():
         raise InvalidInput(
             f"expected an encoding that distinguishes architectures, got {encoding}, which is the same for all "
-            f"{count(len(words), 'architecture')}; choose another of {FORMS}"
+            f"{count(len(words), 'architecture')}. Choose another of {FORMS}"
         )
     return words
 
@@ -84,7 +84,7 @@ def _token_words(architectures: Sequence[str]) -> NDArray[np.str_]:
         if len(row) != len(rows[0]) or not row:
             raise InvalidInput(
                 f"expected the same number of tokens in every architecture for the encoding {TOKENS}, got "
-                f"{len(rows[0])} in {architectures[0]!r} and {len(row)} in {architecture!r}; choose another of {FORMS}"
+                f"{len(rows[0])} in {architectures[0]!r} and {len(row)} in {architecture!r}. Choose another of {FORMS}"
             )
     return np.array(rows, dtype=np.str_)
 

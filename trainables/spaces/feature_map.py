@@ -59,7 +59,7 @@ class FeatureMapSpace(Space):
     def posterior_decisions(self) -> tuple[Decision, ...]:
         raise InvalidInput(
             f"posterior: expected a space with categorical decisions only, got {self.name}, which has a continuous "
-            "constant; leave space out, and give log-probabilities of the values that you choose"
+            "constant. Leave space out, and give log-probabilities of the values that you choose"
         )
 
     def enumerate(self) -> Iterator[Architecture]:

@@ -271,7 +271,7 @@ def spelt_out(space: Space, text: str) -> str:
     if spaces is not None:
         raise InvalidArchitecture(
             f"expected an architecture of the space {space.name}, got {text!r}, which is in "
-            f"{' and '.join(spaces)}; choose that space, or {choices}"
+            f"{' and '.join(spaces)}. Choose that space, or {choices}"
         )
     if space.named and is_name(text):
         near = difflib.get_close_matches(text, space.named, n=1)
@@ -381,6 +381,6 @@ def _distinct(
     if len(variants) < number:
         raise InvalidInput(
             f"expected at most the number of variants of {space.encode(architecture)} in {space.name}, got {number}, "
-            f"found {len(variants)}; lower the number"
+            f"found {len(variants)}. Lower the number"
         )
     return variants

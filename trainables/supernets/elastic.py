@@ -63,7 +63,7 @@ def sliced_class(space: Space) -> type[SlicedSupernet]:
     """Returns the class of a space's supernet. Raises: InvalidInput if it has none."""
     if space.name not in SLICED_SUPERNETS:
         raise InvalidInput(
-            f"expected a space whose networks are slices of the largest one, got {space.name}; choose "
+            f"expected a space whose networks are slices of the largest one, got {space.name}. Choose "
             f"{', '.join(SLICED_SUPERNETS)}, or a method that mixes operations (gaea-darts, rs-ws)"
         )
     return SLICED_SUPERNETS.get(space.name)

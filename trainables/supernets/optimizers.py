@@ -42,7 +42,7 @@ def check_simplex(rows: Tensor) -> None:
         row = int(wrong.nonzero()[0])
         raise InvalidInput(
             f"expected every row of the parameters on the simplex, got row {row} with sum "
-            f"{sums[row].item():.6g} and smallest entry {least[row].item():.6g}; start from the uniform row, or "
+            f"{sums[row].item():.6g} and smallest entry {least[row].item():.6g}. Start from the uniform row, or "
             "divide non-negative rows by their sums"
         )
 
@@ -307,7 +307,7 @@ class XNAS(SimplexOptimizer):
             seen = state["round"] + state["added"] + len(gradient)
             if seen > group["rounds"]:
                 raise InvalidInput(
-                    f"expected at most {group['rounds']} data points, got {seen}; set rounds to the number of points "
+                    f"expected at most {group['rounds']} data points, got {seen}. Set rounds to the number of points "
                     "in all steps"
                 )
         check_gradients(list(gradients))
@@ -322,7 +322,7 @@ class XNAS(SimplexOptimizer):
             for parameter in group["params"]:
                 state = self._state(parameter)
                 if state["added"] == 0:
-                    raise InvalidInput("expected gradients of single points before a step, got none; call add_points")
+                    raise InvalidInput("expected gradients of single points before a step, got none. Call add_points")
                 lr = group["lr"]
                 if lr is None:
                     lr = xnas_rate(parameter.shape[-1], group["rounds"], group["clip"])
@@ -368,7 +368,7 @@ class PointLearner(Learner):
     def learn(self, draw: Callable[[], Mixture], lesson: Lesson) -> Tensor:
         """Makes one update. Raises: FloatingPointError if a gradient is NaN; RuntimeError before `prepare`."""
         if self.optimizer is None:
-            raise RuntimeError("expected `prepare`, which sets the number of images, before `learn`; call it first")
+            raise RuntimeError("expected `prepare`, which sets the number of images, before `learn`. Call it first")
         losses = lesson.outcome(draw()).losses  # (b,)
         gradients = point_gradients(losses, list(self._parameters.values()))  # (b, edges, operations) of each group
         self.optimizer.add_points(gradients)

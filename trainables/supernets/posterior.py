@@ -316,7 +316,7 @@ class PosteriorTrainer(EpochTrainer):
         loss = float(torch.stack(losses).mean())
         if not math.isfinite(loss):
             raise Diverged(
-                f"expected a finite loss of drawn architectures, got {loss} in epoch {self.epochs_done}; lower lr"
+                f"expected a finite loss of drawn architectures, got {loss} in epoch {self.epochs_done}. Lower lr"
             )
         return PosteriorEpoch(-self.posterior.scale * loss - kl, kl, loss)
 

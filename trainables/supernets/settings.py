@@ -77,7 +77,7 @@ class SupernetTrainingSettings(SGDSettings):
         if self.objective == "erm" and self.architecture_data == "validation":
             raise ValueError(
                 "expected architecture_data training with the objective erm, which uses all training data for both "
-                "updates, got validation; choose bilevel, or architecture_data training"
+                "updates, got validation. Choose bilevel, or architecture_data training"
             )
         return self
 
@@ -213,9 +213,9 @@ class MirrorDescentSettings(OptimizerSettings):
     @model_validator(mode="after")
     def _one_geometry(self) -> MirrorDescentSettings:
         if self.dgf == "euclidean" and (self.floor or self.log_space):
-            raise ValueError("expected dgf entropy with floor or log_space, got euclidean; leave these out")
+            raise ValueError("expected dgf entropy with floor or log_space, got euclidean. Leave these out")
         if self.floor and self.log_space:
-            raise ValueError("expected one of floor and log_space, got both; leave one out")
+            raise ValueError("expected one of floor and log_space, got both. Leave one out")
         return self
 
     def make(self, parameters: list[Tensor]) -> Optimizer:
@@ -260,7 +260,7 @@ class ReinforceSettings(OptimizerSettings):
     def check_relaxation(self, relaxation: str) -> None:
         if relaxation != "controller":
             raise InvalidInput(
-                f"expected the relaxation controller with the optimizer reinforce, got {relaxation}; choose both or "
+                f"expected the relaxation controller with the optimizer reinforce, got {relaxation}. Choose both or "
                 "neither"
             )
 
@@ -289,7 +289,7 @@ class XNASSettings(OptimizerSettings):
     def check_relaxation(self, relaxation: str) -> None:
         if relaxation != "simplex":
             raise InvalidInput(
-                f"expected the relaxation simplex with the optimizer xnas, got {relaxation}; choose simplex"
+                f"expected the relaxation simplex with the optimizer xnas, got {relaxation}. Choose simplex"
             )
 
 
@@ -338,7 +338,7 @@ class RelaxationSettings(RegisteredSettings):
                 "choose one of these, or the optimizer adam"
             )
         raise InvalidInput(
-            f"expected the optimizer mirror-descent with the relaxation {self.name}, got {optimizer.name}; choose it, "
+            f"expected the optimizer mirror-descent with the relaxation {self.name}, got {optimizer.name}. Choose it, "
             "or the relaxation softmax or gumbel"
         )
 
@@ -350,7 +350,7 @@ def check_together(relaxation: RelaxationSettings, optimizer: OptimizerSettings,
     if partial_channels > 1 and relaxation.draws_one:
         raise InvalidInput(
             f"expected partial_channels 1, as the relaxation {relaxation.name} draws one operation per edge, got "
-            f"{partial_channels}; choose softmax, simplex, gumbel with hard false, path with draws architectures, or "
+            f"{partial_channels}. Choose softmax, simplex, gumbel with hard false, path with draws architectures, or "
             "partial_channels 1"
         )
 
@@ -462,7 +462,7 @@ class PathSettings(RelaxationSettings):
     @model_validator(mode="after")
     def _fair_edges(self) -> PathSettings:
         if self.fair and self.draws != "edges":
-            raise ValueError("expected draws edges with fair, got architectures; set fair to false or draws to edges")
+            raise ValueError("expected draws edges with fair, got architectures. Set fair to false or draws to edges")
         return self
 
     @property
@@ -533,7 +533,7 @@ class VariationalSettings(RelaxationSettings):
         if self.scale != "data" and not 0 < self.scale < math.inf:
             raise ValueError(f"expected a scale above 0, or data, got {self.scale}")
         if self.estimator == "score-function" and self.samples == 1:
-            raise ValueError("expected 2 or more samples with the estimator score-function, got 1; set samples to 2")
+            raise ValueError("expected 2 or more samples with the estimator score-function, got 1. Set samples to 2")
         return self
 
     def mixing(
@@ -548,7 +548,7 @@ class VariationalSettings(RelaxationSettings):
     def check_optimizer(self, optimizer: OptimizerSettings) -> None:
         if optimizer.domain != "logits":
             raise InvalidInput(
-                f"expected an optimizer of logits with the relaxation posterior, got {optimizer.name}; choose adam"
+                f"expected an optimizer of logits with the relaxation posterior, got {optimizer.name}. Choose adam"
             )
         if self.scale == "data":
             raise InvalidInput(
@@ -593,6 +593,6 @@ class ControllerSettings(RelaxationSettings):
     def check_optimizer(self, optimizer: OptimizerSettings) -> None:
         if not isinstance(optimizer, ReinforceSettings):
             raise InvalidInput(
-                f"expected the optimizer reinforce with the relaxation controller, got {optimizer.name}; choose both "
+                f"expected the optimizer reinforce with the relaxation controller, got {optimizer.name}. Choose both "
                 "or neither"
             )

@@ -305,7 +305,7 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         for block, loss in (("training", loss_sum), ("architecture", architecture_loss)):
             if not math.isfinite(loss.item()):
                 raise Diverged(
-                    f"expected a finite {block} loss, got {loss.item()} in epoch {self.epochs_done}; lower lr"
+                    f"expected a finite {block} loss, got {loss.item()} in epoch {self.epochs_done}. Lower lr"
                 )
         if count == 0:
             return NO_METRICS

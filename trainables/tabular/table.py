@@ -60,7 +60,7 @@ class Table:
         if roles.objective is None:
             columns = ", ".join(column for column in file.rows.columns if column != ARCHITECTURE)
             raise InvalidTable(
-                f"expected a column with the objective in {file.location}, found no known name; name the column with "
+                f"expected a column with the objective in {file.location}, found no known name. Name the column with "
                 f"the value after training (--objective COLUMN); columns: {columns}"
             )
         frame = self._distinct(file)
@@ -100,7 +100,7 @@ class Table:
         metrics = [*self.metrics, *self.costs]
         if column in self.uninformative:
             raise InvalidInput(
-                f"{self.location}: expected a metric that varies, got {column}, which is the same in every row; choose "
+                f"{self.location}: expected a metric that varies, got {column}, which is the same in every row. Choose "
                 "another"
             )
         if column not in metrics:
@@ -143,7 +143,7 @@ class Table:
         if role == "objective" and len(values) > 1 and np.ptp(values) == 0:
             raise InvalidTable(
                 f"{self.location}: expected different values in the column {column} (objective), got {values[0]:g} in "
-                "every row; choose another column"
+                "every row. Choose another column"
             )
         return values
 
@@ -151,11 +151,11 @@ class Table:
         """Returns the values of a column. A row that represents several takes missing values from the others."""
         values = numbers(self.frame, column, self.location)
         if np.isnan(values).all():
-            raise InvalidTable(f"{self.location}: expected numbers in the {role} {column}, got none; leave it out")
+            raise InvalidTable(f"{self.location}: expected numbers in the {role} {column}, got none. Leave it out")
         if len(values) > 1 and np.nanmin(values) == np.nanmax(values):
             raise InvalidTable(
                 f"{self.location}: expected different values in the {role} {column}, got {np.nanmin(values):g} in "
-                "every row; leave it out"
+                "every row. Leave it out"
             )
         representative = self.space.representative
         for row in np.flatnonzero(~np.isnan(values) & np.isnan(values[representative])):
@@ -189,14 +189,14 @@ class TableOracle:
         table, objective = self.table, self.table.roles.objective
         if objective not in table.trainings:
             raise InvalidTable(
-                f"expected columns for the training runs of {objective} in {table.location}, got none; name them "
+                f"expected columns for the training runs of {objective} in {table.location}, got none. Name them "
                 f"(--seeds {objective}=COLUMN,COLUMN), or choose the seeds mean"
             )
         without = np.flatnonzero(np.isnan(table.trainings[objective]).all(axis=1))
         if len(without):
             raise InvalidTable(
                 f"{table.location}: expected a training run of {objective} in every row, got none in "
-                f"{count(len(without), 'row')}; choose the seeds mean"
+                f"{count(len(without), 'row')}. Choose the seeds mean"
             )
 
     def __call__(self, config: Mapping[str, Any]) -> dict[str, Any]:

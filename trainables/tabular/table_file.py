@@ -112,7 +112,7 @@ class Roles:
         unknown = sorted(values.keys() - cls.__dataclass_fields__.keys())
         if unknown:
             raise InvalidInput(
-                f"a table has no role {unknown[0]!r}; choose one of {', '.join(cls.__dataclass_fields__)}"
+                f"a table has no role {unknown[0]!r}. Choose one of {', '.join(cls.__dataclass_fields__)}"
             )
         read = dict(values)
         for name in ("architecture", "metrics", "costs"):
@@ -264,7 +264,7 @@ def read_frame(location: str) -> tuple[pd.DataFrame, dict[str, Any], str]:
     try:
         content = read_location(location)
     except (OSError, pa.ArrowInvalid) as error:
-        raise InvalidTable(f"archray cannot read the table {location} ({error}); give a CSV or Parquet file") from error
+        raise InvalidTable(f"archray cannot read the table {location} ({error}). Give a CSV or Parquet file") from error
     try:
         if content[:4] == b"PAR1":
             table = pyarrow.parquet.read_table(pa.BufferReader(content))
@@ -273,7 +273,7 @@ def read_frame(location: str) -> tuple[pd.DataFrame, dict[str, Any], str]:
     except pa.ArrowInvalid as error:
         reason = "it is not text in UTF-8" if "\ufffd" in content.decode(errors="replace") else error
         raise InvalidTable(
-            f"expected a table in CSV or Parquet, got {location}, which is neither ({reason}); give another file"
+            f"expected a table in CSV or Parquet, got {location}, which is neither ({reason}). Give another file"
         ) from error
     check_columns(table.column_names, location)
     roles = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
@@ -294,7 +294,7 @@ def select(frame: pd.DataFrame, where: Mapping[str, str], location: str) -> pd.D
             raise InvalidTable(f"{location} has no row where {column} is {value!r}; it is one of {choices}")
         frame = chosen
     if frame.empty:
-        raise InvalidTable(f"expected rows in the table {location}, got none; give another file")
+        raise InvalidTable(f"expected rows in the table {location}, got none. Give another file")
     return frame
 
 
@@ -335,7 +335,7 @@ def _names(frame: pd.DataFrame, roles: Roles, location: str) -> pd.Series[str]:
         return pd.Series([f"{ROW}-{number:0{digits}d}" for number in range(len(frame))], index=frame.index)
     if not roles.architecture:
         raise InvalidTable(
-            f"expected a column {ARCHITECTURE} or arch in {location}, got none; name the columns that identify an "
+            f"expected a column {ARCHITECTURE} or arch in {location}, got none. Name the columns that identify an "
             f"architecture (--architecture COLUMN,... or --architecture {ROW}); columns: {', '.join(frame.columns)}"
         )
     columns = [frame[column] for column in roles.architecture]

@@ -135,7 +135,7 @@ class WorkerGroup:
         placement = get_current_placement_group()
         if placement is None:
             raise InvalidInput(
-                "expected a Tune trial with a bundle for each worker, got a process without a placement group; give "
+                "expected a Tune trial with a bundle for each worker, got a process without a placement group. Give "
                 "the Tuner tune.with_resources(trainable, tune.PlacementGroupFactory([{}, {'CPU': 1}, "
                 "{'CPU': 1}]))"
             )
@@ -212,7 +212,7 @@ class ParallelTrainable(standalone.StandaloneTrainable):
         allotment = self.trial_resources
         if allotment is None or not allotment.head_bundle_is_empty:
             raise InvalidInput(
-                "expected a trial with an empty first bundle and one bundle for each worker; use "
+                "expected a trial with an empty first bundle and one bundle for each worker. Use "
                 "tune.PlacementGroupFactory([{}, {'CPU': 1}, {'CPU': 1}])"
             )
         self._trainer = WorkerGroup(

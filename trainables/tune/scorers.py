@@ -188,6 +188,6 @@ def trained_weights(checkpoint: str | Path) -> dict[str, np.ndarray]:
     trainer = read_state(checkpoint)["trainer"]
     if trainer is None:
         raise InvalidInput(
-            f"expected weights in the checkpoint {checkpoint}, got none, as its trial failed; use another"
+            f"expected weights in the checkpoint {checkpoint}, got none, as its trial failed. Use another"
         )
     return arrays_of(trainer["supernet"])

@@ -110,7 +110,7 @@ def check_problem(settings: SplitTrialSettings, parameters: int) -> None:
     if parameters > count:
         raise InvalidInput(
             f"expected at most as many parameters as candidates, {count} ({len(settings.activations)} activations at "
-            f"{len(settings.scales)} scales), got {parameters}; add activations or scales"
+            f"{len(settings.scales)} scales), got {parameters}. Add activations or scales"
         )
     inputs = settings.inputs
     if settings.data.name != TEACHER_DATA:

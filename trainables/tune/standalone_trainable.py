@@ -114,7 +114,7 @@ def train_epoch(trainer: Trainer, evaluate_test: str) -> tuple[Metrics, Metrics,
     for split, metrics in (("training", train), ("validation", validation)):
         if math.isinf(metrics.loss) or (math.isnan(metrics.loss) and not math.isnan(metrics.accuracy)):
             raise TrialFailed(
-                f"expected a finite {split} loss, got {metrics.loss} in epoch {trainer.epochs_done}; lower lr"
+                f"expected a finite {split} loss, got {metrics.loss} in epoch {trainer.epochs_done}. Lower lr"
             )
     return train, validation, test
 

@@ -125,7 +125,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         warm_start = None if self._round is None else self._round.warm_start
         if trainer.epochs_done == 0 and warm_start is not None:
             weights = read_weights(warm_start, self._device)
-            load_weights(trainer.supernet, weights, f"the weights in {warm_start}", "; leave warm_start out")
+            load_weights(trainer.supernet, weights, f"the weights in {warm_start}", ". Leave warm_start out")
         train = trainer.epoch()
         values = {"train_loss": train.loss, "train_accuracy": train.accuracy}
         return values | (self._searched() if self._round is None else self._scored(self._round))
@@ -146,7 +146,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         validation = trainer.evaluate(trainer.dataset.validation)
         if not math.isfinite(validation.loss):
             raise Diverged(
-                f"expected a finite validation loss, got {validation.loss} in epoch {trainer.epochs_done}; lower lr"
+                f"expected a finite validation loss, got {validation.loss} in epoch {trainer.epochs_done}. Lower lr"
             )
         architecture = trainer.derive()
         if architecture is not None and trainer.finished and settings.bounds is not None:
@@ -179,7 +179,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         if violation(nearest) > 0.0:
             raise InvalidArchitecture(
                 f"expected an architecture near {architecture} that meets {', '.join(bounds.constraints)}, got none; "
-                f"the nearest, {nearest}, has {violation.describe(nearest)}; give the cost a weight (--cost-weight), "
+                f"the nearest, {nearest}, has {violation.describe(nearest)}. Give the cost a weight (--cost-weight), "
                 "or loosen the constraint"
             )
         return nearest
@@ -218,7 +218,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         measured = trainer.score(request.candidates)
         finite = [metrics for metrics in measured if math.isfinite(metrics.loss)]
         if not finite:
-            raise Diverged("expected a candidate with a finite validation loss, got none; lower lr")
+            raise Diverged("expected a candidate with a finite validation loss, got none. Lower lr")
         loss, accuracy = map(_mean, zip(*finite, strict=True))
         weights = None
         if folder is not None:  # a trial that runs again writes the same file
@@ -345,7 +345,7 @@ class SlicedTrainable(EpochTrainable[SandwichTrainer]):
         for name, metrics in (("training", train), ("smallest", smallest), ("largest", largest)):
             if not math.isfinite(metrics.loss) and not math.isnan(metrics.accuracy):
                 raise TrialFailed(
-                    f"expected a finite {name} loss, got {metrics.loss} in epoch {trainer.epochs_done}; lower lr"
+                    f"expected a finite {name} loss, got {metrics.loss} in epoch {trainer.epochs_done}. Lower lr"
                 )
         return dict(zip(SLICED_METRICS, (*train, *smallest, *largest), strict=True))
 

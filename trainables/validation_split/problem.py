@@ -351,10 +351,10 @@ def check_points(pool: int, test: int, sizes: tuple[int, int, int]) -> None:
     if train + validation > pool:
         raise InvalidInput(
             f"expected {train} points for training and up to {validation} for validation, got {count(pool, 'point')} "
-            f"for both; lower the largest of validation_sizes to {max(0, pool - train)} or less, or train_size"
+            f"for both. Lower the largest of validation_sizes to {max(0, pool - train)} or less, or train_size"
         )
     if tested > test:
-        raise InvalidInput(f"expected {tested} test points, got {count(test, 'point')}; set test_size to {test}")
+        raise InvalidInput(f"expected {tested} test points, got {count(test, 'point')}. Set test_size to {test}")
 
 
 def points_of(data: Dataset) -> tuple[Points, Points]:

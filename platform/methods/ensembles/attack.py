@@ -60,7 +60,7 @@ def check_attack(run: Run[Any], question: AttackQuestion) -> AttackQuestion:
     for name in question.attacks:
         ATTACKS.check(name)
     if not question.attacks:
-        raise InvalidInput(f"expected one or more attacks, got none; choose from {', '.join(ATTACKS)}")
+        raise InvalidInput(f"expected one or more attacks, got none. Choose from {', '.join(ATTACKS)}")
     check_toolbox()
     if not run.ended:
         raise RunFolderError(
@@ -81,7 +81,7 @@ def check_attack(run: Run[Any], question: AttackQuestion) -> AttackQuestion:
     if question.images is not None and question.images > available:
         raise InvalidInput(
             f"expected at most {count(available, 'image')}, the size of the test split of {run.config.data.name}, got "
-            f"{question.images}; lower --images"
+            f"{question.images}. Lower --images"
         )
     update = {
         "attacks": tuple(dict.fromkeys(question.attacks)),

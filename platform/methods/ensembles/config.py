@@ -71,7 +71,7 @@ class SamplingOptions(Settings):
     def _go_together(self) -> "SamplingOptions":
         if not self.sampler.has_delta and self.delta is not None:
             raise ValueError(
-                f"expected the sampler svgd-rd with delta, got {self.sampler.name}, which has no delta; remove delta "
+                f"expected the sampler svgd-rd with delta, got {self.sampler.name}, which has no delta. Remove delta "
                 "or choose svgd-rd"
             )
         low, high = self.delta_range
@@ -104,7 +104,7 @@ class NESBSConfig(EnsembleConfig):
     def _supernet_goes_together(self) -> "NESBSConfig":
         if not isinstance(self.supernet.relaxation, PathSettings):
             raise ValueError(
-                f"expected supernet.relaxation to be path, got {self.supernet.relaxation.name}; remove it, or set "
+                f"expected supernet.relaxation to be path, got {self.supernet.relaxation.name}. Remove it, or set "
                 "best_response to true to sample paths from the posterior"
             )
         _ = self.trained_supernet  # raises
@@ -135,12 +135,12 @@ class NESBSConfig(EnsembleConfig):
         sampler = self.search.sampler
         if self.best_response and not sampler.of_the_posterior:
             raise InvalidInput(
-                f"expected a sampler that uses the posterior with best_response, got {sampler.name}; set best_response "
+                f"expected a sampler that uses the posterior with best_response, got {sampler.name}. Set best_response "
                 "to false, or choose another sampler"
             )
         if self.only_sampler is not None and sampler.name != self.only_sampler:
             raise InvalidInput(
-                f"expected search.sampler to be {self.only_sampler} for {self.method}, got {sampler.name}; remove "
+                f"expected search.sampler to be {self.only_sampler} for {self.method}, got {sampler.name}. Remove "
                 "search.sampler, or run the method nesbs"
             )
         check_supernet(self.space, self.supernet)
@@ -232,7 +232,7 @@ class SnapshotConfig(OneArchitectureConfig):
             )
         if self.final.cycles > 1:
             raise InvalidInput(
-                f"expected final.cycles to be 1, got {self.final.cycles}; set ensemble_size, which is the number of "
+                f"expected final.cycles to be 1, got {self.final.cycles}. Set ensemble_size, which is the number of "
                 "cycles"
             )
 
@@ -397,7 +397,7 @@ def _has_paths(space: Space) -> str | None:
     """None for a space whose networks have paths to drop; otherwise the reason why it cannot be searched."""
     if isinstance(space, GenotypeSpace):
         return None
-    return "its networks have no paths to drop; choose darts, darts-none or nasnet"
+    return "its networks have no paths to drop. Choose darts, darts-none or nasnet"
 
 
 _pooled = partial(

@@ -38,7 +38,7 @@ def posterior_training(run: Run[Any], canvas: Figure) -> None:
     curves = _curves(run)
     shown = _shown(curves)
     if not shown:
-        raise NothingToDraw("the run has no training of a posterior; run nesbs without best_response")
+        raise NothingToDraw("the run has no training of a posterior. Run nesbs without best_response")
     for axes, name in zip(np.ravel(canvas.subplots(1, len(shown))), shown, strict=True):
         if name == "entropy" and "decision" in curves:
             for decision, rows in curves.groupby("decision", sort=False):
@@ -301,7 +301,7 @@ def swept_delta(run: Run[Any]) -> tuple[pd.DataFrame, pd.DataFrame, float]:
         rank = tables.known_metrics(rows)[0]
         rows = rows[rows["delta"].notna() & rows[rank].notna()]
     if rows.empty or rows["delta"].nunique() < 2:
-        raise NothingToDraw("the run has ensembles with fewer than two deltas; run with --delta grid or bo")
+        raise NothingToDraw("the run has ensembles with fewer than two deltas. Run with --delta grid or bo")
     means = rows.groupby("delta")[list(tables.METRICS)].mean()
     return rows, means, float(means.index[int(means[rank].to_numpy().argmin())])
 
@@ -383,7 +383,7 @@ def member_measures(run: Run[Any]) -> pd.DataFrame:
     if len(sampled):
         sampled = sampled[sampled["delta"].notna() & (sampled["members"].map(len) > 1)]
     if sampled.empty:
-        raise NothingToDraw("the run has no ensemble with a delta; run with --sampler svgd-rd")
+        raise NothingToDraw("the run has no ensemble with a delta. Run with --sampler svgd-rd")
     space = get_space(run.best.space)
     alone = run.pooled(tables.SEARCH, tables.MEMBERS)
     accuracies = dict(zip(alone["architecture"], alone["shared_accuracy"], strict=True)) if len(alone) else {}

@@ -167,7 +167,7 @@ def _select(context: Context[NESConfig], folder: Folder) -> None:
     size = config.ensemble_size
     if len(pool) < size:
         raise ArchrayError(
-            f"expected at least {count(size, 'trained network')} in the pool, got {len(pool)}; see the failures in "
+            f"expected at least {count(size, 'trained network')} in the pool, got {len(pool)}. See the failures in "
             "pool/trials.parquet, and lower ensemble_size or raise pool"
         )
     probabilities = np.stack([read_predictions(uri) for uri in pool["predictions"]])  # (pool, images, classes)

@@ -86,7 +86,7 @@ def attack_section(run: Run[Any]) -> Section:
 def _attacked(run: Run[Any]) -> pd.DataFrame:
     rounds = tables.attacked_rounds(run.best)
     if rounds.empty:
-        raise NothingToDraw(f"the run has no attack; start one with: {command('attack', run.folder)}")
+        raise NothingToDraw(f"the run has no attack. Start one with: {command('attack', run.folder)}")
     return rounds
 
 
@@ -155,7 +155,7 @@ def tested_models(run: Run[Any]) -> pd.DataFrame:
     models = tables.trained_models(run)
     models = models.assign(**{name: numbers(models, name) for name in _QUANTITIES})
     if not models["test_accuracy"].notna().any():
-        raise NothingToDraw("the ensemble of the run is not trained yet; resume the run")
+        raise NothingToDraw("the ensemble of the run is not trained yet. Resume the run")
     return models
 
 
@@ -168,7 +168,7 @@ def ensemble_diversity(run: Run[Any], canvas: Figure) -> None:
     """The mean accuracy of an ensemble's members by their disagreement, a point per repeat of the run."""
     ensembles = _measured(run)
     if len(ensembles) < 2:
-        raise NothingToDraw("the figure needs two or more ensembles, and the run trained one; run it with --repeats")
+        raise NothingToDraw("the figure needs two or more ensembles, and the run trained one. Run it with --repeats")
     axes = canvas.subplots()
     x, y = ensembles["ppd"] * _PPD.factor, ensembles["members_test_accuracy"] * MEMBERS.factor
     axes.scatter(x, y, s=36, color=FOUND, alpha=0.6, linewidth=0)
@@ -255,7 +255,7 @@ def headline(run: Run[Any]) -> Headline:
         "Failures": run_sections.failed(run, _TABLES),
     }
     if not members:
-        return Headline(thing, "The run found no ensemble; see the failures below.", facts=facts)
+        return Headline(thing, "The run found no ensemble. See the failures below.", facts=facts)
     spreads = run_sections.over_repeats(run, measured)
     if models.empty or "test_accuracy" not in spreads:
         return Headline(thing, _text("untrained", members=len(members)), members, facts=facts)

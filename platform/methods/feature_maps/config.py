@@ -58,7 +58,7 @@ class FeatureMapConfig(FinalConfig):
     def full_dimension(self) -> int:
         """Number of features of a full solve."""
         if self.dimension is None and is_custom_space(self.space):
-            raise InvalidInput(f"expected a dimension for the space {self.space}, got none; set --dimension")
+            raise InvalidInput(f"expected a dimension for the space {self.space}, got none. Set --dimension")
         return self.dimension or DIMENSIONS[get_space(self.space).data_kind]
 
     @property
@@ -76,7 +76,7 @@ def serves(space: Space) -> str | None:
     """None for a space of feature maps; otherwise the reason why it cannot be searched."""
     if isinstance(space, FeatureMapSpace):
         return None
-    return "it is not a space of feature maps; choose fourier or ngrams. For networks, use the method supernet-halving"
+    return "it is not a space of feature maps. Choose fourier or ngrams. For networks, use the method supernet-halving"
 
 
 maps_method = partial(Method, serves=serves, extendable=("final_seeds",))

@@ -100,7 +100,7 @@ def _curve(run: Run[Any], by: By) -> tables.AccuracyCurve:
     """The accuracy curve of a run. Raises: NothingToDraw without a test accuracy, or without seconds."""
     curve = tables.accuracy_curve(tables.progress_of(run), by)
     if curve is None:
-        raise NothingToDraw(f"the run has no test accuracy by {by}; use a finished run of a feature map method")
+        raise NothingToDraw(f"the run has no test accuracy by {by}. Use a finished run of a feature map method")
     return curve
 
 
@@ -258,7 +258,7 @@ def correlation_panels(correlation: pd.DataFrame) -> list[Panel]:
     frame = frame[frame[list(names)].notna().all(axis=1)]
     if frame.empty:
         raise NothingToDraw(
-            "the run does not compare shared with standalone accuracies; run halving with correlation.maps"
+            "the run does not compare shared with standalone accuracies. Run halving with correlation.maps"
         )
     panels = []
     for bases in sorted(frame["bases"].unique(), reverse=True):
@@ -360,7 +360,7 @@ def _gaps(run: Run[Any]) -> pd.DataFrame:
     """The gaps of a run. Raises: NothingToDraw without test and validation losses of the selection."""
     gaps = tables.selection_gaps(run)
     if gaps.empty:
-        raise NothingToDraw("the search has no test and validation errors of its leaders; run it again")
+        raise NothingToDraw("the search has no test and validation errors of its leaders. Run it again")
     return gaps
 
 

@@ -232,7 +232,7 @@ SECTIONS: tuple[MakeSection, ...] = (
 def headline(run: Run[Any]) -> Headline:
     """Test accuracies (the lower one first), solver calls and seconds; for repeats, means and the best map."""
     architecture, progress = run.best.architecture, tables.progress_of(run)
-    lead = "The run found no feature map; see the failures below."
+    lead = "The run found no feature map. See the failures below."
     cards: list[Card] = []
     facts: dict[str, object] = {}
     if len(progress):

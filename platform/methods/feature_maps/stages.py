@@ -63,7 +63,7 @@ def sample_candidates(context: Context[FeatureMapConfig], number: int) -> list[s
     if len(candidates) < number:
         raise InvalidInput(
             f"expected at most {count(len(candidates), 'candidate')} for {config.space}, which has no more distinct "
-            f"feature maps, got {number}; lower candidates"
+            f"feature maps, got {number}. Lower candidates"
         )
     if left_out:
         context.say(

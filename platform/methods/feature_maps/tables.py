@@ -234,7 +234,7 @@ def comparison_table(runs: Sequence[Progress]) -> pd.DataFrame:
     """
     labels = [label for label, _ in runs]
     if not labels:
-        raise InvalidInput("expected one or more runs to compare, got none; pass the folder of a run")
+        raise InvalidInput("expected one or more runs to compare, got none. Pass the folder of a run")
     if twice := {label for label in labels if labels.count(label) > 1}:
         raise InvalidInput(f"expected a distinct label for each run, got duplicates: {', '.join(sorted(twice))}")
     calls, seconds, reference = calls_compared(runs), seconds_compared(runs), reference_accuracy(runs)

@@ -70,7 +70,7 @@ class HNASConfig(PooledConfig):
         if self.search.points == "selections" and self.search.on_repeat == "tell":
             raise InvalidInput(
                 "expected search.on_repeat to be next-best with search.points=selections, which never repeats an "
-                "architecture, got tell; remove search.on_repeat"
+                "architecture, got tell. Remove search.on_repeat"
             )
         super().check()
         if self.pool.table is None and self.low_is_good(self.search.proxy):

@@ -179,7 +179,7 @@ class _Landscape:
         path = tables.question_points(questions)
         if objective is None or pool is None or path.empty:
             raise NothingToDraw(
-                f"expected suggestions of (mu, nu) and a scored pool in {run.folder}, got none; resume the run if its "
+                f"expected suggestions of (mu, nu) and a scored pool in {run.folder}, got none. Resume the run if its "
                 "search has not finished"
             )
         scale = tables.PenaltyScale(pool, objective)
@@ -353,7 +353,7 @@ def _pool(run: Run[Any]) -> Pool:
     pool = tables.usable_pool(run)
     if pool is None:
         raise NothingToDraw(
-            f"expected a pool with finite {run.config.proxy} and kappa in {run.folder}, got none; resume the run if "
+            f"expected a pool with finite {run.config.proxy} and kappa in {run.folder}, got none. Resume the run if "
             "its first stage has not finished"
         )
     return pool

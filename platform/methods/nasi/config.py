@@ -176,11 +176,11 @@ class TableValues:
             except InvalidArchitecture as error:
                 raise InvalidInput(
                     f"expected a table of architectures of {space.name}, got {table.location} with other architectures "
-                    f"({error}); pass a table of that space, or set --space to the space of the table"
+                    f"({error}). Pass a table of that space, or set --space to the space of the table"
                 ) from error
         if len(values) < MIN_ROWS:
             raise InvalidInput(
-                f"expected at least {MIN_ROWS} architectures in {table.location}, got {len(values)}; pass a larger "
+                f"expected at least {MIN_ROWS} architectures in {table.location}, got {len(values)}. Pass a larger "
                 "table"
             )
         column = table.roles.result or str(table.roles.objective)

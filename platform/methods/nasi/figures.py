@@ -174,7 +174,7 @@ def nasi_against_accuracy(run: Run[Any], canvas: Figure) -> None:
     names, run = names_of(run), run.best
     scores = accuracies(run)
     if scores is None or scores.drawn.empty:
-        raise NothingToDraw("the run does not compare trace norms with a table's accuracies; set agreement_table")
+        raise NothingToDraw("the run does not compare trace norms with a table's accuracies. Set agreement_table")
     axes, sample = canvas.subplots(), scores.drawn
     x, y = sample[METRICS[0]], sample["result"]
     axes.scatter(x, y, s=18, color=TRIAL, linewidths=0, alpha=0.7, label="architectures")
@@ -296,7 +296,7 @@ def nasi_agreement(run: Run[Any], canvas: Figure) -> None:
     """Approximate trace norms of random architectures compared with exact ones, also with random labels and inputs."""
     pairs = agreements(run.best)
     if not pairs:
-        raise NothingToDraw("the run does not compare trace norms; set agreement")
+        raise NothingToDraw("the run does not compare trace norms. Set agreement")
     batches = [pair.other for pair in pairs if pair.other.startswith("batch_")]
     pairs = [pair for pair in pairs if pair.other not in batches[:-1]]  # only the largest mini-batch
     for axes, pair in zip(figures.panels(canvas, len(pairs), 2, row=_ROW), pairs, strict=True):
@@ -370,7 +370,7 @@ def nasi_constants(run: Run[Any], canvas: Figure) -> None:
     selections = constants_of(run, scores)
     measures = _measures(selections, scores)
     if not measures:
-        raise NothingToDraw("the run has no results for other constants; wait until a search has finished")
+        raise NothingToDraw("the run has no results for other constants. Wait until a search has finished")
     rows = figures.panels(canvas, len(measures), 1, row=_CONSTANTS_ROW, sharex=True)
     for axes, (column, label) in zip(rows, measures.items(), strict=True):
         for number, (mu, line) in enumerate(selections.groupby("mu")):

@@ -84,7 +84,7 @@ def nasi_samples(run: Run[Any], canvas: Figure) -> None:
     """The trace norm of each sampled architecture of the best seed of NASI, and the constraint at that step."""
     rows = searches(run.best)
     if not rows:
-        raise NothingToDraw("the run has no samples; wait until a search has finished")
+        raise NothingToDraw("the run has no samples. Wait until a search has finished")
     [best, *_] = rows
     steps = np.arange(1, len(best.traces) + 1)
     above = best.traces > best.nus

@@ -47,7 +47,7 @@ class SeveralObjectivesConfig(plain.PlainConfig):
             )
         if more := [cost.name for cost in costs if not cost.less]:
             raise InvalidInput(
-                f"expected a minus sign before each cost in objectives, got {', '.join(more)}; write "
+                f"expected a minus sign before each cost in objectives, got {', '.join(more)}. Write "
                 f'"{ACCURACY}, -{", -".join(cost.name for cost in costs)}"'
             )
         return texts

@@ -84,7 +84,7 @@ class PlainConfig(TrainedSearchConfig):
         """Checks that the table supports this search. Raises: InvalidInput."""
         if self.repeats > 1:
             raise InvalidInput(
-                f"expected repeats to be 1 for a search on a table, got {self.repeats}; run 'archray bench "
+                f"expected repeats to be 1 for a search on a table, got {self.repeats}. Run 'archray bench "
                 f"{self.method} --table {table.location} --seeds {self.repeats}' for the mean and spread of several "
                 "searches"
             )
@@ -236,7 +236,7 @@ class AshaConfig(PlainConfig):
         if len(table.epochs) < 2:
             raise InvalidInput(
                 f"expected a table with results at several epochs for {self.method}, which stops trials early, got "
-                f"{table.location}; import it with the columns of these results (archray bench import --epochs "
+                f"{table.location}. Import it with the columns of these results (archray bench import --epochs "
                 "12=COLUMN --epochs 200=COLUMN), or choose random or evolution"
             )
 
@@ -404,7 +404,7 @@ class RankSurrogateConfig(PlainConfig, PooledConfig):
         missing = [name for name in self.needed if name not in columns]
         if not columns:
             raise InvalidInput(
-                f"expected a table with metrics or costs, got {table.location}; import it with --proxies or --costs"
+                f"expected a table with metrics or costs, got {table.location}. Import it with --proxies or --costs"
             )
         if missing and not self._unnamed:
             names = ", ".join(map(repr, missing))

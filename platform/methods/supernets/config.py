@@ -94,7 +94,7 @@ def check_penalty(options: SupernetOptions) -> None:
     if not isinstance(learner, GradientLearner):
         raise InvalidInput(
             f"expected an optimizer that uses the gradient of the mixture (adam, mirror-descent) with a cost's weight "
-            f"or target, got {options.optimizer.name}; remove --cost-weight and --cost-target, or choose darts, "
+            f"or target, got {options.optimizer.name}. Remove --cost-weight and --cost-target, or choose darts, "
             "pc-darts, gdas or a gaea method"
         )
 
@@ -129,14 +129,14 @@ def serves(space: Space) -> str | None:
         return reason
     if space.sliced:
         return (
-            "its networks share slices of weights and have no operations to mix; choose the method sliced-supernet, a "
+            "its networks share slices of weights and have no operations to mix. Choose the method sliced-supernet, a "
             "method that trains or scores networks (random, evolution, zero-cost, hnas), or one of the spaces "
             f"{', '.join(mixed_spaces())}"
         )
     of_archray = space.name in SPACES and not space.standalone
     if of_archray or space.name in SUPERNETS:  # or the user's file registers one
         return None
-    return f"it has no supernet; choose {', '.join(mixed_spaces())}, or register one for it (docs/extending.md)"
+    return f"it has no supernet. Choose {', '.join(mixed_spaces())}, or register one for it (docs/extending.md)"
 
 
 # Shared by methods that train a supernet: defaults of each space, presets, flags.
@@ -242,7 +242,7 @@ class RandomSearchWSConfig(SupernetSearchConfig):
         if not isinstance(self.supernet.relaxation, PathSettings):
             raise InvalidInput(
                 f"expected supernet.relaxation to be path for rs-ws, which trains a random path in each step, got "
-                f"{self.supernet.relaxation.name}; remove it, or choose another method"
+                f"{self.supernet.relaxation.name}. Remove it, or choose another method"
             )
         super().check()
         from archray.platform.methods.supernets.random_paths import draw_architectures  # which imports torch

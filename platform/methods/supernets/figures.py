@@ -126,7 +126,7 @@ def entropy_panels(run: Run[Any]) -> list[Panel]:
         numbers(edges, "entropy").notna() & ~(numbers(edges, "operations") <= 1)
     ]  # one operation: no decision
     if edges.empty:
-        raise NothingToDraw("the run has no entropies of a mixture; run a method that learns a mixture, such as darts")
+        raise NothingToDraw("the run has no entropies of a mixture. Run a method that learns a mixture, such as darts")
     parts = [("all edges", edges)]
     if edges["group"].nunique() > 1:
         parts += [(str(group), rows) for group, rows in edges.groupby("group", sort=False)]
@@ -189,7 +189,7 @@ def discretised_supernets(run: Run[Any]) -> list[Supernet]:
     curves = run.best.table("search", CURVES)
     if "epoch" not in curves or any(numbers(curves, name).isna().all() for name in _PANELS):
         raise NothingToDraw(
-            "the run has no accuracies of a mixture and of its discretized architecture; run a method that learns a "
+            "the run has no accuracies of a mixture and of its discretized architecture. Run a method that learns a "
             "mixture, such as darts"
         )
     return tables.supernets(run.best, curves)
@@ -422,7 +422,7 @@ def _drawn(scored: Sequence[Scored]) -> list[Scored]:
     """The supernets in the figure. Raises: NothingToDraw without a finite accuracy."""
     nets = [supernet for supernet in scored if supernet.accuracies.size][:_MOST]
     if not nets:
-        raise NothingToDraw("the run has no scores with shared weights; run rs-ws or sliced-supernet")
+        raise NothingToDraw("the run has no scores with shared weights. Run rs-ws or sliced-supernet")
     return nets
 
 

@@ -68,7 +68,7 @@ def draw_architectures(space: Space | str, options: SupernetOptions, number: int
     parameters = options.groups(space)
     if number > space.size:
         size = count(int(space.size), "architecture")
-        raise InvalidInput(f"expected at most {size}, the size of {space.name}, got {number}; lower the number")
+        raise InvalidInput(f"expected at most {size}, the size of {space.name}, got {number}. Lower the number")
     generator = torch.Generator().manual_seed(seed)
     architectures: dict[str, None] = {}
     repeats = 0

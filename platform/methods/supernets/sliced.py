@@ -83,7 +83,7 @@ def _supernet_trial(context: Context[SlicedConfig], tuned: Folder) -> TrialPlan 
         if source.data_checksum != run.data_checksum():
             raise InvalidInput(
                 f"expected the data with which the supernet in {config.supernet} was trained, got other data of the "
-                "same name; use the same files"
+                "same name. Use the same files"
             )
         source.weights()  # raises
         source.write(tuned.parent)

@@ -79,7 +79,7 @@ class TrainedSupernet:
             )
         if folder.sha256(WEIGHTS) != self.sha256:
             raise InvalidInput(
-                f"the supernet's weights {folder}/{WEIGHTS} have changed since this run started; start a new run"
+                f"the supernet's weights {folder}/{WEIGHTS} have changed since this run started. Start a new run"
             )
         return read_weights((folder / WEIGHTS).uri)
 
@@ -154,7 +154,7 @@ class SlicedConfig(TrainedSearchConfig):
             if differ:
                 raise InvalidInput(
                     f"expected {differ[0]} to be {expected.get(differ[0])!r}, as in the training of the supernet in "
-                    f"{self.supernet}, got {leaves[differ[0]]!r}; set the same value, or remove supernet to train one"
+                    f"{self.supernet}, got {leaves[differ[0]]!r}. Set the same value, or remove supernet to train one"
                 )
 
 
@@ -172,7 +172,7 @@ def serves(space: Space) -> str | None:
         return None
     sliced = ", ".join(name for name in network_spaces() if SPACES.get(name).sliced)
     return (
-        f"its networks are not slices of its largest network; choose the space {sliced}, or the method rs-ws, which "
+        f"its networks are not slices of its largest network. Choose the space {sliced}, or the method rs-ws, which "
         "mixes operations"
     )
 

@@ -153,7 +153,7 @@ def zen_score(network: nn.Module, images: Tensor, seed: int) -> float:
     if any(isinstance(module, torch.nn.LayerNorm) for module in network.modules()):
         raise NoScore(
             "expected a network without layer normalizations, which remove the scale that zen adds over batch "
-            "normalizations; choose another metric"
+            "normalizations. Choose another metric"
         )
     network = copy.deepcopy(network).train()
     generator = torch.Generator().manual_seed(seed)
@@ -252,7 +252,7 @@ def synaptic_flow(network: nn.Module, image: Tensor, variant: Literal["no-bn", "
     if any(isinstance(module, torch.nn.LayerNorm) for module in network.modules()):
         raise NoScore(
             "expected a network without layer normalizations, which subtract the mean, so that absolute weights have "
-            "no positive flow; choose another metric"
+            "no positive flow. Choose another metric"
         )
     linear = copy.deepcopy(network).double().train()
     with torch.no_grad():

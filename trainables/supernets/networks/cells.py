@@ -49,7 +49,7 @@ def operation_width(channels: int, partial: int) -> int:
     if channels % partial:
         raise InvalidInput(
             f"expected partial_channels that divides the cells' {count(channels, 'channel')}, "
-            f"got {partial}; choose a divisor"
+            f"got {partial}. Choose a divisor"
         )
     return channels // partial
 

@@ -120,7 +120,7 @@ class DARTSSupernet(Supernet):
     @classmethod
     def groups_of(cls, space: Space, *, partial_channels: int, none: bool) -> tuple[Group, ...]:
         if not isinstance(space, DARTS):
-            raise InvalidInput(f"expected a space of DARTS genotypes, got {space.name!r}; choose darts")
+            raise InvalidInput(f"expected a space of DARTS genotypes, got {space.name!r}. Choose darts")
         operations = OPERATIONS if none else supernet.without_none(OPERATIONS)
         groups = [Group(cell, len(EDGES), operations, tuple(f"{cell}_{edge.key}" for edge in EDGES)) for cell in CELLS]
         if partial_channels > 1:

@@ -147,7 +147,7 @@ class NASBench1Shot1Supernet(Supernet):
     def groups_of(cls, space: Space, *, partial_channels: int, none: bool) -> tuple[Group, ...]:
         if not isinstance(space, NASBench1Shot1):
             raise InvalidInput(
-                f"expected a space of NAS-Bench-1Shot1, got {space.name!r}; choose nasbench1shot1-1, -2 or -3"
+                f"expected a space of NAS-Bench-1Shot1, got {space.name!r}. Choose nasbench1shot1-1, -2 or -3"
             )
         groups = [Group(GROUP, len(space.nodes), OPERATIONS, tuple(f"operation_{node}" for node in space.nodes))]
         for reader in range(2, len(space.parents) + 1):  # node 1 can only read the input

@@ -272,7 +272,7 @@ def build_supernet(
     if network.stem != "cifar" or network.auxiliary:
         raise InvalidInput(
             f"expected the stem cifar and no auxiliary classifier for a supernet, got stem {network.stem} and "
-            f"auxiliary {network.auxiliary}; set them for the standalone networks only"
+            f"auxiliary {network.auxiliary}. Set them for the standalone networks only"
         )
     groups(space, partial_channels=partial_channels, none=none)  # raises
 

@@ -70,13 +70,13 @@ class ActivationsConfig(StudyConfig):
         if "outside" in self.labels and problem.outside in problem.activations:
             raise InvalidInput(
                 f"expected problem.outside to be an activation outside of problem.activations "
-                f"({', '.join(problem.activations)}), got {problem.outside}; choose another, or remove it from "
+                f"({', '.join(problem.activations)}), got {problem.outside}. Choose another, or remove it from "
                 "problem.activations"
             )
         labelled = "data" in self.labels
         if labelled and self.data.name == OWN_INPUTS:
             raise InvalidInput(
-                f"expected a data set with labels, got {OWN_INPUTS}, which has only inputs; choose --data digits, or "
+                f"expected a data set with labels, got {OWN_INPUTS}, which has only inputs. Choose --data digits, or "
                 "remove data from --labels"
             )
         if not all(Path(path).exists() for path in self.data.paths):
@@ -91,7 +91,7 @@ def serves(space: Space) -> str | None:
     if isinstance(space, Activations):
         return None
     return (
-        "the study supports only activations of two-layer networks; remove --space, and list activations: relu tanh sin"
+        "the study supports only activations of two-layer networks. Remove --space, and list activations: relu tanh sin"
     )
 
 

@@ -147,7 +147,7 @@ def activation_conditions(run: Run[Any], canvas: Figure) -> None:
     """Share of pairs in which the larger alpha has the smaller shared-weights loss, by whether Condition 6 holds."""
     counts = [*tables.teacher_counts(run.best), *tables.search_counts(run.best)]
     if not counts:
-        raise NothingToDraw("the run has no results for random teachers; resume it")
+        raise NothingToDraw("the run has no results for random teachers. Resume it")
     figures.set_height(canvas, 110 + 34 * len(counts))
     axes = canvas.subplots()
     names = [pairs.words for pairs in counts]
@@ -245,7 +245,7 @@ def _of_searches(run: Run[Any], name: str) -> pd.DataFrame:
     """A table of the searches. Raises: NothingToDraw if no search has finished."""
     rows = run.best.table("shared", name)
     if rows.empty:
-        raise NothingToDraw("the run has no finished search; resume it")
+        raise NothingToDraw("the run has no finished search. Resume it")
     return rows
 
 

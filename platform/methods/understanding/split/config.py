@@ -60,7 +60,7 @@ def serves(space: Space) -> str | None:
         return None
     return (
         f"its architectures are {space.kind}s, and the study supports only activations, whose models have a closed "
-        "form; remove --space"
+        "form. Remove --space"
     )
 
 

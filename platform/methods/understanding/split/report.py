@@ -230,7 +230,7 @@ def split_spectral(run: Run[Any], canvas: Figure) -> None:
     for axes, (design, title) in zip(panels, designs.items(), strict=True):
         rows = frame[frame["design"] == design]
         if rows.empty:
-            raise NothingToDraw("the run has no spectral solutions for activations; resume it")
+            raise NothingToDraw("the run has no spectral solutions for activations. Resume it")
         for column, color in (("spectral", FOUND), ("descent", RANDOM)):
             sizes, values = tables.curves(rows.assign(excess=rows[column] / rows["best"] - 1), "excess")
             _band(axes, sizes, np.maximum(values, _MIN_EXCESS), color, column)
@@ -256,7 +256,7 @@ def split_rank_one(run: Run[Any], canvas: Figure) -> None:
     rows = tables.spectral_of(run)
     rows = rows[rows["design"] == "gaussian"]
     if rows.empty:
-        raise NothingToDraw("the run has no low-rank problems with Gaussian features; resume it")
+        raise NothingToDraw("the run has no low-rank problems with Gaussian features. Resume it")
     axes = canvas.subplots()
     sizes, values = tables.curves(rows.assign(angle=1 - rows["cosine"] ** 2), "angle")
     _band(axes, sizes, values, FOUND, "split")

@@ -47,7 +47,7 @@ def spectral_of(run: Run[Any]) -> pd.DataFrame:
 def _with_problem(run: Run[Any], stage: str, name: str) -> pd.DataFrame:
     frame = run.pooled(stage, name)
     if frame.empty or "points" not in frame:
-        raise NothingToDraw(f"the run has no table of the stage {stage}; resume it")
+        raise NothingToDraw(f"the run has no table of the stage {stage}. Resume it")
     return frame.assign(problem=frame["repeat"].astype(str) + "-" + frame["seed"].astype(str))
 
 

@@ -103,11 +103,11 @@ class TopologyConfig(StudyConfig):
         super().check()
         if self.plane.points < 3:
             raise InvalidInput(
-                f"expected plane.points to be at least 3, got {self.plane.points}; set --points 3 or more"
+                f"expected plane.points to be at least 3, got {self.plane.points}. Set --points 3 or more"
             )
         cells = self.cells
         if not cells:
-            raise InvalidInput(f"expected one or more architectures, got none; choose from {', '.join(POPULAR)}")
+            raise InvalidInput(f"expected one or more architectures, got none. Choose from {', '.join(POPULAR)}")
         texts = [text for _, _, text in cells]
         if len(set(texts)) < len(texts):
             raise InvalidInput(f"expected distinct architectures, got a duplicate in {', '.join(self.architectures)}")
@@ -130,7 +130,7 @@ def _cell(number: int, text: str) -> tuple[str, GenotypeSpace, str]:
         return text, space, spelt_out(space, text)
     if os.sep in text and "(" not in text:
         raise InvalidArchitecture(
-            f"expected the folder of a run, got {text!r}, which has no {MANIFEST}; pass the folder of --out, a name "
+            f"expected the folder of a run, got {text!r}, which has no {MANIFEST}. Pass the folder of --out, a name "
             "(archray list architectures) or a genotype"
         )
     space = cell_space(text)
@@ -149,7 +149,7 @@ def found_in(place: str) -> str:
 
     run = open_run(place, uses="tables")
     if run.best.architecture is None:
-        raise InvalidInput(f"expected a run that selected an architecture, got {place}; pass the folder of another run")
+        raise InvalidInput(f"expected a run that selected an architecture, got {place}. Pass the folder of another run")
     return run.best.architecture
 
 
@@ -167,7 +167,7 @@ def _of_first_run(options: Values) -> Values:
 def _serves(space: Space) -> str | None:
     if isinstance(space, GenotypeSpace):
         return None
-    return "its architectures are not cells with a width and a depth; choose darts, darts-none or nasnet"
+    return "its architectures are not cells with a width and a depth. Choose darts, darts-none or nasnet"
 
 
 TINY: Values = {"channels": 4, "cells": 1}

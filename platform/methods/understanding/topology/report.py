@@ -179,7 +179,7 @@ def topology_convergence(run: Run[Any], canvas: Figure) -> None:
     run = run.best
     table, curves = networks(run), tables.curves_of(run)
     if curves.empty or curves["validation_loss"].notna().sum() == 0:
-        raise NothingToDraw("the study has no training curves yet; resume it")
+        raise NothingToDraw("the study has no training curves yet. Resume it")
     threshold = tables.loss_threshold(run)
     cells = list(dict.fromkeys(table["cell"]))
     grid = figures.panels(canvas, len(cells), _PANEL_COLUMNS, row=_ROW, head=60, sharex=True, sharey=True)
@@ -216,7 +216,7 @@ def topology_trends(run: Run[Any], canvas: Figure) -> None:
     table = connected(networks(run.best))
     measured = [trend for trend in _TRENDS if not table.empty and table[trend[0]].notna().any()]
     if not measured:
-        raise NothingToDraw("the study has no measures yet; resume it")
+        raise NothingToDraw("the study has no measures yet. Resume it")
     grid = figures.panels(canvas, len(measured), 2, row=190, head=60)
     for axes, (column, label, in_decades) in zip(grid, measured, strict=True):
         for kind in _ORDER:
@@ -296,9 +296,9 @@ def planes_section(run: Run[Any]) -> Section:
 @figure(height=400)
 def topology_planes(run: Run[Any], canvas: Figure) -> None:
     """The loss on a plane of weights around each cell of a study, and around its narrowest variant. Figure 4.6."""
-    cells = _surroundings(run, "plane", "the study has no planes yet; resume it")
+    cells = _surroundings(run, "plane", "the study has no planes yet. Resume it")
     if not cells:
-        raise NothingToDraw("the study has no plane of an original cell; see the failures of its stage planes")
+        raise NothingToDraw("the study has no plane of an original cell. See the failures of its stage planes")
     radius = run.best.config.plane.radius
     grid, levels, drawn = _squares(canvas, cells, radius), np.linspace(0, _CAP, 13), None
     for axes, (_, row) in zip(grid, cells, strict=True):
@@ -313,9 +313,9 @@ def topology_planes(run: Run[Any], canvas: Figure) -> None:
 @figure(height=400)
 def topology_gradient_planes(run: Run[Any], canvas: Figure) -> None:
     """The gradient's standard deviation around each cell of a study, and around its narrowest variant. Figure 4.7."""
-    cells = _surroundings(run, "variances", "the study has no variances of gradients yet; resume it")
+    cells = _surroundings(run, "variances", "the study has no variances of gradients yet. Resume it")
     if not cells:
-        raise NothingToDraw("the study has no variances around an original cell; see the failures of its stage planes")
+        raise NothingToDraw("the study has no variances around an original cell. See the failures of its stage planes")
     squares = [np.sqrt(tables.square(row["variances"]).clip(0)) for _, row in cells]
     positive = np.concatenate([square[np.isfinite(square) & (square > 0)] for square in squares])
     if not positive.size:
@@ -334,7 +334,7 @@ def topology_linear_bounds(run: Run[Any], canvas: Figure) -> None:
     """Bounds of Theorems 4.3 and 4.4, printed and corrected, and values measured on linear cells. Notes U1 and U2."""
     bounds = run.best.table("linear", tables.BOUNDS)
     if bounds.empty:
-        raise NothingToDraw("the study has no linear cells; resume it, or run it with --linear")
+        raise NothingToDraw("the study has no linear cells. Resume it, or run it with --linear")
     narrow = bounds[bounds["gradient"] == "narrow"]
     points: dict[str, Any] = {"s": 5, "alpha": 0.35, "linewidths": 0, "rasterized": True}
     for axes, (theorem, rows) in zip(canvas.subplots(1, 2), narrow.groupby("theorem"), strict=True):
