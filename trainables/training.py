@@ -419,8 +419,8 @@ def _check_network(network: nn.Module, settings: TrainingSettings) -> None:
     if settings.auxiliary_weight > 0 and not tower:
         raise InvalidInput(
             "expected auxiliary_weight 0, as the network has no auxiliary classifier, got "
-            f"{settings.auxiliary_weight}; "
-            "set network.auxiliary to true if the space supports it, or training's auxiliary_weight to 0"
+            f"{settings.auxiliary_weight}. "
+            "Set network.auxiliary to true if the space supports it, or training's auxiliary_weight to 0"
         )
     if tower and settings.auxiliary_weight == 0:
         raise InvalidInput(

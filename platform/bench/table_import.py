@@ -353,7 +353,7 @@ def _joined(frame: pd.DataFrame, other: pd.DataFrame, on: str | None, location: 
         )
     if other[key].duplicated().any():
         repeated = other[key][other[key].duplicated()].tolist()[0]
-        raise InvalidTable(f"{place} has {key} {repeated!r} more than once; {files.how_to_tell_apart(other, key)}")
+        raise InvalidTable(f"{place} has {key} {repeated!r} more than once. {files.advice_for_duplicates(other, key)}")
     if not frame[key].isin(other[key]).any():
         raise InvalidTable(f"{location} contains no {key} of {place}. Name another column (--on)")
     partners = frame[[key]].merge(other, on=key, how="left").set_index(frame.index)

@@ -79,7 +79,7 @@ def test_feature_map_searches_are_compared_at_equal_cost(tmp_path: Path) -> None
     table = compare([write_summaries(run) for run in runs], out=page)
     assert table["search_test_accuracy_n"].tolist() == [2, 2]
     assert {"side-by-side", "equal-cost", "over-calls", "over-seconds"} <= set(section_ids(page.read_text()))
-    with pytest.raises(RunFolderError, match="choose another --out"):
+    with pytest.raises(RunFolderError, match="Choose another --out"):
         compare([str(runs[0].folder)], out=page)
 
 

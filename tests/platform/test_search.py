@@ -154,5 +154,5 @@ def test_options_that_archray_sets_itself_raise_an_error():
 def test_a_pool_of_the_user_is_checked_before_ray_starts(tmp_path):
     wrong = "|conv5x5~0|+|none~0|none~1|+|none~0|none~1|none~2|"
     pd.DataFrame({"architecture": [wrong], "kappa": [1.0], "ntk_trace": [1.0]}).to_parquet(tmp_path / "op.parquet")
-    with pytest.raises(InvalidInput, match="no choice 'conv5x5' for 1<-0. Choose one of none"):
+    with pytest.raises(InvalidInput, match=r"no choice 'conv5x5' for 1<-0\. Choose one of none"):
         archray.search("hnas", **TINY, pool=str(tmp_path / "op.parquet"))

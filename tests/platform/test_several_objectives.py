@@ -107,7 +107,7 @@ def test_bad_objectives_raise_an_error_at_once(method: str, objectives: str, mes
 def test_an_unknown_cost_raises_before_any_trial(method: str, table: Path) -> None:
     for options in ({"data": "digits"}, {"space": f"table:{table}"}):
         config = make_config(method, "smoke", None, {**options, "objectives": "validation_accuracy, -price"})
-        with pytest.raises(UnknownName, match="no cost 'price'. Choose one of"):
+        with pytest.raises(UnknownName, match=r"no cost 'price'\. Choose one of"):
             check_config(config)
 
 

@@ -65,7 +65,7 @@ def test_operations_are_sampled_uniformly_and_none_only_where_the_supernet_has_i
 
 
 def test_more_architectures_than_the_space_has_raise_an_error() -> None:
-    with pytest.raises(InvalidInput, match="got 15626. Lower the number"):
+    with pytest.raises(InvalidInput, match=r"got 15626\. Lower the number"):
         draw_architectures("nasbench201", SupernetOptions(), 15_626, seed=0)
 
 

@@ -85,7 +85,7 @@ def test_wilsons_interval() -> None:
         ({"seeds": 0}, InvalidInput, "seeds: Input should be greater than or equal to 1, got 0"),
         ({"labels": ["true"]}, InvalidInput, "labels.0: Input should be 'realizable', 'noisy', 'outside' or 'data'"),
         ({"labels": ["data"]}, InvalidInput, "expected a data set with labels, got gaussian"),
-        ({"data": "digits", "samples": 1750}, InvalidInput, "expected 1812 or more points .* of digits; lower samples"),
+        ({"data": "digits", "samples": 1750}, InvalidInput, "expected 1812 or more points .* of digits. Lower samples"),
         ({"data": "docstrings"}, InvalidInput, "expected images as data for activations, got docstrings"),
         ({"space": "nasbench201"}, InvalidInput, "only activations of two-layer networks. Remove --space"),
         ({"rate": 0.0}, InvalidInput, "problem.rate: Input should be greater than 0"),

@@ -39,7 +39,7 @@ FIGURES = ("split_losses", "split_gradients", "split_points_needed", "split_spec
         ({"problem": {"activations": ["relu", "swosh"]}, "parameters": [2], "spectral_parameters": 2}, "swosh"),
         ({"problem": {"activations": ["relu", "relu"]}}, "distinct"),
         ({"data": "digits", "problem": {"validation_sizes": [8, 4096]}}, "points for training and up to 4096"),
-        ({"data": "digits", "test_size": 100_000}, "set test_size to"),
+        ({"data": "digits", "test_size": 100_000}, "Set test_size to"),
         ({"space": "nasbench201"}, "its architectures are networks, and the study supports only activations"),
         ({"ridge": -1.0}, "ridge"),
         ({"form": "mixture"}, "form"),

@@ -267,7 +267,7 @@ def test_invalid_arrays_raise_an_error(tmp_path):
 def test_arrays_that_cannot_be_trained_on_raise_an_error(tmp_path):
     y = np.arange(40) % 2
     wide = DataSettings(name=save_arrays(tmp_path / "wide.npz", images(40, 6, 8), y))
-    with pytest.raises(InvalidInput, match="got 6 x 8 pixels. Set image_size"):
+    with pytest.raises(InvalidInput, match=r"got 6 x 8 pixels\. Set image_size"):
         load_data(wide)
     assert load_data(wide.model_copy(update={"image_size": 8})).image_size == 8
     x = images(40, 6, 6, dtype=np.float32)

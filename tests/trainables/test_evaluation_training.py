@@ -191,7 +191,7 @@ def test_a_users_network_can_have_both(tmp_path: Path) -> None:
         ("nasbench201", {"stem": "imagenet"}, {}, "expected the stem cifar, .* got imagenet"),
         ("nasbench201", {}, {"auxiliary_weight": 0.4}, "expected auxiliary_weight 0, .* got 0.4"),
         ("nasbench201", {}, {"drop_path": 0.2}, "expected drop_path 0, .* got 0.2"),
-        ("darts", {}, {"auxiliary_weight": 0.4}, "set network.auxiliary to true"),
+        ("darts", {}, {"auxiliary_weight": 0.4}, "Set network.auxiliary to true"),
         ("darts", {"auxiliary": True}, {}, "expected auxiliary_weight above 0, .* got 0"),
     ],
 )

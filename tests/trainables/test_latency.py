@@ -206,5 +206,5 @@ def test_onnxruntime_can_time_networks() -> None:
 
 def test_a_backend_that_fuses_operations_has_no_lookup() -> None:
     settings = CostSettings(model="lookup", latency=LatencySettings(runtime="onnxruntime"))
-    with pytest.raises(InvalidInput, match="choose the runtime torch-export, or whole"):
+    with pytest.raises(InvalidInput, match="Choose the runtime torch-export, or whole"):
         NetworkCosts("nasbench201", ("latency_ms",), network=SMALL, settings=settings)

@@ -159,10 +159,10 @@ def test_the_costs_of_a_table(tmp_path: Path) -> None:
 
 
 def test_unknown_cost_names_raise_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UnknownName, match="there is no cost 'speed'. Choose one of flops"):
+    with pytest.raises(UnknownName, match=r"there is no cost 'speed'\. Choose one of flops"):
         NetworkCosts("nasbench201", ("speed",), network=SMALL)
     space = table(tmp_path, board_latency_ms=[1.5, 2.5])
-    with pytest.raises(UnknownName, match="choose one of board_latency_ms, flops"):
+    with pytest.raises(UnknownName, match="Choose one of board_latency_ms, flops"):
         NetworkCosts(space, ("raspi_latency_ms",), network=SMALL)
     with pytest.raises(UnknownName, match="there is no cost 'flips'; did you mean 'flops'"):
         get_cost("flips")

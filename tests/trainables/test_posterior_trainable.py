@@ -119,14 +119,14 @@ def test_wrong_input_raises_an_error(tmp_path: Path) -> None:
         PosteriorTrainable({"settings": {**settings, "weights": str(tmp_path / "missing.pt")}}).step()
     for wrong, message in (
         ({"scale": 0}, "expected a scale above 0"),
-        ({"estimator": "score-function"}, "set samples to 2"),
+        ({"estimator": "score-function"}, "Set samples to 2"),
     ):
         with pytest.raises(ValidationError, match=message):
             PosteriorSettings.model_validate({**settings, "posterior": wrong})
     for options, message in (
         ({"relaxation": {"name": "posterior"}}, "expected an optimizer of logits with the relaxation posterior"),
         ({**BEST_RESPONSE, "relaxation": {"name": "posterior", "scale": "data"}}, "expected a number as the scale"),
-        ({"training": {"objective": "erm", "architecture_data": "validation"}}, "choose bilevel"),
+        ({"training": {"objective": "erm", "architecture_data": "validation"}}, "Choose bilevel"),
     ):
         with pytest.raises(ValidationError, match=message):
             SupernetOptions.model_validate(options)

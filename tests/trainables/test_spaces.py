@@ -145,7 +145,7 @@ def test_default_strings_of_a_users_space(architecture):
 def test_invalid_default_strings_raise_an_error():
     with pytest.raises(InvalidArchitecture, match="colour, year, size"):
         Wine().decode("colour=red|size=s")
-    with pytest.raises(InvalidArchitecture, match="wine has no choice 'blue' for colour. Choose one of red, white"):
+    with pytest.raises(InvalidArchitecture, match=r"wine has no choice 'blue' for colour\. Choose one of red, white"):
         Wine().decode("colour=blue|year=1999|size=s")
 
 

@@ -116,7 +116,7 @@ def test_texts_that_are_hard_for_a_parser(text):
 def test_wrong_tuples_raise_an_error():
     with pytest.raises(InvalidArchitecture, match="24 choices, got 3 choices"):
         SPACE.encode(("0,1", "none", "none"))
-    with pytest.raises(InvalidArchitecture, match="no choice '1,0' for normal_2_inputs. Choose one of 0,1"):
+    with pytest.raises(InvalidArchitecture, match=r"no choice '1,0' for normal_2_inputs\. Choose one of 0,1"):
         SPACE.encode(("1,0", *SPACE.decode(DARTS_V2)[1:]))
 
 

@@ -63,7 +63,7 @@ def test_a_decision_matters_where_its_condition_holds():
 
 
 def test_invalid_architectures_raise_an_error():
-    with pytest.raises(InvalidArchitecture, match="vit has no choice '5' for heads_3. Choose one of 2, 3, 4"):
+    with pytest.raises(InvalidArchitecture, match=r"vit has no choice '5' for heads_3\. Choose one of 2, 3, 4"):
         SPACE.decode(TEXT.replace("heads_3=4", "heads_3=5"))
     with pytest.raises(InvalidArchitecture, match="vit: expected a choice for each of depth, width, heads_1"):
         SPACE.decode("depth=3|width=6")

@@ -209,7 +209,7 @@ def test_a_crop_in_pixels_is_centered(folder: Path, crop: int, differs: bool) ->
 
 
 def test_options_that_need_all_images_at_once_raise_an_error(folder: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"expected images in memory, .*; use folder:PATH"):
+    with pytest.raises(InvalidInput, match=r"expected images in memory, .*. Use folder:PATH"):
         _ = stream(folder).train.images
 
 

@@ -151,7 +151,7 @@ def test_a_warm_start_starts_from_the_stored_weights(tmp_path: Path) -> None:
     for name, each in trainable.trainer.supernet.named_parameters():
         torch.testing.assert_close(each.detach(), read_weights(stored)["supernet"][name], rtol=0, atol=1e-9)
     another = make_round(warm_start=stored, settings={"network": {"channels": 4, "cells": 1}})
-    with pytest.raises(InvalidInput, match=r"to belong to a supernet with these settings' .* leave warm_start out"):
+    with pytest.raises(InvalidInput, match=r"to belong to a supernet with these settings' .* Leave warm_start out"):
         SupernetTrainable(another).step()
     with pytest.raises(FileNotFoundError):  # Tune retries, then the round continues without this replica
         SupernetTrainable(make_round(warm_start=f"{stored}-gone")).step()

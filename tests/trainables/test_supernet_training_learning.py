@@ -149,9 +149,9 @@ def test_incompatible_options_raise_an_error(digits: Dataset) -> None:
         ({"name": "softmax"}, {"name": "xnas"}, "expected the relaxation simplex"),
         ({"name": "gumbel"}, {"name": "xnas"}, "expected the relaxation simplex"),
         ({"name": "path"}, {"name": "xnas"}, "expected the relaxation simplex"),
-        ({"name": "controller"}, {"name": "adam"}, "choose both or neither"),
-        ({"name": "controller"}, {"name": "none"}, "choose both or neither"),
-        ({"name": "simplex"}, {"name": "reinforce"}, "choose both or neither"),
+        ({"name": "controller"}, {"name": "adam"}, "Choose both or neither"),
+        ({"name": "controller"}, {"name": "none"}, "Choose both or neither"),
+        ({"name": "simplex"}, {"name": "reinforce"}, "Choose both or neither"),
     ):
         with pytest.raises(ValidationError, match=reason):
             SupernetOptions.model_validate({"relaxation": relaxation, "optimizer": optimizer})

@@ -73,7 +73,7 @@ def test_the_encoding_determines_the_neighbors(tmp_path: Path, table: str) -> No
         get_space(f"{same}?encoding=tokens")
     with pytest.raises(InvalidInput, match="has no column 'groop'; it has arch, group"):
         get_space(f"{same}?encoding=columns:groop")
-    with pytest.raises(InvalidInput, match="no encoding 'words'. Choose tokens, columns:a,b,c"):
+    with pytest.raises(InvalidInput, match=r"no encoding 'words'\. Choose tokens, columns:a,b,c"):
         get_space(f"{same}?encoding=words")
     with pytest.raises(InvalidInput, match="the same for all 3 architectures"):
         get_space(f"{write(tmp_path / 'c.csv', ['a', 'b', 'c'], group=['x'] * 3)}?encoding=columns:group")
@@ -213,7 +213,7 @@ def test_a_table_of_cells_is_a_space_of_networks(some_cells: TableSpace) -> None
 
 
 def test_architectures_that_cannot_be_trained_are_searched_by_lookups(table: str) -> None:
-    assert "search the table by lookups: 'archray bench METHOD --table FILE'" in str(serves_networks(get_space(table)))
+    assert "Search the table by lookups: 'archray bench METHOD --table FILE'" in str(serves_networks(get_space(table)))
 
 
 def test_every_process_finds_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

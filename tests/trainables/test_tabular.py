@@ -108,7 +108,7 @@ def test_a_copy_is_the_same_table(tmp_path: Path) -> None:
             {},
             "1 architecture with different values: 'a' has 70.0 and 75.0 in",
         ),
-        ({"arch": ["a", "b", "a"], "task": ["x", "x", "y"]}, {}, "choose one with --where task=x (or y)"),
+        ({"arch": ["a", "b", "a"], "task": ["x", "x", "y"]}, {}, "Choose one with --where task=x (or y)"),
         (
             {"val_accuracy": [70, None, 75]},
             {},
@@ -124,7 +124,7 @@ def test_a_copy_is_the_same_table(tmp_path: Path) -> None:
         ({"zen": [2, 2, 2]}, {"metrics": "zen"}, "in the metric zen, got 2 in every row. Leave it out"),
         ({"zen": [None, None, None]}, {"metrics": "zen"}, "expected numbers in the metric zen, got none. Leave it out"),
         ({"arch": ["a", None, "c"]}, {}, "expected an architecture in every row, got none in 1 row"),
-        ({"arch": None}, {}, "name the columns that identify an architecture (--architecture COLUMN,..."),
+        ({"arch": None}, {}, "Name the columns that identify an architecture (--architecture COLUMN,..."),
         ({}, {"mode": "best"}, "expected 'max' or 'min', got 'best'"),
     ],
 )

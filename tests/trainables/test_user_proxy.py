@@ -259,7 +259,7 @@ def test_a_decorated_function_uses_only_the_shared_pass(tmp_path: Path) -> None:
         "@proxy(direction='max')\n"
         "def confused(network, images, labels):\n    return 1.0\n"
     )
-    with pytest.raises(InvalidInput, match=r"under @proxy as a function of the shared pass only .* remove @proxy"):
+    with pytest.raises(InvalidInput, match=r"under @proxy as a function of the shared pass only .* Remove @proxy"):
         get_proxy(f"{path}:confused")
 
 

@@ -50,13 +50,13 @@ class Pool:
         if len(self.inputs) < needed:
             raise InvalidInput(
                 f"expected {needed} or more points ({options.samples} to train, {options.validation} to validate, "
-                f"{FEWEST} for the risks), got {count(len(self.inputs), 'point')} of {name}; "
-                "lower samples and validation"
+                f"{FEWEST} for the risks), got {count(len(self.inputs), 'point')} of {name}. "
+                "Lower samples and validation"
             )
         if labelled and self.labels is None:
             raise InvalidInput(
-                f"expected data with two or more classes for the labels `data`, got one class of {name}; "
-                "leave data out of --labels"
+                f"expected data with two or more classes for the labels `data`, got one class of {name}. "
+                "Leave data out of --labels"
             )
 
 

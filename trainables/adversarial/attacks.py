@@ -122,8 +122,8 @@ def check_toolbox() -> None:
     missing = [package for package in PACKAGES if find_spec(package) is None]
     if missing:
         raise MissingExtra(
-            f"expected the Adversarial Robustness Toolbox for attacks, and Python cannot import {', '.join(missing)}; "
-            "install it with: pip install 'archray[adversarial]'"
+            f"expected the Adversarial Robustness Toolbox for attacks, and Python cannot import {', '.join(missing)}. "
+            "Install it with: pip install 'archray[adversarial]'"
         )
 
 

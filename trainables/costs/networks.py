@@ -203,8 +203,8 @@ class NetworkCosts:
         runtime = self.settings.latency.runtime
         if get_cost(name).measured and self.settings.model == "lookup" and runtime != "torch-export":
             raise InvalidInput(
-                f"expected costs.model whole with the runtime {runtime}, which fuses operations, got lookup; "
-                "choose the runtime torch-export, or whole"
+                f"expected costs.model whole with the runtime {runtime}, which fuses operations, got lookup. "
+                "Choose the runtime torch-export, or whole"
             )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -47,14 +47,14 @@ def check(settings: DataSettings) -> None:
         for label in classes:
             if not _count(folder / label):
                 raise DataNotFound(
-                    f"expected images ({', '.join(sorted(SUFFIXES))}) in {folder / label}, got none; "
-                    "add images or remove the folder"
+                    f"expected images ({', '.join(sorted(SUFFIXES))}) in {folder / label}, got none. "
+                    "Add images or remove the folder"
                 )
     whole = len(parts) == len({*PART_FOLDERS.values()})
     if not whole and all(_count(parts["train"] / label) == 1 for label in classes):
         raise InvalidInput(
-            f"expected several images of each class in {parts['train']}, because some are held out, got one of each; "
-            "add images"
+            f"expected several images of each class in {parts['train']}, because some are held out, got one of each. "
+            "Add images"
         )
 
 

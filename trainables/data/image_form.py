@@ -74,8 +74,8 @@ class ImageForm(Settings):
         self._check_known()
         if not self.unit:
             raise InvalidInput(
-                "expected arrays on the scale of the training data, whose values are not in 0..1, got image files; "
-                "give arrays from Python: run.predict(images)"
+                "expected arrays on the scale of the training data, whose values are not in 0..1, got image files. "
+                "Give arrays from Python: run.predict(images)"
             )
         pixels = np.stack([self.read(file) for file in files]).transpose(0, 3, 1, 2)
         return self.of_arrays(np.ascontiguousarray(pixels))

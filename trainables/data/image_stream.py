@@ -128,8 +128,8 @@ class StreamedSplit(Split):
     def images(self) -> Tensor:
         """Raises: InvalidInput, because the images are not in memory."""
         raise InvalidInput(
-            f"expected images in memory, got {self.name}, whose images are read from files during training; "
-            "use folder:PATH for images that fit into memory"
+            f"expected images in memory, got {self.name}, whose images are read from files during training. "
+            "Use folder:PATH for images that fit into memory"
         )
 
     def to(self, device: str | torch.device) -> "StreamedSplit":

@@ -150,13 +150,13 @@ def network_options(
         options = {name: value for name, value in options.items() if name in parameters}
     if network.auxiliary and "auxiliary" not in options:
         raise InvalidInput(
-            f"expected auxiliary false, as networks of the space {space.name} have no auxiliary classifier, got true; "
-            "set network.auxiliary to false"
+            f"expected auxiliary false, as networks of the space {space.name} have no auxiliary classifier, got true. "
+            "Set network.auxiliary to false"
         )
     if network.stem != "cifar" and "stem" not in options:
         raise InvalidInput(
-            f"expected the stem cifar, the only one of the space {space.name}, got {network.stem}; "
-            "set network.stem to cifar"
+            f"expected the stem cifar, the only one of the space {space.name}, got {network.stem}. "
+            "Set network.stem to cifar"
         )
     return options
 

@@ -57,8 +57,8 @@ def check_onnx() -> None:
     missing = [package for package in ONNX_PACKAGES if find_spec(package) is None]
     if missing:
         raise MissingExtra(
-            f"expected {', '.join(ONNX_PACKAGES)} for ONNX, and Python cannot import {', '.join(missing)}; "
-            "install them with: pip install 'archray[export]'"
+            f"expected {', '.join(ONNX_PACKAGES)} for ONNX, and Python cannot import {', '.join(missing)}. "
+            "Install them with: pip install 'archray[export]'"
         )
 
 

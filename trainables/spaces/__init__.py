@@ -85,8 +85,8 @@ def get_space(name_or_reference: str | Space) -> Space:
             inspect.signature(space).bind()
         except TypeError as error:
             raise InvalidInput(
-                f"expected a space class without required arguments, got {name_or_reference!r} ({error}); "
-                "name an instance of it"
+                f"expected a space class without required arguments, got {name_or_reference!r} ({error}). "
+                "Name an instance of it"
             ) from error
         space = call_reference(name_or_reference, space)
     if not isinstance(space, Space):

@@ -143,8 +143,8 @@ class Space(ABC):
         if self.package is not None and find_spec(self.package) is None:
             raise MissingExtra(
                 f"expected the package {self.package} for networks of the space {self.name}, and Python cannot import "
-                "it; "
-                f"install it on every node: pip install 'archray[{self.package}]'"
+                "it. "
+                f"Install it on every node: pip install 'archray[{self.package}]'"
             )
 
     def check_strings(self) -> None:
@@ -196,8 +196,8 @@ class Space(ABC):
         for decision, choice in zip(self.decisions, architecture, strict=True):
             if choice not in decision.choices:
                 raise InvalidArchitecture(
-                    f"{self.name} has no choice {choice!r} for {decision.name}; "
-                    f"choose one of {', '.join(decision.choices)}"
+                    f"{self.name} has no choice {choice!r} for {decision.name}. "
+                    f"Choose one of {', '.join(decision.choices)}"
                 )
 
 

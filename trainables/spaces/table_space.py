@@ -173,8 +173,8 @@ class TableSpace(Space):
         super().check_mutable()
         if self.base is None and self.codes.shape[1] == 0:
             raise InvalidInput(
-                f"expected a space with mutations, got {self.name}, which has no encoding that defines near rows; "
-                "choose one when you import the table (--encoding tokens or columns:a,b), or a method without "
+                f"expected a space with mutations, got {self.name}, which has no encoding that defines near rows. "
+                "Choose one when you import the table (--encoding tokens or columns:a,b), or a method without "
                 "mutations"
             )
 

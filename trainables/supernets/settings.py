@@ -334,8 +334,8 @@ class RelaxationSettings(RegisteredSettings):
             return
         if optimizer.domain == "simplex":
             raise InvalidInput(
-                f"expected the relaxation simplex or gumbel with the optimizer {optimizer.name}, got {self.name}; "
-                "choose one of these, or the optimizer adam"
+                f"expected the relaxation simplex or gumbel with the optimizer {optimizer.name}, got {self.name}. "
+                "Choose one of these, or the optimizer adam"
             )
         raise InvalidInput(
             f"expected the optimizer mirror-descent with the relaxation {self.name}, got {optimizer.name}. Choose it, "

@@ -126,8 +126,8 @@ class Table:
             values = " and ".join(map(str, first[column]))
             raise InvalidTable(
                 f"{self.location}: expected one row per architecture, got {count(number, 'architecture')} with "
-                f"different values: {name!r} has {values} in {column}; "
-                f"{table_file.how_to_tell_apart(rows, ARCHITECTURE)}"
+                f"different values: {name!r} has {values} in {column}. "
+                f"{table_file.advice_for_duplicates(rows, ARCHITECTURE)}"
             )
         return rows.drop_duplicates(ARCHITECTURE).reset_index(drop=True)
 

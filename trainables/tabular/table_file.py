@@ -81,8 +81,8 @@ class Roles:
         columns = [*self.metrics, *self.costs, *self.values]
         if twice := sorted({column for column in columns if columns.count(column) > 1}):
             raise InvalidInput(
-                f"expected one role per column, got {', '.join(twice)} as a metric or a cost and in another role; "
-                "name each column once"
+                f"expected one role per column, got {', '.join(twice)} as a metric or a cost and in another role. "
+                "Name each column once"
             )
         if self.mode not in ("max", "min"):
             raise InvalidInput(f"mode: expected 'max' or 'min', got {self.mode!r}")
@@ -315,15 +315,15 @@ def numbers(frame: pd.DataFrame, column: str, location: str) -> np.ndarray[Any, 
     return np.where(np.isfinite(values), values, np.nan)
 
 
-def how_to_tell_apart(rows: pd.DataFrame, key: str) -> str:
+def advice_for_duplicates(rows: pd.DataFrame, key: str) -> str:
     """Returns advice for rows of one key that differ: a column whose values separate them."""
     for column in rows.columns:
         values = rows[column].map(str)
         several = column != key and 1 < values.nunique() < min(FEW, len(rows))
         if several and not rows.assign(**{column: values}).duplicated([key, column]).any():
             first, *others = sorted(values.unique())
-            return f"choose one with --where {column}={first} (or {', '.join(others)})"
-    return f"give a table with one row for each {key}, or name columns that distinguish them"
+            return f"Choose one with --where {column}={first} (or {', '.join(others)})"
+    return f"Give a table with one row for each {key}, or name columns that distinguish them"
 
 
 def _names(frame: pd.DataFrame, roles: Roles, location: str) -> pd.Series[str]:

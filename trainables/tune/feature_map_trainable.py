@@ -209,8 +209,8 @@ def feature_map_space(name_or_reference: str) -> FeatureMapSpace:
     space = get_space(name_or_reference)
     if not isinstance(space, FeatureMapSpace):
         raise InvalidInput(
-            f"expected a space of feature maps, got {name_or_reference!r}, whose architectures are networks; "
-            "choose fourier or ngrams"
+            f"expected a space of feature maps, got {name_or_reference!r}, whose architectures are networks. "
+            "Choose fourier or ngrams"
         )
     return space
 

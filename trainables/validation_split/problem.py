@@ -57,8 +57,8 @@ class Interpolation(ABC):
         if wrong.item():
             raise InvalidInput(
                 "expected features of an architecture that fit all labels of the training points, got a singular "
-                "kernel; "
-                "use more features, fewer training points, or a ridge above 0"
+                "kernel. "
+                "Use more features, fewer training points, or a ridge above 0"
             )
         return factor
 

@@ -64,8 +64,8 @@ class HNASConfig(PooledConfig):
     def check(self) -> None:
         if self.search.proxy == KAPPA:
             raise InvalidInput(
-                "expected search.proxy to be a metric other than kappa, which the objective of HNAS already contains; "
-                "choose another proxy"
+                "expected search.proxy to be a metric other than kappa, which the objective of HNAS already contains. "
+                "Choose another proxy"
             )
         if self.search.points == "selections" and self.search.on_repeat == "tell":
             raise InvalidInput(
@@ -75,8 +75,8 @@ class HNASConfig(PooledConfig):
         super().check()
         if self.pool.table is None and self.low_is_good(self.search.proxy):
             raise InvalidInput(
-                f"expected a metric whose large values are good, got {self.search.proxy}, whose small values are good; "
-                "choose another proxy, or return its inverse"
+                f"expected a metric whose large values are good, got {self.search.proxy}, whose small values are good. "
+                "Choose another proxy, or return its inverse"
             )
 
     def architectures_of(self, file: PoolFile) -> Sequence[str]:

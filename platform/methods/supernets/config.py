@@ -75,8 +75,8 @@ def check_selection(search_seeds: int, selection: SelectionSettings, final: Trai
     """Checks that the selection is before the last epoch of the training. Raises: InvalidInput."""
     if search_seeds > selection.keep and selection.epoch >= final.epochs:
         raise InvalidInput(
-            f"expected selection.epoch to be below final.epochs, {final.epochs}, got {selection.epoch}; "
-            f"lower it, or set selection.keep to {search_seeds} to train all architectures to the end"
+            f"expected selection.epoch to be below final.epochs, {final.epochs}, got {selection.epoch}. "
+            f"Lower it, or set selection.keep to {search_seeds} to train all architectures to the end"
         )
 
 

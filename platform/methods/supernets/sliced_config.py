@@ -139,8 +139,8 @@ class SlicedConfig(TrainedSearchConfig):
             check_population(self.search.population, self.search.budget)
         if self.candidates > self.search.budget:
             raise InvalidInput(
-                f"expected candidates to be at most search.budget, {self.search.budget}, got {self.candidates}; "
-                "lower it"
+                f"expected candidates to be at most search.budget, {self.search.budget}, got {self.candidates}. "
+                "Lower it"
             )
         if self.supernet is not None:
             self.check_source(TrainedSupernet.of_run(self.supernet))
