@@ -66,15 +66,18 @@ def costs() -> str:
 
 
 def figures() -> str:
-    """Returns a row per figure of `archray.plots`: the first paragraph of its docstring, and its data."""
+    """Returns a row per figure of `archray.plots`: a thumbnail, the first paragraph of its docstring, and its data."""
     rows = []
     for name in FIGURES:
         summary = " ".join((figure_of(name).__doc__ or "").split("\n\n")[0].split())
         methods = [f"`{method}`" for method in methods_of(name)]
         several = {"summaries": "several runs", "progress": "several runs of feature maps", "bench": "a bench"}
         places = several.get(FIGURES[name][0]) or (", ".join(methods) if methods else "every run")
-        rows.append((f"`{name}`", summary, places))
-    return table("function | content | data", rows)
+        picture = f"images/plots/{name}.png"
+        exists = (REPOSITORY / "docs" / picture).exists()
+        thumbnail = f"![{name}]({picture}){{ width=210 loading=lazy }}" if exists else ""
+        rows.append((thumbnail, f"`{name}`", summary, places))
+    return table("thumbnail | function | content | data", rows)
 
 
 def quantities() -> str:
