@@ -154,8 +154,8 @@ QUANTITIES: Mapping[str, Quantity] = {
     "best_random_test_accuracy": _test(
         "best random",
         "On the test split, for the random architecture with the highest validation accuracy of K, where K is the "
-        "number of training runs of the search: the comparison at equal cost. With more than K random architectures it "
-        "is the mean over all choices of K; with fewer it is the best of all.",
+        "number of training runs of the search. With more than K random architectures it is the mean over all choices "
+        "of K; with fewer it is the best of all.",
     ),
     # An ensemble under attack, on the attacked test images; see docs/attack.md.
     "benign_accuracy": _test("benign", "Ensemble, on the unmodified images."),

@@ -151,7 +151,9 @@ def test_the_best_of_k_is_the_mean_over_all_subsets_of_size_k() -> None:
         assert best_of(choice, value, k) == pytest.approx(np.mean(best))
 
 
-@pytest.mark.parametrize(("random", "words_of_cost"), [(4, "at equal cost"), (6, "mean over all"), (2, "--random 4")])
+@pytest.mark.parametrize(
+    ("random", "words_of_cost"), [(4, "as many training runs"), (6, "mean over all"), (2, "--random 4")]
+)
 def test_the_best_random_architecture_is_the_comparison_at_equal_cost(
     tmp_path: Path, random: int, words_of_cost: str
 ) -> None:

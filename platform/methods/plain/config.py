@@ -437,7 +437,7 @@ _PRESETS: Mapping[str, Values] = {
         "final": {"epochs": 2, "batch_size": 64},
         "baseline": 1,
     },
-    "demo": {"search": {"budget": 16}, "baseline": 16},  # as many as training runs of the search: equal cost
+    "demo": {"search": {"budget": 16}, "baseline": 16},  # as many as training runs of the search
     "paper": {"search": {"budget": 100}},
 }
 _POOL_SIZES: Mapping[str, int] = {"smoke": 6, "demo": 300, "paper": 1000}
