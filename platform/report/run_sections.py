@@ -23,9 +23,8 @@ _text = texts_of(__package__)
 Measured = Mapping[str, Spread]  # spreads by the keys of `quantities`; unknown values are missing
 SEARCH_STAGES = ("supernet", "pool", "search", "selection")  # stages whose training selects the architecture
 TRAINING_STAGES = (*SEARCH_STAGES, "final", "members")  # stages whose training counts
-_LOOKS = dict.fromkeys(
-    ("random_test_accuracy", "best_random_test_accuracy"), "random"
-)  # looks of cards; the headline has `found`, others `trial`
+# Looks of cards; the headline has `found`, others `trial`.
+_LOOKS = dict.fromkeys(("random_test_accuracy", "best_random_test_accuracy"), "random")
 
 
 def tested(run: Run[Any], stage: str) -> np.ndarray:
@@ -53,7 +52,7 @@ def best_of_random(trials: pd.DataFrame, choice: tuple[str, str], value: str, k:
         trials: a row per random architecture.
         choice: column that selects the best, and whether its largest (`max`) or smallest (`min`) value is best.
         value: column of the value.
-        k: number of training runs (or lookups) of the search, for a comparison at equal cost.
+        k: number of training runs (or lookups) of the search, so that the comparison is fair.
 
     Returns: None if there are fewer than two architectures with both values, or for k < 2.
     """
