@@ -107,7 +107,7 @@ def test_comparison(result_of, tmp_path):
     assert (table["trainings"] > 0).all() and (table["seconds"] > 0).all()
     page = (tmp_path / "compare.html").read_text()
     assert "fast-halving" in page and 'id="equal-cost"' in page
-    with pytest.raises(RunFolderError, match="choose another"):
+    with pytest.raises(RunFolderError, match="Choose another"):
         archray.compare([result_of("random-maps").path], out=tmp_path / "compare.html")
 
 
