@@ -158,7 +158,7 @@ def _masked(tensor: Tensor, entry: Slice, rows: Mapping[str, Rows], masks: dict[
 def _masked_layer_norm(module: nn.LayerNorm, mask: Tensor, x: Tensor) -> Tensor:
     """Normalizes by the mean and the variance of the used features, weighted by the mask."""
     mask = mask.to(x)
-    weights = mask / mask.sum()
+    weights = mask / mask.sum().clamp_min(torch.finfo(x.dtype).tiny)  # zero in a branch that is not used
     mean = (weights * x).sum(-1, keepdim=True)
     centered = x - mean
     variance = (weights * centered.square()).sum(-1, keepdim=True)
