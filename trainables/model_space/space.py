@@ -46,8 +46,9 @@ class ModelSpace(Space):
         ...     convolutions = {"1x1": nn.Conv2d(in_channels, 8, 1), "3x3": nn.Conv2d(in_channels, 8, 3, padding=1)}
         ...     layer = Choice(convolutions, name="layer")
         ...     return nn.Sequential(layer, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, num_classes))
-        >>> [ModelSpace(network).encode(cell) for cell in ModelSpace(network).enumerate()]
-        ['layer=1x1', 'layer=3x3']
+        >>> space = ModelSpace(network)
+        >>> print(space.encode(("1x1",)), space.size)
+        layer=1x1 2
     """
 
     name: str  # type: ignore[misc]  # of this instance
