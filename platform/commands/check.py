@@ -34,7 +34,7 @@ def check(
     from archray.platform.methods.catalogue import METHODS
     from archray.trainables.costs.networks import costs_of
     from archray.trainables.nets.network_settings import NetworkSettings
-    from archray.trainables.spaces import get_space
+    from archray.trainables.spaces import TableSpace, get_space
     from archray.trainables.spaces.constrained_space import even_architectures
 
     loaded, console, rng = get_space(space), Console(highlight=False), np.random.default_rng(0)
@@ -46,14 +46,14 @@ def check(
     console.print(table)
 
     reasons = {name: _reason(name, space, loaded) for name in METHODS}
-    if loaded.kind == "network" and loaded.data_kind == "images":
-        sizes = {"channels": channels, "cells": cells}
+    if loaded.kind == "network" and not isinstance(loaded, TableSpace):
+        network = NetworkSettings(channels=channels, cells=cells)
         images = torch.randn(2, in_channels, image_size, image_size)
-        loaded.check_model(images, num_classes=classes, **sizes)
+        loaded.check_model(images, num_classes=classes, channels=channels, cells=cells)
         drawn = [loaded.canonical(loaded.sample(rng)) for _ in range(SAMPLES)]
         architectures = list(dict.fromkeys([*even_architectures(loaded), *drawn]))
         shape = {"in_channels": in_channels, "image_size": image_size, "num_classes": classes}
-        costs = costs_of(loaded, architectures, ["parameters", "flops"], network=NetworkSettings(**sizes), **shape)
+        costs = costs_of(loaded, architectures, ["parameters", "flops"], network=network, **shape)
         for column in ("parameters", "flops"):
             values = costs[column].dropna()
             console.print(

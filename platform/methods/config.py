@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from archray.errors import InvalidInput, InvalidPool
-from archray.platform.config import SearchConfig
+from archray.platform.config import SearchConfig, merge
 from archray.platform.engine.settings import PoolSettings, candidates
 from archray.platform.methods.method import Values
 from archray.plurals import count
@@ -70,6 +70,19 @@ class TrainedSearchConfig(FinalConfig):
     constraints: Texts = ()
     costs: CostSettings = CostSettings()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _inherited_weights(cls, values: Any) -> Any:
+        """Makes the path of `network.weights` absolute, and lets the supernet inherit the same weights."""
+        network = values.get("network") if isinstance(values, Mapping) else None
+        if not isinstance(network, Mapping) or network.get("weights") is None:
+            return values
+        path = str(network["weights"])
+        shared = {"network": {"weights": path if "://" in path else str(Path(path).absolute())}}
+        supernets = ("supernet", "nasi")  # unlike `proxies`, which scores initial weights
+        parts = [part for part in supernets if "network" in _fields_of(cls.model_fields.get(part))]
+        return merge(dict.fromkeys(parts, shared), values, shared)
+
     @field_validator("constraints")
     @classmethod
     def _read(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -103,6 +116,11 @@ class TrainedSearchConfig(FinalConfig):
             from archray.trainables.costs import check_costs
 
             check_costs(self.space, self.cost_names, self.costs)
+
+
+def _fields_of(field: Any) -> Mapping[str, Any]:
+    """Returns the fields of the model that is the type of a field; none for another type."""
+    return getattr(getattr(field, "annotation", None), "model_fields", {})
 
 
 def cost_role(name: str) -> str:

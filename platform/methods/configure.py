@@ -26,6 +26,7 @@ COMMON_FLAGS = {
     "data_dir": "data.data_dir",
     "channels": "network.channels",
     "cells": "network.cells",
+    "weights": "network.weights",
     "constraint": "constraints",
     "cost": "costs.names",
     "cost_table": "costs.table",

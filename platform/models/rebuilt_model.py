@@ -25,7 +25,9 @@ NETWORK, FEATURE_MAP = "network", "feature map"  # kinds of models, in addition 
 def rebuilt_network(space: Space | str, card: dict[str, Any], state: dict[str, Tensor], place: str) -> nn.Module:
     """Builds the network of a description with the weights `state` of the file `place`, in evaluation mode."""
     shape: dict[str, Any] = {name: card[name] for name in ("in_channels", "num_classes")}
-    network = build(space, card["architecture"], network=NetworkSettings(**card["network"]), **shape, seed=0)
+    network = build(
+        space, card["architecture"], network=NetworkSettings(**card["network"] | {"weights": None}), **shape, seed=0
+    )
     load_fitting(network, state, f"{place} to hold the weights of {card['architecture']}")
     return network.eval()
 

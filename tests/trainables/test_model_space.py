@@ -11,9 +11,14 @@ from torch import nn
 
 from archray import Choice, Edges, ModelSpace, Repeat, Width
 from archray.errors import InvalidArchitecture, InvalidInput
+from archray.platform.methods.configure import make_config
+from archray.trainables.data import DataSettings, load_images
+from archray.trainables.model_space.space import standalone_state
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.nets.build_network import check_build
 from archray.trainables.spaces import get_space
+from archray.trainables.supernets.elastic import build_sliced
+from archray.trainables.supernets.networks import build_supernet
 
 OWN = f"{Path(__file__).parents[2]}/examples/own_model.py:network"
 SHAPE = {"in_channels": 1, "num_classes": 10}
@@ -112,8 +117,6 @@ def test_the_default_network_is_computed_outside_a_supernet():
     model, x = ModelSpace(nested).unresolved(**SHAPE), torch.randn(2, 1, 8, 8)
     default = ("inner", "a", "2", "a", "a")
     expected = ModelSpace(nested).build(default, **SHAPE)
-    from archray.trainables.model_space.space import standalone_state
-
     expected.load_state_dict(standalone_state(model, ModelSpace(nested).chosen(default)))
     torch.testing.assert_close(model(x), expected(x))
 
@@ -253,8 +256,6 @@ class Hidden(nn.Module):
     ],
 )
 def test_unequal_shapes_and_hidden_choices_raise_an_error_before_a_run(network, message):
-    from archray.trainables.data import DataSettings, load_images
-
     data = load_images(DataSettings(name="digits", limit=20), device=torch.device("cpu"))
     with pytest.raises(InvalidInput, match=message):
         check_build(ModelSpace(network), NetworkSettings(), data, 0)
@@ -263,3 +264,62 @@ def test_unequal_shapes_and_hidden_choices_raise_an_error_before_a_run(network, 
 def test_a_reference_that_is_no_space_raises_an_error():
     with pytest.raises(InvalidInput, match="Expected a function of a model with choices"):
         get_space("string:digits")
+
+
+# Inherited weights
+
+
+def residual(in_channels, num_classes, choices=True):
+    layers = {"conv": nn.Conv2d(8, 8, 3, padding=1), "skip": nn.Identity()}
+    middle = Choice(layers, name="middle") if choices else layers["conv"]
+    body = Repeat(lambda number: nn.Conv2d(8, 8, 1), (1, 2), name="depth")
+    plain = nn.Sequential(nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1))
+    return nn.Sequential(nn.Conv2d(in_channels, 8, 3), middle, body if choices else plain, *head(8, num_classes))
+
+
+@pytest.mark.parametrize("choices", [True, False])
+def test_networks_and_supernets_inherit_weights_by_name(choices, tmp_path):
+    """The file has the names of the model with choices, or of the model before choices were added."""
+    torch.manual_seed(1)
+    saved = residual(**SHAPE, choices=choices).state_dict()
+    torch.save({"state_dict": saved}, tmp_path / "w.pt")
+    space, network = ModelSpace(residual), NetworkSettings(weights=str(tmp_path / "w.pt"))
+    plain = {name.replace("alternatives.conv.", "").replace("blocks.", ""): w for name, w in saved.items()}
+    architecture = ("conv", "2")
+    built = build(space, architecture, network=network, **SHAPE, seed=0).state_dict()
+    supernets = (build_supernet(space, network, **SHAPE, seed=0), build_sliced(space, network, **SHAPE, seed=0))
+    for state in (built, supernets[0].weights_of(architecture, built), supernets[1].weights_of(architecture)):
+        assert set(state) == set(plain) and all(torch.equal(state[name], plain[name]) for name in plain)
+
+
+def test_tensors_of_other_shapes_are_not_inherited(tmp_path, caplog):
+    torch.save(residual(in_channels=1, num_classes=7).state_dict(), tmp_path / "w.pt")
+    network = build(
+        ModelSpace(residual), ("conv", "1"), **OPTIONS | {"network": NetworkSettings(weights=f"{tmp_path}/w.pt")}
+    )
+    assert network[-1].out_features == 10
+    assert "not inherited: 5.weight, 5.bias" in caplog.text
+
+
+def test_weights_that_do_not_fit_raise_an_error(tmp_path):
+    torch.save({"other": torch.zeros(3)}, tmp_path / "w.pt")
+    options = OPTIONS | {"network": NetworkSettings(weights=f"{tmp_path}/w.pt")}
+    with pytest.raises(InvalidInput, match=r"Expected tensors in .*w\.pt with the names and shapes of the model"):
+        build(ModelSpace(residual), ("conv", "1"), **options)
+    with pytest.raises(InvalidInput, match="expected no weights, as the space nasbench201 is not read from a model"):
+        build("nasbench201", ("none",) * 6, **options)
+    with pytest.raises(InvalidInput, match="expected no weights, as the space nasbench201 is not read from a model"):
+        build_supernet("nasbench201", options["network"], **SHAPE, seed=0)
+    options["network"] = NetworkSettings(weights="missing.pt")
+    with pytest.raises(InvalidInput, match=r"Expected a file of torch.save as network.weights, got missing\.pt"):
+        build(ModelSpace(residual), ("conv", "1"), **options)
+    with pytest.raises(ValueError, match="expected init pytorch-default with weights"):
+        NetworkSettings(weights="w.pt", init="he")
+
+
+def test_a_search_and_its_supernet_inherit_the_same_weights(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for method, part in (("gaea-darts", "supernet"), ("nasi", "nasi"), ("random", None), ("sliced-supernet", None)):
+        config = make_config(method, None, None, {"space": OWN, "weights": "w.pt"})
+        networks = [config.network, *([getattr(config, part).network] if part else [])]
+        assert [network.weights for network in networks] == [str(tmp_path / "w.pt")] * len(networks)

@@ -1,6 +1,7 @@
 """A search space that is read from a user's model with choices, and the standalone networks of its architectures."""
 
 import inspect
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -12,9 +13,11 @@ from torch import Tensor, nn
 
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.references import call_reference
-from archray.trainables.model_space.choices import ChoiceModule, Edges, Width, check_forward, partial_channels
+from archray.trainables.checkpoint import read_weights
+from archray.trainables.model_space.choices import Choice, ChoiceModule, Edges, Width, check_forward, partial_channels
 from archray.trainables.spaces.space import Architecture, Decision, Space
 
+logger = logging.getLogger(__name__)
 IMAGE_CHANNELS, CLASSES = 3, 10  # of the model from which the decisions are read; they do not depend on them
 FILE_HASH = r"_[0-9a-f]{8}$"  # `references.file_module_name` adds it to the name of a user's file
 COUNTED = 100_000  # a constrained space with up to this many combinations is counted
@@ -88,11 +91,12 @@ class ModelSpace(Space):
         """The architectures with the fewest and the most parameters in every decision."""
         return self._extremes
 
-    def unresolved(self, *, partial: int = 1, **options: Any) -> nn.Module:
+    def unresolved(self, *, partial: int = 1, weights: str | None = None, **options: Any) -> nn.Module:
         """Returns the model with its choices.
 
         Args:
             partial: K; alternatives that are functions of channels are built for 1/K of their channels.
+            weights: File whose tensors the model inherits, see `inherit`.
             options: `in_channels`, `num_classes`, `channels`, `cells`. An option that the function does not take is
                 ignored.
 
@@ -105,6 +109,8 @@ class ModelSpace(Space):
             raise InvalidInput(
                 f"Expected a torch.nn.Module from {self.name}, got {type(model).__name__}. Return the model"
             )
+        if weights is not None and not any(parameter.is_meta for parameter in model.parameters()):
+            inherit(model, weights)
         return model
 
     def build(
@@ -116,23 +122,25 @@ class ModelSpace(Space):
         channels: int | None = None,
         cells: int | None = None,
         normalisation: str = "training",
+        weights: str | None = None,
     ) -> nn.Module:
         """Builds the standalone network: the model with each choice resolved, without the other weights.
 
         Args:
             normalisation: `training`, or `scoring`: batch normalization without running statistics.
+            weights: As in `unresolved`.
 
         Raises: InvalidArchitecture; InvalidInput as `unresolved`.
         """
         self.check(architecture)
         sizes = {name: size for name, size in (("channels", channels), ("cells", cells)) if size is not None}
-        model = self.unresolved(in_channels=in_channels, num_classes=num_classes, **sizes)
+        model = self.unresolved(in_channels=in_channels, num_classes=num_classes, weights=weights, **sizes)
         network = resolve(model, self.chosen(architecture))
         if normalisation == "scoring":
             use_batch_statistics(network)
         return network
 
-    def check_model(self, images: Tensor, *, num_classes: int, **sizes: int) -> None:
+    def check_model(self, images: Tensor, *, num_classes: int, **sizes: Any) -> None:
         """Checks the shapes of all alternatives on a batch of images (n, in_channels, H, W).
 
         Args:
@@ -519,6 +527,59 @@ def standalone_state(model: nn.Module, chosen: Chosen) -> dict[str, Tensor]:
 
     visit(model, "")
     return state
+
+
+@torch.no_grad()
+def inherit(model: nn.Module, weights: str) -> None:
+    """Copies tensors of a state dict into a model with choices, by name and shape.
+
+    A tensor in an alternative inherits the tensor with its own name, or with the name that it has without the choice:
+    `layer1.1.alternatives.basic.conv1.weight` inherits `layer1.1.conv1.weight`. Other tensors, such as a classifier of
+    other classes, keep their values; a warning lists them.
+
+    Args:
+        weights: Path or URI of a file of `torch.save`: a state dict, alone or under the key `state_dict` or `model`.
+
+    Raises: InvalidInput if the file does not exist or no tensor fits; DamagedFile.
+    """
+    try:
+        saved = read_weights(weights)
+    except FileNotFoundError as error:
+        raise InvalidInput(
+            f"Expected a file of torch.save as network.weights, got {weights}. Check the path"
+        ) from error
+    saved = next((saved[key] for key in ("state_dict", "model") if isinstance(saved.get(key), Mapping)), saved)
+    missing, used = [], 0
+
+    def visit(module: nn.Module, path: str, plain: str) -> None:
+        nonlocal used
+        for name, tensor in own_tensors(module).items():
+            sources = (saved.get(f"{prefix}.{name}".lstrip(".")) for prefix in (path, plain))
+            source = next((s for s in sources if isinstance(s, Tensor) and s.shape == tensor.shape), None)
+            if source is None:
+                missing.append(f"{path}.{name}".lstrip("."))
+            else:
+                tensor.copy_(source)
+                used += 1
+        for key, child in children_of(module):
+            if isinstance(module, ChoiceModule):  # `alternatives.LABEL`, `blocks.NUMBER` or `edges.NUMBER`
+                for branch, part, _ in module.branches():
+                    number = branch.rpartition(".")[2]
+                    visit(part, f"{path}.{branch}", plain if isinstance(module, Choice) else f"{plain}.{number}")
+                return
+            visit(child, f"{path}.{key}", f"{plain}.{key}")
+
+    visit(model, "", "")
+    if not used:
+        raise InvalidInput(
+            f"Expected tensors in {weights} with the names and shapes of the model, got none of "
+            f"{', '.join(missing[:3])}, .... Save the state dict of this model, with or without its choices"
+        )
+    if missing:
+        logger.warning(
+            "%s inherits %d tensors of %s; not inherited: %s%s",
+            type(model).__name__, used, weights, ", ".join(missing[:5]), ", ..." if len(missing) > 5 else "",
+        )  # fmt: skip
 
 
 def use_batch_statistics(network: nn.Module) -> None:

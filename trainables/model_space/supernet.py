@@ -289,7 +289,8 @@ class SlicedModel(SlicedSupernet):
     def whole(cls, space: Space, network: NetworkSettings, *, seed: int | None = None, **shape: Any) -> nn.Module:
         assert isinstance(space, ModelSpace)
         with nullcontext() if seed is None else restored_randomness(seed):
-            model = space.unresolved(channels=network.channels, cells=network.cells, **shape)
+            sizes = {"channels": network.channels, "cells": network.cells}
+            model = space.unresolved(**sizes, **shape, weights=network.weights)
             initialise(model, network.init)
         return WeightedModel(model)
 

@@ -148,10 +148,16 @@ def network_options(
         "stem": network.stem,
         "auxiliary": network.auxiliary and not for_scoring,
         "normalisation": normalisation,
+        **({} if network.weights is None else {"weights": network.weights}),
     }
     parameters = inspect.signature(builder.network if isinstance(builder, SpaceNetwork) else builder).parameters
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         options = {name: value for name, value in options.items() if name in parameters}
+    if network.weights is not None and "weights" not in options:
+        raise InvalidInput(
+            f"expected no weights, as the space {space.name} is not read from a model, got {network.weights}. Remove "
+            "network.weights, or search a function that returns a model with choices"
+        )
     if network.auxiliary and "auxiliary" not in options:
         raise InvalidInput(
             f"expected auxiliary false, as networks of the space {space.name} have no auxiliary classifier, got true. "

@@ -1,8 +1,8 @@
 """Settings of a network apart from its architecture: width, depth, stem, initialization, normalization (note P5)."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from archray.settings import Settings
 
@@ -24,6 +24,9 @@ class NetworkSettings(Settings):
         init: Initialization of convolutions and linear layers. `pytorch-default` keeps the initialization of torch.
         normalisation: Mode of batch normalization. `auto` is `scoring` if the network is built for training-free
             metrics, and `training` otherwise.
+        weights: File of `torch.save` with a state dict, a path or URI that every node can read. Supernets and
+            standalone networks inherit its tensors, by name and shape. Needs a space that is read from a model
+            (`ModelSpace`).
     """
 
     channels: int = Field(16, ge=1)
@@ -32,3 +35,13 @@ class NetworkSettings(Settings):
     auxiliary: bool = False
     init: Initialisation = "pytorch-default"
     normalisation: Literal["auto", "training", "scoring"] = "auto"
+    weights: str | None = None
+
+    @model_validator(mode="after")
+    def _one_source_of_weights(self) -> Self:
+        if self.weights is not None and self.init != "pytorch-default":
+            raise ValueError(
+                f"expected init pytorch-default with weights, which replace the initial weights, got {self.init}. "
+                "Remove init or weights"
+            )
+        return self

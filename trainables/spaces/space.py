@@ -156,7 +156,7 @@ class Space(ABC):
                 f"Install it on every node: pip install 'archray[{self.package}]'"
             )
 
-    def check_model(self, images: Any, *, num_classes: int, **sizes: int) -> None:  # noqa: B027, few need it
+    def check_model(self, images: Any, *, num_classes: int, **sizes: Any) -> None:  # noqa: B027, few need it
         """Raises: InvalidInput if the model from which a space is read is inconsistent. Args: see `ModelSpace`."""
 
     def check_strings(self) -> None:

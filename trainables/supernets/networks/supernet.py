@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.trainables.devices import restored_randomness
-from archray.trainables.nets.build_network import initialise
+from archray.trainables.nets.build_network import initialise, network_options
 from archray.trainables.nets.network_settings import NetworkSettings
+from archray.trainables.nets.registry import NETWORKS
 from archray.trainables.spaces import Architecture, Decision, Space, get_space
 from archray.trainables.supernets.settings import SUPERNETS
 
@@ -296,6 +297,10 @@ def build_supernet(
             f"auxiliary {network.auxiliary}. Set them for the standalone networks only"
         )
     groups(space, partial_channels=partial_channels, none=none)  # raises
+    inherited = {}
+    if network.weights is not None:
+        network_options(space, getattr(space, "build", None) or NETWORKS.get(space.family), network)  # raises
+        inherited = {"weights": network.weights}
 
     supernet_of: Callable[..., Supernet] = form or SUPERNETS.get(space.family)
     with nullcontext() if seed is None else restored_randomness(seed):  # weights are drawn on the CPU
@@ -307,6 +312,7 @@ def build_supernet(
             num_classes=num_classes,
             partial_channels=partial_channels,
             none=none,
+            **inherited,
         )
         initialise(supernet, network.init)
     return supernet.to(memory_format=torch.channels_last).train()
