@@ -11,7 +11,7 @@ from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
 from archray.platform.models.rebuilt_model import FEATURE_MAP, STATE_DICT, rebuilt_network
 from archray.platform.run.heartbeat import is_locked_elsewhere
-from archray.platform.run.layout import MODEL, command
+from archray.platform.run.layout import DESCRIPTION, MODEL, command
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import RunSummary, front_of
 from archray.trainables.checkpoint import STATE_FILE, load_trained_weights, read_state
@@ -25,8 +25,6 @@ from archray.trainables.feature_maps.classifier import Classifier, load_classifi
 from archray.trainables.nets import NetworkSettings, count_parameters
 from archray.trainables.spaces.table_space import PREFIX
 from archray.trainables.tune.standalone_trainable import load_trained
-
-DESCRIPTION = "architecture.json"
 
 
 def _image_form(document: dict[str, Any] | None) -> dict[str, Any] | None:

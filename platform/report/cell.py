@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from archray.platform.quantities import significant
 from archray.platform.report.section import Column, Section, ShortNames, captioned, escape, folded, short_names, table
 from archray.platform.report.texts import texts_of
+from archray.platform.run.layout import DESCRIPTION, MODEL
 from archray.platform.run.run import Run
 from archray.trainables.spaces import Space, get_space
 from archray.trainables.spaces.feature_map import FeatureMapSpace, spelling
@@ -61,14 +62,40 @@ def decided(space: Space, architecture: str) -> tuple[Decided, ...]:
     return tuple(decisions)
 
 
-def decision_table(decisions: Sequence[Decided]) -> str:
-    """Creates a table of the decisions with their choices and the alternatives."""
-    columns = (Column("Decision", "code"), Column("Choice", "code"), Column("Alternatives", "code"))
+def decision_table(decisions: Sequence[Decided], changes: Mapping[tuple[str, str], int] | None = None) -> str:
+    """Creates a table of the decisions with their choices and the alternatives.
+
+    Args:
+        changes: (decision, alternative) -> the parameters that the alternative adds to the architecture.
+    """
+    heading = "Alternatives" if changes is None else "Alternatives (added parameters)"
+    columns = (Column("Decision", "code"), Column("Choice", "code"), Column(heading, "code"))
     rows = []
     for d in decisions:
-        others = ", ".join(choice for choice in d.choices if choice != d.choice) or "none"
+        alternatives = [choice for choice in d.choices if choice != d.choice]
+        if changes is not None:
+            alternatives = [f"{choice} ({changes[d.name, choice]:+,})" for choice in alternatives]
+        others = ", ".join(alternatives) or "none"
         rows.append((d.name, d.choice, "any value from {:g} to {:g}".format(*d.bounds) if d.bounds else others))
     return table(columns, rows, label="Decisions of the found architecture")
+
+
+def _added_parameters(run: Run[Any], space: Space) -> dict[tuple[str, str], int] | None:
+    """Returns (decision, alternative) -> added parameters, if the space can count them without building networks."""
+    model = run.folder / MODEL
+    if run.architecture is None or not model.exists(DESCRIPTION):
+        return None
+    card, found = model.read_json(DESCRIPTION), space.decode(run.architecture)
+    if "in_channels" not in card:  # an ensemble
+        return None
+    changed = {
+        (decision.name, choice): (*found[:number], choice, *found[number + 1 :])
+        for number, decision in enumerate(space.decisions)
+        for choice in decision.choices
+    }
+    shape = {key: card[key] for key in ("in_channels", "num_classes")}
+    counts = space.parameter_counts([found, *changed.values()], **shape)
+    return None if counts is None else dict(zip(changed, (count - counts[0] for count in counts[1:]), strict=True))
 
 
 def cell_drawing(edges: "Sequence[Edge]", nodes: int | Sequence[str]) -> str:
@@ -374,7 +401,7 @@ def cell_section(run: Run[Any]) -> Section | None:
     if isinstance(space, GenotypeSpace):
         return Section("cell", "Cells", _genotype(space, run.architecture, names) + _whole(decisions))
     if not is_graph(decisions):
-        return Section("cell", "Found architecture", decision_table(decisions))
+        return Section("cell", "Found architecture", decision_table(decisions, _added_parameters(run, space)))
     edges, nodes = cell_edges(decisions), node_count(decisions)
     caption = _text(
         "cell",

@@ -25,6 +25,7 @@ PROGRESS = "progress.parquet"  # best value so far by solver calls and seconds
 PARETO = "pareto.parquet"  # non-dominated architectures, a row per member
 MEMBERS = "members.parquet"  # fully trained members, a row each
 MODEL = "model"
+DESCRIPTION = "architecture.json"  # in `MODEL`: the architecture and the sizes of its network
 REPORT = "report.html"
 REPEAT = "repeat-"  # prefix, before two digits: the folder of a repeat, which is itself a run
 

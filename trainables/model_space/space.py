@@ -159,6 +159,16 @@ class ModelSpace(Space):
                 f"shape {tuple(images.shape)}, got {got}. Use in_channels and num_classes in the model"
             )
 
+    def parameter_counts(self, architectures: Sequence[Architecture], **shape: int) -> list[int]:
+        with torch.device("meta"):
+            model = self.unresolved(**shape)
+        states = (standalone_state(model, self.chosen(architecture)) for architecture in architectures)
+        buffers = {name.rpartition(".")[2] for name, _ in model.named_buffers()}  # such as running statistics
+        return [
+            sum(tensor.numel() for name, tensor in state.items() if name.rpartition(".")[2] not in buffers)
+            for state in states
+        ]
+
     def chosen(self, architecture: Architecture) -> dict[str, str]:
         """Returns decision -> choice. Raises: InvalidArchitecture for another number of choices."""
         return {decision.name: choice for decision, choice in zip(self.decisions, architecture, strict=True)}

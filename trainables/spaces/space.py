@@ -85,6 +85,14 @@ class Space(ABC):
         """The architectures with the fewest and the most parameters, if the space can name them."""
         return ()
 
+    def parameter_counts(self, architectures: Sequence[Architecture], **shape: int) -> list[int] | None:
+        """Returns the parameters of networks; None for a space that would have to build them.
+
+        Args:
+            shape: `in_channels` and `num_classes`.
+        """
+        return None
+
     @property
     def size(self) -> int | float:
         """The number of architectures, including isomorphic ones; infinite with a continuous constant."""
