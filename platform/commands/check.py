@@ -60,6 +60,8 @@ def check(
                 f"{column}: {values.min():,.0f} to {values.max():,.0f} in {count(len(values), 'architecture')} "
                 f"for images of {in_channels} x {image_size} x {image_size}"
             )
+    for note in loaded.notes:
+        console.print(note, markup=False, soft_wrap=True)
     console.print("methods: " + ", ".join(name for name, reason in reasons.items() if reason is None))
     for reason in dict.fromkeys(reason for reason in reasons.values() if reason is not None):
         names = ", ".join(name for name, other in reasons.items() if other == reason)

@@ -162,7 +162,7 @@ def test_proxy_batch_is_augmented_as_in_training():
     assert torch.equal(plain, unchanged)
     noise = load_data(DataSettings(name="gaussian"))
     assert torch.equal(proxy_batch(noise, 64, 42)[0], proxy_batch(noise, 64, 42, augment=False)[0])
-    with pytest.raises(InvalidInput, match=r"1 to 1\u202f078 images, .* got 5000"):
+    with pytest.raises(InvalidInput, match=r"1 to 1,078 images, .* got 5000"):
         proxy_batch(dataset, 5000, 42)
 
 

@@ -74,6 +74,10 @@ class ModelSpace(Space):
             model = self.unresolved(in_channels=IMAGE_CHANNELS, num_classes=CLASSES)
         self.decisions, self._uses, self._kinds = _read(model, self.name)
         self._extremes = _extremes(model, self.decisions)
+        normalized = [
+            place for module in model.modules() if isinstance(module, BATCH_NORMS) for place in width_places(module)
+        ]
+        self._normalized = dict.fromkeys(name for place in normalized for name in next(_widths(place.value)).decisions)
         self.check_strings()
 
     @property
@@ -228,6 +232,15 @@ class ModelSpace(Space):
         if self.constraint is None:
             return True
         return bool(call_reference(f"the constraint of {self.name}", self.constraint, self.chosen(architecture)))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if not self._normalized:
+            return ()
+        return (
+            f"Width {', '.join(map(repr, self._normalized))}: Supernets normalize by the statistics of the batch, because "
+            "the running statistics of a BatchNorm depend on the width. Standalone networks keep running statistics.",
+        )
 
     def nearest(self, architecture: Architecture) -> Architecture:
         """Returns an architecture if it meets the constraint, else one with few changes that does.

@@ -94,6 +94,11 @@ class Space(ABC):
         return None
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know about the space, for `archray check`."""
+        return ()
+
+    @property
     def size(self) -> int | float:
         """The number of architectures, including isomorphic ones; infinite with a continuous constant."""
         return math.prod(len(decision.choices) for decision in self.decisions)

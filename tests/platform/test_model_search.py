@@ -1,0 +1,176 @@
+"""Searches over a model with choices, as a user sees them: check, methods, exports, a kill, and two nodes."""
+
+import runpy
+import subprocess
+import sys
+
+import pytest
+import torch
+from archray_test_command import finish, kill_when, outputs_without_archray, start
+from archray_test_faults import results_of_run
+from archray_test_models import run_of_network
+from archray_test_runs import ONE_AT_A_TIME
+from typer.testing import CliRunner
+
+import archray
+from archray.errors import InvalidInput
+from archray.platform.cli import application
+from archray.platform.models.model_files import load_model
+from archray.trainables.data import load_images
+from archray.trainables.spaces import get_space
+
+SMALL = {"preset": "smoke", "data": "digits", "data__limit": 200, **ONE_AT_A_TIME}
+
+
+@pytest.fixture
+def space(repository):
+    return f"{repository}/examples/own_model.py:network"
+
+
+def check(*arguments):
+    result = CliRunner().invoke(application(["check"]), ["check", *arguments], env={"COLUMNS": "400"})
+    assert result.exit_code == 0, result.exception
+    return result.output
+
+
+def test_check_prints_decisions_sizes_and_methods(space):
+    printed = check(space, "--image-size", "8", "--in-channels", "1")
+    assert "own_model.py:network: 972 architectures, 6 decisions" in printed
+    assert "│ width    │ 16, 24, 32" in printed and "│ block3   │ conv3, conv5, skip" in printed
+    smallest, largest = 16 * 10 + 170, 32 * 10 + 4 * (25 * 32 * 32 + 64) + 330  # stem, blocks, classifier
+    assert f"parameters: {smallest:,} to {largest:,} in " in printed
+    methods = next(line for line in printed.splitlines() if line.startswith("methods: "))
+    assert {"random", "hnas", "gaea-darts", "rs-ws", "nesbs", "sliced-supernet"} <= set(methods[9:].split(", "))
+    assert (
+        "not gaea-pc-darts, pc-darts: Choice 'block0': Expected alternatives that are functions of channels" in printed
+    )
+    assert "not nasi: Width 'width': Expected a method that trains or mixes widths" in printed
+    assert "Width 'width': Supernets normalize by the statistics of the batch" in printed
+
+
+def test_check_serves_built_in_spaces():
+    assert "15,625 architectures, 6 decisions" in check("nasbench201", "--channels", "4", "--cells", "1")
+    assert "methods: fast-halving, halving" in check("fourier")
+
+
+def test_a_method_that_cannot_search_the_model_names_the_choice_before_a_run(space, tmp_path):
+    for method, message in (("nasi", "Width 'width'"), ("pc-darts", "Choice 'block0'")):
+        with pytest.raises(InvalidInput, match=message):
+            archray.search(method, space=space, out=tmp_path / "run", **SMALL)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param("gaea-darts", marks=pytest.mark.ci),
+        "darts", "gdas", "snas", "xnas", "enas", "rs-ws", "supernet-halving", "sliced-supernet",
+        "random", "hnas", "nesbs", "urs", "single-best", "deep-ensemble", "nes-rs", "pareto-pool",
+    ],
+)  # fmt: skip
+def test_a_whole_run(method, space, tmp_path):
+    run = archray.search(method, space=space, out=tmp_path / "run", **SMALL)
+    found, page = get_space(space), (tmp_path / "run" / "report.html").read_text()
+    assert all(found.decode(name) for name in ([run.architecture] if run.architecture else run.architectures))
+    assert "block0" in page and not list((tmp_path / "run").rglob("error.txt"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("method", ["nasi", "pc-darts", "gaea-darts"])
+def test_a_whole_run_of_nasbench201_with_choices(method, repository, tmp_path):
+    reference = f"{repository}/examples/nasbench201_with_choices.py:network"
+    if method == "pc-darts":  # its choices are modules, not functions of channels
+        with pytest.raises(InvalidInput, match="functions of channels"):
+            archray.search(method, space=reference, out=tmp_path / "run", **SMALL)
+        return
+    run = archray.search(method, space=reference, out=tmp_path / "run", **SMALL)
+    assert get_space(reference).decode(run.architecture)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+def test_costs_bound_and_penalize_a_model(space, tmp_path):
+    options = {"constraint": "parameters <= 20k", "cost": "flops", **SMALL}
+    run = archray.search("gaea-darts", space=space, out=tmp_path / "bounded", **options)
+    network = archray.load(tmp_path / "bounded").model().model
+    assert sum(parameter.numel() for parameter in network.parameters()) <= 20_000
+    assert run.architecture
+    archray.search("gaea-darts", space=space, cost_weight=1.0, out=tmp_path / "penalized", **SMALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["own_model.py:network", "existing_models.py:resnet18"])
+def test_exports_run_without_archray(model, repository, tmp_path):
+    run = run_of_network(tmp_path / "run", f"{repository}/examples/{model}")
+    archray.export(run.folder.uri, tmp_path / "out", formats=["torch-export", "state-dict"])
+    images = load_images(run.data).test.images[:7]
+    torch.save(images, tmp_path / "out" / "images.pt")
+    with torch.no_grad():
+        expected = load_model(run)(images)
+    torch.testing.assert_close(outputs_without_archray(tmp_path / "out", images), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.extra("export")
+@pytest.mark.parametrize(
+    "model", ["own_model.py:network", "existing_models.py:resnet18", "existing_models.py:mobilenet_v3_small"]
+)
+def test_onnx(model, repository, tmp_path):
+    run = run_of_network(tmp_path / "run", f"{repository}/examples/{model}")
+    archray.export(run.folder.uri, tmp_path / "out", formats="onnx")
+    load = runpy.run_path(str(tmp_path / "out" / "load_model.py"))["load_onnx"]
+    images = load_images(run.data).test.images[:5]
+    with torch.no_grad():
+        torch.testing.assert_close(torch.as_tensor(load()(images.numpy())), load_model(run)(images), atol=1e-4, rtol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_killed_search_of_a_model_resumes(space, tmp_path):
+    command = (
+        "search",
+        "gaea-darts",
+        "--space",
+        space,
+        "--data",
+        "digits",
+        "--preset",
+        "smoke",
+        "--max-concurrent",
+        "1",
+    )
+    command += ("--set", "data.limit=200", "--set", "cluster.dashboard=false")
+    finish(*command, "--out", "undisturbed", cwd=tmp_path)
+    run = tmp_path / "killed"
+    process = start(*command, "--out", "killed", cwd=tmp_path)
+    kill_when(process, lambda: any((run / "search").glob("tune-*/results/*.jsonl")), tmp_path)
+    finish("resume", "killed", cwd=tmp_path)
+    assert results_of_run(run) == results_of_run(tmp_path / "undisturbed")
+
+
+TWO_NODES = """
+import sys
+import ray
+from ray.cluster_utils import Cluster
+import archray
+small = {"num_gpus": 0, "object_store_memory": 100 * 2**20}
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, **small})
+cluster.add_node(num_cpus=1, **small)
+cluster.wait_for_nodes()
+ray.init(address=cluster.address, log_to_driver=False)
+run = archray.search("rs-ws", space=sys.argv[1], data="digits", preset="smoke", out=sys.argv[2], max_concurrent=2)
+print(run.architecture)
+ray.shutdown()
+cluster.shutdown()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_search_of_a_model_on_two_nodes(space, tmp_path):
+    command = [sys.executable, "-c", TWO_NODES, space, str(tmp_path / "run")]
+    printed = subprocess.run(command, check=True, timeout=500, capture_output=True, text=True).stdout
+    assert get_space(space).decode(printed.splitlines()[-1])
