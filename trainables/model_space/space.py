@@ -237,10 +237,12 @@ class ModelSpace(Space):
     def notes(self) -> tuple[str, ...]:
         if not self._normalized:
             return ()
-        return (
-            f"Width {', '.join(map(repr, self._normalized))}: Supernets normalize by the statistics of the batch, because "
-            "the running statistics of a BatchNorm depend on the width. Standalone networks keep running statistics.",
+        names = ", ".join(map(repr, self._normalized))
+        note = (
+            f"Width {names}: Supernets normalize by the statistics of the batch, because the running statistics of a "
+            "BatchNorm depend on the width. Standalone networks keep running statistics."
         )
+        return (note,)
 
     def nearest(self, architecture: Architecture) -> Architecture:
         """Returns an architecture if it meets the constraint, else one with few changes that does.
