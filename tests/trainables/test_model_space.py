@@ -13,7 +13,7 @@ from archray import Choice, Edges, ModelSpace, Repeat, Width
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.platform.methods.configure import make_config
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.model_space.space import standalone_state
+from archray.trainables.model_space.networks import standalone_state
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.nets.build_network import check_build
 from archray.trainables.spaces import get_space

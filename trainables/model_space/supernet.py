@@ -13,9 +13,8 @@ from torch.func import functional_call
 from archray.errors import InvalidInput
 from archray.trainables.devices import restored_randomness
 from archray.trainables.model_space.choices import ChoiceModule, Width
-from archray.trainables.model_space.space import (
+from archray.trainables.model_space.networks import (
     BATCH_NORMS,
-    ModelSpace,
     Slice,
     resolved_value,
     sizes_of,
@@ -24,7 +23,9 @@ from archray.trainables.model_space.space import (
     standalone_state,
     use_batch_statistics,
     width_places,
+    widths_in,
 )
+from archray.trainables.model_space.space import ModelSpace
 from archray.trainables.nets.build_network import initialise
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces.space import Architecture, Space
@@ -171,7 +172,7 @@ def _masked_layer_norm(module: nn.LayerNorm, mask: Tensor, x: Tensor) -> Tensor:
 def check_masks(model: nn.Module) -> None:
     """Raises: InvalidInput for a layer whose outputs cannot be masked."""
     for path, module in model.named_modules():
-        widths = [name for place in width_places(module) for part in _parts(place.value) for name in part.decisions]
+        widths = [name for place in width_places(module) for part in widths_in(place.value) for name in part.decisions]
         if not widths:
             continue
         normalization = (*BATCH_NORMS, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
@@ -182,10 +183,6 @@ def check_masks(model: nn.Module) -> None:
                 f"({path}). Use batch normalization with affine parameters or layer normalization, or the method "
                 "sliced-supernet"
             )
-
-
-def _parts(value: Any) -> Iterator[Width]:
-    yield from (part for part in (value if isinstance(value, tuple | list) else (value,)) if isinstance(part, Width))
 
 
 @SUPERNETS.register("model")

@@ -16,9 +16,9 @@ from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
 from archray.platform.methods.ensembles.final import map_over_cluster
 from archray.platform.methods.ensembles.tables import ENDED, PARTS, QUESTION, round_of, write_tables
-from archray.platform.models.model_files import DESCRIPTION, trained
+from archray.platform.models.model_files import trained
 from archray.platform.quantities import quantity_of
-from archray.platform.run.layout import command, now
+from archray.platform.run.layout import DESCRIPTION, command, now
 from archray.platform.run.manifest import digest
 from archray.platform.run.run import Run
 from archray.plurals import count
