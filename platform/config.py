@@ -313,7 +313,7 @@ def value_at(config: Mapping[str, Any], path: str) -> Any:
         value = value[key]
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
-    return value.get("name") if isinstance(value, Mapping) else value
+    return value.get("name", value) if isinstance(value, Mapping) else value
 
 
 def config_text(settings: BaseModel) -> str:
