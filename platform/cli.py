@@ -15,6 +15,7 @@ from archray.disks import is_full
 from archray.errors import ArchrayError, DiskFull, RunInterrupted, TrialCrashed
 from archray.files import local_path
 from archray.platform.commands.bench import bench_app
+from archray.platform.commands.check import check
 from archray.platform.commands.models import attack, export, predict
 from archray.platform.commands.proxies import proxies
 from archray.platform.commands.runs import CRASHED, INTERRUPTED, compare, list_, report, resume, runs, show, watch
@@ -24,7 +25,7 @@ from archray.platform.run.layout import timed_command
 
 BAD_INPUT = 2
 CONTEXT = {"help_option_names": ["-h", "--help"]}
-COMMANDS = (watch, show, runs, resume, report, compare, export, predict, attack, list_, proxies, submit)
+COMMANDS = (watch, show, runs, resume, report, compare, export, predict, attack, list_, check, proxies, submit)
 
 
 def _version(value: bool) -> None:

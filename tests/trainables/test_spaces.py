@@ -190,7 +190,7 @@ def test_reference_to_a_class_an_instance_and_another_object(tmp_path):
     assert get_space(f"{file}:three").size == 3
     with pytest.raises(InvalidInput, match="expected a space class without required arguments"):
         get_space(f"{file}:Sized")
-    with pytest.raises(InvalidInput, match=r"as an archray\.trainables\.spaces\.Space .*got int"):
+    with pytest.raises(InvalidInput, match=r"Expected a function of a model with choices, .*got int"):
         get_space(f"{file}:number")
     with pytest.raises(InvalidInput, match="expected the attribute name"):
         get_space(f"{file}:Nameless")

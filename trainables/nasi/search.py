@@ -199,6 +199,7 @@ class NASISearch:
     ) -> None:
         if supernet.partial_channels > 1:
             raise InvalidInput(f"expected a supernet with partial_channels 1, got {supernet.partial_channels}")
+        supernet.check_probes()
         self.supernet, self.batches, self.seed = supernet, batches, seed
         self.approximation: Approximation = approximation
         self.temperature, self.samples = temperature, samples

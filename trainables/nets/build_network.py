@@ -96,6 +96,10 @@ def check_build(space: Space, network: NetworkSettings, dataset: Dataset, seed: 
 
     Raises: InvalidArchitecture, of the first of `CHECKED` sampled architectures, if all fail.
     """
+    with restored_randomness(seed):
+        images = torch.randn(2, dataset.in_channels, dataset.image_size, dataset.image_size)
+        sizes = {"channels": network.channels, "cells": network.cells}
+        space.check_model(images, num_classes=dataset.num_classes, **sizes)
     rng, errors = np.random.default_rng(seed), []
     for _ in range(CHECKED):
         try:

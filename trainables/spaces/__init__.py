@@ -61,8 +61,9 @@ def get_space(name_or_reference: str | Space) -> Space:
     """Returns a space by name, or a custom space by reference. A `Space` is returned unchanged.
 
     Args:
-        name_or_reference: A registered name; or `module:attribute` / `path.py:attribute`, a `Space` class without
-            required arguments, or an instance; or `table:FILE`, a table with one architecture per row.
+        name_or_reference: A registered name; or `module:attribute` / `path.py:attribute`, a function that returns a
+            model with choices (`ModelSpace`), a `Space` class without required arguments, or an instance; or
+            `table:FILE`, a table with one architecture per row.
 
     Raises: UnknownName for an unknown name or reference; InvalidInput if the reference or table is not a space.
 
@@ -89,10 +90,14 @@ def get_space(name_or_reference: str | Space) -> Space:
                 "Name an instance of it"
             ) from error
         space = call_reference(name_or_reference, space)
+    if callable(space) and not isinstance(space, Space):
+        from archray.trainables.model_space import model_space  # which imports torch
+
+        return model_space(space)
     if not isinstance(space, Space):
         raise InvalidInput(
-            f"expected {name_or_reference!r} as an archray.trainables.spaces.Space (a class or an instance), "
-            f"got {type(space).__name__}; derive it from Space"
+            f"Expected a function of a model with choices, or an archray.trainables.spaces.Space, as "
+            f"{name_or_reference!r}, got {type(space).__name__}. Name such a function, class or instance"
         )
     for attribute in ("name", "decisions"):
         if not getattr(space, attribute, None):

@@ -133,14 +133,19 @@ def _check_pair(first: Constraint, second: Constraint) -> None:
 def even_architectures(space: Space) -> list[Architecture]:
     """Returns the canonical architectures that take choice i of every decision, or the last if there are fewer.
 
+    Before them come the smallest and the largest architecture if the space can name them.
+
     They have one operation on every edge, or the smallest or largest value of every size. The cheapest and the most
     expensive architectures are therefore among them or near. Architectures that a space does not contain, such as a
     table without their row, are left out.
     """
     most = max((len(decision.choices) for decision in space.decisions), default=0)
     forms: dict[Architecture, None] = {}
-    for number in range(most):
-        choices = tuple(decision.choices[min(number, len(decision.choices) - 1)] for decision in space.decisions)
+    even = (
+        tuple(decision.choices[min(number, len(decision.choices) - 1)] for decision in space.decisions)
+        for number in range(most)
+    )
+    for choices in (*space.extremes, *even):
         try:
             space.check(choices)
             forms[space.canonical(choices)] = None

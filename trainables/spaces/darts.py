@@ -63,6 +63,7 @@ class DARTS(GenotypeSpace):
     """
 
     name: ClassVar[str] = "darts"
+    supernets: ClassVar[tuple[str, ...]] = ("mixed",)
     named: ClassVar[Mapping[str, str]] = NAMED
     defaults: ClassVar[Mapping[str, Any]] = {
         # Supernets of 8 cells and 16 channels; evaluation on CIFAR-10 with 20 cells and 36 channels (Liu et al. 2019,
@@ -185,7 +186,6 @@ class NASNet(GenotypeSpace):
 
     name: ClassVar[str] = "nasnet"
     named: ClassVar[Mapping[str, str]] = NASNET_NAMED
-    standalone: ClassVar[bool] = True
     nodes: ClassVar[tuple[int, ...]] = NASNET_NODES
     outputs_rule: ClassVar[str] = "a cell's output is the concatenation of the nodes that no other node reads"
     operations: ClassVar[tuple[str, ...]] = NASNET_OPERATIONS

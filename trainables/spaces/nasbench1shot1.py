@@ -37,6 +37,7 @@ class NASBench1Shot1(Space):
     node without successors, and 29,160 for space 2, with them.
     """
 
+    supernets: ClassVar[tuple[str, ...]] = ("mixed",)
     defaults: ClassVar[Mapping[str, Any]] = {
         # 3 stacks of 3 cells (Zela et al. 2020); NAS-Bench-101 trains for 108 epochs.
         "supernets": {

@@ -114,6 +114,7 @@ class NASBench201(Space):
     """
 
     name: ClassVar[str] = "nasbench201"
+    supernets: ClassVar[tuple[str, ...]] = ("mixed",)
     # Networks of the benchmark, trained as in Dong and Yang (2020). GAEA omits `none` (Li et al. 2021, C.3).
     defaults: ClassVar[Mapping[str, Any]] = {
         "supernets": {

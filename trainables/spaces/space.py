@@ -60,8 +60,7 @@ class Space(ABC):
     name: ClassVar[str]
     kind: ClassVar[str] = "network"  # kind of its architectures: "network" or "feature map"
     data_kind: ClassVar[str] = "images"  # kind of data: "images" or "text"
-    sliced: ClassVar[bool] = False  # whether its supernet shares slices of weights instead of mixing operations
-    standalone: ClassVar[bool] = False  # whether archray has no supernet for it
+    supernets: ClassVar[tuple[str, ...]] = ()  # kinds of its supernets: `mixed` (operations), `sliced` (weights)
     named: ClassVar[Mapping[str, str]] = MappingProxyType({})  # published architectures: names and strings
     package: ClassVar[str | None] = None  # package of its networks, if an extra of this name installs it
     # Options in this space that differ from a method's defaults: `training` of every training run, the `proxy` of
@@ -75,6 +74,16 @@ class Space(ABC):
 
     def __hash__(self) -> int:
         return hash(type(self))
+
+    @property
+    def family(self) -> str:
+        """The name under which its networks and supernets are registered."""
+        return self.name
+
+    @property
+    def extremes(self) -> tuple[Architecture, ...]:
+        """The architectures with the fewest and the most parameters, if the space can name them."""
+        return ()
 
     @property
     def size(self) -> int | float:
@@ -146,6 +155,9 @@ class Space(ABC):
                 "it. "
                 f"Install it on every node: pip install 'archray[{self.package}]'"
             )
+
+    def check_model(self, images: Any, *, num_classes: int, **sizes: int) -> None:  # noqa: B027, few need it
+        """Raises: InvalidInput if the model from which a space is read is inconsistent. Args: see `ModelSpace`."""
 
     def check_strings(self) -> None:
         """Raises: InvalidInput if `decode` cannot parse what `encode` writes, because of the decisions' names.

@@ -17,7 +17,6 @@ class TimmFamily(Space):
     its networks do.
     """
 
-    standalone: ClassVar[bool] = True
     package: ClassVar[str | None] = "timm"
     published: ClassVar[Mapping[str, Architecture]]  # timm's name -> the architecture at C = 16
 

@@ -45,7 +45,7 @@ class VisionTransformers(Space):
     """
 
     name: ClassVar[str] = "vit"
-    sliced: ClassVar[bool] = True
+    supernets: ClassVar[tuple[str, ...]] = ("sliced",)
     # At 0.1, the learning rate of convolutional networks, a transformer without clipping learned nothing on digits, and
     # synflow is undefined on it.
     defaults: ClassVar[Mapping[str, Any]] = {"training": {"grad_clip": 1.0}, "proxy": "snip"}

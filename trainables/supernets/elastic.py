@@ -55,18 +55,23 @@ class SlicedSupernet(nn.Module, ABC):
     def extremes(cls, space: Space) -> tuple[Architecture, Architecture]:
         """Returns the smallest and the largest architecture."""
 
+    @classmethod
+    def whole(cls, space: Space, network: NetworkSettings, **options: Any) -> nn.Module:
+        """Builds the network whose weights all architectures share: the largest one. options: as for `build`."""
+        return build(space, cls.extremes(space)[1], network=network, **options)
+
 
 SLICED_SUPERNETS: Registry[type[SlicedSupernet]] = Registry("sliced supernet")  # by the name of their space
 
 
 def sliced_class(space: Space) -> type[SlicedSupernet]:
     """Returns the class of a space's supernet. Raises: InvalidInput if it has none."""
-    if space.name not in SLICED_SUPERNETS:
+    if space.family not in SLICED_SUPERNETS:
         raise InvalidInput(
             f"expected a space whose networks are slices of the largest one, got {space.name}. Choose "
             f"{', '.join(SLICED_SUPERNETS)}, or a method that mixes operations (gaea-darts, rs-ws)"
         )
-    return SLICED_SUPERNETS.get(space.name)
+    return SLICED_SUPERNETS.get(space.family)
 
 
 def build_sliced(
@@ -82,8 +87,7 @@ def build_sliced(
     """
     space = get_space(space)
     supernet = sliced_class(space)
-    _, largest = supernet.extremes(space)
-    module = build(space, largest, network=network, in_channels=in_channels, num_classes=num_classes, seed=seed)
+    module = supernet.whole(space, network, in_channels=in_channels, num_classes=num_classes, seed=seed)
     return supernet(space, module).train()
 
 

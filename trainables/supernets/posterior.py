@@ -72,7 +72,7 @@ class RelaxedDecisions:
         # With partial channels, the supernet itself multiplies the weights of inputs and operations.
         partial = self.supernet.partial_channels > 1
         return {
-            name: MixtureWeights(self._weights(name, rows, whole=partial and not group.inputs))
+            name: MixtureWeights(self._weights(name, rows, whole=group.nested or (partial and not group.inputs)))
             for name, (group, *_) in self._groups.items()
         }
 

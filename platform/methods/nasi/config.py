@@ -76,7 +76,7 @@ class NASIConfig(TrainedSearchConfig):
 
         with torch.device("meta"):  # raises InvalidInput for options that do not fit
             images = {"in_channels": supernets.IMAGE_CHANNELS, "num_classes": supernets.CLASSES}
-            self.nasi.build(self.space, **images, seed=None)
+            self.nasi.build(self.space, **images, seed=None).check_probes()
         supernets.check_network(self.space, self.network)
 
 

@@ -120,22 +120,21 @@ def check_network(space: str, network: NetworkSettings) -> None:
 
 def mixed_spaces() -> list[str]:
     """The names of the built-in spaces that have a supernet of mixed operations."""
-    return [name for name in network_spaces() if not (SPACES.get(name).sliced or SPACES.get(name).standalone)]
+    return [name for name in network_spaces() if "mixed" in SPACES.get(name).supernets]
 
 
 def serves(space: Space) -> str | None:
     """None for a space that has a supernet of mixed operations; otherwise the reason why it cannot be searched."""
     if (reason := serves_networks(space)) is not None:
         return reason
-    if space.sliced:
+    if "mixed" in space.supernets or space.family in SUPERNETS:  # a user's file may register one
+        return None
+    if "sliced" in space.supernets:
         return (
             "its networks share slices of weights and have no operations to mix. Choose the method sliced-supernet, a "
             "method that trains or scores networks (random, evolution, zero-cost, hnas), or one of the spaces "
             f"{', '.join(mixed_spaces())}"
         )
-    of_archray = space.name in SPACES and not space.standalone
-    if of_archray or space.name in SUPERNETS:  # or the user's file registers one
-        return None
     return f"it has no supernet. Choose {', '.join(mixed_spaces())}, or register one for it (docs/extending.md)"
 
 

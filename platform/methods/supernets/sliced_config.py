@@ -168,9 +168,9 @@ def serves(space: Space) -> str | None:
     """None for a space whose networks are slices of its largest one; otherwise the reason why it cannot be searched."""
     if (reason := serves_networks(space)) is not None:
         return reason
-    if space.sliced:
+    if "sliced" in space.supernets:
         return None
-    sliced = ", ".join(name for name in network_spaces() if SPACES.get(name).sliced)
+    sliced = ", ".join(name for name in network_spaces() if "sliced" in SPACES.get(name).supernets)
     return (
         f"its networks are not slices of its largest network. Choose the space {sliced}, or the method rs-ws, which "
         "mixes operations"

@@ -142,10 +142,15 @@ class _WeightedSum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        flat = grad.permute(0, 2, 3, 1).flatten()  # a view in channels-last layout
-        dots = [torch.dot(flat, tensor.permute(0, 2, 3, 1).flatten()) for tensor in ctx.saved_tensors]
+        flat = _flat(grad)
+        dots = [torch.dot(flat, _flat(tensor)) for tensor in ctx.saved_tensors]
         by_weights = torch.stack(dots) if dots else None
         return None, by_weights, *(grad if factor is None else grad * factor for factor in ctx.factors)
+
+
+def _flat(x: Tensor) -> Tensor:
+    """Returns all numbers, a view for images in channels-last layout."""
+    return (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).flatten()
 
 
 def normalized_sum(inputs: Sequence[Tensor], mixture: Tensor | None = None, *, relu: bool = False) -> Tensor:

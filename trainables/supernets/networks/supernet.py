@@ -4,7 +4,7 @@ A supernet has weights, but no architecture parameters: each forward pass receiv
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
@@ -71,6 +71,7 @@ class Group:
     """
 
     inputs: ClassVar[bool] = False  # whether the columns are nodes instead of operations
+    nested: ClassVar[bool] = False  # whether the supernet itself multiplies by the weights of outer choices
 
     name: str
     edges: int
@@ -209,13 +210,33 @@ class Supernet(nn.Module, ABC):
     def logits(self, images: Tensor, rows: Mapping[str, Rows]) -> Tensor:
         """Like `forward`, with the weights checked and the images in channels-last layout."""
 
+    def check_probes(self) -> None:
+        """Raises: InvalidInput if `Rows.probe` cannot measure the supernet's choices, which NASI needs."""
+
     @abstractmethod
     def path(self, architecture: Architecture) -> dict[str, MixtureWeights]:
         """Returns the weights under which only the operations of `architecture` are evaluated."""
 
-    @abstractmethod
     def modules_of(self, architecture: Architecture) -> dict[str, str]:
         """Returns the operations of `architecture`: name prefix in its standalone network -> in the supernet."""
+        raise NotImplementedError(f"{type(self).__name__} defines weights_of instead")
+
+    def weights_of(self, architecture: Architecture, names: Iterable[str]) -> dict[str, Tensor]:
+        """Returns the state of the standalone network of `architecture`, whose tensors have these names.
+
+        Raises: InvalidInput if the supernet has no tensor for a name.
+        """
+        places, shared, copied = self.modules_of(architecture), self.state_dict(), {}
+        for name in names:
+            prefix = next((prefix for prefix in places if name.startswith(prefix)), "")
+            source = places.get(prefix, "") + name.removeprefix(prefix)
+            if source not in shared:
+                raise InvalidInput(
+                    f"expected the parameter {source} in the supernet for {name} of the standalone network, got none; "
+                    "build the standalone network in search form"
+                )
+            copied[name] = shared[source]
+        return copied
 
     @classmethod
     @abstractmethod
@@ -240,7 +261,7 @@ def groups(space: Space | str, *, partial_channels: int = 1, none: bool = True) 
     space = get_space(space)
     if partial_channels < 1:
         raise InvalidInput(f"expected partial_channels of at least 1, got {partial_channels}")
-    return SUPERNETS.get(space.name).groups_of(space, partial_channels=partial_channels, none=none)
+    return SUPERNETS.get(space.family).groups_of(space, partial_channels=partial_channels, none=none)
 
 
 def build_supernet(
@@ -276,7 +297,7 @@ def build_supernet(
         )
     groups(space, partial_channels=partial_channels, none=none)  # raises
 
-    supernet_of: Callable[..., Supernet] = form or SUPERNETS.get(space.name)
+    supernet_of: Callable[..., Supernet] = form or SUPERNETS.get(space.family)
     with nullcontext() if seed is None else restored_randomness(seed):  # weights are drawn on the CPU
         supernet = supernet_of(
             space,
@@ -301,7 +322,7 @@ def discretise(space: Space | str, weights: Mapping[str, Tensor | MixtureWeights
     """
     space = get_space(space)
     rows = {name: (w.dense if isinstance(w, MixtureWeights) else w).detach().cpu() for name, w in weights.items()}
-    return space.encode(SUPERNETS.get(space.name).discretise(space, rows))
+    return space.encode(SUPERNETS.get(space.family).discretise(space, rows))
 
 
 @torch.no_grad()
@@ -318,19 +339,7 @@ def copy_weights(supernet: Supernet, architecture: Architecture | str, standalon
             "another width than the standalone network's modules"
         )
     choices = supernet.space.decode(architecture) if isinstance(architecture, str) else architecture
-    places = supernet.modules_of(choices)
-    shared = supernet.state_dict()
-    copied = {}
-    for name in standalone.state_dict():
-        prefix = next((prefix for prefix in places if name.startswith(prefix)), "")
-        source = places.get(prefix, "") + name.removeprefix(prefix)
-        if source not in shared:
-            raise InvalidInput(
-                f"expected the parameter {source} in the supernet for {name} of the standalone network, got none; "
-                "build the standalone network in search form"
-            )
-        copied[name] = shared[source]
     try:
-        standalone.load_state_dict(copied)
+        standalone.load_state_dict(supernet.weights_of(choices, standalone.state_dict()))
     except RuntimeError as error:
         raise InvalidInput(f"expected a standalone network of the supernet's size: {error}") from error

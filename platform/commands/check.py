@@ -1,0 +1,86 @@
+"""`archray check`: the decisions of a space, the sizes of its networks, and the methods that can search it."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from archray.errors import ArchrayError, MissingExtra
+from archray.plurals import count
+
+if TYPE_CHECKING:
+    from archray.trainables.spaces import Space
+
+SAMPLES = 20  # random architectures in the ranges of parameters and FLOPs
+LISTED = 8  # choices of a decision that are printed
+
+
+def check(
+    space: Annotated[
+        str, typer.Argument(metavar="SPACE", help="Space ('archray list spaces'), or path.py:NAME, module:NAME.")
+    ],
+    image_size: Annotated[int, typer.Option(help="Height and width of the images.", min=1)] = 32,
+    in_channels: Annotated[int, typer.Option(help="Channels of the images.", min=1)] = 3,
+    classes: Annotated[int, typer.Option(help="Number of classes.", min=2)] = 10,
+    channels: Annotated[int, typer.Option(help="Channels C of a built-in space's network.", min=1)] = 16,
+    cells: Annotated[int, typer.Option(help="Cells N per stage of a built-in space's network.", min=1)] = 5,
+) -> None:
+    """Check a space: its decisions, its size, ranges of parameters and FLOPs, and the methods that can search it."""
+    # torch, which `archray --help` does not need
+    import numpy as np
+    import torch
+
+    from archray.platform.methods.catalogue import METHODS
+    from archray.trainables.costs.networks import costs_of
+    from archray.trainables.nets.network_settings import NetworkSettings
+    from archray.trainables.spaces import get_space
+    from archray.trainables.spaces.constrained_space import even_architectures
+
+    loaded, console, rng = get_space(space), Console(highlight=False), np.random.default_rng(0)
+    console.print(f"[bold]{loaded.name}[/bold]: {_size(loaded.size)}, {count(len(loaded.decisions), 'decision')}")
+    table = Table("decision", "choices")
+    for decision in loaded.decisions:
+        more = f", ... ({len(decision.choices)})" if len(decision.choices) > LISTED else ""
+        table.add_row(decision.name, ", ".join(decision.choices[:LISTED]) + more)
+    console.print(table)
+
+    reasons = {name: _reason(name, space, loaded) for name in METHODS}
+    if loaded.kind == "network" and loaded.data_kind == "images":
+        sizes = {"channels": channels, "cells": cells}
+        images = torch.randn(2, in_channels, image_size, image_size)
+        loaded.check_model(images, num_classes=classes, **sizes)
+        drawn = [loaded.canonical(loaded.sample(rng)) for _ in range(SAMPLES)]
+        architectures = list(dict.fromkeys([*even_architectures(loaded), *drawn]))
+        shape = {"in_channels": in_channels, "image_size": image_size, "num_classes": classes}
+        costs = costs_of(loaded, architectures, ["parameters", "flops"], network=NetworkSettings(**sizes), **shape)
+        for column in ("parameters", "flops"):
+            values = costs[column].dropna()
+            console.print(
+                f"{column}: {values.min():,.0f} to {values.max():,.0f} in {count(len(values), 'architecture')} "
+                f"for images of {in_channels} x {image_size} x {image_size}"
+            )
+    console.print("methods: " + ", ".join(name for name, reason in reasons.items() if reason is None))
+    for reason in dict.fromkeys(reason for reason in reasons.values() if reason is not None):
+        names = ", ".join(name for name, other in reasons.items() if other == reason)
+        console.print(f"not {names}: {reason}", markup=False, soft_wrap=True)
+
+
+def _reason(name: str, space: str, loaded: "Space") -> str | None:
+    """Returns why a method cannot search a space with its default options; None if it can."""
+    from archray.platform.methods.catalogue import METHODS
+    from archray.platform.methods.configure import make_config
+
+    if (reason := METHODS.get(name).serves(loaded)) is not None:
+        return reason
+    try:
+        make_config(name, None, None, {"space": space}).check()
+    except MissingExtra:  # the space is fine
+        return None
+    except ArchrayError as error:
+        return str(error)
+    return None
+
+
+def _size(size: float) -> str:
+    return count(int(size), "architecture") if size < float("inf") else "continuous"

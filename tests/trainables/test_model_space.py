@@ -1,0 +1,265 @@
+"""Spaces read from models with choices: decisions, strings, conditions, standalone networks, and clear errors."""
+
+import copy
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from archray import Choice, Edges, ModelSpace, Repeat, Width
+from archray.errors import InvalidArchitecture, InvalidInput
+from archray.trainables.nets import NetworkSettings, build
+from archray.trainables.nets.build_network import check_build
+from archray.trainables.spaces import get_space
+
+OWN = f"{Path(__file__).parents[2]}/examples/own_model.py:network"
+SHAPE = {"in_channels": 1, "num_classes": 10}
+
+
+def head(width, num_classes):
+    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, num_classes)]
+
+
+def convolutions(channels=8, **kernels):
+    return {name: nn.Conv2d(channels, channels, kernel, padding=kernel // 2) for name, kernel in kernels.items()}
+
+
+def nested(in_channels, num_classes):
+    """A choice within an alternative, and within a block that only the greater depth has."""
+    inner = Choice(convolutions(a=1, b=3), name="inner")
+    outer = Choice({"inner": inner, "skip": nn.Identity()}, name="outer")
+    body = Repeat(lambda number: Choice(convolutions(a=1, b=3), name=f"block{number}"), (1, 2), name="depth")
+    return nn.Sequential(nn.Conv2d(in_channels, 8, 3), outer, body, *head(8, num_classes))
+
+
+def test_the_decisions_are_those_of_the_model():
+    space = get_space(OWN)
+    assert {decision.name: decision.choices for decision in space.decisions} == {
+        "width": ("16", "24", "32"),
+        "depth": ("1", "2", "3", "4"),
+        **{f"block{number}": ("conv3", "conv5", "skip") for number in range(4)},
+    }
+    assert space.size == 3 * 4 * 3**4 == sum(1 for _ in space.enumerate())
+    text = "width=24|depth=2|block0=conv3|block1=skip|block2=conv5|block3=conv5"
+    assert space.encode(space.decode(text)) == text
+    assert get_space(OWN) == space and pickle.loads(pickle.dumps(space.decisions)) == space.decisions
+
+
+def test_choices_that_an_architecture_does_not_use_have_no_effect():
+    space = ModelSpace(nested)
+    assert [decision.name for decision in space.decisions] == ["outer", "inner", "depth", "block0", "block1"]
+    decoded = space.decode("outer=skip|inner=b|depth=1|block0=b|block1=b")
+    assert space.encode(space.canonical(decoded)) == "outer=skip|inner=a|depth=1|block0=b|block1=a"
+    assert len({space.canonical(architecture) for architecture in space.enumerate()}) == 3 * (2 + 4)
+    assert space.condition("inner") == ("outer", ("inner",)) and space.condition("block1") == ("depth", ("2",))
+    assert space.condition("outer") is None and space.condition("block0") is None
+
+
+def test_a_constraint_of_the_user_bounds_the_space():
+    space = ModelSpace(nested, constraint=lambda chosen: chosen["outer"] == "skip" or chosen["depth"] == "1")
+    rng = np.random.default_rng(0)
+    assert space.size == 32 - 8 == sum(1 for _ in space.enumerate())
+    architecture = space.sample(rng)
+    for _ in range(50):
+        architecture = space.mutate(architecture, rng)
+        assert architecture[0] == "skip" or architecture[2] == "1"
+    assert set(space.mutations(architecture)) < set(space.enumerate())
+    forbidden = ("inner", "a", "2", "a", "a")
+    with pytest.raises(InvalidArchitecture, match="meets the constraint"):
+        space.check(forbidden)
+    assert space.nearest(forbidden) == ("skip", "a", "2", "a", "a")
+    impossible = ModelSpace(nested, constraint=lambda chosen: False)
+    with pytest.raises(InvalidInput, match="Relax the constraint"):
+        impossible.sample(rng)
+
+
+def test_a_standalone_network_has_neither_choices_nor_other_weights():
+    network = build(OWN, "width=16|depth=2|block0=conv5|block1=skip|block2=conv3|block3=conv3", **OPTIONS)
+    types = {type(module).__module__.partition(".")[0] for module in network.modules()}
+    assert types == {"torch", type(network[1][0]).__module__}  # of the user's file
+    assert [tuple(parameter.shape) for parameter in network.parameters()] == [
+        (16, 1, 3, 3), (16,), (16, 16, 5, 5), (16,), (16,), (10, 16), (10,),
+    ]  # fmt: skip
+    assert type(network[0].out_channels) is int and network[1][0].norm.running_mean.shape == (16,)
+    program = torch.export.export(network.eval(), (torch.zeros(2, 1, 8, 8),))
+    assert program.module()(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+
+
+OPTIONS = {"network": NetworkSettings(), **SHAPE, "seed": 0}
+
+
+def test_the_scoring_form_uses_the_statistics_of_the_batch():
+    text = "width=16|depth=1|block0=conv3|block1=skip|block2=conv3|block3=conv3"
+    assert build(OWN, text, **OPTIONS, for_scoring=True)[1][0].norm.running_mean is None
+
+
+def test_modules_of_one_name_are_one_decision():
+    def cells(in_channels, num_classes):
+        layers = [Choice(convolutions(a=1, b=3), name="cell") for _ in range(3)]
+        return nn.Sequential(nn.Conv2d(in_channels, 8, 3), *layers, *head(8, num_classes))
+
+    space = ModelSpace(cells)
+    assert space.size == 2
+    network = space.build(("b",), **SHAPE)
+    assert [layer.kernel_size for layer in network[1:4]] == [(3, 3)] * 3
+
+
+def test_the_default_network_is_computed_outside_a_supernet():
+    torch.manual_seed(0)
+    model, x = ModelSpace(nested).unresolved(**SHAPE), torch.randn(2, 1, 8, 8)
+    default = ("inner", "a", "2", "a", "a")
+    expected = ModelSpace(nested).build(default, **SHAPE)
+    from archray.trainables.model_space.space import standalone_state
+
+    expected.load_state_dict(standalone_state(model, ModelSpace(nested).chosen(default)))
+    torch.testing.assert_close(model(x), expected(x))
+
+
+# Widths
+
+
+def test_a_width_is_an_integer_with_the_structure_of_its_channels():
+    heads, width = Width([1, 2, 3], name="heads"), Width([2, 4], name="width")
+    assert heads == 3 and isinstance(heads, int) and nn.Linear(4, heads).out_features is heads
+    chosen = {"heads": 2, "width": 2}
+    assert (heads * 2).indices(chosen) == [0, 1, 2, 3] and int(heads * 2) == 6
+    assert (3 * width).indices(chosen) == [0, 1, 4, 5, 8, 9] and int(3 * width) == 12
+    assert (2 * (heads * 2)).indices(chosen) == [0, 1, 2, 3, 6, 7, 8, 9]
+    assert (width + heads).indices(chosen) == [0, 1, 4, 5] and (1 + width).indices(chosen) == [0, 1, 2]
+    assert (width // 2).indices(chosen) == [0] and width // 1 is width
+    assert (heads * width).size({"heads": 2, "width": 4}) == 8 and set((heads * width).decisions) == {"heads", "width"}
+    for copied in (copy.deepcopy(3 * width), pickle.loads(pickle.dumps(3 * width))):
+        assert copied == 12 and copied.indices(chosen) == [0, 1, 4, 5, 8, 9]
+
+
+# Errors
+
+
+def model_of(*layers, channels=8):
+    def network(in_channels, num_classes):
+        return nn.Sequential(nn.Conv2d(in_channels, channels, 3), *layers, *head(channels, num_classes))
+
+    return network
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Choice({"a": nn.Identity()}, name="one"), r"Choice 'one': Expected two or more choices, got a"),
+        (
+            lambda: Choice({"a": nn.Identity(), "b": 3}, name="c"),
+            r"Choice 'c': Expected a torch.nn.Module for 'b', got int",
+        ),
+        (
+            lambda: Choice({"a": nn.Identity(), "x.y": nn.ReLU()}, name="c"),
+            r"Choice 'c': Expected a label .* got 'x\.y'",
+        ),
+        (
+            lambda: Choice({"a": nn.Identity(), "keys": nn.ReLU()}, name="c"),
+            r"Choice 'c': Expected a label .* got 'keys'",
+        ),
+        (lambda: Choice({"a": nn.Identity(), "b": nn.ReLU()}, name="x=y"), r"Expected a name without '=' .* 'x=y'"),
+        (
+            lambda: Repeat(lambda number: nn.ReLU(), (2, 2), name="depth"),
+            r"Repeat 'depth': .* low < high, got \(2, 2\)",
+        ),
+        (
+            lambda: Edges([nn.ReLU()] * 2, k=2, name="node"),
+            r"Edges 'node': Expected k between 1 and 1 for 2 inputs, got 2",
+        ),
+        (lambda: Width([8], name="w"), r"Width 'w': Expected two or more distinct positive sizes, got \[8\]"),
+        (lambda: Width([8, 0], name="w"), r"Width 'w': .* got \[8, 0\]"),
+        (lambda: Width([8, 4], name="w") + Width([8, 2], name="w"), r"Width 'w': Expected one list of sizes"),
+    ],
+)
+def test_an_inconsistent_choice_raises_an_error_that_names_it(make, message):
+    with pytest.raises(InvalidInput, match=message):
+        make()
+
+
+SHARED = Choice({"a": nn.ReLU(), "b": nn.Identity()}, name="shared")
+W = Width([4, 8], name="w")
+
+
+def resized(layer, **sizes):
+    for attribute, size in sizes.items():
+        setattr(layer, attribute, size)
+    return layer
+
+
+class Scale(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.size, self.gain = size, nn.Parameter(torch.ones(int(size), 1, 1))
+
+    def forward(self, x):
+        return x * self.gain
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (model_of(nn.ReLU()), "Expected a model with choices .* got Sequential without any"),
+        (model_of(SHARED, SHARED), r"Choice 'shared': Expected one place for each choice object, got 1 and 2"),
+        (
+            model_of(Choice(convolutions(a=1, b=3), name="c"), Choice(convolutions(a=1, d=3), name="c")),
+            r"Choice 'c': Expected the same choices .* a, b, and Choice with a, d",
+        ),
+        (
+            model_of(Choice(convolutions(a=1, b=3), name="w"), nn.Conv2d(8, W, 1)),
+            "Width 'w': Expected the same choices",
+        ),
+        (model_of(Scale(W)), r"Width 'w': Expected layers of torch.nn .* got Scale \(1\) with its own tensors gain"),
+        (model_of(resized(nn.Conv2d(8, 8, 1, groups=2), out_channels=W)), r"Width 'w': Expected groups 1, .* got 2"),
+        (model_of(resized(nn.Conv2d(8, 6, 1), out_channels=W)), r"Width 'w': Expected the largest size, 8, .* got 6"),
+        (lambda in_channels: None, r"Expected a function .*\(in_channels, num_classes\)"),
+        (lambda in_channels, num_classes, depth: None, r"got the parameters \(in_channels, num_classes, depth\)"),
+        (lambda in_channels, num_classes: 3, "Expected a torch.nn.Module from .* got int"),
+    ],
+)
+def test_an_inconsistent_model_raises_an_error_that_names_the_choice(network, message):
+    with pytest.raises(InvalidInput, match=message):
+        ModelSpace(network)
+
+
+class Hidden(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.choice = Choice(convolutions(a=1, b=3), name="hidden")
+
+    def forward(self, x):
+        return self.choice(x) if x.mean() > 1e6 else x
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (
+            model_of(Choice({"a": nn.Conv2d(8, 8, 1), "b": nn.Conv2d(8, 8, 1, 2)}, name="c")),
+            r"Choice 'c': Expected outputs of one shape, got \(2, 8, 6, 6\) from a, \(2, 8, 3, 3\) from b",
+        ),
+        (
+            model_of(Repeat(lambda number: nn.MaxPool2d(2), (1, 2), name="depth")),
+            r"Repeat 'depth': Expected outputs of one shape, got \(2, 8, 6, 6\) from depth 0",
+        ),
+        (model_of(Hidden()), r"Choice 'hidden' \(1.choice\): Expected every forward pass to reach the choice"),
+        (
+            model_of(Choice(convolutions(a=1, b=3), name="c"), channels=4),
+            "'the model of .*' failed .* to have 8 channels",
+        ),
+    ],
+)
+def test_unequal_shapes_and_hidden_choices_raise_an_error_before_a_run(network, message):
+    from archray.trainables.data import DataSettings, load_images
+
+    data = load_images(DataSettings(name="digits", limit=20), device=torch.device("cpu"))
+    with pytest.raises(InvalidInput, match=message):
+        check_build(ModelSpace(network), NetworkSettings(), data, 0)
+
+
+def test_a_reference_that_is_no_space_raises_an_error():
+    with pytest.raises(InvalidInput, match="Expected a function of a model with choices"):
+        get_space("string:digits")

@@ -1,0 +1,506 @@
+"""Choices inside a model: alternatives, depth, inputs and widths. They make a search space of any `nn.Module`.
+
+Modules with the same `name` are one decision. Outside a supernet a model with choices computes its default network:
+the first alternative, the first inputs, the largest depth and the largest width.
+"""
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from archray.errors import InvalidInput
+from archray.plurals import count
+from archray.trainables.supernets.networks.cells import (
+    bypass_channels,
+    operation_channels,
+    operation_width,
+    shuffle,
+    weighted_sum,
+)
+from archray.trainables.supernets.networks.supernet import LEFT_OUT, NONE, Offer, Rows
+
+Modules = Mapping[str, nn.Module | Callable[[int], nn.Module]]
+
+_partial_channels: ContextVar[int] = ContextVar("partial_channels", default=1)  # of the supernet that is being built
+_reached: ContextVar[list["ChoiceModule"] | None] = ContextVar("reached", default=None)  # during `check_forward`
+_probing: ContextVar[bool] = ContextVar("probing", default=True)  # False while an offer of a probe is evaluated
+
+
+@contextmanager
+def partial_channels(number: int) -> Iterator[None]:
+    """Builds each `Choice` of functions of channels for 1/`number` of its channels (PC-DARTS)."""
+    token = _partial_channels.set(number)
+    try:
+        yield
+    finally:
+        _partial_channels.reset(token)
+
+
+def check_forward(model: nn.Module, images: Tensor) -> Tensor:
+    """Computes a forward pass with every choice of every decision, and returns the logits of the default network.
+
+    Raises: InvalidInput if the alternatives of a choice have unequal shapes, or the pass does not reach a choice.
+    """
+    reached: list[ChoiceModule] = []
+    token = _reached.set(reached)
+    try:
+        logits: Tensor = model(images)
+    finally:
+        _reached.reset(token)
+    for path, module in model.named_modules():
+        if isinstance(module, ChoiceModule) and not any(module is other for other in reached):
+            raise InvalidInput(
+                f"{type(module).__name__} {module.name!r} ({path}): Expected every forward pass to reach the choice, "
+                "but a pass on random images did not. Call it without a condition on data"
+            )
+    return logits
+
+
+class ChoiceModule(nn.Module):
+    """Base class of modules with a decision.
+
+    Attributes:
+        name: Name of the decision; modules with the same name are decided together.
+        labels: Choices of the decision.
+        rows: Weights of the choices during a forward pass of a supernet; None outside.
+    """
+
+    rows: Rows | None
+
+    def __init__(self, name: str, labels: Sequence[str]) -> None:
+        super().__init__()
+        kind = type(self).__name__
+        if not isinstance(name, str) or not name or any(mark in name for mark in "=|"):
+            raise InvalidInput(f"Expected a name without '=' and '|' for {kind}, got {name!r}. Choose another name")
+        if len(labels) < 2:
+            raise InvalidInput(
+                f"{kind} {name!r}: Expected two or more choices, got {', '.join(labels) or 'none'}. "
+                "Add an alternative, or use the module without a choice"
+            )
+        self.name, self.labels, self.rows = name, tuple(labels), None
+
+    @property
+    def probe(self) -> Callable[[Tensor, Sequence[Offer]], Tensor] | None:
+        return None if self.rows is None or not _probing.get() else self.rows.probe
+
+    def chosen_rows(self, label: str) -> Rows:
+        """Returns the weights that choose a label."""
+        column = self.labels.index(label)
+        return Rows(nn.functional.one_hot(torch.tensor([column]), len(self.labels)).float(), (column,))
+
+    def check_shapes(self, outputs: Mapping[str, Any]) -> None:
+        """Records that a pass reached this choice. outputs: name -> output, of equal shapes.
+
+        Raises: InvalidInput if the shapes differ.
+        """
+        reached = _reached.get()
+        assert reached is not None
+        reached.append(self)
+        shapes = {name: tuple(out.shape) if isinstance(out, Tensor) else type(out) for name, out in outputs.items()}
+        if len(set(shapes.values())) > 1 or not all(isinstance(shape, tuple) for shape in shapes.values()):
+            raise InvalidInput(
+                f"{type(self).__name__} {self.name!r}: Expected outputs of one shape, got "
+                f"{', '.join(f'{shape} from {name}' for name, shape in shapes.items())}. Give all the same number of "
+                "channels and the same stride"
+            )
+
+    @abstractmethod
+    def branches(self) -> Iterator[tuple[str, nn.Module, tuple[str, ...]]]:
+        """Yields each submodule: its name in this module, the module, and the labels that use it."""
+
+    @abstractmethod
+    def resolved(self, label: str) -> nn.Module:
+        """Returns the module of a choice, without the choice and without the weights of other choices."""
+
+    @abstractmethod
+    def places(self, label: str) -> Iterator[tuple[str, nn.Module]]:
+        """Yields the submodules of `resolved(label)`: the name there (empty: the module itself), and the module."""
+
+
+class Choice(ChoiceModule):
+    """Alternatives for one place in a model, with equal input and output shapes.
+
+    The labels are the choices of the decision. An alternative may contain further choices.
+
+    Args:
+        alternatives: Label -> module. For methods with partial channels (PC-DARTS): label -> function of the number of
+            channels that returns the module, and `channels`.
+        name: Name of the decision. All choices with this name take the same label (cells that repeat).
+        channels: Number of input and output channels, for alternatives that are functions.
+
+    Raises: InvalidInput for fewer than two alternatives, or a label that cannot be the name of a module.
+
+    Example:
+        >>> from torch import nn
+        >>> from archray import Choice
+        >>> layer = Choice({"conv3": nn.Conv2d(8, 8, 3, padding=1), "skip": nn.Identity()}, name="layer")
+    """
+
+    def __init__(self, alternatives: Modules, *, name: str, channels: int | None = None) -> None:
+        super().__init__(name, list(alternatives))
+        self.partial = _partial_channels.get()
+        self.alternatives = nn.ModuleDict()
+        for label, alternative in alternatives.items():
+            if isinstance(alternative, nn.Module):
+                if self.partial > 1:
+                    raise InvalidInput(
+                        f"Choice {name!r}: Expected alternatives that are functions of channels for partial_channels "
+                        f"{self.partial}, got a module for {label!r}. Pass functions and channels, or choose a method "
+                        "without partial channels, such as gaea-darts"
+                    )
+            elif callable(alternative) and channels is not None:
+                alternative = alternative(operation_width(channels, self.partial))
+            if not isinstance(alternative, nn.Module):
+                raise InvalidInput(
+                    f"Choice {name!r}: Expected a torch.nn.Module for {label!r}, got {type(alternative).__name__}. "
+                    "Pass a module, or functions of channels together with channels"
+                )
+            if any(mark in label for mark in "=|.") or hasattr(self.alternatives, label):
+                raise InvalidInput(
+                    f"Choice {name!r}: Expected a label without '=', '|' and '.' that is not a method of "
+                    f"torch.nn.ModuleDict, got {label!r}. Rename it"
+                )
+            self.alternatives[label] = alternative
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        """Computes the default alternative; in a supernet the weighted sum, or the chosen one."""
+        rows, part = self.rows, inputs
+        if self.partial > 1:
+            part = (operation_channels(inputs[0], self.partial), *inputs[1:])
+        if _reached.get() is not None:
+            outputs = {label: self.alternatives[label](*part, **options) for label in self.labels}
+            self.check_shapes(outputs)
+            mixed = outputs[self.labels[0]]
+        elif rows is None:
+            mixed = self.alternatives[self.labels[0]](*part, **options)
+        elif rows.chosen is not None:
+            mixed = self.alternatives[self._chosen(rows.chosen[0])](*part, **options)
+        else:
+            columns = zip(self.columns, rows.dense[0].unbind(), strict=True)
+            mixed = weighted_sum([(self.alternatives[label](*part, **options), weight) for label, weight in columns])
+        if (probe := self.probe) is not None:
+            offers = [
+                (0, column, partial(_offered, self.alternatives[label], *part, **options))
+                for column, label in enumerate(self.columns)
+            ]
+            mixed = probe(mixed, offers)
+        if self.partial == 1:
+            return mixed
+        whole = inputs[0]
+        stride = -(-whole.shape[-1] // mixed.shape[-1])
+        return shuffle(mixed, bypass_channels(whole, self.partial, stride))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The labels of a row's columns: all, or all without `none` if the supernet leaves it out."""
+        assert self.rows is not None
+        if self.rows.dense.shape[1] == len(self.labels):
+            return self.labels
+        return tuple(label for label in self.labels if label != NONE)
+
+    def _chosen(self, column: int) -> str:
+        return NONE if column == LEFT_OUT and NONE in self.labels else self.columns[column]
+
+    def branches(self) -> Iterator[tuple[str, nn.Module, tuple[str, ...]]]:
+        for label, module in self.alternatives.items():
+            yield f"alternatives.{label}", module, (label,)
+
+    def resolved(self, label: str) -> nn.Module:
+        return self.alternatives[label]
+
+    def places(self, label: str) -> Iterator[tuple[str, nn.Module]]:
+        yield "", self.alternatives[label]
+
+
+class Repeat(ChoiceModule):
+    """A chain of blocks whose length is a decision. Shorter chains are the first blocks of longer ones.
+
+    Args:
+        block: Function of the block's number, from 0, that returns the block. Its output has the shape of its input.
+        depths: Smallest and largest number of blocks; 0 passes the input on.
+        name: Name of the decision. Its choices are the numbers of blocks.
+
+    Raises: InvalidInput for depths that are not two increasing numbers.
+
+    Example:
+        >>> from torch import nn
+        >>> from archray import Repeat
+        >>> body = Repeat(lambda number: nn.Conv2d(8, 8, 3, padding=1), (1, 4), name="depth")
+    """
+
+    def __init__(self, block: Callable[[int], nn.Module], depths: tuple[int, int], *, name: str) -> None:
+        low, high = depths
+        if not 0 <= low < high:
+            raise InvalidInput(
+                f"Repeat {name!r}: Expected depths (low, high) with 0 <= low < high, got {depths}. Correct the depths"
+            )
+        super().__init__(name, [str(depth) for depth in range(low, high + 1)])
+        self.low = low
+        self.blocks = nn.ModuleList(block(number) for number in range(high))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Computes all blocks; in a supernet the weighted sum over the depths, or the chosen depth."""
+        rows = self.rows
+        if _reached.get() is not None:
+            outputs = [x]
+            for block in self.blocks:
+                outputs.append(block(outputs[-1]))
+            self.check_shapes({f"depth {depth}": out for depth, out in enumerate(outputs)})
+            return outputs[-1]
+        if rows is None:
+            return self._prefix(len(self.blocks), x)
+        if rows.chosen is not None:
+            out = self._prefix(self.low + rows.chosen[0], x)
+        else:
+            out = self._prefix(self.low, x)
+            outputs = [out]
+            for block in self.blocks[self.low :]:
+                outputs.append(block(outputs[-1]))
+            out = weighted_sum(list(zip(outputs, rows.dense[0].unbind(), strict=True)))
+        if (probe := self.probe) is not None:
+            offers = [
+                (0, column, partial(_offered, partial(self._prefix, self.low + column), x))
+                for column in range(len(self.labels))
+            ]
+            out = probe(out, offers)
+        return out
+
+    def _prefix(self, depth: int, x: Tensor) -> Tensor:
+        for block in self.blocks[:depth]:
+            x = block(x)
+        return x
+
+    def branches(self) -> Iterator[tuple[str, nn.Module, tuple[str, ...]]]:
+        for number, block in enumerate(self.blocks):
+            yield f"blocks.{number}", block, tuple(depth for depth in self.labels if int(depth) > number)
+
+    def resolved(self, label: str) -> nn.Module:
+        return nn.Sequential(*self.blocks[: int(label)])
+
+    def places(self, label: str) -> Iterator[tuple[str, nn.Module]]:
+        for number, block in enumerate(self.blocks[: int(label)]):
+            yield str(number), block
+
+
+class Edges(ChoiceModule):
+    """A node that reads some of several earlier outputs, and sums them.
+
+    A forward pass receives the list of possible inputs. In a supernet every input has a weight, as in PC-DARTS
+    (Xu et al. 2020, section 3.3).
+
+    Args:
+        edges: The module of each possible input, such as a `Choice` of operations; all have equal output shapes.
+        k: Number of inputs that an architecture reads.
+        name: Name of the decision. Its choices are the numbers of the inputs: `0,2`.
+
+    Raises: InvalidInput unless k is positive and smaller than the number of inputs.
+
+    Example:
+        >>> from torch import nn
+        >>> from archray import Edges
+        >>> node = Edges([nn.Conv2d(8, 8, 1) for _ in range(3)], k=2, name="node_2")
+    """
+
+    def __init__(self, edges: Sequence[nn.Module], *, k: int, name: str) -> None:
+        if not 1 <= k < len(edges):
+            raise InvalidInput(
+                f"Edges {name!r}: Expected k between 1 and {len(edges) - 1} for {count(len(edges), 'input')}, got {k}. "
+                "Lower k, or sum the inputs without a choice"
+            )
+        super().__init__(name, [",".join(map(str, kept)) for kept in itertools.combinations(range(len(edges)), k)])
+        self.k = k
+        self.edges = nn.ModuleDict({str(number): edge for number, edge in enumerate(edges)})
+
+    def forward(self, inputs: Sequence[Tensor]) -> Tensor:
+        """Sums the first k inputs; in a supernet the weighted sum of all, or the sum of the chosen ones.
+
+        Args:
+            inputs: At least as many as there are edges.
+        """
+        rows = self.rows
+        if _reached.get() is not None:
+            if len(inputs) < len(self.edges):
+                raise InvalidInput(
+                    f"Edges {self.name!r}: Expected {count(len(self.edges), 'input')}, one for each edge, got "
+                    f"{len(inputs)}. Pass a list of all earlier outputs"
+                )
+            self.check_shapes({f"input {name}": edge(inputs[int(name)]) for name, edge in self.edges.items()})
+        if rows is None:
+            return kept_sum({name: self.edges[name] for name in self.labels[0].split(",")}, inputs)
+        if rows.probe is None and rows.chosen is None:
+            weights = rows.dense[0].unbind()
+            terms = [
+                (edge(inputs[int(name)]), weight)
+                for (name, edge), weight in zip(self.edges.items(), weights, strict=True)
+            ]
+            return weighted_sum(terms)
+        kept = [str(number) for number, weight in enumerate(rows.dense[0].tolist()) if weight]
+        out = kept_sum({name: self.edges[name] for name in kept}, inputs)
+        if (probe := self.probe) is not None:
+            offers = [(0, int(name), partial(_offered, edge, inputs[int(name)])) for name, edge in self.edges.items()]
+            out = probe(out, offers)
+        return out
+
+    def chosen_rows(self, label: str) -> Rows:
+        kept = label.split(",")
+        return Rows(torch.tensor([[float(name in kept) for name in self.edges]]), (int(kept[0]),))
+
+    def branches(self) -> Iterator[tuple[str, nn.Module, tuple[str, ...]]]:
+        for name, edge in self.edges.items():
+            yield f"edges.{name}", edge, tuple(label for label in self.labels if name in label.split(","))
+
+    def resolved(self, label: str) -> nn.Module:
+        return KeptEdges({name: self.edges[name] for name in label.split(",")})
+
+    def places(self, label: str) -> Iterator[tuple[str, nn.Module]]:
+        for name in label.split(","):
+            yield f"edges.{name}", self.edges[name]
+
+
+class KeptEdges(nn.Module):
+    """The resolved form of `Edges`: the sum of the chosen inputs."""
+
+    def __init__(self, edges: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.edges = nn.ModuleDict(edges)
+
+    def forward(self, inputs: Sequence[Tensor]) -> Tensor:
+        return kept_sum(dict(self.edges.items()), inputs)
+
+
+def kept_sum(edges: Mapping[str, nn.Module], inputs: Sequence[Tensor]) -> Tensor:
+    """Returns the sum of the edges of their inputs."""
+    return weighted_sum([(edge(inputs[int(name)]), None) for name, edge in edges.items()])
+
+
+def _offered(module: Callable[..., Tensor], *inputs: Any, **options: Any) -> Tensor:
+    token = _probing.set(False)
+    try:
+        return module(*inputs, **options)
+    finally:
+        _probing.reset(token)
+
+
+class Width(int):
+    """A number of channels or features that is a decision. Networks share the first channels of the widest one.
+
+    A width is an integer, the largest of `sizes`, so that layers of torch accept it. It may be the size of
+    convolutions, linear layers, normalization layers and embeddings, and an attribute such as `num_heads`. It can be
+    assigned to a layer that exists: `block.fc1.out_features = Width([64, 128], name="hidden")`.
+
+    Products keep the structure of the channels. `heads * 64` is a block of 64 channels per head, the first heads of
+    which are used. `3 * width` are three parts (such as queries, keys and values), the first channels of each of which
+    are used. `width // 4` and sums also work.
+
+    Args:
+        sizes: Distinct positive numbers.
+        name: Name of the decision. Its choices are the sizes.
+
+    Raises: InvalidInput for fewer than two sizes, or sizes that are not distinct and positive.
+
+    Example:
+        >>> from torch import nn
+        >>> from archray import Width
+        >>> width = Width([16, 24, 32], name="width")
+        >>> layer = nn.Conv2d(3, width, 3)
+        >>> layer.weight.shape[0]
+        32
+    """
+
+    decisions: Mapping[str, tuple[int, ...]]
+    expression: tuple[Any, ...]
+
+    def __new__(cls, sizes: Sequence[int], *, name: str) -> "Width":
+        numbers = tuple(map(int, sizes))
+        if len(set(numbers)) != len(numbers) or min(numbers, default=0) < 1 or len(numbers) < 2:
+            raise InvalidInput(
+                f"Width {name!r}: Expected two or more distinct positive sizes, got {list(sizes)}. Correct the sizes"
+            )
+        if not isinstance(name, str) or not name or any(mark in name for mark in "=|"):
+            raise InvalidInput(f"Expected a name without '=' and '|' for Width, got {name!r}. Choose another name")
+        return _width(("width", name), {name: numbers})
+
+    def size(self, chosen: Mapping[str, int]) -> int:
+        """Returns the number of channels. chosen: decision -> size; the largest size by default."""
+        return len(self.indices(chosen))
+
+    def indices(self, chosen: Mapping[str, int]) -> list[int]:
+        """Returns the channels of the widest layer that are used. chosen: as in `size`."""
+        own = tuple((name, chosen[name]) for name in self.decisions if name in chosen)
+        return _cached(self.expression, tuple(self.decisions.items()), own)
+
+    def __mul__(self, other: int) -> "Width":
+        return _combined("product", self, other)
+
+    def __rmul__(self, other: int) -> "Width":
+        return _combined("product", other, self)
+
+    def __add__(self, other: int) -> "Width":
+        return _combined("sum", self, other)
+
+    def __radd__(self, other: int) -> "Width":
+        return _combined("sum", other, self)
+
+    def __floordiv__(self, other: int) -> "Width":
+        return self if other == 1 else _combined("quotient", self, other)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _width, (self.expression, dict(self.decisions))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Width":
+        return self
+
+
+def _width(expression: tuple[Any, ...], decisions: Mapping[str, tuple[int, ...]]) -> Width:
+    size = len(_evaluated(expression, decisions, {}))
+    width = int.__new__(Width, size)
+    width.expression, width.decisions = expression, decisions
+    return width
+
+
+def _combined(operation: str, left: int, right: int) -> Any:
+    if not isinstance(left, int) or not isinstance(right, int):
+        return NotImplemented
+    decisions: dict[str, tuple[int, ...]] = {}
+    for side in (left, right):
+        for name, sizes in (side.decisions if isinstance(side, Width) else {}).items():
+            if decisions.setdefault(name, sizes) != sizes:
+                raise InvalidInput(
+                    f"Width {name!r}: Expected one list of sizes, got {list(decisions[name])} and {list(sizes)}. "
+                    "Use the same Width, or another name"
+                )
+    sides = [side.expression if isinstance(side, Width) else ("number", int(side)) for side in (left, right)]
+    return _width((operation, *sides), decisions)
+
+
+@lru_cache(maxsize=4096)
+def _cached(
+    expression: tuple[Any, ...], decisions: tuple[tuple[str, tuple[int, ...]], ...], chosen: tuple[tuple[str, int], ...]
+) -> list[int]:
+    return _evaluated(expression, dict(decisions), dict(chosen))
+
+
+def _evaluated(
+    expression: tuple[Any, ...], decisions: Mapping[str, tuple[int, ...]], chosen: Mapping[str, int]
+) -> list[int]:
+    """Returns the indices of the used channels among those of the widest layer."""
+    kind = expression[0]
+    if kind == "number":
+        return list(range(expression[1]))
+    if kind == "width":
+        name = expression[1]
+        return list(range(chosen.get(name, max(decisions[name]))))
+    left, right = (_evaluated(side, decisions, chosen) for side in expression[1:])
+    if kind == "quotient":
+        return list(range(len(left) // len(right)))
+    whole_left, whole_right = (len(_evaluated(side, decisions, {})) for side in expression[1:])
+    if kind == "sum":
+        return left + [whole_left + index for index in right]
+    return [index * whole_right + within for index in left for within in right]
