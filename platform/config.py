@@ -6,7 +6,7 @@ import json
 import re
 import textwrap
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
@@ -20,6 +20,7 @@ from archray.errors import InvalidInput, problem_words
 from archray.files import local_path
 from archray.settings import REPEATED, RegisteredSettings, Seed, Settings
 from archray.trainables.data import DataSettings
+from archray.trainables.spaces.joint_space import split_training
 from archray.trainables.spaces.table_space import absolute_name
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -65,6 +66,16 @@ class SearchConfig(Settings):
     def starts_without_data(self) -> bool:
         """Whether the first stages (those with `without_data`) open no data set."""
         return False
+
+    @property
+    def training_decisions(self) -> Mapping[str, Sequence[Any]]:
+        """The values of each training hyperparameter that the search decides, by key: `train.lr`."""
+        return {}
+
+    def parts(self, architecture: str) -> tuple[str, dict[str, Any]]:
+        """Returns the string of an architecture without training decisions, and the decided values by key."""
+        alone, choices = split_training(architecture, tuple(self.training_decisions))
+        return alone, {name: json.loads(choice) for name, choice in choices.items()}
 
     def check(self) -> None:
         """Runs checks that go beyond types, before Ray starts. Raises: ArchrayError."""
@@ -202,6 +213,8 @@ def _explain(problem: Mapping[str, Any], paths: list[str]) -> str:
         close = difflib.get_close_matches(path, paths, n=1) or difflib.get_close_matches(last, options, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(options)}"
         return f"there is no option {path!r}; {hint}"
+    if problem["type"] == "value_error" and ", got " in problem["msg"]:
+        return f"{path}: {problem_words(problem['msg'])}"
     return f"{path}: {problem_words(problem['msg'])}, got {_shortened(problem['input'])}"
 
 
@@ -300,7 +313,7 @@ def value_at(config: Mapping[str, Any], path: str) -> Any:
         value = value[key]
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
-    return value.get("name") if isinstance(value, Mapping) else value
+    return value.get("name", value) if isinstance(value, Mapping) else value
 
 
 def config_text(settings: BaseModel) -> str:

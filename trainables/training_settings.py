@@ -1,6 +1,7 @@
 """Settings of SGD training, of a network or of a supernet's weights. Imports no torch."""
 
-from typing import Annotated, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -96,3 +97,19 @@ class TrainingSettings(SGDSettings):
     def cycle_ends(self) -> list[int]:
         """The epochs after which a cycle finishes, counted from 1; the last is `epochs`."""
         return [cycle * self.epochs // self.cycles for cycle in range(1, self.cycles + 1)]
+
+
+def with_values(training: TrainingSettings, values: Mapping[str, Any]) -> TrainingSettings:
+    """Returns the settings with other values, by path: `lr`, `augmentation.cutout`.
+
+    Raises: ValidationError of pydantic for an unknown path or an invalid value.
+    """
+    content = training.model_dump()
+    for path, value in values.items():
+        *groups, last = path.split(".")
+        level = content
+        for group in groups:
+            level[group] = level[group] or {}  # null disables a group, and a value in it enables the group
+            level = level[group]
+        level[last] = value
+    return type(training).model_validate(content)

@@ -124,6 +124,8 @@ def _command(
         if flag == method.words:
             argument = typer.Argument(metavar=f"[{flag.upper()}]...", help=meaning)
             kinds[WORDS] = Annotated[list[str] | None, argument]
+    for flag in method.rejects:  # accepted for the error with the reason
+        kinds[flag] = Annotated[list[str] | None, typer.Option(f"--{flag.replace('_', '-')}", hidden=True)]
     kinds |= COMMON | further
 
     def command(*, preset: str | None, config: Path | None, assignments: list[str] | None, **values: Any) -> None:

@@ -20,6 +20,8 @@ from archray.trainables.costs.networks import cost_table
 from archray.trainables.data import load_images
 from archray.trainables.spaces import ConstrainedSpace, Space, get_space
 from archray.trainables.spaces.constrained_space import Constraint, parse_constraints, violation
+from archray.trainables.spaces.joint_space import JointSpace
+from archray.trainables.spaces.space import Decision
 from archray.trainables.spaces.table_space import PREFIX
 
 if TYPE_CHECKING:  # a circular import
@@ -148,6 +150,15 @@ def searched_space(context: "Context[Any]") -> str | Space:
     return ConstrainedSpace(get_space(context.run.space), violation_of, _words(constraints))
 
 
+def joint_space(context: "Context[Any]") -> str | Space:
+    """Returns the `searched_space` together with the training decisions of the run, if there are any."""
+    space, decisions = searched_space(context), context.config.training_decisions
+    if not decisions:
+        return space
+    training = [Decision(name, tuple(map(json.dumps, values))) for name, values in decisions.items()]
+    return JointSpace(get_space(space), training)
+
+
 def check_constraints(context: "Context[Any]") -> None:
     """Checks that an architecture meets the constraints. Raises: InvalidInput with the nearest architecture."""
     space = searched_space(context)
@@ -222,9 +233,10 @@ def with_costs(context: "Context[Any]", table: pd.DataFrame, *, fill: bool = Fal
     with_architecture = table["architecture"].map(lambda name: isinstance(name, str)) & missing[columns].any(axis=1)
     if not columns or not with_architecture.any():
         return table.assign(**{name: empty[name] for name in columns if name not in table})
-    frame = costs.frame(table["architecture"][with_architecture].unique()).set_index("architecture")
+    strings = table["architecture"][with_architecture].map(lambda name: context.config.parts(name)[0])
+    frame = costs.frame(strings.unique()).set_index("architecture")
     present = {name: pd.to_numeric(table[name]) if name in table else empty[name] for name in columns}
-    return table.assign(**{name: present[name].fillna(table["architecture"].map(frame[name])) for name in columns})
+    return table.assign(**{name: present[name].fillna(strings.map(frame[name])) for name in columns})
 
 
 def feasible_rows(context: "Context[Any]", table: pd.DataFrame) -> pd.DataFrame:

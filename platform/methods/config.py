@@ -128,6 +128,12 @@ def cost_role(name: str) -> str:
     return f"cost-{cost_column(name)}"
 
 
+SCORED_WITHOUT_TRAINING = (
+    "it selects from a pool that is scored without training, and these scores do not depend on hyperparameters of the "
+    "training"
+)  # the reason why searches over a pool reject the option `decide`
+
+
 class PooledConfig(TrainedSearchConfig):
     """The configuration of a search that selects architectures from a pool.
 

@@ -77,6 +77,10 @@ def make_config(
     paths = {**COMMON_FLAGS, **method.flags}
     flags = [nest(paths.get(k, k.replace("__", ".")), value) for k, value in options.items() if value is not None]
     values = merge(values, *flags, families=families)
+    for option, reason in method.rejects.items():
+        if option in values:
+            others = ", ".join(other for other in METHODS if option in get_method(other).config.model_fields)
+            raise InvalidInput(f"{name} does not support {option}: {reason}. Remove it, or choose one of {others}")
     configuration = merge(
         method.presets[preset], method.stands_for(values), values, {"method": name}, families=families
     )

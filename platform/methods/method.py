@@ -79,6 +79,7 @@ class Method:
         defaults: function from a space (name or reference) to the options of the papers that differ from `config`.
         flags: path in the configuration of each short flag of the command line: `{"budget": "search.budget"}`.
         extendable: the flags that `resume` may change on a finished run.
+        rejects: options of other methods that this method does not support, and the reasons, for the error.
         serves: function that returns None if the method can search a space, otherwise the reason why not.
         searcher_at: location of the `MakeSearcher` for a table, `module:function`; None if `archray bench` cannot run
             the method.
@@ -97,6 +98,7 @@ class Method:
     defaults: Callable[[str], Values] = lambda space: {}
     flags: Mapping[str, str] = field(default_factory=dict)
     extendable: tuple[str, ...] = ()
+    rejects: Mapping[str, str] = field(default_factory=dict)
     serves: Callable[[Space], str | None] = serves_networks
     searcher_at: str | None = None
     by_proxy: bool = False

@@ -13,7 +13,7 @@ from ray.tune import Checkpoint, Result
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import POOL, score_pool
-from archray.platform.engine.run_costs import feasible_candidates, feasible_rows, has_costs, searched_space, with_costs
+from archray.platform.engine.run_costs import feasible_candidates, feasible_rows, has_costs, joint_space, with_costs
 from archray.platform.engine.settings import candidates
 from archray.platform.engine.stage import Context, WorkStage
 from archray.platform.engine.trial_plan import TrialPlan
@@ -155,6 +155,7 @@ def training_plan(
         network=context.config.network,
         training=training,
         evaluate_test="last" if test else "never",
+        decided=tuple(context.config.training_decisions),
     )
     return TrialPlan(
         trainable=trainable,
@@ -172,12 +173,18 @@ def final_trials(context: Context[TrainedSearchConfig], **plan: Any) -> TrialPla
     return training_plan(context, context.config.final, test=True, trainable=trainable, workers=workers, **plan)
 
 
+def decision_inputs(context: Context[Any]) -> dict[str, Any]:
+    """The inputs of a stage that draws training decisions; empty without them."""
+    decisions = context.config.training_decisions
+    return {"decide": dict(decisions)} if decisions else {}
+
+
 def _random_trials(context: Context[TrainedSearchConfig], tuned: Folder) -> TrialPlan | None:
     count = context.config.baseline
     if count == 0:
         context.say("skipped: baseline is 0")
         return None
-    seed, space = context.seed("baseline"), searched_space(context)
+    seed, space = context.seed("baseline"), joint_space(context)
     return final_trials(context, total=count, searcher=lambda: RandomSearch(space, budget=count, seed=seed))
 
 
@@ -192,6 +199,7 @@ BASELINE_STAGE = TuneStage[TrainedSearchConfig](
     name="baseline",
     title="train random architectures for comparison",
     reads=("network", "final", "baseline"),
+    depends=decision_inputs,
     plan=_random_trials,
     amount=lambda config: training_amount(config.baseline, config.final),
 )

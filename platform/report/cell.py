@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from archray.platform.quantities import significant
-from archray.platform.report.section import Column, Section, ShortNames, captioned, escape, folded, short_names, table
+from archray.platform.report.section import Column, Named, Section, captioned, escape, folded, short_names, table
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import DESCRIPTION, MODEL
 from archray.platform.run.run import Run
@@ -396,10 +396,11 @@ def cell_section(run: Run[Any]) -> Section | None:
     names, run = short_names(run), run.best
     if run.architecture is None:
         return None
-    space = get_space(run.space)
-    decisions = decided(space, run.architecture)
+    space, (architecture, _) = get_space(run.space), run.config.parts(run.architecture)
+    decisions = decided(space, architecture)
     if isinstance(space, GenotypeSpace):
-        return Section("cell", "Cells", _genotype(space, run.architecture, names) + _whole(decisions))
+        drawn = _genotype(space, architecture, names.of(run.architecture))
+        return Section("cell", "Cells", drawn + _whole(decisions))
     if not is_graph(decisions):
         return Section("cell", "Found architecture", decision_table(decisions, _added_parameters(run, space)))
     edges, nodes = cell_edges(decisions), node_count(decisions)
@@ -415,8 +416,8 @@ def cell_section(run: Run[Any]) -> Section | None:
     return Section("cell", "Cell", captioned(drawn, caption) + _whole(decisions))
 
 
-def _genotype(space: GenotypeSpace, architecture: str, names: ShortNames) -> str:
-    """Draws the two cells, with their width and depth."""
+def _genotype(space: GenotypeSpace, architecture: str, shown: Named | str) -> str:
+    """Draws the two cells, with their width and depth. shown: name of the architecture."""
     genotype = space.genotype(space.decode(architecture))
     cells = [genotype_edges(edges, space.operations) for edges in genotype]
     nodes = ["in 0", "in 1", *map(str, space.nodes)]
@@ -425,7 +426,7 @@ def _genotype(space: GenotypeSpace, architecture: str, names: ShortNames) -> str
         shape = cell_shape(edges)
         heading = f"{name}: {significant(shape.width)} nodes wide, {shape.depth} deep"
         drawn += f"<h3>{escape(heading)}</h3>{cell_drawing(placed, nodes)}"
-    caption = _text("cells", name=names.of(architecture), outputs_rule=space.outputs_rule)
+    caption = _text("cells", name=shown, outputs_rule=space.outputs_rule)
     return captioned(drawn + cell_legend(cells, len(nodes)), caption)
 
 

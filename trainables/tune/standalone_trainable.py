@@ -1,9 +1,10 @@
 """Tune trainables of a standalone network, a member and snapshots of an ensemble; networks from checkpoints."""
 
+import json
 import math
 import zlib
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,9 @@ from archray.trainables.devices import choose_device
 from archray.trainables.ensembles.prediction import DROP_PATH, DroppedPaths, predict
 from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
 from archray.trainables.spaces import Space, get_space
+from archray.trainables.spaces.joint_space import split_training
 from archray.trainables.training import ALONE, NO_METRICS, Metrics, Team, Trainer
-from archray.trainables.training_settings import TrainingSettings
+from archray.trainables.training_settings import TrainingSettings, with_values
 from archray.trainables.tune.settings import TrialSettings
 from archray.trainables.tune.trial import EpochTrainable, TrialFailed, read_architecture, read_settings
 
@@ -33,12 +35,25 @@ class StandaloneSettings(TrialSettings):
         network: Width, depth, stem and initialization of the network.
         training: Training of the network.
         evaluate_test: Epochs that evaluate the test split. In other epochs `test_loss` and `test_accuracy` are NaN.
+        decided: Training decisions of a `JointSpace`, such as `train.lr`. The string of a trial's architecture contains
+            their values (JSON), which override `training`.
     """
 
     space: str = "nasbench201"
     network: NetworkSettings = NetworkSettings()
     training: TrainingSettings = TrainingSettings()
     evaluate_test: Literal["last", "every", "never"] = "last"
+    decided: tuple[str, ...] = ()
+
+    def of_trial(self, architecture: str) -> tuple[str, Self]:
+        """Returns the string of the architecture alone, and the settings with the decided training.
+
+        Raises: InvalidArchitecture for a string without these decisions.
+        """
+        architecture, choices = split_training(architecture, self.decided)
+        values = {name.partition(".")[2]: json.loads(choice) for name, choice in choices.items()}
+        update = {"training": with_values(self.training, values), "decided": ()} if values else {}
+        return architecture, self.model_copy(update=update)
 
 
 class StandaloneTrainable(EpochTrainable[Trainer]):
@@ -60,7 +75,8 @@ class StandaloneTrainable(EpochTrainable[Trainer]):
     _settings: StandaloneSettings
 
     def _read(self, config: dict[str, Any]) -> None:
-        self._architecture = read_architecture(config, "its space's string")
+        architecture = read_architecture(config, "its space's string")
+        self._architecture, self._settings = self._settings.of_trial(architecture)
         get_space(self._settings.space)  # raises
         self._epochs = self._settings.training.epochs
         self._multiply_adds = 0

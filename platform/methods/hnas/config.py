@@ -9,7 +9,13 @@ from pydantic import Field
 
 from archray.errors import InvalidInput
 from archray.platform.config import SearchConfig, merge
-from archray.platform.methods.config import SCORINGS, TRAININGS, PooledConfig, check_budget_grows
+from archray.platform.methods.config import (
+    SCORED_WITHOUT_TRAINING,
+    SCORINGS,
+    TRAININGS,
+    PooledConfig,
+    check_budget_grows,
+)
 from archray.platform.methods.method import Method, Values
 from archray.settings import Settings
 from archray.trainables.proxies import column_of
@@ -133,6 +139,7 @@ HNAS = Method(
         "random": "baseline",
     },
     extendable=("budget", "final_epochs", "final_seeds", "random"),
+    rejects={"decide": SCORED_WITHOUT_TRAINING},
     searcher_at="archray.platform.methods.searchers:hnas",
     by_proxy=True,
     beside={"random points": {"points": "uniform"}},  # the control experiment of note H7

@@ -128,5 +128,6 @@ NSGA2 = _method(
         "demo": {"search": {"population": 6}},
     },
     flags={**_FLAGS, "population": "search.population"},
+    rejects={"decide": "its Pareto front compares architectures by costs, which do not depend on the training"},
 )
 PARETO_POOL = _method("pareto-pool", ParetoPoolConfig, searcher="pareto_pool", flags={**_FLAGS, **plain.PROXIES_FLAGS})

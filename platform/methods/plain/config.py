@@ -6,14 +6,22 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from archray.errors import InvalidInput
 from archray.platform.config import SearchConfig, merge
-from archray.platform.methods.config import SCORINGS, TRAININGS, PooledConfig, TrainedSearchConfig, check_budget_grows
+from archray.platform.methods.config import (
+    SCORED_WITHOUT_TRAINING,
+    SCORINGS,
+    TRAININGS,
+    PooledConfig,
+    TrainedSearchConfig,
+    check_budget_grows,
+)
 from archray.platform.methods.method import Method, Values, serves_networks
+from archray.platform.methods.plain.decisions import Decisions, checked_decisions, read_decisions
 from archray.plurals import count
-from archray.settings import Settings
+from archray.settings import REPEATED, Settings
 from archray.trainables.costs.settings import texts_of
 from archray.trainables.proxies import column_of
 from archray.trainables.spaces import Space, TableSpace, get_space
@@ -69,7 +77,7 @@ class PlainConfig(TrainedSearchConfig):
 
     def check(self) -> None:
         if self.mutates:
-            get_space(self.space).check_mutable()
+            self.check_mutable()
         if not self.on_table:
             super().check()
             return
@@ -79,6 +87,10 @@ class PlainConfig(TrainedSearchConfig):
         space = get_space(self.space)
         assert isinstance(space, TableSpace)
         self.check_table(Table(space.file))
+
+    def check_mutable(self) -> None:
+        """Checks that the searcher has something to mutate. Raises: InvalidInput."""
+        get_space(self.space).check_mutable()
 
     def check_table(self, table: Table) -> None:
         """Checks that the table supports this search. Raises: InvalidInput."""
@@ -99,7 +111,44 @@ class PlainConfig(TrainedSearchConfig):
             check_budget_grows(self.search.budget, before.search.budget)
 
 
-class RandomConfig(PlainConfig):
+class JointConfig(PlainConfig):
+    """The configuration of a plain search that may also decide hyperparameters of the training.
+
+    Fields:
+        decide: hyperparameters that the search decides together with the architecture: `train.lr=0.01,0.1` is a
+            decision between two learning rates. Any key of `train` but `train.epochs`, with two or more values. The
+            final training and the random architectures use decided values too, in place of those in `final`.
+    """
+
+    decide: Annotated[Decisions, REPEATED] = Field(default_factory=dict)
+
+    @field_validator("decide", mode="before")
+    @classmethod
+    def _read_decisions(cls, option: Any, info: ValidationInfo) -> Any:
+        trainings: dict[str, TrainingSettings] = {
+            name: info.data[name] for name in ("train", "final") if name in info.data
+        }
+        decisions = read_decisions(option)
+        return checked_decisions(decisions, trainings) if len(trainings) == 2 else decisions
+
+    @property
+    def training_decisions(self) -> Decisions:
+        return self.decide
+
+    def check(self) -> None:
+        if self.decide and self.on_table:
+            raise InvalidInput(
+                f"expected a space whose networks are trained for decide, got {self.space}, a table of networks that "
+                "were trained with one set of hyperparameters. Remove decide, or choose another space"
+            )
+        super().check()
+
+    def check_mutable(self) -> None:
+        if not self.decide:  # every decision has two or more values
+            super().check_mutable()
+
+
+class RandomConfig(JointConfig):
     """The configuration of random search: architectures drawn from the space without replacement."""
 
     method: Literal["random"] = "random"
@@ -129,7 +178,7 @@ def check_population(population: int, budget: int) -> None:
         )
 
 
-class EvolutionConfig(PlainConfig):
+class EvolutionConfig(JointConfig):
     """The configuration of aging evolution."""
 
     mutates = True
@@ -153,7 +202,7 @@ class LocalSearchOptions(PlainOptions):
     whole_neighbourhood: bool = False
 
 
-class LocalSearchConfig(PlainConfig):
+class LocalSearchConfig(JointConfig):
     """The configuration of local search."""
 
     mutates = True
@@ -175,7 +224,7 @@ class ReinforceOptions(PlainOptions):
     entropy: float = Field(0.0, ge=0)
 
 
-class ReinforceConfig(PlainConfig):
+class ReinforceConfig(JointConfig):
     """The configuration of REINFORCE."""
 
     method: Literal["reinforce"] = "reinforce"
@@ -203,7 +252,7 @@ class RungOptions(Settings):
         return self.grace_period * self.reduction_factor**rung
 
 
-class AshaConfig(PlainConfig):
+class AshaConfig(JointConfig):
     """The configuration of asynchronous successive halving over random architectures.
 
     Fields:
@@ -479,10 +528,12 @@ def plain_method(
         extendable: the flags that `resume` may change on a finished run.
         fields: additional fields of `Method`.
     """
-    layers = {}
+    if issubclass(config, JointConfig):
+        flags = {**(flags or {}), "decide": "decide"}
+    layers, pooled = {}, "pool" in config.model_fields
     for preset, values in TRAININGS.items():
         layers[preset] = merge(values, _PRESETS[preset])
-        if "pool" in config.model_fields:
+        if pooled:
             layers[preset] = merge(layers[preset], SCORINGS[preset], {"pool": {"size": _POOL_SIZES[preset]}})
     return Method(
         name=name,
@@ -494,7 +545,7 @@ def plain_method(
         serves=serves,
         searcher_at=None if searcher is None else f"archray.platform.methods.searchers:{searcher}",
         streams=True,
-        **fields,
+        **{"rejects": {"decide": SCORED_WITHOUT_TRAINING} if pooled else {}, **fields},
     )
 
 

@@ -1,5 +1,6 @@
 """The report of a plain search: headline, best so far, reason for the selection, rungs and trials."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -327,13 +328,16 @@ def trials_section(run: Run[Any]) -> Section | None:
     order, best, several, timed = trials.order, _found_row(run, trials), epochs.nunique() > 1, seconds.notna().any()
     sorted_so = "ascending" if trials.mode == "min" else "descending"
     columns = [Column("Architecture", "name"), Column(trials.quantity.heading, "number", sorted_so)]
-    columns += numeric("No.", *(["Epochs"] if several else []), *(["Seconds"] if timed else []))
+    decisions = tuple(run.config.training_decisions)
+    columns += numeric(*decisions, "No.", *(["Epochs"] if several else []), *(["Seconds"] if timed else []))
     columns += [Column("Note")]
     rows = []
     for row in order:
         note = reasons[row] or ("best" if row == best else "stopped early" if np.isnan(values[row]) else "")
+        name = trials.table["architecture"][row]
         cells = [row + 1, *([f"{epochs[row]:.0f}"] if several else []), *([significant(seconds[row])] if timed else [])]
-        rows.append((names.of(trials.table["architecture"][row]), trials.quantity.bare(reached[row]), *cells, note))
+        decided = [json.dumps(value) for value in run.config.parts(name)[1].values()]
+        rows.append((names.of(name), trials.quantity.bare(reached[row]), *decided, *cells, note))
     text = f"{count(len(trials.table), _thing(run))}, best first."
     body = table(
         columns,
@@ -395,7 +399,9 @@ def headline(run: Run[Any]) -> Headline:
     if trials.best is not None:
         value = trials.quantity.show(trials.values[trials.best])
         cards.append(Card("trial", value, f"best search trial, {trials.quantity.label}"))
+    training = run.config.parts(run.best.architecture)[1] if run.best.architecture else {}
     facts = {
+        "Decided": ", ".join(f"{key} = {json.dumps(value)}" for key, value in training.items()) or None,
         "Table": f"SHA-256 {run.manifest['data_checksum'][:12]}" if on_table else None,
         "Search": count(len(trials.table), _thing(run)) if len(trials.table) else None,
     }

@@ -16,7 +16,14 @@ from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import POOL
 from archray.platform.engine.restore import ResumedASHA
-from archray.platform.engine.run_costs import feasible_rows, has_costs, run_costs, searched_space, with_costs
+from archray.platform.engine.run_costs import (
+    feasible_rows,
+    has_costs,
+    joint_space,
+    run_costs,
+    searched_space,
+    with_costs,
+)
 from archray.platform.engine.stage import Context, Stage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
@@ -136,7 +143,14 @@ def _write_best(context: Context[Any], folder: Folder, trials: report.Trials, mo
     """Writes the best trial. At least one trial must have a value."""
     assert trials.best is not None
     name, value = trials.table["architecture"][trials.best], float(trials.values[trials.best])
-    document = {"architecture": name, "value": value, "number": trials.best + 1, "metric": trials.key}
+    document: dict[str, Any] = {
+        "architecture": name,
+        "value": value,
+        "number": trials.best + 1,
+        "metric": trials.key,
+    }
+    if training := context.config.parts(name)[1]:
+        document["training"] = training
     folder.write_json(FOUND, {**document, **more})
     context.say(f"best architecture {name}  ({trials.quantity.text(value)})")
 
@@ -210,7 +224,7 @@ def plain_recipe(
         name="search",
         title=title,
         reads=("network", "train", "search", *reads),
-        depends=file_digests(f"pool/{POOL}") if pool else lambda context: {},
+        depends=file_digests(f"pool/{POOL}") if pool else stages.decision_inputs,
         plan=plan,
         finish=_write_found,
         search=True,
@@ -251,7 +265,7 @@ def problem_of(context: Context[Any]) -> SearchProblem:
         # Every pool contains `parameters`.
         costs = tuple(dict.fromkeys(["parameters", *map(cost_column, config.cost_names)]))
     return SearchProblem(
-        space=get_space(searched_space(context)),
+        space=get_space(joint_space(context)),
         pool=(context.folder("pool") / POOL).uri,
         metrics=metrics,
         costs=costs,
