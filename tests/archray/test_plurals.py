@@ -16,8 +16,8 @@ from archray.plurals import count
         ((2, "search", "searches"), "2 searches"),
         ((1.0, "CPU"), "1 CPU"),
         ((0.5, "GPU"), "0.5 GPUs"),
-        ((np.int64(10**6), "row"), "1\N{NARROW NO-BREAK SPACE}000\N{NARROW NO-BREAK SPACE}000 rows"),
-        ((15625, "architecture"), "15\N{NARROW NO-BREAK SPACE}625 architectures"),
+        ((np.int64(10**6), "row"), "1,000,000 rows"),
+        ((15625, "architecture"), "15,625 architectures"),
     ],
 )
 def test_one_is_singular(arguments: tuple[int, str], words: str) -> None:
