@@ -212,6 +212,26 @@ def test_the_gradient_of_the_mixture_equals_finite_differences(name):
 
 
 @pytest.mark.parametrize("name", SEARCHED)
+def test_a_drawn_choice_has_the_gradient_of_its_weight_in_the_mixture(name):
+    """Straight-through relaxations (GDAS) evaluate only the drawn choices, and need the gradients of their weights."""
+    space, x, labels = MODELS[name], images(), torch.arange(4)
+    supernet, rng = supernet_of(space), np.random.default_rng(3)
+    for _ in range(3):
+        path = supernet.path(space.sample(rng))
+        gradients = []
+        for chosen in (True, False):
+            leaves = as_leaves(in_double(path, chosen))
+            functional.cross_entropy(supernet(x, leaves), labels).backward()
+            gradients.append({group: rows.dense.grad for group, rows in leaves.items()})
+        drawn, mixed = gradients
+        for group, rows in path.items():
+            taken = rows.dense[0] != 0
+            if mixed[group] is not None and taken.any():
+                torch.testing.assert_close(drawn[group][0, taken], mixed[group][0, taken], rtol=1e-8, atol=1e-12)
+        assert any(gradient is not None and (gradient != 0).any() for gradient in drawn.values())
+
+
+@pytest.mark.parametrize("name", SEARCHED)
 def test_the_strongest_weights_are_the_architecture(name):
     space = MODELS[name]
     supernet, rng = supernet_of(space), np.random.default_rng(1)

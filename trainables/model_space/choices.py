@@ -90,6 +90,13 @@ class ChoiceModule(nn.Module):
     def probe(self) -> Callable[[Tensor, Sequence[Offer]], Tensor] | None:
         return None if self.rows is None or not _probing.get() else self.rows.probe
 
+    def weighed(self, out: Tensor, column: int) -> Tensor:
+        """Multiplies the only evaluated choice by its weight of 1 if the weight needs a gradient (straight-through)."""
+        rows = self.rows
+        if rows is None or rows.probe is not None or column == LEFT_OUT or not rows.dense.requires_grad:
+            return out
+        return weighted_sum([(out, rows.dense[0, column])])
+
     def chosen_rows(self, label: str) -> Rows:
         """Returns the weights that choose a label."""
         column = self.labels.index(label)
@@ -181,7 +188,8 @@ class Choice(ChoiceModule):
         elif rows is None:
             mixed = self.alternatives[self.labels[0]](*part, **options)
         elif rows.chosen is not None:
-            mixed = self.alternatives[self._chosen(rows.chosen[0])](*part, **options)
+            column = rows.chosen[0]
+            mixed = self.weighed(self.alternatives[self._chosen(column)](*part, **options), column)
         else:
             columns = zip(self.columns, rows.dense[0].unbind(), strict=True)
             mixed = weighted_sum([(self.alternatives[label](*part, **options), weight) for label, weight in columns])
@@ -257,7 +265,7 @@ class Repeat(ChoiceModule):
         if rows is None:
             return self._prefix(len(self.blocks), x)
         if rows.chosen is not None:
-            out = self._prefix(self.low + rows.chosen[0], x)
+            out = self.weighed(self._prefix(self.low + max(rows.chosen[0], 0), x), rows.chosen[0])
         else:
             out = self._prefix(self.low, x)
             outputs = [out]
@@ -334,13 +342,14 @@ class Edges(ChoiceModule):
             self.check_shapes({f"input {name}": edge(inputs[int(name)]) for name, edge in self.edges.items()})
         if rows is None:
             return kept_sum({name: self.edges[name] for name in self.labels[0].split(",")}, inputs)
-        if rows.probe is None and rows.chosen is None:
-            weights = rows.dense[0].unbind()
-            terms = [
-                (edge(inputs[int(name)]), weight)
-                for (name, edge), weight in zip(self.edges.items(), weights, strict=True)
-            ]
-            return weighted_sum(terms)
+        if rows.probe is None:
+            # A path, or a drawn input, has weights of 0 that need no gradient: only the other edges are evaluated.
+            mixed = rows.dense.requires_grad and rows.chosen is None
+            weights = zip(self.edges.items(), rows.dense[0].unbind(), strict=True)
+            terms = [(edge(inputs[int(name)]), weight) for (name, edge), weight in weights if mixed or weight != 0]
+            if terms:
+                return weighted_sum(terms)
+            return kept_sum(dict(self.edges.items()), inputs) * 0.0  # a branch that the path does not use
         kept = [str(number) for number, weight in enumerate(rows.dense[0].tolist()) if weight]
         out = kept_sum({name: self.edges[name] for name in kept}, inputs)
         if (probe := self.probe) is not None:

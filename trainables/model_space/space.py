@@ -233,12 +233,6 @@ class ModelSpace(Space):
                 "Choose another architecture"
             )
 
-    def _changes(self, architecture: Architecture) -> Iterator[Architecture]:
-        for index, decision in enumerate(self.decisions):
-            for choice in decision.choices:
-                if choice != architecture[index]:
-                    yield (*architecture[:index], choice, *architecture[index + 1 :])
-
     def _is_allowed(self, architecture: Architecture) -> bool:
         if self.constraint is None:
             return True

@@ -209,7 +209,8 @@ class ModelSupernet(Supernet):
     def logits(self, images: Tensor, rows: Mapping[str, Rows]) -> Tensor:
         widths = {name: rows[name] for name in self.space.widths}
         sizes = None
-        if widths and all(row.chosen is not None for row in widths.values()):
+        # Slices have no gradient for the weights of sizes, which relaxations with drawn choices need; masks have.
+        if widths and all(row.chosen is not None and not row.dense.requires_grad for row in widths.values()):
             columns = {name: row.chosen[0] for name, row in widths.items() if row.chosen is not None}
             choices = {decision.name: decision.choices for decision in self.space.decisions}
             sizes = {name: int(choices[name][column]) for name, column in columns.items() if column != LEFT_OUT}
@@ -259,7 +260,7 @@ class ModelSupernet(Supernet):
     def discretise(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
         """Takes the strongest choice of each decision, and the strongest inputs of each `Edges`.
 
-        With a constraint that this architecture does not meet: the most probable one among single changes of it.
+        If this architecture does not meet the constraint of the space, an allowed one with few changes is returned.
         """
         assert isinstance(space, ModelSpace)
         labels = []

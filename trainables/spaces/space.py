@@ -127,12 +127,14 @@ class Space(ABC):
         """Yields every result of one mutation of `architecture` once; None if a subclass overrides only `mutate`."""
         if type(self).mutate is not Space.mutate:
             return None
-        return (
-            (*architecture[:index], choice, *architecture[index + 1 :])
-            for index, decision in enumerate(self.decisions)
-            for choice in decision.choices
-            if choice != architecture[index]
-        )
+        return self._changes(architecture)
+
+    def _changes(self, architecture: Architecture) -> Iterator[Architecture]:
+        """Yields every architecture that differs in one decision."""
+        for index, decision in enumerate(self.decisions):
+            for choice in decision.choices:
+                if choice != architecture[index]:
+                    yield (*architecture[:index], choice, *architecture[index + 1 :])
 
     def canonical(self, architecture: Architecture) -> Architecture:
         """Returns the form that all architectures isomorphic to `architecture` share; by default `architecture`."""
