@@ -39,10 +39,14 @@ def problem_words(message: str) -> str:
     return message.removeprefix("Value error, ")
 
 
+# Texts of torch's other errors: of the CPU's allocator, of the CUDA driver, and of cuBLAS, cuDNN and cuSOLVER.
+OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "CUDA error: out of memory", "_STATUS_ALLOC_FAILED")
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether the GPU or the CPU ran out of memory; it does not import torch for torch's error class."""
     by_class = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return by_class or "can't allocate memory" in str(error)
+    return by_class or any(text in str(error) for text in OUT_OF_MEMORY_TEXTS)
 
 
 class ArchrayError(Exception):

@@ -28,8 +28,13 @@ def choose_device(wanted: str, *, gpus: float | None = None) -> torch.device:
         device = torch.device(wanted)
     except RuntimeError as error:
         raise InvalidInput(f"expected a device such as auto, cpu, cuda or cuda:1, got {wanted!r}") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InvalidInput(f"expected a visible CUDA GPU for the device {wanted!r}, got none. Use auto or cpu")
+    if device.type == "cuda":
+        visible = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if visible == 0:
+            raise InvalidInput(f"expected a visible CUDA GPU for the device {wanted!r}, got none. Use auto or cpu")
+        if (device.index or 0) >= visible:
+            names = "cuda:0" if visible == 1 else f"cuda:0 to cuda:{visible - 1}"
+            raise InvalidInput(f"expected a visible CUDA GPU, {names}, got {wanted!r}. Use one of them, or auto")
     return device
 
 
@@ -67,12 +72,32 @@ def free_memory() -> None:
 
 
 @contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Allows or forbids TF32 in CUDA's float32 convolutions and matrix products, within the context.
+
+    torch allows it in convolutions by default: from Ampere on, their inputs keep 10 of 23 bits. This is enough for
+    training, but not for second differences of losses, and it moves training-free metrics by up to 8 %.
+    """
+    backends = (torch.backends.cudnn, torch.backends.cuda.matmul)
+    before = [backend.allow_tf32 for backend in backends]
+    try:
+        for backend in backends:
+            backend.allow_tf32 = allowed
+        yield
+    finally:
+        for backend, value in zip(backends, before, strict=True):
+            backend.allow_tf32 = value
+
+
+@contextmanager
 def restored_randomness(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """Makes draws from torch's global generators (dropout, initial weights) depend only on `seed`, within the context.
 
     device: if it is a GPU, its generator is seeded too. The generators are restored afterwards.
     """
-    cuda = [device.index] if device is not None and device.type == "cuda" else []
+    cuda = []
+    if device is not None and device.type == "cuda":
+        cuda = [torch.cuda.current_device() if device.index is None else device.index]
     with torch.random.fork_rng(devices=cuda):
         # torch.manual_seed would seed every GPU of the process, and fork_rng restores only these.
         for generator in (torch.default_generator, *(torch.cuda.default_generators[index] for index in cuda)):

@@ -20,7 +20,7 @@ from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.seeds import stream_seed
 from archray.trainables.data.dataset import Dataset, Split
-from archray.trainables.devices import restored_randomness
+from archray.trainables.devices import restored_randomness, tf32
 from archray.trainables.training_settings import SGDSettings, TrainingSettings
 
 EVALUATION_BATCH = 512  # images per forward pass of an evaluation; it changes only memory and speed, no result
@@ -326,7 +326,7 @@ class Trainer(SGDTrainer[TrainingSettings]):
         if self.settings.drop_path > 0:
             probability = self.settings.drop_path * self.epochs_done / self.settings.epochs
             self.network.drop_path = probability  # type: ignore[assignment]  # torch's stubs allow tensors and modules
-        with restored_randomness(self._stream(NETWORK, *ranks), self.device):
+        with restored_randomness(self._stream(NETWORK, *ranks), self.device), tf32(self.settings.tf32):
             shuffling = torch.Generator(self.device).manual_seed(self._stream(ORDER))
             augmenting = torch.Generator(self.device).manual_seed(self._stream(AUGMENTATION))
             order = torch.randperm(len(train.labels), generator=shuffling, device=self.device)
@@ -386,7 +386,7 @@ class Trainer(SGDTrainer[TrainingSettings]):
         correct = torch.zeros((), dtype=torch.int64, device=self.device)
         self.network.eval()
         for images, labels in split.in_order(EVALUATION_BATCH, part):
-            with self._autocast():
+            with self._autocast(), tf32(self.settings.tf32):
                 logits = self._forward(images.contiguous(memory_format=self._format))
             loss_sum += F.cross_entropy(logits.float(), labels, reduction="sum")
             correct += (logits.argmax(1) == labels).sum()

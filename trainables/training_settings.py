@@ -26,6 +26,8 @@ class SGDSettings(Settings):
         augmentation: Augmentation of training images by crop, flip and cutout; null disables it.
         grad_clip: Upper bound on the L2 norm of the gradient of all weights; null disables clipping.
         amp: Whether forward passes run in bfloat16 (autocast), which needs no loss scaling.
+        tf32: Whether float32 convolutions and matrix products may use TF32 on a GPU, which rounds their inputs to 10
+            bits.
         threads: Number of torch threads per trial (default: the number of CPUs that Tune assigned to the trial).
     """
 
@@ -38,6 +40,7 @@ class SGDSettings(Settings):
     grad_clip: Positive | None
     augmentation: AugmentationSettings | None = AugmentationSettings()
     amp: bool = False
+    tf32: bool = True
     threads: Count | None = None
 
     @model_validator(mode="after")

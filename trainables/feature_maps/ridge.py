@@ -232,7 +232,9 @@ class TorchGram:
 
     def factorise(self, lam: float) -> None:
         self.matrix.diagonal().add_(lam)
-        self.matrix, info = torch.linalg.cholesky_ex(self.matrix)
+        # In place: the factor is stored in column-major order, and the matrix is symmetric.
+        self.matrix, info = self.matrix.mT, torch.empty((), dtype=torch.int32, device=self.matrix.device)
+        torch.linalg.cholesky_ex(self.matrix, out=(self.matrix, info))
         if int(info) != 0 or not bool(torch.isfinite(self.matrix.diagonal()).all()):
             raise SolveFailed(
                 f"expected a positive definite matrix for Cholesky, {len(self.matrix)} x {len(self.matrix)}, got one "
@@ -240,7 +242,9 @@ class TorchGram:
             )
 
     def solve(self, right: Tensor) -> Tensor:
-        return torch.cholesky_solve(right.to(self.matrix.dtype), self.matrix).double()
+        # `torch.cholesky_solve` would copy the matrix.
+        half = torch.linalg.solve_triangular(self.matrix, right.to(self.matrix.dtype), upper=False)
+        return torch.linalg.solve_triangular(self.matrix.mT, half, upper=True).double()
 
 
 Gram = BlasGram | TorchGram

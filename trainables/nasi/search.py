@@ -13,6 +13,7 @@ from torch.nn import functional
 from archray.errors import InvalidInput
 from archray.seeds import stream_seed
 from archray.trainables.data.dataset import Dataset
+from archray.trainables.devices import tf32
 from archray.trainables.nasi.one_step import LOOSE, Constraint, Numbers, constraints, one_step, reward
 from archray.trainables.nasi.trace_norm import Approximation, Path, trace_gradient, trace_norm
 from archray.trainables.spaces import Architecture, Decision, Space, get_space
@@ -218,6 +219,7 @@ class NASISearch:
         """(t,)."""
         return np.array(self._traces)
 
+    @tf32(False)
     def step(self) -> None:
         """Makes lines 3 to 5 of Algorithm 6.1. Raises: NotFinite."""
         number = self.steps_done
@@ -324,6 +326,7 @@ class NASISearch:
         log_p = self._softmax(self.alpha_0.cpu()).log()  # p_alpha_0, (B, C)
         return self._path((log_p + gumbel_noise(log_p, _generator(self.seed, number, RANDOM))).argmax(-1))
 
+    @tf32(False)
     def trace_on(self, path: Path, batch: tuple[Tensor, Tensor], approximation: Approximation) -> float:
         """Computes the trace norm of a path, with the network in training mode, on a batch of images and labels."""
         images, labels = batch

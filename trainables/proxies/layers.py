@@ -202,8 +202,9 @@ def norm_backward(
     By x: gamma r (b - mean(b) - yhat mean(b yhat)), where b is the gradient and yhat = (x - mean) r. mean, r: (C,).
     """
     if not (_in_rows(x) and _in_rows(gradient)) or bool((mean.square() * r.square() > FAR).any()):
+        # CUDA's kernel computes no gradient by gamma and beta without a gamma, and asks for both.
         by_x, by_gamma, by_beta = torch.ops.aten.native_batch_norm_backward(
-            gradient, x, gamma, None, None, mean, r, True, eps, [True] * 3
+            gradient, x, torch.ones_like(r) if gamma is None else gamma, None, None, mean, r, True, eps, [True] * 3
         )
         return by_x, by_gamma, by_beta
     rows, b = _rows(x), _rows(gradient)

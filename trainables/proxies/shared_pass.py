@@ -14,7 +14,7 @@ from torch.autograd.graph import GradientEdge
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.devices import out_of_memory, restored_randomness
+from archray.trainables.devices import out_of_memory, restored_randomness, tf32
 from archray.trainables.proxies.gram import exact_gram_matrix, gram_matrix
 from archray.trainables.proxies.layers import Record, batch_statistics, forward
 from archray.trainables.proxies.registry import NoScore, Proxy, Score, get_proxy
@@ -155,6 +155,7 @@ def _check(record: Record, labels: Tensor) -> None:
         raise NoScore("disconnected: the network's output does not depend on its input")
 
 
+@tf32(False)
 def score(
     network: nn.Module, images: Tensor, labels: Tensor, metrics: Sequence[str], settings: ProxySettings
 ) -> dict[str, Score]:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from archray.errors import InvalidInput
 from archray.registry import Registry
 from archray.trainables.data.dataset import Dataset, Split
-from archray.trainables.devices import restored_randomness
+from archray.trainables.devices import restored_randomness, tf32
 from archray.trainables.nets.build_network import build
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.nets.vit_network import Block, VisionTransformer, attention, patches, positions, transformers
@@ -236,7 +236,7 @@ class SandwichTrainer(SGDTrainer[SandwichSettings]):
         drawing = np.random.default_rng(self._stream(DRAWS))
         loss_sum = torch.zeros((), device=self.device)  # sums stay on the device: one synchronization per epoch
         correct = torch.zeros((), dtype=torch.int64, device=self.device)
-        with restored_randomness(self._stream(NETWORK), self.device):
+        with restored_randomness(self._stream(NETWORK), self.device), tf32(self.settings.tf32):
             for step in range(self.steps_per_epoch):
                 images, labels = batches.take()
                 drawn = [self.supernet.space.sample(drawing) for _ in range(self.settings.draws)]

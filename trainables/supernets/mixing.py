@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from archray.trainables.devices import tf32
 from archray.trainables.supernets.networks.supernet import MixtureWeights
 from archray.trainables.supernets.settings import SupernetTrainingSettings
 
@@ -129,6 +130,7 @@ def lesson_of(logits: Callable[[Mixture], Tensor], labels: Tensor) -> Lesson:
     return Lesson(gradient, outcome)
 
 
+@tf32(False)  # of a difference of two gradients, TF32 keeps no digit
 def unrolled_gradient(
     validation: Loss,
     training: Loss,

@@ -15,7 +15,7 @@ from archray.seeds import stream_seed
 from archray.trainables.costs.networks import EdgeCosts
 from archray.trainables.data.dataset import Augmentation, Dataset, Split
 from archray.trainables.data.raw import stratified_split
-from archray.trainables.devices import restored_randomness
+from archray.trainables.devices import restored_randomness, tf32
 from archray.trainables.supernets.evaluation import evaluate, score_architectures
 from archray.trainables.supernets.mixing import Lesson, Mixing, Mixture, lesson_of, unrolled_gradient
 from archray.trainables.supernets.networks.supernet import NONE, Group, Supernet
@@ -290,7 +290,7 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         loss_sum, architecture_loss = torch.zeros(2, device=self.device)
         correct = torch.zeros((), dtype=torch.int64, device=self.device)
         count = 0
-        with restored_randomness(self._stream(NETWORK), self.device):
+        with restored_randomness(self._stream(NETWORK), self.device), tf32(self.settings.tf32):
             for architecture, step in self._blocks(self.epochs_done):
                 if architecture:
                     batch = architecture_batches.take()

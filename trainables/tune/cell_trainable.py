@@ -13,7 +13,7 @@ from archray.errors import InvalidInput
 from archray.seeds import named_seed
 from archray.trainables.checkpoint import load_fitting, read_weights
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.devices import choose_device
+from archray.trainables.devices import choose_device, tf32
 from archray.trainables.landscape.loss_plane import LossPlane
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces.genotypes import cell_space
@@ -108,6 +108,7 @@ class LandscapeWorker:
         self.coarse = coarse.tolist()
         self._last: tuple[str, LossPlane] | None = None
 
+    @tf32(False)
     def __call__(self, item: str) -> dict[str, Any]:
         start = time.perf_counter()
         part, number, architecture = item.split(" ", 2)

@@ -1,0 +1,298 @@
+"""Trainables, scorers and solvers on a GPU, against the CPU. Skipped without a CUDA device.
+
+The random draws of a GPU differ from those of the CPU. Training is therefore compared with one batch per epoch and
+without augmentation, so that the order of the images does not matter.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from archray.errors import InvalidInput
+from archray.trainables.data import DataSettings, load_images, proxy_batch
+from archray.trainables.devices import OUT_OF_MEMORY, choose_device
+from archray.trainables.feature_maps.features import DenseFeatures
+from archray.trainables.feature_maps.ridge import TorchGram, solve_ridge
+from archray.trainables.landscape.loss_plane import LossPlane
+from archray.trainables.nets import NetworkSettings, build
+from archray.trainables.proxies import PROXIES, ProxySettings, score
+from archray.trainables.spaces import get_space
+from archray.trainables.tune.nasi_trainable import NASITrainable
+from archray.trainables.tune.scorers import PoolScorer, SupernetScorer, trained_weights
+from archray.trainables.tune.standalone_trainable import StandaloneTrainable
+from archray.trainables.tune.supernet_trainable import SlicedTrainable, SupernetTrainable
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+CELL = "|nor_conv_3x3~0|+|nor_conv_1x1~0|avg_pool_3x3~1|+|skip_connect~0|none~1|nor_conv_3x3~2|"
+DATA = {"name": "digits", "limit": 60, "validation_fraction": 0.3}
+NETWORK = {"channels": 4, "cells": 1}
+TRAINING = {"epochs": 3, "batch_size": 64, "lr": 0.02, "augmentation": None, "threads": 1, "tf32": False}
+RANDOM = ("zen",)  # metrics of random draws on the device of the images
+NOT_COMPARED = ("seconds_epoch", "gpu_memory_peak", "seconds")
+
+
+def trial(cls: Any, config: dict[str, Any], device: str) -> Any:
+    content = json.loads(json.dumps(config))
+    content["settings"]["device"] = device
+    return cls(content)
+
+
+def results(cls: Any, config: dict[str, Any], device: str) -> list[dict[str, Any]]:
+    """Returns the results of all steps of a trial."""
+    steps, made = trial(cls, config, device), []
+    while not made or not made[-1]["done"]:
+        made.append(steps.step())
+    return made
+
+
+def deviations(expected: Any, found: Any, path: str = "") -> dict[str, float]:
+    """Returns the relative deviation of each number; infinite where the values cannot be compared."""
+    if isinstance(expected, dict):
+        keys = [key for key in expected if key not in NOT_COMPARED]
+        return {name: value for key in keys for name, value in deviations(expected[key], found[key], key).items()}
+    if isinstance(expected, (list, tuple)):
+        pairs = zip(expected, found, strict=True)
+        return {f"{i}.{n}": v for i, (a, b) in enumerate(pairs) for n, v in deviations(a, b, path).items()}
+    if isinstance(expected, float) and isinstance(found, (int, float)):
+        if math.isnan(expected) and math.isnan(found):
+            return {path: 0.0}
+        return {path: abs(expected - found) / max(abs(expected), 1e-3)}
+    return {path: 0.0 if expected == found else math.inf}
+
+
+def assert_equal(expected: Any, found: Any, tolerance: float) -> None:
+    wrong = {name: value for name, value in deviations(expected, found).items() if not value <= tolerance}
+    assert not wrong, wrong
+
+
+STANDALONE = {"settings": {"data": DATA, "network": NETWORK, "training": TRAINING}, "architecture": CELL, "seed": 1}
+
+
+def standalone(**training: Any) -> dict[str, Any]:
+    config = copy.deepcopy(STANDALONE)
+    config["settings"]["training"] |= training
+    return config
+
+
+@pytest.mark.parametrize(
+    ("training", "tolerance"),
+    [
+        ({}, 1e-3),
+        ({"channels_last": True}, 1e-3),
+        ({"micro_batch_size": 20, "grad_clip": 1.0}, 0.1),  # parts of a batch depend on the order of the images
+        ({"tf32": True}, 2e-2),
+        ({"amp": True}, 5e-2),
+        ({"amp": True, "channels_last": True, "compile": True}, 5e-2),
+    ],
+)
+def test_training_equals_the_cpu(training: dict[str, Any], tolerance: float) -> None:
+    expected = results(StandaloneTrainable, STANDALONE, "cpu")
+    found = results(StandaloneTrainable, standalone(**training), "cuda")
+    losses = [[r["train_loss"] for r in steps] for steps in (expected, found)]
+    assert_equal(losses[0], losses[1], tolerance)
+    assert all(r["gpu_memory_peak"] > 0 for r in found)
+
+
+def test_training_with_augmentation_is_repeatable_on_the_device() -> None:
+    config = standalone(augmentation={"crop": 2, "flip": True, "cutout": 3}, batch_size=16)
+    first, second = (results(StandaloneTrainable, config, "cuda") for _ in range(2))
+    assert_equal(first, second, 1e-3)
+    assert first[-1]["train_loss"] < first[0]["train_loss"]
+
+
+SUPERNETS = {
+    "darts": {"relaxation": {"name": "softmax"}, "optimizer": {"name": "adam"}},
+    "gaea": {"relaxation": {"name": "simplex"}, "optimizer": {"name": "mirror-descent"}},
+    "erm": {"relaxation": {"name": "simplex"}, "optimizer": {"name": "mirror-descent"}, "objective": "erm"},
+    "gdas": {"relaxation": {"name": "gumbel"}, "optimizer": {"name": "adam"}},
+    "rs-ws": {"relaxation": {"name": "path"}, "optimizer": {"name": "none"}},
+    "enas": {"relaxation": {"name": "controller"}, "optimizer": {"name": "reinforce"}},
+    "second-order": {
+        "relaxation": {"name": "softmax"}, "optimizer": {"name": "adam"}, "objective": "bilevel-second-order"
+    },
+    "partial": {"relaxation": {"name": "softmax"}, "optimizer": {"name": "adam"}, "partial_channels": 2},
+}  # fmt: skip
+
+
+def supernet(name: str, space: str) -> dict[str, Any]:
+    options: dict[str, Any] = copy.deepcopy(SUPERNETS[name])
+    training = {**TRAINING, "objective": options.pop("objective", "bilevel")}
+    return {
+        "settings": {"space": space, "data": DATA, "network": NETWORK, "training": training, **options},
+        "seed": 5,
+    }
+
+
+@pytest.mark.parametrize("space", ["nasbench201", "darts", "nasbench1shot1-1"])
+@pytest.mark.parametrize("name", SUPERNETS)
+def test_a_supernet_equals_the_cpu(name: str, space: str) -> None:
+    config = supernet(name, space)
+    try:
+        expected = results(SupernetTrainable, config, "cpu")
+    except InvalidInput as error:
+        pytest.skip(str(error))
+    found = results(SupernetTrainable, config, "cuda")
+    assert_equal(expected[0], found[0], 1e-3)
+    assert_equal([r["train_loss"] for r in expected], [r["train_loss"] for r in found], 1e-2)
+
+
+@pytest.mark.parametrize("space", ["nasbench201", "darts", "vit"])
+def test_training_free_metrics_equal_float64_on_the_cpu(space: str) -> None:
+    data = load_images(DataSettings(name="digits", image_size=16))
+    images, labels = proxy_batch(data, 32, 42)
+    settings, options = ProxySettings(), {"in_channels": 1, "num_classes": 10, "seed": 0, "for_scoring": True}
+    chosen, rng = get_space(space), np.random.default_rng(0)
+    wrong = {}
+    for number in range(4 if space == "nasbench201" else 2):
+        network = build(chosen, chosen.sample(rng), network=NetworkSettings(channels=8, cells=1), **options)
+        exact = score(copy.deepcopy(network).double(), images.double(), labels, list(PROXIES.names()), settings)
+        found = score(network.cuda(), images.cuda(), labels.cuda(), list(PROXIES.names()), settings)
+        for name, value in exact.items():
+            both_failed = value.failure is not None and found[name].failure is not None
+            if both_failed or name in RANDOM:
+                continue
+            deviation = abs(found[name].value - value.value) / max(abs(value.value), 1e-12)
+            if not deviation <= 1e-3:
+                wrong[f"{number} {name}"] = (value, found[name], deviation)
+    assert not wrong, wrong
+
+
+def test_a_pool_scorer_gives_the_values_of_the_cpu() -> None:
+    proxy = {"metrics": ["grad_norm", "snip", "grasp", "ntk_trace", "kappa"], "batch_size": 16, "network": NETWORK}
+    rows = [PoolScorer("nasbench201", DATA, proxy, device=device)(CELL) for device in ("cpu", "cuda")]
+    assert_equal(rows[0], rows[1], 2e-3)
+
+
+def test_a_supernet_scorer_gives_the_values_of_the_cpu(tmp_path: Path) -> None:
+    config = supernet("rs-ws", "nasbench201")
+    trained = trial(SupernetTrainable, config, "cuda")
+    trained.step()
+    trained.save_checkpoint(str(tmp_path))
+    weights = trained_weights(tmp_path)
+    rows = [SupernetScorer(config["settings"], weights, device)([CELL]) for device in ("cpu", "cuda")]
+    assert_equal(rows[0], rows[1], 1e-2)
+
+
+def test_nasi_equals_the_cpu() -> None:
+    settings = {"space": "nasbench201", "data": DATA, "network": NETWORK, "steps": 4, "every": 2, "batch_size": 8}
+    config = {"settings": {**settings, "samples": 3, "threads": 1}, "seed": 5}
+    assert_equal(results(NASITrainable, config, "cpu")[0], results(NASITrainable, config, "cuda")[0], 2e-3)
+
+
+def test_a_sliced_supernet_trains() -> None:
+    training = {"epochs": 2, "batch_size": 16}
+    config = {"settings": {"space": "vit", "data": DATA, "network": {"channels": 2, "cells": 2}, "training": training}}
+    steps = results(SlicedTrainable, config | {"seed": 2}, "cuda")
+    assert steps[-1]["failure"] is None and math.isfinite(steps[-1]["train_loss"])
+
+
+@pytest.mark.parametrize("gram", ["float64", "float32"])
+@pytest.mark.parametrize("shape", [(400, 50), (60, 300)])
+def test_ridge_regression_equals_the_cpu(shape: tuple[int, int], gram: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    features, targets = (torch.randn(shape[0], size, generator=generator) for size in (shape[1], 10))
+    held_out = torch.randn(20, shape[1], generator=generator)
+
+    def decisions(device: str) -> Tensor:
+        solution = solve_ridge(DenseFeatures(features.to(device)), targets.double().to(device), 0.5, gram=gram)
+        return (held_out.double().to(device) @ solution.model.weights + solution.model.intercept).cpu()
+
+    torch.testing.assert_close(decisions("cuda"), decisions("cpu"), rtol=1e-6, atol=1e-6)
+
+
+def test_the_cholesky_factor_replaces_the_matrix() -> None:
+    size = 2048
+    gram = TorchGram(size, torch.float32)
+    gram.add(torch.randn(2 * size, size, device="cuda"))
+    held = gram.matrix.data_ptr()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    gram.factorise(1.0)
+    assert gram.matrix.data_ptr() == held
+    assert torch.cuda.max_memory_allocated() - before < 0.5 * 4 * size**2
+
+
+@pytest.mark.parametrize(("first", "second"), [("cuda", "cpu"), ("cpu", "cuda")])
+@pytest.mark.parametrize("cls", [StandaloneTrainable, SupernetTrainable])
+def test_a_checkpoint_moves_between_devices(cls: Any, first: str, second: str, tmp_path: Path) -> None:
+    config = STANDALONE if cls is StandaloneTrainable else supernet("gaea", "nasbench201")
+    expected = results(cls, config, "cpu")
+    begun = trial(cls, config, first)
+    begun.step()
+    begun.save_checkpoint(str(tmp_path))
+    resumed = trial(cls, config, second)
+    resumed.load_checkpoint(str(tmp_path))
+    made = [resumed.step() for _ in range(2)]
+    assert made[-1]["done"]
+    assert_equal([r["train_loss"] for r in expected[1:]], [r["train_loss"] for r in made], 1e-2)
+
+
+def test_a_loss_plane_equals_the_cpu() -> None:
+    data = load_images(DataSettings(**DATA))
+    network = build("nasbench201", CELL, network=NetworkSettings(**NETWORK), in_channels=1, num_classes=10, seed=0)
+    values = []
+    for device in ("cpu", "cuda"):
+        images, labels = data.train.images.to(device), data.train.labels.to(device)
+        plane = LossPlane(copy.deepcopy(network).to(device), images, labels, seed=0)
+        values.append([plane.loss(0.1, 0.2), *plane.loss_and_variance(0.1, 0.2), plane.largest_curvature(0)])
+    assert_equal(values[0], values[1], 2e-2)
+
+
+def test_a_trial_without_memory_fails_and_its_actor_trains_the_next() -> None:
+    config = standalone(batch_size=64, epochs=1)
+    begun = trial(StandaloneTrainable, config, "cuda")
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info()
+    ballast = torch.empty(free - 2**26, dtype=torch.uint8, device="cuda")
+    large = copy.deepcopy(config)
+    large["settings"] |= {"network": {"channels": 256, "cells": 2}, "device": "cuda"}
+    begun.reset_config(large)
+    result = begun.step()
+    del ballast
+    assert result["done"] and result["failure"].startswith(OUT_OF_MEMORY), result
+    assert begun.reset_config(config | {"settings": {**config["settings"], "device": "cuda"}})
+    assert begun.step()["failure"] is None
+
+
+HALF = """
+import sys, torch
+from archray.trainables.devices import limit_memory
+device = torch.device("cuda", 0)
+limit_memory(device, 0.5)
+total = torch.cuda.get_device_properties(0).total_memory
+held = torch.empty(int(0.45 * total), dtype=torch.uint8, device=device)
+try:
+    torch.empty(int(0.1 * total), dtype=torch.uint8, device=device)
+except torch.OutOfMemoryError:
+    print("limited", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_trials_with_half_a_gpu_have_half_of_its_memory_each() -> None:
+    torch.cuda.empty_cache()
+    command = [sys.executable, "-c", HALF]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    both = [subprocess.Popen(command, **pipes) for _ in range(2)]
+    assert [process.stdout.readline().strip() for process in both if process.stdout] == ["limited"] * 2
+    for process in both:
+        process.communicate()
+        assert process.returncode == 0
+
+
+def test_a_device_that_does_not_exist() -> None:
+    count = torch.cuda.device_count()
+    with pytest.raises(InvalidInput, match=f"cuda:{count}"):
+        choose_device(f"cuda:{count}")
