@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import csv
 import statistics
 import sys
@@ -31,9 +32,10 @@ from supernet_step import Original, mixture
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import flop_registry
 from torchvision.transforms import v2
 
+from archray.trainables.cuda_graphs import GraphedPasses
 from archray.trainables.data import Dataset, Split
 from archray.trainables.devices import free_memory
 from archray.trainables.ensembles.prediction import predict
@@ -53,17 +55,19 @@ DISTINCT = 6466  # architectures of NAS-Bench-201 that differ
 GIB = 2**30
 
 
-class Bytes(TorchDispatchMode):
-    """Counts the bytes of the inputs and outputs of every operation except views."""
+class Counter(TorchDispatchMode):
+    """Counts FLOPs, and the bytes of the inputs and outputs of every operation except views."""
 
-    total = 0
+    flops = bytes = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = function(*args, **(kwargs or {}))
+        if function.overloadpacket in flop_registry:
+            self.flops += flop_registry[function.overloadpacket](*args, **(kwargs or {}), out_val=out)
         if not getattr(function, "is_view", False):
             for value in torch.utils._pytree.tree_leaves((args, kwargs, out)):
                 if isinstance(value, Tensor):
-                    self.total += value.numel() * value.element_size()
+                    self.bytes += value.numel() * value.element_size()
         return out
 
 
@@ -106,9 +110,14 @@ class Bench:
         *,
         precision: str = "tf32",
         repeats: int | None = None,
-        counted: bool = True,
+        counted: Callable[[], object] | None = None,
+        share: float = 1.0,
     ) -> float:
-        """Measures items per second. counted: whether FLOPs and bytes can be counted (not in compiled code)."""
+        """Measures items per second.
+
+        Args:
+            counted: Work whose FLOPs and bytes are counted; it is `share` of the measured one.
+        """
         free_memory()
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
@@ -120,13 +129,11 @@ class Bench:
         more: dict[str, Any] = {}
         if self.device.type == "cuda":
             more["peak_gib"] = f"{torch.cuda.max_memory_allocated() / GIB:.2f}"
-        if counted and self.rates:
-            with FlopCounterMode(display=False) as flops:
-                work()
-            with Bytes() as moved:
-                work()
-            more["flops_share"] = f"{flops.get_total_flops() / seconds / self.rates[precision]:.3f}"
-            more["bytes_share"] = f"{moved.total / seconds / self.rates['copy']:.3f}"
+        if counted is not None and self.rates:
+            with Counter() as counter:
+                counted()
+            more["flops_share"] = f"{counter.flops / share / seconds / self.rates[precision]:.3f}"
+            more["bytes_share"] = f"{counter.bytes / share / seconds / self.rates['copy']:.3f}"
         self.row(part, case, items / seconds, unit, **more)
         return items / seconds
 
@@ -166,11 +173,16 @@ def scoring(bench: Bench) -> None:
     # Each metric would repeat the passes that it needs; the Jacobians of the plain way allow one repeat only.
     rate = bench.measure(
         "scoring", "shared passes, one process", lambda: each(score, METRICS, ProxySettings()), len(networks), "1/s",
-        precision="float32", counted=False,
+        precision="float32",
     )  # fmt: skip
     with contextlib.suppress(torch.linalg.LinAlgError):
         bench.measure(
-            "scoring", "plain passes, one process", lambda: each(plain), len(networks), "1/s", repeats=1, counted=False
+            "scoring",
+            "plain passes, one process",
+            lambda: each(plain),
+            len(networks),
+            "1/s",
+            repeats=1,
         )
     bench.row("scoring", "whole NAS-Bench-201, one process", DISTINCT / rate / 60, "min")
     gpus = 1 / ACTORS if bench.device.type == "cuda" else 0
@@ -190,7 +202,7 @@ def scoring(bench: Bench) -> None:
 
 
 def supernets(bench: Bench) -> None:
-    """Measures a step (forward, backward to weights and architecture) of DARTS and PC-DARTS."""
+    """Measures the gradients of a step of DARTS and PC-DARTS: by the architecture, and by the weights."""
     supernet_steps(bench, "DARTS", 1, 4 if bench.options.small else 64)
     supernet_steps(bench, "PC-DARTS", 4, 4 if bench.options.small else 96)
 
@@ -205,20 +217,27 @@ def supernet_steps(bench: Bench, name: str, partial: int, batch: int) -> None:
     images, labels = contiguous.to(memory_format=torch.channels_last), torch.randint(10, (batch,), device=device)
     rows = mixture(supernet, torch.float32).items()
     weights = {group: row.detach().to(device).requires_grad_() for group, row in rows}
+    fixed = {group: row.detach() for group, row in weights.items()}
 
-    def train(module: nn.Module, x: Tensor, amp: bool) -> None:
+    def train(module: Callable[..., Tensor], x: Tensor, amp: bool) -> None:
         with torch.autocast(device.type, torch.bfloat16, enabled=amp):
             loss = F.cross_entropy(module(x, weights), labels)
+        torch.autograd.grad(loss, list(weights.values()))
+        with torch.autocast(device.type, torch.bfloat16, enabled=amp):
+            loss = F.cross_entropy(module(x, fixed), labels)
         loss.backward()
 
     case = f"{name}, batch {batch}"
     for amp, precision, words in ((False, "tf32", ""), (True, "bf16", ", bf16")):
         for way, module, x in ((", plain modules", original, contiguous), ("", supernet, images)):
             work = partial_of(train, module, x, amp)
-            bench.measure("supernet", case + way + words, work, batch, "images/s", precision=precision)
+            bench.measure("supernet", case + way + words, work, batch, "images/s", precision=precision, counted=work)
+        if device.type == "cuda":
+            graphed, words = partial_of(train, GraphedPasses(supernet, amp=amp), images, amp), words + ", CUDA graphs"
+            bench.measure("supernet", case + words, graphed, batch, "images/s", precision=precision, counted=work)
     if bench.options.compile:
         start, work = time.perf_counter(), partial_of(train, torch.compile(supernet), images, True)
-        bench.measure("supernet", f"{case}, bf16, compiled", work, batch, "images/s", counted=False)
+        bench.measure("supernet", f"{case}, bf16, compiled", work, batch, "images/s")
         bench.row("supernet", f"{case}, compilation", time.perf_counter() - start, "s")
 
 
@@ -239,10 +258,10 @@ def training(bench: Bench) -> None:
     cell = "|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_3x3~1|+|skip_connect~0|nor_conv_3x3~1|nor_conv_3x3~2|"
     works: list[tuple[str, str, str, NetworkSettings, dict[str, Any], int]] = [
         ("NAS-Bench-201 (16, 5)", "nasbench201", cell, NetworkSettings(channels=16, cells=5),
-         {"batch_size": 256}, 51_200),
+         {"batch_size": 256}, 25_600),
         ("DARTS (36, 20 cells)", "darts", space.encode(space.sample(rng)),
          NetworkSettings(channels=36, cells=6, auxiliary=True),
-         {"batch_size": 96, "auxiliary_weight": 0.4, "drop_path": 0.2, "augmentation": {"cutout": 16}}, 3_840),
+         {"batch_size": 96, "auxiliary_weight": 0.4, "drop_path": 0.2, "augmentation": {"cutout": 16}}, 1_920),
     ]  # fmt: skip
     for name, of, architecture, network, more, count in works:
         if small:
@@ -253,6 +272,11 @@ def training(bench: Bench) -> None:
             "float32": {"tf32": False}, "TF32": {}, "bf16": {"amp": True},
             "bf16, channels last": {"amp": True, "channels_last": True},
         }  # fmt: skip
+        if bench.device.type == "cuda":
+            ways |= {
+                "TF32, CUDA graphs": {"cuda_graphs": True}, "bf16, CUDA graphs": {"amp": True, "cuda_graphs": True},
+                "bf16, channels last, CUDA graphs": {"amp": True, "channels_last": True, "cuda_graphs": True},
+            }  # fmt: skip
         if bench.options.compile:
             ways["bf16, compiled"] = {"amp": True, "compile": True}
         for way, values in ways.items():
@@ -260,9 +284,11 @@ def training(bench: Bench) -> None:
             settings = TrainingSettings(epochs=100, **{**more, **values})
             trainer = Trainer(module, data, settings, seed=0)
             precision = "bf16" if settings.amp else "tf32" if settings.tf32 else "float32"
+            eager = settings.model_copy(update={"compile": False, "cuda_graphs": False})
+            one_batch = Trainer(copy.deepcopy(module), random_data(bench, eager.batch_size), eager, seed=0)
             bench.measure(
                 "training", f"{name}, {way}", trainer.epoch, count, "images/s", precision=precision, repeats=1,
-                counted=not settings.compile,
+                counted=one_batch.epoch, share=eager.batch_size / count,
             )  # fmt: skip
         if of == "nasbench201":
             for way, amp in (("float32", False), ("bf16", True)):
@@ -270,7 +296,7 @@ def training(bench: Bench) -> None:
                 bench.measure(
                     "training", f"{name}, plain loop with DataLoader, {way}",
                     plain_epoch(bench, module.to(bench.device), count, more["batch_size"], amp), count, "images/s",
-                    repeats=1, counted=False,
+                    repeats=1,
                 )  # fmt: skip
 
 
@@ -326,15 +352,15 @@ def ridge(bench: Bench) -> None:
             held.add(block)
 
     for case, work in (("one product of cuBLAS", product), ("Gram matrix by blocks", gram)):
-        bench.measure("ridge", case, work, flops / 1e12, "TFLOP/s", precision="float32", repeats=2, counted=False)
+        bench.measure("ridge", case, work, flops / 1e12, "TFLOP/s", precision="float32", repeats=2)
     for precision in ("float32", "float64"):
-        seconds = 1 / bench.measure(
+        rate = bench.measure(
             "ridge", f"whole solve, gram={precision}",
             lambda precision=precision: solve_ridge(
                 DenseFeatures(matrix), targets, 1.0, gram=precision, memory_gib=40.0  # type: ignore[arg-type]
-            ), 1, "1/s", precision="float32", repeats=1, counted=False,
+            ), 1, "1/s", precision="float32", repeats=1,
         )  # fmt: skip
-        bench.row("ridge", f"whole solve, gram={precision}", seconds, "s")
+        bench.row("ridge", f"whole solve, gram={precision}", 1 / rate, "s")
 
 
 def ensembles(bench: Bench) -> None:
@@ -351,7 +377,8 @@ def ensembles(bench: Bench) -> None:
         bench.measure(
             "ensembles", f"{members} members, {images} images, {'bf16' if amp else 'TF32'}",
             lambda amp=amp: [predict(one, data, amp=amp) for one in networks], members * images, "predictions/s",
-            repeats=1, precision="bf16" if amp else "tf32",
+            repeats=1, precision="bf16" if amp else "tf32", share=2 / members,
+            counted=lambda amp=amp: [predict(one, data, amp=amp) for one in networks[:2]],
         )  # fmt: skip
 
 

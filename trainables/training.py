@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.seeds import stream_seed
+from archray.trainables.cuda_graphs import GraphedPasses
 from archray.trainables.data.dataset import Dataset, Split
 from archray.trainables.devices import restored_randomness, tf32
 from archray.trainables.training_settings import SGDSettings, TrainingSettings
@@ -272,7 +273,7 @@ class Trainer(SGDTrainer[TrainingSettings]):
 
     Raises: InvalidInput if a batch has fewer images than the team has workers; if `settings` need an auxiliary
         classifier or dropped paths that the network lacks, or give an auxiliary classifier no weight; for
-        `settings.compile` without CUDA.
+        `settings.compile` or `settings.cuda_graphs` without CUDA.
 
     Example:
         ```python
@@ -294,6 +295,10 @@ class Trainer(SGDTrainer[TrainingSettings]):
             raise InvalidInput(
                 f"expected a CUDA device with compile, got {device.type}. Set training.compile to false or use a GPU"
             )
+        if settings.cuda_graphs and (settings.compile or settings.micro_batch_size is not None or team.size > 1):
+            raise InvalidInput(
+                "expected cuda_graphs false with compile, micro_batch_size or several workers, got true. Set only one"
+            )
         _check_network(network, settings)
         self.team = team
         if team.size > 1 and settings.sync_batch_norm:
@@ -309,6 +314,7 @@ class Trainer(SGDTrainer[TrainingSettings]):
             )
         shared = team.shared(self.network)
         self._forward: Callable[[Tensor], Any] = torch.compile(shared) if settings.compile else shared
+        self._passes = GraphedPasses(self.network, amp=settings.amp) if settings.cuda_graphs else self._forward
 
     def epoch(self) -> Metrics:
         """Trains one epoch. Returns loss and accuracy on the augmented training batches, before each step.
@@ -362,7 +368,7 @@ class Trainer(SGDTrainer[TrainingSettings]):
         for number, (inputs, targets) in enumerate(pairs, start=1):
             with nullcontext() if number == passes else self.team.apart(self._forward):
                 with self._autocast():
-                    outputs = self._forward(inputs.contiguous(memory_format=self._format))
+                    outputs = self._passes(inputs.contiguous(memory_format=self._format))
                 logits, auxiliary = outputs if self.settings.auxiliary_weight > 0 else (outputs, None)
                 loss = total = self._loss(logits, targets)
                 if auxiliary is not None:

@@ -28,6 +28,8 @@ class SGDSettings(Settings):
         amp: Whether forward passes run in bfloat16 (autocast), which needs no loss scaling.
         tf32: Whether float32 convolutions and matrix products may use TF32 on a GPU, which rounds their inputs to 10
             bits.
+        cuda_graphs: Whether a GPU launches all kernels of a pass at once, as a CUDA graph, which is faster for small
+            networks; not for single paths of a supernet.
         threads: Number of torch threads per trial (default: the number of CPUs that Tune assigned to the trial).
     """
 
@@ -41,6 +43,7 @@ class SGDSettings(Settings):
     augmentation: AugmentationSettings | None = AugmentationSettings()
     amp: bool = False
     tf32: bool = True
+    cuda_graphs: bool = False
     threads: Count | None = None
 
     @model_validator(mode="after")

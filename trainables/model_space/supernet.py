@@ -26,7 +26,7 @@ from archray.trainables.model_space.networks import (
     widths_in,
 )
 from archray.trainables.model_space.space import ModelSpace
-from archray.trainables.nets.build_network import initialise
+from archray.trainables.nets.build_network import correct_average_pools, initialise
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces.space import Architecture, Space
 from archray.trainables.supernets.elastic import SLICED_SUPERNETS, SlicedSupernet
@@ -290,6 +290,7 @@ class SlicedModel(SlicedSupernet):
             sizes = {"channels": network.channels, "cells": network.cells}
             model = space.unresolved(**sizes, **shape, weights=network.weights)
             initialise(model, network.init)
+        correct_average_pools(model)
         return WeightedModel(model)
 
     def forward(self, images: Tensor, architecture: Architecture) -> Tensor:

@@ -83,7 +83,25 @@ def build(
                 f"expected a torch.nn.Module from the build method of space {space.name!r}, got {type(module).__name__}"
             )
         initialise(module, network.init)
+    correct_average_pools(module)
     return module.train()
+
+
+def correct_average_pools(network: nn.Module) -> None:
+    """Makes the inputs of padded average pools contiguous on a GPU, for torch before 2.14.
+
+    Its CUDA kernel ignores the padding in the gradient of channels-last images, and of those with one channel
+    (pytorch/pytorch issue 188344).
+    """
+    if torch.__version__ < (2, 14):
+        for module in network.modules():
+            if isinstance(module, nn.AvgPool2d) and module.padding not in (0, (0, 0)):
+                module.register_forward_pre_hook(_contiguous_on_gpu)
+
+
+def _contiguous_on_gpu(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    # The strides of one channel may be those of both layouts, of which the kernel takes channels-last.
+    return tuple(x.clone(memory_format=torch.contiguous_format) if x.is_cuda else x for x in inputs)
 
 
 def check_build(space: Space, network: NetworkSettings, dataset: Dataset, seed: int) -> None:

@@ -219,6 +219,8 @@ class SandwichTrainer(SGDTrainer[SandwichSettings]):
     """
 
     def __init__(self, supernet: SlicedSupernet, dataset: Dataset, settings: SandwichSettings, *, seed: int) -> None:
+        if settings.cuda_graphs:
+            raise InvalidInput("expected cuda_graphs false for a sliced supernet, got true. Set cuda_graphs to false")
         self.supernet = supernet.to(dataset.train.images.device)
         self.smallest, self.largest = supernet.extremes(supernet.space)
         super().__init__(self.supernet, dataset, settings, seed=seed)

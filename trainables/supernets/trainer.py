@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from archray.errors import InvalidInput
 from archray.seeds import stream_seed
 from archray.trainables.costs.networks import EdgeCosts
+from archray.trainables.cuda_graphs import GraphedPasses
 from archray.trainables.data.dataset import Augmentation, Dataset, Split
 from archray.trainables.data.raw import stratified_split
 from archray.trainables.devices import restored_randomness, tf32
@@ -252,6 +254,14 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         self.penalty = penalty
         self.supernet, self.mixing = supernet.to(dataset.train.images.device), mixing
         super().__init__(self.supernet, dataset, settings, seed=seed)
+        self._graphs = None
+        if settings.cuda_graphs:
+            if settings.objective == SECOND_ORDER:
+                raise InvalidInput(
+                    f"expected cuda_graphs false with the objective {SECOND_ORDER}, whose passes keep their gradients, "
+                    "got true. Set cuda_graphs to false"
+                )
+            self._graphs = GraphedPasses(self.supernet, amp=settings.amp)
         self.updates = UpdateCounter(supernet.groups)
         count = len(dataset.train)
         weights = other = np.arange(count)
@@ -318,7 +328,7 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
 
     def _architecture_step(self, batch: Batch, upcoming: Callable[[], Batch], step: int) -> Tensor:
         """Updates the architecture; returns the loss before it. upcoming: returns the weights' next batch."""
-        lesson = lesson_of(partial(self._logits, self.supernet, batch.images), batch.labels)
+        lesson = lesson_of(partial(self._pass, batch.images), batch.labels)
         if self.settings.objective == SECOND_ORDER:
             lesson = replace(lesson, gradient=lambda leaves: self._gradient_ahead(batch, upcoming(), leaves, step))
         if self.penalty is not None:
@@ -348,15 +358,24 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
     def _weight_step(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         """Makes one update of the weights; returns the loss and the logits before it."""
         with torch.no_grad():
-            mixture = self.mixing.draw(self._progress(step))
+            drawn = self.mixing.draw(self._progress(step))
+        # On the simplex, a draw returns the architecture parameters themselves.
+        mixture = {name: replace(weights, dense=weights.dense.detach()) for name, weights in drawn.items()}
         loss, logits = self._loss(batch, mixture)
         self._descend(loss, self._lr(step))
         self.updates.add(mixture)
         return loss.detach(), logits.detach()
 
     def _loss(self, batch: Batch, mixture: Mixture) -> tuple[Tensor, Tensor]:
-        logits = self._logits(self.supernet, batch.images, mixture)
+        logits = self._pass(batch.images, mixture)
         return F.cross_entropy(logits, batch.labels), logits
+
+    def _pass(self, images: Tensor, mixture: Mixture) -> Tensor:
+        """Computes (b, classes) float32."""
+        if self._graphs is None or any(weights.chosen is not None for weights in mixture.values()):
+            return self._logits(self.supernet, images, mixture)
+        logits: Tensor = self._graphs(images, {name: weights.dense for name, weights in mixture.items()})
+        return logits.float()
 
     def evaluate(self, split: Split) -> Metrics:
         """Computes loss and accuracy on a whole split, in evaluation mode, with the mixture of the current parameters.

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.trainables.devices import restored_randomness
-from archray.trainables.nets.build_network import initialise, network_options
+from archray.trainables.nets.build_network import correct_average_pools, initialise, network_options
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.nets.registry import NETWORKS
 from archray.trainables.spaces import Architecture, Decision, Space, get_space
@@ -315,6 +315,7 @@ def build_supernet(
             **inherited,
         )
         initialise(supernet, network.init)
+    correct_average_pools(supernet)
     return supernet.to(memory_format=torch.channels_last).train()
 
 
