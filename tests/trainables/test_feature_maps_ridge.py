@@ -121,7 +121,9 @@ def test_both_kinds_of_gram_matrix_are_the_same_matrix(dtype: torch.dtype) -> No
         for part in features.split(16):
             gram.add(part)
         gram.subtract_mean(features.mean(0), 50)
+        address = gram.matrix.data_ptr() if isinstance(gram, TorchGram) else None
         gram.factorise(LAM)
+        assert address is None or gram.matrix.data_ptr() == address  # the factor replaces the matrix
         kernel = {"blas": BlasGram, "torch": TorchGram}[name](50, dtype, *(["cpu"] if name == "torch" else []))
         kernel.add(features.T)
         kernel.centre()

@@ -196,10 +196,23 @@ def test_running_out_of_memory_is_a_result_and_the_next_trial_trains(tmp_path: P
     assert [result["failure"] for result in run(trainable, 2)] == [None, None]
 
 
-def test_errors_that_count_as_out_of_memory() -> None:
-    reason = out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`"),
+    ],
+)
+def test_errors_that_count_as_out_of_memory(error: RuntimeError) -> None:
+    reason = out_of_memory(error)
     assert reason is not None
     assert reason.startswith("out of memory")
+
+
+def test_other_errors_do_not_count_as_out_of_memory() -> None:
     assert out_of_memory(RuntimeError("shapes do not match")) is None
 
 

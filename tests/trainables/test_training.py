@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from archray.errors import InvalidInput
 from archray.trainables.data import Dataset, Split
+from archray.trainables.proxies import ProxySettings, score
 from archray.trainables.training import Trainer, cosine
 from archray.trainables.training_settings import TrainingSettings
 
@@ -198,9 +199,40 @@ def test_gradient_clipping_bounds_the_first_step(dataset: Dataset) -> None:
     assert (after - before).norm().item() == pytest.approx(0.1 * 1e-3, rel=0.01)
 
 
-def test_compile_needs_cuda(dataset: Dataset) -> None:
-    with pytest.raises(InvalidInput, match="expected a CUDA device with compile, got cpu"):
-        Trainer(make_network(), dataset, TrainingSettings(compile=True), seed=0)
+@pytest.mark.parametrize("option", ["compile", "cuda_graphs"])
+def test_options_that_need_cuda(dataset: Dataset, option: str) -> None:
+    with pytest.raises(InvalidInput, match=f"expected a CUDA device with {option}, got cpu"):
+        Trainer(make_network(), dataset, TrainingSettings.model_validate({option: True}), seed=0)
+
+
+def test_cuda_graphs_have_no_micro_batches(dataset: Dataset) -> None:
+    with pytest.raises(InvalidInput, match="expected cuda_graphs false with compile, micro_batch_size"):
+        Trainer(make_network(), dataset, TrainingSettings(cuda_graphs=True, micro_batch_size=4), seed=0)
+
+
+class Flags(nn.Module):
+    """Records whether TF32 is allowed in convolutions, in the forward and the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network, self.seen = make_network(), set[bool]()
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.seen.add(torch.backends.cudnn.allow_tf32)
+        logits: Tensor = self.network(images)
+        logits.register_hook(lambda gradient: self.seen.add(torch.backends.cudnn.allow_tf32))
+        return logits
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_tf32_in_training_and_never_in_scoring(dataset: Dataset, allowed: bool) -> None:
+    before, network = torch.backends.cudnn.allow_tf32, Flags()
+    Trainer(network, dataset, TrainingSettings(epochs=1, tf32=allowed), seed=0).epoch()
+    assert network.seen == {allowed}
+    network.seen.clear()
+    score(network, dataset.train.images, dataset.train.labels, ["grad_norm"], ProxySettings())
+    assert network.seen == {False}
+    assert torch.backends.cudnn.allow_tf32 is before
 
 
 @pytest.mark.parametrize(

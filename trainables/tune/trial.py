@@ -289,7 +289,7 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
 class MemoryProbe:
     """Measures the GPU memory of a trial, inside an actor that has the GPU to itself.
 
-    It builds several trials, one after another, and trains each for a few batches. It has not been tested on a GPU.
+    It builds several trials, one after another, and trains each for a few batches.
     """
 
     def measure(
