@@ -4,6 +4,7 @@ import atexit
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -78,7 +79,7 @@ def tf32(allowed: bool) -> Iterator[None]:
     torch allows it in convolutions by default: from Ampere on, their inputs keep 10 of 23 bits. This is enough for
     training, but not for second differences of losses, and it moves training-free metrics by up to 8 %.
     """
-    backends = (torch.backends.cudnn, torch.backends.cuda.matmul)
+    backends: tuple[Any, Any] = (torch.backends.cudnn, torch.backends.cuda.matmul)
     before = [backend.allow_tf32 for backend in backends]
     try:
         for backend in backends:

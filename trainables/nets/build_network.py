@@ -93,7 +93,7 @@ def correct_average_pools(network: nn.Module) -> None:
     Its CUDA kernel ignores the padding in the gradient of channels-last images, and of those with one channel
     (pytorch/pytorch issue 188344).
     """
-    if torch.__version__ < (2, 14):
+    if torch.__version__ < "2.14":
         for module in network.modules():
             if isinstance(module, nn.AvgPool2d) and module.padding not in (0, (0, 0)):
                 module.register_forward_pre_hook(_contiguous_on_gpu)
