@@ -109,7 +109,6 @@ def waits_at_the_cut(stage: Path) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 @pytest.mark.timeout(900)
 def test_a_run_killed_in_the_second_stage_resumes(tmp_path):
     finish(*COMMAND, "--out", "undisturbed", cwd=tmp_path)

@@ -42,7 +42,7 @@ def test_they_have_no_supernet(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize("space", [pytest.param(SPACES[0], marks=pytest.mark.ci), *SPACES[1:]])
+@pytest.mark.parametrize("space", SPACES)
 @pytest.mark.extra("timm")
 def test_a_search_under_a_constraint(space: str, tmp_path: Path) -> None:
     options = {"data": "digits", "preset": "smoke", "data__limit": 200, **ONE_AT_A_TIME}
