@@ -12,7 +12,7 @@ from archray.plurals import count
 if TYPE_CHECKING:
     from archray.trainables.spaces import Space
 
-SAMPLES = 20  # random architectures in the ranges of parameters and FLOPs
+SAMPLES = 8  # random architectures in the ranges of parameters and FLOPs
 LISTED = 8  # choices of a decision that are printed
 
 

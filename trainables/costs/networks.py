@@ -71,6 +71,7 @@ class NetworkCosts:
         self.failures: dict[str, str] = {}
         self.substitutes: dict[str, Callable[[str], float]] = {}
         self._costs: dict[str, dict[str, float]] = {}  # by canonical form
+        self._last: tuple[str, nn.Module] | None = None  # the network whose costs were computed last
         for name in self.names:
             self._check(name)
 
@@ -141,8 +142,11 @@ class NetworkCosts:
         if cost.measured:
             median, spread = self.latencies(architecture)
             return {column: median, spread_column(column): spread}
-        # A pass over a small image is faster with weights than on the meta device.
-        network = self.built(architecture, weights=self.image_size <= LARGE_IMAGE and cost.name != "parameters")
+        # A pass over a small image is faster with weights than on the meta device. Costs share the network.
+        weights = self.image_size <= LARGE_IMAGE and self.names != ("parameters",)
+        if self._last is None or self._last[0] != architecture:
+            self._last = architecture, self.built(architecture, weights=weights)
+        network = self._last[1]
         return {column: float(cost.function(network, self.image_shape))}
 
     @cached_property
@@ -210,7 +214,7 @@ class NetworkCosts:
     def __getstate__(self) -> dict[str, Any]:
         cached = ("space", "latencies", "_tables")
         state = {key: value for key, value in self.__dict__.items() if key not in cached}
-        return {**state, "_costs": {}, "failures": {}}
+        return {**state, "_costs": {}, "_last": None, "failures": {}}
 
 
 def spread_column(column: str) -> str:

@@ -1,6 +1,7 @@
 """Configurations, presets and flags of searches that train a supernet, and the options of the papers per space."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 from pydantic import Field
@@ -101,19 +102,31 @@ def check_penalty(options: SupernetOptions) -> None:
 
 def check_supernet(space: str, options: SupernetOptions) -> None:
     """Builds the supernet without memory. Raises: InvalidInput if its options do not fit."""
+    # By the space itself, not its name: the file of a user's space may change.
+    _build_supernet(get_space(space), options.network, options.partial_channels, options.none)
+
+
+@lru_cache(maxsize=64)
+def _build_supernet(space: Space, network: NetworkSettings, partial_channels: int, none: bool) -> None:
     import torch  # here, as reading a configuration and most of its checks do not need torch
 
+    options = SupernetOptions(network=network, partial_channels=partial_channels, none=none)
     with torch.device("meta"):
         options.build(space, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
 
 
 def check_network(space: str, network: NetworkSettings) -> None:
     """Builds a standalone network without memory. Raises: InvalidInput if its settings do not fit."""
+    _build_network(get_space(space), network)
+
+
+@lru_cache(maxsize=64)
+def _build_network(space: Space, network: NetworkSettings) -> None:
     import torch
 
     from archray.trainables.nets import build
 
-    architecture = next(iter(get_space(space).enumerate()))
+    architecture = next(iter(space.enumerate()))
     with torch.device("meta"):
         build(space, architecture, network=network, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
 
