@@ -73,6 +73,7 @@ def test_names_of_a_function(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_names_of_a_searcher(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A trial of a given architecture is named by the architecture."""

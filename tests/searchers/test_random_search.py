@@ -30,6 +30,8 @@ class TestOverSpace(OverSpace, SearcherConformance):
     pass
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.usefixtures("ray_session")
 class TestInATuner(OverSpace, TunerConformance):
     test_tuner_without_param_space = pytest.mark.slow(TunerConformance.test_tuner_without_param_space)

@@ -110,6 +110,8 @@ def test_trials_that_ended_after_the_state_was_saved() -> None:
     assert [record.failure is None for record in searcher.records()] == [True, False]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.usefixtures("ray_session")
 def test_it_reads_the_state_of_tune(tmp_path: Path) -> None:
     evaluator = "archray.searchers.testing:hashed_score"

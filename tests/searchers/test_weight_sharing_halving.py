@@ -345,6 +345,8 @@ class FinishedTrials(tune.Callback):
         self.trials.append(trial.trial_id)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize(("report", "message"), [MISREPORTED[0], MISREPORTED[2]])
 def test_a_tuner_stops_with_that_error(tmp_path: Path, report: dict[str, Any], message: str) -> None:
