@@ -1,8 +1,8 @@
 """Time and memory of a step of the supernet of a model with choices, relative to the built-in supernet.
 
-NAS-Bench-201 from `examples/nasbench201_with_choices.py` against the built-in space, with the same sizes and images. A
-step is a forward and a backward pass, of the whole mixture or of one path. The ways take turns, and the median of the
-ratios counts.
+`examples/nasbench201_with_choices.py` and `examples/darts_with_choices.py` against the built-in spaces, with the same
+sizes and images. A step is a forward and a backward pass, of the whole mixture or of one path. The ways take turns, and
+the median of the ratios counts.
 
     python benchmarks/model_supernet.py --repeats 9
 """
@@ -23,7 +23,8 @@ from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.networks import Supernet, build_supernet
 
-REFERENCE = Path(__file__).resolve().parents[1] / "examples" / "nasbench201_with_choices.py"
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+CELLS = {"nasbench201": 5, "darts": 2}  # per stage
 
 
 def mixtures(supernet: Supernet, one_path: bool) -> dict:
@@ -61,24 +62,27 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--channels", type=int, default=16)
-    parser.add_argument("--cells", type=int, default=5)
     options = parser.parse_args()
-    network = NetworkSettings(channels=options.channels, cells=options.cells)
     images = torch.randn(options.batch_size, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(options.batch_size) % 10
-    ours, built_in = (
-        build_supernet(get_space(space), network, 3, 10, seed=0) for space in (f"{REFERENCE}:network", "nasbench201")
-    )
-    print("case,time_ratio,time_q25,time_q75,memory_ratio,built_in_seconds")
-    for one_path in (False, True):
-        cases = [(supernet, mixtures(supernet, one_path), images, labels) for supernet in (ours, built_in)]
-        times = [[seconds(step, *case) for case in cases] for _ in range(options.repeats + 1)][1:]  # the first warms up
-        ratios = [own / other for own, other in times]
-        low, _, high = statistics.quantiles(ratios, n=4)
-        memory = peak_bytes(step, *cases[0]) / peak_bytes(step, *cases[1])
-        base = statistics.median(other for _, other in times)
-        case = "path" if one_path else "mixture"
-        print(f"{case},{statistics.median(ratios):.3f},{low:.3f},{high:.3f},{memory:.3f},{base:.3f}", flush=True)
+    print("space,case,time_ratio,time_q25,time_q75,memory_ratio,built_in_seconds")
+    for space, cells in CELLS.items():
+        network, reference = (
+            NetworkSettings(channels=options.channels, cells=cells),
+            EXAMPLES / f"{space}_with_choices.py",
+        )
+        ours, built_in = (build_supernet(get_space(n), network, 3, 10, seed=0) for n in (f"{reference}:network", space))
+        for one_path in (False, True):
+            cases = [(supernet, mixtures(supernet, one_path), images, labels) for supernet in (ours, built_in)]
+            times = [[seconds(step, *case) for case in cases] for _ in range(options.repeats + 1)][
+                1:
+            ]  # after a warm-up
+            ratios = [own / other for own, other in times]
+            low, _, high = statistics.quantiles(ratios, n=4)
+            memory = peak_bytes(step, *cases[0]) / peak_bytes(step, *cases[1])
+            row = [statistics.median(ratios), low, high, memory, statistics.median(other for _, other in times)]
+            numbers = ",".join(f"{number:.3f}" for number in row)
+            print(f"{space},{'path' if one_path else 'mixture'},{numbers}", flush=True)
 
 
 if __name__ == "__main__":
