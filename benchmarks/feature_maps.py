@@ -34,7 +34,7 @@ from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space
 
 GRAMS = ("float64", "float32", "int8")
-STANDALONE = "kernel=gaussian|preprocess=normalise|gamma=0.5"  # typical accuracy on these inputs
+STANDALONE = "kernel=gaussian|preprocess=normalize|gamma=0.5"  # typical accuracy on these inputs
 LAM = 0.5
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 clock = time.perf_counter
@@ -76,15 +76,15 @@ def solves(problem: FourierProblem, dimension: int, repeats: int) -> None:
     candidate = get_space("fourier").configuration(STANDALONE)  # type: ignore[attr-defined]
     bases = FourierBases(problem.inputs.shape[1], dimension, 0)
 
-    def featurise(split: Split) -> tuple[torch.Tensor, torch.Tensor]:
+    def featurize(split: Split) -> tuple[torch.Tensor, torch.Tensor]:
         inputs = split.images.flatten(1)
         features = FourierFeatures(
             inputs, [candidate], np.zeros(len(inputs), dtype=np.int64), bases, problem.statistics
         )
         return keep(features, 1000).matrix, split.labels
 
-    matrix, labels = featurise(problem.data.train)
-    held_out, _ = featurise(problem.data.validation)
+    matrix, labels = featurize(problem.data.train)
+    held_out, _ = featurize(problem.data.validation)
     targets = signs(labels, problem.data.num_classes)
     double, numbers = matrix.double().numpy(), labels.numpy()
     models: dict[str, LinearModel] = {}

@@ -29,7 +29,7 @@ TEST = "cifar10_test_200"
 TABLE = Path(__file__).resolve().parents[2] / "shared" / "data" / "nasbench201.csv.gz"
 METHODS, OBJECTIVES = {"darts": "DARTS", "gaea-darts": "GAEA DARTS"}, ("bilevel", "erm")
 COLORS = {"darts": "#b3560b", "gaea-darts": "#1f6f8b"}
-COLUMNS = ["epoch", "entropy", "mixture_accuracy", "shared_accuracy", "discretisation_drop", "architecture"]
+COLUMNS = ["epoch", "entropy", "mixture_accuracy", "shared_accuracy", "discretization_drop", "architecture"]
 
 
 def settings(method: str, objective: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def markdown(searches: pd.DataFrame) -> str:
             f"{rows['entropy'].mean():.3f} ± {rows['entropy'].std():.3f}",
             *(
                 f"{100 * rows[name].mean():.1f} ± {100 * rows[name].std():.1f}"
-                for name in ("mixture_accuracy", "shared_accuracy", "discretisation_drop")
+                for name in ("mixture_accuracy", "shared_accuracy", "discretization_drop")
             ),
             f"{rows['cifar10'].mean():.2f} ± {rows['cifar10'].std():.2f} ({accuracies})",
             f"{rows['convolutions'].mean():.1f}, {rows['skips'].mean():.1f}",

@@ -30,7 +30,7 @@ TABLE = Path(__file__).resolve().parents[2] / "shared" / "data" / "nasbench201.c
 METRICS = ("grad_norm", "snip", "ntk_trace")
 BASE = "base"  # the pool's own values: C = 4, N = 5, 64 Gaussian inputs, PyTorch's initialization, seed 42
 SETTINGS: dict[str, dict[str, Any]] = {
-    **{f"initialisation-{seed}": {"weights": seed} for seed in (1, 2, 3, 4)},
+    **{f"initialization-{seed}": {"weights": seed} for seed in (1, 2, 3, 4)},
     **{f"width-{c}-depth-{n}": {"network": {"channels": c, "cells": n}} for c, n in ((4, 1), (8, 1), (8, 3))},
     "batch-32": {"batch_size": 32},
     "batch-128": {"batch_size": 128},

@@ -46,7 +46,7 @@ def predict(
     images: Any,
     *,
     top: int = 1,
-    normalised: bool = False,
+    normalized: bool = False,
     export_format: str | None = None,
     member: int | None = None,
     trust: bool = False,
@@ -59,7 +59,7 @@ def predict(
             (n, H, W, C), before the data set's normalization: 8-bit, or floats (usually 0..1). archray converts them to
             the channels and the size of the data set.
         top: number of rows per image, for its most probable classes.
-        normalised: whether arrays are already normalized, like the inputs of `run.model()`.
+        normalized: whether arrays are already normalized, like the inputs of `run.model()`.
         export_format: format of an export to use, or `int8`; None: the first format.
         member: number of a member of the Pareto set in `run.pareto`; None: the most accurate.
         trust: whether code in the folder may execute although you did not create it on this machine; see
@@ -82,7 +82,7 @@ def predict(
             raise InvalidInput(f"expected no member with an export, got {member}. Pass the folder of the run")
         with tempfile.TemporaryDirectory() as scratch:
             model, card = _exported(folder, export_format, Path(scratch), trust)
-            return _table(model, card, images, top, normalised)
+            return _table(model, card, images, top, normalized)
     if not folder.exists(MANIFEST):
         raise RunFolderError(f"expected the folder of a run or an export, got {folder}, which contains neither")
     if export_format is not None:
@@ -91,7 +91,7 @@ def predict(
     if trained(run, member)[2]["input"] is None:
         raise _of_texts(folder)
     run_model = portable(run, member)
-    return _table(prediction_of(run_model.network), run_model.card, images, top, normalised)
+    return _table(prediction_of(run_model.network), run_model.card, images, top, normalized)
 
 
 def _exported(folder: Folder, name: str | None, scratch: Path, trust: bool) -> tuple[Predict, dict[str, Any]]:
@@ -129,7 +129,7 @@ def _of_texts(folder: Folder) -> InvalidInput:
     )
 
 
-def _table(model: Predict, card: dict[str, Any], images: Any, top: int, normalised: bool) -> pd.DataFrame:
+def _table(model: Predict, card: dict[str, Any], images: Any, top: int, normalized: bool) -> pd.DataFrame:
     form = ImageForm.model_validate(card["input"])
     classes = list(card["classes"]) or [str(label) for label in range(card["num_classes"])]
     if not 1 <= top <= len(classes):
@@ -137,13 +137,13 @@ def _table(model: Predict, card: dict[str, Any], images: Any, top: int, normalis
     outputs: list[Tensor] = []
     names: list[str | int] = []
     if files := _files(images):
-        if normalised:
-            raise InvalidInput("expected normalised=True only with arrays, got image files. Leave it out")
+        if normalized:
+            raise InvalidInput("expected normalized=True only with arrays, got image files. Leave it out")
         for start in range(0, len(files), BATCH):
             outputs.append(model(form.of_files(files[start : start + BATCH])))
         names += map(str, files)
     else:
-        for batch in form.of_arrays(images, normalised=normalised).split(BATCH):
+        for batch in form.of_arrays(images, normalized=normalized).split(BATCH):
             outputs.append(model(batch))
         names += range(sum(map(len, outputs)))
     values, column = torch.cat(outputs).detach().double(), "probability"

@@ -183,7 +183,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "largest_accuracy": _validation("largest", "for the largest network, with a supernet's weights."),
     "smallest_accuracy": _validation("smallest", "for the smallest network, with a supernet's weights."),
     "standalone_accuracy": _validation("alone", "with weights solved for this feature map alone."),
-    "discretisation_drop": Quantity(
+    "discretization_drop": Quantity(
         "accuracy lost by discretization", "percentage points", 100.0, 2, "mixture_accuracy - shared_accuracy."
     ),
     # Losses: mean cross-entropies.

@@ -144,19 +144,19 @@ class RunResult:
         return load_model(open_run(self.path, trust=self.trust), member)
 
     def predict(
-        self, images: Any, *, top: int = 1, normalised: bool = False, member: int | None = None
+        self, images: Any, *, top: int = 1, normalized: bool = False, member: int | None = None
     ) -> "pd.DataFrame":
         """Classifies images with the model: a row per image and rank, as `archray.predict`.
 
         Args:
             images: files and folders; or arrays or tensors before the data set's normalization.
             top: number of classes per image.
-            normalised: whether arrays are already normalized.
+            normalized: whether arrays are already normalized.
             member: as in `model`.
         """
         from archray.platform.predict import predict  # torch
 
-        return predict(self.path, images, top=top, normalised=normalised, member=member, trust=self.trust)
+        return predict(self.path, images, top=top, normalized=normalized, member=member, trust=self.trust)
 
 
 def over_repeats(path: str, repeats: Sequence[RunResult], document: Mapping[str, Any]) -> RunResult:

@@ -22,7 +22,7 @@ class LocalSearch(SpaceSearch):
     Each suggestion k continues a climb with the results of suggestions 1 to k - q:
     1. n0 configs are drawn at random. The climb starts at the best of them.
     2. The neighbors of its position, one mutation away, are suggested in random order. The climb moves to the first
-       better neighbor (next improvement, as in the authors' code). With `whole_neighbourhood` it moves to the best
+       better neighbor (next improvement, as in the authors' code). With `whole_neighborhood` it moves to the best
        neighbor once all have a result (Algorithm 1 as printed).
     3. If all neighbors have a result and none is better, the position is a local optimum, and the next climb starts.
 
@@ -34,7 +34,7 @@ class LocalSearch(SpaceSearch):
     Args:
         space, budget, points_to_evaluate: see `SpaceSearch`; the points count in n0.
         initial: n0, the number of random configs at the start of a climb.
-        whole_neighbourhood: evaluate all neighbors before a move.
+        whole_neighborhood: evaluate all neighbors before a move.
         options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: see `SpaceSearch`.
@@ -49,7 +49,7 @@ class LocalSearch(SpaceSearch):
 
     mutates: ClassVar[bool] = True
     repeats: ClassVar[bool] = False
-    identity_fields: ClassVar[tuple[str, ...]] = ("initial", "whole_neighbourhood")
+    identity_fields: ClassVar[tuple[str, ...]] = ("initial", "whole_neighborhood")
     state_fields: ClassVar[tuple[str, ...]] = ("_first",)
 
     def __init__(
@@ -57,12 +57,12 @@ class LocalSearch(SpaceSearch):
         space: SpaceSource,
         budget: int,
         initial: int = INITIAL,
-        whole_neighbourhood: bool = False,
+        whole_neighborhood: bool = False,
         **options: Unpack[SearcherOptions],
     ) -> None:
         check_whole_number("initial", initial)
         self.initial = int(initial)
-        self.whole_neighbourhood = bool(whole_neighbourhood)
+        self.whole_neighborhood = bool(whole_neighborhood)
         self._first = 1  # number of the climb's first suggestion
         self._neighbors: dict[str, list[Config]] = {}  # by the key of each position of the climb
         super().__init__(space, budget, **options)
@@ -87,7 +87,7 @@ class LocalSearch(SpaceSearch):
 
     def _position(self, valued: Sequence[Record], records: Mapping[str, Record]) -> Record:
         """Returns the record of the climb's current position, one of its records with a value."""
-        if not self.whole_neighbourhood:
+        if not self.whole_neighborhood:
             return min(valued, key=self._order)
         position = min(valued[: self.initial], key=self._order)
         by_key = {self._space.key(record.config): record for record in valued}
@@ -108,6 +108,6 @@ class LocalSearch(SpaceSearch):
     def _neighbors_of(self, record: Record) -> list[Config]:
         key = self._space.key(record.config)
         if key not in self._neighbors:
-            rng = self.rng("local-search", "neighbours", key)
+            rng = self.rng("local-search", "neighbors", key)
             self._neighbors[key] = self._space.neighbors(without_seed(record.config), rng)
         return self._neighbors[key]

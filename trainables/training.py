@@ -91,7 +91,7 @@ class Team:
 ALONE = Team()
 
 
-class SynchronisedBatchNorm2d(nn.BatchNorm2d):
+class SynchronizedBatchNorm2d(nn.BatchNorm2d):
     """Like `nn.BatchNorm2d`; in training, statistics and their gradient are computed over all workers' images.
 
     torch's `SyncBatchNorm` needs CUDA. This class also runs on CPUs, where it can be tested against one worker.
@@ -142,8 +142,8 @@ def synchronized(network: nn.Module, team: Team) -> nn.Module:
     return network
 
 
-def _synchronized_norm(norm: nn.BatchNorm2d) -> SynchronisedBatchNorm2d:
-    new = SynchronisedBatchNorm2d(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+def _synchronized_norm(norm: nn.BatchNorm2d) -> SynchronizedBatchNorm2d:
+    new = SynchronizedBatchNorm2d(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
     new.weight, new.bias = norm.weight, norm.bias
     new.running_mean, new.running_var = norm.running_mean, norm.running_var
     new.num_batches_tracked = norm.num_batches_tracked

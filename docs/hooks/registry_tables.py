@@ -34,7 +34,7 @@ MARKER = re.compile(r"^<!-- table: (\w+) -->(?:\n\*.+\*)?$", re.MULTILINE)
 ENTRY = re.compile(r'^- <a id="([\w-]+)"></a>.*$', re.MULTILINE)  # of references.md
 CITATION = re.compile(r"\b([A-Z][\w-]+)(?:\s+et\s+al\.|\s+and\s+[A-Z]\w+)?\s+\(?((?:19|20)\d\d)\b")
 CITING = ("archray", "cluster", "platform", "searchers", "trainables", "benchmarks", "examples")
-CATALOG = "platform/methods/catalogue.py"  # whose summaries name methods
+CATALOG = "platform/methods/catalog.py"  # whose summaries name methods
 
 
 def table(head: str, rows: list[tuple[str, ...]]) -> str:

@@ -45,14 +45,14 @@ def _role(help_text: str, *names: str, metavar: str | None = None, kind: Any = s
     return Annotated[kind, typer.Option(*names, metavar=metavar, help=help_text, rich_help_panel=TABLES)]
 
 
-# Options that assign roles to a table's columns, by name: a role, or `minimise`.
+# Options that assign roles to a table's columns, by name: a role, or `minimize`.
 ROLES: dict[str, Any] = {
     "architecture": _role(
         "Column, or columns, that identify an architecture; 'row' uses the row number.", metavar="COLUMN,..."
     ),
     "objective": Objective,
     "result": Result,
-    "minimise": _role("Treat smaller objectives as better, e.g. for errors.", "--minimise", kind=bool),
+    "minimize": _role("Treat smaller objectives as better, e.g. for errors.", "--minimize", kind=bool),
     "metrics": _role("Columns of training-free metrics.", "--proxies", metavar="COLUMN,..."),
     "costs": _role("Columns of costs: parameters, FLOPs, latency.", metavar="COLUMN,..."),
     "seconds": _role("Column of the training time in seconds.", metavar="COLUMN"),
@@ -194,7 +194,7 @@ def _with_roles(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def with_roles(**options: Any) -> None:
         roles = {name: options.pop(name) for name in ROLES}
-        roles["mode"] = "min" if roles.pop("minimise") else None
+        roles["mode"] = "min" if roles.pop("minimize") else None
         roles |= {name: pairs(f"--{name}", roles[name]) or None for name in ("epochs", "seeds")}
         command(**options, roles=roles)
 
@@ -205,7 +205,7 @@ def _with_roles(command: Callable[..., None]) -> Callable[..., None]:
         if name != "roles"
     ]
     parameters += [
-        inspect.Parameter(name, keyword, default=False if name == "minimise" else None, annotation=kind)
+        inspect.Parameter(name, keyword, default=False if name == "minimize" else None, annotation=kind)
         for name, kind in ROLES.items()
     ]
     with_roles.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it

@@ -31,7 +31,7 @@ def check(
     import numpy as np
     import torch
 
-    from archray.platform.methods.catalogue import METHODS
+    from archray.platform.methods.catalog import METHODS
     from archray.trainables.costs.networks import costs_of
     from archray.trainables.nets.network_settings import NetworkSettings
     from archray.trainables.spaces import TableSpace, get_space
@@ -57,7 +57,7 @@ def check(
         for column in ("parameters", "flops"):
             values = costs[column].dropna()
             console.print(
-                f"{column}: {values.min():,.0f} to {values.max():,.0f} in {count(len(values), 'architecture')} "
+                f"{column}: {values.min():,.0f} to {values.max():,.0f} in {count(len(values), 'sampled architecture')} "
                 f"for images of {in_channels} x {image_size} x {image_size}"
             )
     for note in loaded.notes:
@@ -70,7 +70,7 @@ def check(
 
 def _reason(name: str, space: str, loaded: "Space") -> str | None:
     """Returns why a method cannot search a space with its default options; None if it can."""
-    from archray.platform.methods.catalogue import METHODS
+    from archray.platform.methods.catalog import METHODS
     from archray.platform.methods.configure import make_config
 
     if (reason := METHODS.get(name).serves(loaded)) is not None:

@@ -93,7 +93,8 @@ def stop_gracefully(console: Console, when: str) -> Iterator[Interrupt]:
         received(number)
         INTERRUPT.requested = True
         second.start()
-        console.print(f"\nStopping when {when}, or in {PATIENCE_SECONDS:.0f} s. Press Ctrl-C again to stop at once.")
+        again = " Press Ctrl-C again to stop at once." if number == signal.SIGINT else ""
+        console.print(f"\nStopping when {when}, or in {PATIENCE_SECONDS:.0f} s.{again}")
 
     disabled = os.environ.get("TUNE_DISABLE_SIGINT_HANDLER")
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"

@@ -56,7 +56,8 @@ def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:
     space = get_space(space)
     if size is not None and size > space.size:
         raise InvalidInput(
-            f"expected a pool of at most {count(int(space.size), 'architecture')}, the size of {space.name}, got {size}"
+            f"expected a pool of at most {count(int(space.size), 'architecture')}, the size of {space.name}, got {size}. "
+            "Lower the pool size"
         )
     rng = np.random.default_rng(seed)
     if space.size > ENUMERABLE:
@@ -76,7 +77,7 @@ def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:
     if size is not None:
         if size > len(forms):
             number = count(len(forms), "distinct architecture")
-            raise InvalidInput(f"expected a pool of at most {number} of {space.name}, got {size}")
+            raise InvalidInput(f"expected a pool of at most {number} of {space.name}, got {size}. Lower the pool size")
         forms = [forms[i] for i in rng.choice(len(forms), size, replace=False)]
     return [space.encode(form) for form in forms]
 

@@ -15,7 +15,7 @@ from archray.platform.config import (
     read_config_file,
     validate,
 )
-from archray.platform.methods.catalogue import METHODS, get_method
+from archray.platform.methods.catalog import METHODS, get_method
 from archray.platform.methods.config import space_defaults
 from archray.trainables.data import DATASETS, DataSettings, check_data, data_kind
 from archray.trainables.spaces import get_space

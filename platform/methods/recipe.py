@@ -9,7 +9,7 @@ import pandas as pd
 from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.engine.stage import Context, Stage, WorkStage
-from archray.platform.methods.catalogue import get_method
+from archray.platform.methods.catalog import get_method
 from archray.platform.quantities import HEADLINE
 from archray.platform.report.page import Headline, MakeSection, render
 from archray.platform.report.run_sections import TRAINING_STAGES, Measured, costs, headline_key, over_repeats

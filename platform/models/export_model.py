@@ -247,7 +247,7 @@ described = json.loads((here / "model.json").read_text())
 
 _NORMALIZE = '''
 
-def normalise(images):
+def normalize(images):
     """Normalize images (n, C, H, W), an array or a tensor of floats SCALE, for the model."""
     images = images.clone() if hasattr(images, "clone") else images.copy()
     for channel, (mean, std) in enumerate(zip(described["input"]["mean"], described["input"]["std"])):
@@ -326,7 +326,7 @@ def _input_lines(form: Mapping[str, Any]) -> list[str]:
     scale = "Values in 0..1 (8-bit values divided by 255)" if form["unit"] else "Values on the scale of the data"
     mean, std = (", ".join(f"{value:.6g}" for value in form[name]) for name in ("mean", "std"))
     scale = scale[:1].lower() + scale[1:]
-    text = f"Normalize them with `normalise(images)`: {scale}, minus the mean ({mean}), divided by the standard"
+    text = f"Normalize them with `normalize(images)`: {scale}, minus the mean ({mean}), divided by the standard"
     lines += [f"{text} deviation ({std}), per channel."]
     if form["crop"] is not None:
         lines += [f"Training images were center crops of {form['crop']:g} of the shorter side, resized."]

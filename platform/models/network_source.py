@@ -70,9 +70,9 @@ def fourier_file(title: str, network: FourierNetwork) -> str:
 def _network(described: dict[str, Any], space: str | Space) -> tuple[type[nn.Module], str]:
     """Returns the class of a network, and the expression that builds it."""
     network = NetworkSettings(**described["network"])
-    if network.normalisation == "scoring":
+    if network.normalization == "scoring":
         raise InvalidInput(
-            "expected network.normalisation auto or training, since a plain source normalizes by running statistics, "
+            "expected network.normalization auto or training, since a plain source normalizes by running statistics, "
             "got scoring. Choose another format"
         )
     if described.get("drop_path") is not None:

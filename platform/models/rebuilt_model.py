@@ -57,7 +57,7 @@ def build_exported(folder: str | Path, state: dict[str, Tensor] | None = None) -
         state = load_trained_weights(here / STATE_DICT, place, classes, str(here / MODEL_CARD))
     if card["kind"] != FEATURE_MAP:
         return rebuilt_network(space, card, state, place)
-    unit_length = Fourier().configuration(card["architecture"])["preprocess"] == "normalise"
+    unit_length = Fourier().configuration(card["architecture"])["preprocess"] == "normalize"
     inputs, dimension = state["basis"].shape
     model = FourierNetwork(inputs, dimension, len(state["intercept"]), unit_length=unit_length)
     load_fitting(model, state, f"{place} to hold the weights of {card['architecture']}")

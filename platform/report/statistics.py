@@ -140,5 +140,5 @@ def _interval(correlation: float, error: float) -> tuple[float, float]:
     Args:
         error: standard error of arctanh of the correlation.
     """
-    centre = math.atanh(max(min(correlation, 1 - 1e-12), -1 + 1e-12))
-    return math.tanh(centre - Z * error), math.tanh(centre + Z * error)
+    center = math.atanh(max(min(correlation, 1 - 1e-12), -1 + 1e-12))
+    return math.tanh(center - Z * error), math.tanh(center + Z * error)

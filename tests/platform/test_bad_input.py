@@ -37,7 +37,7 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
     ((*SEARCH, "--set", "data.limit=1"), "at least proxies.batch_size (16)"),
     ((*SEARCH, "--data", "cifar10", "--data-dir", "empty"), "cifar10"),
     ((*SEARCH, "--data", "folder:empty"), "empty"),
-    ((*SEARCH, "--config", "misspelt.toml"), "did you mean 'train.epochs'"),
+    ((*SEARCH, "--config", "misspelled.toml"), "did you mean 'train.epochs'"),
     ((*SEARCH, "--config", "absent.toml"), "no configuration file"),
     ((*SEARCH, "--set", "train.lr"), "expected KEY=VALUE"),
     ((*SEARCH, "--space", "absent.py:Space"), "does not exist"),
@@ -74,7 +74,7 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
     (("resume", "empty"), "expected the folder of a run"),
     (("show", "absent"), "expected the folder of a run"),
     (("show", "finished"), "a file of another program"),
-    (("list", "colours"), "expected one of spaces"),
+    (("list", "colors"), "expected one of spaces"),
     ((*SEARCH, "--set", "train.lr=[1"), "train.lr"),
     ((*SEARCH, "--set", "train.lr=1e400"), "train.lr: Input should be a finite number"),
     ((*SEARCH, "--budget", "100000000000000000000"), "search.budget"),
@@ -255,7 +255,7 @@ def outcomes(tmp_path_factory):
     (folder / "table.csv").write_text("architecture,val_accuracy,snip\na,0.5,1\nb,0.6,2\nc,0.7,3\n")
     (folder / "semicolons.csv").write_text("architecture;val_accuracy\na;0.5\nb;0.6\n")
     (folder / "twice.csv").write_text("architecture,val_accuracy,snip,snip\na,0.5,1,2\nb,0.6,2,3\n")
-    (folder / "misspelt.toml").write_text("[train]\nepoch = 3\n")
+    (folder / "misspelled.toml").write_text("[train]\nepoch = 3\n")
     before = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
     run = subprocess.run(
         [sys.executable, "-c", "import runpy, sys; runpy.run_path(sys.argv[1])['run_all_cases']()", __file__],

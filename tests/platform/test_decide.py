@@ -16,7 +16,7 @@ from archray_test_report import rendered, words, write_run
 import archray
 from archray.errors import InvalidInput
 from archray.platform.config import config_text
-from archray.platform.methods.catalogue import METHODS, get_method
+from archray.platform.methods.catalog import METHODS, get_method
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.plain.config import JointConfig
 from archray.trainables.spaces import get_space

@@ -41,7 +41,7 @@ class Own(Space):
         layers = nn.Conv2d(in_channels, width, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
         return nn.Sequential(*layers, nn.Linear(width, num_classes))
 """
-GAMMA = "kernel=gaussian|preprocess=normalise|gamma=0.5"
+GAMMA = "kernel=gaussian|preprocess=normalize|gamma=0.5"
 KINDS = [
     "nasbench201",
     "darts",
@@ -124,7 +124,7 @@ def test_int8_onnx_and_its_loss_of_accuracy(tmp_path: Path) -> None:
     assert int8["test_accuracy"] == pytest.approx(accuracy) and int8["float_test_accuracy"] == pytest.approx(float(own))
     assert int8["accuracy_cost"] == pytest.approx(float(own) - accuracy)
     assert int8["test_images"] == len(data.test) and int8["calibration_images"] == len(data.train)
-    predicted = archray.predict(tmp_path / "out", data.test.images[:9], normalised=True, export_format="int8")
+    predicted = archray.predict(tmp_path / "out", data.test.images[:9], normalized=True, export_format="int8")
     assert predicted["label"].tolist() == rough(data.test.images[:9].numpy()).argmax(1).tolist()
 
 
@@ -204,8 +204,8 @@ def test_the_folder_describes_the_model(tmp_path: Path) -> None:
     loaders = runpy.run_path(str(out / "load_model.py"))
     data = load_images(run.data)
     raw = data.test.images * card["input"]["std"][0] + card["input"]["mean"][0]
-    torch.testing.assert_close(loaders["normalise"](raw), data.test.images)
-    np.testing.assert_allclose(loaders["normalise"](raw.numpy()), data.test.images, atol=1e-5)
+    torch.testing.assert_close(loaders["normalize"](raw), data.test.images)
+    np.testing.assert_allclose(loaders["normalize"](raw.numpy()), data.test.images, atol=1e-5)
 
 
 def test_a_missing_extra_raises_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

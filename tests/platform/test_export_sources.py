@@ -141,7 +141,7 @@ class Own(Space):
 def test_an_unsupported_model_raises_before_anything_is_written(tmp_path: Path) -> None:
     (tmp_path / "own_space.py").write_text(USER_SPACE)
     run_of_network(tmp_path / "own", f"{tmp_path / 'own_space.py'}:Own", network={})
-    run_of_network(tmp_path / "scoring", "nasbench201", network={"normalisation": "scoring", "channels": 4, "cells": 1})
+    run_of_network(tmp_path / "scoring", "nasbench201", network={"normalization": "scoring", "channels": 4, "cells": 1})
     run_of_ensemble(tmp_path / "dropped", "darts", [0], drop_path={"probability": 0.1, "seed": 0})
     for name, message in (
         ("own", "got a network of own"),

@@ -43,7 +43,7 @@ def test_models_by_number(run: Run[Any], tmp_path: Path) -> None:
     images = load_images(run.data).test.images[:3]
     outputs = {member: result.model(member)(images) for member in (None, 1, 4)}
     assert torch.equal(outputs[None], outputs[1]) and not torch.equal(outputs[1], outputs[4])
-    prediction = result.predict(images, normalised=True, member=4)
+    prediction = result.predict(images, normalized=True, member=4)
     expected = outputs[4].softmax(1).amax(1).detach().double()
     torch.testing.assert_close(torch.tensor(prediction["probability"]), expected, rtol=1e-5, atol=0)
     done = CliRunner().invoke(
@@ -51,7 +51,7 @@ def test_models_by_number(run: Run[Any], tmp_path: Path) -> None:
     )
     assert done.exit_code == 0 and "export-member-4/model.json" in done.output, done.output
     exported = Path(run.folder.uri) / "export-member-4"
-    assert archray.predict(exported, images, normalised=True).equals(prediction)
+    assert archray.predict(exported, images, normalized=True).equals(prediction)
     with pytest.raises(InvalidInput, match="expected no member with an export, got 4"):
         archray.predict(exported, images, member=4)
 

@@ -55,7 +55,7 @@ def family_of(name: str) -> str:
 
 OWN_RUN = {  # figures whose data not every run of the family has
     "ensemble_defence": attacked_run,
-    "halving_generalisation": leaders_run,
+    "halving_generalization": leaders_run,
     "supernet_shared_scores": scored_run,
 }
 
@@ -85,7 +85,7 @@ def test_a_run_that_trained_a_supernet_has_no_trace_norms(tmp_path: Path, name: 
         getattr(plots, name)(gradient_run(tmp_path / "run"))
 
 
-@pytest.mark.parametrize("name", ["supernet_entropies", "supernet_discretisation", "supernet_shared_scores"])
+@pytest.mark.parametrize("name", ["supernet_entropies", "supernet_discretization", "supernet_shared_scores"])
 def test_a_run_of_nasi_has_no_mixture(tmp_path: Path, name: str) -> None:
     with pytest.raises(NothingToDraw):
         getattr(plots, name)(nasi_run(tmp_path / "run"))

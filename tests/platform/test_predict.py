@@ -66,11 +66,11 @@ def test_arrays_and_tensors_in_python(run: Run[Any]) -> None:
     images = load_images(run.data).test.images[:7]
     expected = printed_classes(run, images)
     result = RunResult(run.folder.uri, "", None)
-    normalised = result.predict(images, normalised=True, top=3)
-    assert normalised["image"].tolist() == [number for number in range(7) for _ in range(3)]
-    assert normalised["rank"].tolist() == [1, 2, 3] * 7
-    np.testing.assert_allclose(normalised["probability"], expected.topk(3).values.flatten(), rtol=1e-5)
-    assert normalised["label"].tolist() == expected.topk(3).indices.flatten().tolist()
+    normalized = result.predict(images, normalized=True, top=3)
+    assert normalized["image"].tolist() == [number for number in range(7) for _ in range(3)]
+    assert normalized["rank"].tolist() == [1, 2, 3] * 7
+    np.testing.assert_allclose(normalized["probability"], expected.topk(3).values.flatten(), rtol=1e-5)
+    assert normalized["label"].tolist() == expected.topk(3).indices.flatten().tolist()
     form = load_images(run.data).form
     assert form is not None and form.mean and form.std
     raw = images * form.std[0] + form.mean[0]
@@ -81,28 +81,28 @@ def test_arrays_and_tensors_in_python(run: Run[Any]) -> None:
 
 def test_an_export_predicts_the_same_as_its_run(run: Run[Any], tmp_path: Path) -> None:
     images = load_images(run.data).test.images[:7]
-    expected = archray.predict(run.folder.uri, images, normalised=True)
+    expected = archray.predict(run.folder.uri, images, normalized=True)
     archray.export(run.folder.uri, tmp_path / "out", formats=["state-dict", "safetensors", "python"])
     for name in ("state-dict", "safetensors", "python", None):
-        table = archray.predict(tmp_path / "out", images, normalised=True, export_format=name)
+        table = archray.predict(tmp_path / "out", images, normalized=True, export_format=name)
         np.testing.assert_allclose(table["probability"], expected["probability"], rtol=1e-5)
     with pytest.raises(InvalidInput, match=r"expected a format .*state-dict, safetensors, python.*, got 'onnx'"):
-        archray.predict(tmp_path / "out", images, normalised=True, export_format="onnx")
+        archray.predict(tmp_path / "out", images, normalized=True, export_format="onnx")
 
 
 def test_an_ensemble_returns_probabilities_and_a_feature_map_decision_values(tmp_path: Path) -> None:
     ensemble, mapped = (
         run_of_ensemble(tmp_path / "ensemble", "nasbench201", [0, 1]),
-        run_of_map(tmp_path / "map", "kernel=gaussian|preprocess=normalise|gamma=0.5"),
+        run_of_map(tmp_path / "map", "kernel=gaussian|preprocess=normalize|gamma=0.5"),
     )
     images = load_images(mapped.data).test.images[:7]
     with torch.no_grad():
-        averaged = archray.predict(ensemble.folder.uri, images, normalised=True, top=10).groupby("image")["probability"]
+        averaged = archray.predict(ensemble.folder.uri, images, normalized=True, top=10).groupby("image")["probability"]
         np.testing.assert_allclose(averaged.sum(), 1, atol=1e-5)
         values = load_model(mapped)(images)
     archray.export(mapped.folder.uri, tmp_path / "out", formats="state-dict")
     for place in (mapped.folder.uri, tmp_path / "out"):
-        table = archray.predict(place, images, normalised=True)
+        table = archray.predict(place, images, normalized=True)
         assert table["label"].tolist() == values.argmax(1).tolist() and "probability" not in table
         np.testing.assert_allclose(table["decision_value"], values.amax(1), atol=1e-5)
 

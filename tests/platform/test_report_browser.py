@@ -57,8 +57,8 @@ WIDE = """() => [...document.querySelectorAll('body *')].filter(element => !elem
 PHONE = 390
 # Contrast of an element's text with the page (WCAG 2).
 CONTRAST = """(selector) => {
-    const light = colour => {
-        const [r, g, b] = colour.match(/[\\d.]+/g).map(v => v / 255)
+    const light = color => {
+        const [r, g, b] = color.match(/[\\d.]+/g).map(v => v / 255)
             .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
         return 0.2126 * r + 0.7152 * g + 0.0722 * b;
     };

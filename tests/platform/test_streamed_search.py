@@ -12,7 +12,7 @@ from PIL import Image
 import archray
 from archray.errors import InvalidInput
 from archray.platform.methods import get_method
-from archray.platform.methods.catalogue import METHODS
+from archray.platform.methods.catalog import METHODS
 from archray.platform.methods.configure import check_config, make_config
 
 

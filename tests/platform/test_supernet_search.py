@@ -71,7 +71,7 @@ def test_the_best_was_trained_and_the_report_shows_its_search(result):
     assert final["architecture"].tolist() == [result.architecture]
     assert final["multiply_adds"].item() > 0 and final["parameters"].item() > 0
     page = folder.read_bytes("report.html").decode()
-    for anchor in ("entropies", "discretisation", "found-cells", "selection"):
+    for anchor in ("entropies", "discretization", "found-cells", "selection"):
         assert f'id="{anchor}"' in page, anchor
     trials = folder.read_parquet("trials.parquet")
     assert set(trials["stage"]) == {"search", "selection", "final"}

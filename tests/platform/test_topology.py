@@ -154,7 +154,7 @@ def test_a_plane_and_its_variance_equal_those_of_a_loop(tmp_path: Path) -> None:
     loss = nn.functional.cross_entropy
     assert plane.shape == (3, 3)
     assert (
-        plane[1, 1] == pytest.approx(row["centre"]) == pytest.approx(loss(network(worker.images), worker.labels).item())
+        plane[1, 1] == pytest.approx(row["center"]) == pytest.approx(loss(network(worker.images), worker.labels).item())
     )
     gradients = []
     for image, label in zip(worker.images, worker.labels, strict=True):

@@ -64,7 +64,7 @@ class TestWholeNeighborhood(SearcherConformance):
     budget = 20
 
     def make(self, **arguments: Any) -> LocalSearch:
-        return LocalSearch(Ring(), initial=2, whole_neighbourhood=True, **arguments)
+        return LocalSearch(Ring(), initial=2, whole_neighborhood=True, **arguments)
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_the_next_climb_starts_when_every_neighbor_is_evaluated() -> None:
 
 def test_whole_neighborhood_moves_to_its_best() -> None:
     """From one start, up by one bit at a time: 8 neighbors of the first position are evaluated, and 7 of each other."""
-    search = LocalSearch(Bits(), budget=9 + 7, initial=1, whole_neighbourhood=True, metric="m", mode="max")
+    search = LocalSearch(Bits(), budget=9 + 7, initial=1, whole_neighborhood=True, metric="m", mode="max")
     weights = np.arange(1, 9)
     rows = drive(search, lambda c: float(weights @ [int(bit[-1]) for bit in c["architecture"].split("|")]))
     best = rows["value"][:9].max()

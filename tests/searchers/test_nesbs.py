@@ -164,8 +164,8 @@ def test_settings_of_a_sampler_are_checked(wrong: dict[str, Any]) -> None:
 
 
 def test_uniform_sampling_ignores_the_posterior_except_impossible_choices() -> None:
-    learnt, possible = ({"a": [*row, -np.inf]} for row in ([5.0, 0.0, -5.0], [0.0, 0.0, 0.0]))
-    drawn = [Uniform().sample(Posterior(logits), 2, None, np.random.default_rng(0)) for logits in (learnt, possible)]
+    learned, possible = ({"a": [*row, -np.inf]} for row in ([5.0, 0.0, -5.0], [0.0, 0.0, 0.0]))
+    drawn = [Uniform().sample(Posterior(logits), 2, None, np.random.default_rng(0)) for logits in (learned, possible)]
     assert drawn[0] == drawn[1]
     assert drawn[0] == MonteCarlo().sample(Posterior(possible), 2, None, np.random.default_rng(0))
 

@@ -121,8 +121,8 @@ class TestHyperOpt(OfAnotherPackage):
 
 
 def test_a_lacking_guarantee_must_be_one_of_the_suite() -> None:
-    with pytest.raises(TypeError, match="got 'test_colour'"):
-        type("Wrong", (TestRandomOfTune,), {"lacks": {"test_colour": "none"}})
+    with pytest.raises(TypeError, match="got 'test_color'"):
+        type("Wrong", (TestRandomOfTune,), {"lacks": {"test_color": "none"}})
 
 
 def test_a_fulfilled_guarantee_must_not_be_listed() -> None:

@@ -42,7 +42,7 @@ TRAINING = {"epochs": 3, "batch_size": 64, "lr": 0.02, "augmentation": None, "th
 RANDOM = ("zen",)  # metrics of random draws on the device of the images
 NOT_COMPARED = ("seconds_epoch", "gpu_memory_peak", "seconds")
 # After few steps, nearly equal weights of operations decide about these entries of a supernet's result.
-DERIVED = ("architecture", "shared_loss", "shared_accuracy", "discretisation_drop")
+DERIVED = ("architecture", "shared_loss", "shared_accuracy", "discretization_drop")
 
 
 def trial(cls: Any, config: dict[str, Any], device: str) -> Any:
@@ -232,7 +232,7 @@ def test_the_cholesky_factor_replaces_the_matrix() -> None:
     held = gram.matrix.data_ptr()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    gram.factorise(1.0)
+    gram.factorize(1.0)
     assert gram.matrix.data_ptr() == held
     assert torch.cuda.max_memory_allocated() - before < 0.5 * 4 * size**2
 

@@ -20,13 +20,13 @@ from archray.trainables.tune.feature_map_trainable import FeatureMapTrainable, c
 
 KEYS = {
     "scores", "score", "points", "weights", "dimension", "resource", "candidates_left", "solver_calls", "seconds",
-    "seconds_featurise", "seconds_solve", "seconds_score", "validation_accuracy", "validation_loss", "test_accuracy",
+    "seconds_featurize", "seconds_solve", "seconds_score", "validation_accuracy", "validation_loss", "test_accuracy",
     "test_loss", "failure", "done", "leader", "leader_points", "leader_validation_error", "leader_test_error",
     "leader_validation_clipped", "leader_test_clipped", "train_points", "test_points", "loss_bound", "weight_norm",
 }  # fmt: skip
 STANDALONE = ("validation_accuracy", "validation_loss", "test_accuracy", "test_loss")
 GOOD = "kernel=gaussian|preprocess=none|gamma=0.005"
-TEXT = "tokens=words|stop_words=keep|case=lower|order=2|counts=binary|weights=sif|scale=normalise|alpha=0.01"
+TEXT = "tokens=words|stop_words=keep|case=lower|order=2|counts=binary|weights=sif|scale=normalize|alpha=0.01"
 DIGITS = {"name": "digits", "limit": 150}
 TEXT_SETTINGS = {"space": "ngrams", "data": {"name": "docstrings:numpy,torch", "limit": 60}, "dimension": 512}
 
@@ -63,7 +63,7 @@ def test_a_shared_solve_reports_a_score_per_candidate() -> None:
     assert (result["dimension"], result["solver_calls"], result["done"], result["failure"]) == (60, 1, True, None)
     assert result["weights"] is None
     assert all(math.isnan(result[key]) for key in STANDALONE)
-    parts = (result[f"seconds_{part}"] for part in ("featurise", "solve", "score"))
+    parts = (result[f"seconds_{part}"] for part in ("featurize", "solve", "score"))
     assert result["seconds"] == pytest.approx(sum(parts)) and result["seconds"] > 0
     json.dumps(result)
 
@@ -104,7 +104,7 @@ def test_a_step_is_a_rung() -> None:
     assert [result["resource"] for result in results] == [1, 2, 4]
     assert [result["solver_calls"] for result in results] == [1, 2, 3]
     assert [result["done"] for result in results] == [False, False, True]
-    for key in ("seconds", "seconds_featurise", "seconds_solve", "seconds_score"):
+    for key in ("seconds", "seconds_featurize", "seconds_solve", "seconds_score"):
         assert 0 < results[0][key] < results[1][key] < results[2][key]
     assert all(math.isfinite(result["test_accuracy"]) for result in results)
     late = FeatureMapTrainable(standalone(rungs=(20, 40, 90), seed=1, first_rung=2)).step()

@@ -15,7 +15,7 @@ from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space
 
 DIMENSION = 40
-PREPROCESS = ("none", "minmax", "normalise", "standard")
+PREPROCESS = ("none", "minmax", "normalize", "standard")
 
 
 def sample_maps(count: int, seed: int = 0) -> list[dict]:
@@ -31,7 +31,7 @@ def random_inputs(points: int = 30, inputs: int = 12) -> torch.Tensor:
 
 def preprocessed(x: np.ndarray, train: np.ndarray, how: str) -> np.ndarray:
     """Preprocesses one point in float64, with separate code."""
-    if how == "normalise":
+    if how == "normalize":
         return x / (np.linalg.norm(x) or 1)
     low, high, mean = train.min(0), train.max(0), train.mean(0)
     constant = low == high
@@ -200,7 +200,7 @@ def test_a_shared_solve_equals_that_of_a_loop_over_points(tiny: Dataset, bases: 
     np.testing.assert_allclose(solved.losses, expected[0], rtol=1e-3)
     np.testing.assert_allclose(solved.accuracies, expected[1], atol=0.02)
     assert solved.points == expected[2] and solved.classifier is None
-    assert solved.seconds == solved.seconds_featurise + solved.seconds_solve + solved.seconds_score > 0
+    assert solved.seconds == solved.seconds_featurize + solved.seconds_solve + solved.seconds_score > 0
 
 
 @pytest.mark.parametrize("gram", ["float32", "int8"])

@@ -11,7 +11,7 @@ from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings, TextDataset, TextSplit, load_images
 from archray.trainables.feature_maps import linear
 from archray.trainables.feature_maps.features import ridge_memory
-from archray.trainables.feature_maps.hashed_ngrams import BinWeights, Corpus, featurise, weighted
+from archray.trainables.feature_maps.hashed_ngrams import BinWeights, Corpus, featurize, weighted
 from archray.trainables.feature_maps.linear import decisions, fit_logistic, fit_sparse_ridge, fit_svm
 from archray.trainables.feature_maps.problems import FourierProblem, NGramProblem, assign, hash_seeds
 from archray.trainables.feature_maps.solve_settings import SolveSettings
@@ -119,7 +119,7 @@ def test_a_shared_solve_over_ngram_maps_equals_a_loop(loss: str, bases: str) -> 
     seeds = hash_seeds(5, seed, bases)
     assert len(set(seeds)) == (1 if bases == "shared" else 5)
     corpus, chosen = Corpus(data.train.texts), assign(80, 5, seed, "train")
-    counts = featurise(corpus, np.arange(80), maps, chosen, dimension, seeds)
+    counts = featurize(corpus, np.arange(80), maps, chosen, dimension, seeds)
     weights = BinWeights.fit(counts, data.train.labels, 2)
     features = weighted(counts, maps, chosen, weights)
     model = {
@@ -133,7 +133,7 @@ def test_a_shared_solve_over_ngram_maps_equals_a_loop(loss: str, bases: str) -> 
     for number, each in enumerate(maps):
         for row in range(40):
             here = np.array([row]), [each], np.array([0])
-            value = weighted(featurise(validation, *here, dimension, [seeds[number]]), *here[1:], weights)
+            value = weighted(featurize(validation, *here, dimension, [seeds[number]]), *here[1:], weights)
             values = (value @ model.weights.numpy())[0] + model.intercept.numpy()
             losses[number, row] = {
                 "ridge": ((values - targets[row]) ** 2).sum(),

@@ -17,7 +17,7 @@ from archray.trainables.feature_maps.hashed_ngrams import (
     Corpus,
     check_maps,
     corpus_of,
-    featurise,
+    featurize,
     weighted,
 )
 from archray.trainables.spaces import get_space
@@ -99,7 +99,7 @@ def reference_weighted(rows, maps, labels=None):
         size = {
             "none": 1.0,
             "average": sum(row.values()),
-            "normalise": math.sqrt(sum(n * n for n in found.values())),
+            "normalize": math.sqrt(sum(n * n for n in found.values())),
         }[each["scale"]]
         features.append({b: n / (size or 1.0) for b, n in found.items()})
     return features
@@ -147,7 +147,7 @@ def test_counts_against_the_loop(tokens, stop_words, case, order, counts):
     each = make_map(tokens=tokens, stop_words=stop_words, case=case, order=order, counts=counts)
     rows = np.arange(len(TEXTS))
     for dimension in (7, 65_536):  # 7: bins are shared
-        found = featurise(Corpus(TEXTS), rows, [each], np.zeros(len(rows), dtype=int), dimension, [5])
+        found = featurize(Corpus(TEXTS), rows, [each], np.zeros(len(rows), dtype=int), dimension, [5])
         assert found.shape == (len(TEXTS), dimension)
         assert as_dicts(found) == [reference_counts(text, each, 5, dimension) for text in TEXTS]
 
@@ -161,7 +161,7 @@ def test_every_text_with_its_own_map(texts, seed):
     maps = [SPACE.configuration(SPACE.encode(SPACE.sample(rng))) for _ in range(4)]
     seeds = [int(s) for s in rng.integers(2**63, size=4)]
     rows, assignment = rng.integers(len(texts), size=6), rng.integers(4, size=6)  # a text may be requested twice
-    found = featurise(Corpus(texts), rows, maps, assignment, 64, seeds)
+    found = featurize(Corpus(texts), rows, maps, assignment, 64, seeds)
     assert as_dicts(found) == [
         reference_counts(texts[row], maps[m], seeds[m], 64) for row, m in zip(rows, assignment, strict=True)
     ]
@@ -169,7 +169,7 @@ def test_every_text_with_its_own_map(texts, seed):
 
 def test_no_ngram_crosses_the_end_of_a_text():
     each = make_map(order=3)
-    found = featurise(Corpus(["a b", "c", "", "d e f"]), np.arange(4), [each], np.zeros(4, dtype=int), 2**20, [0])
+    found = featurize(Corpus(["a b", "c", "", "d e f"]), np.arange(4), [each], np.zeros(4, dtype=int), 2**20, [0])
     assert np.asarray(found.sum(axis=1)).ravel().tolist() == [3, 1, 0, 6]
 
 
@@ -182,15 +182,15 @@ def test_ngrams_depend_on_their_order():
 
 def test_seeds_of_maps_separate_their_bins():
     corpus, maps = Corpus(["alpha beta gamma"]), [make_map()] * 3
-    found = as_dicts(featurise(corpus, np.zeros(3, dtype=int), maps, np.arange(3), 2**20, [1, 2, 1]))
+    found = as_dicts(featurize(corpus, np.zeros(3, dtype=int), maps, np.arange(3), 2**20, [1, 2, 1]))
     assert found[0] == found[2]
     assert set(found[0]).isdisjoint(found[1])
 
 
 def test_empty_input_raises_an_error():
-    found = featurise(Corpus(["a"]), np.arange(0), [make_map()], np.arange(0), 16, [0])
+    found = featurize(Corpus(["a"]), np.arange(0), [make_map()], np.arange(0), 16, [0])
     assert found.shape == (0, 16) and found.nnz == 0
-    blank = featurise(Corpus(["", " "]), np.arange(2), [make_map(order=3)], np.zeros(2, dtype=int), 16, [0])
+    blank = featurize(Corpus(["", " "]), np.arange(2), [make_map(order=3)], np.zeros(2, dtype=int), 16, [0])
     assert blank.shape == (2, 16) and blank.nnz == 0
 
 
@@ -204,7 +204,7 @@ def test_a_corpus_is_cached_per_texts():
 
 
 @pytest.mark.parametrize("weights", ["none", "naive-bayes", "sif"])
-@pytest.mark.parametrize(("scale", "counts"), [("none", "all"), ("normalise", "binary"), ("average", "all")])
+@pytest.mark.parametrize(("scale", "counts"), [("none", "all"), ("normalize", "binary"), ("average", "all")])
 def test_weights_against_the_loop(weights, scale, counts):
     maps = [
         make_map(weights=weights, scale=scale, counts=counts, alpha=alpha, case=case, order=order)
@@ -212,7 +212,7 @@ def test_weights_against_the_loop(weights, scale, counts):
     ]
     assignment = np.arange(len(TEXTS)) % 3
     labels = np.array([0, 1, 1, 0, 1, 0, 0, 1])
-    found = featurise(Corpus(TEXTS), np.arange(len(TEXTS)), maps, assignment, 64, [0, 1, 2])
+    found = featurize(Corpus(TEXTS), np.arange(len(TEXTS)), maps, assignment, 64, [0, 1, 2])
     before = found.copy()
     features = as_dicts(weighted(found, maps, assignment, BinWeights.fit(found, labels, 2)))
     assert (found != before).nnz == 0  # left unchanged
@@ -222,10 +222,10 @@ def test_weights_against_the_loop(weights, scale, counts):
 
 
 def test_maps_with_different_weights_side_by_side():
-    maps = [make_map(weights=w, scale=s) for w in ("none", "naive-bayes", "sif") for s in ("none", "normalise")]
+    maps = [make_map(weights=w, scale=s) for w in ("none", "naive-bayes", "sif") for s in ("none", "normalize")]
     texts = TEXTS[:6]
     labels, assignment = np.array([0, 1, 1, 0, 1, 0]), np.arange(6)
-    found = featurise(Corpus(texts), np.arange(6), maps, assignment, 64, [0] * 6)
+    found = featurize(Corpus(texts), np.arange(6), maps, assignment, 64, [0] * 6)
     features = as_dicts(weighted(found, maps, assignment, BinWeights.fit(found, labels, 2)))
     for row, reference in zip(features, reference_weighted(as_dicts(found), maps, labels), strict=True):
         assert row == pytest.approx(reference, rel=1e-12)
@@ -233,8 +233,8 @@ def test_maps_with_different_weights_side_by_side():
 
 def test_weights_apply_to_texts_other_than_those_of_the_fit():
     maps = [make_map(weights="sif", alpha=0.01)]
-    train = featurise(Corpus(["a a b"]), np.arange(1), maps, np.zeros(1, dtype=int), 2**20, [3])
-    other = featurise(Corpus(["a new"]), np.arange(1), maps, np.zeros(1, dtype=int), 2**20, [3])
+    train = featurize(Corpus(["a a b"]), np.arange(1), maps, np.zeros(1, dtype=int), 2**20, [3])
+    other = featurize(Corpus(["a new"]), np.arange(1), maps, np.zeros(1, dtype=int), 2**20, [3])
     values = weighted(other, maps, np.zeros(1, dtype=int), BinWeights.fit(train, np.zeros(1, dtype=int), 2)).data
     assert sorted(values) == pytest.approx([0.01 / (0.01 + 2 / 3), 1.0])
 
@@ -245,7 +245,7 @@ def test_naive_bayes_needs_two_classes():
     check_maps(maps[:1], 5)
     with pytest.raises(InvalidInput, match=r"two classes for Naive-Bayes weights, got 5. Choose two libraries"):
         check_maps(maps, 5)
-    counts = featurise(Corpus(["a", "b"]), np.arange(2), maps, np.arange(2), 16, [0, 1])
+    counts = featurize(Corpus(["a", "b"]), np.arange(2), maps, np.arange(2), 16, [0, 1])
     three = BinWeights.fit(counts, np.array([0, 2]), 3)
     with pytest.raises(InvalidInput, match="two classes"):
         weighted(counts, maps, np.arange(2), three)

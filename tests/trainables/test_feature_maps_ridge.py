@@ -122,12 +122,12 @@ def test_both_kinds_of_gram_matrix_are_the_same_matrix(dtype: torch.dtype) -> No
             gram.add(part)
         gram.subtract_mean(features.mean(0), 50)
         address = gram.matrix.data_ptr() if isinstance(gram, TorchGram) else None
-        gram.factorise(LAM)
+        gram.factorize(LAM)
         assert address is None or gram.matrix.data_ptr() == address  # the factor replaces the matrix
         kernel = {"blas": BlasGram, "torch": TorchGram}[name](50, dtype, *(["cpu"] if name == "torch" else []))
         kernel.add(features.T)
-        kernel.centre()
-        kernel.factorise(LAM)
+        kernel.center()
+        kernel.factorize(LAM)
         expected[name] = gram.solve(right), kernel.solve(torch.eye(50, 3, dtype=torch.float64))
     centered = features - features.mean(0)
     exact = (

@@ -47,7 +47,7 @@ def test_arrays_are_converted_as_those_of_the_data_set(tmp_path):
     data = load_data(DataSettings(name=name))
     torch.testing.assert_close(data.form.of_arrays(images[:10]), data.test.images)
     torch.testing.assert_close(data.form.of_arrays(images[:10] / 255), data.test.images)
-    torch.testing.assert_close(data.form.of_arrays(data.test.images, normalised=True), data.test.images)
+    torch.testing.assert_close(data.form.of_arrays(data.test.images, normalized=True), data.test.images)
     assert data.form.unit and not data.classes
 
 
@@ -189,4 +189,4 @@ def test_data_without_a_form_raise_an_error():
     unknown = ImageForm(channels=1, size=8)
     with pytest.raises(InvalidInput, match="a known normalization"):
         unknown.of_arrays(np.zeros((1, 8, 8)))
-    assert unknown.of_arrays(np.zeros((1, 8, 8)), normalised=True).shape == (1, 1, 8, 8)
+    assert unknown.of_arrays(np.zeros((1, 8, 8)), normalized=True).shape == (1, 1, 8, 8)

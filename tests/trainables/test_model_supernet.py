@@ -15,7 +15,7 @@ from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.elastic import build_sliced
 from archray.trainables.supernets.mixing import as_leaves
-from archray.trainables.supernets.networks import build_supernet, copy_weights, discretise
+from archray.trainables.supernets.networks import build_supernet, copy_weights, discretize
 from archray.trainables.supernets.networks.supernet import MixtureWeights
 from archray.trainables.supernets.posterior import RelaxedDecisions
 from archray.trainables.supernets.settings import (
@@ -136,7 +136,7 @@ def supernet_of(space, **options):
 
 
 def standalone_of(space, architecture):
-    network = SMALL.model_copy(update={"normalisation": "scoring"})
+    network = SMALL.model_copy(update={"normalization": "scoring"})
     return build(space, architecture, network=network, **SHAPE, seed=3).double()
 
 
@@ -238,7 +238,7 @@ def test_the_strongest_weights_are_the_architecture(name):
     for _ in range(5):
         architecture = space.canonical(space.sample(rng))
         dense = {name: rows.dense for name, rows in supernet.path(architecture).items()}
-        assert space.canonical(space.decode(discretise(space, dense))) == architecture
+        assert space.canonical(space.decode(discretize(space, dense))) == architecture
 
 
 def test_one_hot_decisions_of_a_posterior_compute_the_architecture():

@@ -17,7 +17,7 @@ from archray.trainables.spaces.genotypes import (
     connection_variants,
     named_architectures,
     operation_variants,
-    spelt_out,
+    spelled_out,
     widest,
 )
 
@@ -42,8 +42,8 @@ def architecture_named(name):
 @pytest.mark.parametrize(("space", "name"), ALL)
 def test_a_name_represents_its_string(space, name):
     space = get_space(space)
-    text = spelt_out(space, name)
-    assert spelt_out(space, text) == text == space.encode(space.decode(space.named[name]))
+    text = spelled_out(space, name)
+    assert spelled_out(space, text) == text == space.encode(space.decode(space.named[name]))
     network = build(space, name, network=NetworkSettings(channels=2, cells=1), in_channels=1, num_classes=3, seed=0)
     assert network(torch.zeros(2, 1, 8, 8)).shape == (2, 3)
 
@@ -98,13 +98,13 @@ def test_a_node_that_reads_another_twice_has_its_operations_in_order():
 )
 def test_a_name_of_another_space_raises_an_error_with_that_space(space, text, message):
     with pytest.raises(InvalidArchitecture, match=message) as caught:
-        spelt_out(get_space(space), text)
+        spelled_out(get_space(space), text)
     assert "\n" not in str(caught.value)
 
 
 def test_a_configuration_accepts_a_name():
     config = OneArchitectureConfig(space="darts", architecture="darts-v2")
-    assert config.architecture == spelt_out(get_space("darts"), "darts-v2")
+    assert config.architecture == spelled_out(get_space("darts"), "darts-v2")
     other = OneArchitectureConfig(space="darts", architecture="enas")
     with pytest.raises(InvalidArchitecture, match="which is in nasnet"):
         other.check()

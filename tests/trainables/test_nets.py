@@ -114,7 +114,7 @@ def test_normalization_of_the_two_forms():
             if isinstance(layer, nn.BatchNorm2d):
                 assert layer.track_running_stats is running
                 assert layer.affine is (affine_in_cells if ".edges." in name else True)
-    chosen = NetworkSettings(channels=4, cells=1, normalisation="training")
+    chosen = NetworkSettings(channels=4, cells=1, normalization="training")
     forced = build(SPACE, RICH, network=chosen, in_channels=1, num_classes=10, seed=0, for_scoring=True)
     assert count_parameters(forced) == count_parameters(trained) > count_parameters(scored)
 

@@ -35,7 +35,7 @@ def network_of(architecture=None, *, form="training", channels=4, cells=1, in_ch
         cells=cells,
         in_channels=in_channels,
         num_classes=num_classes,
-        normalisation=form,
+        normalization=form,
         **options,
     )
 
@@ -243,5 +243,5 @@ def test_invalid_networks_raise_an_error():
             cells=1,
             in_channels=1,
             num_classes=2,
-            normalisation="training",
+            normalization="training",
         )

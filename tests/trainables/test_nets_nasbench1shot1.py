@@ -39,7 +39,7 @@ def network_of(space, architecture=None, *, form="training", channels=4, cells=1
     sizes = {"channels": channels, "cells": cells, "in_channels": in_channels, "num_classes": 10}
     if form == "search":
         return search_network(space, architecture, **sizes)
-    return nasbench1shot1_network(space, architecture, **sizes, normalisation=form)
+    return nasbench1shot1_network(space, architecture, **sizes, normalization=form)
 
 
 def images(n=4, channels=1, size=8):
@@ -206,6 +206,6 @@ def test_invalid_networks_raise_an_error():
         build(TWO, KNOWN[THREE], network=SMALL, in_channels=1, num_classes=2, seed=0)
     with pytest.raises(InvalidInput, match="at least one channel per branch of a cell, 3 channels, got 2"):
         network_of(TWO, channels=2)
-    options = {"channels": 4, "cells": 1, "in_channels": 1, "num_classes": 2, "normalisation": "training"}
+    options = {"channels": 4, "cells": 1, "in_channels": 1, "num_classes": 2, "normalization": "training"}
     with pytest.raises(InvalidInput, match=r"expected a space of NAS-Bench-1Shot1, got 'nasbench201'"):
         nasbench1shot1_network(NASBench201(), ("none",) * 6, **options)

@@ -215,4 +215,4 @@ def test_another_space_raises_an_error():
 
     vit, options = get_space("vit"), {"channels": 2, "in_channels": 1, "num_classes": 2}
     with pytest.raises(InvalidInput, match="expected the space timm:resnet, got 'vit'"):
-        timm_resnet(vit, vit.smallest, stem="cifar", normalisation="training", **options)
+        timm_resnet(vit, vit.smallest, stem="cifar", normalization="training", **options)

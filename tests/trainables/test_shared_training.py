@@ -111,12 +111,12 @@ def test_a_data_set_provides_inputs_and_labels():
     pool = Pool.load(DataSettings(name="digits"))
     assert pool.inputs.shape == (1797, 64) and sorted(pool.labels.unique().tolist()) == [-1.0, 1.0]
     options = SMALL.model_copy(update={"samples": 200, "validation": 200})
-    pool.check(options, "digits", labelled=True)
+    pool.check(options, "digits", labeled=True)
     instances = make_instances(options, "data", [0, 1], pool, CPU)
     assert instances.training.inputs.shape == (2, 200, 64)
     assert set(instances.risk.labels.unique().tolist()) == {-1.0, 1.0}
     assert not torch.equal(instances.risk.labels[0], instances.risk.labels[1])
     with pytest.raises(InvalidInput, match=r"expected 2030 or more points .* got 1.797 points of digits. Lower"):
-        pool.check(options.model_copy(update={"samples": 1800}), "digits", labelled=True)
+        pool.check(options.model_copy(update={"samples": 1800}), "digits", labeled=True)
     with pytest.raises(InvalidInput, match=r"expected data with two or more classes .* got one class of digits"):
-        Pool(pool.inputs, None).check(options, "digits", labelled=True)
+        Pool(pool.inputs, None).check(options, "digits", labeled=True)

@@ -21,7 +21,7 @@ class Wine(Space):
     """A user's space without a string form and isomorphism."""
 
     name = "wine"
-    decisions = (Decision("colour", ("red", "white")), Decision("year", ("1999",)), Decision("size", ("s", "m", "l")))
+    decisions = (Decision("color", ("red", "white")), Decision("year", ("1999",)), Decision("size", ("s", "m", "l")))
 
 
 # Every space
@@ -143,10 +143,10 @@ def test_default_strings_of_a_users_space(architecture):
 
 
 def test_invalid_default_strings_raise_an_error():
-    with pytest.raises(InvalidArchitecture, match="colour, year, size"):
-        Wine().decode("colour=red|size=s")
-    with pytest.raises(InvalidArchitecture, match=r"wine has no choice 'blue' for colour\. Choose one of red, white"):
-        Wine().decode("colour=blue|year=1999|size=s")
+    with pytest.raises(InvalidArchitecture, match="color, year, size"):
+        Wine().decode("color=red|size=s")
+    with pytest.raises(InvalidArchitecture, match=r"wine has no choice 'blue' for color\. Choose one of red, white"):
+        Wine().decode("color=blue|year=1999|size=s")
 
 
 @pytest.mark.parametrize(

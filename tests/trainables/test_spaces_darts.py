@@ -152,7 +152,7 @@ def test_canonical_merges_isomorphic_cells_and_no_others(drawn, seed):
     rng = np.random.default_rng(seed)
     genotype = space.genotype(architecture)
     # Another spelling of the same cells: nodes in a random order that their edges allow.
-    spelt = []
+    spelled = []
     for edges in genotype:
         allowed = []
         for order in itertools.permutations(NODES):
@@ -160,8 +160,8 @@ def test_canonical_merges_isomorphic_cells_and_no_others(drawn, seed):
             nodes = {named[2 + n]: [(op, named[s]) for op, s in edges[2 * n : 2 * n + 2]] for n in range(4)}
             if all(source < node for node, pair in nodes.items() for _, source in pair):
                 allowed.append(tuple(itertools.chain(*(nodes[node] for node in NODES))))
-        spelt.append(allowed[rng.integers(len(allowed))])
-    assert space.canonical(space.architecture(Genotype(*spelt))) == space.canonical(architecture)
+        spelled.append(allowed[rng.integers(len(allowed))])
+    assert space.canonical(space.architecture(Genotype(*spelled))) == space.canonical(architecture)
     # A neighbor: merged exactly if it is isomorphic.
     mutant = space.mutate(architecture, rng)
     same = all(isomorphic(*cells) for cells in zip(genotype, space.genotype(mutant), strict=True))

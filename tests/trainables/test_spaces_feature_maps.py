@@ -37,7 +37,7 @@ def test_known_strings():
     text = "kernel=gaussian|preprocess=standard|gamma=0.0123"
     assert FOURIER.configuration(text) == {"kernel": "gaussian", "preprocess": "standard", "gamma": 0.0123}
     assert FOURIER.encode(FOURIER.decode(text.replace("0.0123", "1.23e-2"))) == text
-    text = "tokens=words|stop_words=drop|case=lower|order=2|counts=binary|weights=sif|scale=normalise|alpha=1e-05"
+    text = "tokens=words|stop_words=drop|case=lower|order=2|counts=binary|weights=sif|scale=normalize|alpha=1e-05"
     values = NGRAMS.configuration(text)
     assert values["order"] == 2 and values["alpha"] == 1e-5 and values["weights"] == "sif"
     assert NGRAMS.encode(NGRAMS.decode(text)) == text

@@ -18,7 +18,7 @@ from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.nets.darts_network import darts_network
 from archray.trainables.nets.nasbench1shot1_network import search_network
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets.networks import MixtureWeights, build_supernet, copy_weights, discretise, groups
+from archray.trainables.supernets.networks import MixtureWeights, build_supernet, copy_weights, discretize, groups
 from archray.trainables.supernets.networks.cells import depthwise, normalized_sum
 
 TINY = NetworkSettings(channels=4, cells=1)
@@ -30,7 +30,7 @@ def standalone(name: str, architecture: tuple[str, ...]) -> torch.nn.Module:
     if name != "nasbench201":
         sizes = {"channels": 4, "cells": 1, "in_channels": 3, "num_classes": 10}
         if name.startswith("darts"):
-            return darts_network(get_space(name), architecture, **sizes, normalisation="search").train()
+            return darts_network(get_space(name), architecture, **sizes, normalization="search").train()
         return search_network(get_space(name), architecture, **sizes).train()
     return build(name, architecture, network=TINY, in_channels=3, num_classes=10, seed=1, for_scoring=True)
 
@@ -121,7 +121,7 @@ def test_discretizing_a_path_gives_its_architecture(name: str) -> None:
         if name.startswith("nasbench1shot1") and len(space.live(architecture)) < len(space.nodes):
             continue  # a path has no operation on a loose end
         weights = {group: rows.dense + 1e-3 for group, rows in supernet.path(architecture).items()}
-        assert discretise(space, weights) == space.encode(architecture)
+        assert discretize(space, weights) == space.encode(architecture)
 
 
 def test_partial_channels_are_shuffled_into_the_bypassed_ones() -> None:
@@ -160,9 +160,9 @@ def test_wrong_weights_and_sizes_raise_an_error() -> None:
     with pytest.raises(InvalidInput, match="divide"):
         build_supernet("nasbench1shot1-1", TINY, 3, 10, seed=0, partial_channels=3)
     with pytest.raises(InvalidInput, match="search form"):
-        build_supernet("darts", NetworkSettings(normalisation="training"), 3, 10, seed=0)
+        build_supernet("darts", NetworkSettings(normalization="training"), 3, 10, seed=0)
     with pytest.raises(InvalidInput, match="with or without none"):
-        discretise("nasbench201", {"edges": torch.ones(6, 3)})
+        discretize("nasbench201", {"edges": torch.ones(6, 3)})
     whole = standalone("nasbench201", ("nor_conv_3x3",) * 6)
     partial = build_supernet("nasbench201", TINY, 3, 10, seed=0, partial_channels=2)
     with pytest.raises(InvalidInput, match="partial_channels 1"):
@@ -246,13 +246,13 @@ def test_darts_keeps_the_two_strongest_edges_of_a_node() -> None:
     node_3 = slice(2, 5)  # its three edges
     rows["normal"][node_3, names.index("none")] = 0.9  # never kept, and not ranked
     rows["normal"][node_3, names.index("dil_conv_5x5")] = torch.tensor([0.5, 0.4, 0.3])
-    kept = get_space("darts").genotype(get_space("darts").decode(discretise("darts", rows))).normal
+    kept = get_space("darts").genotype(get_space("darts").decode(discretize("darts", rows))).normal
     assert kept[2:4] == (("dil_conv_5x5", 0), ("dil_conv_5x5", 1))
     rows["normal_inputs_3"] = torch.tensor([[0.1, 0.2, 0.7]])  # products 0.05, 0.08, 0.21
-    kept = get_space("darts").genotype(get_space("darts").decode(discretise("darts", rows))).normal
+    kept = get_space("darts").genotype(get_space("darts").decode(discretize("darts", rows))).normal
     assert kept[2:4] == (("dil_conv_5x5", 1), ("dil_conv_5x5", 2))
     without = {group.name: torch.rand(group.shape) for group in groups("darts", none=False)}
-    assert "none" not in discretise("darts", without)
+    assert "none" not in discretize("darts", without)
 
 
 def test_the_seed_determines_the_weights_and_leaves_the_global_generator() -> None:

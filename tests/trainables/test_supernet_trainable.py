@@ -21,7 +21,7 @@ from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 EVERY = {"train_loss", "train_accuracy", "shared_loss", "shared_accuracy", "epoch", "epochs", "lr"}
 EVERY |= {"parameters", "seconds_epoch", "gpu_memory_peak", "failure", "done"}
-SEARCH = EVERY | {"architecture", "mixture_loss", "mixture_accuracy", "discretisation_drop", "entropy"}
+SEARCH = EVERY | {"architecture", "mixture_loss", "mixture_accuracy", "discretization_drop", "entropy"}
 HALVING = EVERY | {"scores", "score", "weights", "candidates_left"}
 CELLS = (
     "|nor_conv_1x1~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|avg_pool_3x3~2|",
@@ -71,7 +71,7 @@ def test_results_of_a_search(space: str) -> None:
     for result in results:
         assert set(result) == SEARCH | {f"{key}_{group}" for key in ("entropy", "entropies") for group in groups}
     get_space(space).decode(last["architecture"])
-    assert last["discretisation_drop"] == last["mixture_accuracy"] - last["shared_accuracy"]
+    assert last["discretization_drop"] == last["mixture_accuracy"] - last["shared_accuracy"]
     assert (last["failure"], last["lr"]) == (None, pytest.approx(0.001))
     assert all(math.isfinite(last[key]) for key in EVERY - {"failure", "gpu_memory_peak"})
     operations = [each for group in groups if "inputs" not in group for each in last[f"entropies_{group}"]]
@@ -83,7 +83,7 @@ def test_results_of_a_search(space: str) -> None:
 def test_uniform_paths_are_not_discretized() -> None:
     last = run(make_config(relaxation={"name": "path"}, optimizer={"name": "none"}))[-1]
     assert last["architecture"] is None and last["failure"] is None
-    assert math.isnan(last["discretisation_drop"]) and math.isfinite(last["mixture_loss"])
+    assert math.isnan(last["discretization_drop"]) and math.isfinite(last["mixture_loss"])
 
 
 # Failures
@@ -102,7 +102,7 @@ def test_divergence_is_a_result() -> None:
 
 def test_wrong_input_raises_an_error() -> None:
     for config, reason in (
-        (make_config(colour="red"), "colour"),
+        (make_config(color="red"), "color"),
         (make_config(relaxation={"name": "softmax"}), "expected the relaxation simplex or gumbel"),
         (make_config(relaxation={"name": "path", "start": 1.0}), "start"),
         (make_config(partial_channels=3), "partial_channels"),

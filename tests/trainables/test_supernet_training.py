@@ -117,7 +117,7 @@ def test_weights_and_architecture_change_and_stay_finite(
     assert not states_equal(weights_of(trainer), weights)
     for rows in trainer.mixing.probabilities().values():
         torch.testing.assert_close(rows.sum(-1), torch.ones(len(rows)))
-    trainer.supernet.space.decode(trainer.mixing.discretised())
+    trainer.supernet.space.decode(trainer.mixing.discretized())
 
 
 @pytest.mark.parametrize("fair", [False, True])
@@ -352,7 +352,7 @@ def test_scores_equal_those_of_each_path_alone(digits: Dataset) -> None:
     assert supernet.training
     space = supernet.space
     for cell, metrics in zip(CELLS, found, strict=True):
-        form = NetworkSettings(channels=2, cells=1, normalisation="scoring")
+        form = NetworkSettings(channels=2, cells=1, normalization="scoring")
         network = build(space, cell, network=form, in_channels=1, num_classes=10, seed=5)
         copy_weights(supernet, cell, network)
         with torch.no_grad():

@@ -133,7 +133,7 @@ def test_results_of_a_trial_and_of_a_failed_trial(method: str) -> None:
     assert result["failure"] is None and result["done"]
     assert 0 <= result["entropy"] <= math.log(10)
     assert ("entropies_decisions" in result) == (method == "enas")
-    assert result["discretisation_drop"] == result["mixture_accuracy"] - result["shared_accuracy"]
+    assert result["discretization_drop"] == result["mixture_accuracy"] - result["shared_accuracy"]
     json.dumps(result)
     diverging = settings | {"training": settings["training"] | {"lr": 1e30, "grad_clip": None}}
     failed = SupernetTrainable({"settings": diverging, "seed": 1}).step()
@@ -278,7 +278,7 @@ def test_wiped_out_operations_still_count_for_the_comparison_of_edges() -> None:
     mixing.learn(synthetic_lesson(outcome), 0.0)
     for rows in mixing.probabilities().values():
         assert torch.equal(rows[:, 0], torch.ones(14))
-    found = supernet.space.decode(mixing.discretised())
+    found = supernet.space.decode(mixing.discretized())
     operations = ["skip_connect", "skip_connect"]
     last_two = found[-3:]
     assert list(last_two) == ["1,4", *operations]

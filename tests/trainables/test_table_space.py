@@ -141,7 +141,7 @@ def test_evolution_searches_a_table(table: str) -> None:
         ("table:absent.csv", "archray cannot read the table"),
         ("table:own.csv?where=width=99", "no row where width is '99'; it is one of 1, 10, 11"),
         ("table:own.csv?where=task=x", "no column 'task' to select by; it has arch, width"),
-        ("table:own.csv?colour=red", "no role 'colour'. Choose one of architecture, objective"),
+        ("table:own.csv?color=red", "no role 'color'. Choose one of architecture, objective"),
         ("table:own.csv?architecture=name", "no column 'name' for architecture; it has arch, width"),
         ("table:own.csv?space=nasbench201", "nasbench201: expected a cell with 6 operations"),
         ("table:own.csv?space=nasbench2", "no space 'nasbench2'; did you mean 'nasbench201'?"),

@@ -68,7 +68,7 @@ AUGMENTED = {"augmentation": CROPS, "label_smoothing": 0.1, "grad_clip": 5.0}
 LOG_SPACE = {"name": "mirror-descent", "log_space": True}
 PATHS = {"name": "path", "draws": "architectures"}
 ROUND = {"candidates": CELLS, "budget": 2, "round": 1, "replica": 0, "warm_start": None}
-TEXT = "tokens=words|stop_words=keep|case=lower|order=2|counts=binary|weights=sif|scale=normalise|alpha=0.01"
+TEXT = "tokens=words|stop_words=keep|case=lower|order=2|counts=binary|weights=sif|scale=normalize|alpha=0.01"
 TEXTS = {"space": "ngrams", "data": {"name": "docstrings:numpy,torch", "limit": 60}, "dimension": 512}
 # For every kind of trial the settings, and the other keys of the configuration.
 TRIALS: dict[str, tuple[type[TrialTrainable], dict[str, Any], dict[str, Any]]] = {

@@ -13,13 +13,13 @@ class CrashSpace(Space):
         Decision("depth", ("1", "2")),
     )
 
-    def build(self, architecture, *, in_channels, num_classes, normalisation):
+    def build(self, architecture, *, in_channels, num_classes, normalization):
         import torch
         from torch import nn
 
         where, _, widths = os.environ.get("CRASH", "").partition(":")
         width, kernel = int(architecture[0]), int(architecture[1])
-        doomed = normalisation == "training" and architecture[0] in widths.split(",")
+        doomed = normalization == "training" and architecture[0] in widths.split(",")
 
         class Maybe(nn.Module):
             def forward(self, x):

@@ -9,12 +9,12 @@ class MemorySpace(Space):
     name = "memory"
     decisions = (Decision("width", tuple(NEEDED)), Decision("kernel", ("1", "3")))
 
-    def build(self, architecture, *, in_channels, num_classes, normalisation):
+    def build(self, architecture, *, in_channels, num_classes, normalization):
         import ray
         import torch
         from torch import nn
 
-        needed = NEEDED[architecture[0]] if normalisation == "training" else 0.0
+        needed = NEEDED[architecture[0]] if normalization == "training" else 0.0
         width, kernel = int(architecture[0]), int(architecture[1])
 
         def share():

@@ -43,7 +43,7 @@ def topology_run(place: Path) -> Run[Any]:
                 curves.append(known | losses)
             steps = np.linspace(-1, 1, 5)
             losses = 0.5 + number * (steps[:, None] ** 2 + steps[None, :] ** 2)
-            measured = {"centre": 0.5, "rise": 1.0, "flat": 0.4, "gradient_variance": 1.5, "plane_variance": 2.5}
+            measured = {"center": 0.5, "rise": 1.0, "flat": 0.4, "gradient_variance": 1.5, "plane_variance": 2.5}
             squares = {"plane": losses.tolist(), "variances": (1 + rng.random((3, 3))).tolist()}
             text = {key: json.dumps(square) for key, square in squares.items()}
             planes.append({"architecture": name, **text, **measured, "hessian": 9.0, "failure": None, "seconds": 1.0})

@@ -52,7 +52,7 @@ def wide_run(place: Path) -> Run[Any]:
                 "plane": json.dumps((0.1 + rise * square).tolist()),
                 "variances": json.dumps((10 / row.width + square).tolist()),
                 "hessian": 9.0,
-                "centre": 0.1,
+                "center": 0.1,
                 "rise": rise,
                 "flat": 0.2,
                 "gradient_variance": 9 / row.width,

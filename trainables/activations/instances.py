@@ -44,8 +44,8 @@ class Pool:
         upper = classes >= present[len(present) // 2]
         return cls(inputs, 2.0 * upper.double() - 1.0 if len(present) > 1 else None)
 
-    def check(self, options: ActivationOptions, name: str, *, labelled: bool) -> None:
-        """Raises: InvalidInput for too few points, or for `labelled` data without two classes."""
+    def check(self, options: ActivationOptions, name: str, *, labeled: bool) -> None:
+        """Raises: InvalidInput for too few points, or for `labeled` data without two classes."""
         needed = options.samples + options.validation + FEWEST
         if len(self.inputs) < needed:
             raise InvalidInput(
@@ -53,7 +53,7 @@ class Pool:
                 f"{FEWEST} for the risks), got {count(len(self.inputs), 'point')} of {name}. "
                 "Lower samples and validation"
             )
-        if labelled and self.labels is None:
+        if labeled and self.labels is None:
             raise InvalidInput(
                 f"expected data with two or more classes for the labels `data`, got one class of {name}. "
                 "Leave data out of --labels"

@@ -285,7 +285,7 @@ def _alike(images: Tensor, train: Tensor) -> bool:
 def _statistics(raw: RawData, train: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation (1, C, 1, 1): published, or of the training images over all pixels."""
     channels = train.shape[1]
-    if raw.normalised:
+    if raw.normalized:
         return torch.zeros(1, channels, 1, 1), torch.ones(1, channels, 1, 1)
     if raw.mean is not None and raw.std is not None:
         return torch.tensor(raw.mean).view(1, -1, 1, 1), torch.tensor(raw.std).view(1, -1, 1, 1)

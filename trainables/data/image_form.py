@@ -80,13 +80,13 @@ class ImageForm(Settings):
         pixels = np.stack([self.read(file) for file in files]).transpose(0, 3, 1, 2)
         return self.of_arrays(np.ascontiguousarray(pixels))
 
-    def of_arrays(self, images: Any, *, normalised: bool = False) -> torch.Tensor:
+    def of_arrays(self, images: Any, *, normalized: bool = False) -> torch.Tensor:
         """Converts arrays or tensors to a network's input, (n, channels, size, size) float32.
 
         Args:
             images: (n, C, H, W), (n, H, W, C) or, with one channel, (n, H, W); 8-bit, or floats on the scale of the
                 data set (0..1 for files). n may be omitted for one image.
-            normalised: Whether they are already normalized; then they are only resized.
+            normalized: Whether they are already normalized; then they are only resized.
 
         Raises: InvalidInput for another shape, other channels, or values that are not finite.
         """
@@ -100,13 +100,13 @@ class ImageForm(Settings):
         tensor = self._channels_first(tensor).float()
         if not tensor.isfinite().all():
             raise InvalidInput("expected finite images, got NaN or infinity. Remove these images")
-        if whole and not normalised:
+        if whole and not normalized:
             tensor = tensor / 255
         if tensor.shape[-2:] != (self.size, self.size):
             tensor = functional.interpolate(
                 tensor, size=(self.size, self.size), mode="bilinear", antialias=True, align_corners=False
             )
-        if normalised:
+        if normalized:
             return tensor
         mean, std = self._check_known()
         return (tensor - torch.tensor(mean).view(1, -1, 1, 1)) / torch.tensor(std).view(1, -1, 1, 1)
@@ -133,7 +133,7 @@ class ImageForm(Settings):
         if self.mean is None or self.std is None:
             raise InvalidInput(
                 "expected a data set with a known normalization, got a custom one without it. Give its Dataset a "
-                "`form` (an ImageForm), or give normalized arrays: run.predict(images, normalised=True)"
+                "`form` (an ImageForm), or give normalized arrays: run.predict(images, normalized=True)"
             )
         return self.mean, self.std
 

@@ -58,7 +58,7 @@ class RawData(RawParts):
     mean: tuple[float, ...] | None = None  # published, per channel, of images in 0..1; None computes it from `train`
     std: tuple[float, ...] | None = None
     flip: bool = True  # whether a mirrored image keeps its label
-    normalised: bool = False  # whether the images are already normalized (gaussian)
+    normalized: bool = False  # whether the images are already normalized (gaussian)
 
 
 def stratified_split(labels: Labels, fraction: float, seed: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:

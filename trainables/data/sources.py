@@ -78,7 +78,7 @@ def read_gaussian(settings: DataSettings) -> RawData:
         return images, rng.integers(CLASSES, size=count)
 
     train, validation, test = (draw(count) for count in (TRAIN_IMAGES, HELD_OUT_IMAGES, HELD_OUT_IMAGES))
-    return RawData(train, CLASSES, validation, test, normalised=True)
+    return RawData(train, CLASSES, validation, test, normalized=True)
 
 
 # CIFAR-10 and CIFAR-100 from the published Python batches, read by torchvision (Krizhevsky 2009).

@@ -13,7 +13,7 @@ from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state
 from archray.trainables.feature_maps import fourier_features as fourier
 from archray.trainables.feature_maps.features import FeatureMap, blocks, rows_in_block
-from archray.trainables.feature_maps.hashed_ngrams import BinWeights, Corpus, featurise, weighted
+from archray.trainables.feature_maps.hashed_ngrams import BinWeights, Corpus, featurize, weighted
 from archray.trainables.feature_maps.linear import decisions
 from archray.trainables.feature_maps.ridge import LinearModel
 
@@ -58,7 +58,7 @@ class FourierClassifier(Classifier):
         preprocess, statistics = self._map["preprocess"], self._statistics
         inputs, dimension = basis.shape
         network = fourier.FourierNetwork(
-            inputs, dimension, len(self._model.intercept), unit_length=preprocess == "normalise"
+            inputs, dimension, len(self._model.intercept), unit_length=preprocess == "normalize"
         )
         if preprocess in ("minmax", "standard"):
             network.shift.copy_(statistics.low if preprocess == "minmax" else statistics.mean)
@@ -111,7 +111,7 @@ class NGramClassifier(Classifier):
 
     def __call__(self, points: Sequence[str]) -> Tensor:
         rows, only = np.arange(len(points)), np.zeros(len(points), dtype=np.int64)
-        counts = featurise(Corpus(points), rows, [self._map], only, len(self._model.weights), [self._seed])
+        counts = featurize(Corpus(points), rows, [self._map], only, len(self._model.weights), [self._seed])
         return decisions(weighted(counts, [self._map], only, self._bin_weights), self._model)
 
     def state(self) -> dict[str, Any]:

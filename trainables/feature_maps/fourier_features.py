@@ -51,12 +51,12 @@ class Statistics:
         return cls(low, torch.where(high > low, high - low, one), mean, torch.where(high > low, deviation, one))
 
     def preprocess(self, inputs: Tensor, how: str) -> Tensor:
-        """inputs: (m, p). how: none, minmax, normalise (each row to length 1; zero rows stay) or standard."""
+        """inputs: (m, p). how: none, minmax, normalize (each row to length 1; zero rows stay) or standard."""
         if how == "minmax":
             return (inputs - self.low) / self.width
         if how == "standard":
             return (inputs - self.mean) / self.deviation
-        if how == "normalise":
+        if how == "normalize":
             length = torch.linalg.vector_norm(inputs, dim=1, keepdim=True)
             return inputs / torch.where(length > 0, length, torch.ones_like(length))
         return inputs

@@ -1,7 +1,7 @@
 """Hashed bags of n-grams, with a map per text. Khodak et al. 2020, appendix B.2.2; notes W2 and W8.
 
 A map is a decoded configuration of the space `ngrams`. Featurization has separate steps, because Naive-Bayes and SIF
-weights depend on bins that all training texts share: `featurise` counts, `BinWeights.fit` sums the counts of the
+weights depend on bins that all training texts share: `featurize` counts, `BinWeights.fit` sums the counts of the
 training texts, `weighted` applies each map's weights and scale. Bins contain counts, not signed counts, as both weights
 need them. Each text is tokenized once per tokenizer.
 """
@@ -145,7 +145,7 @@ def check_maps(maps: Sequence[FeatureMap], num_classes: int) -> None:
         )
 
 
-def featurise(
+def featurize(
     corpus: Corpus,
     rows: Integers,
     maps: Sequence[FeatureMap],
@@ -224,7 +224,7 @@ def weighted(
 ) -> csr_matrix:
     """Computes the features: counts (m, dimension), weighted and scaled by each text's map.
 
-    scale=average divides a text's features by the sum of its counts, normalise scales them to length 1; a text without
+    scale=average divides a text's features by the sum of its counts, normalize scales them to length 1; a text without
     features stays zero. Raises: InvalidInput for Naive-Bayes weights unless there are two classes.
     """
     per_row = np.diff(counts.indptr)
@@ -239,7 +239,7 @@ def weighted(
     divisor = np.ones(counts.shape[0])
     for kind, size in (
         ("average", np.bincount(owner, counts.data, minlength=len(per_row))),
-        ("normalise", np.sqrt(np.bincount(owner, data**2, minlength=len(per_row)))),
+        ("normalize", np.sqrt(np.bincount(owner, data**2, minlength=len(per_row)))),
     ):
         chosen = (scale == kind) & (size > 0)
         divisor[chosen] = size[chosen]

@@ -97,7 +97,7 @@ def fit_sparse_ridge(
         fitted = Ridge(alpha=lam, solver="sparse_cg", tol=TOLERANCE).fit(features, targets.numpy())
         return LinearModel(torch.from_numpy(fitted.coef_.T.copy()), torch.from_numpy(np.asarray(fitted.intercept_)))
     mean = targets.mean(0)
-    centred = targets - mean
+    centered = targets - mean
     feature_mean = torch.from_numpy(np.asarray(features.mean(axis=0), dtype=np.float64).ravel())
     dual = n < d
     vectors = features if dual else features.T.tocsr()
@@ -105,13 +105,13 @@ def fit_sparse_ridge(
     for rows in blocks(vectors.shape[0], SPARSE_ROWS):  # its lower triangle
         gram.matrix[rows, : rows.stop] = (vectors[rows] @ vectors[: rows.stop].T).toarray()
     if dual:
-        gram.centre()
-        gram.factorise(lam)
-        weights = torch.from_numpy(np.ascontiguousarray(features.T @ gram.solve(centred).numpy()))
+        gram.center()
+        gram.factorize(lam)
+        weights = torch.from_numpy(np.ascontiguousarray(features.T @ gram.solve(centered).numpy()))
     else:
         gram.subtract_mean(feature_mean, n)
-        gram.factorise(lam)
-        weights = gram.solve(torch.from_numpy(np.ascontiguousarray(features.T @ centred.numpy())))
+        gram.factorize(lam)
+        weights = gram.solve(torch.from_numpy(np.ascontiguousarray(features.T @ centered.numpy())))
     return LinearModel(weights, mean - feature_mean @ weights)
 
 

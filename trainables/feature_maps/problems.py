@@ -76,7 +76,7 @@ class Solved:
     accuracies: list[float]
     clipped: list[float]  # losses of decision values clipped to [-1, 1], bounded by `loss_bound`
     points: list[int]  # number of validation points of each candidate
-    seconds_featurise: float  # of the training points
+    seconds_featurize: float  # of the training points
     seconds_solve: float
     seconds_score: float  # of the validation points, including their featurization
     solution: "Solution"
@@ -84,7 +84,7 @@ class Solved:
 
     @property
     def seconds(self) -> float:
-        return self.seconds_featurise + self.seconds_solve + self.seconds_score
+        return self.seconds_featurize + self.seconds_solve + self.seconds_score
 
     def scores(self, settings: SolveSettings) -> list[float]:
         """Returns a score per candidate, in order; a candidate without a point gets the worst of the others' scores.
@@ -136,7 +136,7 @@ class Problem(ABC):
             solution.score_assigned(assign(self.sizes[1], len(maps), seed, "validation"), tally)
         return Solved(
             *tally.means(),
-            seconds_featurise=solution.seconds_featurise,
+            seconds_featurize=solution.seconds_featurize,
             seconds_solve=solution.seconds_solve,
             seconds_score=time.perf_counter() - start,
             solution=solution,
@@ -161,9 +161,9 @@ class Problem(ABC):
 
 @dataclass(frozen=True)
 class Solution(ABC):
-    """The weights of one solve, and the maps of the solve. seconds_featurise: time for the training points."""
+    """The weights of one solve, and the maps of the solve. seconds_featurize: time for the training points."""
 
-    seconds_featurise: float
+    seconds_featurize: float
     seconds_solve: float
     model: LinearModel  # weights (d, K), intercept (K,)
 
@@ -273,7 +273,7 @@ class NGramProblem(Problem):
         seeds = hash_seeds(len(maps), seed, self.settings.bases)
         start = time.perf_counter()
         corpus = ngrams.corpus_of(self.data.train.texts)
-        counts = ngrams.featurise(corpus, np.arange(len(corpus)), maps, assignment, dimension, seeds)
+        counts = ngrams.featurize(corpus, np.arange(len(corpus)), maps, assignment, dimension, seeds)
         bin_weights = ngrams.BinWeights.fit(counts, self.labels, self.classes)
         features = ngrams.weighted(counts, maps, assignment, bin_weights)
         seconds = time.perf_counter() - start
@@ -303,7 +303,7 @@ class NGramSolution(Solution):
     def score_assigned(self, assignment: Assignment, tally: Tally, part: Part = "validation") -> None:
         corpus, labels = self._points(part)
         dimension = len(self.model.weights)
-        counts = ngrams.featurise(corpus, np.arange(len(assignment)), self.maps, assignment, dimension, self.seeds)
+        counts = ngrams.featurize(corpus, np.arange(len(assignment)), self.maps, assignment, dimension, self.seeds)
         features = ngrams.weighted(counts, self.maps, assignment, self.bin_weights)
         tally.add(torch.from_numpy(assignment), linear.decisions(features, self.model), labels)
 
@@ -321,7 +321,7 @@ class NGramSolution(Solution):
             maps, key = [self.maps[number]], keys[number]
             if key not in counts:
                 dimension = len(self.model.weights)
-                counts = {key: ngrams.featurise(corpus, rows, maps, only, dimension, [self.seeds[number]])}
+                counts = {key: ngrams.featurize(corpus, rows, maps, only, dimension, [self.seeds[number]])}
             features = ngrams.weighted(counts[key], maps, only, self.bin_weights)
             tally.add(number, linear.decisions(features, self.model), labels)
 

@@ -183,7 +183,7 @@ class BlasGram:
         vector = mean.numpy().astype(self._dtype)
         self.matrix = self._syr(-float(points), vector, a=self.matrix, lower=1, overwrite_a=1)
 
-    def centre(self) -> None:
+    def center(self) -> None:
         """Centers the features of a kernel: H G H with H = I - 1 1^T / m."""
         size = len(self.matrix)
         ones = np.ones(size, dtype=self._dtype)
@@ -191,7 +191,7 @@ class BlasGram:
         # H G H = G - 1 u^T - u 1^T with u = G 1 / m - (1^T G 1 / m^2) / 2
         self.matrix = self._syr2(-1.0, ones, mean - mean.mean() / 2, a=self.matrix, lower=1, overwrite_a=1)
 
-    def factorise(self, lam: float) -> None:
+    def factorize(self, lam: float) -> None:
         """Replaces G by the Cholesky factor of G + lam I. Raises: SolveFailed."""
         np.einsum("ii->i", self.matrix)[:] += lam
         self.matrix, info = self._potrf(self.matrix, lower=1, overwrite_a=1, clean=0)
@@ -202,7 +202,7 @@ class BlasGram:
             )
 
     def solve(self, right: Tensor) -> Tensor:
-        """Computes (G + lam I)^-1 right, after `factorise`. right and result: (m, k) float64."""
+        """Computes (G + lam I)^-1 right, after `factorize`. right and result: (m, k) float64."""
         solution, _ = self._potrs(self.matrix, right.numpy().astype(self._dtype), lower=1)
         return torch.from_numpy(np.ascontiguousarray(solution, dtype=np.float64))
 
@@ -224,13 +224,13 @@ class TorchGram:
         vector = mean.to(self.matrix.dtype)
         self.matrix.addr_(vector, vector, alpha=-points)
 
-    def centre(self) -> None:
+    def center(self) -> None:
         mean = self.matrix.mean(0)
         ones = torch.ones_like(mean)
         offset = mean - mean.mean() / 2
         self.matrix.addr_(ones, offset, alpha=-1).addr_(offset, ones, alpha=-1)
 
-    def factorise(self, lam: float) -> None:
+    def factorize(self, lam: float) -> None:
         self.matrix.diagonal().add_(lam)
         # In place: the factor is stored in column-major order, and the matrix is symmetric.
         self.matrix, info = self.matrix.mT, torch.empty((), dtype=torch.int32, device=self.matrix.device)
@@ -276,7 +276,7 @@ def int8_gram(features: DenseFeatures, *, dual: bool) -> BlasGram:
             lower[columns, columns.start :] += torch._int_mm(panel, vectors[part, columns.start :])
     gram.matrix *= np.float32(scale**2)
     if dual:
-        gram.centre()
+        gram.center()
     else:
         gram.subtract_mean(sums * (scale / length), length)
     return gram
@@ -342,13 +342,13 @@ def solve_ridge(
     plan = RidgePlan.make(*features.shape, targets.shape[1], memory_gib=memory_gib, gram=gram)
     targets = targets.double()
     mean = targets.mean(0)  # (K,)
-    centred = targets - mean
+    centered = targets - mean
     if plan.keep:
         features = keep(features, plan.rows)
     if plan.gram != "float64":
         assert isinstance(features, DenseFeatures)  # such a plan keeps them
         try:
-            return solve_preconditioned(features, centred, mean, lam, plan)
+            return solve_preconditioned(features, centered, mean, lam, plan)
         except (SolveFailed, NotConverged) as error:
             logger.warning(
                 "archray solves with a float64 Gram matrix, as the %s one failed for lam = %g: %s",
@@ -357,7 +357,7 @@ def solve_ridge(
                 error,
             )
     solve = solve_dual if plan.dual else solve_primal
-    return RidgeSolution(solve(features, centred, mean, lam, plan), "float64", 0)
+    return RidgeSolution(solve(features, centered, mean, lam, plan), "float64", 0)
 
 
 def solve_primal(features: Features, targets: Tensor, mean: Tensor, lam: float, plan: RidgePlan) -> LinearModel:
@@ -373,7 +373,7 @@ def solve_primal(features: Features, targets: Tensor, mean: Tensor, lam: float, 
         total += block.sum(0)
     feature_mean = total / n
     gram.subtract_mean(feature_mean, n)
-    gram.factorise(lam)
+    gram.factorize(lam)
     weights = gram.solve(right)
     return LinearModel(weights, mean - feature_mean @ weights)
 
@@ -384,8 +384,8 @@ def solve_dual(features: Features, targets: Tensor, mean: Tensor, lam: float, pl
     gram = make_gram(n, features.device)
     for columns in blocks(d, plan.columns):
         gram.add(features.block(slice(0, n), columns).double().T)  # (columns, n)
-    gram.centre()
-    gram.factorise(lam)
+    gram.center()
+    gram.factorize(lam)
     dual = gram.solve(targets)  # (n, K)
     weights = torch.empty(d, dual.shape[1], dtype=torch.float64, device=features.device)
     feature_mean = torch.empty(d, dtype=torch.float64, device=features.device)
@@ -405,7 +405,7 @@ def solve_preconditioned(
     sums = transpose_times(matrix, torch.cat([targets, ones], 1))  # (d, K + 1)
     right, feature_mean = sums[:, :-1].contiguous(), sums[:, -1] / n
     gram = _cheap_gram(features, feature_mean, plan)
-    gram.factorise(lam)
+    gram.factorize(lam)
 
     def primal(vectors: Tensor) -> Tensor:
         product = normal_times(matrix, vectors).add_(vectors, alpha=lam)
@@ -435,7 +435,7 @@ def _cheap_gram(features: DenseFeatures, feature_mean: Tensor, plan: RidgePlan) 
     gram = make_gram(n if plan.dual else d, features.device, torch.float32)
     gram.add(features.matrix.T if plan.dual else features.matrix)
     if plan.dual:
-        gram.centre()
+        gram.center()
     else:
         gram.subtract_mean(feature_mean, n)
     return gram

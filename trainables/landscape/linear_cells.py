@@ -106,8 +106,8 @@ def _normal(generator: torch.Generator, *shape: int) -> Tensor:
 
 def _softmax_hessian(matrix: Tensor, z: Tensor) -> Tensor:
     p = _times(matrix, z).softmax(-1)  # (N, K)
-    centred = matrix - torch.einsum("nk,nkd->nd", p, matrix)[:, None]
-    return centred.mT @ (p[..., None] * centred)
+    centered = matrix - torch.einsum("nk,nkd->nd", p, matrix)[:, None]
+    return centered.mT @ (p[..., None] * centered)
 
 
 def _largest_difference(matrix: Tensor) -> Tensor:

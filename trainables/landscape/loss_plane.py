@@ -139,17 +139,17 @@ FLAT = 1.0  # nats above the center; a point within this range counts as flat
 def flatness(steps: NDArray[np.float64], losses: NDArray[np.float64], flat: float = FLAT) -> dict[str, float]:
     """Computes measures of a plane, losses (n, n) over alpha and beta in `steps` (n,), ascending and even.
 
-    `centre`: the loss nearest to (0, 0). `rise`: the median of the losses minus it, which a few extremely large losses
+    `center`: the loss nearest to (0, 0). `rise`: the median of the losses minus it, which a few extremely large losses
     do not change. `flat_share`: the share of the points at most `flat` above it.
     `curvature`: the largest eigenvalue, in size, of the plane's Hessian by finite differences over its inner points.
     Points with an infinite or NaN loss count as infinitely high, and their neighbors have no curvature; NaN if none
     has.
     """
     middle = int(np.abs(steps).argmin())
-    centre = float(losses[middle, middle])
-    above = np.where(np.isfinite(losses), losses, np.inf) - centre
+    center = float(losses[middle, middle])
+    above = np.where(np.isfinite(losses), losses, np.inf) - center
     return {
-        "centre": centre,
+        "center": center,
         "rise": float(np.median(above)),
         "flat_share": float((above <= flat).mean()),
         "curvature": _largest_curvature(losses, float(steps[1] - steps[0])),
@@ -258,7 +258,7 @@ def _split(call: Call, gradient: Tensor, parts: dict[int, list[Tensor]]) -> None
         over = list(range(2, gradient.ndim))
         shape = (1, -1, *[1] * len(over))
         scale = (layer.running_var + layer.eps).rsqrt().view(shape)
-        normalised = (call.input - layer.running_mean.view(shape)) * scale
-        products = gradient * normalised
+        normalized = (call.input - layer.running_mean.view(shape)) * scale
+        products = gradient * normalized
         parts.setdefault(id(layer.weight), []).append(products.sum(over) if over else products)
         parts.setdefault(id(layer.bias), []).append(gradient.sum(over) if over else gradient)

@@ -135,13 +135,13 @@ class ModelSpace(Space):
         num_classes: int,
         channels: int | None = None,
         cells: int | None = None,
-        normalisation: str = "training",
+        normalization: str = "training",
         weights: str | None = None,
     ) -> nn.Module:
         """Builds the standalone network: the model with each choice resolved, without the other weights.
 
         Args:
-            normalisation: `training`, or `scoring`: batch normalization without running statistics.
+            normalization: `training`, or `scoring`: batch normalization without running statistics.
             weights: As in `unresolved`.
 
         Raises: InvalidArchitecture; InvalidInput as `unresolved`.
@@ -150,7 +150,7 @@ class ModelSpace(Space):
         sizes = {name: size for name, size in (("channels", channels), ("cells", cells)) if size is not None}
         model = self.unresolved(in_channels=in_channels, num_classes=num_classes, weights=weights, **sizes)
         network = resolve(model, self.chosen(architecture))
-        if normalisation == "scoring":
+        if normalization == "scoring":
             use_batch_statistics(network)
         return network
 
@@ -199,6 +199,10 @@ class ModelSpace(Space):
             choice if self.is_used(decision.name, chosen) else decision.choices[0]
             for decision, choice in zip(self.decisions, architecture, strict=True)
         )
+
+    def encode(self, architecture: Architecture) -> str:
+        """Returns the string of the canonical form, so that equal networks have equal strings."""
+        return super().encode(self.canonical(architecture))
 
     def condition(self, decision: str) -> Condition | None:
         """Returns the innermost choice around a decision; None if the decision can matter in several ways."""

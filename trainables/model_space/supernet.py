@@ -26,7 +26,7 @@ from archray.trainables.model_space.networks import (
     widths_in,
 )
 from archray.trainables.model_space.space import ModelSpace
-from archray.trainables.nets.build_network import correct_average_pools, initialise
+from archray.trainables.nets.build_network import correct_average_pools, initialize
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces.space import Architecture, Space
 from archray.trainables.supernets.elastic import SLICED_SUPERNETS, SlicedSupernet
@@ -257,7 +257,7 @@ class ModelSupernet(Supernet):
         return tuple(groups)
 
     @classmethod
-    def discretise(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
+    def discretize(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
         """Takes the strongest choice of each decision, and the strongest inputs of each `Edges`.
 
         If this architecture does not meet the constraint of the space, an allowed one with few changes is returned.
@@ -289,7 +289,7 @@ class SlicedModel(SlicedSupernet):
         with nullcontext() if seed is None else restored_randomness(seed):
             sizes = {"channels": network.channels, "cells": network.cells}
             model = space.unresolved(**sizes, **shape, weights=network.weights)
-            initialise(model, network.init)
+            initialize(model, network.init)
         correct_average_pools(model)
         return WeightedModel(model)
 

@@ -164,7 +164,7 @@ class NotFinite(ArithmeticError):
     """A trace norm or its gradient is infinite or NaN. The message contains the step."""
 
 
-class NothingLearnt(ArithmeticError):
+class NothingLearned(ArithmeticError):
     """No step had a gradient, so that all architectures are equally probable."""
 
 

@@ -42,12 +42,12 @@ def build(
     Args:
         space: A space, its name or a reference. A custom space with a method `build` builds its network itself:
             `build(architecture, *, in_channels, num_classes)`, with `channels`, `cells`, `stem`, `auxiliary` and
-            `normalisation` if its signature contains them.
+            `normalization` if its signature contains them.
         architecture: Choices, the space's string for them, or the name of a published architecture.
         network: Width, depth, stem, auxiliary classifier, initialization, normalization. An initialization other than
             `pytorch-default` is also applied to the network of a custom space.
         seed: Seed of the initial weights; torch's global generator is restored. None draws from the global generator.
-        for_scoring: Whether to use the form for training-free metrics (note P5) if `network.normalisation` is `auto`;
+        for_scoring: Whether to use the form for training-free metrics (note P5) if `network.normalization` is `auto`;
             without the auxiliary classifier.
 
     Returns: The network, images (n, in_channels, H, W) -> logits (n, num_classes).
@@ -82,7 +82,7 @@ def build(
             raise InvalidArchitecture(
                 f"expected a torch.nn.Module from the build method of space {space.name!r}, got {type(module).__name__}"
             )
-        initialise(module, network.init)
+        initialize(module, network.init)
     correct_average_pools(module)
     return module.train()
 
@@ -157,15 +157,15 @@ def network_options(
 
     Raises: InvalidInput for a stem or an auxiliary classifier that it does not support.
     """
-    normalisation = network.normalisation
-    if normalisation == "auto":
-        normalisation = "scoring" if for_scoring else "training"
+    normalization = network.normalization
+    if normalization == "auto":
+        normalization = "scoring" if for_scoring else "training"
     options = {
         "channels": network.channels,
         "cells": network.cells,
         "stem": network.stem,
         "auxiliary": network.auxiliary and not for_scoring,
-        "normalisation": normalisation,
+        "normalization": normalization,
         **({} if network.weights is None else {"weights": network.weights}),
     }
     parameters = inspect.signature(builder.network if isinstance(builder, SpaceNetwork) else builder).parameters
@@ -190,7 +190,7 @@ def network_options(
 
 
 @torch.no_grad()
-def initialise(network: nn.Module, init: Initialisation) -> None:
+def initialize(network: nn.Module, init: Initialisation) -> None:
     """Redraws the weights of all convolutions and linear layers, in place, from torch's global generator.
 
     The initializations come from Shu (2022), Table 7.9 (note P5). With `fan_in`, `fan_out` the inputs and outputs of

@@ -289,7 +289,7 @@ class DARTSNetwork(nn.Module):
         outputs: Nodes that each cell concatenates.
         channels: C, of the first cells; doubled by each reduction cell.
         cells: N, cells per stage: 3 N + 2 with the two reduction cells; N = 6 gives 20 cells, 4 gives 14, 2 gives 8.
-        normalisation: Form of the cells' normalization. Outside the cells it is affine; only `training` has running
+        normalization: Form of the cells' normalization. Outside the cells it is affine; only `training` has running
             statistics.
         stem: `cifar`, one convolution, or `imagenet`, three with stride 2, the last for the second input.
         auxiliary: Whether train mode returns (logits, auxiliary logits). The loss of the latter has weight 0.4 in the
@@ -309,7 +309,7 @@ class DARTSNetwork(nn.Module):
         cells: int,
         in_channels: int,
         num_classes: int,
-        normalisation: Form,
+        normalization: Form,
         stem: Stem = "cifar",
         auxiliary: bool = False,
     ) -> None:
@@ -324,7 +324,7 @@ class DARTSNetwork(nn.Module):
         self.register_buffer("_drop_probability", torch.zeros(()), persistent=False)
         self._drop_probability: torch.Tensor
         self.drop_path = 0.0
-        self.stem = STEMS[stem](in_channels, channels, running=normalisation == "training")
+        self.stem = STEMS[stem](in_channels, channels, running=normalization == "training")
         self.cells = nn.ModuleList()
         self.auxiliary: Auxiliary | None = None
         (before, last), width, after_reduction = self.stem.widths, channels, stem == "imagenet"
@@ -341,7 +341,7 @@ class DARTSNetwork(nn.Module):
                     width,
                     reduction=reduction,
                     after_reduction=after_reduction,
-                    form=normalisation,
+                    form=normalization,
                     outputs=nodes,
                 )
             )

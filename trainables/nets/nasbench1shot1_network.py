@@ -15,7 +15,7 @@ from torch import nn
 
 from archray.errors import InvalidInput
 from archray.plurals import count
-from archray.trainables.nets.registry import NETWORKS, Form, Normalisation, ReLUConvBN, SpaceNetwork, batch_norm
+from archray.trainables.nets.registry import NETWORKS, Form, Normalization, ReLUConvBN, SpaceNetwork, batch_norm
 from archray.trainables.spaces.nasbench1shot1 import OUTPUT, NASBench1Shot1
 from archray.trainables.spaces.space import Architecture, Space
 
@@ -189,7 +189,7 @@ class NASBench1Shot1Network(nn.Module):
         matrix, operations: As in `Cell`.
         channels: Channels of the stem and of the first stack's cells.
         cells: Number of cells per stack.
-        normalisation: `training` or `scoring`.
+        normalization: `training` or `scoring`.
     """
 
     def __init__(
@@ -201,11 +201,11 @@ class NASBench1Shot1Network(nn.Module):
         cells: int,
         in_channels: int,
         num_classes: int,
-        normalisation: Normalisation,
+        normalization: Normalization,
     ) -> None:
         super().__init__()
-        self.stem = ConvBNReLU(in_channels, channels, 3, affine=True, running=normalisation == "training")
-        self.stacks, width = stacked(partial(Cell, matrix, operations, form=normalisation), channels, cells)
+        self.stem = ConvBNReLU(in_channels, channels, 3, affine=True, running=normalization == "training")
+        self.stacks, width = stacked(partial(Cell, matrix, operations, form=normalization), channels, cells)
         self.classifier = nn.Linear(width, num_classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ from torch import nn
 
 from archray.trainables.nets.registry import (
     NETWORKS,
-    Normalisation,
+    Normalization,
     ReLUConvBN,
     SpaceNetwork,
     Zero,
@@ -25,19 +25,19 @@ from archray.trainables.spaces.space import Architecture, Space
 
 STAGES = 3  # channels C, 2C, 4C; a residual reduction between stages
 
-# channels, normalisation -> the module of an edge. Batch normalization on edges as in note P5: affine with
+# channels, normalization -> the module of an edge. Batch normalization on edges as in note P5: affine with
 # running statistics for training, neither for scoring.
-OPERATIONS: dict[str, Callable[[int, Normalisation], nn.Module]] = {
-    "none": lambda channels, normalisation: Zero(),
-    "skip_connect": lambda channels, normalisation: nn.Identity(),
-    "nor_conv_1x1": lambda channels, normalisation: _convolution(channels, 1, normalisation),
-    "nor_conv_3x3": lambda channels, normalisation: _convolution(channels, 3, normalisation),
-    "avg_pool_3x3": lambda channels, normalisation: nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False),
+OPERATIONS: dict[str, Callable[[int, Normalization], nn.Module]] = {
+    "none": lambda channels, normalization: Zero(),
+    "skip_connect": lambda channels, normalization: nn.Identity(),
+    "nor_conv_1x1": lambda channels, normalization: _convolution(channels, 1, normalization),
+    "nor_conv_3x3": lambda channels, normalization: _convolution(channels, 3, normalization),
+    "avg_pool_3x3": lambda channels, normalization: nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False),
 }
 
 
-def _convolution(channels: int, kernel: int, normalisation: Normalisation) -> ReLUConvBN:
-    trained = normalisation == "training"
+def _convolution(channels: int, kernel: int, normalization: Normalization) -> ReLUConvBN:
+    trained = normalization == "training"
     return ReLUConvBN(channels, channels, kernel, affine=trained, running=trained)
 
 
@@ -71,12 +71,12 @@ class Cell(nn.Module):
     (note P5).
     """
 
-    def __init__(self, architecture: Architecture, channels: int, normalisation: Normalisation) -> None:
+    def __init__(self, architecture: Architecture, channels: int, normalization: Normalization) -> None:
         super().__init__()
         self.live = live_edges(EDGES, architecture)
         self.edges = nn.ModuleDict(
             {
-                edge_name(*EDGES[number]): OPERATIONS[architecture[number]](channels, normalisation)
+                edge_name(*EDGES[number]): OPERATIONS[architecture[number]](channels, normalization)
                 for number in self.live
             }
         )
@@ -120,7 +120,7 @@ class NASBench201Network(nn.Module):
         architecture: The operation of each edge.
         channels: C of the first stage; 16 in the benchmark.
         cells: N, cells per stage; 5 in the benchmark.
-        normalisation: `training`, affine with running statistics; or `scoring`, neither on edges (see the module).
+        normalization: `training`, affine with running statistics; or `scoring`, neither on edges (see the module).
     """
 
     def __init__(
@@ -131,10 +131,10 @@ class NASBench201Network(nn.Module):
         cells: int,
         in_channels: int,
         num_classes: int,
-        normalisation: Normalisation,
+        normalization: Normalization,
     ) -> None:
         super().__init__()
-        running = normalisation == "training"
+        running = normalization == "training"
         self.stem = nn.Sequential(
             nn.Conv2d(in_channels, channels, 3, padding=1, bias=False),
             batch_norm(channels, affine=True, running=running),
@@ -145,7 +145,7 @@ class NASBench201Network(nn.Module):
             if stage > 0:
                 stages.append(Reduction(width, 2 * width, running=running))
                 width *= 2
-            stages.extend(Cell(architecture, width, normalisation) for _ in range(cells))
+            stages.extend(Cell(architecture, width, normalization) for _ in range(cells))
         self.stages = nn.Sequential(*stages)
         self.head = nn.Sequential(
             batch_norm(width, affine=True, running=running), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()

@@ -22,7 +22,7 @@ class NetworkSettings(Settings):
         auxiliary: Whether to add an auxiliary classifier that is used in training only
             (`TrainingSettings.auxiliary_weight`). Needs DARTS, or a custom space whose `build` takes `auxiliary`.
         init: Initialization of convolutions and linear layers. `pytorch-default` keeps the initialization of torch.
-        normalisation: Mode of batch normalization. `auto` is `scoring` if the network is built for training-free
+        normalization: Mode of batch normalization. `auto` is `scoring` if the network is built for training-free
             metrics, and `training` otherwise.
         weights: File of `torch.save` with a state dict, a path or URI that every node can read. Supernets and
             standalone networks inherit its tensors, by name and shape. Needs a space that is read from a model
@@ -34,7 +34,7 @@ class NetworkSettings(Settings):
     stem: Stem = "cifar"
     auxiliary: bool = False
     init: Initialisation = "pytorch-default"
-    normalisation: Literal["auto", "training", "scoring"] = "auto"
+    normalization: Literal["auto", "training", "scoring"] = "auto"
     weights: str | None = None
 
     @model_validator(mode="after")

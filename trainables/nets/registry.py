@@ -10,7 +10,7 @@ from torch import nn
 from archray.registry import Registry
 from archray.trainables.spaces.space import Architecture, Space
 
-Normalisation = Literal["training", "scoring"]
+Normalization = Literal["training", "scoring"]
 Form = Literal["search", "training", "scoring"]  # form of a genotype's cells: see `darts_network`
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
@@ -21,7 +21,7 @@ class SpaceNetwork(Generic[NetworkT]):
 
     Attributes:
         network: The class. It takes `arguments`, and `channels`, `cells`, `in_channels`, `num_classes`,
-            `normalisation`, and `stem` and `auxiliary` if there is a choice.
+            `normalization`, and `stem` and `auxiliary` if there is a choice.
         arguments: Function from a space and an architecture to plain data by name. Raises: InvalidInput for another
             space.
     """

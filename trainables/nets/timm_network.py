@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from archray.errors import InvalidInput
 from archray.trainables.nets.network_settings import Stem
-from archray.trainables.nets.registry import NETWORKS, Normalisation
+from archray.trainables.nets.registry import NETWORKS, Normalization
 from archray.trainables.spaces.space import Architecture, Space
 from archray.trainables.spaces.timm import STAGES, TimmConvNeXts, TimmFamily, TimmResNets
 
@@ -64,7 +64,7 @@ def timm_resnet(
     in_channels: int,
     num_classes: int,
     stem: Stem,
-    normalisation: Normalisation,
+    normalization: Normalization,
 ) -> TimmNetwork:
     """Builds a `timm.models.resnet.ResNet`.
 
@@ -81,7 +81,7 @@ def timm_resnet(
 
     blocks: dict[str, Any] = {"basic": BasicBlock, "bottleneck": Bottleneck}
     width = max(LEAST_WIDTH, 2 * round(shape.width * channels / 2))
-    trained = normalisation == "training"
+    trained = normalization == "training"
     # timm's plain stem always has 64 channels; the width of a deep stem is an option
     model: Any = ResNet(
         blocks[shape.block],
@@ -117,7 +117,7 @@ def timm_convnext(
     in_channels: int,
     num_classes: int,
     stem: Stem,
-    normalisation: Normalisation,
+    normalization: Normalization,
 ) -> TimmNetwork:
     """Builds a `timm.models.convnext.ConvNeXt`.
 
@@ -132,7 +132,7 @@ def timm_convnext(
     from timm.models.convnext import ConvNeXt
 
     widths, small = _widths(max(1, round(shape.width * channels))), stem == "cifar"
-    scale = LAYER_SCALE if normalisation == "training" else 1.0
+    scale = LAYER_SCALE if normalization == "training" else 1.0
     model: Any = ConvNeXt(
         in_chans=in_channels,
         num_classes=num_classes,

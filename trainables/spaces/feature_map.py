@@ -142,14 +142,14 @@ class Fourier(FeatureMapSpace):
 
     Khodak et al. 2020, appendix B.2.1; Rahimi and Recht 2008.
     The kernels are exp(-gamma ||x - y||_2^2) (gaussian) and exp(-gamma ||x - y||_1) (laplace). Pixels are unchanged
-    (none), scaled to 0..1 per pixel (minmax), scaled to length 1 per image (normalise), or standardized per pixel
+    (none), scaled to 0..1 per pixel (minmax), scaled to length 1 per image (normalize), or standardized per pixel
     (standard). gamma is continuous, because a grid has only 56 maps, fewer than the paper's 256 candidates.
     """
 
     name: ClassVar[str] = "fourier"
     decisions = (
         Decision("kernel", ("gaussian", "laplace")),
-        Decision("preprocess", ("none", "minmax", "normalise", "standard")),
+        Decision("preprocess", ("none", "minmax", "normalize", "standard")),
     )
     constant = LogUniform("gamma", 1e-5, 10.0)
 
@@ -165,7 +165,7 @@ class NGrams(FeatureMapSpace):
     tokens: split at spaces (spaces); also between word characters and punctuation (punctuation); or nearly as in NLTK,
     with separate contractions and single marks (words). order: n-grams of 1 to this many tokens. counts: numbers (all),
     or presence (binary). weights: none, Naive-Bayes log-ratios (two classes only), or SIF; alpha smooths both. scale:
-    none, length 1 (normalise), or divided by the sum of the counts (average).
+    none, length 1 (normalize), or divided by the sum of the counts (average).
     """
 
     name: ClassVar[str] = "ngrams"
@@ -177,7 +177,7 @@ class NGrams(FeatureMapSpace):
         Decision("order", ("1", "2", "3")),
         Decision("counts", ("all", "binary")),
         Decision("weights", ("none", "naive-bayes", "sif")),
-        Decision("scale", ("none", "normalise", "average")),
+        Decision("scale", ("none", "normalize", "average")),
     )
     constant = LogUniform("alpha", 1e-5, 10.0)
 

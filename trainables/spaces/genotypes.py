@@ -259,7 +259,7 @@ def is_name(text: str) -> bool:
     return bool(text) and all(character.isalnum() or character in "-_." for character in text)
 
 
-def spelt_out(space: Space, text: str) -> str:
+def spelled_out(space: Space, text: str) -> str:
     """Returns the string of an architecture from its string or its name in the space.
 
     Raises: InvalidArchitecture for an unknown name, or a string that the space cannot parse.

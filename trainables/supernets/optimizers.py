@@ -127,10 +127,10 @@ def entropic_step(weights: Tensor, gradient: Tensor, lr: float, floor: float = 0
             authors do this before the first division. Here, as in Eq. 5, adding a constant to a row of the gradient
             does not change the result.
     """
-    return normalised(log_entropic_step(weights.log(), gradient, lr).exp(), floor)
+    return normalized(log_entropic_step(weights.log(), gradient, lr).exp(), floor)
 
 
-def normalised(weights: Tensor, floor: float = 0.0) -> Tensor:
+def normalized(weights: Tensor, floor: float = 0.0) -> Tensor:
     """Divides rows by their sums, after entries below the floor are set to it."""
     if floor > 0.0:
         weights = weights.clamp(min=floor)
@@ -191,7 +191,7 @@ class MirrorDescent(SimplexOptimizer):
         if "log_weights" not in state:
             state["log_weights"] = parameter.log()
         state["log_weights"] = log_entropic_step(state["log_weights"], gradient, group["lr"])
-        return normalised(state["log_weights"].exp())
+        return normalized(state["log_weights"].exp())
 
 
 class Learner(ABC):
@@ -330,7 +330,7 @@ class XNAS(SimplexOptimizer):
                 remaining = group["rounds"] - state["round"]
                 state["log_weights"] = xnas_step(state["log_weights"], state["sum"], lr, group["clip"], remaining)
                 state["sum"], state["added"] = torch.zeros_like(parameter), 0
-                parameter.copy_(normalised(state["log_weights"].exp()))
+                parameter.copy_(normalized(state["log_weights"].exp()))
 
     def _state(self, parameter: Tensor) -> dict[str, Any]:
         state = self.state[parameter]

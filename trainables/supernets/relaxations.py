@@ -9,7 +9,7 @@ from torch import Tensor
 
 from archray.errors import InvalidInput
 from archray.trainables.supernets.mixing import Lesson, Mixing, Mixture
-from archray.trainables.supernets.networks.supernet import MixtureWeights, Supernet, discretise, one_hot
+from archray.trainables.supernets.networks.supernet import MixtureWeights, Supernet, discretize, one_hot
 from archray.trainables.supernets.settings import Domain, GumbelSettings, OptimizerSettings, SupernetTrainingSettings
 
 LOGIT_SCALE = 1e-3  # standard deviation of initial logits in DARTS and GDAS: nearly uniform, all distinct
@@ -138,14 +138,14 @@ class ArchitectureParameters(Mixing):
         """Returns group -> the entropy of each of its rows, in nats."""
         return {name: entropy(rows).tolist() for name, rows in self.probabilities().items()}
 
-    def discretised(self) -> str:
+    def discretized(self) -> str:
         """Returns the architecture with the strongest operations (note G4)."""
         probabilities = self.probabilities()
-        return discretise(self.space, self.learner.strengths(probabilities) if self.learner else probabilities)
+        return discretize(self.space, self.learner.strengths(probabilities) if self.learner else probabilities)
 
     def derive(self, accuracies: Callable[[Sequence[str]], list[float]], seed: int) -> str | None:
-        """Returns `discretised`; None if the relaxation does not read the parameters."""
-        return self.discretised() if self.relaxation.reads_parameters else None
+        """Returns `discretized`; None if the relaxation does not read the parameters."""
+        return self.discretized() if self.relaxation.reads_parameters else None
 
     def state_dict(self) -> dict[str, Any]:
         return {

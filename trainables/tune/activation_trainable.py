@@ -77,7 +77,7 @@ class ActivationTrainable(TrialTrainable):
         get_activations(settings.activations)
         pool = Pool.load(settings.data)
         if pool is not None:
-            pool.check(settings, settings.data.name, labelled=self._labels == "data")
+            pool.check(settings, settings.data.name, labeled=self._labels == "data")
         seeds = first_seeds(self._seed, self._first + self._number)[self._first :]
         self._instances = make_instances(settings, self._labels, seeds, pool, self._device)
         initial = self._discrete(self._instances.initial)

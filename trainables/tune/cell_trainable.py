@@ -65,7 +65,7 @@ def trained_cell(uri: str) -> nn.Module:
 
 
 COLUMNS = {"values": "string", "seconds": "float64", "failure": "string"}
-CENTRE, LOSSES, VARIANCES = "centre", "losses", "variances"
+CENTRE, LOSSES, VARIANCES = "center", "losses", "variances"
 
 
 def items_of(architecture: str, points: int, gradient_points: int) -> list[str]:

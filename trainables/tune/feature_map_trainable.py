@@ -19,7 +19,7 @@ from archray.trainables.spaces.feature_map import FeatureMapSpace
 from archray.trainables.tune.settings import TrialSettings
 from archray.trainables.tune.trial import Result, TrialFailed, TrialTrainable, candidates_of, read_whole_number
 
-SECONDS = ("seconds", "seconds_featurise", "seconds_solve", "seconds_score")
+SECONDS = ("seconds", "seconds_featurize", "seconds_solve", "seconds_score")
 ACCURACIES_AND_LOSSES = ("validation_accuracy", "validation_loss", "test_accuracy", "test_loss")
 LEADER = (
     "leader_points", "leader_validation_error", "leader_test_error", "leader_validation_clipped", "leader_test_clipped",
@@ -76,7 +76,7 @@ class FeatureMapTrainable(TrialTrainable):
       candidate whose loss is infinite or NaN; the worst of the others' for one without a validation point.
     - `score`: the mean of the scores that are not NaN. `points`: number of validation points of each score.
     - `weights`: None. `dimension`. `candidates_left`: number of candidates. `resource`: dimension / first rung.
-    - `seconds` and its parts `seconds_featurise` (training points), `seconds_solve`, `seconds_score` (validation
+    - `seconds` and its parts `seconds_featurize` (training points), `seconds_solve`, `seconds_score` (validation
       points), without the test points, and `solver_calls`: totals of this trial so far.
     - `validation_accuracy`, `validation_loss`, `test_accuracy`, `test_loss` of a standalone solve, else NaN.
     - `leader`: the candidate with the best score. With the weights of this solve, also if they are shared:

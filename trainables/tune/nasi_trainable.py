@@ -12,7 +12,7 @@ from torch import Tensor
 from archray.trainables.costs import BoundSettings
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.nasi.one_step import reward
-from archray.trainables.nasi.search import Constants, NASIBatches, NASISearch, NotFinite, NothingLearnt
+from archray.trainables.nasi.search import Constants, NASIBatches, NASISearch, NotFinite, NothingLearned
 from archray.trainables.nasi.trace_norm import Approximation
 from archray.trainables.nets import build, count_parameters
 from archray.trainables.supernets.evaluation import feasible_architecture
@@ -58,7 +58,7 @@ class NASITrainable(EpochTrainable[NASISearch]):
     """
 
     settings_type = NASISettings
-    failures = (NotFinite, NothingLearnt)
+    failures = (NotFinite, NothingLearned)
     _settings: NASISettings
 
     def _read(self, config: dict[str, Any]) -> None:
@@ -87,7 +87,7 @@ class NASITrainable(EpochTrainable[NASISearch]):
         done = search.steps_done >= settings.steps
         architecture = search.architecture(constants)
         if done and architecture is None:
-            raise NothingLearnt(
+            raise NothingLearned(
                 f"expected a step with a gradient, got none: the trace norm of every sample is above nu, "
                 f"{constants.nu_0:.4g}, where mu {constants.mu:g} leaves no gradient; raise nu, or set mu to 2"
             )
@@ -111,8 +111,8 @@ class NASITrainable(EpochTrainable[NASISearch]):
         channels, size, classes = self._settings.bounded_images or (*batches.shape[:2], batches.classes)
         violation = bounds.violation(self._settings.space, in_channels=channels, image_size=size, num_classes=classes)
         rows = search.probabilities(constants).to(search.alpha_0)
-        learnt = {name: weights.dense for name, weights in search.decisions.mixture(rows).items()}
-        nearest = feasible_architecture(search.supernet, mode, learnt, violation, self._seed)
+        learned = {name: weights.dense for name, weights in search.decisions.mixture(rows).items()}
+        nearest = feasible_architecture(search.supernet, mode, learned, violation, self._seed)
         return nearest if violation(nearest) == 0.0 else mode
 
     @property

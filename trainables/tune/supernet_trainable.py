@@ -51,7 +51,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
 
     - `mixture_loss`, `mixture_accuracy`: with the mixture; if operations are drawn, one draw for each batch.
     - `architecture`: the discretized string; `shared_loss`, `shared_accuracy`: of its path through the supernet;
-      `discretisation_drop`: mixture_accuracy - shared_accuracy. With the relaxation `path` None and NaN; with
+      `discretization_drop`: mixture_accuracy - shared_accuracy. With the relaxation `path` None and NaN; with
       `controller` the best of its samples; with `posterior` its most probable architecture.
     - with a penalty on the mixture's cost, `expected_cost`: of the learned probabilities, and `cost_weight`.
     - with the relaxations `path` and `posterior`, after the last epoch, `updates`: JSON of a table's columns, `group`,
@@ -135,7 +135,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         if self._round is not None:
             return values | _no_scores(self._round)
         names = ("mixture_loss", "mixture_accuracy", "shared_loss", "shared_accuracy")
-        values |= dict.fromkeys((*names, "discretisation_drop"), math.nan) | {"architecture": None}
+        values |= dict.fromkeys((*names, "discretization_drop"), math.nan) | {"architecture": None}
         rows = self._settings.relaxation.entropy_rows(get_space(self._settings.space), self._groups)
         entropies = self._entropies({name: [math.nan] * count for name, count in rows.items()})
         return values | entropies | self._further(None)
@@ -158,7 +158,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
             "architecture": architecture,
             "shared_loss": path.loss,
             "shared_accuracy": path.accuracy,
-            "discretisation_drop": validation.accuracy - path.accuracy,
+            "discretization_drop": validation.accuracy - path.accuracy,
             **self._entropies(trainer.mixing.entropies()),
             **self._further(trainer),
         }
@@ -174,8 +174,8 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         )
         for column, costs in self._settings.edge_costs.items():
             violation.costs.substitutes[column] = partial(path_cost, trainer.supernet, costs)
-        learnt = trainer.mixing.probabilities() if isinstance(trainer.mixing, ArchitectureParameters) else None
-        nearest = feasible_architecture(trainer.supernet, architecture, learnt, violation, self._seed)
+        learned = trainer.mixing.probabilities() if isinstance(trainer.mixing, ArchitectureParameters) else None
+        nearest = feasible_architecture(trainer.supernet, architecture, learned, violation, self._seed)
         if violation(nearest) > 0.0:
             raise InvalidArchitecture(
                 f"expected an architecture near {architecture} that meets {', '.join(bounds.constraints)}, got none; "

@@ -259,15 +259,15 @@ def select_best(points: PointSet, starts: Tensor, steps: int) -> Descent:
     return min((select(points, start, steps) for start in starts), key=lambda descent: descent.loss)
 
 
-def simplex_quadratic(matrix: Tensor, gradient: Tensor, centre: Tensor) -> Tensor:
+def simplex_quadratic(matrix: Tensor, gradient: Tensor, center: Tensor) -> Tensor:
     """Computes argmin over the simplex of g^T (a - c) + 1/2 (a - c)^T Q (a - c), by non-negative least squares.
 
-    matrix: Q, (h, h), positive definite. gradient: g, centre: c, (h,).
+    matrix: Q, (h, h), positive definite. gradient: g, center: c, (h,).
     """
     factor = torch.linalg.cholesky(matrix, upper=True)  # Q = R^T R
-    target = factor @ centre - torch.linalg.solve_triangular(factor.T, gradient[:, None], upper=False)[:, 0]
+    target = factor @ center - torch.linalg.solve_triangular(factor.T, gradient[:, None], upper=False)[:, 0]
     weight = SUM_WEIGHT * float(factor.abs().max())
-    rows = torch.cat([factor, torch.full((1, len(centre)), weight, dtype=factor.dtype)])
+    rows = torch.cat([factor, torch.full((1, len(center)), weight, dtype=factor.dtype)])
     solution, _ = nnls(rows.numpy(), torch.cat([target, target.new_tensor([weight])]).numpy())
     return torch.from_numpy(solution / solution.sum())
 

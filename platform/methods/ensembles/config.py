@@ -15,7 +15,7 @@ from archray.platform.methods.supernets.config import PLAIN, check_network, chec
 from archray.searchers.nesbs.samplers import DELTA_RANGE, SVGDRD, EnsembleSampler
 from archray.settings import Settings
 from archray.trainables.spaces import Space, get_space
-from archray.trainables.spaces.genotypes import GenotypeSpace, is_name, spelt_out
+from archray.trainables.spaces.genotypes import GenotypeSpace, is_name, spelled_out
 from archray.trainables.supernets.settings import NoOptimizerSettings, PathSettings
 from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.settings import PosteriorOptions, SupernetOptions
@@ -205,12 +205,12 @@ class OneArchitectureConfig(PooledConfig):
         if text is None or not is_name(text) or "space" not in info.data:
             return text
         space = get_space(info.data["space"])
-        return spelt_out(space, text) if text in space.named else text
+        return spelled_out(space, text) if text in space.named else text
 
     def check(self) -> None:
         super().check()
         if self.architecture is not None:
-            spelt_out(get_space(self.space), self.architecture)
+            spelled_out(get_space(self.space), self.architecture)
 
 
 class SnapshotConfig(OneArchitectureConfig):

@@ -159,8 +159,8 @@ OF_ENSEMBLES = {"validation_loss": METRIC, "validation_accuracy": "shared_accura
 
 
 def _depends(context: Context[NESBSConfig]) -> dict[str, Any]:
-    learnt = context.config.search.sampler.of_the_posterior
-    posterior = context.folder(POSTERIOR_LEARNT).sha256(POSTERIOR) if learnt else None
+    learned = context.config.search.sampler.of_the_posterior
+    posterior = context.folder(POSTERIOR_LEARNT).sha256(POSTERIOR) if learned else None
     return {"weights": context.folder(SUPERNET).sha256(WEIGHTS), "posterior": posterior}
 
 

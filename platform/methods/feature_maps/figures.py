@@ -313,18 +313,18 @@ def generalization_section(run: Run[Any]) -> Section:
     summary = f"Gaps and bounds of the solver's clipped loss, between 0 and {significant(clipped['B'].max())}"
     below += folded(summary, _rounds_table(clipped, _LOSS)) if len(clipped) else ""
     return figures.figure_section(
-        "generalisation",
+        "generalization",
         "Generalization gap of the selection",
-        halving_generalisation(run),
+        halving_generalization(run),
         description=f"Test minus validation error, at most {_ERROR.show(errors['gap'].max())}, and its bounds, at "
         f"least {_ERROR.show(errors['alone'].min())}.",
-        caption=_text("generalisation", delta=tables.DELTA, shared=gaps["shared"].any()),
+        caption=_text("generalization", delta=tables.DELTA, shared=gaps["shared"].any()),
         below=below + _rates(errors),
     )
 
 
 @figure(height=330)
-def halving_generalisation(run: Run[Any], canvas: Figure) -> None:
+def halving_generalization(run: Run[Any], canvas: Figure) -> None:
     """Test minus validation error of the selection in each round of a feature map search, and bounds of Theorem 3.1.
 
     Khodak et al. 2020.

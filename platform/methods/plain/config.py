@@ -195,11 +195,11 @@ class LocalSearchOptions(PlainOptions):
 
     Fields:
         initial: number of random architectures before a climb, which starts from the best of them.
-        whole_neighbourhood: train all neighbors before each step if true; otherwise step to the first better neighbor.
+        whole_neighborhood: train all neighbors before each step if true; otherwise step to the first better neighbor.
     """
 
     initial: int = Field(10, ge=1)
-    whole_neighbourhood: bool = False
+    whole_neighborhood: bool = False
 
 
 class LocalSearchConfig(JointConfig):

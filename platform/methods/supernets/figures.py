@@ -28,7 +28,7 @@ from archray.plurals import count
 _text = texts_of(__package__)
 _LEGEND, _ROW = 50, 210  # heights of the legend and of a row of panels
 _MIXTURE, _SHARED = quantity_of("mixture_accuracy"), quantity_of("shared_accuracy")
-_DROP, _SELECTION_ACCURACY = quantity_of("discretisation_drop"), quantity_of("selection_accuracy")
+_DROP, _SELECTION_ACCURACY = quantity_of("discretization_drop"), quantity_of("selection_accuracy")
 _PANELS = {"mixture_accuracy": "mixture", "shared_accuracy": "discretized"}
 
 
@@ -152,28 +152,28 @@ def uniform_entropy(entropies: pd.DataFrame) -> tuple[float, tuple[int, ...]]:
 
 def discretization_section(run: Run[Any]) -> Section:
     """Two panels over the epochs and a table of the last one."""
-    nets = discretised_supernets(run)
+    nets = discretized_supernets(run)
     ends = [at_the_end(net) for net in nets]
     drops = section.finite_values(mixture - discrete for mixture, discrete in ends)
     return figures.figure_section(
-        "discretisation",
+        "discretization",
         "Accuracy lost by discretization",
-        supernet_discretisation(run),
+        supernet_discretization(run),
         description=_text(
-            "discretisation_description",
+            "discretization_description",
             number=len(nets),
             mixture=_MIXTURE.spread(mixture for mixture, _ in ends),
             discrete=_SHARED.spread(discrete for _, discrete in ends),
         ),
-        caption=_text("discretisation", drop=points_between(drops.mean()) if drops.size else None, seeds=drops.size),
+        caption=_text("discretization", drop=points_between(drops.mean()) if drops.size else None, seeds=drops.size),
         below=_last_epoch(nets, ends),
     )
 
 
 @figure(height=270)
-def supernet_discretisation(run: Run[Any], canvas: Figure) -> None:
+def supernet_discretization(run: Run[Any], canvas: Figure) -> None:
     """Validation accuracy by epoch of the mixture of each search seed, and of its discretized architecture."""
-    nets = discretised_supernets(run)
+    nets = discretized_supernets(run)
     left, right = canvas.subplots(1, 2, sharex=True, sharey=True)
     for axes, (metric, title) in zip((left, right), _PANELS.items(), strict=True):
         by_epoch(axes, nets, metric, quantity_of(metric).factor)
@@ -184,7 +184,7 @@ def supernet_discretisation(run: Run[Any], canvas: Figure) -> None:
     draw_seed_legend(canvas, nets)
 
 
-def discretised_supernets(run: Run[Any]) -> list[Supernet]:
+def discretized_supernets(run: Run[Any]) -> list[Supernet]:
     """The supernets with the curves of their search. Raises: NothingToDraw without curves of a mixture."""
     curves = run.best.table("search", CURVES)
     if "epoch" not in curves or any(numbers(curves, name).isna().all() for name in _PANELS):

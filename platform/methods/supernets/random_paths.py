@@ -39,7 +39,7 @@ from archray.plurals import count
 from archray.searchers import WeightSharingHalving
 from archray.seeds import stream_seed
 from archray.trainables.spaces import ConstrainedSpace, Space, get_space
-from archray.trainables.supernets.networks import discretise
+from archray.trainables.supernets.networks import discretize
 from archray.trainables.tune import scorers
 from archray.trainables.tune.settings import SupernetOptions
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
@@ -68,13 +68,15 @@ def draw_architectures(space: Space | str, options: SupernetOptions, number: int
     parameters = options.groups(space)
     if number > space.size:
         size = count(int(space.size), "architecture")
-        raise InvalidInput(f"expected at most {size}, the size of {space.name}, got {number}. Lower the number")
+        raise InvalidInput(
+            f"expected at most {size}, the size of {space.name}, got {number} candidates. Lower samples or candidates"
+        )
     generator = torch.Generator().manual_seed(seed)
     architectures: dict[str, None] = {}
     repeats = 0
     while len(architectures) < number:
         weights = {group.name: torch.rand(group.shape, generator=generator) for group in parameters}
-        architecture = discretise(space, weights)
+        architecture = discretize(space, weights)
         if architecture not in architectures and meets(space.decode(architecture)):
             architectures[architecture] = None
             repeats = 0
@@ -84,7 +86,7 @@ def draw_architectures(space: Space | str, options: SupernetOptions, number: int
             distinct = count(len(architectures), "distinct architecture")
             raise InvalidInput(
                 f"expected at most {distinct} from the supernet of {space.name}, got {number}; the last {REPEATS} "
-                "draws found no other architecture. Lower the number"
+                "draws found no other architecture. Lower samples or candidates"
             )
     return list(architectures)
 

@@ -112,7 +112,7 @@ def test_the_curvature_is_the_largest_eigenvalue_of_the_hessian() -> None:
 
 def test_batch_statistics_have_no_gradient_per_instance() -> None:
     space = get_space("nasbench201")
-    settings = NetworkSettings(channels=4, cells=1, normalisation="scoring")
+    settings = NetworkSettings(channels=4, cells=1, normalization="scoring")
     network = build(space, space.decode(CELL), network=settings, in_channels=1, num_classes=3, seed=0)
     plane = LossPlane(network, torch.randn(4, 1, 8, 8), torch.zeros(4, dtype=torch.int64), seed=0)
     assert math.isfinite(plane.loss(0.0, 0.0))
@@ -130,7 +130,7 @@ def test_the_curvature_of_a_paraboloid_is_exact() -> None:
     steps = np.linspace(-1, 1, 21)
     losses = 0.5 + 3 * steps[:, None] ** 2 + steps[None, :] ** 2
     measures = flatness(steps, losses)
-    assert measures["centre"] == pytest.approx(0.5)
+    assert measures["center"] == pytest.approx(0.5)
     assert measures["curvature"] == pytest.approx(6.0)
     assert measures["flat_share"] == pytest.approx(float((losses - 0.5 <= 1.0).mean()))
     losses[0, 0] = np.nan

@@ -30,12 +30,12 @@ def correlations(rows: Tensor) -> Tensor:
 
     Raises: NoScore if a row is constant or not finite.
     """
-    centred = rows.double() - rows.double().mean(1, keepdim=True)
-    norms = centred.norm(dim=1, keepdim=True)
+    centered = rows.double() - rows.double().mean(1, keepdim=True)
+    norms = centered.norm(dim=1, keepdim=True)
     if not bool((norms > 0).all() and norms.isfinite().all()):
         raise NoScore("the gradient of the output by an image is constant or not finite, so it has no correlations")
-    centred /= norms
-    return (centred @ centred.T).clamp(-1, 1)
+    centered /= norms
+    return (centered @ centered.T).clamp(-1, 1)
 
 
 def divergence(matrix: Tensor) -> float:

@@ -7,11 +7,11 @@ from archray.trainables.supernets.networks.supernet import (
     Supernet,
     build_supernet,
     copy_weights,
-    discretise,
+    discretize,
     groups,
 )
 from archray.trainables.supernets.settings import SUPERNETS
 
 import_modules(__name__)
 
-__all__ = ["SUPERNETS", "Group", "MixtureWeights", "Supernet", "build_supernet", "copy_weights", "discretise", "groups"]
+__all__ = ["SUPERNETS", "Group", "MixtureWeights", "Supernet", "build_supernet", "copy_weights", "discretize", "groups"]

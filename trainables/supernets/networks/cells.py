@@ -168,11 +168,11 @@ def normalized_sum(inputs: Sequence[Tensor], mixture: Tensor | None = None, *, r
     """
     if mixture is None:
         mixture = inputs[0].new_ones(len(inputs), inputs[0].shape[1])
-    summed: Tensor = _NormalisedSum.apply(relu, mixture, *inputs)
+    summed: Tensor = _NormalizedSum.apply(relu, mixture, *inputs)
     return summed
 
 
-class _NormalisedSum(torch.autograd.Function):
+class _NormalizedSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, relu: bool, mixture: Tensor, *inputs: Tensor) -> Tensor:
         flat = [_pixels(y) for y in inputs]  # (N, C), N = n H W

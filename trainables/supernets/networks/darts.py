@@ -70,7 +70,7 @@ class DARTSSupernet(Supernet):
     def __init__(self, space: Space, *, channels: int, partial_channels: int, none: bool, **size: Any) -> None:
         super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
         # All modules except the edges equal the standalone network's modules.
-        network = darts_network(space, next(space.enumerate()), channels=channels, normalisation="search", **size)
+        network = darts_network(space, next(space.enumerate()), channels=channels, normalization="search", **size)
         self.stem, self.classifier = network.stem, network.classifier
         self.cells = nn.ModuleList()
         for number, cell in enumerate(network.cells):
@@ -129,7 +129,7 @@ class DARTSSupernet(Supernet):
         return tuple(groups)
 
     @classmethod
-    def discretise(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
+    def discretize(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
         """Keeps two edges per node, those with the strongest operations other than `none` (times the edge's weight)."""
         assert isinstance(space, DARTS)
         genotype = []

@@ -156,7 +156,7 @@ class NASBench1Shot1Supernet(Supernet):
         return tuple(groups)
 
     @classmethod
-    def discretise(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
+    def discretize(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
         """Takes the strongest operation of each node, and the strongest parents of nodes and output (note G6)."""
         assert isinstance(space, NASBench1Shot1)
         operations = [OPERATIONS[column] for column in rows[GROUP].argmax(dim=1).tolist()]

@@ -40,7 +40,7 @@ class NASBench201Supernet(Supernet):
         super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
         # All modules except the cells equal the standalone network's modules.
         first = next(space.enumerate())
-        network = nasbench201_network(space, first, channels=channels, normalisation="scoring", **size)
+        network = nasbench201_network(space, first, channels=channels, normalization="scoring", **size)
         self.stem, self.head, self.classifier = network.stem, network.head, network.classifier
         self.stages = nn.ModuleList()
         for layer in network.stages:
@@ -87,7 +87,7 @@ class NASBench201Supernet(Supernet):
         return (group, *cells.input_groups(GRAPH)) if partial_channels > 1 else (group,)
 
     @classmethod
-    def discretise(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
+    def discretize(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
         """Takes the strongest operation of each edge, which may be `none`."""
         names = supernet.columns_of(OPERATIONS, rows[GROUP])
         return tuple(names[column] for column in rows[GROUP].argmax(dim=1).tolist())

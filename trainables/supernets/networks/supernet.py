@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.trainables.devices import restored_randomness
-from archray.trainables.nets.build_network import correct_average_pools, initialise, network_options
+from archray.trainables.nets.build_network import correct_average_pools, initialize, network_options
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.nets.registry import NETWORKS
 from archray.trainables.spaces import Architecture, Decision, Space, get_space
@@ -246,7 +246,7 @@ class Supernet(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def discretise(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
+    def discretize(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
         """Returns the architecture with the strongest operations (note G4). rows: group -> (edges, operations)."""
 
 
@@ -287,9 +287,9 @@ def build_supernet(
         `partial_channels` does not divide the cells' channels.
     """
     space = get_space(space)
-    if network.normalisation != "auto":
+    if network.normalization != "auto":
         raise InvalidInput(
-            f"expected normalisation auto for a supernet, which is always in search form, got {network.normalisation}"
+            f"expected normalization auto for a supernet, which is always in search form, got {network.normalization}"
         )
     if network.stem != "cifar" or network.auxiliary:
         raise InvalidInput(
@@ -314,12 +314,12 @@ def build_supernet(
             none=none,
             **inherited,
         )
-        initialise(supernet, network.init)
+        initialize(supernet, network.init)
     correct_average_pools(supernet)
     return supernet.to(memory_format=torch.channels_last).train()
 
 
-def discretise(space: Space | str, weights: Mapping[str, Tensor | MixtureWeights]) -> str:
+def discretize(space: Space | str, weights: Mapping[str, Tensor | MixtureWeights]) -> str:
     """Returns the string of the architecture with the strongest weights (note G4); the first one wins a tie.
 
     Args:
@@ -329,7 +329,7 @@ def discretise(space: Space | str, weights: Mapping[str, Tensor | MixtureWeights
     """
     space = get_space(space)
     rows = {name: (w.dense if isinstance(w, MixtureWeights) else w).detach().cpu() for name, w in weights.items()}
-    return space.encode(SUPERNETS.get(space.family).discretise(space, rows))
+    return space.encode(SUPERNETS.get(space.family).discretize(space, rows))
 
 
 @torch.no_grad()

@@ -73,8 +73,8 @@ class ActivationsConfig(StudyConfig):
                 f"({', '.join(problem.activations)}), got {problem.outside}. Choose another, or remove it from "
                 "problem.activations"
             )
-        labelled = "data" in self.labels
-        if labelled and self.data.name == OWN_INPUTS:
+        labeled = "data" in self.labels
+        if labeled and self.data.name == OWN_INPUTS:
             raise InvalidInput(
                 f"expected a data set with labels, got {OWN_INPUTS}, which has only inputs. Choose --data digits, or "
                 "remove data from --labels"
@@ -83,7 +83,7 @@ class ActivationsConfig(StudyConfig):
             return  # arrays of the caller that the run does not contain yet: its stages check them
         pool = Pool.load(self.data)
         if pool is not None:
-            pool.check(problem, self.data.name, labelled=labelled)
+            pool.check(problem, self.data.name, labeled=labeled)
 
 
 def serves(space: Space) -> str | None:

@@ -39,7 +39,7 @@ def _work(context: Context[ActivationsConfig], folder: Folder) -> None:
     config, shards = context.config, folder / "shards"
     pool = Pool.load(context.run.data)
     if pool is not None:
-        pool.check(config.problem, config.data.name, labelled="data" in config.labels)
+        pool.check(config.problem, config.data.name, labeled="data" in config.labels)
     chunks = [(size, start) for size in config.sizes for start in range(0, config.teachers, CHUNK)]
     names = [f"part-{size}-{start:06d}.parquet" for size, start in chunks]
     written = set(shards.files())

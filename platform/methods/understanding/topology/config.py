@@ -14,7 +14,7 @@ from archray.platform.run.layout import MANIFEST
 from archray.settings import REPEATED, Settings
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import Space, get_space
-from archray.trainables.spaces.genotypes import GenotypeSpace, cell_space, is_name, named_architectures, spelt_out
+from archray.trainables.spaces.genotypes import GenotypeSpace, cell_space, is_name, named_architectures, spelled_out
 from archray.trainables.training_settings import Count, NotNegative, Positive, TrainingSettings
 
 POPULAR = ("darts-v2", "enas", "amoebanet", "nasnet", "snas-mild", "gaea-pc-darts")
@@ -127,15 +127,15 @@ def _cell(number: int, text: str) -> tuple[str, GenotypeSpace, str]:
             )
         space = get_space(spaces[text][0])
         assert isinstance(space, GenotypeSpace)  # no other space has named architectures
-        return text, space, spelt_out(space, text)
+        return text, space, spelled_out(space, text)
     if os.sep in text and "(" not in text:
         raise InvalidArchitecture(
             f"expected the folder of a run, got {text!r}, which has no {MANIFEST}. Pass the folder of --out, a name "
             "(archray list architectures) or a genotype"
         )
     space = cell_space(text)
-    string = spelt_out(space, text)
-    names = [name for name, named in space.named.items() if spelt_out(space, named) == string]
+    string = spelled_out(space, text)
+    names = [name for name, named in space.named.items() if spelled_out(space, named) == string]
     return (names[0] if names else f"cell {number}"), space, string
 
 
@@ -145,7 +145,7 @@ def is_run(place: str) -> bool:
 
 def found_in(place: str) -> str:
     """The architecture that a run selected. Raises: InvalidInput if the run selected none."""
-    from archray.platform.methods.catalogue import open_run
+    from archray.platform.methods.catalog import open_run
 
     run = open_run(place, uses="tables")
     if run.best.architecture is None:
@@ -155,7 +155,7 @@ def found_in(place: str) -> str:
 
 def _of_first_run(options: Values) -> Values:
     """Data and network of the first run among `architectures`."""
-    from archray.platform.methods.catalogue import open_run
+    from archray.platform.methods.catalog import open_run
 
     for place in options.get("architectures") or ():
         if is_run(str(place)):

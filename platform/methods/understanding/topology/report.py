@@ -304,7 +304,7 @@ def topology_planes(run: Run[Any], canvas: Figure) -> None:
     for axes, (_, row) in zip(grid, cells, strict=True):
         plane = tables.square(row["plane"])
         steps = np.linspace(-radius, radius, len(plane))
-        rise = np.nan_to_num(plane - row["centre"], nan=_CAP, posinf=_CAP).clip(0, _CAP)
+        rise = np.nan_to_num(plane - row["center"], nan=_CAP, posinf=_CAP).clip(0, _CAP)
         drawn = axes.contourf(steps, steps, rise.T, levels=levels, cmap="cividis")
         axes.contour(steps, steps, rise.T, levels=levels[1:-1], colors="white", linewidths=0.3)
     _bar(canvas, grid, drawn, "rise of the loss, nats").set_ticks([0, 2, 4, _CAP])

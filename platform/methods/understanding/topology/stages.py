@@ -32,7 +32,7 @@ from archray.trainables.tune.cell_trainable import COLUMNS, CellTrainable, Lands
 from archray.trainables.tune.standalone_trainable import StandaloneSettings
 
 MEASURES = (
-    "plane", "variances", "hessian", "centre", "rise", "flat", "gradient_variance", "plane_variance",
+    "plane", "variances", "hessian", "center", "rise", "flat", "gradient_variance", "plane_variance",
 )  # fmt: skip
 
 
@@ -83,12 +83,12 @@ def measures_of(rows: pd.DataFrame, plane: CellPlaneSettings) -> dict[str, Any]:
     middle, *values = (json.loads(text) for text in rows["values"])
     losses, variances = values[: plane.points], values[plane.points :]
     measures = flatness(np.linspace(-plane.radius, plane.radius, plane.points), np.array(losses, dtype=float))
-    centre, variance, hessian = np.array(middle, dtype=float).tolist()  # null in JSON is NaN
+    center, variance, hessian = np.array(middle, dtype=float).tolist()  # null in JSON is NaN
     return {
         "plane": json.dumps(losses),
         "variances": json.dumps(variances),
         "hessian": hessian,
-        "centre": centre,
+        "center": center,
         "rise": measures["rise"],
         "flat": measures["flat_share"],
         "gradient_variance": variance,

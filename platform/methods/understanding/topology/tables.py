@@ -126,8 +126,8 @@ def spearman_within(table: pd.DataFrame, x: str, y: str, seed: int = 0) -> tuple
 def _pooled(groups: Sequence[np.ndarray]) -> np.ndarray:
     """The correlation (draws,) of ranks, centered in each group. groups: arrays (2, draws, networks)."""
     ranks = [rankdata(group, axis=-1) for group in groups]
-    centred = np.concatenate([rank - rank.mean(axis=-1, keepdims=True) for rank in ranks], axis=-1)
-    one, other = centred
+    centered = np.concatenate([rank - rank.mean(axis=-1, keepdims=True) for rank in ranks], axis=-1)
+    one, other = centered
     norms = np.sqrt((one**2).sum(-1) * (other**2).sum(-1))
     with np.errstate(invalid="ignore"):
         return (one * other).sum(-1) / np.where(norms > 0, norms, np.nan)
