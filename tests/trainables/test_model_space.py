@@ -48,8 +48,9 @@ def test_the_decisions_are_those_of_the_model():
         **{f"block{number}": ("conv3", "conv5", "skip") for number in range(4)},
     }
     assert space.size == 3 * 4 * 3**4 == sum(1 for _ in space.enumerate())
-    text = "width=24|depth=2|block0=conv3|block1=skip|block2=conv5|block3=conv5"
-    assert space.encode(space.decode(text)) == text
+    text = "width=24|depth=2|block0=conv3|block1=skip|block2=conv3|block3=conv3"
+    unused = text.replace("block2=conv3", "block2=conv5")  # at depth 2
+    assert space.encode(space.decode(text)) == space.encode(space.decode(unused)) == text
     assert get_space(OWN) == space and pickle.loads(pickle.dumps(space.decisions)) == space.decisions
 
 
