@@ -56,8 +56,8 @@ def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:
     space = get_space(space)
     if size is not None and size > space.size:
         raise InvalidInput(
-            f"expected a pool of at most {count(int(space.size), 'architecture')}, the size of {space.name}, got {size}. "
-            "Lower the pool size"
+            f"expected a pool of at most {count(int(space.size), 'architecture')}, the size of {space.name}, got "
+            f"{size}. Lower the pool size"
         )
     rng = np.random.default_rng(seed)
     if space.size > ENUMERABLE:
