@@ -38,7 +38,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "Bayesian over (mu, nu)": {"points": "bayesian"},
     "random points": {"points": "uniform"},
     "selections, absolute": {"penalty": "absolute"},
-    "random points, tell": {"points": "uniform", "on_repeat": "tell"},
+    "random points, reuse": {"points": "uniform", "on_repeat": "reuse"},
     "paper-code": {"preset": "paper-code"},
     "paper-code, random points": {"preset": "paper-code", "points": "uniform"},
     "paper-code, selections": {"preset": "paper-code", "points": "selections"},

@@ -51,7 +51,7 @@ class NearEmpty(tune.Trainable):
     def step(self) -> dict[str, Any]:
         start = time.time()
         time.sleep(self.seconds)
-        return {"score": self.value, "epoch": 1, "began": start, "ended": time.time(), "done": True}
+        return {"score": self.value, "epoch": 1, "started": start, "ended": time.time(), "done": True}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         (Path(checkpoint_dir) / "value.json").write_text(json.dumps(self.value))
@@ -134,8 +134,8 @@ def one_run(which: str, trials: int, at_once: int, seconds: float, searcher: str
         now = resource.getrusage(resource.RUSAGE_SELF)
         wall = time.time() - start
         assert len(results) == trials
-        inside = sum(result["ended"] - result["began"] for result in results)
-        busy = max(result["ended"] for result in results) - min(result["began"] for result in results)
+        inside = sum(result["ended"] - result["started"] for result in results)
+        busy = max(result["ended"] for result in results) - min(result["started"] for result in results)
         return {
             "cpu": now.ru_utime - used.ru_utime + now.ru_stime - used.ru_stime,
             "wall": wall,

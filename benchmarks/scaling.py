@@ -29,7 +29,7 @@ from archray.files import Folder
 from archray.platform.engine.pool_scoring import score_in_shards
 
 CPUS = 2  # simulated CPUs of a node; an actor takes one
-TYPES = {"metric": "float64", "began": "float64", "ended": "float64", "actor": "string", "failure": "string"}
+TYPES = {"metric": "float64", "started": "float64", "ended": "float64", "actor": "string", "failure": "string"}
 
 
 class Sleeper:
@@ -38,7 +38,7 @@ class Sleeper:
     def __call__(self, architecture: str) -> dict[str, Any]:
         start = time.time()
         time.sleep(float(architecture.partition(":")[2]))
-        return {"metric": 0.0, "began": start, "ended": time.time(), "actor": str(os.getpid()), "failure": None}
+        return {"metric": 0.0, "started": start, "ended": time.time(), "actor": str(os.getpid()), "failure": None}
 
 
 def names(count: int, mean: float, spread: float) -> list[str]:
@@ -85,8 +85,8 @@ def main() -> None:
         count = round(nodes * CPUS * options.seconds / options.item)
         table, start_time = score(nodes, names(count, options.item, options.spread))
         actors = table["actor"].nunique()
-        start, ended = table.groupby("actor")["began"].min().max(), table["ended"].max()
-        worked = (table["ended"] - table["began"].clip(lower=start)).clip(lower=0).sum()
+        start, ended = table.groupby("actor")["started"].min().max(), table["ended"].max()
+        worked = (table["ended"] - table["started"].clip(lower=start)).clip(lower=0).sum()
         rate, share = (table["ended"] > start).sum() / (ended - start), worked / (ended - start) / actors
         print(f"| {nodes} | {actors} | {rate:.1f} | {share:.1%} | {start - start_time:.0f} s |", flush=True)
 

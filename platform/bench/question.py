@@ -113,7 +113,7 @@ def _named(word: str, table: Table, proxies: Sequence[str]) -> list[Entrant]:
     rows = []
     for label, values in variants:
         rows.append(Entrant(label, name, values, asked=True))
-        rows += [Entrant(f"{label}, {suffix}", name, {**values, **more}) for suffix, more in method.beside.items()]
+        rows += [Entrant(f"{label}, {suffix}", name, {**values, **more}) for suffix, more in method.variants.items()]
     return rows
 
 

@@ -200,7 +200,7 @@ def _seconds(results: Any, dataset: str) -> float:
     return float(train["all_time"] + valid["all_time"] / (valid["iepoch"] + 1))
 
 
-Missing = Literal["refuse", "drop"]
+Missing = Literal["raise", "drop"]
 KEYS = (INDEX, *ARCHITECTURES)  # default columns to join tables on
 OF_SCORING = ("failure", "seconds")  # columns in a pool of `archray proxies` that describe the scoring, not a training
 
@@ -212,7 +212,7 @@ def import_table(
     where: Mapping[str, str] | None = None,
     join: Sequence[str | Path] = (),
     on: str | None = None,
-    missing: Missing = "refuse",
+    missing: Missing = "raise",
     **roles: Any,
 ) -> Table:
     """Checks the rows of a table, and writes it with roles of its columns and canonical forms of its networks.
@@ -225,7 +225,7 @@ def import_table(
         join: tables of the same architectures with further columns. A column of a joined table that `file` has with
             other values becomes `COLUMN_FILE`.
         on: column to join on; by default `index`, or the column of architectures.
-        missing: action on rows without a number for objective, result, epochs or seconds: `refuse` rejects the table,
+        missing: action on rows without a number for objective, result, epochs or seconds: `raise` rejects the table,
             `drop` drops the rows.
         roles: arguments of `archray.trainables.tabular.Roles`; by default columns with known names. With the space
             `nasbench1shot1-1`, the cells of a NAS-Bench-1Shot1 table with only the first row of each matrix follow
@@ -242,8 +242,8 @@ def import_table(
     """
     location = absolute(file)
     out = new_file(f"{_stem(location)}.parquet" if out is None else out, ".parquet")
-    if missing not in ("refuse", "drop"):
-        raise InvalidInput(f"missing: expected refuse or drop, got {missing!r}")
+    if missing not in ("raise", "drop"):
+        raise InvalidInput(f"missing: expected raise or drop, got {missing!r}")
     frame, written, checksum = files.read_frame(location)
     others = {absolute(other): files.read_frame(absolute(other))[0] for other in join}
     frames = {location: frame, **others}
@@ -266,7 +266,7 @@ def import_nats_bench(
     out: str | Path | None = None,
     *,
     dataset: str = "cifar10",
-    missing: Missing = "refuse",
+    missing: Missing = "raise",
     **roles: Any,
 ) -> Table:
     """Writes the official files of NATS-Bench as a table; see `nats_bench_rows` for its columns.
@@ -300,7 +300,7 @@ def write_imported(
     checksum: str = "",
     written: Mapping[str, Any] | None = None,
     *,
-    missing: Missing = "refuse",
+    missing: Missing = "raise",
     **roles: Any,
 ) -> Table:
     """Checks the rows of a frame, writes them to `out`, and reads them back.

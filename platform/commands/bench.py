@@ -234,8 +234,8 @@ def import_(
         str, typer.Option(metavar="cifar10|cifar100|ImageNet16-120", help="Data set of NATS-Bench.")
     ] = "cifar10",
     missing: Annotated[
-        str, typer.Option(metavar="refuse|drop", help="Action on rows without a value: reject the table, or drop them.")
-    ] = "refuse",
+        str, typer.Option(metavar="raise|drop", help="Action on rows without a value: reject the table, or drop them.")
+    ] = "raise",
     *,
     roles: dict[str, Any],
 ) -> None:

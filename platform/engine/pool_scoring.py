@@ -128,7 +128,7 @@ def score_in_shards(
     progress = ScoringProgress(console, len(architectures), done=len(scored), failed=count_failures(rows), unit=unit)
     numbers = [int(name.removeprefix("part-").removesuffix(".parquet")) for name in shards.files()]
     start = time.time()
-    folder.write_json(SCORING, {"began": start, **progress.state})
+    folder.write_json(SCORING, {"started": start, **progress.state})
     graceful = stop_gracefully(console, f"the {unit}s in progress are scored")
     with graceful, progress, closing(finished):
         for number, outcomes in enumerate(finished, start=max(numbers, default=-1) + 1):
@@ -136,7 +136,7 @@ def score_in_shards(
             shards.write_parquet(f"part-{number:05d}.parquet", table)
             counted.add(len(table))
             progress.advance(len(table), failed=count_failures(table))
-            folder.write_json(SCORING, {"began": start, **progress.state})
+            folder.write_json(SCORING, {"started": start, **progress.state})
     rows = _read_shards(shards, types).drop_duplicates("architecture").set_index("architecture")
     if len(rows) < len(architectures):
         total = count(len(architectures), unit)

@@ -173,7 +173,7 @@ def write_plan(folder: Folder, **plan: Any) -> None:
         plan: counts, metric and mode of its `TrialPlan`.
     """
     done_before = sum(status in ("TERMINATED", "ERROR") for status in trial_statuses(folder))
-    folder.write_json(PLAN, {"began": time.time(), "done_before": done_before, **plan})
+    folder.write_json(PLAN, {"started": time.time(), "done_before": done_before, **plan})
 
 
 def trial_statuses(folder: Folder) -> list[str]:

@@ -75,12 +75,12 @@ class RunRecord:
             raise
         return replace(stage, state="done", finished=done["finished"], seconds=done["seconds"])
 
-    def began(self, name: str) -> None:
+    def started(self, name: str) -> None:
         """Records that a stage has started; later stages wait, since they read its files."""
         names = list(self._stages)
         for later in names[names.index(name) :]:
             self._stages[later] = StageSummary(later, self._stages[later].title)
-        self._stages[name] = replace(self._stages[name], state="running", began=now())
+        self._stages[name] = replace(self._stages[name], state="running", started=now())
         self.write("running")
 
     def was_done(self, name: str) -> None:
@@ -88,9 +88,9 @@ class RunRecord:
         self._stages[name] = self._as_left(name, self._stages[name].title)
 
     def ended(self, name: str) -> None:
-        began = self._stages[name].began
+        started = self._stages[name].started
         self.was_done(name)
-        self._stages[name] = replace(self._stages[name], began=began)
+        self._stages[name] = replace(self._stages[name], started=started)
         self.describe()
         self.write("running")
 
@@ -312,7 +312,7 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
                     record.was_done(stage.name)
                     continue
                 console.print(f"[bold]{label}[/bold]: {stage.title}")
-                record.began(stage.name)
+                record.started(stage.name)
                 if (
                     number == 1 and not context.folder(stage.name).exists()
                 ):  # after a resume, the trials report failures

@@ -85,7 +85,7 @@ class Method:
             the method.
         streams: whether the method supports images that stay in their files (`imagefolder-stream`).
         by_proxy: whether the searcher uses one training-free metric, its option `proxy`.
-        beside: additional rows of the method in every bench: suffix of the method's name -> options.
+        variants: additional rows of the method in every bench: suffix of the method's name -> options.
         words: the list-valued flag whose values may follow the method's name on the command line.
         stands_for: function that expands options: the folder of a run gives the options of that run. Explicit options
             override the expanded ones.
@@ -103,7 +103,7 @@ class Method:
     searcher_at: str | None = None
     by_proxy: bool = False
     streams: bool = False
-    beside: Mapping[str, Values] = field(default_factory=dict)
+    variants: Mapping[str, Values] = field(default_factory=dict)
     words: str | None = None
     stands_for: Callable[[Values], Values] = lambda options: {}
 

@@ -113,7 +113,7 @@ class Beat(BaseModel):
 class Scoring(BaseModel):
     """`scoring.json`."""
 
-    began: Number
+    started: Number
     done: Count
     total: Count
     rate: Number | None
@@ -123,7 +123,7 @@ class Scoring(BaseModel):
 class Plan(BaseModel):
     """Schema of a Tune run's `plan.json`."""
 
-    began: Number
+    started: Number
     done_before: Number
     metric: str | None
     mode: str | None

@@ -72,7 +72,7 @@ class StageSummary:
         name: name of its folder.
         title: description of its work.
         state: state of the stage; `stopped` if the run was interrupted or failed in it.
-        began, finished: times, ISO 8601 in UTC.
+        started, finished: times, ISO 8601 in UTC.
         seconds: duration in its last process; None before its end.
     """
 
@@ -81,7 +81,7 @@ class StageSummary:
     name: str
     title: str
     state: StageState = "waiting"
-    began: str | None = None
+    started: str | None = None
     finished: str | None = None
     seconds: float | None = None
 

@@ -98,7 +98,7 @@ def stage_progress(stage: Folder) -> StageProgress | None:
     for folder in (stage, *(stage / name for name in stage.folders())):
         for name, kind in _STARTS.items():
             if (start := _read(folder, name, kind)) is not None:
-                starts.append((float(start["began"]), folder, name, start))
+                starts.append((float(start["started"]), folder, name, start))
     if not starts:
         return None
     _, folder, name, start = max(starts, key=lambda entry: entry[0])
@@ -118,8 +118,8 @@ def _tune_run(folder: Folder, plan: Mapping[str, Any]) -> StageProgress:
     )
     done = [trial for trial in trials if trial.status != "running"]
     work = sum(trial.done for trial in trials)
-    last = max((trial.last for trial in trials if trial.last is not None), default=plan["began"])
-    rate = (work - plan["done_before"]) / (last - plan["began"]) if last > plan["began"] else 0.0
+    last = max((trial.last for trial in trials if trial.last is not None), default=plan["started"])
+    rate = (work - plan["done_before"]) / (last - plan["started"]) if last > plan["started"] else 0.0
     return StageProgress(
         unit="trial",
         done=plan["before"] + len(done),

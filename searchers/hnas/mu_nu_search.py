@@ -129,11 +129,11 @@ class HNASSearch(PoolSearch):
         points: the method that chooses (mu, nu). `selections`: five fixed points, then alternately at random and by a
             Gaussian process over the selected rows (`SelectionSurrogate`). `bayesian`: a Gaussian process over
             (mu, nu), as in the paper. `uniform`: at random, independent of results. None: `bayesian` for `paper-code`
-            and for `tell`, else `selections`.
+            and for `reuse`, else `selections`.
         preset: `paper-code` follows the authors' code: absolute penalty, kappa/(M + 1e-6), `PaperCodeCoordinates`, and
             candidates that grow by 2,000 random rows of the pool with each step.
         on_repeat: `next-best` (default, as in the authors' code) takes the objective's best architecture that was not
-            suggested yet. `tell` passes the known value to the Bayesian optimizer without a training run and chooses
+            suggested yet. `reuse` passes the known value to the Bayesian optimizer without a training run and chooses
             again, at most 5 times per training run; then it takes the next best architecture too.
         points_to_evaluate: `{"architecture"}` or `{"mu", "nu"}` or all three, to suggest first; they count in the
             budget.
@@ -162,7 +162,7 @@ class HNASSearch(PoolSearch):
         points: Points | None = None,
         penalty: Penalty | None = None,
         preset: Literal["paper-code"] | None = None,
-        on_repeat: Literal["tell", "next-best"] | None = None,
+        on_repeat: Literal["reuse", "next-best"] | None = None,
         log10_mu: tuple[float, float] | None = None,
         **options: Unpack[SearcherOptions],
     ) -> None:
@@ -171,7 +171,7 @@ class HNASSearch(PoolSearch):
         low, high = log10_mu if log10_mu is not None else self._preset.coordinates.default_log10_mu
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InvalidInput(f"log10_mu: expected (low, high) with low < high, got {log10_mu!r}")
-        self.points: Points = points or ("bayesian" if on_repeat == "tell" else self._preset.points)
+        self.points: Points = points or ("bayesian" if on_repeat == "reuse" else self._preset.points)
         self.depends_on_results = self.points != "uniform"  # type: ignore[misc]  # set for this searcher alone
         self.penalty: Penalty = penalty or self._preset.penalty
         self.on_repeat = on_repeat or "next-best"
@@ -228,7 +228,7 @@ class HNASSearch(PoolSearch):
             point = self._next_point(observations, number, suggested | excluded)
             mu, nu = self.coordinates.mu_nu(point)
             question = {"point": point, "mu": mu, "nu": nu, "for": number}
-            if self.on_repeat == "tell" and len(repeats) < MAX_REPEATS:
+            if self.on_repeat == "reuse" and len(repeats) < MAX_REPEATS:
                 row = self.selection.lowest(mu, nu, excluded)
                 assert row is not None
                 first = numbers.get(self.pool.architectures[row])
@@ -278,7 +278,7 @@ class HNASSearch(PoolSearch):
         numbers = self.suggested_numbers()
         config = dict(point)
         if config["architecture"] is None:
-            mask = self.suggested_rows() & (self.on_repeat != "tell")
+            mask = self.suggested_rows() & (self.on_repeat != "reuse")
             row = self.selection.lowest(config["mu"], config["nu"], mask)
             if row is None:
                 return None

@@ -287,7 +287,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "points": get_args(Points),
     "penalty": get_args(Penalty),
     "preset": tuple(name for name in PRESETS if name is not None),
-    "on_repeat": ("tell", "next-best"),
+    "on_repeat": ("reuse", "next-best"),
 }
 
 
@@ -296,9 +296,9 @@ def check_options(**options: str | None) -> None:
     for name, choice in options.items():
         if choice is not None and choice not in CHOICES[name]:
             raise InvalidInput(f"{name}: expected {' or '.join(CHOICES[name])}, or None, got {choice!r}")
-    if options["points"] == "selections" and options["on_repeat"] == "tell":
+    if options["points"] == "selections" and options["on_repeat"] == "reuse":
         raise InvalidInput(
-            "points: expected bayesian or uniform with on_repeat=tell, got selections, which never repeats an "
+            "points: expected bayesian or uniform with on_repeat=reuse, got selections, which never repeats an "
             "architecture. Choose other points, or on_repeat=next-best."
         )
 

@@ -53,12 +53,12 @@ def end_stage(folder: Folder, name: str, seconds: float = 2.5) -> None:
 
 def test_a_run_from_its_first_stage_to_its_last(folder: Folder) -> None:
     with recorded(folder, STAGES, description, started=time.time() - 100) as record:
-        record.began("pool")
+        record.started("pool")
         on = RunSummary.read(folder)
         assert (on.state, on.reason, on.stage and on.stage.name) == ("running", None, "pool")
         end_stage(folder, "pool")
         record.ended("pool")
-        record.began("search")
+        record.started("search")
         assert [stage.state for stage in RunSummary.read(folder).stages] == ["done", "running"]
         end_stage(folder, "search", 4.0)
         record.ended("search")
@@ -109,7 +109,7 @@ def test_a_restarted_stage_resets_the_later_stages(folder: Folder) -> None:
     for name in STAGES:
         end_stage(folder, name)
     record = RunRecord(folder, STAGES, description)
-    record.began("pool")
+    record.started("pool")
     assert [stage.state for stage in RunSummary.read(folder).stages] == ["stopped", "waiting"], "no process works on it"
     with lock(folder, "test"):
         assert [stage.state for stage in RunSummary.read(folder).stages] == ["running", "waiting"]
@@ -118,7 +118,7 @@ def test_a_restarted_stage_resets_the_later_stages(folder: Folder) -> None:
 def test_the_reason_of_a_stop_is_stored(folder: Folder) -> None:
     def stop() -> None:
         with recorded(folder, STAGES, description) as record:
-            record.began("search")
+            record.started("search")
             record.reason = "[2/2] search: stopped with 1 of at most 3 trials ended"
             raise RunInterrupted(f"{record.reason}. Continue with: archray resume there")
 
@@ -156,7 +156,7 @@ def test_the_reason_of_a_stopped_repeat_is_stored_for_the_run(folder: Folder) ->
 
 
 def test_a_killed_process_is_detected(folder: Folder) -> None:
-    RunRecord(folder, STAGES, description).began("search")
+    RunRecord(folder, STAGES, description).started("search")
     assert RunSummary.read(folder).reason == "no process works on it"
     code = (
         "import os, signal, sys\n"
@@ -174,7 +174,7 @@ def test_a_killed_process_is_detected(folder: Folder) -> None:
 
 @pytest.mark.parametrize(("age", "state"), [(1.0, "running"), (SILENT + 5, "interrupted")])
 def test_another_machine_is_judged_by_its_last_heartbeat(folder: Folder, age: float, state: str) -> None:
-    RunRecord(folder, STAGES, description).began("search")
+    RunRecord(folder, STAGES, description).started("search")
     at = (datetime.now(UTC) - timedelta(seconds=age)).isoformat(timespec="seconds")
     folder.write_json(HEARTBEAT, {"at": at, "host": "elsewhere", "processes": "", "pid": 1})
     summary = RunSummary.read(folder)

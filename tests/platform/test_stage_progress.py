@@ -24,7 +24,7 @@ def stage(tmp_path: Path) -> Folder:
 def write_tune_run(stage: Folder, accuracies: dict[str, list[float]], statuses: dict[str, str], **plan: Any) -> Path:
     """Writes a Tune run that started at 1000 s with a result every 10 s, and returns the folder of the results."""
     folder = stage / "tune-a"
-    content = {"began": 1000.0, "metric": "validation_accuracy", "mode": "max", "total": 4, "before": 0}
+    content = {"started": 1000.0, "metric": "validation_accuracy", "mode": "max", "total": 4, "before": 0}
     folder.write_json(PLAN, content | {"done_before": 0} | plan)
     for number, (trial, values) in enumerate(accuracies.items()):
         started = {"trial_id": trial, "config": {"architecture": f"arch {trial}"}, "started": 1000.0 + number}
@@ -90,7 +90,7 @@ def test_nan_is_ignored_and_the_lowest_loss_is_the_best(stage: Folder) -> None:
 
 def test_progress_of_scoring_and_the_stage_started_last(stage: Folder) -> None:
     assert stage_progress(stage) is None
-    stage.write_json(SCORING, {"began": 10.0, "done": 30, "failed": 2, "total": 50, "rate": 4.0})
+    stage.write_json(SCORING, {"started": 10.0, "done": 30, "failed": 2, "total": 50, "rate": 4.0})
     progress = stage_progress(stage)
     assert progress is not None
     assert (progress.unit, progress.done, progress.failed, progress.seconds_left) == ("architecture", 30, 2, 5.0)
@@ -98,7 +98,7 @@ def test_progress_of_scoring_and_the_stage_started_last(stage: Folder) -> None:
     write_tune_run(stage, {"a": [0.1]}, {"a": "RUNNING"})
     later = stage_progress(stage)
     assert later is not None and later.unit == "trial"
-    (stage / "scores-a").write_json(SCORING, {"began": 2000.0, "done": 0, "failed": 0, "total": 50, "rate": None})
+    (stage / "scores-a").write_json(SCORING, {"started": 2000.0, "done": 0, "failed": 0, "total": 50, "rate": None})
     last = stage_progress(stage)
     assert last is not None and last.unit == "architecture" and last.seconds_left is None
 

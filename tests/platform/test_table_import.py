@@ -124,7 +124,7 @@ def test_a_missing_mean_of_the_training_runs_is_computed() -> None:
         ("import own.csv --where task=x --encoding columns:wide", "has no column 'wide'"),
         ("import own.csv --where task=x --space nasbench201", "expected a cell with 6 operations"),
         ("import own.csv --where task=x --epochs ten=same", "expected a whole number of 1 or more, got 'ten'"),
-        ("import own.csv --where task=x --missing keep", "expected refuse or drop, got 'keep'"),
+        ("import own.csv --where task=x --missing keep", "expected raise or drop, got 'keep'"),
         ("import own.csv --where task=x --join other.csv", "Name the column to join on"),
         ("import own.csv --where task=x --join twice.csv", "twice.csv has arch 'a' more than once"),
         ("import own.csv --where task=x --join far.csv", "far.csv. Name another column"),

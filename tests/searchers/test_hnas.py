@@ -49,7 +49,7 @@ def score(config: dict[str, Any]) -> float:
 
 
 def test_each_answer_minimizes_the_requested_objective(make: Make, table: Path) -> None:
-    search = make(on_repeat="tell")
+    search = make(on_repeat="reuse")
     drive(search, score)
     pool = load_pool(PoolFile.of(table), "snip")
     questions = search.questions()
@@ -97,9 +97,9 @@ def test_random_points_fill_the_square_and_wait_for_nothing(make: Make) -> None:
     assert abs(np.corrcoef(points[:, 0], weights)[0, 1]) < 0.5
 
 
-@pytest.mark.parametrize("on_repeat", [pytest.param("tell", marks=pytest.mark.slow), "next-best"])
+@pytest.mark.parametrize("on_repeat", [pytest.param("reuse", marks=pytest.mark.slow), "next-best"])
 def test_no_architecture_is_trained_twice_and_the_pool_is_exhausted(
-    table: Path, tmp_path: Path, on_repeat: Literal["tell", "next-best"]
+    table: Path, tmp_path: Path, on_repeat: Literal["reuse", "next-best"]
 ) -> None:
     pd.read_parquet(table).head(9).to_parquet(tmp_path / "small.parquet")
     search = HNASSearch(
@@ -143,7 +143,7 @@ def test_failures_are_stored_as_failures(make: Make) -> None:
 @pytest.mark.slow
 def test_points_to_evaluate(make: Make) -> None:
     points = [{"architecture": "a7"}, {"mu": 0.5, "nu": 0.25}, {"architecture": "a7", "mu": 0.1, "nu": 0.1}]
-    search = make(points_to_evaluate=points, on_repeat="tell")
+    search = make(points_to_evaluate=points, on_repeat="reuse")
     configs = drive(search, score)
     assert configs["architecture"][0] == "a7"
     assert (configs["mu"][1], configs["nu"][1]) == (0.5, 0.25)
@@ -248,9 +248,9 @@ def test_a_pickled_searcher_notices_a_changed_pool(tmp_path: Path, table: Path) 
         ({"budget": 2.5}, "budget"),
         ({"penalty": "cubic"}, "square or absolute"),
         ({"points": "grid"}, "selections or bayesian or uniform"),
-        ({"points": "selections", "on_repeat": "tell"}, "never repeats"),
+        ({"points": "selections", "on_repeat": "reuse"}, "never repeats"),
         ({"preset": "paper"}, "paper-code"),
-        ({"on_repeat": "again"}, "tell or next-best"),
+        ({"on_repeat": "again"}, "reuse or next-best"),
         ({"log10_mu": (0, -4)}, "low < high"),
         ({"mode": "largest"}, "'min' or 'max'"),
         ({"seed": -1}, "seed"),

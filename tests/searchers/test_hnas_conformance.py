@@ -33,7 +33,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class HNASSuite(ConformanceSuite):
-    on_repeat: Literal["tell", "next-best"] = "tell"
+    on_repeat: Literal["reuse", "next-best"] = "reuse"
 
     @pytest.fixture(autouse=True)
     def _take_pool(self, pool: Path) -> None:
@@ -59,7 +59,7 @@ class TestInATuner(NextBest, TunerConformance):
 
 @pytest.mark.slow  # each repeat fits the Gaussian process again
 class TestTellKnownValue(HNASSuite, SearcherConformance):
-    on_repeat = "tell"
+    on_repeat = "reuse"
 
 
 class TestBayesian(HNASSuite, SearcherConformance):

@@ -37,13 +37,13 @@ class HNASOptions(Settings):
         points: how the objective's parameters (mu, nu) are chosen. `selections`: alternately by a Gaussian process
             over the selected architectures and at random. `bayesian`: by a Gaussian process over (mu, nu), as in the
             paper. `uniform`: at random. Default: `selections`; `bayesian` with the preset `paper-code` or with
-            `on_repeat` set to `tell`.
+            `on_repeat` set to `reuse`.
         penalty: form of the penalty F(x) in the objective: `square` (x^2, Eq. 7.7) or `absolute` (|x|). Default: the
             penalty of the preset, or `square`.
         preset: `paper-code` reproduces the authors' program: absolute penalty, unscaled M, and a growing random subset
             of the pool as candidates.
         on_repeat: what to do if (mu, nu) selects an architecture that is already trained. `next-best` (the default)
-            trains the next best architecture instead; `tell` passes the earlier value to the optimizer.
+            trains the next best architecture instead; `reuse` passes the earlier value to the optimizer.
     """
 
     proxy: str = "ntk_trace"
@@ -51,7 +51,7 @@ class HNASOptions(Settings):
     points: Literal["selections", "bayesian", "uniform"] | None = None
     penalty: Literal["square", "absolute"] | None = None
     preset: Literal["paper-code"] | None = None
-    on_repeat: Literal["tell", "next-best"] | None = None
+    on_repeat: Literal["reuse", "next-best"] | None = None
 
 
 class HNASConfig(PooledConfig):
@@ -73,10 +73,10 @@ class HNASConfig(PooledConfig):
                 "expected search.proxy to be a metric other than kappa, which the objective of HNAS already contains. "
                 "Choose another proxy"
             )
-        if self.search.points == "selections" and self.search.on_repeat == "tell":
+        if self.search.points == "selections" and self.search.on_repeat == "reuse":
             raise InvalidInput(
                 "expected search.on_repeat to be next-best with search.points=selections, which never repeats an "
-                "architecture, got tell. Remove search.on_repeat"
+                "architecture, got reuse. Remove search.on_repeat"
             )
         super().check()
         if self.pool.table is None and self.low_is_good(self.search.proxy):
@@ -142,5 +142,5 @@ HNAS = Method(
     rejects={"decide": SCORED_WITHOUT_TRAINING},
     searcher_at="archray.platform.methods.searchers:hnas",
     by_proxy=True,
-    beside={"random points": {"points": "uniform"}},  # the control experiment of note H7
+    variants={"random points": {"points": "uniform"}},  # the control experiment of note H7
 )
