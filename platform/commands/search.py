@@ -26,8 +26,8 @@ UNDERSTAND = (
 )
 CONFIG = "Print the full configuration of a search as YAML for --config, with a description of each key."
 PRESET = (
-    "Preset: smoke (seconds), demo (minutes on two cores, the default) or paper. Other options override it. The "
-    "defaults in this help apply to the given preset and space."
+    "Preset: smoke (a minute or two), demo (minutes on two cores, the default) or paper. Other options override it. "
+    "The defaults in this help apply to the given preset and space."
 )
 # The help panel of an option, by the first part of its path.
 PANELS = {"network": "Network", "resources": "Cluster", "cluster": "Cluster"}

@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,14 @@ def decision_table(decisions: Sequence[Decided], changes: Mapping[tuple[str, str
         others = ", ".join(alternatives) or "none"
         rows.append((d.name, d.choice, "any value from {:g} to {:g}".format(*d.bounds) if d.bounds else others))
     return table(columns, rows, label="Decisions of the found architecture")
+
+
+def _is_unused(space: Space, architecture: str, number: int) -> bool:
+    """Whether no choice of a decision changes the network, such as the kernel of a block that is left out."""
+    found = space.decode(architecture)
+    choices = space.decisions[number].choices if number < len(space.decisions) else ()  # a constant has none
+    changed = [(*found[:number], choice, *found[number + 1 :]) for choice in choices if choice != found[number]]
+    return bool(changed) and all(space.canonical(other) == space.canonical(found) for other in changed)
 
 
 def _added_parameters(run: Run[Any], space: Space) -> dict[tuple[str, str], int] | None:
@@ -402,7 +410,11 @@ def cell_section(run: Run[Any]) -> Section | None:
         drawn = _genotype(space, architecture, names.of(run.architecture))
         return Section("cell", "Cells", drawn + _whole(decisions))
     if not is_graph(decisions):
-        return Section("cell", "Found architecture", decision_table(decisions, _added_parameters(run, space)))
+        shown = [
+            replace(d, choice="unused", choices=()) if _is_unused(space, architecture, number) else d
+            for number, d in enumerate(decisions)
+        ]
+        return Section("cell", "Found architecture", decision_table(shown, _added_parameters(run, space)))
     edges, nodes = cell_edges(decisions), node_count(decisions)
     caption = _text(
         "cell",
