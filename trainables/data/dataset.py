@@ -8,6 +8,7 @@ import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar, Self
 
 import numpy as np
@@ -91,7 +92,13 @@ def cutout(images: Tensor, centers: Tensor, length: int, fill: Sequence[float] =
 
 
 def _per_channel(images: Tensor, fill: Sequence[float]) -> Tensor:
-    return torch.tensor(fill, dtype=images.dtype, device=images.device).view(1, -1, 1, 1)
+    return _on_device(tuple(fill), images.dtype, images.device)
+
+
+@lru_cache(maxsize=16)
+def _on_device(fill: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Copies the values once; a copy in each step would wait for a GPU."""
+    return torch.tensor(fill, dtype=dtype, device=device).view(1, -1, 1, 1)
 
 
 class Augmentation:
