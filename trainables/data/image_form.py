@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -57,14 +57,18 @@ class ImageForm(Settings):
 
         Raises: InvalidInput, with the file's name, if it is not a picture, or if pictures cannot have these channels.
         """
-        from PIL import Image
 
         if self.channels not in MODES:
             raise InvalidInput(
                 f"expected a network for pictures with {', '.join(map(str, MODES))} channels, got one for "
                 f"{self.channels}. Give arrays (n, {self.channels}, H, W)"
             )
-        picture = read_picture(file, MODES[self.channels])
+        return self.resized(read_picture(file, MODES[self.channels]))
+
+    def resized(self, picture: Image.Image) -> npt.NDArray[np.uint8]:
+        """Resizes a picture with these channels to (size, size, channels) of 8 bits."""
+        from PIL import Image
+
         box = None if self.crop is None else middle(*picture.size, self.crop)
         resized = picture.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)  # antialiased by PIL
         return np.asarray(resized).reshape(self.size, self.size, self.channels)
@@ -153,8 +157,10 @@ def _tensor(images: Any) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(array))
 
 
-def read_picture(file: str | Path, mode: str = "RGB") -> Image.Image:
-    """Reads the picture in a file (the first of an animation), rotated by its EXIF orientation, 8 bits per channel.
+def read_picture(file: str | Path | BinaryIO, mode: str = "RGB") -> Image.Image:
+    """Reads the picture in a file or stream, 8 bits per channel, rotated by its EXIF orientation.
+
+    Of an animation it reads the first picture.
 
     Integers of more bits are scaled by their depth, floats from 0..1. PIL reads 16-bit colors as their upper 8 bits.
     Without an alpha channel in `mode`, transparent pixels have the color that the file stores for them.
@@ -166,7 +172,7 @@ def read_picture(file: str | Path, mode: str = "RGB") -> Image.Image:
     """
     from PIL import Image, ImageOps
 
-    if os.path.exists(file) and not os.path.isfile(file):  # reading a pipe would block
+    if isinstance(file, str | Path) and os.path.exists(file) and not os.path.isfile(file):  # reading a pipe would block
         raise InvalidInput(f"expected an image file, got {file}, which is a folder or a device. Remove it")
     try:
         with Image.open(file) as image:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from archray.errors import InvalidInput, UnknownName
 from archray.references import call_reference, is_reference, load_reference
 from archray.registry import Registry
-from archray.trainables.data import arrays, docstrings, glyphs, image_folder, sources
+from archray.trainables.data import arrays, docstrings, glyphs, image_folder, parquet, sources
 from archray.trainables.data.raw import RawFiles, RawParts, RawText, TextDataset, make_text_dataset
 from archray.trainables.data.settings import PATH_PREFIXES, DataSettings
 
@@ -62,6 +62,11 @@ for _name, _source_of_name in {
         image_folder.check,
     ),
     "arrays:PATH": DataSource("arrays in an .npz file from save_arrays", arrays.read, arrays.check),
+    "parquet:PATH": DataSource(
+        "encoded images and labels in Parquet files, as on model hubs: a file, or a folder with train*.parquet",
+        parquet.read,
+        parquet.check,
+    ),
     "docstrings": DataSource(
         "texts: docstrings of five installed libraries, or of some: docstrings:numpy,torch",
         docstrings.read,

@@ -8,7 +8,7 @@ from archray.files import local_path
 from archray.settings import Seed, Settings
 
 STREAM = "imagefolder-stream:"  # prefix of a folder whose images are decoded during training
-PATH_PREFIXES = ("folder:", "arrays:", STREAM)
+PATH_PREFIXES = ("folder:", "arrays:", "parquet:", STREAM)
 
 
 class DataSettings(Settings):
@@ -18,10 +18,12 @@ class DataSettings(Settings):
         name: Data set: `digits`, `glyphs` (or `glyphs:K`: letters of K classes, K from 10 to 50), `cifar10`,
             `cifar100`, `imagenet16-120`, `gaussian`, `folder:PATH` (images in class folders),
             `imagefolder-stream:PATH` (the same for data larger than memory: images are decoded during training),
-            `arrays:PATH.npz` (see `save_arrays`), the texts `docstrings` (of five libraries, or
+            `arrays:PATH.npz` (see `save_arrays`), `parquet:PATH` (encoded images and labels in Parquet files, as on
+            model hubs), the texts `docstrings` (of five libraries, or
             `docstrings:numpy,torch` for two) and `imdb`, or `module:attribute` / `path.py:attribute`, a function from
             these settings to a `Dataset` or a `TextDataset`.
-        data_dir: Folder with the published files of CIFAR, ImageNet16-120 or IMDb.
+        data_dir: Folder with the published files of CIFAR, ImageNet16-120 or IMDb; for CIFAR also a folder with
+            Parquet files, as for `parquet:PATH`.
         seed: Seed of splits that are not published, of the choice of `limit`, and of `gaussian`, `glyphs` and
             `docstrings`.
         image_size: Height and width in pixels (default: digits 8, imagefolder-stream 224, glyphs, gaussian and folder
@@ -31,6 +33,8 @@ class DataSettings(Settings):
             published index lists); cifar100 and imagenet16-120 split the official test images in half, as
             NAS-Bench-201 does, and imdb its test texts; digits and docstrings 0.25 (60/20/20 overall); folders and
             arrays 0.2 unless they have a validation part; glyphs and gaussian have a fixed part.
+        image_column: Column of the encoded images in Parquet files (default: the only one).
+        label_column: Column of the labels in Parquet files (default: the only column of integers).
         limit: Maximum number of points in each part, sampled by seed with class proportions kept (default: all).
         workers: Number of processes per trial that decode images of `imagefolder-stream` (default: the number of CPUs
             of the trial). 0 decodes in the trial's own process. The number does not change results.
@@ -49,6 +53,8 @@ class DataSettings(Settings):
     seed: Seed = 0
     image_size: int | None = Field(None, ge=2)
     validation_fraction: float | None = Field(None, gt=0, lt=1)
+    image_column: str | None = None
+    label_column: str | None = None
     limit: int | None = Field(None, ge=1)
     flip: bool | None = None
     workers: int | None = Field(None, ge=0)

@@ -2,13 +2,15 @@
 
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from archray.errors import DataNotFound
+from archray.errors import DataNotFound, InvalidInput
+from archray.trainables.data import parquet
 from archray.trainables.data.raw import Part, RawData, RawText
 from archray.trainables.data.settings import DataSettings
 
@@ -120,10 +122,13 @@ CIFAR = {
 
 def check_cifar(settings: DataSettings) -> None:
     """Raises: DataNotFound, with the missing files and where to get them."""
+    if parquet.is_parquet(settings.data_dir):
+        parquet.layout_of(Path(settings.data_dir or ""), settings)
+        return
     cifar = CIFAR[settings.name]
     hint = (
         f"download {cifar.archive} and unpack it, so that the data directory contains {cifar.folder}/, "
-        "or give another directory with --data-dir (data_dir)"
+        "or give another directory, or one with Parquet files, with --data-dir (data_dir)"
     )
     _data_folder(settings, [cifar.folder], cifar.files, hint)
 
@@ -133,9 +138,23 @@ def read_cifar(settings: DataSettings) -> RawData:
 
     torchvision compares the files' MD5 with the published one. Raises: DataNotFound if they differ.
     """
+    cifar = CIFAR[settings.name]
+    published: dict[str, Any] = {
+        "mean": tuple(value / 255 for value in cifar.mean),
+        "std": tuple(value / 255 for value in cifar.std),
+        "validation_fraction": cifar.validation_fraction,
+    }
+    if parquet.is_parquet(settings.data_dir):
+        raw = parquet.read_layout(parquet.layout_of(Path(settings.data_dir or ""), settings), settings)
+        if raw.num_classes != cifar.classes:
+            raise InvalidInput(
+                f"expected {cifar.classes} classes in the Parquet files of {settings.name} in {settings.data_dir}, got "
+                f"{raw.num_classes}. Choose data.label_column, or use parquet:PATH"
+            )
+        return replace(raw, **published)
     from torchvision.datasets import CIFAR10, CIFAR100  # takes seconds to import
 
-    cifar, kind = CIFAR[settings.name], {"cifar10": CIFAR10, "cifar100": CIFAR100}[settings.name]
+    kind = {"cifar10": CIFAR10, "cifar100": CIFAR100}[settings.name]
     try:
         train, test = (kind(settings.data_dir, train=training, download=False) for training in (True, False))
     except RuntimeError as error:
@@ -151,9 +170,7 @@ def read_cifar(settings: DataSettings) -> RawData:
         test=test_part,
         num_classes=cifar.classes,
         classes=tuple(train.classes),
-        mean=tuple(value / 255 for value in cifar.mean),
-        std=tuple(value / 255 for value in cifar.std),
-        validation_fraction=cifar.validation_fraction,
+        **published,
     )
 
 

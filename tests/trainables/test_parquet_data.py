@@ -1,0 +1,148 @@
+"""Images in Parquet files: the layout of model hubs, the published CIFAR-10 in this layout, and bad files."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from archray.errors import DataNotFound, InvalidInput
+from archray.trainables.data import DataSettings, check_data, load_data
+from archray.trainables.data.load import read_data
+
+CIFAR10 = Path(__file__).resolve().parents[3] / "shared" / "data" / "cifar10"
+IMAGES = np.random.default_rng(0).integers(256, size=(30, 6, 6, 3), dtype=np.uint8)
+LABELS = np.arange(30) % 3
+
+
+def encoded(pixels: np.ndarray, kind: str = "PNG") -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, kind)
+    return stream.getvalue()
+
+
+def write(file: Path, images: Any = None, labels: Any = LABELS, *, nested: bool = True, **columns: Any) -> None:
+    """Writes images as the library `datasets` does, or as plain bytes."""
+    content = [encoded(pixels) for pixels in IMAGES] if images is None else images
+    column = (
+        pa.array([{"bytes": image, "path": None} for image in content]) if nested else pa.array(content, pa.binary())
+    )
+    table = pa.table({"image": column, "label": pa.array(labels), **columns})
+    features = {"label": {"names": ["cat", "dog", "emu"], "_type": "ClassLabel"}}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})}), file)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "archray"
+
+
+def pixels(dataset: Any, part: str) -> np.ndarray:
+    form, split = dataset.form, getattr(dataset, part)
+    mean, std = (np.array(values).reshape(1, -1, 1, 1) for values in (form.mean, form.std))
+    return np.rint((split.images.numpy() * std + mean) * 255).astype(np.uint8).transpose(0, 2, 3, 1)
+
+
+def test_a_folder_of_shards_has_its_parts_and_class_names(tmp_path: Path, cache: Path) -> None:
+    content = [encoded(image) for image in IMAGES]
+    write(tmp_path / "set" / "data" / "train-00000-of-00002.parquet", content[:12], LABELS[:12])
+    write(tmp_path / "set" / "data" / "train-00001-of-00002.parquet", content[12:20], LABELS[12:20])
+    write(tmp_path / "set" / "data" / "validation-00000-of-00001.parquet", content[20:25], LABELS[20:25])
+    write(tmp_path / "set" / "data" / "test-00000-of-00001.parquet", content[25:], LABELS[25:])
+    settings = DataSettings(name=f"parquet:{tmp_path / 'set'}")
+    check_data(settings)
+    dataset = load_data(settings)
+    assert dataset.classes == ("cat", "dog", "emu") and dataset.image_size == 6
+    for part, places in (("train", slice(20)), ("validation", slice(20, 25)), ("test", slice(25, None))):
+        np.testing.assert_array_equal(pixels(dataset, part), IMAGES[places])
+        np.testing.assert_array_equal(getattr(dataset, part).labels.numpy(), LABELS[places])
+    assert len(list(cache.glob("parquet-*.npy"))) == 3
+    assert read_data(settings).checksum() == dataset.checksum()  # from the cache
+
+
+def test_one_file_of_gray_bytes_is_split_by_seed_and_resized(tmp_path: Path) -> None:
+    gray = [encoded(image[..., 0], "WEBP" if i % 2 else "PNG") for i, image in enumerate(IMAGES)]
+    write(tmp_path / "a.parquet", gray, nested=False)
+    dataset = load_data(DataSettings(name=f"parquet:{tmp_path / 'a.parquet'}", image_size=4))
+    assert dataset.in_channels == 1 and dataset.image_size == 4
+    assert len(dataset.train) + len(dataset.validation) + len(dataset.test) == 30
+
+
+def test_a_changed_file_is_decoded_again(tmp_path: Path) -> None:
+    settings = DataSettings(name=f"parquet:{tmp_path / 'a.parquet'}")
+    write(tmp_path / "a.parquet")
+    before = read_data(settings).checksum()
+    write(tmp_path / "a.parquet", [encoded(255 - image) for image in IMAGES])
+    assert read_data(settings).checksum() != before
+
+
+def test_columns_may_be_named(tmp_path: Path) -> None:
+    other = pa.array([{"bytes": encoded(255 - image), "path": None} for image in IMAGES])
+    write(tmp_path / "a.parquet", coarse=pa.array(LABELS // 2), picture=other)
+    settings = DataSettings(name=f"parquet:{tmp_path / 'a.parquet'}", image_column="picture", label_column="coarse")
+    dataset = load_data(settings)
+    assert dataset.num_classes == 2 and dataset.classes == ()
+    with pytest.raises(
+        InvalidInput, match=r"among image, label, coarse, picture, got image, picture\. Set data.image_column to"
+    ):
+        check_data(settings.model_copy(update={"image_column": None}))
+    with pytest.raises(InvalidInput, match=r"got the column picture\. Set data.label_column to one of label, coarse"):
+        check_data(settings.model_copy(update={"label_column": "picture"}))
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        ([b"no picture"] * 30, LABELS, "expected encoded images"),
+        ([encoded(IMAGES[0])] * 29 + [b"broken"], LABELS, "expected a picture as image 29 of"),
+        ([encoded(IMAGES[0])] * 29 + [None], LABELS, "got null as image 29 of"),
+        ([encoded(IMAGES[0])] * 29 + [encoded(IMAGES[0][:5])], LABELS, "got 6 x 5 as image 29 of"),
+        ([encoded(IMAGES[0][:5])] * 30, LABELS, "expected square images in the column image, got 6 x 5 pixels"),
+        (None, LABELS + 1, "expected labels from 0 to 2 in the column label"),
+        (None, LABELS - 1, "expected labels from 0 to 2 in the column label"),
+    ],
+)
+def test_bad_rows_are_named(tmp_path: Path, images: Any, labels: Any, message: str) -> None:
+    write(tmp_path / "a.parquet", images, labels)
+    with pytest.raises(InvalidInput, match=message):
+        read_data(DataSettings(name=f"parquet:{tmp_path / 'a.parquet'}"))
+
+
+def test_bad_files_are_named_before_a_run(tmp_path: Path) -> None:
+    def check(place: Path, message: str, error: type[Exception] = InvalidInput) -> None:
+        with pytest.raises(error, match=message):
+            check_data(DataSettings(name=f"parquet:{place}"))
+
+    check(tmp_path / "nothing", "expected Parquet files of training images", DataNotFound)
+    (tmp_path / "a.parquet").write_text("text")
+    check(tmp_path / "a.parquet", "expected a Parquet file, got")
+    write(tmp_path / "set" / "train.parquet")
+    write(tmp_path / "set" / "test.parquet", extra=pa.array(LABELS))
+    check(tmp_path / "set", "expected the columns of .*train.parquet in .*test.parquet")
+    pq.write_table(pa.table({"text": ["a"], "label": [0]}), tmp_path / "texts.parquet")
+    check(tmp_path / "texts.parquet", "expected one column with encoded images among text, label, got none")
+
+
+def test_cifar10_may_be_in_parquet_files(tmp_path: Path) -> None:
+    names = pa.array(LABELS % 3)
+    write(tmp_path / "train.parquet", labels=names)
+    with pytest.raises(InvalidInput, match="expected 10 classes in the Parquet files of cifar10"):
+        read_data(DataSettings(name="cifar10", data_dir=str(tmp_path)))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CIFAR10.is_dir(), reason="needs the real CIFAR-10 in ../shared/data")
+def test_the_real_cifar10() -> None:
+    settings = DataSettings(name="cifar10", data_dir=str(CIFAR10))
+    dataset = load_data(settings)
+    assert [len(part) for part in (dataset.train, dataset.validation, dataset.test)] == [25_000, 25_000, 10_000]
+    assert dataset.classes[:3] == ("airplane", "automobile", "bird")
+    published = load_data(DataSettings(name=f"parquet:{CIFAR10}", limit=2000))
+    np.testing.assert_allclose(published.form.mean, np.array([125.3, 123.0, 113.9]) / 255, atol=0.02)
