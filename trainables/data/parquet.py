@@ -72,7 +72,7 @@ def is_parquet(folder: str | None) -> bool:
 def read_layout(layout: Layout, settings: DataSettings) -> RawData:
     """Like `read`, for files that were found before."""
     form = _form(layout, settings.image_size)
-    parts = {part: _part(files, layout, form, settings) for part, files in layout.files.items()}
+    parts: dict[str, Any] = {part: _part(files, layout, form, settings) for part, files in layout.files.items()}
     numbers = np.unique(np.concatenate([labels for _, labels in parts.values()]))
     classes = len(layout.classes) or int(numbers[-1]) + 1
     if numbers[0] < 0 or numbers[-1] >= classes or classes < 2:
