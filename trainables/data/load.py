@@ -63,7 +63,7 @@ for _name, _source_of_name in {
     ),
     "arrays:PATH": DataSource("arrays in an .npz file from save_arrays", arrays.read, arrays.check),
     "parquet:PATH": DataSource(
-        "encoded images and labels in Parquet files, as on model hubs: a file, or a folder with train*.parquet",
+        "encoded images and labels in Parquet files, as on model hubs",
         parquet.read,
         parquet.check,
     ),
