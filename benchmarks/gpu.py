@@ -3,8 +3,8 @@
 Measures the GPU's rates of copying and of matrix products, and then, compared with a plain PyTorch version in the same
 run: training-free metrics (in one process, and in four Ray actors that share the GPU), steps of the DARTS and PC-DARTS
 supernets, training, ridge regression, and predictions of an ensemble. Each row has the share of the GPU's rates that it
-reaches: FLOPs are counted by torch, bytes as the inputs and outputs of every operation. Compilation takes minutes, so it
-needs `--compile`. Run the tests first: they compare the trainables with the CPU.
+reaches: FLOPs are counted by torch, bytes as the inputs and outputs of every operation. Compilation takes minutes, so
+it needs `--compile`. Run the tests first: they compare the trainables with the CPU.
 
     python -m pytest tests/trainables/test_cuda.py tests/platform/test_gpu_sharing.py
     python benchmarks/gpu.py --compile --out gpu.csv
@@ -392,7 +392,7 @@ PARTS: dict[str, Callable[[Bench], None]] = {
 
 @contextlib.contextmanager
 def local_ray(options: argparse.Namespace) -> Iterator[None]:
-    ray.init(include_dashboard=False, log_to_driver=False, num_cpus=ACTORS + 1)
+    ray.init("local", include_dashboard=False, log_to_driver=False, num_cpus=ACTORS + 1)
     try:
         yield
     finally:
