@@ -273,6 +273,15 @@ def test_nasi_rejects_widths():
     supernet_of(MODELS["cells"]).check_probes()
 
 
+def test_nasi_rejects_modules_without_second_derivatives():
+    def network(in_channels, num_classes):
+        choice = Choice({"a": nn.Conv2d(in_channels, 4, 1), "b": nn.Conv2d(in_channels, 4, 3, padding=1)}, name="conv")
+        return nn.Sequential(choice, nn.Hardsigmoid(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, num_classes))
+
+    with pytest.raises(InvalidInput, match="Expected modules with second derivatives for nasi, got Hardsigmoid"):
+        build_supernet(ModelSpace(network), SMALL, **SHAPE, seed=0).check_probes()
+
+
 def test_layers_that_cannot_be_masked_raise_an_error_that_names_the_width():
     def network(in_channels, num_classes):
         width = Width([4, 8], name="w")

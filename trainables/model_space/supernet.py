@@ -223,6 +223,12 @@ class ModelSupernet(Supernet):
                 f"Width {self.space.widths[0]!r}: Expected a method that trains or mixes widths, got nasi, which "
                 "measures only the choice of modules. Choose another method, or replace the Width by a Choice"
             )
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Hardsigmoid):
+                raise InvalidInput(
+                    f"{name}: Expected modules with second derivatives for nasi, got Hardsigmoid, for which torch has "
+                    "none. Choose another method, or replace the module by Sigmoid"
+                )
 
     def path(self, architecture: Architecture) -> dict[str, MixtureWeights]:
         """Returns the weights of an architecture. Decisions that it does not use are left out."""
