@@ -88,12 +88,12 @@ def _is_unused(space: Space, architecture: str, number: int) -> bool:
     return bool(changed) and all(space.canonical(other) == space.canonical(found) for other in changed)
 
 
-def _added_parameters(run: Run[Any], space: Space) -> dict[tuple[str, str], int] | None:
+def _added_parameters(run: Run[Any], space: Space, architecture: str) -> dict[tuple[str, str], int] | None:
     """Returns (decision, alternative) -> added parameters, if the space can count them without building networks."""
     model = run.folder / MODEL
-    if run.architecture is None or not model.exists(DESCRIPTION):
+    if not model.exists(DESCRIPTION):
         return None
-    card, found = model.read_json(DESCRIPTION), space.decode(run.architecture)
+    card, found = model.read_json(DESCRIPTION), space.decode(architecture)
     if "in_channels" not in card:  # an ensemble
         return None
     changed = {
@@ -414,7 +414,7 @@ def cell_section(run: Run[Any]) -> Section | None:
             replace(d, choice="unused", choices=()) if _is_unused(space, architecture, number) else d
             for number, d in enumerate(decisions)
         ]
-        return Section("cell", "Found architecture", decision_table(shown, _added_parameters(run, space)))
+        return Section("cell", "Found architecture", decision_table(shown, _added_parameters(run, space, architecture)))
     edges, nodes = cell_edges(decisions), node_count(decisions)
     caption = _text(
         "cell",

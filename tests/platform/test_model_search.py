@@ -16,6 +16,7 @@ import archray
 from archray.errors import InvalidInput
 from archray.platform.cli import application
 from archray.platform.models.model_files import load_model
+from archray.platform.report.cell import cell_section
 from archray.trainables.data import load_images
 from archray.trainables.spaces import get_space
 
@@ -58,6 +59,17 @@ def test_a_method_that_cannot_search_the_model_names_the_choice_before_a_run(spa
         with pytest.raises(InvalidInput, match=message):
             archray.search(method, space=space, out=tmp_path / "run", **SMALL)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_report_lists_choices_with_the_parameters_that_alternatives_add(space, tmp_path):
+    run = run_of_network(tmp_path / "run", space, decide={"train.lr": [0.01, 0.1]})
+    found = "width=24|depth=2|block0=conv3|block1=skip|block2=conv3|block3=conv3"
+    described = run.folder / "model"
+    described.write_json("architecture.json", {**described.read_json("architecture.json"), "architecture": found})
+    (run.folder / "search").write_json("architecture.json", {"architecture": f"{found};train.lr=0.1", "value": 0.5})
+    table = cell_section(run).body
+    conv5 = 24 * 24 * (25 - 9)
+    assert f"conv5 (+{conv5:,})" in table and table.count("unused") == 2  # block2 and block3
 
 
 def command(method, space):
