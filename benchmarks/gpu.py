@@ -274,7 +274,7 @@ def training(bench: Bench) -> None:
         }  # fmt: skip
         if bench.device.type == "cpu":  # where bfloat16 is slow
             ways = {way: values for way, values in ways.items() if "amp" not in values}
-        else:
+        elif not more.get("drop_path"):
             ways |= {
                 "TF32, CUDA graphs": {"cuda_graphs": True}, "bf16, CUDA graphs": {"amp": True, "cuda_graphs": True},
                 "bf16, channels last, CUDA graphs": {"amp": True, "channels_last": True, "cuda_graphs": True},

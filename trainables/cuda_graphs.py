@@ -44,7 +44,8 @@ class GraphedPasses:
         samples = tuple(tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in tensors)
         passes = _Pass(self._module, structure, self._amp, of_inputs=any(t.requires_grad for t in tensors))
         buffers = [(buffer, buffer.clone()) for buffer in self._module.buffers()]
-        with torch.random.fork_rng(devices=[self._device]), torch.autocast("cuda", enabled=False):
+        exact = torch.autocast("cuda", enabled=False)  # `_Pass` has its own, without a cache
+        with torch.random.fork_rng(devices=[self._device]), torch.enable_grad(), exact:
             graphed: Callable[..., Any] = torch.cuda.make_graphed_callables(passes, samples, allow_unused_input=True)
         with torch.no_grad():  # the passes before the capture have changed running statistics
             for buffer, value in buffers:

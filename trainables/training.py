@@ -295,9 +295,12 @@ class Trainer(SGDTrainer[TrainingSettings]):
             raise InvalidInput(
                 f"expected a CUDA device with compile, got {device.type}. Set training.compile to false or use a GPU"
             )
-        if settings.cuda_graphs and (settings.compile or settings.micro_batch_size is not None or team.size > 1):
+        # A graph repeats the passes of the first epoch, which drop no path; and gradients share its memory.
+        excluded = settings.compile, settings.micro_batch_size is not None, settings.drop_path > 0, team.size > 1
+        if settings.cuda_graphs and any(excluded):
             raise InvalidInput(
-                "expected cuda_graphs false with compile, micro_batch_size or several workers, got true. Set only one"
+                "expected cuda_graphs false with compile, micro_batch_size, drop_path or several workers, got true. "
+                "Set only one"
             )
         _check_network(network, settings)
         self.team = team

@@ -29,7 +29,7 @@ class SGDSettings(Settings):
         tf32: Whether float32 convolutions and matrix products may use TF32 on a GPU, which rounds their inputs to 10
             bits.
         cuda_graphs: Whether a GPU launches all kernels of a pass at once, as a CUDA graph, which is faster for small
-            networks; not for single paths of a supernet.
+            networks; not with dropped paths, nor for single paths of a supernet.
         threads: Number of torch threads per trial (default: the number of CPUs that Tune assigned to the trial).
     """
 

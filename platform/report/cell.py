@@ -83,9 +83,10 @@ def decision_table(decisions: Sequence[Decided], changes: Mapping[tuple[str, str
 def _is_unused(space: Space, architecture: str, number: int) -> bool:
     """Whether no choice of a decision changes the network, such as the kernel of a block that is left out."""
     found = space.decode(architecture)
+    form = space.canonical(found)
     choices = space.decisions[number].choices if number < len(space.decisions) else ()  # a constant has none
     changed = [(*found[:number], choice, *found[number + 1 :]) for choice in choices if choice != found[number]]
-    return bool(changed) and all(space.canonical(other) == space.canonical(found) for other in changed)
+    return bool(changed) and all(space.canonical(other) == form for other in changed)
 
 
 def _added_parameters(run: Run[Any], space: Space, architecture: str) -> dict[tuple[str, str], int] | None:

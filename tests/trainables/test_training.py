@@ -205,9 +205,11 @@ def test_options_that_need_cuda(dataset: Dataset, option: str) -> None:
         Trainer(make_network(), dataset, TrainingSettings.model_validate({option: True}), seed=0)
 
 
-def test_cuda_graphs_have_no_micro_batches(dataset: Dataset) -> None:
-    with pytest.raises(InvalidInput, match="expected cuda_graphs false with compile, micro_batch_size"):
-        Trainer(make_network(), dataset, TrainingSettings(cuda_graphs=True, micro_batch_size=4), seed=0)
+@pytest.mark.parametrize("option", [{"micro_batch_size": 4}, {"drop_path": 0.2}])
+def test_options_that_exclude_cuda_graphs(dataset: Dataset, option: dict[str, object]) -> None:
+    settings = TrainingSettings.model_validate({"cuda_graphs": True, **option})
+    with pytest.raises(InvalidInput, match="expected cuda_graphs false with compile, micro_batch_size, drop_path"):
+        Trainer(make_network(), dataset, settings, seed=0)
 
 
 class Flags(nn.Module):

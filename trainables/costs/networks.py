@@ -142,11 +142,14 @@ class NetworkCosts:
         if cost.measured:
             median, spread = self.latencies(architecture)
             return {column: median, spread_column(column): spread}
-        # A pass over a small image is faster with weights than on the meta device. Costs share the network.
+        # A pass over a small image is faster with weights than on the meta device.
         weights = self.image_size <= LARGE_IMAGE and self.names != ("parameters",)
-        if self._last is None or self._last[0] != architecture:
-            self._last = architecture, self.built(architecture, weights=weights)
-        network = self._last[1]
+        if is_reference(name):  # a user's function may change its network
+            network = self.built(architecture, weights=weights)
+        else:
+            if self._last is None or self._last[0] != architecture:
+                self._last = architecture, self.built(architecture, weights=weights)
+            network = self._last[1]
         return {column: float(cost.function(network, self.image_shape))}
 
     @cached_property

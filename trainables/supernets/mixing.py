@@ -130,7 +130,7 @@ def lesson_of(logits: Callable[[Mixture], Tensor], labels: Tensor) -> Lesson:
     return Lesson(gradient, outcome)
 
 
-@tf32(False)  # of a difference of two gradients, TF32 keeps no digit
+@tf32(False)  # TF32 loses most digits of the difference of two gradients
 def unrolled_gradient(
     validation: Loss,
     training: Loss,
