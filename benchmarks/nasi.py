@@ -3,11 +3,14 @@
     python benchmarks/nasi.py search --table nasbench201.csv.gz [--space nasbench1shot1-1] [--seeds 10] [--steps 400]
     python benchmarks/nasi.py agreement [--space nasbench1shot1-1] [--architectures 200]
     python benchmarks/nasi.py speed [--space darts] [--batch 64] [--plain-batch 8]
+    python benchmarks/nasi.py correlations --data cifar10 [--space nasbench1shot1-1] [--architectures 300] [--init he]
 
 `search` (Shu 2022, Table 6.1, and 6.2): each seed searches once with random labels and random inputs, for `--steps`
 steps. The script looks up the architectures after a quarter of the steps and after all, for several constants. It
 compares them with the mean of the table, the largest architecture and, with a table of metrics in the same folder, the
 best by synflow. `agreement` (Table 6.7): Pearson's correlation of the approximations with the exact trace norm.
+`correlations` (Table 6.5): Spearman's correlation of the trace norm and other metrics of standalone networks with the
+accuracy in the table, over random architectures, all and those within nu, the mean trace norm of all.
 `speed`: seconds of a step against a double backward pass through the whole supernet by plain autograd.
 """
 
@@ -40,6 +43,7 @@ from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.networks import build_supernet
 from archray.trainables.supernets.networks import cells as mixed_cells
+from archray.trainables.tune.scorers import PoolScorer
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 CPU = torch.device("cpu")
@@ -177,6 +181,41 @@ def table_of_agreement(options: argparse.Namespace) -> None:
     print(table.to_string(float_format="%.2f"))
 
 
+# correlations
+
+CORRELATED = ("ntk_trace", "ntk_trace_batch", "snip", "grad_norm", "grasp", "synflow", "naswot")
+
+
+def table_of_correlations(options: argparse.Namespace) -> None:
+    torch.set_num_threads(options.processes)
+    accuracy, _ = values_of(options)
+    space = get_space(options.space)
+    drawn = accuracy.sample(frac=1, random_state=0).index.map(
+        lambda name: space.encode(space.canonical(space.decode(name)))
+    )
+    names = [name for name in dict.fromkeys(drawn) if name in accuracy][: options.architectures]
+    network = {"channels": options.channels, "cells": options.cells, "init": options.init}
+    data = {"name": options.data, "image_size": options.image_size}
+    proxies = {"metrics": CORRELATED, "network": network, "batch_size": options.batch, "seed": options.seed}
+    scorer = PoolScorer(options.space, data, proxies, "cpu")
+    rows = pd.DataFrame([scorer(name) for name in names]).set_index("architecture")[[*CORRELATED, "parameters"]]
+    rows = rows.astype(float).assign(accuracy=accuracy[rows.index])
+    traces, rng = rows["ntk_trace_batch"], np.random.default_rng(0)
+    table = []
+    for subset, chosen in (("all", rows), ("within nu", rows[traces <= traces.mean()])):
+        for metric in (*CORRELATED, "parameters"):
+            pairs = chosen[[metric, "accuracy"]].dropna()
+            drawn_again = [
+                pairs.iloc[rng.integers(len(pairs), size=len(pairs))].corr("spearman").iloc[0, 1] for _ in range(500)
+            ]
+            low, high = np.percentile(drawn_again, [2.5, 97.5])
+            value = pairs.corr("spearman").iloc[0, 1]
+            table.append((metric, subset, value, low, high, len(pairs)))
+    columns = ["metric", "subset", "spearman", "spearman_low", "spearman_high", "architectures"]
+    labels = {"space": options.space, "channels": options.channels, "cells": options.cells, "init": options.init}
+    print(pd.DataFrame(table, columns=columns).assign(**labels).to_csv(index=False, float_format="%.3f"))
+
+
 # speed
 
 
@@ -230,7 +269,7 @@ def timed(step: Any, repeats: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["search", "agreement", "speed"])
+    parser.add_argument("what", choices=["search", "agreement", "correlations", "speed"])
     parser.add_argument("--space")
     parser.add_argument("--table", type=Path, default=None)
     parser.add_argument("--data", help="data set for labels and images (default: random)")
@@ -241,6 +280,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--init", default="pytorch-default", help="initialization of the scored networks (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the scored networks and images")
     parser.add_argument("--states", type=Path, default=Path(tempfile.gettempdir()) / "nasi-states")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--architectures", type=int, default=200)
@@ -249,11 +290,12 @@ def main() -> None:
     parser.add_argument("--plain-batch", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    spaces = {"search": "nasbench201", "agreement": "nasbench1shot1-1", "speed": "darts"}
-    options.space = options.space or spaces[options.what]
+    spaces = {"search": "nasbench201", "agreement": "nasbench1shot1-1", "correlations": "nasbench201"}
+    options.space = options.space or spaces.get(options.what, "darts")
     tables = {"nasbench201": "nasbench201.csv.gz", "nasbench1shot1-1": "nasbench1shot1_ss1.csv.gz"}
     options.table = options.table or SHARED / tables.get(options.space, "")
-    {"search": table_of_searches, "agreement": table_of_agreement, "speed": table_of_speed}[options.what](options)
+    commands = {"search": table_of_searches, "agreement": table_of_agreement, "correlations": table_of_correlations}
+    commands.get(options.what, table_of_speed)(options)
 
 
 if __name__ == "__main__":
