@@ -49,6 +49,7 @@ def test_runs_of_networks_are_compared(
     repeats = table.loc["nesbs"]
     assert (repeats["test_accuracy"], repeats["test_accuracy_n"]) == (pytest.approx(0.955), 2)
     assert repeats["test_accuracy_std"] == pytest.approx(0.01 / 2**0.5) and repeats["members"] == 3
+    assert table.loc["nesbs", ["test_nll", "ece", "members_test_accuracy", "ppd"]].notna().all()
     printed, read = capsys.readouterr().out, words(page.read_text())
     for text in (printed, read):
         assert "95.50 ± 0.71 (2)" in text and "93.50 ± 0.71 (2)" in text

@@ -180,6 +180,7 @@ def test_the_best_single_architecture_after_equal_evaluations(svgd: archray.RunR
     trials = pd.read_parquet(run / "search" / "trials.parquet")
     assert trials["members"].map(len).tolist() == [1] * 6, "as many as in three ensembles of two"
     assert len(found.members) == 1 and read(run, "final/ensemble.json")["ppd"] is None
+    assert "1 ensemble" not in (run / "report.md").read_text()
 
 
 # Invalid input

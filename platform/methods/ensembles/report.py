@@ -239,7 +239,8 @@ def measured(run: Run[Any]) -> run_sections.Measured:
         return spreads
     members = models["test_accuracy"].iloc[1:]
     of_ensemble = {key: Spread.of(models[key].iloc[:1], "") for key in ("test_nll", "ece", "ppd")}
-    of_ensemble["test_accuracy"] = Spread.of(models["test_accuracy"].iloc[:1], models["kind"].iloc[0])
+    noun = "ensemble" if len(members) > 1 else "network"
+    of_ensemble["test_accuracy"] = Spread.of(models["test_accuracy"].iloc[:1], noun)
     of_ensemble["members_test_accuracy"] = Spread.of(members if len(members) > 1 else (), "member")
     return spreads | {key: spread for key, spread in of_ensemble.items() if spread}
 

@@ -57,7 +57,8 @@ def trained_models(run: Run[Any]) -> pd.DataFrame:
     if measured is None:
         return pd.DataFrame()
     size = len(measured["members"])
-    ensemble = {"kind": "ensemble", "name": f"ensemble of {size}", **{key: measured[key] for key in OF_ENSEMBLE}}
+    name = f"ensemble of {size}" if size > 1 else "network"
+    ensemble = {"kind": "ensemble", "name": name, **{key: measured[key] for key in OF_ENSEMBLE}}
     rows = [ensemble | {key: measured[key] for key in OF_EACH}]
     for number, member in enumerate(measured["members"], start=1):
         described = {"kind": "member", "name": f"member {number}", "architecture": member.get("architecture")}
