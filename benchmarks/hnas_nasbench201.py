@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau, spearmanr
 
-from archray.searchers import HNASSearch, RandomSearch, drive
+from archray.searchers import HNASSearch, RandomSearch, RankSurrogateSearch, drive
 from archray.searchers.base import ArchraySearcher
 from archray.searchers.hnas.objective import PoolCoordinates, build_pool, distance
 
@@ -84,6 +84,11 @@ class Problem:
         run: dict[str, Any] = {"budget": self.budget, "metric": "value", "mode": "max", "seed": seed}
         return self.search(HNASSearch(self.path, metric, **run, **SETTINGS[setting]))
 
+    def rank_surrogate(self, metrics: Sequence[str], seed: int) -> Outcome:
+        """Searches with the metrics and -kappa."""
+        run: dict[str, Any] = {"budget": self.budget, "metric": "value", "mode": "max", "seed": seed}
+        return self.search(RankSurrogateSearch(self.path, [*metrics, "-kappa"], **run))
+
     def random(self, seed: int) -> Outcome:
         names = self.pool["architecture"].tolist()
         return self.search(RandomSearch(names, budget=self.budget, metric="value", mode="max", seed=seed))
@@ -122,9 +127,9 @@ def searches(problem: Problem, metrics: Sequence[str], settings: Sequence[str], 
         row(setting, [summary([problem.hnas(m, seed, setting) for seed in range(seeds)], same) for m in metrics])
     row("the metric first", [summary([problem.first(metric)], same) for metric in metrics])
     alone = {"random search": summary([problem.random(seed) for seed in range(10 * seeds)], same)}
-    alone |= {
-        f"{c} first": summary([problem.first(c)], same) for c in ("params", "flops", "synflow") if c in problem.pool
-    }
+    alone["rank-surrogate"] = summary([problem.rank_surrogate(metrics, seed) for seed in range(seeds)], same)
+    firsts = {"params": "params", "flops": "flops", "synflow": "synflow", "kappa": "-kappa"}
+    alone |= {f"{c} first": summary([problem.first(column)], same) for c, column in firsts.items() if c in problem.pool}
     for name, entry in alone.items():
         row(name, [entry, *[""] * (len(metrics) - 1)])
 
@@ -217,6 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if missing:
         raise SystemExit(f"{options.table} lacks {len(missing)} of the pool's architectures, among them {missing[0]}")
     pool = pool.join(accuracies, on="architecture")
+    pool["-kappa"] = -pool["kappa"]
     result = TEST if options.objective == VALIDATION else options.objective
     problem = Problem(options.pool, pool, options.objective, result, options.budget)
     if options.section == "searches":

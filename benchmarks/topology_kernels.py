@@ -6,7 +6,7 @@ kappa/M compared with the wide architecture, with weights of variance 1 as in th
     python benchmarks/topology_kernels.py linear --draws 20000
 
 Cells: mean and standard deviation over initializations on one batch of Gaussian images. `wide NAME` and `deep NAME`
-have the operations of the cell NAME with other connections:
+have the operations of the cell NAME with other connections. The networks have 5 cells per stage, 17 in total:
 
     python benchmarks/topology_kernels.py cells --seeds 5 --channels 8 --cells 5
 """
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--draws", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, default=5, help="initializations of a cell's network, at least two")
     parser.add_argument("--channels", type=int, default=8)
-    parser.add_argument("--cells", type=int, default=5, help="cells of a network, including two reduction cells")
+    parser.add_argument("--cells", type=int, default=5, help="normal cells per stage, N; a network has 3 N + 2 cells")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--image-size", type=int, default=16)
     options = parser.parse_args(arguments)

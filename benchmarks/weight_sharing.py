@@ -13,7 +13,9 @@ Each search is a file in OUT. The same command resumes an interrupted benchmark 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -89,9 +91,13 @@ def settings(search: Search, options: argparse.Namespace, **more: Any) -> dict[s
     return settings_of(config)
 
 
-def trained(config: dict[str, Any], label: str) -> Iterator[tuple[dict[str, Any], SupernetTrainable]]:
-    """Trains a supernet. Yields each epoch's result. Raises: RuntimeError if the training fails."""
+def trained(
+    config: dict[str, Any], label: str, checkpoint: Path | None = None
+) -> Iterator[tuple[dict[str, Any], SupernetTrainable]]:
+    """Trains a supernet. Yields the result of each epoch. Raises: RuntimeError if the training fails."""
     trainable, done, start = SupernetTrainable(config), False, time.monotonic()
+    if checkpoint is not None:
+        trainable.load_checkpoint(str(checkpoint))
     while not done:
         result = trainable.step()
         if result["failure"]:
@@ -108,9 +114,7 @@ def run(search: Search, options: argparse.Namespace) -> Search:
     label = f"{search.method} {search.objective}, seed {search.seed}"
     chosen = settings(search, options)
     if search.method in LEARNED:
-        for result, trainable in trained({"settings": chosen, "seed": search.seed}, label):
-            steps = (result["epoch"] - chosen["training"]["warmup_epochs"]) * (trainable.trainer.steps_per_epoch)
-            rows.append({"epoch": result["epoch"], "steps": max(0, steps), **{k: result[k] for k in CURVES}})
+        rows = learned(chosen, search.seed, label, options.out / f"{search.file}.part")
     elif search.method == "rs-ws":
         result, trainable = list(trained({"settings": chosen, "seed": search.seed}, label))[-1]
         weights = arrays_of(trainable.trainer.supernet.state_dict())
@@ -121,7 +125,25 @@ def run(search: Search, options: argparse.Namespace) -> Search:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     with whole_file(options.out / search.file) as stream:
         stream.write(pd.DataFrame(rows).assign(**search._asdict(), device=device).to_csv(index=False).encode())
+    shutil.rmtree(options.out / f"{search.file}.part", ignore_errors=True)
     return search
+
+
+def learned(chosen: dict[str, Any], seed: int, label: str, part: Path) -> list[dict[str, Any]]:
+    """Returns a row per epoch. part: folder of rows and checkpoint, from which an interrupted search resumes."""
+    rows: list[dict[str, Any]] = []
+    checkpoint = part if (part / "rows.json").exists() else None
+    if checkpoint is not None:
+        rows = json.loads((part / "rows.json").read_text())
+    part.mkdir(exist_ok=True)
+    for result, trainable in trained({"settings": chosen, "seed": seed}, label, checkpoint):
+        steps = max(0, result["epoch"] - chosen["training"]["warmup_epochs"]) * trainable.trainer.steps_per_epoch
+        rows = [row for row in rows if row["epoch"] < result["epoch"]]
+        rows.append({"epoch": result["epoch"], "steps": steps, **{name: result[name] for name in CURVES}})
+        with whole_file(part / "rows.json") as stream:
+            stream.write(json.dumps(rows).encode())
+        trainable.save_checkpoint(str(part))
+    return rows
 
 
 def candidates(search: Search, options: argparse.Namespace) -> list[str]:
