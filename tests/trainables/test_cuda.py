@@ -1,4 +1,4 @@
-"""Trainables, scorers and solvers on a GPU, against the CPU. Skipped without a CUDA device.
+"""Trainables, scorers and solvers on a GPU, against the CPU. Without a GPU most of them run on a simulated one.
 
 The random draws of a GPU differ from those of the CPU. Training is therefore compared with one batch per epoch and
 without augmentation, so that the order of the images does not matter.
@@ -11,16 +11,21 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from archray_test_simulated_gpu import STATE, simulated_gpu
+from torch import Tensor, nn
 
 from archray.errors import InvalidInput
-from archray.trainables.data import DataSettings, load_images, proxy_batch
+from archray.trainables import training
+from archray.trainables.checkpoint import write_weights
+from archray.trainables.data import DataSettings, load, load_images, proxy_batch
 from archray.trainables.devices import OUT_OF_MEMORY, choose_device
 from archray.trainables.feature_maps.features import DenseFeatures
 from archray.trainables.feature_maps.ridge import TorchGram, solve_ridge
@@ -28,19 +33,31 @@ from archray.trainables.landscape.loss_plane import LossPlane
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.proxies import PROXIES, ProxySettings, score
 from archray.trainables.spaces import get_space
+from archray.trainables.supernets.networks import build_supernet
+from archray.trainables.tune.feature_map_trainable import FeatureMapTrainable
 from archray.trainables.tune.nasi_trainable import NASITrainable
 from archray.trainables.tune.scorers import PoolScorer, SupernetScorer, trained_weights
 from archray.trainables.tune.standalone_trainable import StandaloneTrainable
-from archray.trainables.tune.supernet_trainable import SlicedTrainable, SupernetTrainable
+from archray.trainables.tune.supernet_trainable import PosteriorTrainable, SlicedTrainable, SupernetTrainable
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+HAS_GPU = torch.cuda.is_available()
+needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")
+
+
+@pytest.fixture(autouse=True)
+def gpu() -> Iterator[None]:
+    """Simulates a GPU where there is none."""
+    with nullcontext() if HAS_GPU else simulated_gpu():
+        yield
+    load._loaded.cache_clear()  # its data sets are on the simulated GPU
+
 
 CELL = "|nor_conv_3x3~0|+|nor_conv_1x1~0|avg_pool_3x3~1|+|skip_connect~0|none~1|nor_conv_3x3~2|"
 DATA = {"name": "digits", "limit": 60, "validation_fraction": 0.3}
 NETWORK = {"channels": 4, "cells": 1}
-TRAINING = {"epochs": 3, "batch_size": 64, "lr": 0.02, "augmentation": None, "threads": 1, "tf32": False}
+TRAINING = {"epochs": 2, "batch_size": 64, "lr": 0.02, "augmentation": None, "threads": 1, "tf32": False}
 RANDOM = ("zen",)  # metrics of random draws on the device of the images
-NOT_COMPARED = ("seconds_epoch", "gpu_memory_peak", "seconds")
+NOT_COMPARED = ("gpu_memory_peak", "seconds", "seconds_epoch", "seconds_featurize", "seconds_solve", "seconds_score")
 # After few steps, nearly equal weights of operations decide about these entries of a supernet's result.
 DERIVED = ("architecture", "shared_loss", "shared_accuracy", "discretization_drop")
 
@@ -64,6 +81,8 @@ def deviations(expected: Any, found: Any, path: str = "") -> dict[str, float]:
     if isinstance(expected, dict):
         keys = [key for key in expected if key not in NOT_COMPARED + DERIVED]
         return {name: value for key in keys for name, value in deviations(expected[key], found[key], key).items()}
+    if isinstance(expected, str) and expected.startswith(("{", "[")):
+        return deviations(json.loads(expected), json.loads(found), path)
     if isinstance(expected, (list, tuple)):
         pairs = zip(expected, found, strict=True)
         return {f"{i}.{n}": v for i, (a, b) in enumerate(pairs) for n, v in deviations(a, b, path).items()}
@@ -96,9 +115,9 @@ def standalone(**training: Any) -> dict[str, Any]:
         ({"micro_batch_size": 20, "grad_clip": 1.0}, 0.1),  # parts of a batch depend on the order of the images
         ({"tf32": True}, 2e-2),
         ({"amp": True}, 5e-2),
-        ({"cuda_graphs": True}, 1e-3),
-        ({"amp": True, "channels_last": True, "cuda_graphs": True}, 5e-2),
-        ({"amp": True, "channels_last": True, "compile": True}, 5e-2),
+        pytest.param({"cuda_graphs": True}, 1e-3, marks=needs_gpu),
+        pytest.param({"amp": True, "channels_last": True, "cuda_graphs": True}, 5e-2, marks=needs_gpu),
+        pytest.param({"amp": True, "channels_last": True, "compile": True}, 5e-2, marks=needs_gpu),
     ],
 )
 def test_training_equals_the_cpu(training: dict[str, Any], tolerance: float) -> None:
@@ -139,7 +158,11 @@ def supernet(name: str, space: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("space", ["nasbench201", "darts", "nasbench1shot1-1"])
+# The other spaces take minutes on a simulated GPU.
+SLOW_SPACES = [pytest.param(space, marks=pytest.mark.slow) for space in ("darts", "nasbench1shot1-1")]
+
+
+@pytest.mark.parametrize("space", ["nasbench201", *SLOW_SPACES])
 @pytest.mark.parametrize("name", SUPERNETS)
 def test_a_supernet_equals_the_cpu(name: str, space: str) -> None:
     config = supernet(name, space)
@@ -152,6 +175,7 @@ def test_a_supernet_equals_the_cpu(name: str, space: str) -> None:
     assert_equal([r["train_loss"] for r in expected], [r["train_loss"] for r in found], 1e-2)
 
 
+@needs_gpu
 @pytest.mark.parametrize("name", ["darts", "gaea", "erm", "partial"])
 def test_cuda_graphs_change_no_result_of_a_supernet(name: str) -> None:
     config = supernet(name, "nasbench201")
@@ -161,16 +185,18 @@ def test_cuda_graphs_change_no_result_of_a_supernet(name: str) -> None:
     assert_equal(expected, results(SupernetTrainable, config, "cuda"), 1e-2)
 
 
-@pytest.mark.parametrize("space", ["nasbench201", "darts", "vit"])
+@pytest.mark.parametrize("space", ["nasbench201", *(pytest.param(s, marks=pytest.mark.slow) for s in ("darts", "vit"))])
 def test_training_free_metrics_equal_float64_on_the_cpu(space: str) -> None:
+    exact_type = torch.float64 if HAS_GPU else torch.float32  # a simulated GPU rounds like the CPU
     data = load_images(DataSettings(name="digits", image_size=16))
     images, labels = proxy_batch(data, 32, 42)
     settings, options = ProxySettings(), {"in_channels": 1, "num_classes": 10, "seed": 0, "for_scoring": True}
     chosen, rng = get_space(space), np.random.default_rng(0)
     wrong = {}
-    for number in range(4 if space == "nasbench201" else 2):
+    for number in range((4 if space == "nasbench201" else 2) if HAS_GPU else 1):
         network = build(chosen, chosen.sample(rng), network=NetworkSettings(channels=8, cells=1), **options)
-        exact = score(copy.deepcopy(network).double(), images.double(), labels, list(PROXIES.names()), settings)
+        exact_network = copy.deepcopy(network).to(exact_type)
+        exact = score(exact_network, images.to(exact_type), labels, list(PROXIES.names()), settings)
         found = score(network.cuda(), images.cuda(), labels.cuda(), list(PROXIES.names()), settings)
         for name, value in exact.items():
             both_failed = value.failure is not None and found[name].failure is not None
@@ -199,8 +225,8 @@ def test_a_supernet_scorer_gives_the_values_of_the_cpu(tmp_path: Path) -> None:
 
 
 def test_nasi_equals_the_cpu() -> None:
-    settings = {"space": "nasbench201", "data": DATA, "network": NETWORK, "steps": 4, "every": 2, "batch_size": 8}
-    config = {"settings": {**settings, "samples": 3, "threads": 1}, "seed": 5}
+    settings = {"space": "nasbench201", "data": DATA, "network": NETWORK, "steps": 2, "every": 2, "batch_size": 8}
+    config = {"settings": {**settings, "samples": 2, "threads": 1}, "seed": 5}
     assert_equal(results(NASITrainable, config, "cpu")[0], results(NASITrainable, config, "cuda")[0], 2e-3)
 
 
@@ -225,6 +251,7 @@ def test_ridge_regression_equals_the_cpu(shape: tuple[int, int], gram: Any) -> N
     torch.testing.assert_close(decisions("cuda"), decisions("cpu"), rtol=1e-6, atol=1e-6)
 
 
+@needs_gpu
 def test_the_cholesky_factor_replaces_the_matrix() -> None:
     size = 2048
     gram = TorchGram(size, torch.float32)
@@ -237,6 +264,37 @@ def test_the_cholesky_factor_replaces_the_matrix() -> None:
     assert torch.cuda.max_memory_allocated() - before < 0.5 * 4 * size**2
 
 
+def test_feature_maps_equal_the_cpu() -> None:
+    space = get_space("fourier")
+    rng = np.random.default_rng(0)
+    maps = [space.encode(space.sample(rng)) for _ in range(3)]
+    for solve in ({}, {"gram": "float64"}, {"loss": "svm"}, {"validation": "assigned"}):
+        settings = {"space": "fourier", "data": {"name": "digits", "limit": 200}, "dimension": 50, "solve": solve}
+        for config in ({"candidates": maps}, {"architecture": maps[0]}):
+            trials = [
+                results(FeatureMapTrainable, {"settings": settings, "seed": 1} | config, d) for d in ("cpu", "cuda")
+            ]
+            assert_equal(trials[0], trials[1], 1e-2)
+
+
+def test_a_round_of_halving_equals_the_cpu(tmp_path: Path) -> None:
+    settings = supernet("rs-ws", "nasbench201")["settings"] | {"weights_dir": str(tmp_path)}
+    candidates = [CELL, CELL.replace("nor_conv_3x3", "nor_conv_1x1")]
+    config = {"settings": settings, "seed": 5, "candidates": candidates, "budget": 1, "round": 1, "replica": 0}
+    scores = [results(SupernetTrainable, config, device)[-1]["scores"] for device in ("cpu", "cuda")]
+    assert_equal(scores[0], scores[1], 1e-2)
+
+
+def test_a_posterior_equals_the_cpu(tmp_path: Path) -> None:
+    shared = build_supernet("nasbench201", NetworkSettings(**NETWORK), 1, 10, seed=0)
+    settings = {
+        "space": "nasbench201", "data": DATA, "supernet": {"network": NETWORK}, "epochs": 1, "batch_size": 64,
+        "weights": write_weights(str(tmp_path), "weights.pt", shared.state_dict()), "threads": 1,
+    }  # fmt: skip
+    trials = [results(PosteriorTrainable, {"settings": settings, "seed": 5}, device) for device in ("cpu", "cuda")]
+    assert_equal(trials[0], trials[1], 1e-2)
+
+
 @pytest.mark.parametrize(("first", "second"), [("cuda", "cpu"), ("cpu", "cuda")])
 @pytest.mark.parametrize("cls", [StandaloneTrainable, SupernetTrainable])
 def test_a_checkpoint_moves_between_devices(cls: Any, first: str, second: str, tmp_path: Path) -> None:
@@ -247,7 +305,7 @@ def test_a_checkpoint_moves_between_devices(cls: Any, first: str, second: str, t
     begun.save_checkpoint(str(tmp_path))
     resumed = trial(cls, config, second)
     resumed.load_checkpoint(str(tmp_path))
-    made = [resumed.step() for _ in range(2)]
+    made = [resumed.step()]
     assert made[-1]["done"]
     assert_equal([r["train_loss"] for r in expected[1:]], [r["train_loss"] for r in made], 1e-2)
 
@@ -263,6 +321,7 @@ def test_a_loss_plane_equals_the_cpu() -> None:
     assert_equal(values[0], values[1], 2e-2)
 
 
+@needs_gpu
 def test_a_trial_without_memory_fails_and_its_actor_trains_the_next() -> None:
     config = standalone(batch_size=64, epochs=1)
     begun = trial(StandaloneTrainable, config, "cuda")
@@ -294,6 +353,7 @@ sys.stdin.read()
 """
 
 
+@needs_gpu
 def test_two_trials_with_half_a_gpu_have_half_of_its_memory_each() -> None:
     torch.cuda.empty_cache()
     command = [sys.executable, "-c", HALF]
@@ -309,3 +369,46 @@ def test_a_device_that_does_not_exist() -> None:
     count = torch.cuda.device_count()
     with pytest.raises(InvalidInput, match=f"cuda:{count}"):
         choose_device(f"cuda:{count}")
+
+
+# The simulated GPU
+
+
+only_simulated = pytest.mark.skipif(HAS_GPU, reason="counts operations on a simulated GPU")
+
+
+def waits(cls: Any, config: dict[str, Any], batch_size: int) -> dict[tuple[str, str], int]:
+    """Returns how often the host waits for the GPU in one epoch, by operation and line."""
+    content = copy.deepcopy(config)
+    content["settings"]["training"] |= {"batch_size": batch_size, "epochs": 1, "augmentation": {"crop": 1, "cutout": 2}}
+    trainer = trial(cls, content, "cuda")
+    trainer.begin()
+    STATE.waits.clear()
+    trainer.trainer.epoch()
+    return dict(STATE.waits)
+
+
+@only_simulated
+@pytest.mark.parametrize("name", ["standalone", "darts", "gaea", "rs-ws", "partial"])
+def test_no_step_of_a_training_waits_for_the_gpu(name: str) -> None:
+    config = STANDALONE if name == "standalone" else supernet(name, "nasbench201")
+    cls = StandaloneTrainable if name == "standalone" else SupernetTrainable
+    few, many = waits(cls, config, 64), waits(cls, config, 8)
+    if name == "gaea":  # its optimizer rejects NaN in each step
+        few, many = ({k: v for k, v in places.items() if "optimizers" not in k[1]} for places in (few, many))
+    assert few and not {place: number for place, number in many.items() if number > few.get(place, 0)}
+
+
+@only_simulated
+def test_the_simulated_gpu_finds_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, images = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)).cuda(), torch.ones(4, 1, 8, 8)
+    with pytest.raises(RuntimeError, match="same device"):
+        network(images)
+    x, statistics = torch.ones(4, 2, 6, 6, device="cuda"), torch.ones(2, device="cuda")
+    arguments = (x, x, None, None, None, statistics, statistics, True, 1e-5)
+    with pytest.raises(RuntimeError, match="does not have a device"):
+        torch.ops.aten.native_batch_norm_backward(*arguments, [True] * 3)
+    with pytest.raises(RuntimeError, match="generator"):
+        torch.rand(2, device="cuda", generator=torch.Generator())
+    monkeypatch.setattr(training, "cosine", lambda *rate: float(torch.tensor(0.1, device="cuda")))
+    assert waits(StandaloneTrainable, STANDALONE, 8) != waits(StandaloneTrainable, STANDALONE, 64)

@@ -182,7 +182,7 @@ def gumbel_weights(logits: Tensor, noise: Tensor, tau: float, hard: bool) -> Mix
     if not hard:
         return MixtureWeights(soft)
     chosen = soft.detach().argmax(-1)  # (E,)
-    return MixtureWeights(one_hot(chosen, soft.shape[-1], soft.dtype) + (soft - soft.detach()), chosen)
+    return MixtureWeights(one_hot(chosen, soft.shape[-1], soft.dtype) + (soft - soft.detach()), chosen.cpu())
 
 
 class Gumbel(Relaxation):
@@ -229,8 +229,8 @@ class Path(Relaxation):
             chosen = self._next(group, edges, operations)
         else:
             chosen = torch.randint(operations, (edges,), generator=self.generator, device=self.generator.device)
-        chosen = chosen.to(parameters.device)
-        return MixtureWeights(one_hot(chosen, operations, parameters.dtype), chosen)
+        on_device = chosen.to(parameters.device, non_blocking=True)
+        return MixtureWeights(one_hot(on_device, operations, parameters.dtype), chosen.cpu())
 
     def _next(self, group: str, edges: int, operations: int) -> Tensor:
         """Returns (edges,): the next operation of each edge in the group's current round."""

@@ -130,14 +130,15 @@ class UpdateCounter:
 
     def add(self, mixture: Mixture) -> None:
         """Counts one step of the weights under `mixture`."""
-        taken = {name: weights.dense != 0 for name, weights in mixture.items() if weights.chosen is not None}
+        taken = {name: weights.chosen.cpu() for name, weights in mixture.items() if weights.chosen is not None}
         self.steps += bool(taken)
-        for name, rows in taken.items():
+        for name, chosen in taken.items():
             group = self._groups[name]
             if group.inputs:
                 continue
             has_weights = torch.tensor([column != NONE for column in group.operations])
-            counted = (rows.cpu() & has_weights).long()
+            columns = torch.arange(len(group.operations))
+            counted = ((chosen[:, None] == columns) & has_weights).long()
             self.counts[name] = self.counts[name] + counted if name in self.counts else counted
 
     def state_dict(self) -> dict[str, Any]:

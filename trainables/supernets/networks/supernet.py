@@ -37,8 +37,8 @@ class MixtureWeights:
 
     Attributes:
         dense: (edges, operations), rows that sum to one. Gradients for the architecture parameters flow through it.
-        chosen: (edges,) int64, the operation of each edge if all rows are one-hot, else None. A supernet then evaluates
-            only the chosen operations, and computes no gradient for the weights of the others.
+        chosen: (edges,) int64 on the CPU, the operation of each edge if all rows are one-hot, else None. A supernet
+            then evaluates only the chosen operations, and computes no gradient for the weights of the others.
 
     Raises: InvalidInput if the shapes do not match.
     """
