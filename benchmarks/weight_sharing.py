@@ -1,8 +1,8 @@
 """Weight sharing on real images: seven methods on NAS-Bench-201's supernet. Li et al. 2021, 5.2, Table 3 and Figure 1.
 
 Each search trains a small supernet on images, by default the real CIFAR-10 at 16 x 16. The accuracy of the selected
-cell after every epoch is looked up in NAS-Bench-201's table (200 epochs on CIFAR-10). The script also prints the
-largest cell, a random cell, and the best of 20 random cells by 12-epoch validation.
+cell after every epoch is looked up in NAS-Bench-201's table (200 epochs on CIFAR-10), next to the largest cell, a
+random cell, and the best of 20 cells by 12-epoch validation.
 
     python benchmarks/weight_sharing.py search --data arrays:cifar10.npz --out runs --processes 2
     python benchmarks/weight_sharing.py report --out runs
@@ -173,7 +173,7 @@ def halved(search: Search, options: argparse.Namespace, label: str) -> dict[str,
 
 
 def report(options: argparse.Namespace) -> None:
-    """Prints the accuracy of the selected cells, and writes `cells.csv` and `steps.csv` in OUT."""
+    """Writes in OUT: `cells.csv`, a row per search; `methods.csv`, means over seeds; `steps.csv`, the same by step."""
     table = pd.read_csv(options.table, usecols=["arch", VALIDATION, TEST, SIZE]).dropna().set_index("arch")
     rows = pd.concat([pd.read_csv(file) for file in sorted(options.out.glob("*-[0-9]*.csv"))], ignore_index=True)
     space = get_space(SPACE)
@@ -183,20 +183,36 @@ def report(options: argparse.Namespace) -> None:
     keys = ["method", "objective"]
     last = rows.sort_values("epoch").groupby([*keys, "seed"]).tail(1)
     last.to_csv(options.out / "cells.csv", index=False)
+    methods = pd.concat([means(last, keys), baselines(table)], ignore_index=True)
+    methods.to_csv(options.out / "methods.csv", index=False, float_format="%.4g")
+    steps = means(rows[rows["steps"].notna()], [*keys, "steps"])
+    steps.to_csv(options.out / "steps.csv", index=False, float_format="%.4g")
+    print(methods.T.to_string())
+
+
+def means(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Returns mean, standard deviation and number of seeds of each value."""
     values = ["accuracy", "skips", "convolutions", "entropy", "mixture_accuracy", "shared_accuracy"]
-    print(last.groupby(keys)[values].agg(["mean", "std", "count"]).T.to_string(float_format="%.3f"))
-    steps = rows[rows["steps"].notna()].groupby([*keys, "steps"])[values].agg(["mean", "std", "count"])
-    steps.columns = [f"{name}_{'n' if part == 'count' else part}" for name, part in steps.columns]
-    steps.reset_index().to_csv(options.out / "steps.csv", index=False)
-    rng, sizes = np.random.default_rng(0), table[SIZE]
-    largest = table[sizes == sizes.max()][TEST]
-    print(f"largest: {largest.mean():.2f} (cells of this size: {len(largest)}); random: {table[TEST].mean():.2f}")
-    bests = [table.iloc[chosen].sort_values(VALIDATION)[TEST].iloc[-1] for chosen in draws(rng, len(table))]
-    print(f"best of 20 random cells by 12-epoch validation: {np.mean(bests):.2f}, sd {np.std(bests, ddof=1):.2f}")
+    grouped = rows.groupby(list(keys))[values].agg(["mean", "std", "count"])
+    grouped.columns = [f"{name}_{'n' if part == 'count' else part}" for name, part in grouped.columns]
+    return grouped.reset_index()
 
 
-def draws(rng: np.random.Generator, size: int) -> list[np.ndarray]:
-    return [rng.choice(size, 20, replace=False) for _ in range(1000)]
+def baselines(table: pd.DataFrame) -> pd.DataFrame:
+    """Returns the largest cell, a random cell, and the best of 20 by 12-epoch validation: random ones, the largest."""
+    rng, repeats = np.random.default_rng(0), 1000
+    drawn = [table.iloc[rng.choice(len(table), 20, replace=False)] for _ in range(repeats)]
+    accuracies = {
+        "largest": table.nlargest(1, SIZE)[TEST],
+        "random": table[TEST],
+        "best of 20 random": pd.Series([cells[TEST][cells[VALIDATION].idxmax()] for cells in drawn]),
+        "best of the 20 largest": table.nlargest(20, SIZE).nlargest(1, VALIDATION)[TEST],
+    }
+    rows = [
+        {"method": name, "accuracy_mean": v.mean(), "accuracy_std": v.std(), "accuracy_n": len(v)}
+        for name, v in accuracies.items()
+    ]
+    return pd.DataFrame(rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
