@@ -191,9 +191,9 @@ def report(options: argparse.Namespace) -> None:
 
 
 def means(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Returns mean, standard deviation and number of seeds of each value."""
+    """Returns the mean, the range and the number of seeds of each value."""
     values = ["accuracy", "skips", "convolutions", "entropy", "mixture_accuracy", "shared_accuracy"]
-    grouped = rows.groupby(list(keys))[values].agg(["mean", "std", "count"])
+    grouped = rows.groupby(list(keys))[values].agg(["mean", "min", "max", "count"])
     grouped.columns = [f"{name}_{'n' if part == 'count' else part}" for name, part in grouped.columns]
     return grouped.reset_index()
 
@@ -209,7 +209,13 @@ def baselines(table: pd.DataFrame) -> pd.DataFrame:
         "best of the 20 largest": table.nlargest(20, SIZE).nlargest(1, VALIDATION)[TEST],
     }
     rows = [
-        {"method": name, "accuracy_mean": v.mean(), "accuracy_std": v.std(), "accuracy_n": len(v)}
+        {
+            "method": name,
+            "accuracy_mean": v.mean(),
+            "accuracy_min": v.min(),
+            "accuracy_max": v.max(),
+            "accuracy_n": len(v),
+        }
         for name, v in accuracies.items()
     ]
     return pd.DataFrame(rows)
