@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from archray.errors import InvalidInput
 from archray.trainables.proxies.gram import bias_gradients, weight_gradients
 from archray.trainables.proxies.layers import BATCH_NORMS, WEIGHT_LAYERS, Call, forward
+from archray.trainables.proxies.tangents import squared_norm
 
 
 def filter_normalized(network: nn.Module, generator: torch.Generator) -> list[Tensor]:
@@ -114,7 +115,7 @@ class LossPlane:
                 return 0.0
             torch._foreach_div_(vector, norm)
             product = self._hessian_times(parameters, vector)
-            value = sum(float((a * b).sum()) for a, b in zip(vector, product, strict=True))
+            value = float(torch.stack([(a * b).sum() for a, b in zip(vector, product, strict=True)]).sum())
             vector = product
         return value
 
@@ -220,7 +221,7 @@ def gradient_variance(network: nn.Module, batches: Iterable[Batch]) -> tuple[flo
         instances += len(labels)
     if moments is None:
         raise InvalidInput("expected at least one batch of images, got none")
-    mean = sum(total.div(instances).square().sum().item() for total in moments.sums.values())
+    mean = squared_norm([total / instances for total in moments.sums.values()]).item()
     return losses / instances, moments.squares.item() / instances - mean
 
 

@@ -31,7 +31,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.proxies.tangents import inner_product
+from archray.trainables.proxies.tangents import inner_product, squared_norm
 from archray.trainables.supernets.networks import Supernet
 from archray.trainables.supernets.networks.supernet import Offer, Rows
 
@@ -61,12 +61,11 @@ def differentiated(logits: Tensor, labels: Tensor, approximation: Approximation)
 def trace_norm(logits: Tensor, labels: Tensor, parameters: Sequence[Tensor], approximation: Approximation) -> float:
     """Computes the (approximated) trace norm per image, from a forward pass with a graph to the parameters."""
     functions, factor = differentiated(logits, labels, approximation)
-    total = 0.0
+    total = torch.zeros((), dtype=torch.float64, device=logits.device)
     for number, function in enumerate(functions, 1):
         keep = number < len(functions)
-        gradients = torch.autograd.grad(function, parameters, retain_graph=keep, allow_unused=True)
-        total += sum(float(g.double().square().sum()) for g in gradients if g is not None)
-    return factor * total
+        total += squared_norm(torch.autograd.grad(function, parameters, retain_graph=keep, allow_unused=True))
+    return factor * float(total)
 
 
 class TraceGradient(NamedTuple):

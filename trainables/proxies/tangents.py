@@ -18,7 +18,7 @@ an eps of 1e-5 causes a relative error of 1e-4 to 1e-1.)
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -250,6 +250,11 @@ def inner_product(a: Tensor, b: Tensor) -> Tensor:
         rows, columns = (x.permute(0, 2, 3, 1).reshape(len(x), 1, -1) for x in (a, b))
         return torch.bmm(rows, columns.transpose(1, 2)).sum(dtype=torch.float64)
     return (a * b).sum().double()
+
+
+def squared_norm(tensors: Iterable[Tensor | None]) -> Tensor:
+    """Computes the sum of the squares of all entries in float64, on the tensors' device. None counts as zero."""
+    return torch.stack([tensor.double().square().sum() for tensor in tensors if tensor is not None]).sum()
 
 
 def channel_products(a: Tensor, b: Tensor) -> Tensor:

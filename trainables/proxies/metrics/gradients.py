@@ -97,7 +97,7 @@ def fisher(shared: SharedPass) -> float:
 
     a: (m, C, ...) outputs of convolutions and linear layers; b: their gradients of the mean cross-entropy.
     """
-    total = torch.zeros((), dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64, device=shared.record.logits.device)
     calls = shared.record.calls
     for call, gradient in zip(calls, shared.loss_gradients(shared.record.edges), strict=True):
         product = call.output * gradient
@@ -105,7 +105,7 @@ def fisher(shared: SharedPass) -> float:
             product = product.movedim(-1, 1)
         if product.ndim > 2:
             product = product.flatten(2).sum(2)  # (m, C)
-        total += product.double().square().mean(0).sum().cpu() / 2
+        total += product.double().square().mean(0).sum() / 2
     return float(total)
 
 
@@ -206,11 +206,12 @@ def ntk_trace_samples(shared: SharedPass) -> float:
     of an image on the others through batch normalization. It takes b backward passes, `ntk_trace_batch` one.
     """
     losses = torch.nn.functional.cross_entropy(shared.record.logits, shared.labels, reduction="none")  # (b,)
-    total = 0.0
+    total = torch.zeros((), dtype=torch.float64, device=losses.device)
     for loss in losses:
-        gradients = torch.autograd.grad(loss, shared.parameters, retain_graph=True, allow_unused=True)
-        total += sum(float(g.double().square().sum()) for g in gradients if g is not None)
-    return total / len(losses)
+        total += tangents.squared_norm(
+            torch.autograd.grad(loss, shared.parameters, retain_graph=True, allow_unused=True)
+        )
+    return float(total) / len(losses)
 
 
 def root_mean_entry(gram: Tensor) -> float:
