@@ -236,6 +236,19 @@ def test_arrays_with_explicit_parts(tmp_path):
     assert dataset.black[0] == pytest.approx(-mean / std, rel=1e-5)
 
 
+def test_other_arrays_are_ignored(tmp_path, caplog):
+    x, y = images(60, 6, 6), np.arange(60) % 3
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, names=np.array(["a"]), extra=np.array([None], dtype=object))
+    settings = DataSettings(name=f"arrays:{tmp_path / 'own.npz'}")
+    check_data(settings)
+    assert (
+        load_data(settings).checksum() == load_data(DataSettings(name=save_arrays(tmp_path / "b.npz", x, y))).checksum()
+    )
+    assert [record.getMessage().partition("archray ignores ")[2] for record in caplog.records] == [
+        "the arrays extra, names"
+    ]
+
+
 def test_invalid_arrays_raise_an_error(tmp_path):
     x, y = images(10, 6, 6), np.arange(10) % 2
     path = tmp_path / "own.npz"
@@ -257,7 +270,7 @@ def test_invalid_arrays_raise_an_error(tmp_path):
     with pytest.raises(InvalidInput, match=r"ends in \.npz"):
         save_arrays(tmp_path / "own.pt", x, y)
     np.savez(path, x_train=x, labels=y)
-    with pytest.raises(InvalidInput, match="lacks y_train and has labels"):
+    with pytest.raises(InvalidInput, match="lacks y_train; expected"):
         check_data(DataSettings(name=f"arrays:{path}"))
     path.write_bytes(b"no archive")
     with pytest.raises(InvalidInput, match=r"expected an \.npz file"):

@@ -1,5 +1,6 @@
 """Custom images as arrays, stored in one .npz file that every worker can read."""
 
+import logging
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from archray.plurals import count
 from archray.trainables.data.raw import Part, RawData
 from archray.trainables.data.settings import DataSettings
 
+logger = logging.getLogger(__name__)
+
 PARTS = ("train", "validation", "test")
+NAMES = tuple(f"{axis}_{part}" for part in PARTS for axis in "xy")
 FORM = (
     "x_train (images) and y_train (labels 0..K-1), and, if you have them, x_validation, y_validation, x_test, "
     "y_test. Write it with archray.trainables.data.save_arrays"
@@ -71,12 +75,18 @@ def check(settings: DataSettings) -> None:
 
 
 def read(settings: DataSettings) -> RawData:
-    """Reads the arrays as parts, images as (n, C, H, W). Raises: InvalidInput as `save_arrays`."""
+    """Reads the arrays as parts, images as (n, C, H, W); ignores arrays with other names.
+
+    Raises: InvalidInput as `save_arrays`.
+    """
     try:
         with np.load(settings.path, allow_pickle=False) as archive:
-            stored = {name: archive[name] for name in archive.files}
+            stored = {name: archive[name] for name in archive.files if name in NAMES}
+            ignored = sorted(set(archive.files) - set(NAMES))
     except ValueError as error:
         raise InvalidInput(f"archray cannot read {settings.path} ({error}). Give plain arrays: {FORM}") from error
+    if ignored:
+        logger.warning("%s: archray ignores the arrays %s", settings.path, ", ".join(ignored))
     return _raw(stored, str(settings.path))
 
 
@@ -112,10 +122,8 @@ def _check_names(names: set[str], where: str) -> None:
     for name in PARTS[1:]:
         if f"x_{name}" in names or f"y_{name}" in names:
             needed |= {f"x_{name}", f"y_{name}"}
-    missing, unknown = sorted(needed - names), sorted(names - needed)
-    if missing or unknown:
-        problems = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has {', '.join(unknown)}"] * bool(unknown)
-        raise InvalidInput(f"{where} {' and '.join(problems)}; expected {FORM}")
+    if missing := sorted(needed - names):
+        raise InvalidInput(f"{where} lacks {', '.join(missing)}; expected {FORM}")
 
 
 def _part(x: npt.NDArray[Any], y: npt.NDArray[Any], name: str, where: str) -> Part:
