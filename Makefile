@@ -62,7 +62,7 @@ test-avx2: $(INSTALLED)
 	done
 
 # All tests that need an optional dependency; the extras take 500 MB together.
-EXTRAS ?= adversarial,bohb,export,guides,nats-bench,timm,tune-searchers
+EXTRAS ?= adversarial,bohb,export,guides,huggingface,nats-bench,timm,tune-searchers
 test-extras: $(INSTALLED)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[$(EXTRAS)]'
 	$(PYTEST) -m "extra$(if $(CI), and (ci or not slow))" $(PYTEST_ARGS)

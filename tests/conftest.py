@@ -86,6 +86,7 @@ EXTRAS = {
     "bohb": ("hpbandster", "ConfigSpace"),
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "guides": ("tensorboard", "mlflow", "wandb", "lightning", "timm"),
+    "huggingface": ("datasets",),
     "nats-bench": ("nats_bench",),
     "timm": ("timm",),
     "tune-searchers": ("optuna", "hyperopt"),

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from archray.errors import DataNotFound, InvalidInput
+from archray.errors import DataNotFound, InvalidInput, MissingExtra
 from archray.trainables.data import DataSettings, check_data, load_data
 from archray.trainables.data.load import read_data
 
@@ -128,6 +128,51 @@ def test_bad_files_are_named_before_a_run(tmp_path: Path) -> None:
     check(tmp_path / "set", "expected the columns of .*train.parquet in .*test.parquet")
     pq.write_table(pa.table({"text": ["a"], "label": [0]}), tmp_path / "texts.parquet")
     check(tmp_path / "texts.parquet", "expected one column with encoded images among text, label, got none")
+
+
+@pytest.mark.extra("huggingface")
+def test_a_data_set_of_the_library_datasets(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hub")
+    for part, places in {"train": slice(20), "validation": slice(20, 25), "test": slice(25, None)}.items():
+        write(tmp_path / "set" / f"{part}.parquet", [encoded(pixels) for pixels in IMAGES[places]], LABELS[places])
+    read_by = {kind: read_data(DataSettings(name=f"{kind}:{tmp_path / 'set'}")) for kind in ("parquet", "hf")}
+    assert read_by["hf"].checksum() == read_by["parquet"].checksum()
+    assert read_by["hf"].classes == ("cat", "dog", "emu")
+    assert len(list(cache.glob("parquet-*.npy"))) == 6
+    with pytest.raises(InvalidInput, match=r"got the column picture\. Set data.image_column to one of image"):
+        read_data(DataSettings(name=f"hf:{tmp_path / 'set'}", image_column="picture"))
+
+
+@pytest.mark.extra("huggingface")
+def test_image_files_of_the_library_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hub")
+    monkeypatch.chdir(tmp_path)
+    for number, image in enumerate(IMAGES):
+        file = Path("photos", "train", ("cat", "dog", "emu")[LABELS[number]], f"{number:02d}.png")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(encoded(image))
+    settings = DataSettings(name="hf:photos")
+    assert settings.name == f"hf:{tmp_path / 'photos'}" and settings.paths == [str(tmp_path / "photos")]
+    dataset = load_data(settings)
+    assert dataset.classes == ("cat", "dog", "emu")
+    found = np.concatenate([pixels(dataset, part) for part in ("train", "validation", "test")])
+    assert sorted(image.tobytes() for image in found) == sorted(image.tobytes() for image in IMAGES)
+
+
+@pytest.mark.extra("huggingface")
+def test_an_unknown_name_of_the_library_datasets_raises_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataNotFound, match=r"that datasets\.load_dataset loads, got hf:"):
+        read_data(DataSettings(name=f"hf:{tmp_path / 'none'}"))
+
+
+def test_a_missing_library_datasets_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("archray.trainables.data.hub.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"pip install 'archray\[huggingface\]'"):
+        check_data(DataSettings(name="hf:uoft-cs/cifar10"))
 
 
 def test_cifar10_may_be_in_parquet_files(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from archray.errors import InvalidInput, UnknownName
 from archray.references import call_reference, is_reference, load_reference
 from archray.registry import Registry
-from archray.trainables.data import arrays, docstrings, glyphs, image_folder, parquet, sources
+from archray.trainables.data import arrays, docstrings, glyphs, hub, image_folder, parquet, sources
 from archray.trainables.data.raw import RawFiles, RawParts, RawText, TextDataset, make_text_dataset
-from archray.trainables.data.settings import PATH_PREFIXES, DataSettings
+from archray.trainables.data.settings import HUB, PATH_PREFIXES, DataSettings
 
 if TYPE_CHECKING:
     import torch
@@ -67,6 +67,9 @@ for _name, _source_of_name in {
         parquet.read,
         parquet.check,
     ),
+    "hf:NAME": DataSource(
+        "images of the Hugging Face Hub, or a folder, that the library datasets loads", hub.read, hub.check
+    ),
     "docstrings": DataSource(
         "texts: docstrings of five installed libraries, or of some: docstrings:numpy,torch",
         docstrings.read,
@@ -79,7 +82,8 @@ for _name, _source_of_name in {
 }.items():
     DATASETS.register(_name, _source_of_name)
 
-PREFIXES = {docstrings.PREFIX: "docstrings", glyphs.PREFIX: "glyphs"}  # of names with libraries or a number after them
+# Prefixes of names with libraries, a number or another name after them.
+PREFIXES = {docstrings.PREFIX: "docstrings", glyphs.PREFIX: "glyphs", HUB: "hf:NAME"}
 
 
 def check_data(settings: DataSettings) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,11 +37,35 @@ BATCH = 1024  # images that are read and decoded at a time
 FORM = "a .parquet file, or a folder with train*.parquet and optionally validation*.parquet and test*.parquet"
 
 
+class Rows(Protocol):
+    """The rows of one part of a data set."""
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """Files that contain the rows. If they are unchanged, so are the rows."""
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yields columns of all rows, at most BATCH at a time."""
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """Rows in Parquet files, in the order of the files."""
+
+    files: Sequence[Path]
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+
+        for file in self.files:
+            yield from pq.ParquetFile(file).iter_batches(BATCH, columns=list(columns))
+
+
 @dataclass(frozen=True)
 class Layout:
-    """The files of each part, and the columns of images and labels."""
+    """The rows of each part, and the columns of images and labels."""
 
-    files: Mapping[str, tuple[Path, ...]]
+    parts: Mapping[str, Rows]
     image: str
     nested: bool  # whether the images are the field `bytes` of a struct
     label: str
@@ -72,7 +96,7 @@ def is_parquet(folder: str | None) -> bool:
 def read_layout(layout: Layout, settings: DataSettings) -> RawData:
     """Like `read`, for files that were found before."""
     form = _form(layout, settings.image_size)
-    parts: dict[str, Any] = {part: _part(files, layout, form, settings) for part, files in layout.files.items()}
+    parts: dict[str, Any] = {part: _part(rows, layout, form, settings) for part, rows in layout.parts.items()}
     numbers = np.unique(np.concatenate([labels for _, labels in parts.values()]))
     classes = len(layout.classes) or int(numbers[-1]) + 1
     if numbers[0] < 0 or numbers[-1] >= classes or classes < 2:
@@ -98,10 +122,17 @@ def layout_of(path: Path, settings: DataSettings) -> Layout:
     for file in (file for part in files.values() for file in part):
         if not pq.read_schema(file).equals(schema):
             raise InvalidInput(f"expected the columns of {files['train'][0]} in {file}, got others. Remove this file")
+    return layout_from({part: ParquetRows(files) for part, files in files.items()}, schema, settings)
+
+
+def layout_from(parts: Mapping[str, Rows], schema: pa.Schema, settings: DataSettings) -> Layout:
+    """Finds the columns of rows with a schema. Raises: InvalidInput unless one fits, or is named by the settings."""
+    import pyarrow as pa
+
     image = _column("image_column", settings.image_column, schema, _is_image, "encoded images")
     label = _column("label_column", settings.label_column, schema, lambda kind: pa.types.is_integer(kind), "labels")
     nested = pa.types.is_struct(schema.field(image).type)
-    return Layout(files, image, nested, label, _classes(schema, label))
+    return Layout(parts, image, nested, label, _classes(schema, label))
 
 
 def _files(folder: Path) -> dict[str, tuple[Path, ...]]:
@@ -147,7 +178,7 @@ def _form(layout: Layout, image_size: int | None) -> ImageForm:
     """Returns channels and size: those of the first training image, unless `image_size` is set."""
     from PIL import Image
 
-    first, _ = next(_rows(layout.files["train"], layout))
+    first, _ = next(_batches(layout.parts["train"], layout))
     try:
         with Image.open(io.BytesIO(first[0])) as picture:
             gray, (width, height) = picture.mode in ("1", "L", "I", "I;16"), picture.size
@@ -164,38 +195,32 @@ def _form(layout: Layout, image_size: int | None) -> ImageForm:
     return ImageForm(channels=1 if gray else 3, size=image_size or width)
 
 
-def _part(files: Sequence[Path], layout: Layout, form: ImageForm, settings: DataSettings) -> Part:
-    labels = np.concatenate([values for _, values in _rows(files, layout, images=False)])
-    stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+def _part(rows: Rows, layout: Layout, form: ImageForm, settings: DataSettings) -> Part:
+    labels = np.concatenate([values for _, values in _batches(rows, layout, images=False)])
+    stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in rows.files]
     key = json.dumps([stats, layout.image, form.channels, form.size, settings.image_size])
     name = f"parquet-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
-    images = cached_array(name, lambda: _decoded(files, layout, form, len(labels), settings))
+    images = cached_array(name, lambda: _decoded(rows, layout, form, len(labels), settings))
     return images, labels
 
 
-def _rows(files: Sequence[Path], layout: Layout, *, images: bool = True) -> Iterator[tuple[list[bytes], Any]]:
+def _batches(rows: Rows, layout: Layout, *, images: bool = True) -> Iterator[tuple[list[bytes], Any]]:
     """Yields encoded images (or nothing) and labels, (b,) int64, in batches."""
-    import pyarrow.parquet as pq
-
-    columns = [layout.label, *([layout.image] if images else [])]
-    for file in files:
-        for batch in pq.ParquetFile(file).iter_batches(BATCH, columns=columns):
-            column = batch.column(layout.image) if images else None
-            if column is not None and layout.nested:
-                column = column.field("bytes")
-            labels = batch.column(layout.label).to_numpy(zero_copy_only=False)
-            yield [] if column is None else column.to_pylist(), labels.astype(np.int64)
+    for batch in rows.batches([layout.label, *([layout.image] if images else [])]):
+        column = batch.column(layout.image) if images else None
+        if column is not None and layout.nested:
+            column = column.field("bytes")
+        labels = batch.column(layout.label).to_numpy(zero_copy_only=False)
+        yield [] if column is None else column.to_pylist(), labels.astype(np.int64)
 
 
-def _decoded(
-    files: Sequence[Path], layout: Layout, form: ImageForm, total: int, settings: DataSettings
-) -> npt.NDArray[np.uint8]:
+def _decoded(rows: Rows, layout: Layout, form: ImageForm, total: int, settings: DataSettings) -> npt.NDArray[np.uint8]:
     """Decodes images into (n, C, S, S), by threads, since PIL decodes without Python's lock."""
     out = np.empty((total, form.channels, form.size, form.size), dtype=np.uint8)
     done, fixed = 0, settings.image_size is None
 
     def decode(number: int, encoded: bytes | None) -> None:
-        place = f"image {number} of {files[0].parent} (column {layout.image})"
+        place = f"image {number} of {rows.files[0].parent} (column {layout.image})"
         if encoded is None:
             raise InvalidInput(f"expected an encoded image, got null as {place}. Remove this row")
         try:
@@ -210,7 +235,7 @@ def _decoded(
         out[number] = form.resized(picture).transpose(2, 0, 1)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for encoded, labels in _rows(files, layout):
+        for encoded, labels in _batches(rows, layout):
             list(pool.map(decode, range(done, done + len(labels)), encoded))
             done += len(labels)
             if done % (10 * BATCH) < BATCH or done == total:

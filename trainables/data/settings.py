@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 from archray.files import local_path
 from archray.settings import Seed, Settings
 
+HUB = "hf:"  # prefix of a data set of the library `datasets`
 STREAM = "imagefolder-stream:"  # prefix of a folder whose images are decoded during training
 PATH_PREFIXES = ("folder:", "arrays:", "parquet:", STREAM)
 
@@ -19,9 +20,10 @@ class DataSettings(Settings):
             `cifar100`, `imagenet16-120`, `gaussian`, `folder:PATH` (images in class folders),
             `imagefolder-stream:PATH` (the same for data larger than memory: images are decoded during training),
             `arrays:PATH.npz` (see `save_arrays`), `parquet:PATH` (encoded images and labels in Parquet files, as on
-            model hubs), the texts `docstrings` (of five libraries, or
-            `docstrings:numpy,torch` for two) and `imdb`, or `module:attribute` / `path.py:attribute`, a function from
-            these settings to a `Dataset` or a `TextDataset`.
+            model hubs), `hf:NAME` or `hf:NAME:CONFIG` (images that `datasets.load_dataset` loads: a data set of the
+            Hugging Face Hub, or a folder), the texts `docstrings` (of five libraries, or `docstrings:numpy,torch` for
+            two) and `imdb`, or `module:attribute` / `path.py:attribute`, a function from these settings to a `Dataset`
+            or a `TextDataset`.
         data_dir: Folder with the published files of CIFAR, ImageNet16-120 or IMDb; for CIFAR also a folder with
             Parquet files, as for `parquet:PATH`.
         seed: Seed of splits that are not published, of the choice of `limit`, and of `gaussian`, `glyphs` and
@@ -33,8 +35,9 @@ class DataSettings(Settings):
             published index lists); cifar100 and imagenet16-120 split the official test images in half, as
             NAS-Bench-201 does, and imdb its test texts; digits and docstrings 0.25 (60/20/20 overall); folders and
             arrays 0.2 unless they have a validation part; glyphs and gaussian have a fixed part.
-        image_column: Column of the encoded images in Parquet files (default: the only one).
-        label_column: Column of the labels in Parquet files (default: the only column of integers).
+        image_column: Column of the encoded images in Parquet files or of `hf:NAME` (default: the only one).
+        label_column: Column of the labels in Parquet files or of `hf:NAME` (default: the only column of
+            integers).
         limit: Maximum number of points in each part, sampled by seed with class proportions kept (default: all).
         workers: Number of processes per trial that decode images of `imagefolder-stream` (default: the number of CPUs
             of the trial). 0 decodes in the trial's own process. The number does not change results.
@@ -65,6 +68,8 @@ class DataSettings(Settings):
         for prefix in PATH_PREFIXES:
             if name.startswith(prefix) and len(name) > len(prefix):
                 return f"{prefix}{local_path(name[len(prefix) :])}"
+        if name.startswith(HUB) and Path(name.removeprefix(HUB)).expanduser().is_dir():
+            return f"{HUB}{local_path(name.removeprefix(HUB))}"
         return name
 
     @field_validator("data_dir")
@@ -85,7 +90,7 @@ class DataSettings(Settings):
     @property
     def paths(self) -> list[str]:
         """Folders and files that these settings refer to."""
-        paths = [str(self.path)] if self.name.startswith(PATH_PREFIXES) else []
+        paths = [str(self.path)] if self.name.startswith((*PATH_PREFIXES, f"{HUB}/")) else []
         return [*paths, *([self.data_dir] if self.data_dir else [])]
 
 
