@@ -14,6 +14,7 @@ from typing import Any
 import archray
 from archray.errors import RunFolderError
 from archray.trainables.data import DataSettings, load_data
+from archray.trainables.data.load import file_checksums
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.table_space import PREFIX, TableSpace
 
@@ -63,10 +64,11 @@ def _git_commit() -> str | None:
         return None
 
 
-def data_checksums(settings: DataSettings | None) -> dict[str, str | None]:
+def data_checksums(settings: DataSettings | None) -> dict[str, Any]:
     """Returns checksums of the data and of the test labels; None for data that are not opened yet.
 
-    For a table of evaluations, the table is the data, without labels.
+    For CIFAR, `data_files` has the checksums of the files. For a table of evaluations, the table is the data, without
+    labels.
     """
     if settings is None:
         return {"data_checksum": None, "test_labels_checksum": None}
@@ -77,7 +79,9 @@ def data_checksums(settings: DataSettings | None) -> dict[str, str | None]:
         return {"data_checksum": table.file.checksum, "test_labels_checksum": None}
     data = load_data(settings)
     labels = hashlib.sha256(np.asarray(data.test.labels).tobytes()).hexdigest()
-    return {"data_checksum": data.checksum(), "test_labels_checksum": labels}
+    files = file_checksums(settings)
+    checksums = {"data_checksum": data.checksum(), "test_labels_checksum": labels}
+    return {**checksums, "data_files": files} if files else checksums
 
 
 def check_versions(manifest: dict[str, Any], place: str, force: bool) -> None:

@@ -12,6 +12,7 @@ from torchvision.datasets import CIFAR10, CIFAR100
 
 from archray.errors import DataNotFound, InvalidInput
 from archray.trainables.data import DataSettings, check_data, load_data, save_arrays
+from archray.trainables.data.load import file_checksums
 from archray.trainables.data.sources import CIFAR
 
 RNG = np.random.default_rng(0)
@@ -66,6 +67,11 @@ def test_cifar10(tmp_path, monkeypatch):
     assert (to_bytes(dataset.test, CIFAR["cifar10"].mean, CIFAR["cifar10"].std) == images).all()
     assert dataset.test.labels.tolist() == labels.tolist()
     assert (dataset.num_classes, dataset.in_channels, dataset.image_size, dataset.flip) == (10, 3, 32, True)
+    assert (
+        file_checksums(settings)["cifar-10-batches-py/test_batch"]
+        == hashlib.sha256((tmp_path / "cifar-10-batches-py" / "test_batch").read_bytes()).hexdigest()
+    )
+    assert len(file_checksums(settings)) == 6 and file_checksums(DataSettings(name="digits")) == {}
     tenth = load_data(DataSettings(name="cifar10", data_dir=str(tmp_path), validation_fraction=0.1))
     assert [len(part) for part in parts(tenth)] == [90, 10, 20]
 

@@ -1,5 +1,6 @@
 """Images in Parquet files: the layout of model hubs, the published CIFAR-10 in this layout, and bad files."""
 
+import hashlib
 import io
 import json
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 from PIL import Image
 
 from archray.errors import DataNotFound, InvalidInput, MissingExtra
+from archray.platform.run.manifest import data_checksums
 from archray.trainables.data import DataSettings, check_data, load_data
-from archray.trainables.data.load import read_data
+from archray.trainables.data.load import file_checksums, read_data
 
 CIFAR10 = Path(__file__).resolve().parents[3] / "shared" / "data" / "cifar10"
 IMAGES = np.random.default_rng(0).integers(256, size=(30, 6, 6, 3), dtype=np.uint8)
@@ -26,14 +28,22 @@ def encoded(pixels: np.ndarray, kind: str = "PNG") -> bytes:
     return stream.getvalue()
 
 
-def write(file: Path, images: Any = None, labels: Any = LABELS, *, nested: bool = True, **columns: Any) -> None:
+def write(
+    file: Path,
+    images: Any = None,
+    labels: Any = LABELS,
+    *,
+    nested: bool = True,
+    classes: Any = ("cat", "dog", "emu"),
+    **columns: Any,
+) -> None:
     """Writes images as the library `datasets` does, or as plain bytes."""
     content = [encoded(pixels) for pixels in IMAGES] if images is None else images
     column = (
         pa.array([{"bytes": image, "path": None} for image in content]) if nested else pa.array(content, pa.binary())
     )
     table = pa.table({"image": column, "label": pa.array(labels), **columns})
-    features = {"label": {"names": ["cat", "dog", "emu"], "_type": "ClassLabel"}}
+    features = {"label": {"names": list(map(str, classes)), "_type": "ClassLabel"}}
     file.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})}), file)
 
@@ -178,8 +188,16 @@ def test_a_missing_library_datasets_is_named(monkeypatch: pytest.MonkeyPatch) ->
 def test_cifar10_may_be_in_parquet_files(tmp_path: Path) -> None:
     names = pa.array(LABELS % 3)
     write(tmp_path / "train.parquet", labels=names)
+    settings = DataSettings(name="cifar10", data_dir=str(tmp_path))
     with pytest.raises(InvalidInput, match="expected 10 classes in the Parquet files of cifar10"):
-        read_data(DataSettings(name="cifar10", data_dir=str(tmp_path)))
+        read_data(settings)
+    write(tmp_path / "data" / "train-0.parquet", labels=np.arange(30) % 10, classes=range(10))
+    (tmp_path / "train.parquet").unlink()
+    assert len(read_data(settings).classes) == 10
+    content = (tmp_path / "data" / "train-0.parquet").read_bytes()
+    files = {"data/train-0.parquet": hashlib.sha256(content).hexdigest()}
+    assert file_checksums(settings) == files
+    assert data_checksums(settings)["data_files"] == files  # in the manifest
 
 
 @pytest.mark.slow

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from archray.errors import InvalidInput, UnknownName
@@ -29,23 +31,27 @@ class DataSource:
         read: Function from settings to the points.
         check: Function that raises an error if the points cannot be read; it reads no points. None: always readable.
         kind: "images" or "text".
+        files: Function that returns the files by name, for a name that stands for files of several formats.
     """
 
     description: str
     read: Callable[[DataSettings], RawParts]
     check: Callable[[DataSettings], object] | None = None
     kind: str = "images"
+    files: Callable[[DataSettings], dict[str, Path]] | None = None
 
+
+CIFAR_FUNCTIONS: dict[str, Any] = {
+    "read": sources.read_cifar,
+    "check": sources.check_cifar,
+    "files": sources.cifar_files,
+}
 
 DATASETS: Registry[DataSource] = Registry("data set")
 for _name, _source_of_name in {
     "digits": DataSource("1,797 real 8 x 8 digits from scikit-learn; no download", sources.read_digits),
-    "cifar10": DataSource(
-        "60,000 images 32 x 32 in 10 classes; needs --data-dir", sources.read_cifar, sources.check_cifar
-    ),
-    "cifar100": DataSource(
-        "60,000 images 32 x 32 in 100 classes; needs --data-dir", sources.read_cifar, sources.check_cifar
-    ),
+    "cifar10": DataSource("60,000 images 32 x 32 in 10 classes; needs --data-dir", **CIFAR_FUNCTIONS),
+    "cifar100": DataSource("60,000 images 32 x 32 in 100 classes; needs --data-dir", **CIFAR_FUNCTIONS),
     "imagenet16-120": DataSource(
         "ImageNet's first 120 classes at 16 x 16; needs --data-dir", sources.read_imagenet16, sources.imagenet_folder
     ),
@@ -106,6 +112,18 @@ def data_kind(settings: DataSettings) -> str:
     """Returns "images" or "text". For a custom data set, archray calls its function. Raises: as `load_data`."""
     source = _source(settings)
     return load_data(settings).kind if source is None else source.kind
+
+
+def file_checksums(settings: DataSettings) -> dict[str, str]:
+    """Computes the SHA-256, in hex, of each file of CIFAR, since the name stands for two formats; {} for other data."""
+    source = _source(settings)
+    if source is None or source.files is None:
+        return {}
+    checksums = {}
+    for name, file in source.files(settings).items():
+        with file.open("rb") as stream:
+            checksums[name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return checksums
 
 
 def load_data(settings: DataSettings, device: str | torch.device = "cpu") -> Dataset | TextDataset:

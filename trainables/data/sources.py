@@ -133,6 +133,15 @@ def check_cifar(settings: DataSettings) -> None:
     _data_folder(settings, [cifar.folder], cifar.files, hint)
 
 
+def cifar_files(settings: DataSettings) -> dict[str, Path]:
+    """Returns the files that `read_cifar` reads, by their names in the data directory: batches, or Parquet files."""
+    folder, cifar = Path(settings.data_dir or ""), CIFAR[settings.name]
+    if parquet.is_parquet(settings.data_dir):
+        layout = parquet.layout_of(folder, settings)
+        return {str(file.relative_to(folder)): file for rows in layout.parts.values() for file in rows.files}
+    return {name: folder / name for name in (f"{cifar.folder}/{file}" for file in cifar.files)}
+
+
 def read_cifar(settings: DataSettings) -> RawData:
     """Reads training and test images, (n, 3, 32, 32) of 8 bits.
 
