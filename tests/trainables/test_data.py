@@ -9,9 +9,10 @@ from pydantic import ValidationError
 from sklearn.datasets import load_digits
 
 from archray.errors import DataNotFound, InvalidInput, UnknownName
-from archray.trainables.data import DATASETS, DataSettings, check_data, load_data, proxy_batch, sources
+from archray.trainables.data import DATASETS, DataSettings, Split, check_data, load_data, proxy_batch, sources
+from archray.trainables.data.dataset import make_dataset
 from archray.trainables.data.load import read_data
-from archray.trainables.data.raw import stratified_split
+from archray.trainables.data.raw import RawData, stratified_split
 from archray.trainables.data.settings import AugmentationSettings
 
 
@@ -107,6 +108,35 @@ def test_resizing_and_limit():
     assert [tuple(part.images.shape) for part in parts(dataset)] == [(40, 1, 16, 16)] * 3
     assert np.bincount(dataset.train.labels).min() >= 3
     assert dataset.image_size == 16
+
+
+@pytest.mark.parametrize("statistics", [{}, {"mean": (0.4, 0.5, 0.6), "std": (0.2, 0.25, 0.3)}])
+@pytest.mark.parametrize("seed", range(3))
+def test_8_bit_images_equal_float_images_bit_for_bit(seed, statistics):
+    rng = np.random.default_rng(seed)
+    pixels = rng.normal(100, 60, (600, 3, 9, 9)).clip(0, 255).astype(np.uint8)
+    labels = np.arange(600) % 4
+    inputs = pixels, pixels.astype(np.float32) / np.float32(255)
+    data, exact = (
+        make_dataset(RawData(train=(x, labels), num_classes=4, **statistics), DataSettings(limit=200)) for x in inputs
+    )
+    assert data.train.pixels.dtype == torch.uint8 and type(exact.train) is Split
+    assert (data.form, data.black, data.checksum()) == (exact.form, exact.black, exact.checksum())
+    for split, whole in zip(parts(data), parts(exact), strict=True):
+        assert torch.equal(split.images, whole.images) and torch.equal(split.labels, whole.labels)
+        places = torch.randperm(len(split)).split(33)
+        for ours, theirs in zip(split.batches(places), whole.batches(places), strict=True):
+            assert torch.equal(ours, theirs)
+        for ours, theirs in zip(split.in_order(50, slice(7, 160)), whole.in_order(50, slice(7, 160)), strict=True):
+            assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
+    for ours, theirs in zip(proxy_batch(data, 64, 42), proxy_batch(exact, 64, 42), strict=True):  # augmented
+        assert torch.equal(ours, theirs)
+
+
+def test_a_split_without_images_is_one_empty_batch():
+    split = load_data(DataSettings()).train
+    [(images, labels)] = split.in_order(10, slice(0, 0))
+    assert images.shape == (0, 1, 8, 8) and labels.shape == (0,)
 
 
 def test_validation_fraction_refers_to_the_remaining_training_data():

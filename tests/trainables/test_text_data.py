@@ -26,7 +26,7 @@ from archray.trainables.data import (
 from archray.trainables.data import docstrings as source
 from archray.trainables.data.docstrings import ALIASES, NAMES, docstrings_of, masker, module_names, package_folder
 from archray.trainables.data.load import read_data
-from archray.trainables.data.raw import cache_folder, cached_json
+from archray.trainables.data.raw import cache_folder, cached_array, cached_json
 
 ALL = DataSettings(name="docstrings")
 MASK = masker({"linalg", "functional"})
@@ -251,6 +251,15 @@ def test_the_cache_is_read_if_it_exists(monkeypatch, tmp_path, caplog):
         assert cached_json("a.json", lambda: 2) == 2
     assert "computes it again" in caplog.text
     assert json.loads((tmp_path / "archray" / "a.json").read_text()) == 2
+
+
+def test_a_cached_array_is_mapped_and_may_be_changed(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cached_array("a.npy", lambda: np.arange(6).reshape(2, 3))
+    mapped = cached_array("a.npy", lambda: pytest.fail("made twice"))
+    assert isinstance(mapped, np.memmap)
+    mapped[0, 0] = 9
+    assert cached_array("a.npy", lambda: None).tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_a_cache_that_cannot_be_written(monkeypatch, tmp_path, caplog):

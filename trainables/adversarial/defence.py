@@ -281,7 +281,7 @@ class AttackWorker:
         self.form = check_pixels(dataset)
         self.chosen = chosen_images(len(dataset.test), images, seed)
         rows = torch.from_numpy(self.chosen)
-        self.images = dataset.test.images[rows].to(place)
+        self.images = dataset.test.batch(rows).to(place)
         self.labels = dataset.test.labels[rows].to(place)
         self.ensemble = load_ensemble(Folder(model).read_bytes, space).to(place)
         self.settings, self.seed = AttackSettings(**settings), seed

@@ -1,4 +1,4 @@
-"""Image data sets on a device: normalized tensors in three parts, and augmentation of whole batches.
+"""Image data sets on a device: tensors in three parts, and normalization and augmentation of whole batches.
 
 Pad-and-crop, flip and cutout (He et al. 2016; DeVries and Taylor 2017) are pure functions. Their random numbers are
 arguments, which `Augmentation` draws. No Python code runs per image.
@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 PART_NAMES = ("training", "validation", "test")
 SHADE = 1.5 / 255  # share of the largest training value; images that differ by less count as nearly equal
 ROUNDING = 1e-4  # tolerance of 0..1 after resizing
+HASHED = 1024  # images that a checksum normalizes at a time
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,10 @@ def _integers(high: int, shape: tuple[int, ...], images: Tensor, generator: torc
 
 @dataclass(frozen=True)
 class Split:
-    """Images and their labels."""
+    """Images and their labels.
+
+    Use `batch`, `batches` or `in_order` in a loop: `images` of 8-bit images is a new tensor of all of them.
+    """
 
     images: Tensor  # (n, C, H, W) float32, normalized per channel
     labels: Tensor  # (n,) int64 in 0..K-1
@@ -168,16 +172,53 @@ class Split:
     def device(self) -> torch.device:
         return self.labels.device
 
+    def batch(self, index: Tensor | slice) -> Tensor:
+        """Returns the images at an index, (b, C, H, W) float32, normalized."""
+        return self.images[index]
+
     def batches(self, indices: Sequence[Tensor], view: View | None = None) -> Iterator[Tensor]:
         """Yields the images at `indices`, (b,) each. view: only used for images that are read from files."""
-        return (self.images[batch] for batch in indices)
+        return map(self.batch, indices)
 
     def in_order(self, size: int, part: slice = slice(None)) -> Iterator[tuple[Tensor, Tensor]]:
         """Yields the images and labels of a part of the split in batches of `size`."""
-        return zip(self.images[part].split(size), self.labels[part].split(size), strict=True)
+        start, stop, _ = part.indices(len(self))
+        for first in range(start, max(stop, start + 1), size):  # one batch of an empty part
+            rows = slice(first, min(first + size, stop))
+            yield self.batch(rows), self.labels[rows]
 
     def to(self, device: str | torch.device) -> "Split":
         return Split(self.images.to(device), self.labels.to(device))
+
+
+class ByteSplit(Split):
+    """8-bit images and their labels, which take a quarter of the memory. Each batch is normalized on their device.
+
+    Args:
+        pixels: (n, C, H, W) of 8 bits.
+        mean, std: (1, C, 1, 1) float32, of pixels in 0..1.
+    """
+
+    def __init__(self, pixels: Tensor, labels: Tensor, mean: Tensor, std: Tensor) -> None:
+        # A tensor on the device, since CUDA multiplies by the rounded reciprocal of a Python number.
+        white = torch.tensor(255.0, device=pixels.device)
+        for attribute, value in {"pixels": pixels, "labels": labels, "mean": mean, "std": std, "white": white}.items():
+            object.__setattr__(self, attribute, value)  # a `Split` is frozen
+
+    pixels: Tensor
+    mean: Tensor
+    std: Tensor
+    white: Tensor
+
+    @property
+    def images(self) -> Tensor:
+        return self.batch(slice(None))
+
+    def batch(self, index: Tensor | slice) -> Tensor:
+        return self.pixels[index].float().div_(self.white).sub_(self.mean).div_(self.std)
+
+    def to(self, device: str | torch.device) -> "ByteSplit":
+        return ByteSplit(*(tensor.to(device) for tensor in (self.pixels, self.labels, self.mean, self.std)))
 
 
 @dataclass(frozen=True)
@@ -208,27 +249,32 @@ class Dataset:
 
     def sampled(self, chosen: Tensor, augmentation: AugmentationSettings | None, generator: torch.Generator) -> Tensor:
         """Returns the training images at `chosen`, (b,), as one augmented batch. generator: for the augmentation."""
-        images = self.train.images[chosen]
+        images = self.train.batch(chosen)
         return images if augmentation is None else self.augmentation(augmentation)(images, generator)
 
     def checksum(self) -> str:
-        """Computes the SHA-256, in hex, of all tensors with their shapes, in the order train, validation, test."""
+        """Computes the SHA-256, in hex, of normalized images and labels with their shapes: train, validation, test."""
         digest = hashlib.sha256()
         for split in (self.train, self.validation, self.test):
-            for tensor in (split.images, split.labels):
-                digest.update(f"{tuple(tensor.shape)} {tensor.dtype};".encode())
-                digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
+            image = split.batch(slice(1))
+            digest.update(f"{(len(split), *image.shape[1:])} {image.dtype};".encode())
+            for images, _ in split.in_order(HASHED):
+                digest.update(np.ascontiguousarray(images.cpu().numpy()).data)
+            digest.update(f"{tuple(split.labels.shape)} {split.labels.dtype};".encode())
+            digest.update(np.ascontiguousarray(split.labels.cpu().numpy()).data)
         return digest.hexdigest()
 
 
 def make_dataset(raw: RawData, settings: DataSettings) -> Dataset:
     """Splits, limits, scales to 0..1 (8-bit images), resizes and normalizes, in this order; on the CPU.
 
+    8-bit images that need no resizing stay 8-bit and are normalized in batches, with the same result.
+
     Raises: InvalidInput if images are not square and no `image_size` is set, or contain NaN or infinity.
     """
     parts = split_parts(raw, settings)
     for part_name, (images, _) in zip(PART_NAMES, parts, strict=True):
-        if not np.isfinite(images).all():
+        if images.dtype != np.uint8 and not np.isfinite(images).all():
             raise InvalidInput(
                 f"expected finite {part_name} images in {settings.name}, got NaN or infinity. Remove these images"
             )
@@ -238,17 +284,21 @@ def make_dataset(raw: RawData, settings: DataSettings) -> Dataset:
             f"expected square images in {settings.name}, got {height} x {width} pixels. Set image_size to resize them"
         )
     size = settings.image_size or height
-    tensors = [_scaled(images, size) for images, _ in parts]
+    in_bytes = all(images.dtype == np.uint8 and images.shape[-2:] == (size, size) for images, _ in parts)
+    tensors = [
+        torch.from_numpy(np.ascontiguousarray(images)) if in_bytes else _scaled(images, size) for images, _ in parts
+    ]
+    low, high = map(_unit, torch.aminmax(tensors[0]))
     for part_name, tensor in zip(PART_NAMES, tensors, strict=True):
-        if len(tensor) > 1 and _alike(tensor, tensors[0]):
+        if len(tensor) > 1 and _spread(tensor) <= SHADE * max(abs(low), abs(high)):
             logger.warning(
                 "%s: all %d %s images are (nearly) equal. Check the files.", settings.name, len(tensor), part_name
             )
     mean, std = _statistics(raw, tensors[0])
-    low, high = torch.aminmax(tensors[0])
+    labels = [torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)) for _, labels in parts]
     train, validation, test = (
-        Split(tensor.sub_(mean).div_(std), torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)))
-        for tensor, (_, labels) in zip(tensors, parts, strict=True)
+        ByteSplit(tensor, of_part, mean, std) if in_bytes else Split(tensor.sub_(mean).div_(std), of_part)
+        for tensor, of_part in zip(tensors, labels, strict=True)
     )
     return Dataset(
         settings.name,
@@ -283,10 +333,14 @@ def _scaled(images: np.ndarray, size: int) -> Tensor:
     return tensor
 
 
-def _alike(images: Tensor, train: Tensor) -> bool:
-    """Whether no pixel of the images, (n, C, S, S), differs by more than a shade of the training images."""
-    spread = (images.amax(0) - images.amin(0)).max()
-    return bool(spread <= SHADE * train.abs().max())
+def _unit(values: Tensor) -> Tensor:
+    """8-bit values -> 0..1 in float32; other values stay."""
+    return values.float().div_(255) if values.dtype == torch.uint8 else values
+
+
+def _spread(images: Tensor) -> Tensor:
+    """Returns the largest difference of a pixel, in 0..1 if they are 8-bit, between any two images, (n, C, S, S)."""
+    return (_unit(images.amax(0)) - _unit(images.amin(0))).max()
 
 
 def _statistics(raw: RawData, train: Tensor) -> tuple[Tensor, Tensor]:
@@ -296,8 +350,15 @@ def _statistics(raw: RawData, train: Tensor) -> tuple[Tensor, Tensor]:
         return torch.zeros(1, channels, 1, 1), torch.ones(1, channels, 1, 1)
     if raw.mean is not None and raw.std is not None:
         return torch.tensor(raw.mean).view(1, -1, 1, 1), torch.tensor(raw.std).view(1, -1, 1, 1)
-    mean = train.mean(dim=(0, 2, 3), keepdim=True, dtype=torch.float64)
-    std = (train.double() - mean).square().mean(dim=(0, 2, 3), keepdim=True).sqrt()
+    if train.dtype == torch.uint8:  # by counts, without a copy of the images in float64
+        counts = torch.stack([train[:, c].flatten().bincount(minlength=256) for c in range(channels)]).double()
+        shades = _unit(torch.arange(256, dtype=torch.uint8)).double()
+        pixels = train[:, 0].numel()
+        mean = (counts @ shades / pixels).view(1, -1, 1, 1)
+        std = ((counts * (shades - mean.view(-1, 1)).square()).sum(1) / pixels).sqrt().view(1, -1, 1, 1)
+    else:
+        mean = train.mean(dim=(0, 2, 3), keepdim=True, dtype=torch.float64)
+        std = (train.double() - mean).square().mean(dim=(0, 2, 3), keepdim=True).sqrt()
     std[std == 0] = 1.0  # a constant channel stays constant instead of becoming NaN
     return mean.float(), std.float()
 

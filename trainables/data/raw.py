@@ -6,15 +6,14 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from archray.errors import InvalidInput
-from archray.files import write_file
+from archray.files import whole_file
 from archray.plurals import count
 from archray.trainables.data.settings import DataSettings
 
@@ -190,24 +189,30 @@ def cached_json(name: str, make: Callable[[], Any]) -> Any:
     The file is complete or absent, even if other processes write it. An error while reading or writing the cache only
     logs a warning.
     """
-    return _cached(name, make, json.loads, lambda value: json.dumps(value, ensure_ascii=True).encode())
+
+    def decode(file: Path) -> Any:
+        return json.loads(file.read_bytes())
+
+    return _cached(name, make, decode, lambda value, stream: stream.write(json.dumps(value).encode()))
 
 
 def cached_array(name: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Like `cached_json`, for an array."""
+    """Like `cached_json`, for an array. A cached array is mapped: parts of the file are read when they are used."""
 
-    def encode(array: npt.NDArray[Any]) -> bytes:
-        stream = BytesIO()
-        np.save(stream, array, allow_pickle=False)
-        return stream.getvalue()
+    def decode(file: Path) -> npt.NDArray[Any]:
+        # Changes stay in this process: torch warns about arrays that cannot be changed.
+        array: npt.NDArray[Any] = np.load(file, mmap_mode="c", allow_pickle=False)
+        return array
 
-    return _cached(name, make, lambda content: np.load(BytesIO(content), allow_pickle=False), encode)
+    return _cached(name, make, decode, lambda array, stream: np.save(stream, array, allow_pickle=False))
 
 
-def _cached(name: str, make: Callable[[], Any], decode: Callable[[bytes], Any], encode: Callable[[Any], bytes]) -> Any:
+def _cached(
+    name: str, make: Callable[[], Any], decode: Callable[[Path], Any], encode: Callable[[Any, BinaryIO], object]
+) -> Any:
     file = cache_folder() / name
     try:
-        return decode(file.read_bytes())
+        return decode(file)
     except FileNotFoundError:
         pass
     except (OSError, ValueError, EOFError) as error:
@@ -215,7 +220,8 @@ def _cached(name: str, make: Callable[[], Any], decode: Callable[[bytes], Any], 
     value = make()
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_file(file, encode(value))
+        with whole_file(file) as stream:
+            encode(value, stream)
     except OSError as error:
         logger.warning("archray cannot write the cached file %s, so each process computes it again (%s)", file, error)
     return value

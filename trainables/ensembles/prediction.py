@@ -33,7 +33,7 @@ def predict(
         amp: Whether forward passes run in bfloat16.
     """
     parts = []
-    for images in split.images.split(batch):
+    for images, _ in split.in_order(batch):
         with torch.autocast(images.device.type, dtype=torch.bfloat16) if amp else nullcontext():
             logits = network(images)
         parts.append(logits.float().softmax(1).cpu())

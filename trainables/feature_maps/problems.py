@@ -192,7 +192,7 @@ class FourierProblem(Problem):
     """Fourier features of a data set's images, on the images' device."""
 
     def __init__(self, data: Dataset, settings: SolveSettings) -> None:
-        super().__init__(data, settings, settings.loss_for("images"), data.train.images.device)
+        super().__init__(data, settings, settings.loss_for("images"), data.train.device)
         self.data = data
         self.inputs = data.train.images.flatten(1)  # (n, p)
         self.statistics = fourier.Statistics.of(self.inputs)

@@ -63,7 +63,7 @@ class NASIBatches:
             train = self.dataset.train
             order = torch.randperm(len(train), generator=_generator(self.seed, step, CHOSEN))[: self.size]
             chosen = order.to(train.device)
-            images, labels = train.images[chosen], train.labels[chosen]
+            images, labels = train.batch(chosen), train.labels[chosen]
         if self.inputs != "true" or images is None:
             images = torch.randn(self.size, *self.shape, generator=_generator(self.seed, step, IMAGES)).to(self.device)
         if self.labels != "true" or labels is None:

@@ -108,7 +108,7 @@ def score_slices(
         for architecture in architectures if count else ():
             loss_sum = torch.zeros((), device=split.labels.device)  # sums stay on the device: one synchronization
             correct = torch.zeros((), dtype=torch.int64, device=split.labels.device)
-            for images, labels in zip(split.images.split(batch), split.labels.split(batch), strict=True):
+            for images, labels in split.in_order(batch):
                 with torch.autocast(images.device.type, dtype=torch.bfloat16) if amp else nullcontext():
                     logits = supernet(images, architecture)
                 loss_sum += F.cross_entropy(logits.float(), labels, reduction="sum")
@@ -221,7 +221,7 @@ class SandwichTrainer(SGDTrainer[SandwichSettings]):
     def __init__(self, supernet: SlicedSupernet, dataset: Dataset, settings: SandwichSettings, *, seed: int) -> None:
         if settings.cuda_graphs:
             raise InvalidInput("expected cuda_graphs false for a sliced supernet, got true. Set cuda_graphs to false")
-        self.supernet = supernet.to(dataset.train.images.device)
+        self.supernet = supernet.to(dataset.train.device)
         self.smallest, self.largest = supernet.extremes(supernet.space)
         super().__init__(self.supernet, dataset, settings, seed=seed)
 

@@ -65,7 +65,7 @@ def evaluate(
     supernet: Supernet, draws: Sequence[Callable[[], Mixture]], split: Split, batch: int, amp: bool
 ) -> list[Metrics]:
     """Computes loss and accuracy, in evaluation mode, of each of `draws`, which is called for each batch."""
-    device = split.images.device
+    device = split.device
     losses = torch.zeros(len(draws), device=device)  # sums stay on the device: one synchronization in total
     correct = torch.zeros(len(draws), dtype=torch.int64, device=device)
     for indices, number, logits in _passes(supernet, draws, split, batch, amp):
@@ -80,14 +80,14 @@ def _passes(
     supernet: Supernet, draws: Sequence[Callable[[], Mixture]], split: Split, batch: int, amp: bool
 ) -> Iterator[tuple[Tensor, int, Tensor]]:
     """Yields, for every batch and draw, the images' indices in the split, the draw's index and logits in float32."""
-    device, count = split.images.device, len(split)
+    device, count = split.device, len(split)
     # Supernets normalize by the statistics of the batch, and data may be sorted by class. Use a fixed random order.
     order = torch.randperm(count, generator=torch.Generator().manual_seed(ORDER)).to(device)
     was_training = supernet.training
     supernet.eval()
     try:
         for indices in order.tensor_split(math.ceil(count / batch)) if count else ():
-            images = split.images[indices]
+            images = split.batch(indices)
             for number, draw in enumerate(draws):
                 with torch.autocast(device.type, dtype=torch.bfloat16) if amp else nullcontext():
                     logits = supernet(images, draw())

@@ -77,7 +77,7 @@ class Batches:
         ordering: int,
         augmenting: int,
     ) -> None:
-        device = split.images.device
+        device = split.device
         self._split, self._augmentation = split, augmentation
         self._indices = torch.arange(len(split), device=device) if indices is None else indices
         self._per_pass = math.ceil(len(self._indices) / batch_size)
@@ -107,7 +107,7 @@ class Batches:
         while True:
             order = self._indices[torch.randperm(len(self._indices), generator=self._ordering, device=device)]
             for indices in order.tensor_split(self._per_pass):
-                images = self._split.images[indices]
+                images = self._split.batch(indices)
                 if self._augmentation is not None:
                     images = self._augmentation(images, self._augmenting)
                 yield Batch(images, self._split.labels[indices])
@@ -253,7 +253,7 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         penalty: CostPenalty | None = None,
     ) -> None:
         self.penalty = penalty
-        self.supernet, self.mixing = supernet.to(dataset.train.images.device), mixing
+        self.supernet, self.mixing = supernet.to(dataset.train.device), mixing
         super().__init__(self.supernet, dataset, settings, seed=seed)
         self._graphs = None
         if settings.cuda_graphs:

@@ -101,7 +101,7 @@ class LandscapeWorker:
     ) -> None:
         self.device = choose_device(device)
         validation = load_images(DataSettings(**data), device=self.device).validation
-        self.images, self.labels = validation.images[:images], validation.labels[:images]
+        self.images, self.labels = validation.batch(slice(images)), validation.labels[:images]
         self.weights, self.seed = weights, seed
         self.steps = torch.linspace(-radius, radius, points).tolist()
         coarse = torch.linspace(-radius / 2, radius / 2, gradient_points) if gradient_points > 1 else torch.zeros(1)

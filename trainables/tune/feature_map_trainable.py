@@ -236,5 +236,5 @@ def check_memory(solve: SolveSettings, *, data: DataSettings, space: str, dimens
     if isinstance(loaded, TextDataset):
         hashed_ngrams.check_ngram_memory(solve, len(loaded.train), loaded.num_classes, dimension)
     else:
-        inputs = loaded.train.images[0].numel()
+        inputs = loaded.train.batch(slice(1)).numel()
         fourier_features.check_fourier_memory(solve, len(loaded.train), inputs, loaded.num_classes, dimension)

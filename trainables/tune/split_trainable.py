@@ -115,7 +115,7 @@ def check_problem(settings: SplitTrialSettings, parameters: int) -> None:
     inputs = settings.inputs
     if settings.data.name != TEACHER_DATA:
         data = load_images(settings.data)
-        inputs = data.train.images[0].numel()
+        inputs = data.train.batch(slice(1)).numel()
         problem.check_points(len(data.train) + len(data.validation), len(data.test), settings.sizes)
     features = problem.feature_dimension(settings.width, inputs, settings.layers)
     if settings.train_size >= features:
