@@ -20,7 +20,7 @@ from archray.platform.run.layout import SCORING, SHARDS
 from archray.plurals import count
 from archray.trainables.data import DataSettings
 from archray.trainables.proxies import ProxySettings
-from archray.trainables.tune.scorers import PoolScorer
+from archray.trainables.tune.scorers import PoolScorer, batch_of
 
 POOL = "pool.parquet"
 
@@ -40,21 +40,22 @@ def score_pool(
 ) -> None:
     """Scores the candidates without training, and writes the table POOL in `folder`.
 
-    The rows are in the order of the candidates: `architecture`, a column per metric, `failure` (the reason of NaN
-    values; else null), `seconds`, `parameters`.
+    This process draws the batch, so that the actors open no data set. The rows are in the order of the candidates:
+    `architecture`, a column per metric, `failure` (the reason of NaN values; else null), `seconds`, `parameters`.
 
     Args:
         candidates: distinct canonical strings.
-        scorer: class of the worker: `scorer(space=, data=, proxy=, device=)(architecture)` returns a row.
+        scorer: class of the worker: `scorer(space=, data=, proxy=, device=)(architecture)` returns a row; `data` is a
+            `ScoredBatch`.
 
-    Raises: the errors of `score_in_shards`.
+    Raises: the errors of `score_in_shards` and `batch_of`.
     """
-    data_options, proxy_options = data.model_dump(mode="json"), proxy.model_dump(mode="json")
+    batch, proxy_options = batch_of(data, proxy), proxy.model_dump(mode="json")
     table = score_in_shards(
         folder,
         candidates,
         worker=scorer,
-        worker_kwargs={"space": space, "data": data_options, "proxy": proxy_options, "device": device_of(resources)},
+        worker_kwargs={"space": space, "data": batch, "proxy": proxy_options, "device": device_of(resources)},
         types=column_types(proxy),
         resources=resources,
         console=console,

@@ -34,7 +34,8 @@ from archray.trainables.spaces import get_space
 from archray.trainables.spaces.darts import NODES
 from archray.trainables.spaces.genotypes import CELLS
 from archray.trainables.supernets.networks import Supernet, build_supernet, copy_weights
-from archray.trainables.tune.nasi_trainable import NASIAgreementTrainable, NASIScorer, NASITrainable, mini_batches
+from archray.trainables.tune.nasi_trainable import NASIAgreementTrainable, NASITrainable, mini_batches, scored_batch
+from archray.trainables.tune.scorers import PoolScorer
 from archray.trainables.tune.settings import NASISettings
 
 TINY = NetworkSettings(channels=4, cells=1)
@@ -163,13 +164,13 @@ def test_architectures_are_scored_without_data_if_labels_and_inputs_are_random(t
     data = {"name": f"folder:{tmp_path / 'absent'}"}
     nasi = WITHOUT_DATA | {"data": data, "every": 10}
     proxy = {"metrics": ("ntk_trace_batch", "snip"), "network": TINY.model_dump(), "seed": 3}
-    keywords = {"space": "nasbench201", "data": data, "proxy": proxy, "device": "cpu"}
-    scorer = NASIScorer(nasi, **keywords)
+    batch = scored_batch(NASISettings(**nasi), 3)
+    scorer = PoolScorer("nasbench201", batch, proxy, device="cpu")
     assert torch.equal(scorer.images, mini_batches(NASISettings(**nasi), 3, CPU).take(0)[0])
     row = scorer(get_space("nasbench201").encode(get_space("nasbench201").sample(np.random.default_rng(0))))
     assert row["failure"] is None and row["ntk_trace_batch"] > 0 and row["parameters"] > 0
     with pytest.raises(Exception, match="absent"):
-        NASIScorer(nasi | {"labels": "true"}, **keywords)
+        scored_batch(NASISettings(**nasi | {"labels": "true"}), 3)
 
 
 def test_darts_keeps_two_operations_and_two_inputs_paired_by_rank() -> None:

@@ -52,7 +52,7 @@ def logging_scorer(log: str, seconds: float = 0.1) -> type:
     """A pool scorer whose values depend only on the string. A scoring takes `seconds` and adds a line to `log`."""
 
     class LoggingScorer:
-        def __init__(self, space: str, data: dict[str, Any], proxy: dict[str, Any], device: str) -> None:
+        def __init__(self, space: str, data: Any, proxy: dict[str, Any], device: str) -> None:
             self.metrics = proxy["metrics"]
 
         def __call__(self, architecture: str) -> dict[str, Any]:

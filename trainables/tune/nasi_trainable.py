@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from archray.trainables.costs import BoundSettings
-from archray.trainables.data import DataSettings, load_images
+from archray.trainables.data import load_images
 from archray.trainables.nasi.one_step import reward
 from archray.trainables.nasi.search import Constants, NASIBatches, NASISearch, NotFinite, NothingLearned
 from archray.trainables.nasi.trace_norm import Approximation
 from archray.trainables.nets import build, count_parameters
 from archray.trainables.supernets.evaluation import feasible_architecture
-from archray.trainables.tune.scorers import PoolScorer
+from archray.trainables.tune.scorers import ScoredBatch
 from archray.trainables.tune.settings import NASISettings
 from archray.trainables.tune.trial import EpochTrainable, Result
 
@@ -150,20 +149,13 @@ class NASITrainable(EpochTrainable[NASISearch]):
         return {"trainer": self._trainer.state_dict() if self._trainer else None}
 
 
-class NASIScorer(PoolScorer):
-    """A `PoolScorer` with a batch of NASI (section 6.6.2). For random images and labels it opens no data set.
+def scored_batch(settings: NASISettings, seed: int) -> ScoredBatch:
+    """Returns the first mini-batch of a search (section 6.6.2), for a `PoolScorer`, on the CPU.
 
-    Args:
-        nasi: Fields of `NASISettings`. The other arguments are as in `PoolScorer`.
+    It opens the data set only if it is used. Raises: as `load_images`.
     """
-
-    def __init__(self, nasi: dict[str, Any], **options: Any) -> None:
-        self.nasi = NASISettings.model_validate(nasi)
-        super().__init__(**options)
-
-    def batch(self, data: DataSettings) -> tuple[Tensor, Tensor, int]:
-        batches = mini_batches(self.nasi, self.settings.seed, self.device)
-        return *batches.take(0), batches.classes
+    batches = mini_batches(settings, seed, torch.device("cpu"))
+    return ScoredBatch(*batches.take(0), batches.classes)
 
 
 class NASIAgreementSettings(NASISettings):

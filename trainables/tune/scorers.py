@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import ray
@@ -29,28 +29,38 @@ SCORES = ("shared_loss", "shared_accuracy")  # of an architecture on the validat
 Arrays = Mapping[str, np.ndarray | Tensor]  # a supernet's parameters and buffers by name
 
 
+class ScoredBatch(NamedTuple):
+    """The images (b, C, H, W) on which every architecture is scored, their labels (b,), and the number of classes."""
+
+    images: Tensor
+    labels: Tensor
+    num_classes: int
+
+
+def batch_of(data: DataSettings, proxy: ProxySettings) -> ScoredBatch:
+    """Draws the batch from the training images, on the CPU. Raises: as `load_images` and `proxy_batch`."""
+    dataset = load_images(data)
+    return ScoredBatch(*proxy_batch(dataset, proxy.batch_size, proxy.seed, proxy.augment), dataset.num_classes)
+
+
 class PoolScorer:
     """Stores one batch on its device and scores any number of architectures on it.
 
     Args:
-        data: Fields of `DataSettings`. The batch is drawn from its training images.
+        data: The batch; or fields of `DataSettings`, for `batch_of`. With a batch the process opens no data set.
         proxy: Fields of `ProxySettings`.
         device: Torch device; `auto` takes a GPU if one is visible.
     """
 
-    def __init__(self, space: str, data: dict[str, Any], proxy: dict[str, Any], device: str = "auto") -> None:
+    def __init__(
+        self, space: str, data: ScoredBatch | dict[str, Any], proxy: dict[str, Any], device: str = "auto"
+    ) -> None:
         self.space = get_space(space)
         self.settings = ProxySettings.model_validate(proxy)
         self.device = choose_device(device)
-        images, labels, self.num_classes = self.batch(DataSettings.model_validate(data))
-        self.images, self.labels = images.to(self.device), labels.to(self.device)
-        self.in_channels = images.shape[1]
-
-    def batch(self, data: DataSettings) -> tuple[Tensor, Tensor, int]:
-        """Returns the images on which every architecture is scored, their labels, and the number of classes."""
-        dataset = load_images(data)
-        chosen = proxy_batch(dataset, self.settings.batch_size, self.settings.seed, self.settings.augment)
-        return *chosen, dataset.num_classes
+        batch = batch_of(DataSettings.model_validate(data), self.settings) if isinstance(data, dict) else data
+        self.images, self.labels = batch.images.to(self.device), batch.labels.to(self.device)
+        self.in_channels, self.num_classes = self.images.shape[1], batch.num_classes
 
     def __call__(self, architecture: str) -> dict[str, float | str | None]:
         """Returns one row of a pool: the canonical string, a value per metric, reasons of NaN, seconds, parameters.

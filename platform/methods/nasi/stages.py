@@ -32,6 +32,8 @@ from archray.trainables.proxies import ProxySettings
 from archray.trainables.spaces import Space, get_space
 from archray.trainables.spaces.table_space import canonical_string
 from archray.trainables.tune import nasi_trainable
+from archray.trainables.tune.scorers import PoolScorer
+from archray.trainables.tune.settings import NASISettings
 
 
 def _score(context: Context[NASIConfig], folder: Folder) -> None:
@@ -53,11 +55,10 @@ def _score(context: Context[NASIConfig], folder: Folder) -> None:
     scores = score_in_shards(
         folder,
         list(dict.fromkeys([*sample, *(name for name in selections if name in table.values)])),
-        worker=nasi_trainable.NASIScorer,
+        worker=PoolScorer,
         worker_kwargs={
-            "nasi": settings_of(run),
             "space": run.space,
-            "data": run.data.model_dump(mode="json"),
+            "data": nasi_trainable.scored_batch(NASISettings.model_validate(settings_of(run)), seed),
             "proxy": proxy.model_dump(mode="json"),
             "device": device_of(config.resources),
         },
