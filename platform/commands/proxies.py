@@ -44,33 +44,64 @@ def proxies(
     channels: Annotated[int | None, typer.Option(help="Channels C of the network's first stage.")] = None,
     cells: Annotated[int | None, typer.Option(help="Cells N per stage of the network.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Height and width to resize the images to.")] = None,
+    cpus_per_trial: Annotated[
+        float | None, typer.Option(help="CPUs, and threads of torch, for each actor. Default: 1.")
+    ] = None,
+    gpus_per_trial: Annotated[
+        float | None, typer.Option(help="GPUs, or the share of one, for each actor. Default: 1 if there are GPUs.")
+    ] = None,
+    actors: Annotated[
+        int | None, typer.Option(help="Number of actors that score. Default: as many as fit on the cluster.")
+    ] = None,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster to join: auto or ip:port. Default: start Ray locally.")
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any scoring option, e.g. network.init=he. Repeatable."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any option by its path, e.g. network.init=he, data.limit=1000 or cluster.num_cpus=4. Repeatable.",
+        ),
     ] = None,
 ) -> None:
     """Score architectures of a space without training. After an interruption, run the command again to resume."""
     # imports take 0.1 s, and `archray --help` does not need them
-    from archray.cluster.settings import ClusterSettings
+    from archray.cluster.settings import ClusterSettings, ResourceSettings
     from archray.platform.config import merge, nested, parse_assignment, validate
     from archray.trainables.data import DataSettings
     from archray.trainables.proxies import ProxySettings
 
-    network = {"network.channels": channels, "network.cells": cells}
-    scoring = nested({"metrics": proxy_names(names), "batch_size": batch_size, **network})
-    dataset = nested({"name": data, "data_dir": data_dir, "image_size": image_size, "seed": seed})
+    class Options(ProxySettings):
+        data: DataSettings
+        resources: ResourceSettings = ResourceSettings()
+        cluster: ClusterSettings = ClusterSettings()
+
+    flags = {
+        "metrics": proxy_names(names),
+        "batch_size": batch_size,
+        "network.channels": channels,
+        "network.cells": cells,
+        "data.name": data,
+        "data.data_dir": data_dir,
+        "data.image_size": image_size,
+        "data.seed": seed,
+        "resources.cpus_per_trial": cpus_per_trial,
+        "resources.gpus_per_trial": gpus_per_trial,
+        "resources.actors": actors,
+        "cluster.address": address,
+    }
+    options = validate(Options, merge(nested(flags), *map(parse_assignment, set_ or ())))
     table = archray.proxies(
         space,
         out=out,
         size=size,
         chunk=chunk,
         seed=seed,
-        data_settings=validate(DataSettings, dataset),
-        settings=validate(ProxySettings, merge(scoring, *map(parse_assignment, set_ or ()))),
-        cluster=validate(ClusterSettings, nested({"address": address})),
+        data_settings=options.data,
+        settings=ProxySettings(**{name: getattr(options, name) for name in ProxySettings.model_fields}),
+        resources=options.resources,
+        cluster=options.cluster,
     )
     failed = int(table["failure"].notna().sum())
     typer.echo(f"{out}: {count(len(table), 'architecture')}, {failed} failed (see column 'failure')")
