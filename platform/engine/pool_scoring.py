@@ -41,7 +41,8 @@ def score_pool(
     """Scores the candidates without training, and writes the table POOL in `folder`.
 
     This process draws the batch, so that the actors open no data set. The rows are in the order of the candidates:
-    `architecture`, a column per metric, `failure` (the reason of NaN values; else null), `seconds`, `parameters`.
+    `architecture`, a column per metric, `failure` (the reason of NaN values; else null), `seconds`, `parameters`,
+    `device` (CPU, or the name of the GPU). Values of different devices differ slightly, so a mixture is reported.
 
     Args:
         candidates: distinct canonical strings.
@@ -67,6 +68,20 @@ def score_pool(
     console.print(
         f"    {count(len(table), 'architecture')} scored, {count_failures(table)} with a failed metric"
         + (f", {left_out} skipped: the scorer failed twice on them (see the column 'failure')" if left_out else "")
+    )
+    if warning := mixed_devices(table["device"]):
+        console.print(f"    Warning: {warning}")
+
+
+def mixed_devices(devices: pd.Series) -> str | None:
+    """Returns the warning for scores of several devices; None if there is one. devices: name of each row's device."""
+    rows = devices.value_counts()
+    if len(rows) < 2:
+        return None
+    parts = ", ".join(f"{number} on {device}" for device, number in rows.items())
+    return (
+        f"expected scores of one device type, got {parts}. Their values differ by up to 0.3 %. Score the pool on one "
+        "device type to compare close architectures."
     )
 
 
@@ -148,7 +163,7 @@ def score_in_shards(
 def column_types(proxy: ProxySettings) -> dict[str, str]:
     """Returns the types of a `PoolScorer`'s columns."""
     metrics = dict.fromkeys(proxy.columns, "float64")
-    return metrics | {"failure": "string", "seconds": "float64", "parameters": "Int64"}
+    return metrics | {"failure": "string", "seconds": "float64", "parameters": "Int64", "device": "string"}
 
 
 def device_of(resources: ResourceSettings) -> str:

@@ -24,7 +24,7 @@ from rich.console import Console
 from archray.cluster.settings import ResourceSettings
 from archray.errors import InvalidInput
 from archray.files import Folder
-from archray.platform.engine.pool_scoring import score_pool
+from archray.platform.engine.pool_scoring import mixed_devices, score_pool
 from archray.platform.engine.progress import ScoringProgress
 from archray.platform.engine.settings import candidates
 from archray.trainables.data import DataSettings
@@ -106,13 +106,20 @@ def scoring(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> tupl
 
 def test_a_pool_is_scored_in_the_order_of_its_candidates(scoring: tuple[Path, pd.DataFrame, str]) -> None:
     folder, table, printed = scoring
-    assert list(table.columns) == ["architecture", "ntk_trace", "kappa", "failure", "seconds", "parameters"]
+    assert list(table.columns) == ["architecture", "ntk_trace", "kappa", "failure", "seconds", "parameters", "device"]
+    assert set(table["device"].dropna()) == {"CPU"}
     assert list(table["architecture"]) == POOL
     assert table["kappa"].notna().equals(table["failure"].isna())
     assert (table["parameters"][:-1] > 0).all()
     assert sum(len(pd.read_parquet(shard)) for shard in (folder / "shards").iterdir()) == 10
     assert "scored 10/10" in printed
     assert "10 architectures scored" in printed
+
+
+def test_scores_of_several_devices_are_reported() -> None:
+    assert mixed_devices(pd.Series(["CPU", "CPU", None])) is None
+    warning = mixed_devices(pd.Series(["CPU", "NVIDIA H100", "CPU"]))
+    assert warning is not None and "2 on CPU, 1 on NVIDIA H100" in warning
 
 
 def test_an_unsupported_architecture_is_a_row_with_the_reason(
@@ -152,7 +159,7 @@ from archray.cluster.settings import ClusterSettings
 from archray.cluster.connect import connect
 from archray.cluster.settings import ResourceSettings
 from archray.files import Folder
-from archray.platform.engine.pool_scoring import score_pool
+from archray.platform.engine.pool_scoring import mixed_devices, score_pool
 from archray.trainables.data import DataSettings
 from archray.trainables.proxies import ProxySettings
 with connect(ClusterSettings(num_cpus=2, num_gpus=0, dashboard=False)):

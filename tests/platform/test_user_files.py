@@ -108,7 +108,7 @@ def test_a_metric_works_next_to_one_that_fails(repository, tmp_path):
     subprocess.run([sys.executable, "-c", PROXIES], cwd=tmp_path, check=True, timeout=300)
     table = pd.read_parquet(tmp_path / "pool.parquet")
     assert list(table.columns) == [
-        "architecture", "snip", "grad_sign", "fails", "failure", "seconds", "parameters",
+        "architecture", "snip", "grad_sign", "fails", "failure", "seconds", "parameters", "device",
     ]  # fmt: skip
     scored = expected_values(table["architecture"], "nasbench201", f"{repository}/examples/own_metric.py:grad_sign")
     np.testing.assert_allclose(table["grad_sign"], scored, rtol=1e-3)

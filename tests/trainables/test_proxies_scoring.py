@@ -161,7 +161,7 @@ def scorer(**proxy: object) -> PoolScorer:
 
 def test_a_row_of_a_pool() -> None:
     row = scorer(metrics=ALL)(CONNECTED)
-    assert set(row) == {"architecture", *ALL, "failure", "seconds", "parameters"}
+    assert set(row) == {"architecture", *ALL, "failure", "seconds", "parameters", "device"}
     assert row["failure"] is None
     assert all(isinstance(value := row[name], float | int) and math.isfinite(value) for name in ALL)
     assert json.loads(json.dumps(row)) == row

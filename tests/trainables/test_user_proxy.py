@@ -281,7 +281,7 @@ def test_a_row_of_a_pool_has_its_column(file: Path) -> None:
     )
     assert settings.columns == ("kappa", "weights", "divides")
     row = PoolScorer("nasbench201", {"name": "digits"}, settings.model_dump(mode="json"), device="cpu")(CONNECTED)
-    assert set(row) == {"architecture", *settings.columns, "failure", "seconds", "parameters"}
+    assert set(row) == {"architecture", *settings.columns, "failure", "seconds", "parameters", "device"}
     assert row["weights"] == row["parameters"]
     assert str(row["failure"]).startswith("divides: ") and "ZeroDivisionError: division by zero (" in row["failure"]
 

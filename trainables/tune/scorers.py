@@ -63,7 +63,7 @@ class PoolScorer:
         self.in_channels, self.num_classes = self.images.shape[1], batch.num_classes
 
     def __call__(self, architecture: str) -> dict[str, float | str | None]:
-        """Returns one row of a pool: the canonical string, a value per metric, reasons of NaN, seconds, parameters.
+        """Returns one row of a pool: canonical string, a value per metric, reasons of NaN, seconds, parameters, device.
 
         Raises: InvalidArchitecture if the space rejects the string. A failure of the network itself is in the row.
         """
@@ -84,6 +84,7 @@ class PoolScorer:
             torch.cuda.synchronize(self.device)
         row["seconds"] = time.perf_counter() - start
         row["parameters"] = count_parameters(network)
+        row["device"] = "CPU" if self.device.type == "cpu" else torch.cuda.get_device_name(self.device)
         return row
 
 
