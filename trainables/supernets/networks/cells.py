@@ -266,6 +266,7 @@ class MixedCell(nn.Module):
             edge_weights: (edges,), factors of the rows with partial channels.
         """
         operations = rows.dense if self.partial == 1 else rows.dense * edge_weights[:, None]
+        entries = [row.unbind() for row in operations.unbind()]  # one gradient per row, not one per entry
         nodes = list(inputs)
         arriving: dict[int, list[Term]] = {edge.target: [] for edge in self.graph}
         bypass: dict[int, list[Term]] = {target: [] for target in arriving}
@@ -277,7 +278,7 @@ class MixedCell(nn.Module):
             leaving = [number for number, edge in enumerate(self.graph) if edge.source == source]
             if not leaving:
                 continue
-            terms = self._terms(operation_channels(nodes[source], self.partial), leaving, operations, rows)
+            terms = self._terms(operation_channels(nodes[source], self.partial), leaving, operations, entries, rows)
             for number, edge_terms in zip(leaving, terms, strict=True):
                 arriving[self.graph[number].target] += edge_terms
                 if rows.probe is not None:
@@ -288,8 +289,10 @@ class MixedCell(nn.Module):
                     bypass[self.graph[number].target].append((rest, edge_weights[number]))
         return nodes[self.inputs :]
 
-    def _terms(self, x: Tensor, leaving: Sequence[int], weights: Tensor, rows: Rows) -> list[list[Term]]:
-        """Returns, for each of the edges `leaving` a node x, the terms of the edge's target."""
+    def _terms(
+        self, x: Tensor, leaving: Sequence[int], weights: Tensor, entries: Sequence[Sequence[Tensor]], rows: Rows
+    ) -> list[list[Term]]:
+        """Returns, for each of the edges `leaving` a node x, the terms of the edge's target. entries: of weights."""
         chosen = rows.chosen
         modules: list[Any] = [self.edges[self.graph[number].key] for number in leaving]
         training_on_cpu = self.training and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
@@ -299,7 +302,7 @@ class MixedCell(nn.Module):
         for number, edge in zip(leaving, modules, strict=True):
             candidates = range(len(self.operations)) if chosen is None else (chosen[number],)
             columns = [column for column in candidates if column != LEFT_OUT and self.operations[column] != NONE]
-            factors = [weights[number, column] if rows.probe is None else None for column in columns]
+            factors = [entries[number][column] if rows.probe is None else None for column in columns]
             outputs = [edge[self.operations[column]](x) for column in columns]
             terms.append(list(zip(outputs, factors, strict=True)))
         return terms
