@@ -321,6 +321,13 @@ def test_divergence_is_reported(digits: Dataset) -> None:
         trainer.epoch()
 
 
+def test_amp_on_a_cpu_is_slow_and_reported(digits: Dataset, caplog: pytest.LogCaptureFixture) -> None:
+    make_trainer(digits)
+    assert not caplog.records
+    make_trainer(digits, amp=True)
+    assert "amp makes the training of a supernet slower on a CPU" in caplog.text
+
+
 def test_incompatible_options_raise_an_error() -> None:
     supernet, partial = make_supernet(), make_supernet(partial_channels=2)
     for net, relaxation, optimizer, reason in (

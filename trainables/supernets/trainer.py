@@ -1,5 +1,6 @@
 """Joint training of weights and architecture parameters. DARTS, Liu et al. 2019; GAEA, Li et al. 2021, Algorithm 1."""
 
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,8 @@ from archray.trainables.supernets.mixing import Lesson, Mixing, Mixture, lesson_
 from archray.trainables.supernets.networks.supernet import NONE, Group, Supernet
 from archray.trainables.supernets.settings import SECOND_ORDER, CostPenaltySettings, SupernetTrainingSettings
 from archray.trainables.training import NO_METRICS, Metrics, SGDTrainer, cosine
+
+logger = logging.getLogger(__name__)
 
 # Purposes of random streams
 WEIGHT_ORDER, WEIGHT_AUGMENTATION, ARCHITECTURE_ORDER, ARCHITECTURE_AUGMENTATION = 0, 1, 2, 3
@@ -255,6 +258,8 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         self.penalty = penalty
         self.supernet, self.mixing = supernet.to(dataset.train.device), mixing
         super().__init__(self.supernet, dataset, settings, seed=seed)
+        if settings.amp and self.device.type == "cpu":
+            logger.warning("amp makes the training of a supernet slower on a CPU. Set amp to false.")
         self._graphs = None
         if settings.cuda_graphs:
             if settings.objective == SECOND_ORDER:
