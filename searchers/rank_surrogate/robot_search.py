@@ -33,10 +33,14 @@ class RoBoTSearch(MetricPoolSearch):
     Needs: the metric.
     Takes: a table with the column `architecture` and one metric or more.
 
+    The metrics decide the result. The paper uses grad_norm, snip, grasp, fisher, synflow and jacov; without synflow this
+    search is behind random search on NAS-Bench-201. `docs/benchmarks/robot.md` compares it with the published results.
+
     Deviations from the paper: The weights are chosen among 2,048 uniform draws, not by a local optimizer. The kernel's
-    length is the most likely of four. The paper leaves open, and archray sets: kappa of the bound, a missing value of a
-    metric (0, its smallest value), the value of a failed trial (the worst so far), and the expected result of a trial
-    in flight (the prediction).
+    length is the most likely of four. If several weights selected the best architecture, the first ones rank the rest
+    of the pool; the authors' program uses the last ones. The paper leaves open, and archray sets: kappa of the bound, a
+    missing value of a metric (0, its smallest value), the value of a failed trial (the worst so far), and the expected
+    result of a trial in flight (the prediction).
 
     Args:
         pool, metrics, budget, results, points_to_evaluate: as for `RankSurrogateSearch`; at least one metric.

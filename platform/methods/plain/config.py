@@ -463,7 +463,7 @@ class RankSurrogateConfig(PlainConfig, PooledConfig):
 
     @property
     def _unnamed(self) -> bool:
-        return self.on_table and self.search.proxies == METRICS
+        return self.on_table and self.search.proxies == type(self.search).model_fields["proxies"].default
 
     @property
     def searcher_options(self) -> dict[str, Any]:
@@ -471,10 +471,24 @@ class RankSurrogateConfig(PlainConfig, PooledConfig):
         return {} if self._unnamed else {"proxies": self.columns}
 
 
+class RoBoTOptions(SeveralMetricsOptions):
+    """Options of RoBoT, with the metrics of He et al. (2024)."""
+
+    proxies: Annotated[tuple[str, ...], BeforeValidator(texts_of)] = (
+        "grad_norm",
+        "snip",
+        "grasp",
+        "fisher",
+        "synflow",
+        "jacov",
+    )
+
+
 class RoBoTConfig(RankSurrogateConfig):
     """The configuration of RoBoT, which learns weights of several metrics."""
 
     method: Literal["robot"] = "robot"  # type: ignore[assignment]  # the field's own value
+    search: RoBoTOptions = RoBoTOptions()
 
 
 # A `Method` for each plain search, with its presets and flags. A new search also needs a recipe in `stages`.
