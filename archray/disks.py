@@ -53,7 +53,12 @@ class LocalDisk:
         os.rename(path, to)
 
     def remove(self, path: str) -> None:
-        shutil.rmtree(path)
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            shutil.rmtree(path)  # a thread has just written a heartbeat, which it does every ten seconds
 
     def delete(self, path: str) -> None:
         os.unlink(path)

@@ -211,6 +211,22 @@ def test_the_existence_of_a_folder(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+def test_a_file_written_during_a_removal_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, rmdir = tmp_path / "folder", os.rmdir
+    place.mkdir()
+    (place / "file").write_text("")
+    late = [place / "late"]
+
+    def write_and_remove(path: Any, **options: Any) -> None:
+        if late:
+            late.pop().write_text("")
+        rmdir(path, **options)
+
+    monkeypatch.setattr(os, "rmdir", write_and_remove)
+    Folder(place).remove()
+    assert not place.exists() and not late
+
+
 def test_a_folder_is_set_aside_under_the_first_free_name(tmp_path: Path) -> None:
     for _ in range(2):
         folder = Folder(tmp_path / "run")
