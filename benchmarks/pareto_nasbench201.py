@@ -11,7 +11,7 @@ the best by the validation accuracies that it read.
 
 `--pool scored`: the 9,445 networks that have all metrics; `all`: the table, in which all spellings of a network have
 the metrics of one of them. `--simulated`: latencies on simulated devices, from a first number to the number after the
-last; the searcher's setting was chosen on 0 to 23. `--sizes`: multiply-adds and parameters as costs. `--parts`: each
+last, with statistics over devices; the searcher's settings were chosen on 0 to 23, 100 to 123 and 200 to 223. `--sizes`: multiply-adds and parameters as costs. `--parts`: each
 seed has its own random rows, and their true front.
 """
 
@@ -200,26 +200,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--searches", nargs="*", choices=list(SEARCHES), default=list(SEARCHES))
     options = parser.parse_args(arguments)
     table = table_of(options.data, options.pool)
-    heads = [f"{budget} trained, {what}" for budget in BUDGETS for what in ("mean", "worst", "set handed over")]
-    print(f"{len(table)} networks, {options.seeds} seeds\n\n| cost | search | {' | '.join(heads)} |")
-    print("|---|---" + "|---" * len(heads) + "|")
+    print(f"# {len(table)} networks", flush=True)
     costs = (sizes if options.sizes else devices)(table)
     if options.simulated:
         names = table["arch"].tolist()
         costs = ((f"simulated {number}", simulated_latency(names, number)) for number in range(*options.simulated))
+    results = []
     for device, cost in costs:
         for name in options.searches:
             search, moved = SEARCHES[name]
-            seeds = range(options.seeds if moved or options.parts else 1)
-            cells = []
-            for budget in BUDGETS:
-                shares = []
-                for seed in seeds:
-                    problem = problem_of(table, cost, seed, options.parts)
-                    shares.append(problem.shares(search(problem, budget, seed)))
-                trained, kept = np.array(shares).T
-                cells += [f"{trained.mean():.3f}", f"{trained.min():.3f}", f"{kept.mean():.3f}"]
-            print(f"| {device} | {name} | {' | '.join(cells)} |", flush=True)
+            for seed in range(options.seeds if moved or options.parts else 1):
+                problem = problem_of(table, cost, seed, options.parts)
+                for budget in BUDGETS:
+                    shares = problem.shares(search(problem, budget, seed))
+                    results.append((device, name, budget, seed, *shares))
+    frame = pd.DataFrame(results, columns=["device", "search", "budget", "seed", "all", "set"])
+    groups, least = ["device", "search", "budget"], "worst"
+    if options.simulated:
+        frame = frame.groupby(groups, sort=False)[["all", "set"]].mean().reset_index()
+        groups, least = ["search", "budget"], "lowest_device"
+    columns = {"all_mean": ("all", "mean"), "all_std": ("all", "std"), "all_n": ("all", "size"), least: ("all", "min")}
+    columns |= {"set": ("set", "mean")}
+    print(frame.groupby(groups, sort=False).agg(**columns).round(4).to_csv(), end="")
 
 
 if __name__ == "__main__":

@@ -9,20 +9,22 @@ import numpy as np
 OPERATIONS = ["none", "skip_connect", "avg_pool_3x3", "nor_conv_1x1", "nor_conv_3x3"]
 EDGES = [(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)]  # in the order of the cell's string
 BASE = np.array([0.0, 0.15, 0.6, 1.0, 3.0])  # typical costs of the operations; a device's costs vary about them
+FLAT = np.array([0.0, 1.0, 1.0, 1.0, 1.0])  # no relation to multiply-adds: a 3x3 convolution may be the cheapest
 
 
 def simulated_latency(architectures: Sequence[str], number: int) -> np.ndarray:
     """Returns the latency of each cell on device `number`, (n,).
 
-    A device draws the cost of each operation, log-normally. It also draws whether skips are free, whether dead
-    operations are removed, whether the position of an operation matters, the share of branches that run in parallel,
-    whether the cost grows more or less than proportionally, a fixed overhead, and whether measurements are noisy,
-    coarse or exact.
+    A device draws the cost of each operation, log-normally: an even number about costs that grow with multiply-adds, an
+    odd number about equal costs, as on a device that runs convolutions better than pooling or skips. It also draws
+    whether skips are free, whether dead operations are removed, whether the position of an operation matters, the share
+    of branches that run in parallel, whether the cost grows more or less than proportionally, a fixed overhead, and
+    whether measurements are noisy, coarse or exact.
     """
     rng = np.random.default_rng([77, number])
     words = [[edge.split("~")[0] for edge in name.replace("+", "").split("|") if edge] for name in architectures]
     operations = np.array([[OPERATIONS.index(word) for word in row] for row in words])  # (n, 6)
-    base = BASE * np.exp(rng.normal(0, 0.8, len(BASE)))
+    base = (FLAT if number % 2 else BASE) * np.exp(rng.normal(0, 0.8, len(BASE)))
     if rng.random() < 0.3:
         base[1] = 0.0
     live = alive(operations) if rng.random() < 0.6 else np.ones(operations.shape, dtype=bool)
@@ -33,7 +35,8 @@ def simulated_latency(architectures: Sequence[str], number: int) -> np.ndarray:
     for place, (start, end) in enumerate(EDGES):
         ends[:, end] = np.maximum(ends[:, end], ends[:, start] + edges[:, place])
     parallel = rng.choice([0, 0, 0.5, 1.0])
-    cost = ((1 - parallel) * edges.sum(axis=1) + parallel * ends[:, 3]) ** rng.choice([1, 1, 0.6, 1.3])
+    power = rng.choice([1, 0.6, 1.3, 2.5] if number % 2 else [1, 1, 0.6, 1.3])
+    cost = ((1 - parallel) * edges.sum(axis=1) + parallel * ends[:, 3]) ** power
     median = np.median(cost)
     overhead = rng.choice([0, 0.1, 0.5, 1.5]) * median
     cost = cost + overhead * (live.any(axis=1) if rng.random() < 0.5 else 1)

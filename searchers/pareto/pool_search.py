@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import pandas as pd
-from scipy.stats import qmc, rankdata
+from scipy.stats import qmc
 
 from archray.errors import InvalidInput, InvalidPool
 from archray.searchers.arguments import BoolArray, FloatArray, IntArray, SearcherOptions, is_finite_number
@@ -20,7 +20,7 @@ from archray.searchers.ledger import Record
 from archray.searchers.pareto.front import front_places, read_objectives
 from archray.searchers.pool_file import read_numbers
 from archray.searchers.rank_surrogate import surrogate as ranks
-from archray.searchers.rank_surrogate.search import SPREAD, MetricPoolSearch
+from archray.searchers.rank_surrogate.search import MetricPoolSearch
 from archray.searchers.rank_surrogate.surrogate import KernelSetting, metric_scores
 from archray.trainables.spaces import Space
 
@@ -149,6 +149,19 @@ class FrontSurrogate:
         self._costs = np.where(np.isfinite(costs).all(axis=1, keepdims=True), costs, np.inf)
         self._base = base
 
+    def first_gain(self, rows: Sequence[int]) -> FloatArray:
+        """Returns the hypervolume improvement of each architecture if its value were its mean metric, (n,).
+
+        Args:
+            rows: the architectures evaluated or in flight.
+        """
+        metrics = self._surrogate.scores
+        values = metrics.sum(axis=1) / max(metrics.shape[1], 1)
+        base, indices = float(np.quantile(values, LOWEST)), np.array(rows, dtype=np.int64)
+        volumes, levels = level_volumes(self._costs, self._costs[indices], values[indices], base, self._reference)
+        gain = expected_improvement(values[None], volumes, levels)
+        return gain if gain.max() > 0 else values
+
     def gain(self, rows: Sequence[int], losses: Sequence[float | None], exploration: float = 1.0) -> FloatArray:
         """Returns the expected hypervolume improvement of each architecture, in the unit of value times costs, (n,).
 
@@ -181,6 +194,7 @@ class FrontSurrogate:
 
 # Searcher
 
+FIRST = 3  # training runs on the front of (mean metric, cost); fewer results can lead the surrogate to useless rows
 EXPLORATION = 1.0
 FALL = 0.5  # decrease of the exploration over the budget: few training runs can use a late result
 
@@ -193,7 +207,9 @@ class ParetoPoolSearch(MetricPoolSearch):
     Takes: a table with the columns `architecture`, the objectives that `further` names, and any number of metrics.
 
     A Tune run has one metric, which the trials report. `further` names columns of the pool that are further objectives.
-    For suggestion k, with the results of suggestions 1 to k - q:
+    Suggestions 1 to 3, and all before the first result, are on the front of (mean normal score of the metrics, cost):
+    each is the row that adds the most hypervolume if its value is its mean score. For a later suggestion k, with the
+    results of suggestions 1 to k - q:
     1. A `FrontSurrogate` of the metrics and the architectures' codes, without costs, predicts the value of every row
        and its standard deviation.
     2. Rows that are trained or in flight count with their predicted value, which smooths the noise of single training
@@ -201,8 +217,6 @@ class ParetoPoolSearch(MetricPoolSearch):
     3. The row with the largest expected hypervolume improvement is suggested. The improvement is the amount by which
        the row exceeds the best value, over all costs between its costs and the reference, averaged over its possible
        values.
-    Before the first result the suggestion is the best row of the cheaper half by a sum of the metrics with random,
-    nearly equal weights.
 
     This method was developed for archray; `docs/pareto.md` compares it with others.
 
@@ -302,20 +316,12 @@ class ParetoPoolSearch(MetricPoolSearch):
             return None
         left = self.rng("pareto-pool", "ties", number).permutation(left)  # breaks ties
         rows, losses = self.observations(number)
-        if all(loss is None for loss in losses):
-            return {"architecture": self.pool.architectures[self._first(left, number)]}
-        assert self.budget is not None
-        gain = self.surrogate.gain(rows, losses, self.exploration * (1 - FALL * (number - 1) / self.budget))
+        if number <= FIRST or all(loss is None for loss in losses):
+            gain = self.surrogate.first_gain(rows)
+        else:
+            assert self.budget is not None
+            gain = self.surrogate.gain(rows, losses, self.exploration * (1 - FALL * (number - 1) / self.budget))
         return {"architecture": self.pool.architectures[left[np.argmax(gain[left])]]}
-
-    def _first(self, left: IntArray, number: int) -> int:
-        """Returns the best row of the cheaper half within the reference, by random, nearly equal weights."""
-        within = left[(self.costs[left] < self._worst).all(axis=1)]
-        left = within if len(within) else left
-        costs = rankdata(self.costs[left], axis=0).mean(axis=1)
-        left = left[costs <= np.median(costs)]
-        deviations = self.rng("pareto-pool", "first weights", number).standard_normal(len(self.metrics))
-        return int(left[np.argmax(metric_scores(self.pool.columns)[left] @ (1 + SPREAD * deviations))])
 
     def vector(self, record: Record) -> FloatArray | None:
         """Returns the objectives of a trial as losses, (1 + k,); None if a value is missing."""
