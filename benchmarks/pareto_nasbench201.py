@@ -1,7 +1,7 @@
 """The share of the true front's hypervolume after 20 and 100 training runs on NAS-Bench-201, for several devices.
 
     python benchmarks/pareto_nasbench201.py ../shared/data
-    python benchmarks/pareto_nasbench201.py ../shared/data --simulated 24 40 --seeds 3
+    python benchmarks/pareto_nasbench201.py ../shared/data --simulated 300 324 --seeds 1
     python benchmarks/pareto_nasbench201.py ../shared/data --pool all --seeds 5 --parts 0.65
 
 The search reads the 12-epoch validation accuracy of the architectures that it trains, the costs of all architectures,
@@ -11,8 +11,8 @@ the best by the validation accuracies that it read.
 
 `--pool scored`: the 9,445 networks that have all metrics; `all`: the table, in which all spellings of a network have
 the metrics of one of them. `--simulated`: latencies on simulated devices, from a first number to the number after the
-last, with statistics over devices; the searcher's settings were chosen on 0 to 23, 100 to 123 and 200 to 223. `--sizes`: multiply-adds and parameters as costs. `--parts`: each
-seed has its own random rows, and their true front.
+last, with statistics over devices; the searcher's settings were chosen on 0 to 23, 100 to 123 and 200 to 223.
+`--sizes`: multiply-adds and parameters as costs. `--parts`: each seed has its own random rows, and their true front.
 """
 
 from __future__ import annotations

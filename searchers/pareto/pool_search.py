@@ -194,7 +194,7 @@ class FrontSurrogate:
 
 # Searcher
 
-FIRST = 3  # training runs on the front of (mean metric, cost); fewer results can lead the surrogate to useless rows
+FIRST = 4  # training runs on the front of (mean metric, cost); fewer results can lead the surrogate to useless rows
 EXPLORATION = 1.0
 FALL = 0.5  # decrease of the exploration over the budget: few training runs can use a late result
 
@@ -207,7 +207,7 @@ class ParetoPoolSearch(MetricPoolSearch):
     Takes: a table with the columns `architecture`, the objectives that `further` names, and any number of metrics.
 
     A Tune run has one metric, which the trials report. `further` names columns of the pool that are further objectives.
-    Suggestions 1 to 3, and all before the first result, are on the front of (mean normal score of the metrics, cost):
+    Suggestions 1 to 4, and all before the first result, are on the front of (mean normal score of the metrics, cost):
     each is the row that adds the most hypervolume if its value is its mean score. For a later suggestion k, with the
     results of suggestions 1 to k - q:
     1. A `FrontSurrogate` of the metrics and the architectures' codes, without costs, predicts the value of every row

@@ -19,9 +19,9 @@ from archray.searchers.testing import ConformanceSuite, SearcherConformance, Tun
 ARGUMENTS: dict[str, Any] = {"metric": "score", "mode": "max"}
 
 
-def table(digits: int = 3) -> pd.DataFrame:
+def table(digits: int = 3, seed: int = 0) -> pd.DataFrame:
     """Strings of digits, their values, a correlated metric, and their costs."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     rows = np.array(list(itertools.product(range(4), repeat=digits)))
     worth = np.sqrt(rows @ np.arange(1, digits + 1)) + (rows == 2).sum(axis=1) / 4
     frame = pd.DataFrame({"architecture": ["-".join(map(str, row)) for row in rows], "worth": worth})
@@ -79,19 +79,19 @@ def share(frame: pd.DataFrame, names: Any) -> float:
 
 @pytest.mark.parametrize("sign", [1, -1])  # a metric with the wrong sign costs some evaluations
 def test_it_finds_most_of_a_front_in_twenty_evaluations(sign: int, tmp_path: Path) -> None:
-    frame = table(5)
-    frame["hint"] *= sign
-    frame.drop(columns="worth").to_parquet(tmp_path / "pool.parquet")
-    worth = dict(zip(frame["architecture"], frame["worth"], strict=True))
-    shares = []
-    for seed in range(5):
+    shares, drawn = [], []
+    for seed in range(5):  # the first suggestions do not depend on the searcher's seed, so the table does
+        frame = table(5, seed)
+        frame["hint"] *= sign
+        frame.drop(columns="worth").to_parquet(tmp_path / "pool.parquet")
+        worth = dict(zip(frame["architecture"], frame["worth"], strict=True))
         search = ParetoPoolSearch(
             tmp_path / "pool.parquet", "-cost", ["hint", "noise"], budget=20, seed=seed, **ARGUMENTS
         )
-        names = drive(search, lambda config: worth[config["architecture"]], concurrency=2)["architecture"]
+        names = drive(search, lambda config, worth=worth: worth[config["architecture"]], concurrency=2)["architecture"]
         shares.append(share(frame, names))
-    drawn = [share(frame, frame["architecture"].sample(20, random_state=seed)) for seed in range(20)]
-    assert np.median(shares) > (0.95 if sign > 0 else np.mean(drawn))
+        drawn += [share(frame, frame["architecture"].sample(20, random_state=number)) for number in range(4)]
+    assert np.median(shares) > (0.9 if sign > 0 else np.mean(drawn))
     assert min(shares) > np.mean(drawn)
 
 
@@ -108,11 +108,11 @@ def test_the_first_rows_are_on_the_front_of_metric_and_cost(large: tuple[Path, p
     path, frame = large
     front = frame["architecture"][non_dominated(np.stack([-frame["hint"], frame["cost"]], axis=1))]
     names = {}
-    for concurrency in (1, 3):
-        search = ParetoPoolSearch(path, "-cost", ["hint"], budget=3, max_concurrent=concurrency, **ARGUMENTS)
+    for concurrency in (1, 4):
+        search = ParetoPoolSearch(path, "-cost", ["hint"], budget=4, max_concurrent=concurrency, **ARGUMENTS)
         names[concurrency] = drive(search, lambda config: 1.0, concurrency=concurrency)["architecture"].tolist()
-    assert names[1] == names[3]  # no result is used
-    assert len(set(names[1])) == 3 and set(names[1]) <= set(front)
+    assert names[1] == names[4]  # no result is used
+    assert len(set(names[1])) == 4 and set(names[1]) <= set(front)
 
 
 def test_a_row_without_its_cost_is_not_suggested(tmp_path: Path) -> None:
