@@ -34,7 +34,7 @@ WORK = {"method": "archray search", "study": "archray understand"}  # by the kin
 
 
 def search(
-    method: str = "hnas",
+    method: str = "rank-surrogate",
     *,
     space: str | None = None,
     data: str | tuple[Any, ...] | None = None,
@@ -52,7 +52,7 @@ def search(
     """Runs a search, trains the found architecture, and writes a report.
 
     Args:
-        method: name of a method; see `archray list methods`.
+        method: name of a method; see `archray list methods`. The default is the method to start with.
         space: name of a registered space, or a custom one as `module:attribute` or `path.py:attribute`.
         data: name of a data set, or arrays `(x_train, y_train)` or `(x_train, y_train, x_test, y_test)`:
             images (n, C, H, W) or (n, H, W, C), integer labels (n,).

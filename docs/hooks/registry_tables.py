@@ -186,7 +186,7 @@ def commands() -> str:
         command, path = app.commands[name], f"archray {name}"
         blocks.append(f"## `{path}`")
         if name == "search":
-            blocks += [*usage_of(command, f"{path} METHOD [OPTIONS]"), *method_options(name, METHODS)]
+            blocks += [*usage_of(command, f"{path} [METHOD] [OPTIONS]"), *method_options(name, METHODS)]
         elif name == "understand":
             words = "A study has the [options of all methods](#options-of-all-methods), and its own"
             blocks += [*usage_of(command, f"{path} STUDY [OPTIONS]"), f"{words}: {configuration_links(STUDIES)}."]

@@ -1,4 +1,4 @@
-"""`archray search METHOD`, `understand STUDY`, `config NAME`: one command per method, with its options."""
+"""`archray search [METHOD]`, `understand STUDY`, `config NAME`: one command per method, with its options."""
 
 import inspect
 import itertools
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
+from typer.core import TyperGroup
 
 import archray
 from archray.errors import InvalidInput
@@ -16,9 +17,10 @@ from archray.platform.run.trust import TRUST_HELP
 
 # Imports in functions: the configurations and the catalog take 0.1 s, and the other commands do not need them.
 
+DEFAULT = "rank-surrogate"  # the best mean rank over the tables of docs/benchmarks/several-metrics.md
 SEARCH = (
     "Search for an architecture, train it, and write a report. See 'archray search METHOD --help' for the options of "
-    "a method."
+    f"a method. Without METHOD, the method is {DEFAULT}."
 )
 UNDERSTAND = (
     "Run a study of cells, architecture parameters or validation data, and write a report. See 'archray understand "
@@ -60,6 +62,22 @@ OF_SEARCH: dict[str, Any] = {
 }
 
 
+def with_method(words: Sequence[str]) -> list[str]:
+    """Returns the words after `search`, with the default method if they start with an option other than the help."""
+    named = words and (words[0] in ("-h", "--help") or not words[0].startswith("-"))
+    return [*words] if named else [DEFAULT, *words]
+
+
+class _MethodOptional(TyperGroup):
+    """The command group of the methods, with a default method."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = with_method(args)
+        if len(words) > len(args):
+            typer.echo(f"No method given: using {DEFAULT} ('archray list methods' prints all)", err=True)
+        return super().parse_args(ctx, words)
+
+
 def method_app(command: str, arguments: Sequence[str] | None) -> typer.Typer:
     """Builds the command of the method in the arguments, or one command per method for the help.
 
@@ -70,14 +88,22 @@ def method_app(command: str, arguments: Sequence[str] | None) -> typer.Typer:
     Raises: UnknownName for an unknown method, with the nearest name.
     """
     text, panels, call, further = GROUPS[command]
-    metavar = f"{'METHOD' if 'Methods' in panels else 'STUDY'} [OPTIONS]"
-    app = typer.Typer(help=text, no_args_is_help=True, subcommand_metavar=metavar)
+    optional = command == "search"
+    metavar = "[METHOD]" if optional else "METHOD" if "Methods" in panels else "STUDY"
+    app = typer.Typer(
+        help=text,
+        cls=_MethodOptional if optional else None,
+        no_args_is_help=not optional,
+        subcommand_metavar=f"{metavar} [OPTIONS]",
+    )
     app.callback()(lambda: None)  # so that a single command is a command of a group
     if arguments is None:
         return app
     from archray.platform.methods import METHODS, STUDIES
 
     registries = {"Methods": METHODS, "Studies": STUDIES}
+    if optional:
+        arguments = with_method(arguments)
     method = arguments[0] if arguments and not arguments[0].startswith("-") else None
     if method is not None:
         panels = [panel for panel in panels if method in registries[panel]] or panels[:1]

@@ -12,7 +12,7 @@ import typer
 
 from archray.errors import InvalidInput
 from archray.platform.commands.runs import INTERRUPTED
-from archray.platform.commands.search import option_value
+from archray.platform.commands.search import option_value, with_method
 from archray.platform.run.layout import RUNS
 from archray.platform.run.layout import command as command_text
 
@@ -81,6 +81,8 @@ def job_command(words: Sequence[str]) -> tuple[list[str], Mapping[str, Path]]:
     Raises: InvalidInput for a folder that only this machine sees.
     """
     words, files = list(words), dict[str, Path]()
+    if words[:1] == ["search"]:
+        words[1:] = with_method(words[1:])
     if words[:1] == ["submit"]:
         raise InvalidInput("expected a command other than 'submit', got 'submit'. Remove the second 'submit'")
     for option in PLACES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -25,10 +26,10 @@ def first_words(text: str, panel: str) -> list[str]:
     return [match[1] for line in lines if (match := re.match(r"│ ([\w-]+)", line))]
 
 
-@pytest.mark.parametrize("command", ["search", "config"])
-def test_the_argument_of_methods_is_called_method(command: str) -> None:
+@pytest.mark.parametrize(("command", "method"), [("search", "[METHOD]"), ("config", "METHOD")])
+def test_the_argument_of_methods_is_called_method(command: str, method: str) -> None:
     text = printed(command, "--help")
-    assert f"{command} [OPTIONS] METHOD [OPTIONS]" in text
+    assert f"{command} [OPTIONS] {method} [OPTIONS]" in text
     assert first_words(text, "Methods") == list(METHODS.names())
 
 
@@ -41,3 +42,20 @@ def test_all_metrics_of_archray_are_listed_once() -> None:
     assert proxy_names("snip, kappa") == ["snip", "kappa"]
     assert proxy_names("all") == PROXIES.names()
     assert proxy_names("zen,all,own.py:slope") == ["zen", *(n for n in PROXIES.names() if n != "zen"), "own.py:slope"]
+
+
+@pytest.mark.parametrize("options", [(), ("--preset", "smoke"), ("--space=nasbench1shot1-1", "--budget", "3")])
+def test_a_search_without_a_method_uses_the_default(
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = printed("search", *options, "--dry-run")
+    assert "No method given: using rank-surrogate" in text
+    assert re.sub(r"-\d+-\d+", "", text.partition("\n")[2]) == re.sub(
+        r"-\d+-\d+", "", printed("search", "rank-surrogate", *options, "--dry-run")
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_method_after_the_options_is_an_error() -> None:
+    assert "unexpected extra argument" in printed("search", "--preset", "smoke", "hnas", "--dry-run")

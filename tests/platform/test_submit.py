@@ -75,6 +75,7 @@ def test_files_in_the_command_are_sent(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_search_without_an_out_option_gets_a_folder_that_outlives_the_job() -> None:
     words, _ = job_command(["search", "hnas"])
     assert words[2] == "--out" and words[3].startswith("~/archray-runs/hnas-")
+    assert job_command(["search", "--preset", "demo"])[0][:4] == ["search", "rank-surrogate", "--preset", "demo"]
     assert job_command(["search", "hnas", "--dry-run"])[0] == ["search", "hnas", "--dry-run"]
 
 
