@@ -81,16 +81,17 @@ def make_config(
         if option in values:
             others = ", ".join(other for other in METHODS if option in get_method(other).config.model_fields)
             raise InvalidInput(f"{name} does not support {option}: {reason}. Remove it, or choose one of {others}")
-    configuration = merge(
-        method.presets[preset], method.stands_for(values), values, {"method": name}, families=families
-    )
+    layers = [method.presets[preset], method.stands_for(values), values, {"method": name}]
+    configuration = merge(*layers, families=families)
     space = configuration.get("space", method.config.model_fields["space"].default)
     if not isinstance(space, str):
         raise InvalidInput(
             f"expected space to be a name ('archray list spaces') or a reference such as path.py:Class, got {space!r}"
         )
     of_space = merge(space_defaults(method.config, space), method.defaults(space))
-    return validate(method.config, merge(of_space, configuration, families=families))
+    if get_space(space).size <= (layers[0].get("pool", {}).get("size") or 0):
+        layers.insert(1, {"pool": {"size": None}})  # a smaller space: all of its architectures
+    return validate(method.config, merge(of_space, *layers, families=families))
 
 
 def check_config(config: SearchConfig, *, data_given: bool = False) -> None:

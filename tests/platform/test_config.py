@@ -106,3 +106,15 @@ def test_options_of_a_space_keep_the_other_defaults_of_a_method():
     config = make_config("nes-rs", "paper", None, {"space": "vit"})
     assert (config.train.epochs, config.train.grad_clip) == (50, 1.0)
     assert (config.final.epochs, config.final.grad_clip) == (200, 1.0)
+
+
+def test_a_pool_is_at_most_the_whole_space():
+    small, large = "examples/own_space.py:ResidualSpace", "nasbench201"  # 108 and 15,625 architectures
+    sizes = [make_config("rank-surrogate", "demo", None, {"space": space}).pool.size for space in (small, large)]
+    assert sizes == [None, 300]  # None: all
+    assert make_config("hnas", "smoke", None, {"space": small}).pool.size == 6
+    assert make_config("rank-surrogate", "demo", None, {"space": small, "pool_size": 12}).pool.size == 12
+    assert make_config("rank-surrogate", "demo", {"pool": {"size": 20}}, {"space": small}).pool.size == 20
+    config = make_config("rank-surrogate", "demo", None, {"space": small, "pool_size": 400})
+    with pytest.raises(InvalidInput, match="at most 108"):
+        config.check()
