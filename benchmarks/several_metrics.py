@@ -4,7 +4,7 @@
     python benchmarks/several_metrics.py ../shared/data --tables transnas-jigsaw --mislead negated
     python benchmarks/several_metrics.py ../shared/data --parts 0.65 --seeds 200
     python benchmarks/several_metrics.py ../shared/data --leave-one-out
-    python benchmarks/several_metrics.py ../shared/data --whole --seeds 5
+    python benchmarks/several_metrics.py ../shared/data --whole
 
 It prints CSV: random search (its exact mean), each metric first, the mean of all metrics' ranks first, RoBoT and
 RankSurrogateSearch, and then their means over the tables. A metric first is one order of the table, so it has no seeds.
