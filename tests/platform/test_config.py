@@ -112,7 +112,7 @@ def test_a_pool_is_at_most_the_whole_space():
     small, large = "examples/own_space.py:ResidualSpace", "nasbench201"  # 108 and 15,625 architectures
     sizes = [make_config("rank-surrogate", "demo", None, {"space": space}).pool.size for space in (small, large)]
     assert sizes == [None, 300]  # None: all
-    assert make_config("hnas", "smoke", None, {"space": small}).pool.size == 6
+    assert make_config("hnas", "smoke", None, {"space": small}).pool.size == 12
     assert make_config("rank-surrogate", "demo", None, {"space": small, "pool_size": 12}).pool.size == 12
     assert make_config("rank-surrogate", "demo", {"pool": {"size": 20}}, {"space": small}).pool.size == 20
     config = make_config("rank-surrogate", "demo", None, {"space": small, "pool_size": 400})
