@@ -58,6 +58,8 @@ NETWORK = {"channels": 4, "cells": 1}
 TRAINING = {"epochs": 2, "batch_size": 64, "lr": 0.02, "augmentation": None, "threads": 1, "tf32": False}
 RANDOM = ("zen",)  # metrics of random draws on the device of the images
 NOT_COMPARED = (
+    "device", "gpu_memory_peak", "seconds", "seconds_epoch", "seconds_featurize", "seconds_solve", "seconds_score",
+)  # fmt: skip
     "device",
     "gpu_memory_peak",
     "seconds",
