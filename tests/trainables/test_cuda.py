@@ -58,16 +58,8 @@ NETWORK = {"channels": 4, "cells": 1}
 TRAINING = {"epochs": 2, "batch_size": 64, "lr": 0.02, "augmentation": None, "threads": 1, "tf32": False}
 RANDOM = ("zen",)  # metrics of random draws on the device of the images
 NOT_COMPARED = (
-    "device", "gpu_memory_peak", "seconds", "seconds_epoch", "seconds_featurize", "seconds_solve", "seconds_score",
+    "device", "gpu_memory_peak", "seconds", "seconds_epoch", "seconds_featurize", "seconds_solve", "seconds_score"
 )  # fmt: skip
-    "device",
-    "gpu_memory_peak",
-    "seconds",
-    "seconds_epoch",
-    "seconds_featurize",
-    "seconds_solve",
-    "seconds_score",
-)
 # After few steps, nearly equal weights of operations decide about these entries of a supernet's result.
 DERIVED = ("architecture", "shared_loss", "shared_accuracy", "discretization_drop")
 
