@@ -14,7 +14,7 @@ from archray.searchers.arguments import FloatArray, IntArray, SearcherOptions, i
 from archray.searchers.base import Proposal
 from archray.searchers.bayesian_optimization import losses_of_answers
 from archray.searchers.pool_file import PoolFile, check_names, read_numbers
-from archray.searchers.rank_surrogate.surrogate import KAPPA, KernelSetting, RankSurrogate, metric_scores, shortlist
+from archray.searchers.rank_surrogate.surrogate import KAPPA, KernelSetting, RankSurrogate, metric_scores
 from archray.searchers.space_search import PoolSearch
 from archray.trainables.spaces import Space
 from archray.trainables.spaces.encodings import word_rows
@@ -147,8 +147,7 @@ class RankSurrogateSearch(MetricPoolSearch):
     Takes: a table with the column `architecture` and any number of metrics and costs.
 
     A metric may be informative on one table and misleading on another, so the results determine the weight of each
-    metric. A search in a large pool considers only a shortlist: the rows with the largest mean scores, and a few random
-    ones (`shortlist`). For suggestion k, with the results of suggestions 1 to k - q:
+    metric. For suggestion k, with the results of suggestions 1 to k - q:
     1. Metrics and results become normal scores of their ranks, which removes units, scales and tails.
     2. A Gaussian process (`RankKernel`) explains the results by weights of the metrics with equal prior means, by a
        smooth function of the metrics' ranks, and by the codes that architectures share, at the same position or
@@ -184,7 +183,7 @@ class RankSurrogateSearch(MetricPoolSearch):
         ```
     """
 
-    opened: ClassVar[tuple[str, ...]] = (*PoolSearch.opened, "_scores", "considered", "surrogate")
+    opened: ClassVar[tuple[str, ...]] = (*PoolSearch.opened, "surrogate")
     identity_fields: ClassVar[tuple[str, ...]] = ("kappa",)
 
     def __init__(
@@ -205,26 +204,9 @@ class RankSurrogateSearch(MetricPoolSearch):
         super().__init__(pool, metrics, encoding, budget, results, **options)
 
     @cached_property
-    def _scores(self) -> FloatArray:
-        return metric_scores(self.pool.columns)
-
-    @cached_property
-    def considered(self) -> IntArray:
-        """The rows of the surrogate, in order: a shortlist of a large pool, and the evaluations outside of it."""
-        return shortlist(self._scores, self.rng("rank-surrogate", "shortlist"))
-
-    @cached_property
     def surrogate(self) -> RankSurrogate:
-        """The surrogate of these rows with the latest results; it is rebuilt from the results after unpickling."""
-        rows = self.considered
-        return RankSurrogate(self._scores[rows], self.pool.codes[rows], self.setting, self.kappa)
-
-    def _places(self, rows: list[int]) -> list[int]:
-        """Returns the places of rows in the surrogate, after it is rebuilt if it does not contain them."""
-        if not np.isin(rows, self.considered).all():
-            self.considered = np.union1d(self.considered, rows)
-            self.__dict__.pop("surrogate", None)
-        return np.searchsorted(self.considered, rows).tolist()
+        """The surrogate with the latest results; it is rebuilt from the results after unpickling."""
+        return RankSurrogate(metric_scores(self.pool.columns), self.pool.codes, self.setting, self.kappa)
 
     def propose(self, number: int) -> Proposal:
         suggested = self.suggested_rows()
@@ -232,22 +214,19 @@ class RankSurrogateSearch(MetricPoolSearch):
             return None
         rows, losses = self.observations(number)
         left = self.rng("rank-surrogate", "ties", number).permutation(np.flatnonzero(~suggested))  # breaks ties
-        bounds = np.full(len(suggested), -np.inf)  # a row outside of the shortlist is the last
-        places = self._places(rows)
         if rows:
-            bounds[self.considered] = self.surrogate.upper_bounds(places, losses)
-        else:  # a sum of scores with random, nearly equal weights; 0 without metrics
+            bounds = self.surrogate.upper_bounds(rows, losses)
+        else:  # (n,) a sum of scores with random, nearly equal weights; 0 without metrics
             scores = self.surrogate.scores
             deviations = self.rng("rank-surrogate", "first weights").standard_normal(scores.shape[1])
-            bounds[self.considered] = scores @ (1 + SPREAD * deviations)
+            bounds = scores @ (1 + SPREAD * deviations)
         return {"architecture": self.pool.architectures[left[np.argmax(bounds[left])]]}
 
     def trust(self) -> dict[str, float]:
         """Returns the weight of each metric's normal score in the posterior mean, given all available results."""
         pairs = [(self._rows[record.config["architecture"]], self.loss(record)) for record in self.records()]
         results = [(row, loss) for row, loss in pairs if loss is not None]
-        places = self._places([row for row, _ in results])
-        weights = self.surrogate.metric_weights(places, [loss for _, loss in results])
+        weights = self.surrogate.metric_weights([row for row, _ in results], [loss for _, loss in results])
         return {name: float(weight) for name, weight in zip(self.metrics, weights, strict=True)}
 
     def search_identity(self) -> dict[str, Any]:

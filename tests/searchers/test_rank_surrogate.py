@@ -15,7 +15,7 @@ import pytest
 from archray.errors import InvalidInput, InvalidPool
 from archray.searchers import RankSurrogateSearch, RoBoTSearch, drive
 from archray.searchers.bayesian_optimization import normal_scores
-from archray.searchers.rank_surrogate.surrogate import SHARE, metric_scores, result_scores, shortlist
+from archray.searchers.rank_surrogate.surrogate import metric_scores, result_scores
 from archray.trainables.spaces import get_space
 
 Search = RankSurrogateSearch | RoBoTSearch
@@ -132,38 +132,6 @@ def test_missing_values_are_between_the_other_metrics_and_the_median() -> None:
     assert scores[0, 2] == pytest.approx(scores[0, :2].sum() / 3)
     assert (scores[3] == 0).all()
     np.testing.assert_allclose(scores[[0, 1, 2, 4], 0], normal_scores(columns[:, 0])[[0, 1, 2, 4]])
-
-
-def test_a_shortlist_has_the_largest_mean_scores_and_random_rows() -> None:
-    rng = np.random.default_rng(0)
-    scores = rng.standard_normal((10_000, 2))
-    rows, large = shortlist(scores, rng), scores.clip(-1.5, 1.5).sum(axis=1)
-    best = np.flatnonzero(large >= np.quantile(large, 1 - SHARE))
-    assert (np.diff(rows) > 0).all() and set(best) <= set(rows)
-    assert len(rows) == 2100
-    assert (shortlist(scores[:1024], rng) == np.arange(1024)).all()
-    assert len(shortlist(scores[:, :0], rng)) == 10_000  # only codes
-
-
-def test_evaluations_outside_of_the_shortlist_count(write: Write) -> None:
-    rng = np.random.default_rng(0)
-    names = ["|".join(map(str, row)) for row in np.ndindex(6, 6, 6, 6)]
-    table = pd.DataFrame({"architecture": names, "snip": rng.random(len(names))})
-    pool = write(table)
-
-    def search(**options: Any) -> RankSurrogateSearch:
-        return RankSurrogateSearch(pool, budget=6, metric="accuracy", mode="max", **options)
-
-    searcher = search()
-    assert len(searcher.considered) < len(names)
-    outside = [row for row in range(len(names)) if row not in searcher.considered][:3]
-    points = [{"architecture": names[row]} for row in outside]
-    searcher = search(points_to_evaluate=points[:2])
-    searcher.add_evaluated_point(points[2], 1.0)
-    order = drive(searcher, lambda config: float(config["architecture"][0]))["architecture"].tolist()
-    assert order[:2] == [point["architecture"] for point in points[:2]] and len(set(order)) == 6
-    assert set(outside) <= set(searcher.considered)
-    assert searcher.trust().keys() == {"snip"}
 
 
 def test_result_scores() -> None:
