@@ -68,6 +68,7 @@ def logging_scorer(log: str, seconds: float = 0.1) -> type:
                 "failure": failure,
                 "seconds": 0.1,
                 "parameters": len(architecture),
+                "device": "CPU",
             }
 
     return LoggingScorer
