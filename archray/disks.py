@@ -58,7 +58,7 @@ class LocalDisk:
         except OSError as error:
             if error.errno != errno.ENOTEMPTY:
                 raise
-            shutil.rmtree(path)  # a thread has just written a heartbeat, which it does every ten seconds
+            shutil.rmtree(path)  # another thread wrote a file during the removal
 
     def delete(self, path: str) -> None:
         os.unlink(path)

@@ -1,4 +1,4 @@
-"""Transfer: cells that were selected on CIFAR-10, trained on CIFAR-100. Shu 2022, Tables 7.3 and 7.4; Li et al. 2021.
+"""Transfer: cells that were selected on CIFAR-10, trained on CIFAR-100. Shu 2022, ch. 7.
 
 The script trains each distinct cell of a table under several seeds with the same settings, next to the largest cell and
 random cells of NAS-Bench-201. `report` prints the test accuracy of each method, mean over its cells, and Spearman's

@@ -133,7 +133,7 @@ class UpdateCounter:
 
     def add(self, mixture: Mixture) -> None:
         """Counts one step of the weights under `mixture`."""
-        taken = {name: weights.chosen.cpu() for name, weights in mixture.items() if weights.chosen is not None}
+        taken = {name: weights.chosen for name, weights in mixture.items() if weights.chosen is not None}
         self.steps += bool(taken)
         for name, chosen in taken.items():
             group = self._groups[name]
