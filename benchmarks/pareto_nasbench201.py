@@ -11,7 +11,7 @@ the best by the validation accuracies that it read. `difference`: of all trained
 
 `--pool scored`: the 9,445 networks that have all metrics; `all`: the table, in which all spellings of a network have
 the metrics of one of them. `--simulated`: latencies on simulated devices, from a first number to the number after the
-last, with statistics over devices; the searcher's settings were chosen on 0 to 23, 100 to 123, 200 to 223 and 300 to 323.
+last, with statistics over devices; numbers below 400 chose the searcher's settings.
 `--sizes`: multiply-adds and parameters as costs. `--parts`: each seed has its own random rows, and their true front.
 """
 
