@@ -70,7 +70,7 @@ class Seed:
         return self.out / f"seed-{self.seed}"
 
     def settings(self, epochs: int) -> StandaloneSettings:
-        training = {"epochs": epochs, "batch_size": 64, "threads": 1, "channels_last": True}
+        training = {"epochs": epochs, "batch_size": 64, "threads": 1}
         data = {"name": self.data, "flip": True}
         return StandaloneSettings.model_validate(
             {"space": SPACE, "data": data, "network": NETWORK, "training": training}

@@ -58,7 +58,7 @@ def train(cell: str, seed: int, options: argparse.Namespace) -> str:
             "space": SPACE,
             "data": {"name": options.data, "limit": options.images, "flip": True},
             "network": {"channels": options.channels, "cells": options.depth},
-            "training": {"epochs": options.epochs, "batch_size": 64, "threads": 1, "channels_last": True},
+            "training": {"epochs": options.epochs, "batch_size": 64, "threads": 1},
         }
     )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -306,7 +306,8 @@ class Trainer(SGDTrainer[TrainingSettings]):
         self.team = team
         if team.size > 1 and settings.sync_batch_norm:
             network = synchronized(network, team)
-        self._format = torch.channels_last if settings.channels_last else torch.contiguous_format
+        last = device.type == "cpu" if settings.channels_last is None else settings.channels_last
+        self._format = torch.channels_last if last else torch.contiguous_format
         self.network = network.to(device).to(memory_format=self._format)
         super().__init__(self.network, dataset, settings, seed=seed)
         smallest = len(dataset.train.labels) // self.steps_per_epoch

@@ -68,7 +68,7 @@ class TrainingSettings(SGDSettings):
         auxiliary_weight: Weight of the loss of the network's auxiliary classifier; 0.4 in DARTS.
         drop_path: Final probability p of dropping an edge of a cell for an image. It rises linearly over the epochs:
             p e / epochs in epoch e = 0, 1, ... (Zoph et al. 2018; 0.2 in DARTS).
-        channels_last: Whether to use the channels-last memory layout, which is faster with some kernels.
+        channels_last: Whether to use the channels-last memory layout (default: on CPUs, up to twice as fast).
         compile: Whether to use `torch.compile`, on CUDA only.
         micro_batch_size: Maximum number of images per forward pass of a worker (default: the worker's part of the
             batch). The gradients of the passes are accumulated before a step; each pass has its own batch statistics.
@@ -86,7 +86,7 @@ class TrainingSettings(SGDSettings):
     grad_clip: Positive | None = None
     auxiliary_weight: NotNegative = 0.0
     drop_path: float = Field(0.0, ge=0, lt=1)
-    channels_last: bool = False
+    channels_last: bool | None = None
     compile: bool = False
     micro_batch_size: Count | None = None
     sync_batch_norm: bool = True
