@@ -39,6 +39,12 @@ def choose_device(wanted: str, *, gpus: float | None = None) -> torch.device:
     return device
 
 
+def cpu_has(*features: str) -> bool:
+    """Whether this CPU has one of these instruction sets, named as by torch; False if torch cannot tell."""
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # not in all supported versions
+    return any(capabilities.get(feature, False) for feature in features)
+
+
 def memory_share(gpus: float | None) -> float:
     """Returns the share of a GPU's memory for work with `gpus` from Ray; all of it without Ray."""
     return gpus if gpus is not None and 0 < gpus < 1 else 1.0

@@ -1,6 +1,7 @@
 """Fourier features and shared solves, compared with loops over points in float64; assignments, bases, statistics."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ from scipy.stats import chisquare
 
 from archray.errors import InvalidInput
 from archray.trainables.data import Dataset, DataSettings, Split, load_images
+from archray.trainables.feature_maps import problems
 from archray.trainables.feature_maps.fourier_features import FourierBases, FourierFeatures, Statistics, every_map
 from archray.trainables.feature_maps.problems import FourierProblem, assign, score_all
+from archray.trainables.feature_maps.ridge import solve_ridge
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space
 
@@ -203,12 +206,28 @@ def test_a_shared_solve_equals_that_of_a_loop_over_points(tiny: Dataset, bases: 
     assert solved.seconds == solved.seconds_featurize + solved.seconds_solve + solved.seconds_score > 0
 
 
-@pytest.mark.parametrize("gram", ["float32", "int8"])
+@pytest.mark.parametrize("gram", ["float64", "float32", "int8"])
 def test_scores_do_not_depend_on_the_gram_matrix_or_the_memory(tiny: Dataset, gram: str) -> None:
     maps = sample_maps(8)
     expected = FourierProblem(tiny, SolveSettings(validation="all")).solve(maps, DIMENSION, 0).losses
     found = FourierProblem(tiny, SolveSettings(validation="all", gram=gram)).solve(maps, DIMENSION, 0).losses
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("fast", "expected"), [(True, "int8"), (False, "float32")])
+def test_auto_uses_bytes_where_the_cpu_multiplies_them_fast(
+    tiny: Dataset, monkeypatch: pytest.MonkeyPatch, fast: bool, expected: str
+) -> None:
+    used = []
+
+    def solve(*arguments: Any, gram: Any, **options: Any) -> Any:
+        used.append(gram)
+        return solve_ridge(*arguments, gram=gram, **options)
+
+    monkeypatch.setattr(problems, "cpu_has", lambda *features: fast)
+    monkeypatch.setattr(problems, "solve_ridge", solve)
+    FourierProblem(tiny, SolveSettings(validation="all")).solve(sample_maps(2), DIMENSION, 0)
+    assert used == [expected]
 
 
 @pytest.mark.parametrize("dimension", [DIMENSION, 300])

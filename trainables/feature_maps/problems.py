@@ -17,6 +17,7 @@ from torch import Tensor
 
 from archray.seeds import named_seed
 from archray.trainables.data import Dataset, TextDataset
+from archray.trainables.devices import cpu_has
 from archray.trainables.feature_maps import fourier_features as fourier
 from archray.trainables.feature_maps import hashed_ngrams as ngrams
 from archray.trainables.feature_maps import linear
@@ -216,7 +217,10 @@ class FourierProblem(Problem):
         lam, classes = self.settings.lam, self.classes
         if self.loss == "ridge":
             targets = linear.signs(labels, classes)
-            return solve_ridge(features, targets, lam, gram=self.settings.gram, memory_gib=memory_gib).model
+            gram = self.settings.gram
+            if gram == "auto":
+                gram = "int8" if self.device.type == "cpu" and cpu_has("avx512_vnni", "amx_int8") else "float32"
+            return solve_ridge(features, targets, lam, gram=gram, memory_gib=memory_gib).model
         matrix = keep(features, rows_in_block(features.shape[1])).matrix.double().cpu().numpy()
         if self.loss == "svm":
             model = linear.fit_svm(matrix, labels.cpu().numpy(), classes, lam, seed)

@@ -34,6 +34,7 @@ class SolveSettings(Settings):
             rounded to 8 bits, faster on CPUs with VNNI or AMX) factorize a cheaper matrix as the preconditioner of
             conjugate gradients in float64, with the same predictions to better than 1e-6. They keep all features in
             memory. If `memory_gib` is too small for that, or conjugate gradients do not converge, float64 is used.
+            `auto`: int8 on CPUs with VNNI or AMX, float32 otherwise.
         memory_gib: Upper bound on the memory of a solve, without the data, in GiB.
     """
 
@@ -42,7 +43,7 @@ class SolveSettings(Settings):
     score: Score = "loss"
     validation: Validation = "auto"
     bases: Bases = "shared"
-    gram: Precision = "float32"
+    gram: Precision | Literal["auto"] = "auto"
     memory_gib: float = Field(4.0, gt=0)
 
     def loss_for(self, data_kind: str) -> Loss:
