@@ -102,6 +102,15 @@ def test_presets_files_and_options_override_the_defaults_of_a_space():
     assert (config.train.grad_clip, config.search.proxy) == (None, "synflow")
 
 
+def test_the_preset_of_the_authors_program_scores_their_networks():
+    def biases(space, preset):
+        return make_config("hnas", preset, None, {"space": space}).scored.network.biases
+
+    assert biases("nasbench201", "paper")
+    assert not biases("nasbench201", "demo")
+    assert not biases("darts", "paper")
+
+
 def test_options_of_a_space_keep_the_other_defaults_of_a_method():
     config = make_config("nes-rs", "paper", None, {"space": "vit"})
     assert (config.train.epochs, config.train.grad_clip) == (50, 1.0)

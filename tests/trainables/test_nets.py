@@ -93,7 +93,7 @@ def test_outputs_equal_a_plain_implementation(cell, for_scoring):
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_operation_keeps_the_shape(operation):
-    module = MODULES[operation](6, "training")
+    module = MODULES[operation](6, "training", False)
     x = torch.randn(2, 6, 5, 5)
     assert module(x).shape == x.shape
     assert (module(x) == 0).all() == (operation == "none")
@@ -117,6 +117,22 @@ def test_normalization_of_the_two_forms():
     chosen = NetworkSettings(channels=4, cells=1, normalization="training")
     forced = build(SPACE, RICH, network=chosen, in_channels=1, num_classes=10, seed=0, for_scoring=True)
     assert count_parameters(forced) == count_parameters(trained) > count_parameters(scored)
+
+
+def test_biases_of_the_authors_program_change_gradients_of_samples_only():
+    of_program = NetworkSettings(channels=4, cells=1, biases=True)
+    shape = {"in_channels": 1, "num_classes": 10, "seed": 0, "for_scoring": True}
+    biased = build(SPACE, RICH, network=of_program, **shape).double()
+    plain = small_network(RICH, for_scoring=True).double()
+    plain.load_state_dict({name: biased.state_dict()[name] for name in plain.state_dict()})
+    added = set(biased.state_dict()) - set(plain.state_dict())
+    assert added and all(".edges." in name and name.endswith(".1.bias") for name in added)
+    x, labels = images(8).double(), torch.arange(8)
+    torch.testing.assert_close(biased(x), plain(x))
+    for_program, for_ours = (
+        score(network, x, labels, ["ntk_trace"], ProxySettings())["ntk_trace"] for network in (biased, plain)
+    )
+    assert for_program.value > 1.001 * for_ours.value
 
 
 @given(cells)

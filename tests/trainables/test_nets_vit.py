@@ -116,6 +116,7 @@ def test_channels_scale_the_width_and_cells_repeat_layers():
     [
         ({"stem": "imagenet"}, "expected the stem cifar, the only one of the space vit"),
         ({"auxiliary": True}, "networks of the space vit have no auxiliary classifier"),
+        ({"biases": True}, "expected biases false, as networks of the space vit"),
     ],
 )
 def test_settings_without_an_effect_raise_an_error(settings, message):

@@ -155,7 +155,7 @@ def network_options(
 ) -> dict[str, Any]:
     """Returns the settings that a builder of the space's networks takes by name: width, depth, form.
 
-    Raises: InvalidInput for a stem or an auxiliary classifier that it does not support.
+    Raises: InvalidInput for a stem, an auxiliary classifier or biases that it does not support.
     """
     normalization = network.normalization
     if normalization == "auto":
@@ -166,6 +166,7 @@ def network_options(
         "stem": network.stem,
         "auxiliary": network.auxiliary and not for_scoring,
         "normalization": normalization,
+        **({"biases": True} if network.biases else {}),
         **({} if network.weights is None else {"weights": network.weights}),
     }
     parameters = inspect.signature(builder.network if isinstance(builder, SpaceNetwork) else builder).parameters
@@ -175,6 +176,11 @@ def network_options(
         raise InvalidInput(
             f"expected no weights, as the space {space.name} is not read from a model, got {network.weights}. Remove "
             "network.weights, or search a function that returns a model with choices"
+        )
+    if network.biases and "biases" not in options:
+        raise InvalidInput(
+            f"expected biases false, as networks of the space {space.name} have no such form, got true. "
+            "Set network.biases to false"
         )
     if network.auxiliary and "auxiliary" not in options:
         raise InvalidInput(

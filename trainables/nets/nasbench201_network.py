@@ -25,20 +25,22 @@ from archray.trainables.spaces.space import Architecture, Space
 
 STAGES = 3  # channels C, 2C, 4C; a residual reduction between stages
 
-# channels, normalization -> the module of an edge. Batch normalization on edges as in note P5: affine with
+# channels, normalization, biases -> the module of an edge. Batch normalization on edges as in note P5: affine with
 # running statistics for training, neither for scoring.
-OPERATIONS: dict[str, Callable[[int, Normalization], nn.Module]] = {
-    "none": lambda channels, normalization: Zero(),
-    "skip_connect": lambda channels, normalization: nn.Identity(),
-    "nor_conv_1x1": lambda channels, normalization: _convolution(channels, 1, normalization),
-    "nor_conv_3x3": lambda channels, normalization: _convolution(channels, 3, normalization),
-    "avg_pool_3x3": lambda channels, normalization: nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False),
+OPERATIONS: dict[str, Callable[[int, Normalization, bool], nn.Module]] = {
+    "none": lambda channels, normalization, biases: Zero(),
+    "skip_connect": lambda channels, normalization, biases: nn.Identity(),
+    "nor_conv_1x1": lambda channels, normalization, biases: _convolution(channels, 1, normalization, biases),
+    "nor_conv_3x3": lambda channels, normalization, biases: _convolution(channels, 3, normalization, biases),
+    "avg_pool_3x3": lambda channels, normalization, biases: nn.AvgPool2d(
+        3, stride=1, padding=1, count_include_pad=False
+    ),
 }
 
 
-def _convolution(channels: int, kernel: int, normalization: Normalization) -> ReLUConvBN:
+def _convolution(channels: int, kernel: int, normalization: Normalization, biases: bool) -> ReLUConvBN:
     trained = normalization == "training"
-    return ReLUConvBN(channels, channels, kernel, affine=trained, running=trained)
+    return ReLUConvBN(channels, channels, kernel, affine=trained, running=trained, bias=biases)
 
 
 def live_edges(edges: Sequence[tuple[int, int]], architecture: Architecture) -> list[int]:
@@ -71,12 +73,14 @@ class Cell(nn.Module):
     (note P5).
     """
 
-    def __init__(self, architecture: Architecture, channels: int, normalization: Normalization) -> None:
+    def __init__(
+        self, architecture: Architecture, channels: int, normalization: Normalization, biases: bool = False
+    ) -> None:
         super().__init__()
         self.live = live_edges(EDGES, architecture)
         self.edges = nn.ModuleDict(
             {
-                edge_name(*EDGES[number]): OPERATIONS[architecture[number]](channels, normalization)
+                edge_name(*EDGES[number]): OPERATIONS[architecture[number]](channels, normalization, biases)
                 for number in self.live
             }
         )
@@ -121,6 +125,7 @@ class NASBench201Network(nn.Module):
         channels: C of the first stage; 16 in the benchmark.
         cells: N, cells per stage; 5 in the benchmark.
         normalization: `training`, affine with running statistics; or `scoring`, neither on edges (see the module).
+        biases: Whether the cells' convolutions have biases.
     """
 
     def __init__(
@@ -132,6 +137,7 @@ class NASBench201Network(nn.Module):
         in_channels: int,
         num_classes: int,
         normalization: Normalization,
+        biases: bool = False,
     ) -> None:
         super().__init__()
         running = normalization == "training"
@@ -145,7 +151,7 @@ class NASBench201Network(nn.Module):
             if stage > 0:
                 stages.append(Reduction(width, 2 * width, running=running))
                 width *= 2
-            stages.extend(Cell(architecture, width, normalization) for _ in range(cells))
+            stages.extend(Cell(architecture, width, normalization, biases) for _ in range(cells))
         self.stages = nn.Sequential(*stages)
         self.head = nn.Sequential(
             batch_norm(width, affine=True, running=running), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()

@@ -24,6 +24,8 @@ class NetworkSettings(Settings):
         init: Initialization of convolutions and linear layers. `pytorch-default` keeps the initialization of torch.
         normalization: Mode of batch normalization. `auto` is `scoring` if the network is built for training-free
             metrics, and `training` otherwise.
+        biases: Whether the convolutions of NAS-Bench-201's cells have biases, as in the authors' program of HNAS (note
+            P5). Other spaces need false.
         weights: File of `torch.save` with a state dict, a path or URI that every node can read. Supernets and
             standalone networks inherit its tensors, by name and shape. Needs a space that is read from a model
             (`ModelSpace`).
@@ -35,6 +37,7 @@ class NetworkSettings(Settings):
     auxiliary: bool = False
     init: Initialisation = "pytorch-default"
     normalization: Literal["auto", "training", "scoring"] = "auto"
+    biases: bool = False
     weights: str | None = None
 
     @model_validator(mode="after")

@@ -43,14 +43,22 @@ def batch_norm(channels: int, *, affine: bool, running: bool) -> nn.BatchNorm2d:
 
 
 class ReLUConvBN(nn.Sequential):
-    """ReLU, convolution without bias, batch normalization, in this order: (n, C_in, H, W) -> (n, C_out, H', W')."""
+    """ReLU, convolution, batch normalization, in this order: (n, C_in, H, W) -> (n, C_out, H', W')."""
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel: int, stride: int = 1, *, affine: bool, running: bool
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel: int,
+        stride: int = 1,
+        *,
+        affine: bool,
+        running: bool,
+        bias: bool = False,
     ) -> None:
         super().__init__(
             nn.ReLU(),  # not in place: several edges read a node's sum
-            nn.Conv2d(in_channels, out_channels, kernel, stride, padding=kernel // 2, bias=False),
+            nn.Conv2d(in_channels, out_channels, kernel, stride, padding=kernel // 2, bias=bias),
             batch_norm(out_channels, affine=affine, running=running),
         )
 

@@ -121,7 +121,8 @@ class NASBench201(Space):
             "supernet": {"network": {"channels": 16, "cells": 5}, "none": False, "training": {"epochs": 25}},
             "network": {"channels": 16, "cells": 5},
             "final": {"epochs": 200},
-        }
+        },
+        "paper-code": {"biases": True},  # `bias = not affine` in the authors' program (note P5)
     }
     decisions = tuple(Decision(f"{target}<-{source}", OPERATIONS) for target, source in EDGES)
 

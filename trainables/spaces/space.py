@@ -64,7 +64,8 @@ class Space(ABC):
     named: ClassVar[Mapping[str, str]] = MappingProxyType({})  # published architectures: names and strings
     package: ClassVar[str | None] = None  # package of its networks, if an extra of this name installs it
     # Options in this space that differ from a method's defaults: `training` of every training run, the `proxy` of
-    # searches by one, and those of the families `supernets`, `nasi` and `ensembles`, as in a configuration.
+    # searches by one, and those of the families `supernets`, `nasi` and `ensembles`, as in a configuration;
+    # `paper-code`: of the scored network in this preset of HNAS.
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     decisions: tuple[Decision, ...]
 

@@ -18,7 +18,8 @@ from archray.platform.methods.config import (
 )
 from archray.platform.methods.method import Method, Values
 from archray.settings import Settings
-from archray.trainables.proxies import column_of
+from archray.trainables.proxies import ProxySettings, column_of
+from archray.trainables.spaces import get_space
 from archray.trainables.training_settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -84,6 +85,14 @@ class HNASConfig(PooledConfig):
                 f"expected a metric whose large values are good, got {self.search.proxy}, whose small values are good. "
                 "Choose another proxy, or return its inverse"
             )
+
+    @property
+    def scored(self) -> ProxySettings:
+        settings = super().scored
+        if self.search.preset != "paper-code" or self.pool.table is not None:
+            return settings
+        network = settings.network.model_copy(update=get_space(self.space).defaults.get("paper-code", {}))
+        return settings.model_copy(update={"network": network})
 
     def architectures_of(self, file: PoolFile) -> Sequence[str]:
         from archray.searchers.hnas.objective import load_pool
