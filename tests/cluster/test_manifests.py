@@ -105,7 +105,10 @@ def test_kuberay_accepts_it(manifests: Path, name: str) -> None:
     assert (workers.replicas, workers.minReplicas) == (0, 0) and workers.maxReplicas > 0
     assert workers.template.spec.containers[0].resources.limits["nvidia.com/gpu"] == "1"
     assert "nvidia.com/gpu" not in spec.headGroupSpec.template.spec.containers[0].resources.limits
+    assert spec.autoscalerOptions.version == "v2"  # which needs pods that do not restart
     for pod in pods(spec):
+        assert pod.restartPolicy == "Never"
+        assert pod.securityContext is not None and pod.securityContext.fsGroup == 100  # of the image's user
         held = {volume.name for volume in pod.volumes if volume.persistentVolumeClaim}
         for container in pod.containers:
             assert {(mount.name, mount.mountPath) for mount in container.volumeMounts} == {("shared", "/shared")}

@@ -89,12 +89,20 @@ class Toleration(Strict):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
+class PodSecurity(Strict):
+    runAsUser: Count | None = None
+    runAsGroup: Count | None = None
+    fsGroup: Count | None = None
+    fsGroupChangePolicy: Literal["Always", "OnRootMismatch"] = "Always"
+
+
 class Pod(Strict):
     containers: Annotated[list[Container], Field(min_length=1)]
     volumes: list[Volume] = []
     tolerations: list[Toleration] = []
     nodeSelector: dict[str, str] = {}
     restartPolicy: Literal["Always", "OnFailure", "Never"] = "Always"
+    securityContext: PodSecurity | None = None
 
 
 class PodTemplate(Strict):
