@@ -14,7 +14,14 @@ from scipy.stats import rankdata
 from archray.errors import InvalidInput
 from archray.searchers.arguments import BoolArray, FloatArray, SearcherOptions
 from archray.searchers.base import Proposal
-from archray.searchers.bayesian_optimization import losses_of_answers, next_point, normal_scores, random_point
+from archray.searchers.bayesian_optimization import (
+    Library,
+    check_library,
+    losses_of_answers,
+    next_point,
+    normal_scores,
+    random_point,
+)
 from archray.searchers.hnas import objective
 from archray.searchers.hnas.objective import Coordinates, Penalty, Points, Pool, Selection
 from archray.searchers.ledger import Record
@@ -138,6 +145,7 @@ class HNASSearch(PoolSearch):
         points_to_evaluate: `{"architecture"}` or `{"mu", "nu"}` or all three, to suggest first; they count in the
             budget.
         log10_mu: range of log10 mu in the units of the coordinates; None: (-4, 0) for `paper-code`, else (-2, 2).
+        library: of the Gaussian process of `bayesian`, `scikit-optimize` or `scikit-learn`.
         options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: InvalidPool for an unusable table, InvalidInput for any other invalid argument.
@@ -151,7 +159,7 @@ class HNASSearch(PoolSearch):
     """
 
     opened: ClassVar[tuple[str, ...]] = (*PoolSearch.opened, "coordinates", "selection", "surrogate")
-    identity_fields: ClassVar[tuple[str, ...]] = ("proxy", "points", "penalty", "preset", "on_repeat")
+    identity_fields: ClassVar[tuple[str, ...]] = ("proxy", "points", "penalty", "preset", "on_repeat", "library")
     state_fields: ClassVar[tuple[str, ...]] = ("_observations",)
 
     def __init__(
@@ -164,6 +172,7 @@ class HNASSearch(PoolSearch):
         preset: Literal["paper-code"] | None = None,
         on_repeat: Literal["reuse", "next-best"] | None = None,
         log10_mu: tuple[float, float] | None = None,
+        library: Library = "scikit-optimize",
         **options: Unpack[SearcherOptions],
     ) -> None:
         objective.check_options(points=points, penalty=penalty, preset=preset, on_repeat=on_repeat)
@@ -177,6 +186,8 @@ class HNASSearch(PoolSearch):
         self.on_repeat = on_repeat or "next-best"
         self.proxy = proxy
         self.preset = preset
+        check_library(library)
+        self.library: Library = library
         self._log10_mu = (float(low), float(high))
         self._observations: list[dict[str, Any]] = []  # the optimizer's observations, see `questions`
         super().__init__(pool, budget, **options)
@@ -254,7 +265,8 @@ class HNASSearch(PoolSearch):
                 return random_point(bounds, seed)
             return self.surrogate.next_point(self._losses_of_rows(number), mask, seed)
         losses = losses_of_answers([observation["number"] for observation in observations], self.usable_losses(number))
-        return next_point([observation["point"] for observation in observations], losses, bounds, seed)
+        points = [observation["point"] for observation in observations]
+        return next_point(points, losses, bounds, seed, self.library)
 
     def _losses_of_rows(self, number: int) -> dict[int, float]:
         """Returns the losses that suggestion `number` may use, by row; a failed trial has the worst loss."""

@@ -12,7 +12,7 @@ from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.searchers.arguments import SearcherOptions, check_whole_number, is_finite_number
 from archray.searchers.base import ArchraySearcher, Proposal
-from archray.searchers.bayesian_optimization import losses_of_answers, next_point
+from archray.searchers.bayesian_optimization import Library, check_library, losses_of_answers, next_point
 from archray.searchers.ledger import Record
 from archray.searchers.nesbs.posterior import Posterior
 from archray.searchers.nesbs.samplers import DELTA_RANGE, SAMPLERS, EnsembleSampler, TooSharp
@@ -58,6 +58,7 @@ class NESBSSearch(ArchraySearcher):
             `bo`, T values that Bayesian optimization chooses. None: `grid`.
         budget: T, the number of ensembles.
         delta_range: (low, high).
+        library: of the Gaussian process of `bo`, `scikit-optimize` or `scikit-learn`.
         space: a space, its name or reference; members are then its strings. For members without a space, see
             `Posterior`.
         points_to_evaluate: `{"members"}` or `{"delta"}` or both, to suggest first; they count in the budget.
@@ -76,7 +77,7 @@ class NESBSSearch(ArchraySearcher):
         ```
     """
 
-    identity_fields: ClassVar[tuple[str, ...]] = ("ensemble_size", "delta", "delta_range")
+    identity_fields: ClassVar[tuple[str, ...]] = ("ensemble_size", "delta", "delta_range", "library")
     state_fields: ClassVar[tuple[str, ...]] = ("_deltas",)
 
     def __init__(
@@ -88,6 +89,7 @@ class NESBSSearch(ArchraySearcher):
         delta: float | Literal["grid", "bo"] | None = None,
         budget: int = 5,
         delta_range: tuple[float, float] = DELTA_RANGE,
+        library: Library = "scikit-optimize",
         space: str | Space | None = None,
         **options: Unpack[SearcherOptions],
     ) -> None:
@@ -120,6 +122,8 @@ class NESBSSearch(ArchraySearcher):
         if self.sampler.has_delta:
             self.delta = "grid" if delta is None else delta if isinstance(delta, str) else float(delta)
         self.delta_range = (float(low), float(high))
+        check_library(library)
+        self.library: Library = library
         self.depends_on_results = self.delta == "bo"  # type: ignore[misc]  # set for this searcher alone
         self._deltas: list[dict[str, Any]] = []  # all chosen deltas, in order
         defaults = SearcherOptions(metric="validation_loss", mode="min")
@@ -167,7 +171,7 @@ class NESBSSearch(ArchraySearcher):
         """Returns the delta with the largest expected improvement; a random delta before the first loss."""
         losses = losses_of_answers([entry["number"] for entry in deltas], self.usable_losses(number))
         seed = named_seed(self.seed, "nesbs", "deltas", len(deltas), bits=31)
-        return next_point([[entry["delta"]] for entry in deltas], losses, [self.delta_range], seed)[0]
+        return next_point([[entry["delta"]] for entry in deltas], losses, [self.delta_range], seed, self.library)[0]
 
     def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
         members, delta = point.get("members"), point.get("delta")

@@ -252,6 +252,7 @@ def test_a_pickled_searcher_notices_a_changed_pool(tmp_path: Path, table: Path) 
         ({"preset": "paper"}, "paper-code"),
         ({"on_repeat": "again"}, "reuse or next-best"),
         ({"log10_mu": (0, -4)}, "low < high"),
+        ({"library": "botorch"}, "scikit-optimize or scikit-learn"),
         ({"mode": "largest"}, "'min' or 'max'"),
         ({"seed": -1}, "seed"),
         ({"points_to_evaluate": [{"mu": 0.1}]}, "architecture, or with mu and nu"),

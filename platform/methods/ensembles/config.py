@@ -56,6 +56,7 @@ class SamplingOptions(Settings):
         temperature: temperature of the posterior: below 1 sharpens it, above 1 flattens it.
         delta: weight of the diversity between particles of `svgd-rd`: a number, or `grid` or `bo` to search it.
         delta_range: bounds (low, high) of delta for `grid` and `bo`.
+        library: library of the Gaussian process of `bo`.
         budget: number of ensembles that are evaluated with the shared weights (T).
         average: outputs of the members that are averaged: `probabilities` or `logits`.
     """
@@ -64,6 +65,7 @@ class SamplingOptions(Settings):
     temperature: float = Field(1.0, gt=0)
     delta: float | Literal["grid", "bo"] | None = None
     delta_range: tuple[float, float] = DELTA_RANGE
+    library: Literal["scikit-optimize", "scikit-learn"] = "scikit-optimize"
     budget: int = Field(5, ge=1)
     average: Literal["probabilities", "logits"] = "probabilities"
 

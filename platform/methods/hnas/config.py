@@ -45,6 +45,7 @@ class HNASOptions(Settings):
             of the pool as candidates.
         on_repeat: what to do if (mu, nu) selects an architecture that is already trained. `next-best` (the default)
             trains the next best architecture instead; `reuse` passes the earlier value to the optimizer.
+        library: library of the Gaussian process of `bayesian`.
     """
 
     proxy: str = "ntk_trace"
@@ -53,6 +54,7 @@ class HNASOptions(Settings):
     penalty: Literal["square", "absolute"] | None = None
     preset: Literal["paper-code"] | None = None
     on_repeat: Literal["reuse", "next-best"] | None = None
+    library: Literal["scikit-optimize", "scikit-learn"] = "scikit-optimize"
 
 
 class HNASConfig(PooledConfig):
