@@ -63,7 +63,14 @@ def job_client(address: str) -> JobClient:
 
 
 def submit_job(
-    client: JobClient, command: str, files: Mapping[str, Path], working_dir: Path | None = None, *, name: str
+    client: JobClient,
+    command: str,
+    files: Mapping[str, Path],
+    working_dir: Path | None = None,
+    *,
+    name: str,
+    runtime_env: Mapping[str, Any] | None = None,
+    submission_id: str | None = None,
 ) -> str:
     """Submits `archray COMMAND` with the package in the layout of a wheel; returns the job's id.
 
@@ -73,6 +80,8 @@ def submit_job(
         files: the user's files, by their paths in the job's folder, in which the command runs.
         working_dir: a folder whose content is copied to the job's folder, except for UNSENT.
         name: name of the job in Ray's dashboard.
+        runtime_env: Ray's runtime environment of the job, in addition to archray's.
+        submission_id: id of the job; None: Ray chooses one.
 
     Raises: ClusterError if the cluster rejects the job.
     """
@@ -87,13 +96,17 @@ def submit_job(
             (folder / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, folder / place)
         environment = connect.runtime_environment([], package, local=False)
-        environment |= {"working_dir": str(folder), "env_vars": JOB_VARIABLES}
+        wanted = dict(runtime_env or {})
+        environment["py_modules"] = [*environment.get("py_modules", []), *wanted.pop("py_modules", [])]
+        environment["env_vars"] = {**wanted.pop("env_vars", {}), **JOB_VARIABLES}
+        environment |= {**wanted, "working_dir": str(folder)}
         deadline = time.monotonic() + AGENT_SECONDS
         while True:
             try:
                 return client.submit_job(
                     entrypoint=f"{PYTHON} {command}",
                     runtime_env=environment,
+                    submission_id=submission_id,
                     metadata={"job_name": name, "command": f"archray {command}"},
                 )
             except Exception as error:

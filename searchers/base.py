@@ -101,6 +101,7 @@ class ArchraySearcher(Searcher):
         self.seed = int(seed)
         self.asynchronous = asynchronous
         self._concurrency = max_concurrent
+        self._told_of_concurrency = False
         self.points_to_evaluate = [self.check_point(dict(point)) for point in points_to_evaluate or ()]
         self._points_used = 0
         self.seconds = 0.0  # wall time inside `suggest` and `on_trial_complete`, in this process
@@ -416,6 +417,12 @@ class ArchraySearcher(Searcher):
         if self.budget is not None and number > self.budget:
             return self.FINISHED
         if (self._concurrency or self.depends_on_results) and self.ledger.running >= self._q:
+            if self._concurrency is None and not self._told_of_concurrency:
+                self._told_of_concurrency = True
+                logger.warning(
+                    "%s trains one trial at a time. Set max_concurrent_trials in TuneConfig to train several.",
+                    type(self).__name__,
+                )
             return None
         if self.depends_on_results and not self.asynchronous and not self.ledger.have_ended(number - self._q):
             return None

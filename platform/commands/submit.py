@@ -6,13 +6,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from archray.errors import InvalidInput
 from archray.platform.commands.runs import INTERRUPTED
 from archray.platform.commands.search import option_value, with_method
+from archray.platform.config import read_config_file
 from archray.platform.run.layout import RUNS
 from archray.platform.run.layout import command as command_text
 
@@ -33,6 +34,16 @@ def submit(
     working_dir: Annotated[
         Path | None, typer.Option(help="Folder to upload. The command runs in a copy of it.", exists=True)
     ] = None,
+    runtime_env: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Ray runtime environment of the job (.yaml, .json): pip, env_vars, ...", exists=True
+        ),
+    ] = None,
+    submission_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="Id of the job. Default: Ray chooses one.")
+    ] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return when the job is submitted.")] = False,
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Resume a run. Same as -- resume RUN. Put options after --.")
     ] = None,
@@ -59,7 +70,11 @@ def submit(
         raise typer.Exit(_follow(address, attach))
     words, files = job_command(["resume", resume, *(command or [])] if resume else command or [])
     text = shlex.join(words)
-    job = submit_job(job_client(address), text, files, working_dir, name=job_name(words))
+    environment = _environment(runtime_env)
+    client = job_client(address)
+    job = submit_job(
+        client, text, files, working_dir, name=job_name(words), runtime_env=environment, submission_id=submission_id
+    )
     typer.echo(f"Job {job}: archray {text}")
     typer.echo(f"Ray dashboard: {address}/#/jobs/{job}")
     if words[0] == "search" and (run := option_value("--out", words)) and not option_value("--out", command or []):
@@ -70,7 +85,20 @@ def submit(
     if run := resume or option_value("--out", words):
         again = command_text("submit", "--address", address, "--resume", run)
         typer.echo(f"To resume if the job or its node fails: {again}")
+    if no_wait:
+        typer.echo(f"To follow it: {command_text('submit', '--address', address, '--attach', job)}")
+        return
     raise typer.Exit(_follow(address, job))
+
+
+def _environment(file: Path | None) -> dict[str, Any]:
+    """Reads a runtime environment. Raises: InvalidInput, also for one with a working folder."""
+    if file is None:
+        return {}
+    environment = read_config_file(file)
+    if "working_dir" in environment:
+        raise InvalidInput(f"--runtime-env: expected no working_dir in {file}, got one. Use --working-dir")
+    return environment
 
 
 def job_command(words: Sequence[str]) -> tuple[list[str], Mapping[str, Path]]:

@@ -105,7 +105,7 @@ class TuneOptions:
         if self.time_budget_s is not None and not 0 < self.time_budget_s < math.inf:
             raise InvalidInput(f"time_budget_s: expected a number of seconds above 0, got {self.time_budget_s}")
         for config, fields in (
-            (self.run_config, ("name", "storage_path", "storage_filesystem")),
+            (self.run_config, ("name", "storage_path", "storage_filesystem", "checkpoint_config")),
             (self.tune_config, ("metric", "mode", "search_alg", "num_samples")),
         ):
             if config is not None and not hasattr(config, fields[0]):

@@ -149,6 +149,9 @@ def test_options_that_archray_sets_itself_raise_an_error():
         archray.search("hnas", **TINY, tune_config=tune.TuneConfig(num_samples=5))
     with pytest.raises(InvalidInput, match="RunConfig without name, which archray sets"):
         archray.search("hnas", **TINY, run_config=tune.RunConfig(name="mine"))
+    kept = tune.RunConfig(checkpoint_config=tune.CheckpointConfig(num_to_keep=3))
+    with pytest.raises(InvalidInput, match="RunConfig without checkpoint_config, which archray sets"):
+        archray.search("hnas", **TINY, run_config=kept)
 
 
 def test_a_pool_of_the_user_is_checked_before_ray_starts(tmp_path):

@@ -20,7 +20,7 @@ import pytest
 from archray_test_command import PATIENCE, ended_trials, epochs_trained
 
 from archray.errors import InvalidInput
-from archray.platform.commands.submit import job_command, job_name
+from archray.platform.commands.submit import job_command, job_name, submit
 
 TOKEN = "0123456789abcdef" * 4
 HEAD = """
@@ -90,6 +90,13 @@ def test_a_search_without_an_out_option_gets_a_folder_that_outlives_the_job() ->
 def test_a_folder_on_this_machine_alone_raises_an_error(words: list[str], option: str, place: str) -> None:
     with pytest.raises(InvalidInput, match=f"^{option}: expected a folder that every node .* got {place}"):
         job_command(words)
+
+
+def test_a_runtime_environment_has_no_working_folder(tmp_path: Path) -> None:
+    file = tmp_path / "environment.yaml"
+    file.write_text("working_dir: .")
+    with pytest.raises(InvalidInput, match=r"expected no working_dir in .*, got one\. Use --working-dir"):
+        submit(["list", "methods"], runtime_env=file)
 
 
 @pytest.mark.parametrize(
@@ -209,6 +216,21 @@ def test_a_job_runs_without_the_client_and_can_be_stopped(sender: Sender, tmp_pa
     printed = output_at_end(following, 130)
     assert f"Job {job} ended with exit code 130." in printed
     assert "already ended" in sender.output("--stop", job)
+
+
+@pytest.mark.slow
+def test_a_job_with_an_id_and_an_environment_is_submitted_without_waiting(sender: Sender, tmp_path: Path) -> None:
+    module, environment, run = tmp_path / "mine", tmp_path / "environment.yaml", tmp_path / "run"
+    module.mkdir()
+    (module / "__init__.py").touch()
+    environment.write_text(f"env_vars: {{OF_THE_USER: '1'}}\npy_modules: [{module}]\n")
+    options = ("--runtime-env", str(environment), "--submission-id", "mine-1", "--no-wait")
+    printed = sender.output(*options, "--", *SEARCH, "--out", str(run))
+    assert "--attach mine-1" in printed and "ended" not in printed
+    assert "Job mine-1 ended with exit code 0." in sender.output("--attach", "mine-1")
+    used = job_description(sender, "mine-1")["runtime_env"]
+    assert used["env_vars"]["OF_THE_USER"] == "1" and len(used["py_modules"]) == 2
+    assert json.loads((run / "summary.json").read_text())["state"] == "done"
 
 
 @pytest.mark.slow
