@@ -1,6 +1,7 @@
 """Start or join Ray, with archray and the user's files importable in every worker."""
 
 import getpass
+import json
 import logging
 import os
 import shutil
@@ -19,6 +20,7 @@ from typing import Any
 import grpc
 import ray
 from ray._private import gcs_utils, services
+from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR as JOB_CONFIG
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.core.generated import gcs_pb2, gcs_service_pb2, gcs_service_pb2_grpc
 from ray.job_config import JobConfig
@@ -161,6 +163,8 @@ PACKAGES = ("platform", "searchers", "trainables", "cluster")
 IMPORT_SECONDS = 120.0  # limit for a worker that unpacks its environment and imports
 # Ray's message for a missing raylet, which ends if one of its agents does not start within 15 s (upstream 65983).
 LATE = "timed out during startup"
+# Without it, Ray rejects a driver in a job if both have modules.
+COMBINE = "RAY_OVERRIDE_JOB_RUNTIME_ENV"
 USAGE_REPORTS = "RAY_USAGE_STATS_ENABLED"  # Ray's usage reports: off unless the user turned them on
 
 
@@ -269,8 +273,9 @@ def runtime_environment(user_files: Sequence[Path], scratch: Path, *, local: boo
     """Returns Ray's runtime environment, from which workers import archray and the user's files.
 
     A local Ray uses this Python and its site-packages, with a checkout on its path. A cluster receives the package in
-    the layout of a wheel, from a checkout as well as from an installation. This changes neither the workers' current
-    folder nor the `working_dir` of `ray job submit`.
+    the layout of a wheel, from a checkout as well as from an installation, unless this process runs in a Ray job that
+    already brings it. Modules of such a job stay importable. This changes neither the workers' current folder nor the
+    `working_dir` of `ray job submit`.
 
     Args:
         user_files: single `.py` files.
@@ -279,9 +284,10 @@ def runtime_environment(user_files: Sequence[Path], scratch: Path, *, local: boo
     """
     package = Path(archray.__file__).resolve().parent
     checkout = not (package / "cluster").is_dir()  # in a checkout the packages are next to this one
+    job = json.loads(os.environ.get(JOB_CONFIG, "{}")).get("runtime_env", {}).get("py_modules", [])
     environment: dict[str, Any] = {}
     modules: list[str] = []
-    if not local:
+    if not local and "py_modules_files" not in package.parts:  # Ray's folder for the modules of a job
         shutil.copytree(package, scratch / "archray", ignore=shutil.ignore_patterns("__pycache__"))
         for name in PACKAGES if checkout else ():
             source, target = package.parent / name, scratch / "archray" / name
@@ -295,7 +301,8 @@ def runtime_environment(user_files: Sequence[Path], scratch: Path, *, local: boo
         shutil.copyfile(file, copy)
         modules.append(str(copy))
     if modules:
-        environment["py_modules"] = modules
+        environment["py_modules"] = [*modules, *job]
+        os.environ.update({COMBINE: "1"} if job else {})
     return environment
 
 

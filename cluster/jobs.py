@@ -25,8 +25,6 @@ PYTHON = "python -m archray.platform.cli"  # the head's Python, which has archra
 NO_AGENT, AGENT_SECONDS = "No available agent", 60.0  # a new head cannot start jobs immediately
 LOST_LOG_SECONDS = 2.0  # wait before the next request for a log
 FAILED, STOPPED = 1, 130  # archray's exit codes after an error and after an interrupt
-# The job and its driver both have a runtime environment; without this variable Ray rejects both.
-JOB_VARIABLES = {"RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}
 # Loggers of Ray whose INFO lines are hidden.
 TALKATIVE = ("dashboard.modules.job.sdk", "dashboard.modules.dashboard_sdk", "_private.runtime_env.packaging")
 UNSENT = (".git", ".venv", "__pycache__", "archray-runs", ".mypy_cache", ".pytest_cache", ".ruff_cache")
@@ -98,7 +96,6 @@ def submit_job(
         environment = connect.runtime_environment([], package, local=False)
         wanted = dict(runtime_env or {})
         environment["py_modules"] = [*environment.get("py_modules", []), *wanted.pop("py_modules", [])]
-        environment["env_vars"] = {**wanted.pop("env_vars", {}), **JOB_VARIABLES}
         environment |= {**wanted, "working_dir": str(folder)}
         deadline = time.monotonic() + AGENT_SECONDS
         while True:

@@ -218,19 +218,47 @@ def test_a_job_runs_without_the_client_and_can_be_stopped(sender: Sender, tmp_pa
     assert "already ended" in sender.output("--stop", job)
 
 
-@pytest.mark.slow
-def test_a_job_with_an_id_and_an_environment_is_submitted_without_waiting(sender: Sender, tmp_path: Path) -> None:
-    module, environment, run = tmp_path / "mine", tmp_path / "environment.yaml", tmp_path / "run"
+@pytest.fixture
+def modules_of_the_user(tmp_path: Path) -> Path:
+    """A runtime environment with a module that has a data set."""
+    module, environment = tmp_path / "mine", tmp_path / "environment.yaml"
     module.mkdir()
-    (module / "__init__.py").touch()
+    (module / "__init__.py").write_text(
+        "from archray.trainables.data import load_data\n\n"
+        "def digits(settings):\n    return load_data(settings.model_copy(update={'name': 'digits'}))\n"
+    )
     environment.write_text(f"env_vars: {{OF_THE_USER: '1'}}\npy_modules: [{module}]\n")
-    options = ("--runtime-env", str(environment), "--submission-id", "mine-1", "--no-wait")
-    printed = sender.output(*options, "--", *SEARCH, "--out", str(run))
+    return environment
+
+
+@pytest.mark.slow
+def test_a_job_with_an_id_and_an_environment_is_submitted_without_waiting(
+    sender: Sender, modules_of_the_user: Path, tmp_path: Path
+) -> None:
+    options = ("--runtime-env", str(modules_of_the_user), "--submission-id", "mine-1", "--no-wait")
+    printed = sender.output(*options, "--", *SEARCH, "--data", "mine:digits", "--out", str(tmp_path / "run"))
     assert "--attach mine-1" in printed and "ended" not in printed
     assert "Job mine-1 ended with exit code 0." in sender.output("--attach", "mine-1")
     used = job_description(sender, "mine-1")["runtime_env"]
     assert used["env_vars"]["OF_THE_USER"] == "1" and len(used["py_modules"]) == 2
-    assert json.loads((run / "summary.json").read_text())["state"] == "done"
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["state"] == "done"
+
+
+@pytest.mark.slow
+def test_a_job_of_ray_with_modules_runs_archray(sender: Sender, modules_of_the_user: Path, tmp_path: Path) -> None:
+    """The head has archray; Ray by itself would reject the modules of the job and of the driver together."""
+    archray = ("python", "-m", "archray.platform.cli", "search", "random", "--preset", "smoke", "--data", "mine:digits")
+    command = ("ray", "job", "submit", "--address", sender.address, "--runtime-env", str(modules_of_the_user), "--")
+    environment = sender.environment | {"RAY_AUTH_MODE": "token"}
+    done = subprocess.run(
+        [*command, *archray, "--random", "0", "--out", str(tmp_path / "run")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["state"] == "done"
 
 
 @pytest.mark.slow
