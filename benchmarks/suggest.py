@@ -1,16 +1,18 @@
 """Median and worst time of a searcher's `suggest`, over a table as large as NAS-Bench-201.
 
     python benchmarks/suggest.py [--trials 100] [--rows 15625] [--searchers random evolution ...]
+    python benchmarks/suggest.py --trials 1000 --rows 1000000 --searchers rank-surrogate
 
 Each searcher makes `--trials` suggestions, one at a time, and receives results without cost: over the space
 nasbench201, or over a pool of `--rows` rows with synthetic metrics. Times are processor times of this process
 (`time.process_time`), so other work on the machine has little effect. The last column divides by random search in the
-same run.
+same run. `last ms` is the mean of the last tenth of the suggestions. The last line is the peak memory of the process.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import tempfile
 import time
 from collections.abc import Callable
@@ -33,10 +35,11 @@ METRICS = ("grad_norm", "snip", "synflow", "nwot")
 def invented_pool(folder: Path, rows: int) -> Path:
     """Draws a table with an architecture per row, correlated metrics, and costs."""
     rng = np.random.default_rng(0)
-    names = [get_space("nasbench201").encode(cell) for cell in get_space("nasbench201").enumerate()]
-    repeated = [names[row % len(names)] + (f"#{row // len(names)}" if row >= len(names) else "") for row in range(rows)]
+    names = [get_space("nasbench201").encode(cell) for cell in get_space("nasbench201").enumerate()][:rows]
+    if rows > len(names):  # ten decisions of five choices
+        names = ["|".join(np.base_repr(number, 5).zfill(10)) for number in range(rows)]
     quality = rng.standard_normal(rows)
-    table = pd.DataFrame({"architecture": repeated, "kappa": rng.lognormal(3, 1, rows)})
+    table = pd.DataFrame({"architecture": names, "kappa": rng.lognormal(3, 1, rows)})
     for metric in METRICS:
         table[metric] = np.exp(quality + rng.standard_normal(rows))
     table["flops"] = np.exp(rng.standard_normal(rows))
@@ -92,11 +95,12 @@ def main(arguments: list[str] | None = None) -> None:
         if unknown:
             raise SystemExit(f"expected searchers of {', '.join(made)}, got {', '.join(sorted(unknown))}")
         random = np.median(milliseconds(made["random"](), options.trials))
-        print("| searcher | median ms | worst ms | median, times random's |\n|---|---|---|---|")
+        print("| searcher | median ms | worst ms | last ms | median, times random's |\n|---|---|---|---|---|")
         for name in options.searchers or made:
             times = milliseconds(made[name](), options.trials)
-            median = np.median(times)
-            print(f"| {name} | {median:.2f} | {times.max():.2f} | {median / random:.1f} |", flush=True)
+            median, last = np.median(times), times[-(-len(times) * 9 // 10) :].mean()
+            print(f"| {name} | {median:.2f} | {times.max():.2f} | {last:.2f} | {median / random:.1f} |", flush=True)
+        print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
 
 
 if __name__ == "__main__":

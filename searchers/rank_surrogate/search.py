@@ -1,6 +1,6 @@
 """Search a pool with several metrics by one surrogate of ranks and codes; and the base class of such searchers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,8 @@ from archray.trainables.spaces import Space
 from archray.trainables.spaces.encodings import word_rows
 
 SMALLER = "-"  # prefix of a metric whose small values are good
+WHOLE = 2**14  # the largest pool that is searched as a whole; with 1,000 results its surrogate takes 400 MB
+SHORTLIST = 2**13  # the rows of a larger pool that are searched
 SPREAD = 0.5  # standard deviation of the weights that choose the first architecture, relative to their mean
 
 
@@ -31,19 +33,27 @@ class MetricPool:
         architectures: n strings.
         metrics: m names, with the prefix `-` for a metric whose small values are good.
         columns: (n, m) the metrics, larger is better; not finite where a value is missing.
-        codes: (n, d) the architectures as categorical codes; a word has the same code at every position.
+        rows: (s,) the rows that can be suggested.
+        codes: (s, d) their architectures as categorical codes; a word has the same code at every position.
     """
 
     architectures: Sequence[str]
     metrics: tuple[str, ...]
     columns: FloatArray
+    rows: IntArray
     codes: IntArray
 
 
 def load_metric_pool(
-    file: PoolFile, metrics: Sequence[str] | None, encoding: str | Space, results: Sequence[str] = ()
+    file: PoolFile,
+    metrics: Sequence[str] | None,
+    encoding: str | Space,
+    results: Sequence[str] = (),
+    shortlist: Callable[[FloatArray], IntArray] | None = None,
 ) -> MetricPool:
     """Reads the pool in `file`. The other arguments are those of `RankSurrogateSearch`.
+
+    shortlist: function from the metrics (n, m) to `MetricPool.rows`; None: all rows.
 
     Raises: InvalidPool for an unusable table: a missing, non-numeric or constant column, or repeated architectures.
     InvalidInput for an encoding that does not fit, InvalidArchitecture for strings outside of the space.
@@ -74,12 +84,14 @@ def load_metric_pool(
             raise InvalidPool(
                 f"{source}: expected different numbers in the column {name}, got {content}. Leave it out of metrics."
             )
-    codes = _codes(table, encoding)
+    names = table["architecture"].tolist()
+    rows = np.arange(len(table)) if shortlist is None else shortlist(values)
+    codes = _codes(table.iloc[rows], encoding)
     if not metrics and not codes.shape[1]:
         raise InvalidPool(
             f"{source} has no metric, and the encoding is {encoding}. Add a metric or an encoding, or use RandomSearch."
         )
-    return MetricPool(table["architecture"].tolist(), tuple(metrics), values, codes)
+    return MetricPool(names, tuple(metrics), values, rows, codes)
 
 
 def _codes(table: pd.DataFrame, encoding: str | Space) -> IntArray:
@@ -119,7 +131,11 @@ class MetricPoolSearch(PoolSearch):
 
     @cached_property
     def pool(self) -> MetricPool:
-        return load_metric_pool(self._file, self._metrics, self.encoding, self._results)
+        return load_metric_pool(self._file, self._metrics, self.encoding, self._results, self.shortlist)
+
+    def shortlist(self, columns: FloatArray) -> IntArray:
+        """Returns the rows that can be suggested: all."""
+        return np.arange(len(columns))
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -156,6 +172,10 @@ class RankSurrogateSearch(MetricPoolSearch):
     If all metrics mislead, their weights fall to zero or below within a few results. If they are uninformative, the
     second process dominates.
 
+    Of a pool with more than 16,384 rows, only a shortlist of 8,192 is searched: the rows with the best mean score, the
+    best rows by each metric, and random rows. If all metrics mislead, it may lack the best rows. Other rows in
+    `points_to_evaluate` are trained, but their results are not used.
+
     This method was developed for archray; `docs/methods/several-metrics.md` compares it with others.
 
     Args:
@@ -183,7 +203,7 @@ class RankSurrogateSearch(MetricPoolSearch):
         ```
     """
 
-    opened: ClassVar[tuple[str, ...]] = (*PoolSearch.opened, "surrogate")
+    opened: ClassVar[tuple[str, ...]] = (*PoolSearch.opened, "surrogate", "_places")
     identity_fields: ClassVar[tuple[str, ...]] = ("kappa",)
 
     def __init__(
@@ -206,13 +226,32 @@ class RankSurrogateSearch(MetricPoolSearch):
     @cached_property
     def surrogate(self) -> RankSurrogate:
         """The surrogate with the latest results; it is rebuilt from the results after unpickling."""
-        return RankSurrogate(metric_scores(self.pool.columns), self.pool.codes, self.setting, self.kappa)
+        scores = metric_scores(self.pool.columns)[self.pool.rows]
+        return RankSurrogate(scores, self.pool.codes, self.setting, self.kappa)
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        """The places of rows in the shortlist."""
+        return {int(row): place for place, row in enumerate(self.pool.rows)}
+
+    def shortlist(self, columns: FloatArray) -> IntArray:
+        if len(columns) <= WHOLE:
+            return np.arange(len(columns))
+        scores, rng = metric_scores(columns), self.rng("rank-surrogate", "shortlist")
+        parts = [np.zeros(0, dtype=np.int64)]
+        if scores.shape[1]:
+            parts.append(np.argsort(-scores.mean(axis=1), kind="stable")[: SHORTLIST // 2])
+            each = SHORTLIST // 4 // scores.shape[1]
+            parts += [np.argsort(-column, kind="stable")[:each] for column in scores.T]
+        chosen = np.unique(np.concatenate(parts))
+        rest = np.setdiff1d(rng.permutation(len(columns))[:SHORTLIST], chosen)
+        return np.sort(np.append(chosen, rng.permutation(rest)[: max(0, SHORTLIST - len(chosen))]))
 
     def propose(self, number: int) -> Proposal:
-        suggested = self.suggested_rows()
+        suggested = self.suggested_rows()[self.pool.rows]
         if suggested.all():
             return None
-        rows, losses = self.observations(number)
+        rows, losses = self._observed(*self.observations(number))
         left = self.rng("rank-surrogate", "ties", number).permutation(np.flatnonzero(~suggested))  # breaks ties
         if rows:
             bounds = self.surrogate.upper_bounds(rows, losses)
@@ -220,13 +259,19 @@ class RankSurrogateSearch(MetricPoolSearch):
             scores = self.surrogate.scores
             deviations = self.rng("rank-surrogate", "first weights").standard_normal(scores.shape[1])
             bounds = scores @ (1 + SPREAD * deviations)
-        return {"architecture": self.pool.architectures[left[np.argmax(bounds[left])]]}
+        return {"architecture": self.pool.architectures[self.pool.rows[left[np.argmax(bounds[left])]]]}
+
+    def _observed(self, rows: Sequence[int], losses: Sequence[Any]) -> tuple[list[int], list[Any]]:
+        """Returns the places and losses of rows that are in the shortlist."""
+        inside = [(self._places[row], loss) for row, loss in zip(rows, losses, strict=True) if row in self._places]
+        return [place for place, _ in inside], [loss for _, loss in inside]
 
     def trust(self) -> dict[str, float]:
         """Returns the weight of each metric's normal score in the posterior mean, given all available results."""
         pairs = [(self._rows[record.config["architecture"]], self.loss(record)) for record in self.records()]
         results = [(row, loss) for row, loss in pairs if loss is not None]
-        weights = self.surrogate.metric_weights([row for row, _ in results], [loss for _, loss in results])
+        observed = self._observed([row for row, _ in results], [loss for _, loss in results])
+        weights = self.surrogate.metric_weights(*observed)
         return {name: float(weight) for name, weight in zip(self.metrics, weights, strict=True)}
 
     def search_identity(self) -> dict[str, Any]:

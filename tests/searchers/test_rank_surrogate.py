@@ -15,6 +15,7 @@ import pytest
 from archray.errors import InvalidInput, InvalidPool
 from archray.searchers import RankSurrogateSearch, RoBoTSearch, drive
 from archray.searchers.bayesian_optimization import normal_scores
+from archray.searchers.rank_surrogate import search as search_module
 from archray.searchers.rank_surrogate.surrogate import metric_scores, result_scores
 from archray.trainables.spaces import get_space
 
@@ -74,6 +75,27 @@ def shuffled(table: pd.DataFrame) -> pd.DataFrame:
 def test_no_single_metric_misleads_it(write: Write, mislead: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
     table, values = landscape()
     assert ranks(write(mislead(table)), values) < RANDOM_RANK
+
+
+@pytest.mark.parametrize("mislead", [lambda table: table, shuffled])
+def test_a_shortlist_of_a_large_pool_keeps_good_rows(
+    write: Write, mislead: Callable[[pd.DataFrame], pd.DataFrame], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module, "WHOLE", ROWS // 2)
+    monkeypatch.setattr(search_module, "SHORTLIST", ROWS // 2)
+    table, values = landscape()
+    pool = write(mislead(table))
+    assert ranks(pool, values) < RANDOM_RANK
+    search = RankSurrogateSearch(pool, budget=5, seed=1, metric="accuracy", mode="max")
+    listed = {search.pool.architectures[row] for row in search.pool.rows}
+    assert len(listed) == len(search.pool.rows) == ROWS // 2
+    other = next(name for name in table["architecture"] if name not in listed)
+    search = RankSurrogateSearch(
+        pool, budget=5, seed=1, metric="accuracy", mode="max", points_to_evaluate=[{"architecture": other}]
+    )
+    first, *rest = drive(search, lambda config: values[config["architecture"]])["architecture"]
+    assert first == other and len(rest) == 4 and set(rest) <= listed
+    assert set(search.trust()) == {"metric0", "metric1", "metric2"}
 
 
 def test_codes_alone_and_metrics_alone(write: Write) -> None:
