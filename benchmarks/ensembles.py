@@ -53,6 +53,7 @@ POPULATION, PARENTS = 4, 3
 SIZES = (3, 5)
 SAMPLERS = {"NESBS, SVGD-RD": "svgd-rd", "NESBS, MC": "mc", "uniform random ensembles": "uniform"}
 MEASURES = ("accuracy", "loss", "calibration_error", "average_accuracy", "disagreement", "auroc")
+FRACTIONS = [name for name in MEASURES if name != "loss"]  # reported in percent
 
 
 @dataclass(frozen=True)
@@ -259,6 +260,7 @@ def run(seed: Seed) -> Seed:
 def report(out: Path) -> None:
     """Prints means and standard deviations, and paired differences to NESBS with SVGD-RD; writes `ensembles.csv`."""
     rows = pd.concat([pd.read_csv(file) for file in sorted(out.glob("seed-*/ensembles.csv"))], ignore_index=True)
+    rows[FRACTIONS] *= 100
     first = rows[rows["method"] == next(iter(SAMPLERS))].set_index(["size", "seed"])
     paired = rows.set_index(["size", "seed"])
     for name in MEASURES:
@@ -266,7 +268,7 @@ def report(out: Path) -> None:
     columns = [*MEASURES, *(f"{name}_difference" for name in MEASURES)]
     table = rows.groupby(["size", "method"], sort=False)[columns].agg(["mean", "std", "count"])
     table.columns = [f"{name}_{'n' if part == 'count' else part}" for name, part in table.columns]
-    table.reset_index().to_csv(out / "ensembles.csv", index=False)
+    table.reset_index().to_csv(out / "ensembles.csv", index=False, float_format="%.4g")
     print(table.T.to_string(float_format="%.4f"))
 
 
@@ -346,8 +348,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         report(options.out)
     elif options.command == "bensemble":
         table = pd.DataFrame([row for seed in seeds for row in compared(seed)])
-        print(table.groupby(["size", "method"], sort=False)[list(MEASURES)].agg(["mean", "std", "count"]).T.to_string())
-        table.to_csv(options.out / "bensemble.csv", index=False)
+        table[FRACTIONS] *= 100
+        table = table.groupby(["size", "method"], sort=False)[list(MEASURES)].agg(["mean", "std", "count"])
+        table.columns = [f"{name}_{'n' if part == 'count' else part}" for name, part in table.columns]
+        table.reset_index().to_csv(options.out / "bensemble.csv", index=False, float_format="%.4g")
+        print(table.T.to_string(float_format="%.4f"))
     else:
         with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
             for done in as_completed([pool.submit(run, seed) for seed in seeds]):
