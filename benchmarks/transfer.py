@@ -36,7 +36,7 @@ RANDOM = 8  # cells
 def cells(options: argparse.Namespace) -> pd.DataFrame:
     """Returns a row per search: `method`, `architecture` (as the table spells it), `cifar10` (percent)."""
     table = pd.read_csv(options.table, usecols=["arch", TEST, SIZE]).dropna().set_index("arch")
-    space, found = get_space(SPACE), pd.read_csv(options.cells)
+    space, found = get_space(SPACE), pd.read_csv(options.cells, comment="#")
     rows = [(f"{row['method']}, {row['objective']}", row["architecture"]) for row in found.to_dict("records")]
     rows += [("largest", table[SIZE].idxmax()), ("best in the table", table[TEST].idxmax())]
     rows += [("random", name) for name in table.sample(RANDOM, random_state=0).index]
