@@ -41,7 +41,7 @@ def choose_device(wanted: str, *, gpus: float | None = None) -> torch.device:
 
 def cpu_has(*features: str) -> bool:
     """Whether this CPU has one of these instruction sets, named as by torch; False if torch cannot tell."""
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # not in all supported versions
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # not in all supported versions
     return any(capabilities.get(feature, False) for feature in features)
 
 
