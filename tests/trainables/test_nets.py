@@ -93,7 +93,7 @@ def test_outputs_equal_a_plain_implementation(cell, for_scoring):
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_operation_keeps_the_shape(operation):
-    module = MODULES[operation](6, "training", False)
+    module = MODULES[operation](6, "training")
     x = torch.randn(2, 6, 5, 5)
     assert module(x).shape == x.shape
     assert (module(x) == 0).all() == (operation == "none")

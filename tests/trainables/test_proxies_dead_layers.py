@@ -35,7 +35,7 @@ class WholeCell(nn.Module):
     def __init__(self, cell: Cell, operations: tuple[str, ...], channels: int) -> None:
         super().__init__()
         names = [edge_name(*edge) for edge in EDGES]
-        made = {n: OPERATIONS[op](channels, "scoring", False) for n, op in zip(names, operations, strict=True)}
+        made = {n: OPERATIONS[op](channels, "scoring") for n, op in zip(names, operations, strict=True)}
         self.edges = nn.ModuleDict({n: cell.edges[n] if n in cell.edges else made[n] for n in names})
 
     def forward(self, x: Tensor) -> Tensor:

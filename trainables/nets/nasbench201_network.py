@@ -25,14 +25,14 @@ from archray.trainables.spaces.space import Architecture, Space
 
 STAGES = 3  # channels C, 2C, 4C; a residual reduction between stages
 
-# channels, normalization, biases -> the module of an edge. Batch normalization on edges as in note P5: affine with
-# running statistics for training, neither for scoring.
-OPERATIONS: dict[str, Callable[[int, Normalization, bool], nn.Module]] = {
-    "none": lambda channels, normalization, biases: Zero(),
-    "skip_connect": lambda channels, normalization, biases: nn.Identity(),
-    "nor_conv_1x1": lambda channels, normalization, biases: _convolution(channels, 1, normalization, biases),
-    "nor_conv_3x3": lambda channels, normalization, biases: _convolution(channels, 3, normalization, biases),
-    "avg_pool_3x3": lambda channels, normalization, biases: nn.AvgPool2d(
+# channels, normalization, biases (default: False) -> the module of an edge. Batch normalization on edges as in note P5:
+# affine with running statistics for training, neither for scoring.
+OPERATIONS: dict[str, Callable[..., nn.Module]] = {
+    "none": lambda channels, normalization, biases=False: Zero(),
+    "skip_connect": lambda channels, normalization, biases=False: nn.Identity(),
+    "nor_conv_1x1": lambda channels, normalization, biases=False: _convolution(channels, 1, normalization, biases),
+    "nor_conv_3x3": lambda channels, normalization, biases=False: _convolution(channels, 3, normalization, biases),
+    "avg_pool_3x3": lambda channels, normalization, biases=False: nn.AvgPool2d(
         3, stride=1, padding=1, count_include_pad=False
     ),
 }

@@ -23,7 +23,7 @@ GRAPH = tuple(cells.Edge(target, source) for target, source in EDGES)
 
 
 def _operation(operation: str, channels: int, stride: int) -> nn.Module:
-    return MODULES[operation](channels, "scoring", False)
+    return MODULES[operation](channels, "scoring")
 
 
 @SUPERNETS.register("nasbench201")
