@@ -98,7 +98,7 @@ def main(arguments: list[str] | None = None) -> None:
         print("| searcher | median ms | worst ms | last ms | median, times random's |\n|---|---|---|---|---|")
         for name in options.searchers or made:
             times = milliseconds(made[name](), options.trials)
-            median, last = np.median(times), times[-(-len(times) * 9 // 10) :].mean()
+            median, last = np.median(times), times[len(times) * 9 // 10 :].mean()
             print(f"| {name} | {median:.2f} | {times.max():.2f} | {last:.2f} | {median / random:.1f} |", flush=True)
         print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
 

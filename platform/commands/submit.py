@@ -13,7 +13,6 @@ import typer
 from archray.errors import InvalidInput
 from archray.platform.commands.runs import INTERRUPTED
 from archray.platform.commands.search import option_value, with_method
-from archray.platform.config import read_config_file
 from archray.platform.run.layout import RUNS
 from archray.platform.run.layout import command as command_text
 
@@ -95,6 +94,8 @@ def _environment(file: Path | None) -> dict[str, Any]:
     """Reads a runtime environment. Raises: InvalidInput, also for one with a working folder."""
     if file is None:
         return {}
+    from archray.platform.config import read_config_file  # numpy: `--help` does not need it
+
     environment = read_config_file(file)
     if "working_dir" in environment:
         raise InvalidInput(f"--runtime-env: expected no working_dir in {file}, got one. Use --working-dir")

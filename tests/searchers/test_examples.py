@@ -79,8 +79,9 @@ def test_suggest_benchmark(repository: Path, capsys: pytest.CaptureFixture[str])
     benchmark = run(repository / "benchmarks" / "suggest.py")
     some = ["random", "evolution", "local-search", "reinforce", "metric-first", "hnas, uniform points"]
     benchmark["main"](["--trials", "4", "--rows", "60", "--searchers", *some])
-    lines = capsys.readouterr().out.splitlines()
+    *lines, memory = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:]] == some
+    assert memory.startswith("peak memory: ")
 
 
 @pytest.mark.slow
