@@ -3,7 +3,7 @@
     python benchmarks/standalone_training.py speed --data arrays:cifar10.npz
     python benchmarks/standalone_training.py accuracy --data arrays:cifar10-16.npz --seeds 5
 
-`speed` trains the networks of the largest and of a random cell of NAS-Bench-201 at two sizes (channels, cells per
+`speed` trains the networks of the largest and of a mixed cell of NAS-Bench-201 at two sizes (channels, cells per
 stage) with one thread. It prints images per second of CPU time and the ratio to the plain loop: the same network,
 images as a float tensor, one random crop and flip per batch, SGD. All variants alternate in one process. `accuracy`
 prints the test accuracy of each cell and seed after `--epochs`, in float32 and in bfloat16.
@@ -92,7 +92,7 @@ def speed(options: argparse.Namespace) -> pd.DataFrame:
             for name, spent in seconds.items():
                 rate = count / np.median(spent[1:])  # the first epoch warms up
                 ratio = np.median(seconds["plain loop"][1:]) / np.median(spent[1:])
-                kind = "largest" if cell == LARGEST else "random"
+                kind = "largest" if cell == LARGEST else "mixed"
                 rows.append((f"({size[0]}, {size[1]})", kind, name, rate, ratio))
     return pd.DataFrame(rows, columns=["size", "cell", "variant", "images_per_s", "ratio"])
 

@@ -236,6 +236,8 @@ def connect(
         copies = user_files or not local  # without copies, a killed process leaves no files behind
         with tempfile.TemporaryDirectory(prefix="archray-") if copies else nullcontext("") as scratch:
             environment = runtime_environment(user_files, Path(scratch), local=local)
+            if JOB_CONFIG in os.environ:
+                os.environ[COMBINE] = "1"
             try:
                 with watched_start() if local else nullcontext():
                     context = _init(address, settings, environment | python, announce, name)
@@ -302,7 +304,6 @@ def runtime_environment(user_files: Sequence[Path], scratch: Path, *, local: boo
         modules.append(str(copy))
     if modules:
         environment["py_modules"] = [*modules, *job]
-        os.environ.update({COMBINE: "1"} if job else {})
     return environment
 
 

@@ -145,7 +145,7 @@ class HNASSearch(PoolSearch):
         points_to_evaluate: `{"architecture"}` or `{"mu", "nu"}` or all three, to suggest first; they count in the
             budget.
         log10_mu: range of log10 mu in the units of the coordinates; None: (-4, 0) for `paper-code`, else (-2, 2).
-        library: of the Gaussian process of `bayesian`, `scikit-optimize` or `scikit-learn`.
+        library: fits the Gaussian process of `bayesian`, `scikit-optimize` or `scikit-learn`.
         options: `seed`, `metric`, `mode` and others, see `ArchraySearcher`.
 
     Raises: InvalidPool for an unusable table, InvalidInput for any other invalid argument.

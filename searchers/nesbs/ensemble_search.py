@@ -58,7 +58,7 @@ class NESBSSearch(ArchraySearcher):
             `bo`, T values that Bayesian optimization chooses. None: `grid`.
         budget: T, the number of ensembles.
         delta_range: (low, high).
-        library: of the Gaussian process of `bo`, `scikit-optimize` or `scikit-learn`.
+        library: fits the Gaussian process of `bo`, `scikit-optimize` or `scikit-learn`.
         space: a space, its name or reference; members are then its strings. For members without a space, see
             `Posterior`.
         points_to_evaluate: `{"members"}` or `{"delta"}` or both, to suggest first; they count in the budget.

@@ -35,10 +35,8 @@ def test_both_libraries_find_a_minimum(library: Library) -> None:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_points_depend_only_on_the_observations_and_the_seed(library: Library) -> None:
-    points, losses = (
-        [[0.0, 0.0], [1.0, 2.0], [1.0, 2.0], [30.0, 2.0]],
-        [1.0, 3.0, None, 2.0],
-    )  # one pending, one outside
+    points = [[0.0, 0.0], [1.0, 2.0], [1.0, 2.0], [30.0, 2.0]]  # the last is outside of the bounds
+    losses = [1.0, 3.0, None, 2.0]  # one is pending
     found = [next_point(points, losses, BOUNDS, seed, library) for seed in (1, 1, 2)]
     assert found[0] == found[1] != found[2]
     assert all(low <= x <= high for point in found for x, (low, high) in zip(point, BOUNDS, strict=True))

@@ -56,7 +56,7 @@ class SamplingOptions(Settings):
         temperature: temperature of the posterior: below 1 sharpens it, above 1 flattens it.
         delta: weight of the diversity between particles of `svgd-rd`: a number, or `grid` or `bo` to search it.
         delta_range: bounds (low, high) of delta for `grid` and `bo`.
-        library: library of the Gaussian process of `bo`.
+        library: library that fits the Gaussian process of `bo`.
         budget: number of ensembles that are evaluated with the shared weights (T).
         average: outputs of the members that are averaged: `probabilities` or `logits`.
     """

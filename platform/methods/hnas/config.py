@@ -45,7 +45,7 @@ class HNASOptions(Settings):
             of the pool as candidates.
         on_repeat: what to do if (mu, nu) selects an architecture that is already trained. `next-best` (the default)
             trains the next best architecture instead; `reuse` passes the earlier value to the optimizer.
-        library: library of the Gaussian process of `bayesian`.
+        library: library that fits the Gaussian process of `bayesian`.
     """
 
     proxy: str = "ntk_trace"
