@@ -176,3 +176,46 @@ def replay(searcher: ArchraySearcher, trials: Sequence[TuneTrial]) -> None:
             searcher.on_trial_complete(trial_id=trial.trial_id, result=trial.last_result)
         elif trial.last_result:
             searcher.on_trial_result(trial_id=trial.trial_id, result=trial.last_result)
+
+
+def replay_calls(searcher: Searcher, trials: Sequence[TuneTrial], statuses: Mapping[str, str]) -> None:
+    """As `replay`, for any searcher of Tune and its wrappers.
+
+    A searcher that suggests another config for a trial, since it is not a deterministic function of its saved state,
+    does not learn from this trial.
+
+    Args:
+        searcher: the restored searcher, or its outermost wrapper.
+        trials: as in `replay`.
+        statuses: status, by id, of the trials that the searcher has in its state.
+    """
+    core: Any = searcher
+    while hasattr(core, "searcher"):
+        core = core.searcher
+    if isinstance(core, ArchraySearcher):  # identifies trials by config, and limits the concurrency itself
+        replay(core, trials)
+        return
+    now = dict(statuses)
+    for trial in trials:
+        if trial.trial_id not in now:
+            suggestion: Any = searcher.suggest(trial.trial_id)
+            config = flatten_dict(trial.config)
+            if not isinstance(suggestion, dict) or flatten_dict(suggestion).items() - config.items():
+                logger.warning(
+                    "%s suggests %s again for trial %s, which has the config %s. It does not learn from this trial.",
+                    type(core).__name__,
+                    suggestion,
+                    trial.trial_id,
+                    trial.config,
+                )
+                searcher.on_trial_complete(trial.trial_id, error=True)
+                now[trial.trial_id] = "ERROR"
+                continue
+        elif now[trial.trial_id] in ("TERMINATED", "ERROR"):
+            continue
+        if trial.ended:
+            result = None if trial.failed else trial.last_result
+            searcher.on_trial_complete(trial.trial_id, result=result, error=trial.failed)
+        elif trial.last_result.keys() - {"trial_id"}:
+            searcher.on_trial_result(trial.trial_id, trial.last_result)
+        now[trial.trial_id] = trial.status

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ray import cloudpickle
+from ray import cloudpickle, tune
 from ray.tune.experiment import Experiment
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
-from ray.tune.search import BasicVariantGenerator
+from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, create_searcher
+from ray.tune.search.search_generator import SearchGenerator
 
 from archray.errors import IncompatibleRay, tested_versions
 from archray.files import Folder
@@ -25,7 +26,7 @@ from archray.platform.run.layout import REPEAT, RESULTS, SNAPSHOT
 from archray.platform.run.tune_snapshot import Event, is_experiment_state, read_kept, updated
 from archray.plurals import count
 from archray.searchers.base import ArchraySearcher
-from archray.searchers.drive_searcher import replay
+from archray.searchers.drive_searcher import replay, replay_calls
 from archray.searchers.ledger import TuneTrial
 
 MODULES = ("ray.tune", "ray.train", "ray.air", "archray")  # modules of objects whose attributes may be paths
@@ -33,18 +34,26 @@ PICKLED = "CLOUDPICKLE_FALLBACK"  # the `_type` of a hexadecimal pickle in Tune'
 TUNER = "tuner.pkl"  # the arguments of a Tuner; Tune restores the Tuner from them
 
 
+def _run_of(path: str) -> str:
+    """Returns the folder of the run that contains a Tune run; for a repeat, the folder of all repeats."""
+    run = path.rsplit("/", 2)[0]
+    parent, _, name = run.rpartition("/")
+    return parent if name.startswith(REPEAT) else run
+
+
 def relocate(
-    files: Mapping[str, bytes], events: Sequence[Event], folder: Folder
+    files: Mapping[str, bytes], events: Sequence[Event], folder: Folder, root_of: Callable[[str], str] = _run_of
 ) -> tuple[dict[str, bytes], list[Event]]:
     """Rewrites paths inside the run in state files and journal to the Tune run's present `folder`.
 
     Args:
         files: state files by name, pickles and JSON, with the state of the trials.
+        root_of: function from the folder of a Tune run to the folder that was moved.
     """
     place = next((_place_of(state) for name, state in files.items() if is_experiment_state(name)), None)
     if place is None or place == folder.path:
         return dict(files), list(events)
-    old, new = _run_of(place), _run_of(folder.path)
+    old, new = root_of(place), root_of(folder.path)
     # matches at the start of a path, after a URI's scheme, or after a prefix such as `arrays:`; not inside another path
     pattern = re.compile(rf"((?<=://)|(?<![\w./-])){re.escape(old)}(?=/|$)")
 
@@ -60,13 +69,6 @@ def _place_of(state: bytes) -> str | None:
         storage = cloudpickle.loads(bytes.fromhex(json.loads(saved)["storage"]["value"]))
         return str(storage.experiment_fs_path)
     return None
-
-
-def _run_of(path: str) -> str:
-    """Returns the folder of the run that contains a Tune run; for a repeat, the folder of all repeats."""
-    run = path.rsplit("/", 2)[0]
-    parent, _, name = run.rpartition("/")
-    return parent if name.startswith(REPEAT) else run
 
 
 def _relocate_file(state: bytes, new_path: Callable[[str], str]) -> bytes:
@@ -104,8 +106,12 @@ def _relocate(value: Any, new_path: Callable[[str], str], seen: dict[int, tuple[
     elif isinstance(value, list):
         value[:] = [_relocate(entry, new_path, seen) for entry in value]
     elif not isinstance(value, type) and type(value).__module__.startswith(MODULES) and hasattr(value, "__dict__"):
+        if hasattr(value, "experiment_dir_name"):  # Tune's storage has parent and name of the folder, which may be new
+            place = new_path(f"{value.storage_fs_path}/{value.experiment_dir_name}")
+            value.storage_fs_path, _, value.experiment_dir_name = place.rpartition("/")
         for name, entry in list(vars(value).items()):
-            vars(value)[name] = _relocate(entry, new_path, seen)
+            if name not in ("storage_fs_path", "experiment_dir_name"):
+                vars(value)[name] = _relocate(entry, new_path, seen)
     return value
 
 
@@ -215,13 +221,73 @@ def restore_state(folder: Folder, plan: TrialPlan) -> bool:
             raise IncompatibleRay(tested_versions(problem + advice))
         return False
     states, events = relocate({**states, TUNER: folder.read_bytes(TUNER)}, events, folder)
-    kept = _reopened(brought_up(states, events, plan), folder, errors=plan.searcher is None)
-    for name in folder.files():
-        if name.startswith(STATE_FILES) and name not in kept:
-            folder.delete(name)  # a file of a later session of Tune, which would be the newest
-    for name, state in kept.items():
-        folder.write_bytes(name, state)
+    _write(folder, _reopened(brought_up(states, events, plan), folder, errors=plan.searcher is None))
     return True
+
+
+def _write(folder: Folder, states: Mapping[str, bytes]) -> None:
+    """Writes Tune's state files, and deletes files of a later session of Tune, which would be the newest."""
+    for name in folder.files():
+        if name.startswith(STATE_FILES) and name not in states:
+            folder.delete(name)
+    for name, state in states.items():
+        folder.write_bytes(name, state)
+
+
+def restore_experiment(folder: Folder, trainable: Any) -> None:
+    """As `restore_state`, for a Tune experiment with any searcher and trainable, which has a saved state."""
+    states, events = read_kept(folder)
+    states, events = relocate({**states, TUNER: folder.read_bytes(TUNER)}, events, folder, root_of=str)
+    trials = [TuneTrial.read(*saved) for _, *saved in events]
+    [experiment] = filter(is_experiment_state, states)
+    saved_trials = [json.loads(trial) for trial, _ in json.loads(states[experiment])["trial_data"]]
+    statuses = {trial["trial_id"]: trial["status"] for trial in saved_trials}
+    now = dict(states)
+    now[experiment] = updated(states[experiment], events)
+    for name in states:
+        if name.startswith("search_gen_state-"):
+            search = cloudpickle.loads(states[TUNER])["_tune_config"]
+            now |= _search_states(search, states, name, trials, statuses)
+        elif name.startswith("basic-variant-state-"):
+            Experiment.register_if_needed(trainable)
+            suggested = list(dict.fromkeys(trial.trial_id for trial in trials if trial.trial_id not in statuses))
+            now[name] = _grid_state(name, states[name], trials, suggested)
+    _write(folder, now)
+
+
+def _search_states(
+    config: tune.TuneConfig,
+    states: Mapping[str, bytes],
+    name: str,
+    trials: Sequence[TuneTrial],
+    statuses: Mapping[str, str],
+) -> dict[str, bytes]:
+    """Returns the state files of a searcher and its wrappers after the last event.
+
+    Args:
+        config: the caller's `TuneConfig`, with the searcher in its first state.
+        name: name of the state file of Tune's `SearchGenerator`.
+        trials: one entry per event after the snapshot, in order.
+        statuses: status of every trial in the snapshot, by id.
+    """
+    search: Any = config.search_alg
+    if isinstance(search, str):
+        search = create_searcher(search)
+    if config.max_concurrent_trials and not isinstance(search, ConcurrencyLimiter):  # as `Tuner.fit` wraps it
+        search = ConcurrencyLimiter(search, config.max_concurrent_trials)
+    generator = SearchGenerator(search)
+    session = name.removeprefix("search_gen_state-").removesuffix(".json")
+    with tempfile.TemporaryDirectory() as scratch:
+        for file, state in states.items():
+            (Path(scratch) / file).write_bytes(state)
+        generator.restore_from_dir(scratch)
+        replay_calls(generator.searcher, trials, statuses)
+        suggested = {trial.trial_id for trial in trials} - statuses.keys()
+        state = generator.get_state()
+        generator.set_state({**state, "counter": state["counter"] + len(suggested)})
+        generator.save_to_dir(scratch, session)
+        files = [file for file in Path(scratch).iterdir() if file.name.endswith(f"-{session}{file.suffix}")]
+        return {file.name: file.read_bytes() for file in files if not is_experiment_state(file.name)}
 
 
 class ResumedASHA(AsyncHyperBandScheduler):

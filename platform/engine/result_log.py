@@ -8,14 +8,17 @@ be moved. The size of a trial's files does not grow with the number of trials.
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from ray import tune
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
+from ray.tune.utils import flatten_dict
 
 from archray.cluster.ray_compat import replaced
 from archray.errors import IncompatibleRay, tested_versions
@@ -45,13 +48,18 @@ class ResultLog(tune.Callback):
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
         if INTERRUPT.stopping:
             return  # Tune's last snapshot does not contain the result; the trial repeats this epoch
-        kept = {name: value for name, value in result.items() if _is_kept(value)}
+        flat = flatten_dict({name: value for name, value in result.items() if name != "config"})
+        kept = {name: _plain(value) for name, value in flat.items() if _is_kept(value)}
         line = json.dumps(kept, default=str).encode()
         (experiment_folder(trial) / RESULTS).append_line(f"{trial.trial_id}.jsonl", line)
 
 
 def _is_kept(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float) or (isinstance(value, list) and len(value) <= SHORT)
+    return value is None or isinstance(value, str | Real) or (isinstance(value, list) and len(value) <= SHORT)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, Real) and hasattr(value, "item") else value  # a number of NumPy
 
 
 class KeepSnapshot(tune.Callback):
@@ -201,9 +209,24 @@ def read_results(folder: Folder) -> pd.DataFrame:
 
 def with_frames(results: tune.ResultGrid, folder: Folder) -> tune.ResultGrid:
     """Adds `metrics_dataframe` of each trial to the result of `fit()`; it is large, and read on access."""
+    frames = _Frames(folder)
     analysis: Any = results._experiment_analysis
-    analysis._trial_dataframes = _Frames(folder)
+    analysis._trial_dataframes = frames
+    for result, trial in zip(results._results, analysis.trials, strict=True):
+        del result.metrics_dataframe
+        result.__class__ = _FramedResult
+        result.frame = partial(frames.get, trial.trial_id)
     return results
+
+
+class _FramedResult(tune.Result):
+    """A result that reads its `metrics_dataframe`."""
+
+    frame: Callable[[], pd.DataFrame | None]
+
+    @property
+    def metrics_dataframe(self) -> pd.DataFrame | None:  # type: ignore[override]
+        return self.frame()
 
 
 class _Frames(Mapping[str, pd.DataFrame]):
@@ -213,7 +236,8 @@ class _Frames(Mapping[str, pd.DataFrame]):
     def __getitem__(self, trial_id: str) -> pd.DataFrame:
         if not self._results.exists(f"{trial_id}.jsonl"):
             raise KeyError(trial_id)
-        return pd.DataFrame(self._results.read_json_lines(f"{trial_id}.jsonl"))
+        frame = pd.DataFrame(self._results.read_json_lines(f"{trial_id}.jsonl"))
+        return frame.drop_duplicates("training_iteration", keep="last", ignore_index=True)  # repeated after a restore
 
     def __iter__(self) -> Iterator[str]:
         return (name.removesuffix(".jsonl") for name in self._results.files())

@@ -1,0 +1,152 @@
+"""`DurableTuner`: a Ray Tune experiment that resumes after a kill of its driver, with any searcher and trainable."""
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+from ray.tune.schedulers import AsyncHyperBandScheduler
+
+from archray.errors import InvalidInput, RunFolderError
+from archray.files import Folder
+from archray.platform.engine.restore import TUNER, ResumedASHA, restore_experiment
+from archray.platform.engine.result_log import KeepSnapshot, ResultLog, reduced_saves, with_frames
+from archray.platform.run.heartbeat import lock
+from archray.platform.run.layout import SNAPSHOT
+
+
+class DurableTuner:
+    """A `ray.tune.Tuner` whose experiment survives a kill of the driver, a reboot or a move of its folder.
+
+    Tune saves its state at intervals, so a restored `Tuner` repeats trials that had finished. `DurableTuner` also
+    writes every event of a trial and every result when it happens. After `restore`:
+
+    - A finished trial never runs again, and its results are complete in `metrics_dataframe`.
+    - An unfinished trial resumes from its last checkpoint; without a checkpoint it restarts.
+    - The searcher is in the state after the last event, and continues as it would have without the kill. A searcher
+      that is not a deterministic function of its saved state learns nothing from the trials that it suggested since
+      Tune's last save; a warning names them.
+    - ASHA continues with all results. Another scheduler restarts without its earlier decisions, as with Tune.
+
+    A kill can lose the events of the last step of Tune's loop: milliseconds, or the last second of results on an object
+    store. A trial that was suggested in this step is suggested again.
+
+    Args:
+        trainable, param_space, tune_config: as in `ray.tune.Tuner`.
+        run_config: as in `ray.tune.Tuner`. The folder of the experiment is `name` in `storage_path`; the name is
+            required. `checkpoint_config.num_to_keep` must be None or at least 2.
+
+    Raises: InvalidInput for an unsuitable `run_config`; RunFolderError if the folder contains an experiment.
+
+    Example:
+        ```python
+        if archray.DurableTuner.can_restore("/data/experiments/digits"):
+            tuner = archray.DurableTuner.restore("/data/experiments/digits", train)
+        else:
+            tuner = archray.DurableTuner(
+                train,
+                param_space={"lr": tune.loguniform(1e-4, 1e-1)},
+                tune_config=tune.TuneConfig(metric="accuracy", mode="max", search_alg=OptunaSearch(), num_samples=50),
+                run_config=tune.RunConfig(name="digits", storage_path="/data/experiments"),
+            )
+        results = tuner.fit()
+        ```
+    """
+
+    def __init__(
+        self,
+        trainable: Any,
+        *,
+        param_space: dict[str, Any] | None = None,
+        tune_config: tune.TuneConfig | None = None,
+        run_config: tune.RunConfig | None = None,
+    ) -> None:
+        config = run_config or tune.RunConfig()
+        if not config.name:
+            raise InvalidInput("expected a name in run_config, got none. Set it, so that restore finds the experiment")
+        if config.checkpoint_config.num_to_keep == 1:
+            raise InvalidInput(
+                "expected num_to_keep of at least 2 (or None) in checkpoint_config, got 1. With 1, a kill can leave a "
+                "state that names a deleted checkpoint. Set it to 2"
+            )
+        self._folder = Folder(config.storage_path, filesystem=config.storage_filesystem) / config.name
+        if self.can_restore(str(self._folder.uri), storage_filesystem=config.storage_filesystem):
+            raise RunFolderError(
+                f"expected a new folder, got {self._folder} with an experiment. Resume it with "
+                "DurableTuner.restore, or choose another name"
+            )
+        tune_config = tune_config or tune.TuneConfig()
+        if type(tune_config.scheduler) is AsyncHyperBandScheduler:
+            tune_config = replace(tune_config, scheduler=_resumed(tune_config.scheduler))
+        callbacks = [*(config.callbacks or []), KeepSnapshot(), ResultLog()]
+        self._tuner = tune.Tuner(
+            trainable,
+            param_space=param_space,
+            tune_config=tune_config,
+            run_config=replace(config, callbacks=callbacks),
+        )
+
+    @classmethod
+    def can_restore(cls, path: str | Path, *, storage_filesystem: Any = None) -> bool:
+        """Returns whether `path` contains an experiment of `DurableTuner` with a saved state."""
+        folder = Folder(path, filesystem=storage_filesystem)
+        return folder.exists(TUNER) and folder.exists(SNAPSHOT)
+
+    @classmethod
+    def restore(
+        cls,
+        path: str | Path,
+        trainable: Any,
+        *,
+        param_space: dict[str, Any] | None = None,
+        resume_errored: bool = False,
+        restart_errored: bool = False,
+        storage_filesystem: Any = None,
+    ) -> "DurableTuner":
+        """Restores the experiment in `path`, which may have been moved; `fit` then continues it.
+
+        Tune's files are pickles, which can execute code: restore only experiments that you trust.
+
+        Args:
+            path: folder of the experiment, a path or a pyarrow URI.
+            trainable, param_space, resume_errored, restart_errored, storage_filesystem: as in `Tuner.restore`.
+
+        Raises: RunFolderError if `path` contains no experiment with a saved state, or another process works on it;
+        IncompatibleRay.
+        """
+        folder = Folder(path, filesystem=storage_filesystem)
+        if not cls.can_restore(path, storage_filesystem=storage_filesystem):
+            raise RunFolderError(
+                f"expected an experiment of DurableTuner with a saved state in {folder}, got none. Start it with "
+                "DurableTuner(...).fit()"
+            )
+        with lock(folder, "DurableTuner.restore"), reduced_saves():
+            restore_experiment(folder, trainable)
+            tuner = tune.Tuner.restore(
+                folder.uri,
+                trainable=trainable,
+                param_space=param_space,
+                resume_errored=resume_errored,
+                restart_errored=restart_errored,
+                storage_filesystem=storage_filesystem,
+            )
+        durable = cls.__new__(cls)
+        vars(durable).update(_folder=folder, _tuner=tuner)
+        return durable
+
+    def fit(self) -> tune.ResultGrid:
+        """Runs the remaining trials. Returns: the results of all trials, as `ray.tune.Tuner.fit`."""
+        with lock(self._folder, "DurableTuner.fit"), reduced_saves():
+            return with_frames(self._tuner.fit(), self._folder)
+
+    def get_results(self) -> tune.ResultGrid:
+        """Returns the results of the trials up to now, as `ray.tune.Tuner.get_results`."""
+        return with_frames(self._tuner.get_results(), self._folder)
+
+
+def _resumed(scheduler: AsyncHyperBandScheduler) -> ResumedASHA:
+    """Returns a copy of ASHA that replays results after a restore; Tune saves no scheduler."""
+    resumed = copy.copy(scheduler)
+    resumed.__class__ = ResumedASHA
+    return resumed  # type: ignore[return-value]
