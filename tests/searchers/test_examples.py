@@ -75,6 +75,17 @@ def test_evolution_in_your_own_experiment(repository: Path, tmp_path: Path, caps
     assert "8 trials, " in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("ray_session")
+def test_durable_experiment(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = run(repository / "examples" / "durable_experiment.py")
+    first = example["main"](tmp_path / "digits", trials=2)
+    printed = capsys.readouterr().out
+    assert "2 trials; best: width " in printed
+    again = example["main"](tmp_path / "digits")  # finished, so no trial runs
+    assert [result.path for result in again] == [result.path for result in first]
+    assert capsys.readouterr().out.splitlines()[-1] == printed.splitlines()[-1]
+
+
 def test_suggest_benchmark(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     benchmark = run(repository / "benchmarks" / "suggest.py")
     some = ["random", "evolution", "local-search", "reinforce", "metric-first", "hnas, uniform points"]
