@@ -1,6 +1,7 @@
 """The conformance suite over every searcher of archray and three searchers of Tune, as a table.
 
     python benchmarks/searcher_conformance.py [--tuner]
+    python benchmarks/searcher_conformance.py --support     # the table of docs/searchers.md as CSV
 
 The script runs the classes of tests/searchers that derive from `SearcherConformance`, and needs pytest. `--tuner` adds
 tests with a real Tuner, which take minutes. A cell is the number of variants of the searcher (another source, another
@@ -22,6 +23,18 @@ from ray.tune.search import Searcher
 from archray.searchers.testing import SearcherConformance
 
 TESTS = Path(__file__).resolve().parent.parent / "tests" / "searchers"
+
+
+# A column of `--support`: the tests that a searcher must pass.
+SUPPORT = {
+    "asha": ("early_stopped_trials",),
+    "restore": ("saved_in_the_middle_and_restored", "replayed_from_an_earlier_state", "a_fresh_searcher_pickles"),
+    "concurrency": ("as_many_in_flight_as_allowed_and_no_more",),
+    "any_order": ("order_of_completion_changes_nothing", "saved_in_the_middle_of_another_order"),
+    "nan": ("nan_results", "failed_trials", "every_trial_fails"),
+    "points": ("points_to_evaluate",),
+    "finishes": ("finishes",),
+}
 
 
 class Outcomes:
@@ -69,6 +82,17 @@ class Outcomes:
             lines.append(f"| {' | '.join([test.replace('_', ' '), *cells])} |")
         return "\n".join(lines)
 
+    def support(self) -> str:
+        """Formats a row per searcher as CSV, with the columns of SUPPORT: yes, no or not run."""
+        lines = [",".join(["searcher", *SUPPORT])]
+        for name in self.searchers:
+            cells = []
+            for tests in SUPPORT.values():
+                outcomes = {outcome for test in tests for outcome in self.counts[test][name]}
+                cells.append("no" if outcomes & {"failed", "lacks"} else "yes" if "passed" in outcomes else "not run")
+            lines.append(",".join([name, *cells]))
+        return "\n".join(lines)
+
     @staticmethod
     def _cell(counts: dict[str, int]) -> str:
         return ", ".join(str(n) if outcome == "passed" else f"{n} {outcome}" for outcome, n in counts.items()) or "-"
@@ -85,16 +109,21 @@ def main(arguments: list[str] | None = None) -> int:
     """Prints the table in Markdown. Returns the number of failed tests."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tuner", action="store_true", help="also run the tests with a real Tuner")
+    parser.add_argument("--support", action="store_true", help="print which features each searcher supports, as CSV")
     parser.add_argument("files", nargs="*", help="files in tests/searchers (default: all)")
     options = parser.parse_args(arguments)
     outcomes = Outcomes(options.tuner)
     files = [str(TESTS / name) for name in options.files] or [str(TESTS)]
     with contextlib.redirect_stdout(io.StringIO()):
         pytest.main([*files, "-q", "-p", "no:cacheprovider", "-p", "no:xdist"], plugins=[outcomes])
+    failures = sum(counts.get("failed", 0) for row in outcomes.counts.values() for counts in row.values())
+    if options.support:
+        print(outcomes.support())
+        return failures
     print(outcomes.table())
     for name, reasons in outcomes.reasons.items():
         print(f"\n{name} lacks:\n" + "\n".join(f"- {reason}" for reason in reasons))
-    return sum(counts["failed"] for row in outcomes.counts.values() for counts in row.values())
+    return failures
 
 
 if __name__ == "__main__":

@@ -240,6 +240,24 @@ class SearcherConformance(ConformanceSuite):
             late: list[Any] = [searcher.suggest("late"), searcher.suggest("later")]
             assert late == [Searcher.FINISHED] * 2
 
+    def test_points_to_evaluate(self) -> None:
+        """The searcher suggests the points of its argument `points_to_evaluate` first."""
+        point = {key: value for key, value in self.undisturbed()[-1].items() if key != "seed"}
+        searcher_class = type(self.fresh())
+        plain = searcher_class.__init__
+
+        def with_points(searcher: Searcher, *arguments: Any, **options: Any) -> None:
+            plain(searcher, *arguments, **{**options, "points_to_evaluate": [point]})
+
+        searcher_class.__init__ = with_points
+        try:
+            searcher = self.fresh()
+        finally:
+            searcher_class.__init__ = plain
+        first: Any = searcher.suggest("first")
+        shared = point.keys() & first.keys()  # a searcher may suggest more for its own architectures
+        assert shared and all(first[key] == point[key] for key in shared)
+
     # Events of trials
 
     def test_nan_results(self) -> None:

@@ -25,9 +25,16 @@ ORDER = "it learns in the order in which trials end"
 class VariantSearcher(Searcher):
     """Tune's random search, `BasicVariantGenerator`, as a searcher that suggests configs."""
 
-    def __init__(self, budget: int, seed: int, metric: str | None, mode: str | None) -> None:
+    def __init__(
+        self,
+        budget: int,
+        seed: int,
+        metric: str | None,
+        mode: str | None,
+        points_to_evaluate: list[dict[str, Any]] | None = None,
+    ) -> None:
         super().__init__(metric=metric, mode=mode)
-        self.generator = BasicVariantGenerator(random_state=seed)
+        self.generator = BasicVariantGenerator(points_to_evaluate, random_state=seed)
         self.budget = budget
         self.trial_ids: dict[str, str] = {}
         self.started = False
