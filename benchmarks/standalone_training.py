@@ -1,12 +1,14 @@
 """Standalone training on a CPU: against a plain PyTorch loop, and the accuracy with bfloat16.
 
     python benchmarks/standalone_training.py speed --data arrays:cifar10.npz
+    python benchmarks/standalone_training.py spaces --data arrays:cifar10-16.npz
     python benchmarks/standalone_training.py accuracy --data arrays:cifar10-16.npz --seeds 5
 
 `speed` trains the networks of the largest and of a mixed cell of NAS-Bench-201 at two sizes (channels, cells per
 stage) with one thread. It prints images per second of CPU time and the ratio to the plain loop: the same network,
-images as a float tensor, one random crop and flip per batch, SGD. All variants alternate in one process. `accuracy`
-prints the test accuracy of each cell and seed after `--epochs`, in float32 and in bfloat16.
+images as a float tensor, one random crop and flip per batch, SGD. All variants alternate in one process. `spaces`
+prints how many times as fast bfloat16 is as float32 for random networks of each space. `accuracy` prints the test
+accuracy of each cell and seed after `--epochs`, in float32 and in bfloat16.
 """
 
 from __future__ import annotations
@@ -35,6 +37,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "archray, bfloat16": {"amp": True},
 }
 BATCH = 64
+# Options of `spaces`: space, options of the network, number of images.
+SPACES: tuple[tuple[str, dict[str, int], int], ...] = (
+    ("nasbench201", {"channels": 4, "cells": 1}, 400),
+    ("nasbench201", {"channels": 16, "cells": 1}, 400),
+    ("nasbench1shot1-1", {"channels": 16, "cells": 1}, 256),
+    ("darts", {"channels": 8, "cells": 3}, 128),
+    ("darts", {"channels": 16, "cells": 5}, 64),
+    ("vit", {}, 256),
+)
 
 
 def trainer_of(
@@ -97,6 +108,33 @@ def speed(options: argparse.Namespace) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["size", "cell", "variant", "images_per_s", "ratio"])
 
 
+def spaces(options: argparse.Namespace) -> pd.DataFrame:
+    rng, rows = np.random.default_rng(0), []
+    for name, network, images in SPACES:
+        space = get_space(name)
+        for number in range(options.cells):
+            architecture = space.encode(space.sample(rng))
+            data = {"name": options.data, "limit": images, "flip": True}
+            training = {"batch_size": BATCH, "threads": 1, "epochs": options.repeats + 1}
+            trainers = {}
+            for amp in (False, True):
+                values = {"space": name, "data": data, "network": network, "training": {**training, "amp": amp}}
+                settings = StandaloneSettings.model_validate(values)
+                trainers[amp] = build_trainer(settings, architecture, seed=0, device=torch.device("cpu"))[0]
+            seconds: dict[bool, list[float]] = {amp: [] for amp in trainers}
+            for _ in range(options.repeats + 1):
+                for amp, trainer in trainers.items():
+                    start = time.process_time()
+                    trainer.epoch()
+                    seconds[amp].append(time.process_time() - start)
+            ratio = np.median(seconds[False][1:]) / np.median(seconds[True][1:])  # the first epoch warms up
+            size = f"({network['channels']}, {network['cells']})" if network else "default"
+            rows.append((name, size, number, ratio))
+    table = pd.DataFrame(rows, columns=["space", "size", "network", "ratio"])
+    grouped = table.groupby(["space", "size"], sort=False)["ratio"].agg(["mean", "min", "max", "count"])
+    return grouped.rename(columns={"count": "n"}).add_prefix("ratio_").reset_index()
+
+
 def accuracy(options: argparse.Namespace) -> pd.DataFrame:
     space, rng = get_space("nasbench201"), np.random.default_rng(0)
     cells = [LARGEST, MIXED, *(space.encode(space.sample(rng)) for _ in range(options.cells - 2))]
@@ -117,18 +155,21 @@ def accuracy(options: argparse.Namespace) -> pd.DataFrame:
     return table
 
 
+COMMANDS = {"speed": speed, "spaces": spaces, "accuracy": accuracy}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["speed", "accuracy"])
+    parser.add_argument("command", choices=list(COMMANDS))
     parser.add_argument("--data", default="cifar10", help="data set of images (default: %(default)s)")
     parser.add_argument("--images", type=int, default=8000, help="training images; a twentieth at (16, 5) for speed")
-    parser.add_argument("--repeats", type=int, default=3, help="measured epochs of speed")
-    parser.add_argument("--cells", type=int, default=3, help="cells of accuracy")
+    parser.add_argument("--repeats", type=int, default=3, help="measured epochs of speed and spaces")
+    parser.add_argument("--cells", type=int, default=3, help="networks of spaces and accuracy")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=6)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    print((speed if options.command == "speed" else accuracy)(options).to_csv(index=False, float_format="%.4g"), end="")
+    print(COMMANDS[options.command](options).to_csv(index=False, float_format="%.4g"), end="")
 
 
 if __name__ == "__main__":
