@@ -201,6 +201,11 @@ def node_resources() -> list[tuple[float, float]]:
     return [(resources.get("CPU", 0.0), resources.get("GPU", 0.0)) for resources in _nodes()]
 
 
+def memory_per_gpu() -> float:
+    """Returns the main memory per GPU, in bytes, on the node with the least: the memory that Ray gives to workers."""
+    return min((node.get("memory", 0.0) / node["GPU"] for node in _nodes() if node.get("GPU")), default=math.inf)
+
+
 def _nodes() -> list[Mapping[str, float]]:
     import ray  # imported here: it takes 1 s, and settings do not need it
 
