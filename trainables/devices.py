@@ -2,7 +2,7 @@
 
 import atexit
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,6 +63,20 @@ def limit_memory(device: torch.device, gpus: float | None) -> None:
             fraction = allocator_fraction(fraction, torch.cuda.get_device_properties(device).total_memory)
         # torch needs an index here; None is the current GPU, the only one in most trials.
         torch.cuda.set_per_process_memory_fraction(fraction, device.index)
+
+
+def limited_worker(worker: Callable[..., Any], gpus: float) -> Callable[..., Any]:
+    """Returns a function that limits its process as a trial with `gpus` from Ray, and then calls the worker.
+
+    It has the worker's name, for the names of actors.
+    """
+
+    def construct(**kwargs: Any) -> Any:
+        limit_memory(choose_device(kwargs.get("device", "auto"), gpus=gpus), gpus)
+        return worker(**kwargs)
+
+    construct.__name__ = getattr(worker, "__name__", repr(worker))
+    return construct
 
 
 def allocator_fraction(share: float, gpu: int) -> float:
