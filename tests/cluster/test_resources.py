@@ -123,6 +123,14 @@ def test_a_resource_that_no_node_has_raises_an_error() -> None:
         concurrency(ResourceSettings(custom={"disc": 1}))
 
 
+def test_a_node_that_can_hold_a_trial() -> None:
+    trial = ResourceSettings(cpus_per_trial=2, gpus_per_trial=0.5, custom={"disk": 1})
+    node = {"CPU": 2.0, "GPU": 1.0, "disk": 1.0}
+    assert trial.fit(node)
+    assert not any(trial.fit({**node, name: amount}) for name, amount in (("CPU", 1.0), ("GPU", 0.0), ("disk", 0.5)))
+    assert not trial.fit({})
+
+
 MEMORY = """
 import ray
 from archray.cluster.settings import memory_per_gpu
