@@ -177,7 +177,8 @@ class IdleActors(_ObjectCache):
     def flush_cached_objects(self, force_all: bool = False) -> Generator[Any, None, None]:
         if force_all or self._num_cached_objects > self._most:
             yield from map(self._forget, super().flush_cached_objects(force_all))
-        for key, actors in self._cached_objects.items():
+        kinds: Any = self._cached_objects
+        for key, actors in kinds.items():
             if key.required_resources.get("GPU", 0):
                 while actors and time.monotonic() - self._idle_since[actors[0]] >= IDLE_SECONDS:
                     yield self.pop_cached_object(key)

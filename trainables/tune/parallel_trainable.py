@@ -25,6 +25,7 @@ from archray.trainables.tune.trial import read_settings
 
 Progress = tuple[int, float]  # completed epochs, and the learning rate
 
+STORES: Any = dist  # torch.distributed has no types for its stores
 LOOPBACK = "127.0.0.1"
 PATIENCE = timedelta(minutes=30)  # timeout of collectives for the slowest worker; Ray detects a dead worker at once
 
@@ -48,7 +49,7 @@ class TrainWorker:
         self._device = choose_device(self._settings.device, gpus=gpus)
         limit_memory(self._device, gpus)
         self._backend = "nccl" if self._device.type == "cuda" and gpus >= 1 else "gloo"
-        self._store: dist.TCPStore | None = None
+        self._store: Any = None  # a `TCPStore`
         self._trainer: Trainer
 
     def meeting(self) -> str:
@@ -65,16 +66,16 @@ class TrainWorker:
         if address.scheme == "file":
             for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
                 os.environ.setdefault(name, "lo")
-            store = dist.FileStore(address.path, self._team.size)
+            store = STORES.FileStore(address.path, self._team.size)
         elif store is None:
             store = self._tcp_store(address.hostname, address.port)
         dist.init_process_group(
             self._backend, store=store, rank=self._team.rank, world_size=self._team.size, timeout=PATIENCE
         )
 
-    def _tcp_store(self, host: str | None, port: int | None) -> dist.TCPStore:
+    def _tcp_store(self, host: str | None, port: int | None) -> Any:
         options: dict[str, Any] = {"is_master": self._team.rank == 0, "timeout": PATIENCE, "wait_for_workers": False}
-        return dist.TCPStore(host, port, self._team.size, **options)
+        return STORES.TCPStore(host, port, self._team.size, **options)
 
     def build(self) -> dict[str, Any]:
         """Builds the trainer. Returns: the attributes of a `WorkerGroup`."""
