@@ -13,6 +13,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import archray
 from archray.cluster.connect import ClusterError
+from archray.cluster.settings import ResourceSettings
 from archray.errors import InvalidInput
 from archray.files import Folder
 
@@ -36,8 +37,13 @@ class NodeReport:
     places: Mapping[str, str]
 
 
-def check_nodes(folder: Folder, paths: Sequence[str] = (), announce: Callable[[str], None] = print) -> list[NodeReport]:
-    """Runs a small task on every node, and compares the nodes' reports with the driver's.
+def check_nodes(
+    folder: Folder,
+    paths: Sequence[str] = (),
+    announce: Callable[[str], None] = print,
+    resources: ResourceSettings | None = None,
+) -> list[NodeReport]:
+    """Runs a small task on every node that can hold a trial, and compares the nodes' reports with the driver's.
 
     Nodes that join later are not checked.
 
@@ -45,6 +51,7 @@ def check_nodes(folder: Folder, paths: Sequence[str] = (), announce: Callable[[s
         folder: the run's folder; during the check it contains a file with random content.
         paths: folders and files of the data.
         announce: called with a line for the user.
+        resources: resources of a trial; None: check all nodes.
 
     Returns: the reports of the nodes.
 
@@ -57,7 +64,7 @@ def check_nodes(folder: Folder, paths: Sequence[str] = (), announce: Callable[[s
             check_nodes(Folder("/shared/run"), ["/shared/data"])
         ```
     """
-    nodes = [node for node in ray.nodes() if node["Alive"]]
+    nodes = [node for node in ray.nodes() if node["Alive"] and (resources is None or resources.fit(node["Resources"]))]
     name, content = f"node-check-{uuid.uuid4().hex}", uuid.uuid4().hex
     folder.write_bytes(name, content.encode())
     try:

@@ -173,6 +173,12 @@ class ResourceSettings(Settings):
             return share_of_trials(self.trials_per_gpu)
         return 1.0 if any(gpus for _, gpus in node_resources()) else 0.0
 
+    def fit(self, node: Mapping[str, float]) -> bool:
+        """Returns whether a node with these resources, as in `ray.nodes()`, can hold a trial."""
+        amounts = (node.get("CPU", 0.0), node.get("GPU", 0.0))
+        has_custom = all(node.get(name, 0.0) >= amount - TOLERANCE for name, amount in self.custom.items())
+        return has_custom and capacity(self.cpus_per_trial, self.gpus(), [amounts]) > 0
+
 
 def trials_of_share(share: float) -> int:
     """Returns how many trials with a `share` of a GPU, in (0, 1], fit on one GPU."""
@@ -199,6 +205,11 @@ def unused_share(share: float) -> str | None:
 def node_resources() -> list[tuple[float, float]]:
     """Returns the CPUs and GPUs of every live node of the connected cluster."""
     return [(resources.get("CPU", 0.0), resources.get("GPU", 0.0)) for resources in _nodes()]
+
+
+def memory_per_gpu() -> float:
+    """Returns the main memory per GPU, in bytes, on the node with the least: the memory that Ray gives to workers."""
+    return min((node.get("memory", 0.0) / node["GPU"] for node in _nodes() if node.get("GPU")), default=math.inf)
 
 
 def _nodes() -> list[Mapping[str, float]]:

@@ -2,7 +2,7 @@
 
 import atexit
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 
 from archray.errors import InvalidInput, is_out_of_memory
 
+CONTEXT_BYTES = 5 * 10**8  # GPU memory of a CUDA process in addition to torch's allocator
 OUT_OF_MEMORY = "out of memory"  # start of a failure's reason; the trial may succeed with a larger share of a GPU
 atexit.register(gc.unfreeze)  # otherwise nanobind reports objects that `free_memory` froze as leaked
 
@@ -53,12 +54,37 @@ def memory_share(gpus: float | None) -> float:
 def limit_memory(device: torch.device, gpus: float | None) -> None:
     """Limits this process to its share of a GPU's memory, so that other trials on the GPU keep theirs.
 
-    Beyond the limit torch raises `torch.OutOfMemoryError`. It counts torch's allocator, not the CUDA context of about
-    half a gigabyte. A later call replaces the limit.
+    Beyond the limit torch raises `torch.OutOfMemoryError`. A part of a share is reserved for the process's CUDA
+    context, which torch does not count. A later call replaces the limit.
     """
     if device.type == "cuda":
+        fraction = memory_share(gpus)
+        if fraction < 1:
+            fraction = allocator_fraction(fraction, torch.cuda.get_device_properties(device).total_memory)
         # torch needs an index here; None is the current GPU, the only one in most trials.
-        torch.cuda.set_per_process_memory_fraction(memory_share(gpus), device.index)
+        torch.cuda.set_per_process_memory_fraction(fraction, device.index)
+
+
+def limited_worker(worker: Callable[..., Any], gpus: float) -> Callable[..., Any]:
+    """Returns a function that limits its process as a trial with `gpus` from Ray, and then calls the worker.
+
+    It has the worker's name, for the names of actors.
+    """
+
+    def construct(**kwargs: Any) -> Any:
+        limit_memory(choose_device(kwargs.get("device", "auto"), gpus=gpus), gpus)
+        return worker(**kwargs)
+
+    construct.__name__ = getattr(worker, "__name__", repr(worker))
+    return construct
+
+
+def allocator_fraction(share: float, gpu: int) -> float:
+    """Returns the fraction of a GPU with `gpu` bytes for torch's allocator in a process with a `share` of the GPU.
+
+    It is at least half of the share, since torch needs memory on small GPUs too.
+    """
+    return max(share / 2, share - CONTEXT_BYTES / gpu)
 
 
 def out_of_memory(error: BaseException) -> str | None:

@@ -16,9 +16,11 @@ from archray.errors import RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
 from archray.platform.engine.progress import ScoringProgress
+from archray.platform.engine.trial_tables import larger_share
 from archray.platform.run.layout import SCORING, SHARDS
 from archray.plurals import count
 from archray.trainables.data import DataSettings
+from archray.trainables.devices import OUT_OF_MEMORY, limited_worker
 from archray.trainables.proxies import ProxySettings
 from archray.trainables.tune.scorers import PoolScorer, batch_of
 
@@ -116,6 +118,9 @@ def score_in_shards(
             the folder.
         unit: word for an architecture in messages.
 
+    An architecture that ran out of its share of a GPU's memory is scored again with a larger share, as trials are, in
+    the folder `again-SHARE`.
+
     Returns: a row per architecture, in order, with the columns `architecture` and `types`.
     Raises: InvalidInput if no actor fits on a node; WorkerFailed if the worker cannot be constructed;
     RunInterrupted after Ctrl-C, when the chunks in flight are saved.
@@ -130,7 +135,7 @@ def score_in_shards(
     if group is not None:
         items = [missing[start : start + group] for start in range(0, len(missing), group)]
     finished = actor_map(
-        worker,
+        limited_worker(worker, resources.gpus()),
         items,
         worker_kwargs=worker_kwargs,
         num_actors=partial(actor_count, resources),
@@ -157,7 +162,27 @@ def score_in_shards(
     if len(rows) < len(architectures):
         total = count(len(architectures), unit)
         raise RunInterrupted(f"stopped after scoring {len(rows)} of {total}; the scores are saved")
-    return rows.loc[list(architectures)].reset_index()
+    table = rows.loc[list(architectures)].reset_index()
+    lacks_memory = table["failure"].str.contains(OUT_OF_MEMORY, na=False)
+    short, share = table.loc[lacks_memory, "architecture"].tolist(), resources.gpus()
+    if not short or not 0 < share < 1:
+        return table
+    share = larger_share(share)
+    console.print(f"    {count(len(short), unit)} ran out of memory; scoring again with {count(share, 'GPU')} each")
+    again = score_in_shards(
+        folder / f"again-{share:g}",
+        short,
+        worker=worker,
+        worker_kwargs=worker_kwargs,
+        types=types,
+        resources=resources.model_copy(update={"gpus_per_trial": share, "trials_per_gpu": None}),
+        console=console,
+        chunk=chunk,
+        group=group,
+        labels=labels,
+        unit=unit,
+    )
+    return pd.concat([table[~lacks_memory], again.set_index(table.index[lacks_memory])]).sort_index()
 
 
 def column_types(proxy: ProxySettings) -> dict[str, str]:

@@ -17,7 +17,7 @@ from archray.cluster.connect import connect
 from archray.cluster.metrics import RunLabels
 from archray.cluster.node_checks import check_nodes
 from archray.cluster.ray_watch import interrupted_when_lost, interruptible, why_stopped
-from archray.cluster.settings import concurrency
+from archray.cluster.settings import ResourceSettings, concurrency
 from archray.errors import DamagedFile, DiskFull, RunInterrupted, printable
 from archray.files import Folder
 from archray.platform.config import SearchConfig
@@ -184,7 +184,10 @@ def connected(run: Run[Any], console: Console) -> Iterator[None]:
     name = f"{run.config.method} {run_name(run.folder)}"
     with connect(run.config.cluster, user_files=run.user_files, announce=console.print, name=name) as connection:
         if connection.joined:
-            check_nodes(run.folder, run.data.paths, announce=console.print)
+            resources: ResourceSettings = run.config.resources
+            # Ray may start a trial that only coordinates workers on any node.
+            of_trial = resources if resources.train_workers == 1 else None
+            check_nodes(run.folder, run.data.paths, announce=console.print, resources=of_trial)
         yield
 
 

@@ -12,8 +12,9 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.search.variant_generator import generate_variants
 
+from archray.cluster.connect import ClusterError
 from archray.cluster.metrics import RunLabels, RunMetrics
-from archray.cluster.settings import AUTO, ResourceSettings
+from archray.cluster.settings import AUTO, ResourceSettings, memory_per_gpu
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.engine.failed_trials import CheckpointTrouble, FailureLog
@@ -22,7 +23,9 @@ from archray.platform.engine.progress import TrialProgress
 from archray.platform.engine.result_log import KeepSnapshot, ResultLog, experiment_folder
 from archray.platform.engine.settings import TuneOptions
 from archray.platform.engine.stage import Context
+from archray.plurals import count
 from archray.searchers.base import ArchraySearcher
+from archray.trainables.devices import CONTEXT_BYTES
 from archray.trainables.tune.trial import MemoryProbe
 
 
@@ -158,20 +161,24 @@ def run_config_of(
 
 TRIALS_PER_GPU = "trials_per_gpu.json"
 GB = 10**9
-CONTEXT_BYTES = GB // 2  # GPU memory of a CUDA process in addition to torch's allocator
 MARGIN = 0.1  # share of a GPU for memory not seen in a few batches: fragments, activations of other architectures
-AT_MOST = 16  # maximum trials per GPU: more trials would wait for the GPU, and each needs a process and main memory
+AT_MOST = 16  # maximum trials per GPU: more trials would wait for the GPU
+START_SECONDS = 600  # limit for a worker with a whole GPU; other programs may use all GPUs
+MEASURE_SECONDS = 3600  # limit for the measurement, which loads the data set; usually a minute
 CANDIDATES = 4  # number of first trials of the plan to measure; the largest value counts
 
 
-def trials_that_fit(taken: int, gpu: int) -> int:
-    """Returns the number of trials that fit on a GPU, 1 to `AT_MOST`.
+def trials_that_fit(taken: int, gpu: int, resident: int, memory: float) -> int:
+    """Returns the number of trials that fit on a GPU and in the main memory of its node, 1 to `AT_MOST`.
 
     Args:
         taken: bytes that torch allocates for one trial.
         gpu: bytes of the GPU.
+        resident: bytes of main memory of one trial.
+        memory: bytes of main memory of the node per GPU.
     """
-    return max(1, min(AT_MOST, int((1 - MARGIN) * gpu / (taken + CONTEXT_BYTES))))
+    on_gpu = (1 - MARGIN) * gpu / (taken + CONTEXT_BYTES)
+    return max(1, int(min(AT_MOST, on_gpu, memory / resident)))
 
 
 def with_shared_gpus(
@@ -181,7 +188,7 @@ def with_shared_gpus(
 
     The stage stores the number for a resumed run, since concurrency and therefore suggestions depend on it.
 
-    Raises: InvalidInput if Ray has GPUs that torch does not see.
+    Raises: InvalidInput if Ray has GPUs that torch does not see; ClusterError without a worker or its answer.
     """
     if resources.trials_per_gpu != AUTO:
         return resources
@@ -200,31 +207,48 @@ def with_shared_gpus(
 
 
 def sharing_words(measurement: Mapping[str, Any]) -> str:
-    """Formats a measurement: `a trial uses 3.1 of 24 GB GPU memory; 6 per GPU`."""
+    """Formats a measurement: `a trial uses 3.1 of 24 GB GPU memory, and ...; 6 per GPU`."""
     number = measurement["trials_per_gpu"]
     if measurement["taken"] is None:
         return f"the memory of a trial is unknown, since it failed: {measurement['failure']}; {number} per GPU"
-    taken, gpu = measurement["taken"] / GB, measurement["gpu"] / GB
-    return f"a trial uses {taken:.1f} of {gpu:.0f} GB GPU memory; {number} per GPU"
+    taken, gpu, resident, memory = (measurement[key] / GB for key in ("taken", "gpu", "resident", "memory"))
+    return (
+        f"a trial uses {taken:.1f} of {gpu:.0f} GB GPU memory, and {resident:.1f} of {memory:.0f} GB main memory per "
+        f"GPU; {number} per GPU"
+    )
 
 
 def _measured(plan: TrialPlan, resources: ResourceSettings) -> dict[str, Any]:
-    """Measures the content of TRIALS_PER_GPU. Raises: InvalidInput if torch sees no GPU."""
+    """Measures the content of TRIALS_PER_GPU. Raises: as `with_shared_gpus`."""
     needs: dict[str, Any] = {"num_cpus": resources.cpus_per_trial, "num_gpus": 1, "resources": resources.custom}
     probe: Any = ray.remote(MemoryProbe).options(**needs).remote()
     try:
-        measured: dict[str, Any] = ray.get(probe.measure.remote(plan.trainable, plan.settings, first_configs(plan)))
+        _answer(probe.__ray_ready__.remote(), START_SECONDS, f"{count(resources.cpus_per_trial, 'CPU')} and 1 GPU")
+        call = probe.measure.remote(plan.trainable, plan.settings, first_configs(plan))
+        measured: dict[str, Any] = _answer(call, MEASURE_SECONDS, "the memory of a trial")
     finally:
         ray.kill(probe)
-    gpu, taken = measured["gpu"], measured["taken"]
+    gpu, taken, resident, memory = measured["gpu"], measured["taken"], measured["resident"], memory_per_gpu()
     if gpu is None:
         raise InvalidInput(
             "expected a CUDA device for trials_per_gpu=auto, got none: torch sees no GPU in a worker to which Ray "
             "assigned one. Set a number (--trials-per-gpu 2), or check why torch.cuda.is_available() is false there"
         )
-    number = 1 if taken is None else trials_that_fit(taken, gpu)
+    number = 1 if taken is None else trials_that_fit(taken, gpu, resident, memory)
     failure = next(iter(measured["failures"]), None) if taken is None else None
-    return {"trials_per_gpu": number, "taken": taken, "gpu": gpu, "failure": failure}
+    bytes_of = {"taken": taken, "gpu": gpu, "resident": resident, "memory": memory}
+    return {"trials_per_gpu": number, **bytes_of, "failure": failure}
+
+
+def _answer(call: Any, seconds: float, wanted: str) -> Any:
+    """Returns the answer of the worker that measures a trial. Raises: ClusterError without an answer in time."""
+    try:
+        return ray.get(call, timeout=seconds)
+    except ray.exceptions.GetTimeoutError as error:
+        raise ClusterError(
+            f"expected {wanted} from a worker within {seconds:g} s for trials_per_gpu=auto, got no answer. Check in "
+            "Ray's dashboard whether other programs use the GPUs, or set a number (--trials-per-gpu 2)"
+        ) from error
 
 
 def first_configs(plan: TrialPlan, at_most: int = CANDIDATES) -> Sequence[dict[str, Any]]:

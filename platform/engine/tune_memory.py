@@ -7,9 +7,10 @@ the state for a resume. This module and `result_log` use private attributes of T
 
 import ctypes
 import sys
+import time
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -143,57 +144,117 @@ def return_memory() -> None:
         trim(0)
 
 
-PATIENCE = 10.0  # timeout in seconds for an answer of an idle actor
+PATIENCE = 10.0  # seconds without an answer until an idle actor is removed
+ANSWER_SECONDS = 0.1  # wait for idle actors per attempt to reuse one, as long as Tune's loop waits for an event
+IDLE_SECONDS = 30.0  # time until an idle actor returns its GPUs; a new actor takes about five seconds to start
 
 
 class IdleActors(_ObjectCache):
-    """Tune's cache of idle actors, which keeps up to `most` of them."""
+    """Tune's cache of idle actors, which keeps up to `most` of them, and actors with GPUs for `IDLE_SECONDS`.
+
+    Attributes:
+        probes: calls that idle actors have not answered yet, and their times, by actor.
+    """
 
     def __init__(self, most: int) -> None:
         super().__init__(may_keep_one=True)
         self._most = most
+        self._idle_since: dict[Any, float] = {}
+        self.probes: dict[Any, tuple[ray.ObjectRef, float]] = {}
 
     def cache_object(self, key: Any, obj: Any) -> bool:
-        if self._num_cached_objects >= self._most:
-            return super().cache_object(key, obj)
-        self._cached_objects[key].append(obj)
-        self._num_cached_objects += 1
+        if self._num_cached_objects < self._most:
+            self._cached_objects[key].append(obj)
+            self._num_cached_objects += 1
+        elif not super().cache_object(key, obj):
+            return False
+        self._idle_since[obj] = time.monotonic()
         return True
+
+    def pop_cached_object(self, key: Any) -> Any:
+        return self._forget(super().pop_cached_object(key))
 
     def flush_cached_objects(self, force_all: bool = False) -> Generator[Any, None, None]:
         if force_all or self._num_cached_objects > self._most:
-            yield from super().flush_cached_objects(force_all)
+            yield from map(self._forget, super().flush_cached_objects(force_all))
+        kinds: Any = self._cached_objects
+        for key, actors in kinds.items():
+            if key.required_resources.get("GPU", 0):
+                while actors and time.monotonic() - self._idle_since[actors[0]] >= IDLE_SECONDS:
+                    yield self.pop_cached_object(key)
+
+    def _forget(self, actor: Any) -> Any:
+        self._idle_since.pop(actor, None)
+        self.probes.pop(actor, None)
+        return actor
 
 
 @contextmanager
 def idle_actors(most: int | None) -> Iterator[None]:
-    """Makes Tune runs in the block keep up to `most` idle actors (None: Tune's default) and reuse no dead actor."""
+    """Makes Tune runs in the block keep up to `most` idle actors (None: Tune's number) and reuse only live actors.
+
+    Actors with GPUs are released if no trial needs them for `IDLE_SECONDS`, so that other programs can use the GPUs
+    while the searcher waits.
+    """
 
     def live_only(plain: Callable[..., Any]) -> Callable[..., Any]:
         def reuse(controller: Any, trial: Any) -> bool:
-            _remove_dead(controller, trial.placement_group_factory)
-            return bool(plain(controller, trial))
+            if trial in controller._resetting_trials:  # it has an actor
+                return True
+            return _has_live(controller, trial.placement_group_factory) and bool(plain(controller, trial))
 
         return reuse
 
-    def cache(plain: Callable[..., Any]) -> Callable[..., Any]:
-        return plain if most is None else lambda may_keep_one=True: IdleActors(most)
+    def stepping(plain: Callable[..., Any]) -> Callable[..., Any]:
+        # Without a running trial, Tune waits for the searcher and handles no events, such as the end of idle actors.
+        def update(controller: Any, blocking: bool = False, **options: Any) -> bool:
+            blocking = blocking and not controller._actor_manager.num_live_actors
+            return bool(plain(controller, blocking=blocking, **options))
 
-    reuses = replaced(TuneController, "_maybe_reuse_cached_actor", live_only)
-    with reuses, replaced(tune_controller, "_ObjectCache", cache):
+        return update
+
+    with (
+        replaced(TuneController, "_maybe_reuse_cached_actor", live_only),
+        replaced(TuneController, "_update_trial_queue", stepping),
+        replaced(tune_controller, "_ObjectCache", lambda plain: lambda may_keep_one=True: IdleActors(most or 0)),
+    ):
         yield
 
 
-def _remove_dead(controller: Any, key: Any) -> None:
-    """Removes idle actors of a kind that do not answer, up to the first actor that answers."""
+def _has_live(controller: Any, key: Any) -> bool:
+    """Moves the first idle actor that answers to the front of its kind. Removes actors that are dead or too late.
+
+    Tune asks again in its next steps. Until then it starts another actor for the trial, and drops it if it can reuse
+    an actor first.
+
+    Returns: whether an actor answered.
+    """
     cache, started = controller._actor_cache, controller._actor_manager._live_actors_to_ray_actors_resources
-    while cache.has_cached_object(key):
-        tracked = cache._cached_objects[key][0]
-        if tracked in started:
-            with suppress(ray.exceptions.RayError, TimeoutError):
-                ray.get(started[tracked][0].__ray_ready__.remote(), timeout=PATIENCE)
-                return
+    actors, deadline = cache._cached_objects[key], time.monotonic() + ANSWER_SECONDS
+    for tracked in list(actors):
+        live = _is_live(cache, tracked, started[tracked][0], deadline) if tracked in started else False
+        if live is None:
+            continue
+        actors.insert(0, actors.pop(actors.index(tracked)))
+        if live:
+            return True
         cache.pop_cached_object(key)
         tracked.set_on_stop(None)
         tracked.set_on_error(None)
         controller._remove_actor(tracked_actor=tracked)
+    return False
+
+
+def _is_live(cache: IdleActors, tracked: Any, actor: Any, deadline: float) -> bool | None:
+    """Returns whether an actor answers by the deadline; None if it may still answer within `PATIENCE`."""
+    probe, sent = cache.probes.pop(tracked, (None, 0.0))
+    if probe is None or ray.wait([probe], timeout=0)[0]:  # a late answer is old, and the actor may be dead by now
+        probe, sent = actor.__ray_ready__.remote(), time.monotonic()
+        if ray.wait([probe], timeout=max(0.0, deadline - sent))[0]:
+            try:
+                ray.get(probe)
+            except ray.exceptions.RayError:
+                return False
+            return True
+    cache.probes[tracked] = probe, sent
+    return None if time.monotonic() - sent < PATIENCE else False

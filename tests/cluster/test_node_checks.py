@@ -17,6 +17,7 @@ from archray_test_node import NODE
 
 from archray.cluster.connect import ClusterError
 from archray.cluster.node_checks import NodeReport, check_nodes, compare, look
+from archray.cluster.settings import ResourceSettings
 from archray.errors import InvalidInput
 from archray.files import Folder
 
@@ -37,6 +38,15 @@ def test_the_nodes_of_this_machine_pass(tmp_path: Path) -> None:
     assert not os.listdir(tmp_path / "run"), "the marker is removed"
     assert report.versions["ray"] == ray.__version__
     assert list(report.places.values()) == ["a folder with 0 entries", f"a file of {os.stat(__file__).st_size} bytes"]
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_only_nodes_that_can_hold_a_trial_are_checked(tmp_path: Path) -> None:
+    run = Folder(tmp_path / "run").create()
+    assert len(check_nodes(run, resources=ResourceSettings(cpus_per_trial=2))) == 1
+    for resources in ({"cpus_per_trial": 3}, {"gpus_per_trial": 0.5}, {"custom": {"a": 1}}):
+        assert check_nodes(run, resources=ResourceSettings(**resources)) == []
+    assert not os.listdir(tmp_path / "run")
 
 
 @pytest.mark.usefixtures("ray_session")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from pydantic import ValidationError
 
@@ -118,3 +121,27 @@ def test_more_workers_than_the_cluster_has_raise_an_error() -> None:
 def test_a_resource_that_no_node_has_raises_an_error() -> None:
     with pytest.raises(InvalidInput, match=r"No node of the cluster has the resource 'disc' \(resources.custom\)"):
         concurrency(ResourceSettings(custom={"disc": 1}))
+
+
+def test_a_node_that_can_hold_a_trial() -> None:
+    trial = ResourceSettings(cpus_per_trial=2, gpus_per_trial=0.5, custom={"disk": 1})
+    node = {"CPU": 2.0, "GPU": 1.0, "disk": 1.0}
+    assert trial.fit(node)
+    assert not any(trial.fit({**node, name: amount}) for name, amount in (("CPU", 1.0), ("GPU", 0.0), ("disk", 0.5)))
+    assert not trial.fit({})
+
+
+MEMORY = """
+import ray
+from archray.cluster.settings import memory_per_gpu
+
+ray.init(address="local", num_cpus=1, num_gpus=2, _memory=8e9, include_dashboard=False, log_to_driver=False,
+         _node_ip_address="127.0.0.1")
+print(memory_per_gpu())
+"""
+
+
+@pytest.mark.slow
+def test_the_main_memory_of_a_node_is_divided_among_its_gpus() -> None:
+    run = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
+    assert run.stdout == "4000000000.0\n"

@@ -1,5 +1,8 @@
 """How many trials share a GPU: the computation, the measurement, and the message on a machine without CUDA."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from archray_test_command import PATIENCE, finish, start
@@ -7,6 +10,9 @@ from archray_test_models import a_run
 from archray_test_runs import as_arguments
 from ray import tune
 
+from archray.cluster.connect import ClusterError
+from archray.cluster.settings import ResourceSettings
+from archray.platform.engine import trial_plan
 from archray.platform.engine.trial_plan import (
     AT_MOST,
     GB,
@@ -17,32 +23,36 @@ from archray.platform.engine.trial_plan import (
     trials_that_fit,
 )
 from archray.searchers import RandomSearch
-from archray.trainables.devices import limit_memory, memory_share
+from archray.trainables.devices import CONTEXT_BYTES, allocator_fraction, limit_memory, memory_share
 from archray.trainables.tune.standalone_trainable import StandaloneSettings, StandaloneTrainable
 from archray.trainables.tune.trial import BATCHES, MemoryProbe, short_epochs
 
-MEASURED = {"trials_per_gpu": 6, "taken": 3_100_000_000, "gpu": 24_000_000_000, "failure": None}
+BYTES = {"taken": 3_100_000_000, "gpu": 24_000_000_000, "resident": 2_000_000_000, "memory": 64_000_000_000}
+MEASURED = {"trials_per_gpu": 6, **BYTES, "failure": None}
+WORDS = "a trial uses 3.1 of 24 GB GPU memory, and 2.0 of 64 GB main memory per GPU; 6 per GPU"
 
 
 @pytest.mark.parametrize(
-    ("taken", "gpu", "trials"),
+    ("taken", "gpu", "memory", "trials"),
     [
-        (3.1, 24, 6),  # 21.6 GB / 3.6 GB
-        (10, 24, 2),
-        (20, 24, 1),
-        (30, 24, 1),  # the trial did run on this GPU
-        (0, 24, 16),
-        (4.0, 80, 16),
-        (8.5, 80, 8),
+        (3.1, 24, 64, 6),  # 21.6 GB / 3.6 GB
+        (10, 24, 64, 2),
+        (20, 24, 64, 1),
+        (30, 24, 64, 1),  # the trial did run on this GPU
+        (0, 24, 64, 16),
+        (4.0, 80, 64, 16),
+        (8.5, 80, 64, 8),
+        (3.1, 24, 9, 4),  # 9 GB / 2 GB of main memory
+        (3.1, 24, 1, 1),  # the trial did run on this node
     ],
 )
-def test_as_many_trials_as_fit_with_a_margin(taken: float, gpu: float, trials: int) -> None:
-    assert trials_that_fit(round(taken * GB), round(gpu * GB)) == trials <= AT_MOST
+def test_as_many_trials_as_fit_with_a_margin(taken: float, gpu: float, memory: float, trials: int) -> None:
+    assert trials_that_fit(round(taken * GB), round(gpu * GB), 2 * GB, memory * GB) == trials <= AT_MOST
 
 
 def test_the_measurement_is_described() -> None:
-    assert sharing_words(MEASURED) == "a trial uses 3.1 of 24 GB GPU memory; 6 per GPU"
-    failed = {"trials_per_gpu": 1, "taken": None, "gpu": 24_000_000_000, "failure": "the training loss is nan"}
+    assert sharing_words(MEASURED) == WORDS
+    failed = {**MEASURED, "trials_per_gpu": 1, "taken": None, "failure": "the training loss is nan"}
     assert sharing_words(failed) == (
         "the memory of a trial is unknown, since it failed: the training loss is nan; 1 per GPU"
     )
@@ -85,7 +95,30 @@ def test_the_part_of_a_gpu_that_a_trial_may_use() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tests the message without a CUDA device")
 def test_nothing_is_measured_without_cuda() -> None:
-    assert MemoryProbe().measure(StandaloneTrainable, {}, [{}]) == {"gpu": None, "taken": None, "failures": []}
+    measured = MemoryProbe().measure(StandaloneTrainable, {}, [{}])
+    assert measured.pop("resident") > 0
+    assert measured == {"gpu": None, "taken": None, "failures": []}
+
+
+def test_the_main_memory_of_a_process_is_measured() -> None:
+    """In a new process, which releases the memory before the measurement."""
+    script = "from archray.trainables.tune.trial import resident_peak; len(b'x' * (2 * 10**9)); print(resident_peak())"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert 2 * GB < int(run.stdout) < 4 * GB
+
+
+def test_a_missing_worker_is_an_error(ray_session: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster has no GPU, so that Ray starts no worker with a GPU."""
+    monkeypatch.setattr(trial_plan, "START_SECONDS", 1)
+    words = r"expected 1 CPU and 1 GPU from a worker within 1 s for trials_per_gpu=auto, got no answer\. Check"
+    with pytest.raises(ClusterError, match=words):
+        trial_plan._measured(plan(), ResourceSettings(trials_per_gpu="auto"))
+
+
+def test_a_share_reserves_the_memory_of_its_cuda_context() -> None:
+    share, gpu = 0.25, 24 * GB
+    assert 4 * (allocator_fraction(share, gpu) * gpu + CONTEXT_BYTES) == gpu
+    assert allocator_fraction(1 / 16, 8 * GB) == 1 / 32, "a share of the size of a context"
 
 
 CONFIG = {"architecture": "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|none~2|", "seed": 1}
@@ -126,5 +159,5 @@ def test_a_simulated_gpu_is_reported_and_an_explicit_number_is_used(tmp_path) ->
         (run.folder / stage).write_json(TRIALS_PER_GPU, MEASURED)
     finish("resume", "run", cwd=tmp_path)
     log = (tmp_path / "log.txt").read_text()
-    assert log.count("a trial uses 3.1 of 24 GB GPU memory; 6 per GPU") == 2
+    assert log.count(WORDS) == 2
     assert log.count("1 CPU and 0.1666 GPUs each") == 2

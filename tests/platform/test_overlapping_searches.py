@@ -41,6 +41,7 @@ def state_of_ray() -> list[Any]:
         ExperimentAnalysis.__dict__["_fetch_trial_dataframes"],
         _ExperimentCheckpointManager.__dict__["on_trial_checkpoint"],
         TuneController.__dict__["_maybe_reuse_cached_actor"],
+        TuneController.__dict__["_update_trial_queue"],
         TuneController.__dict__["_get_trial_checkpoints"],
         tune_controller._ObjectCache,
         *map(os.environ.get, VARIABLES),

@@ -1,6 +1,8 @@
 """Trials that ran out of memory run again with a larger share of a GPU, and the tables show their final outcome."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -72,3 +74,48 @@ def _lines(search: Path, folder: str):
 
     [tuned] = [place for place in search.glob("tune-*") if "again" not in place.name]
     return io.StringIO("\n".join(file.read_text().strip() for file in (tuned / folder).glob("*.jsonl")))
+
+
+SCORING = """
+import ray
+import torch
+from rich.console import Console
+
+from archray.cluster.settings import ResourceSettings
+from archray.files import Folder
+from archray.platform.engine.pool_scoring import score_in_shards
+
+NEEDED = {"a": 0.0, "b": 0.5, "c": 0.0, "d": 2.0}  # the last never fits
+
+
+class Scorer:
+    def __call__(self, architecture):
+        share = ray.get_runtime_context().get_assigned_resources()["GPU"]
+        if share >= NEEDED[architecture]:
+            return {"share": share, "failure": None}
+        if architecture == "b":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more than the share")
+        return {"failure": "naswot: out of memory"}
+
+
+ray.init(address="local", num_cpus=1, num_gpus=1, include_dashboard=False, log_to_driver=False,
+         _node_ip_address="127.0.0.1")
+for _ in range(2):  # the second call reads the scores
+    table = score_in_shards(
+        Folder(FOLDER).create(), list("abcd"), worker=Scorer, worker_kwargs={},
+        types={"share": "float64", "failure": "string"}, resources=ResourceSettings(trials_per_gpu=4),
+        console=Console(width=200),
+    )
+print(table["architecture"].tolist(), table["share"].tolist())
+print(table["failure"].tolist())
+"""
+
+
+@pytest.mark.slow
+def test_architectures_that_run_out_of_memory_are_scored_again(tmp_path):
+    script = SCORING.replace("FOLDER", repr(str(tmp_path)))
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "['a', 'b', 'c', 'd'] [0.25, 0.5, 0.25, nan]" in run.stdout
+    assert "[<NA>, <NA>, <NA>, 'naswot: out of memory']" in run.stdout
+    for line in ("2 architectures ran out of memory; scoring again with 0.5 GPUs", "1 architecture ran out of memory"):
+        assert run.stdout.count(line) == 2

@@ -7,10 +7,12 @@ without augmentation, so that the order of the images does not matter.
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import math
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -26,7 +28,7 @@ from archray.errors import InvalidInput
 from archray.trainables import training
 from archray.trainables.checkpoint import write_weights
 from archray.trainables.data import DataSettings, load, load_images, proxy_batch
-from archray.trainables.devices import OUT_OF_MEMORY, choose_device
+from archray.trainables.devices import OUT_OF_MEMORY, allocator_fraction, choose_device, limited_worker
 from archray.trainables.feature_maps.features import DenseFeatures
 from archray.trainables.feature_maps.ridge import TorchGram, solve_ridge
 from archray.trainables.landscape.loss_plane import LossPlane
@@ -49,7 +51,7 @@ def gpu() -> Iterator[None]:
     """Simulates a GPU where there is none."""
     with nullcontext() if HAS_GPU else simulated_gpu():
         yield
-    load._loaded.cache_clear()  # its data sets are on the simulated GPU
+    load._on_gpu.cache_clear()  # its data set is on the simulated GPU
 
 
 CELL = "|nor_conv_3x3~0|+|nor_conv_1x1~0|avg_pool_3x3~1|+|skip_connect~0|none~1|nor_conv_3x3~2|"
@@ -128,6 +130,31 @@ def test_training_equals_the_cpu(training: dict[str, Any], tolerance: float) -> 
     losses = [[r["train_loss"] for r in steps] for steps in (expected, found)]
     assert_equal(losses[0], losses[1], tolerance)
     assert all(r["gpu_memory_peak"] > 0 for r in found)
+
+
+def test_a_process_keeps_one_data_set_of_8_bit_images_on_the_gpu() -> None:
+    kept = []
+    for limit in (30, 40, 50):
+        data = DataSettings(name="glyphs", limit=limit)
+        dataset = load_images(data, device="cuda")
+        assert dataset is load_images(data, device="cuda")
+        assert dataset.train.pixels.dtype == torch.uint8
+        assert dataset.train.pixels.device.type == "cuda"
+        kept.append(weakref.ref(dataset))
+    del dataset
+    gc.collect()
+    assert [reference() is None for reference in kept] == [True, True, False]
+
+
+def test_a_scorer_on_a_share_of_the_gpu_is_limited_like_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    fractions: list[float] = []
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda fraction, _: fractions.append(fraction))
+    options = {"proxy": {"metrics": ["grad_norm"], "batch_size": 8}, "device": "cuda"}
+    scorer = limited_worker(PoolScorer, 0.25)(space="nasbench201", data=DATA, **options)
+    assert scorer.device.type == "cuda"
+    memory = torch.cuda.get_device_properties(0).total_memory
+    assert fractions == [allocator_fraction(0.25, memory)]
+    assert fractions[0] < 0.25
 
 
 def test_training_with_augmentation_is_repeatable_on_the_device() -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 import os
 import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pandas as pd
 import pytest
@@ -14,6 +18,7 @@ import ray
 import torch
 from ray import tune
 from ray.tune import CheckpointConfig, FailureConfig, ResultGrid, RunConfig, TuneConfig, Tuner
+from torch import distributed as dist
 
 from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings, load_images
@@ -21,7 +26,8 @@ from archray.trainables.data.dataset import Augmentation
 from archray.trainables.data.settings import AugmentationSettings
 from archray.trainables.training import Team, Trainer, passes_of
 from archray.trainables.training_settings import TrainingSettings
-from archray.trainables.tune.parallel_trainable import ParallelTrainable
+from archray.trainables.tune import parallel_trainable
+from archray.trainables.tune.parallel_trainable import ParallelTrainable, TrainWorker
 from archray.trainables.tune.standalone_trainable import METRICS, StandaloneTrainable, load_trained
 
 CELL = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|nor_conv_1x1~2|"
@@ -121,6 +127,31 @@ def test_more_workers_than_images_per_batch_raise_an_error() -> None:
     dataset = load_images(DataSettings(name="digits", limit=90))
     with pytest.raises(InvalidInput, match=r"at most as many workers as a batch has images, 15, got 16. Lower train_w"):
         Trainer(torch.nn.Linear(1, 1), dataset, TrainingSettings(batch_size=16), seed=1, team=Team(0, 16))
+
+
+JOIN = """
+import sys
+from archray.trainables.tune.parallel_trainable import TrainWorker, dist
+
+TrainWorker(1, 2, {}, "", 0, gpus=0, threads=1).join(sys.argv[1])
+dist.barrier()
+"""
+
+
+def test_no_other_program_can_take_the_port_of_a_team(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel_trainable, "LOOPBACK", "")  # so that a team on loopback uses a port
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "127.0.0.1")  # without Ray
+    first = TrainWorker(0, 2, {}, "", 0, gpus=0, threads=torch.get_num_threads())
+    meeting = first.meeting()
+    with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+        other.bind(("127.0.0.1", urlsplit(meeting).port))
+    with subprocess.Popen([sys.executable, "-c", JOIN, meeting]) as second:
+        first.join(meeting)
+        try:
+            dist.barrier()
+        finally:
+            dist.destroy_process_group()
+    assert second.returncode == 0
 
 
 def test_a_trial_without_bundles_for_workers_raises_an_error() -> None:

@@ -127,7 +127,7 @@ def file_checksums(settings: DataSettings) -> dict[str, str]:
 
 
 def load_data(settings: DataSettings, device: str | torch.device = "cpu") -> Dataset | TextDataset:
-    """Loads the data set of these settings. The process caches the last four.
+    """Loads the data set of these settings. The process caches the last four, or the last one on a GPU.
 
     Args:
         settings: name and options of the data set.
@@ -142,7 +142,7 @@ def load_data(settings: DataSettings, device: str | torch.device = "cpu") -> Dat
         print(data.train.images.shape, data.num_classes)
         ```
     """
-    return _loaded(settings, str(device))
+    return (_loaded if str(device) == "cpu" else _on_gpu)(settings, str(device))
 
 
 def load_images(settings: DataSettings, device: str | torch.device = "cpu") -> Dataset:
@@ -186,6 +186,7 @@ def read_data(settings: DataSettings, device: str | torch.device = "cpu") -> Dat
 
 
 _loaded = lru_cache(maxsize=4)(read_data)
+_on_gpu = lru_cache(maxsize=1)(read_data)  # the processes of several trials share a GPU, and each has one data set
 
 
 def _user_dataset(settings: DataSettings, device: str | torch.device) -> Dataset | TextDataset:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -26,6 +25,7 @@ from archray.trainables.tune.trial import read_settings
 
 Progress = tuple[int, float]  # completed epochs, and the learning rate
 
+STORES: Any = dist  # torch.distributed has no types for its stores
 LOOPBACK = "127.0.0.1"
 PATIENCE = timedelta(minutes=30)  # timeout of collectives for the slowest worker; Ray detects a dead worker at once
 
@@ -49,24 +49,33 @@ class TrainWorker:
         self._device = choose_device(self._settings.device, gpus=gpus)
         limit_memory(self._device, gpus)
         self._backend = "nccl" if self._device.type == "cuda" and gpus >= 1 else "gloo"
+        self._store: Any = None  # a `TCPStore`
         self._trainer: Trainer
 
     def meeting(self) -> str:
-        """Returns the address for `join`: this worker's with a free port; a file if Ray is on loopback."""
+        """Returns the address for `join`: this worker's, on which it listens; a file if Ray is on loopback."""
         host = ray.util.get_node_ip_address()
         if host == LOOPBACK:  # torch's server would listen on all interfaces
             return (Path(tempfile.mkdtemp(prefix="archray-workers-")) / "meeting").as_uri()
-        with socket.socket() as probe:
-            probe.bind((host, 0))
-            return f"tcp://{host}:{probe.getsockname()[1]}"
+        # torch binds a free port here, so that no other program can take it before `join`.
+        self._store = self._tcp_store(host, 0)
+        return f"tcp://{host}:{self._store.port}"
 
     def join(self, meeting: str) -> None:
-        if meeting.startswith("file:"):
+        address, store = urlsplit(meeting), self._store
+        if address.scheme == "file":
             for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
                 os.environ.setdefault(name, "lo")
+            store = STORES.FileStore(address.path, self._team.size)
+        elif store is None:
+            store = self._tcp_store(address.hostname, address.port)
         dist.init_process_group(
-            self._backend, init_method=meeting, rank=self._team.rank, world_size=self._team.size, timeout=PATIENCE
+            self._backend, store=store, rank=self._team.rank, world_size=self._team.size, timeout=PATIENCE
         )
+
+    def _tcp_store(self, host: str | None, port: int | None) -> Any:
+        options: dict[str, Any] = {"is_master": self._team.rank == 0, "timeout": PATIENCE, "wait_for_workers": False}
+        return STORES.TCPStore(host, port, self._team.size, **options)
 
     def build(self) -> dict[str, Any]:
         """Builds the trainer. Returns: the attributes of a `WorkerGroup`."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.trainables.checkpoint import load_weights, read_state
 from archray.trainables.data import DataSettings, load_images, proxy_batch
-from archray.trainables.devices import choose_device
+from archray.trainables.devices import choose_device, out_of_memory
 from archray.trainables.nets import build, count_parameters
 from archray.trainables.proxies.settings import ProxySettings
 from archray.trainables.proxies.shared_pass import score
@@ -121,6 +121,7 @@ class SupernetScorer:
         """Returns a row each: `architecture`, `shared_loss`, `shared_accuracy`, `failure`; in one pass over the data.
 
         An architecture that the space rejects, or whose loss is infinite or NaN, has NaN and the reason in `failure`.
+        If memory runs out, all architectures of the pass have.
         """
         decoded: dict[str, Architecture] = {}
         reasons: dict[str, str] = {}
@@ -129,7 +130,14 @@ class SupernetScorer:
                 decoded[architecture] = self.supernet.space.decode(architecture)
             except InvalidArchitecture as error:
                 reasons[architecture] = str(error)
-        scores = dict(zip(decoded, self._scores(list(decoded.values())), strict=True))
+        scores: dict[str, Metrics] = {}
+        try:
+            scores = dict(zip(decoded, self._scores(list(decoded.values())), strict=True))
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            shortage = out_of_memory(error)
+            if shortage is None:
+                raise
+            reasons |= dict.fromkeys(decoded, shortage)
         for architecture, metrics in scores.items():
             if not math.isfinite(metrics.loss):
                 scores[architecture] = NO_METRICS

@@ -1,6 +1,7 @@
 """Base classes of archray's Tune trainables: how a trial reads its config, starts, fails, is saved and reused."""
 
 import math
+import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
@@ -287,7 +288,7 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
 
 
 class MemoryProbe:
-    """Measures the GPU memory of a trial, inside an actor that has the GPU to itself.
+    """Measures the memory of a trial, inside an actor that has the GPU to itself.
 
     It builds several trials, one after another, and trains each for a few batches.
     """
@@ -302,10 +303,11 @@ class MemoryProbe:
             configs: Other keys of the configs.
 
         Returns: `gpu`, the GPU's bytes, None if torch sees no CUDA device; `taken`, torch's peak in bytes, as if the
-            data set and a trial's batches were in memory together, None if no trial trained; `failures`, the reasons.
+            data set and a trial's batches were in memory together, None if no trial trained; `resident`, the peak of
+            the process's main memory in bytes; `failures`, the reasons.
         """
         if not torch.cuda.is_available():
-            return {"gpu": None, "taken": None, "failures": []}
+            return {"gpu": None, "taken": None, "resident": resident_peak(), "failures": []}
         gpu_bytes = torch.cuda.get_device_properties(0).total_memory
         peaks, failures = [], []
         resting = self._peak(trainable, {"settings": dict(settings), **configs[0]}, steps=0)[0]
@@ -317,7 +319,8 @@ class MemoryProbe:
                 peaks.append(gpu_bytes)
             else:
                 failures.append(failure)
-        return {"gpu": gpu_bytes, "taken": max(peaks, default=None), "failures": failures}
+        taken = max(peaks, default=None)
+        return {"gpu": gpu_bytes, "taken": taken, "resident": resident_peak(), "failures": failures}
 
     def _peak(self, trainable: type[TrialTrainable], config: dict[str, Any], *, steps: int) -> tuple[int, str | None]:
         """Returns torch's peak of reserved bytes, and the trial's failure."""
@@ -331,6 +334,11 @@ class MemoryProbe:
         finally:
             trial.cleanup()
             free_memory()
+
+
+def resident_peak() -> int:
+    """Returns the peak of this process's main memory, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts KiB
 
 
 def short_epochs(settings: Mapping[str, Any]) -> dict[str, Any]:

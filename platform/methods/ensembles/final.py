@@ -32,6 +32,7 @@ from archray.plurals import count
 from archray.seeds import first_seeds
 from archray.trainables.checkpoint import STATE_FILE, read_state
 from archray.trainables.data import load_images
+from archray.trainables.devices import limited_worker
 from archray.trainables.ensembles.ensemble import Ensemble, ensemble_files, member_of
 from archray.trainables.ensembles.measures import measure_ensemble
 from archray.trainables.ensembles.prediction import DROP_PATH
@@ -44,7 +45,7 @@ def map_over_cluster(
 ) -> Generator[list[Outcome], None, None]:
     """Calls `actor_map` with one item at a time, on as many actors as the resources allow. Actors receive `device`."""
     return actor_map(
-        worker,
+        limited_worker(worker, resources.gpus()),
         items,
         worker_kwargs={**worker_kwargs, "device": device_of(resources)},
         num_actors=min(len(items), actor_count(resources)),
