@@ -145,7 +145,7 @@ def return_memory() -> None:
 
 
 PATIENCE = 10.0  # seconds without an answer until an idle actor is removed
-ANSWER_SECONDS = 0.5  # wait for an idle actor, once per actor; a busy machine answers late, and a new actor takes seconds
+ANSWER_SECONDS = 0.5  # wait for an idle actor, once each; a busy machine answers late, and a new actor takes seconds
 IDLE_SECONDS = 30.0  # time until an idle actor returns its GPUs; a new actor takes about five seconds to start
 
 
