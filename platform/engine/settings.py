@@ -68,9 +68,9 @@ def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:
         drawn: dict[str, None] = {}
         remaining = DRAWS_PER_ROW * size
         while remaining > 0 and len(drawn) < size:
-            number = min(size - len(drawn), remaining, DRAWS_AT_ONCE)
-            remaining -= number
-            drawn.update((space.encode(space.canonical(draw)), None) for draw in space.samples(number, rng))
+            draws = min(size - len(drawn), remaining, DRAWS_AT_ONCE)
+            remaining -= draws
+            drawn.update((space.encode(space.canonical(draw)), None) for draw in space.samples(draws, rng))
         if len(drawn) == size:
             return list(drawn)
         raise InvalidInput(
