@@ -89,6 +89,8 @@ class ResourceSettings(Settings):
         actors: Number of actors for pool scoring; None: as many as fit on the cluster.
         autoscales: Declare that the cluster starts nodes for waiting trials. A trial may then need more than any
             present node has; max_concurrent and a number of GPUs are required.
+        keep_checkpoints: Keep the checkpoints of ended trials. Otherwise archray deletes the checkpoints that no stage
+            reads.
 
     Example:
         ```python
@@ -104,6 +106,7 @@ class ResourceSettings(Settings):
     max_concurrent: int | None = Field(default=None, ge=1)
     actors: int | None = Field(default=None, ge=1)
     autoscales: bool = False
+    keep_checkpoints: bool = False
 
     @field_validator("cpus_per_trial", "gpus_per_trial")
     @classmethod

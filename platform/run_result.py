@@ -33,7 +33,8 @@ class RunResult:
             without such weights.
         selection_accuracy: validation accuracy in the selection stage; None without this stage.
         shared_accuracy: validation accuracy with shared weights; None without them.
-        grids: the `ResultGrid` of every stage that ran Tune in this process: `search`, `final`, `baseline`.
+        grids: the `ResultGrid` of every stage that ran Tune in this process: `search`, `final`, `baseline`. The
+            checkpoint of a trial is None if archray has deleted it; see `ResourceSettings.keep_checkpoints`.
         repeats: results of the repeats; the other attributes describe the best repeat by validation accuracy.
         trust: whether the run's code may execute although this user did not start the run on this machine.
 

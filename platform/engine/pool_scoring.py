@@ -25,6 +25,7 @@ from archray.trainables.proxies import ProxySettings
 from archray.trainables.tune.scorers import PoolScorer, batch_of
 
 POOL = "pool.parquet"
+MERGED = 100  # shards of similar size that become one larger shard, so that a large pool has a few hundred files
 
 
 def score_pool(
@@ -103,8 +104,8 @@ def score_in_shards(
 ) -> pd.DataFrame:
     """Scores the architectures with actors.
 
-    The function writes every finished chunk to a file in `shards/`; a second call scores only the remaining
-    architectures. If the worker failed twice on an architecture, its row has no values, and the error is its `failure`.
+    The function writes every finished chunk to `shards/`; a second call scores only the remaining architectures. If
+    the worker failed twice on an architecture, its row has no values, and the error is its `failure`.
 
     Args:
         architectures: distinct strings.
@@ -125,8 +126,8 @@ def score_in_shards(
     Raises: InvalidInput if no actor fits on a node; WorkerFailed if the worker cannot be constructed;
     RunInterrupted after Ctrl-C, when the chunks in flight are saved.
     """
-    shards = folder / SHARDS
-    rows = _read_shards(shards, types)
+    shards = Shards(folder / SHARDS, types)
+    rows = shards.rows()
     rows = rows[rows["architecture"].isin(set(architectures))]
     scored = set(rows["architecture"])
     labels = labels or RunLabels(stage=folder.name)
@@ -147,18 +148,17 @@ def score_in_shards(
     )
     counted = ScoredCount(labels)
     progress = ScoringProgress(console, len(architectures), done=len(scored), failed=count_failures(rows), unit=unit)
-    numbers = [int(name.removeprefix("part-").removesuffix(".parquet")) for name in shards.files()]
     start = time.time()
     folder.write_json(SCORING, {"started": start, **progress.state})
     graceful = stop_gracefully(console, f"the {unit}s in progress are scored")
     with graceful, progress, closing(finished):
-        for number, outcomes in enumerate(finished, start=max(numbers, default=-1) + 1):
+        for outcomes in finished:
             table = _table([row for outcome in outcomes for row in _rows(outcome)], types)
-            shards.write_parquet(f"part-{number:05d}.parquet", table)
+            shards.add(table)
             counted.add(len(table))
             progress.advance(len(table), failed=count_failures(table))
             folder.write_json(SCORING, {"started": start, **progress.state})
-    rows = _read_shards(shards, types).drop_duplicates("architecture").set_index("architecture")
+    rows = shards.rows().set_index("architecture")
     if len(rows) < len(architectures):
         total = count(len(architectures), unit)
         raise RunInterrupted(f"stopped after scoring {len(rows)} of {total}; the scores are saved")
@@ -185,6 +185,54 @@ def score_in_shards(
     return pd.concat([table[~lacks_memory], again.set_index(table.index[lacks_memory])]).sort_index()
 
 
+class Shards:
+    """The rows scored so far, in memory and in Parquet files, which are read once.
+
+    MERGED shards of a level become one shard of the next level. The larger shard is complete before the others are
+    deleted, so a kill loses no rows. It can leave rows in two shards, which `rows` returns once. A shard that lacks a
+    column counts as not scored.
+
+    Args:
+        folder: folder of the files.
+        types: pandas type of every column besides `architecture`.
+    """
+
+    def __init__(self, folder: Folder, types: Mapping[str, str]) -> None:
+        self._folder, self._empty = folder, _table([], types)
+        tables = {name: folder.read_parquet(name) for name in folder.files()}
+        self._next = max((int(name.removeprefix("part-").removesuffix(".parquet")) for name in tables), default=-1) + 1
+        columns = self._empty.columns
+        whole = {name: table[columns] for name, table in tables.items() if not set(columns) - set(table.columns)}
+        self._levels = [whole]  # the tables of each level by file
+        self._merge_full(0)
+
+    def rows(self) -> pd.DataFrame:
+        """Returns a row per scored architecture, unordered."""
+        return self._rows_of(*self._levels)
+
+    def add(self, table: pd.DataFrame, level: int = 0) -> None:
+        """Writes a shard."""
+        name, self._next = f"part-{self._next:05d}.parquet", self._next + 1
+        self._folder.write_parquet(name, table)
+        self._levels[level][name] = table
+        self._merge_full(level)
+
+    def _merge_full(self, level: int) -> None:
+        shards = self._levels[level]
+        if len(shards) < MERGED:
+            return
+        if level + 1 == len(self._levels):
+            self._levels.append({})
+        self.add(self._rows_of(shards), level + 1)
+        for name in shards:
+            self._folder.delete(name)
+        self._levels[level] = {}
+
+    def _rows_of(self, *levels: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        tables = [table for level in levels for table in level.values()]
+        return pd.concat(tables or [self._empty]).drop_duplicates("architecture")
+
+
 def column_types(proxy: ProxySettings) -> dict[str, str]:
     """Returns the types of a `PoolScorer`'s columns."""
     metrics = dict.fromkeys(proxy.columns, "float64")
@@ -198,13 +246,6 @@ def device_of(resources: ResourceSettings) -> str:
 
 def count_failures(table: pd.DataFrame) -> int:
     return int(table["failure"].notna().sum())
-
-
-def _read_shards(shards: Folder, types: Mapping[str, str]) -> pd.DataFrame:
-    """Reads all rows scored so far, unordered. A shard that lacks a column counts as not scored."""
-    tables = [shards.read_parquet(name) for name in shards.files()]
-    tables = [table for table in tables if set(types) <= set(table.columns)]
-    return pd.concat(tables) if tables else _table([], types)
 
 
 def _rows(outcome: Outcome) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # a caller that passes options has imported it
 
 ENUMERABLE = 10**6  # archray enumerates a space up to this size, to draw a pool uniformly from canonical forms
 DRAWS_PER_ROW = 100  # in a larger space: draws per architecture before the space counts as exhausted
+DRAWS_AT_ONCE = 10_000  # bounds the memory of a draw
 
 
 class PoolSettings(Settings):
@@ -64,11 +65,14 @@ def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:
         if size is None:
             message = f"{space.name} has {space.size:.3g} architectures, too many to score all. Set the pool size"
             raise InvalidInput(message)
-        drawn: dict[tuple[str, ...], None] = {}
-        for _ in range(DRAWS_PER_ROW * size):
-            drawn[space.canonical(space.sample(rng))] = None
-            if len(drawn) == size:
-                return [space.encode(form) for form in drawn]
+        drawn: dict[str, None] = {}
+        remaining = DRAWS_PER_ROW * size
+        while remaining > 0 and len(drawn) < size:
+            draws = min(size - len(drawn), remaining, DRAWS_AT_ONCE)
+            remaining -= draws
+            drawn.update((space.encode(space.canonical(draw)), None) for draw in space.samples(draws, rng))
+        if len(drawn) == size:
+            return list(drawn)
         raise InvalidInput(
             f"expected a pool of {size}, got only {count(len(drawn), 'distinct architecture')} in "
             f"{count(DRAWS_PER_ROW * size, 'draw')} from {space.name}. Reduce the pool size"

@@ -23,6 +23,7 @@ from archray.platform.engine.progress import TrialProgress
 from archray.platform.engine.result_log import KeepSnapshot, ResultLog, experiment_folder
 from archray.platform.engine.settings import TuneOptions
 from archray.platform.engine.stage import Context
+from archray.platform.engine.tune_memory import EndedCheckpoints
 from archray.plurals import count
 from archray.searchers.base import ArchraySearcher
 from archray.trainables.devices import CONTEXT_BYTES
@@ -93,6 +94,7 @@ class TrialPlan:
     limited: bool = True
     # Whether trials resume after an interruption. With a scheduler they restart, since Tune saves no scheduler state.
     resumes: bool = True
+    reads_checkpoints: bool = False  # whether the stage reads the last checkpoint of a trial after the Tune run
 
 
 def trial_resources(plan: TrialPlan, resources: ResourceSettings) -> dict[str, float] | tune.PlacementGroupFactory:
@@ -126,12 +128,19 @@ def tune_config_of(plan: TrialPlan, options: TuneOptions, labels: RunLabels, at_
 
 
 def run_config_of(
-    folder: Folder, plan: TrialPlan, options: TuneOptions, labels: RunLabels, searcher: Any
+    folder: Folder,
+    plan: TrialPlan,
+    options: TuneOptions,
+    labels: RunLabels,
+    searcher: Any,
+    *,
+    keep_checkpoints: bool,
 ) -> tune.RunConfig:
     """Completes the caller's `RunConfig` for a Tune run in `folder`, with callbacks that save the state for a resume.
 
     Args:
         searcher: searcher of the Tune run, for the metric of its seconds; None without a searcher.
+        keep_checkpoints: whether ended trials keep their checkpoints.
     """
     config = options.run_config or tune.RunConfig(verbose=0)
     # The default has no retries, and the caller did not choose it.
@@ -147,6 +156,7 @@ def run_config_of(
             *(config.callbacks or []),
             *options.callbacks,
             KeepSnapshot(),
+            *([] if keep_checkpoints else [EndedCheckpoints(kept=int(plan.reads_checkpoints))]),
             ResultLog(),
             StopAtCheckpoint(),
             FailureLog(),

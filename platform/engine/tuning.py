@@ -78,7 +78,10 @@ class TuneRun:
         return trial_tables.failure_reasons(self.trials)
 
     def checkpoint(self, result: tune.Result) -> tune.Checkpoint | None:
-        """Returns the last checkpoint of a trial; None for a failed trial."""
+        """Returns the last checkpoint of a trial; None for a failed trial.
+
+        The plan sets `reads_checkpoints`; otherwise ended trials have no checkpoints.
+        """
         failed = result.error is not None or (result.metrics or {}).get("failure") is not None
         return None if failed else result.checkpoint
 
@@ -223,7 +226,14 @@ def _tuned(
         else:
             labels = context.labels(folder.parent.name)
             tune_config = trial_plan.tune_config_of(plan, options, labels, at_a_time)
-            run_config = trial_plan.run_config_of(folder, plan, options, labels, tune_config.search_alg)
+            run_config = trial_plan.run_config_of(
+                folder,
+                plan,
+                options,
+                labels,
+                tune_config.search_alg,
+                keep_checkpoints=resources.keep_checkpoints,
+            )
             tuner = tune.Tuner(trainable, param_space=param_space, tune_config=tune_config, run_config=run_config)
             if not folder.exists(TUNER):  # a resume needs this file
                 raise IncompatibleRay(tested_versions(f"Expected Ray Tune to write {TUNER} in {folder}, got none"))

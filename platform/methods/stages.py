@@ -102,7 +102,7 @@ def final_stage(
     def plan(context: Context[FinalConfig], tuned: Folder) -> TrialPlan:
         seeds = first_seeds(context.seed("final"), context.config.final_seeds)
         keys = {"architecture": context.run.architecture, "seed": tune.grid_search(seeds)}
-        return trials(context, total=len(seeds), keys=keys)
+        return trials(context, total=len(seeds), keys=keys, reads_checkpoints=True)
 
     def finish(context: Context[FinalConfig], folder: Folder, run: TuneRun) -> None:
         best = best_checkpoint(run.ended)

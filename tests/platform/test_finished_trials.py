@@ -1,21 +1,22 @@
-"""The memory that is released after a trial has finished, and the results that are kept."""
+"""The memory and the checkpoints that are released after a trial has finished, and the results that are kept."""
 
 from __future__ import annotations
 
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from archray_test_schedule import Climb
 from ray import tune
 from ray.tune.utils.serialization import TuneFunctionEncoder
 
+import archray
 from archray.files import Folder
 from archray.platform.engine.result_log import KeepSnapshot, ResultLog, reduced_saves, with_frames
-from archray.platform.engine.tune_memory import PackedState
-from archray.platform.run.tune_snapshot import experiment_state
+from archray.platform.engine.tune_memory import EndedCheckpoints, PackedState
+from archray.platform.run.tune_snapshot import experiment_state, kept_trials
 from archray.searchers.ledger import TuneTrial
 
 VARYING_KEYS = {
@@ -102,3 +103,58 @@ def test_results_stay_the_same_and_use_less_memory(tmp_path: Path) -> None:
     )
     restored = tune.Tuner.restore(str(tmp_path / "kept"), trainable=Climb).get_results()
     assert sorted(describe(restored)[0], key=repr) == sorted(describe(results)[0], key=repr)
+
+
+def checkpoints(folder: Path) -> list[int]:
+    """Returns the number of checkpoints in the folder of each trial."""
+    return [len(list(trial.glob("checkpoint_*"))) for trial in sorted(folder.glob("Climb*"))]
+
+
+class AtTheEnd(EndedCheckpoints):
+    """Deletes checkpoints when the Tune run ends, as after a kill before their deletion."""
+
+    on_step_begin = tune.Callback.on_step_begin
+
+
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("callback", [EndedCheckpoints(kept=0), EndedCheckpoints(kept=1), AtTheEnd(kept=0)])
+def test_ended_trials_keep_only_the_checkpoints_that_a_stage_reads(tmp_path: Path, callback: EndedCheckpoints) -> None:
+    grid = run_trials(tmp_path / "run", callback)
+    results = [grid[number] for number in range(len(grid))]
+    kept = callback._kept
+    assert checkpoints(tmp_path / "run") == [kept, kept, 1]
+    assert [len(result.best_checkpoints) for result in results] == [kept, kept, 1]
+    for result in results:
+        if kept == 0 and result.error is None:
+            assert result.checkpoint is None
+        else:
+            assert result.checkpoint is not None and Path(result.checkpoint.path).is_dir()
+    names = [Path(result.checkpoint.path).name for result in results if result.checkpoint]
+    assert names == ["checkpoint_000001"] * 2 * kept + ["checkpoint_000000"], "the newest remain"
+
+
+class Watch(tune.Callback):
+    """Collects the recorded states of trials without checkpoints, at the start of every step."""
+
+    statuses: ClassVar[list[str]] = []
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        for trial in trials:
+            if trial.last_result.get("epoch") == 2 and not list(Path(trial.path).glob("checkpoint_*")):
+                recorded = {kept["trial_id"]: kept["status"] for kept in kept_trials(Folder(Path(trial.path).parent))}
+                self.statuses.append(recorded[trial.trial_id])
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_checkpoints_are_deleted_after_the_end_is_recorded(tmp_path: Path) -> None:
+    with reduced_saves():
+        run_trials(tmp_path / "run", Watch(), KeepSnapshot(), EndedCheckpoints(kept=0))
+    assert set(Watch.statuses) == {"TERMINATED"}
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_user_can_keep_all_checkpoints(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"preset": "smoke", "budget": 1, "random": 0, "data__limit": 100, "max_concurrent": 1}
+    result = archray.search("random", out=tmp_path / "run", resources__keep_checkpoints=True, **options)
+    checkpoint = result.result_grid[0].checkpoint
+    assert checkpoint is not None and Path(checkpoint.path).is_dir()

@@ -16,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 import archray_test_cluster as workers
+import numpy as np
 import pandas as pd
 import pytest
 from archray_test_command import MARK, wait_until_gone
@@ -24,7 +25,7 @@ from rich.console import Console
 from archray.cluster.settings import ResourceSettings
 from archray.errors import InvalidInput
 from archray.files import Folder
-from archray.platform.engine.pool_scoring import mixed_devices, score_pool
+from archray.platform.engine.pool_scoring import MERGED, Shards, mixed_devices, score_pool
 from archray.platform.engine.progress import ScoringProgress
 from archray.platform.engine.settings import candidates
 from archray.trainables.data import DataSettings
@@ -71,6 +72,65 @@ def test_a_space_too_large_to_enumerate_is_sampled() -> None:
         candidates(WideSpace(), 5, seed=0)
     with pytest.raises(InvalidInput, match="Set the pool size"):
         candidates(WideSpace(), None, seed=0)
+
+
+def test_a_sample_of_a_large_space_is_the_first_distinct_draws() -> None:
+    for space, size in ((get_space("darts"), 20), (WideSpace(), 4)):
+        rng = np.random.default_rng(5)
+        draws = dict.fromkeys(space.encode(space.canonical(space.sample(rng))) for _ in range(100))
+        assert candidates(space, size, seed=5) == list(draws)[:size]
+
+
+# Shards
+
+
+def rows(*architectures: str) -> pd.DataFrame:
+    table = pd.DataFrame({"architecture": architectures, "value": 0.5, "failure": None})
+    return table.astype({"failure": "string"})
+
+
+TYPES = {"value": "float64", "failure": "string"}
+NAMES = [f"architecture {number}" for number in range(MERGED + 1)]
+
+
+def test_shards_are_merged_and_read_back(tmp_path: Path) -> None:
+    shards = Shards(Folder(tmp_path), TYPES)
+    for name in NAMES:
+        shards.add(rows(name))
+    assert len(list(tmp_path.iterdir())) == 2
+    for table in (shards.rows(), Shards(Folder(tmp_path), TYPES).rows()):
+        assert sorted(table["architecture"]) == sorted(NAMES)
+
+
+def test_a_kill_between_merge_and_deletion_repeats_no_row(tmp_path: Path) -> None:
+    shards = Shards(Folder(tmp_path / "shards"), TYPES)
+    for name in NAMES[: MERGED - 1]:
+        shards.add(rows(name))
+    shutil.copytree(tmp_path / "shards", tmp_path / "kept")
+    shards.add(rows(NAMES[MERGED - 1]))
+    shutil.copytree(tmp_path / "kept", tmp_path / "shards", dirs_exist_ok=True)
+    for _ in range(2):
+        table = Shards(Folder(tmp_path / "shards"), TYPES).rows()
+        assert sorted(table["architecture"]) == sorted(NAMES[:MERGED])
+    assert len(list((tmp_path / "shards").iterdir())) == 1
+
+
+class FullFolder(Folder):
+    """A folder without space for a shard of more than one row."""
+
+    def write_parquet(self, name: str, table: pd.DataFrame) -> None:
+        if len(table) > 1:
+            raise OSError("no space left")
+        super().write_parquet(name, table)
+
+
+def test_an_incomplete_merge_loses_no_row(tmp_path: Path) -> None:
+    shards = Shards(FullFolder(tmp_path), TYPES)
+    for name in NAMES[: MERGED - 1]:
+        shards.add(rows(name))
+    with pytest.raises(OSError, match="no space left"):
+        shards.add(rows(NAMES[MERGED - 1]))
+    assert sorted(Shards(Folder(tmp_path), TYPES).rows()["architecture"]) == sorted(NAMES[:MERGED])
 
 
 # Scoring

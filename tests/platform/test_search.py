@@ -3,6 +3,7 @@
 import hashlib
 import runpy
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -76,6 +77,14 @@ def test_the_result_includes_the_results_of_tune(result):
     assert EndedTrials.counts[result.path] == {"search": 4, "final": 1, "baseline": 1}, (
         "the user's callback received every trial"
     )
+
+
+def test_checkpoints_that_no_stage_reads_are_deleted(result):
+    for stage, kept in (("search", 0), ("final", 1), ("baseline", 0)):
+        grid = result.grids[stage]
+        for trial in (grid[number] for number in range(len(grid))):
+            assert len(list(Path(trial.path).glob("checkpoint_*"))) == len(trial.best_checkpoints) == kept
+            assert trial.checkpoint is None if kept == 0 else Path(trial.checkpoint.path).is_dir()
 
 
 def test_the_model_has_the_reported_accuracy(result):

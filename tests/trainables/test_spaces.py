@@ -43,6 +43,13 @@ def test_strings_round_trip_and_a_mutation_changes_one_decision(name, seed):
 
 
 @pytest.mark.parametrize("name", list(SPACES))
+@given(seeds)
+def test_samples_are_those_of_single_draws(name, seed):
+    space, rng = get_space(name), np.random.default_rng(seed)
+    assert space.samples(5, np.random.default_rng(seed)) == [space.sample(rng) for _ in range(5)]
+
+
+@pytest.mark.parametrize("name", list(SPACES))
 @given(st.text(), st.integers(0, 600), seeds)
 def test_any_text_gives_an_architecture_or_raises_an_error(name, text, cut, seed):
     space = get_space(name)

@@ -8,7 +8,8 @@ import difflib
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
+from operator import itemgetter
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -75,8 +76,7 @@ class GenotypeSpace(Space):
         self.check(architecture)
         edges: list[tuple[str, int]] = []
         for at in range(0, len(architecture), PER_NODE):
-            sources, *operations = architecture[at : at + PER_NODE]
-            edges += zip(operations, map(int, sources.split(",")), strict=True)
+            edges += _node_edges(*architecture[at : at + PER_NODE])
         half = len(edges) // 2
         return Genotype(tuple(edges[:half]), tuple(edges[half:]))
 
@@ -141,23 +141,46 @@ class GenotypeSpace(Space):
 
     def _canonical_cell(self, edges: CellEdges) -> tuple[str, ...]:
         """Returns the decisions of one cell in the order of nodes that ranks lowest."""
-        # `none` reads nothing, so it does not restrict the order of nodes.
-        nodes = [[edge for edge in edges[at : at + 2] if edge[0] != "none"] for at in range(0, len(edges), 2)]
-        spellings: list[tuple[str, ...]] = []
-        for order in itertools.permutations(range(len(nodes))):
-            place = {old + INPUTS: new + INPUTS for new, old in enumerate(order)} | {i: i for i in range(INPUTS)}
-            renamed = [[(operation, place[source]) for operation, source in nodes[old]] for old in order]
-            if any(source >= node for node, terms in zip(self.nodes, renamed, strict=True) for _, source in terms):
-                continue
-            spellings.append(tuple(choice for terms in renamed for choice in self._node(terms)))
-        return min(spellings, key=self.rank)  # both cells have the same decisions
+        nodes = [
+            (node, *_node_terms(self.operations, edges[2 * at : 2 * at + 2])) for at, node in enumerate(self.nodes)
+        ]
+        # Node by node: the ranks of the first nodes, and the new places of the nodes in every order with these ranks.
+        ranks: list[tuple[int, int, int, int]] = []
+        orders: list[dict[int, int]] = [{source: source for source in range(INPUTS)}]
+        for place in self.nodes:
+            options = []
+            for places in orders:
+                for node, source, operation, other, second in nodes:
+                    if node not in places and source in places and other in places:
+                        low, high = places[source], places[other]
+                        if low < high or (low == high and operation <= second):
+                            options.append(((low, high, operation, second), places, node))
+                        else:
+                            options.append(((high, low, second, operation), places, node))
+            lowest = min(options, key=itemgetter(0))[0]
+            ranks.append(lowest)
+            orders = [{**places, node: place} for rank, places, node in options if rank == lowest]
+        names = self.operations
+        return tuple(
+            choice for low, high, first, second in ranks for choice in (f"{low},{high}", names[first], names[second])
+        )
 
-    def _node(self, terms: Sequence[tuple[str, int]]) -> tuple[str, str, str]:
-        """Returns the three decisions of a node from its edges other than `none`."""
-        free = (source for source in range(INPUTS) if source not in {source for _, source in terms})
-        pair = [*terms, *(("none", next(free)) for _ in range(2 - len(terms)))]
-        (first, low), (second, high) = sorted(pair, key=lambda edge: (edge[1], self.operations.index(edge[0])))
-        return f"{low},{high}", first, second
+
+@cache  # a large pool has few distinct nodes
+def _node_edges(sources: str, *operations: str) -> CellEdges:
+    """Returns the edges of a node from its decisions."""
+    return tuple(zip(operations, map(int, sources.split(",")), strict=True))
+
+
+@cache
+def _node_terms(operations: tuple[str, ...], edges: CellEdges) -> tuple[int, int, int, int]:
+    """Returns source and number of the operation for both edges of a node. `none` reads the lowest free input."""
+    read = {source for operation, source in edges if operation != "none"}
+    free = (source for source in range(INPUTS) if source not in read)
+    (source, first), (other, second) = (
+        (next(free) if operation == "none" else source, operations.index(operation)) for operation, source in edges
+    )
+    return source, first, other, second
 
 
 def spell(genotype: Genotype, *outputs: Sequence[int]) -> str:

@@ -148,7 +148,8 @@ def _trials(context: Context[configs.EnsembleConfig], tuned: Folder) -> TrialPla
         "architecture": tune.sample_from(lambda spec: members[spec["config"]["member"]]),
         "seed": tune.sample_from(lambda spec: seeds[spec["config"]["member"]]),
     }
-    return training_plan(context, context.config.final, test=True, total=len(members), keys=keys)
+    total = len(members)
+    return training_plan(context, context.config.final, test=True, total=total, keys=keys, reads_checkpoints=True)
 
 
 def _write_trained(context: Context[configs.EnsembleConfig], folder: Folder, run: TuneRun) -> None:
@@ -185,7 +186,8 @@ def _one_trial(
         "architecture": tune.grid_search(found_members(context.run)[:1]),
         "seed": tune.grid_search(first_seeds(context.seed("final"), 1)),
     }
-    return training_plan(context, training, test=True, trainable=trainable, total=1, at_most=1, keys=keys)
+    plan: dict[str, Any] = {"trainable": trainable, "total": 1, "at_most": 1, "keys": keys}
+    return training_plan(context, training, test=True, reads_checkpoints=True, **plan)
 
 
 def _write_parts(

@@ -87,7 +87,12 @@ SUPERNET_STAGE = TuneStage[NESBSConfig](
     title="train a supernet on random paths",
     reads=("trained_supernet",),
     plan=lambda context, tuned: _single_trial(
-        context, SUPERNET, trainable=SupernetTrainable, settings=supernet_settings(context), metric=MIXTURE
+        context,
+        SUPERNET,
+        trainable=SupernetTrainable,
+        settings=supernet_settings(context),
+        metric=MIXTURE,
+        reads_checkpoints=True,
     ),
     finish=_write_trained,
     amount=lambda config: training_amount(1, config.supernet.training, "supernet"),

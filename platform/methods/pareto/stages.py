@@ -184,7 +184,7 @@ def _plan(context: Context[SeveralObjectivesConfig], tuned: Folder) -> TrialPlan
     context.say(f"members {', '.join(map(str, left.index + 1))} of {len(front_of(context.run.folder))}")
     seeds = _seeds(context)
     keys = {"architecture": tune.grid_search(list(left["architecture"])), "seed": tune.grid_search(seeds)}
-    return final_trials(context, total=len(left) * len(seeds), keys=keys)
+    return final_trials(context, total=len(left) * len(seeds), keys=keys, reads_checkpoints=True)
 
 
 def _finish(context: Context[SeveralObjectivesConfig], folder: Folder, tuned: TuneRun) -> None:

@@ -192,7 +192,7 @@ RS_WS_RECIPE = supernet_recipe(
         name="search",
         title="train supernets on random paths, and score random architectures with them",
         reads=(*READS, "samples"),
-        plan=lambda context, tuned: stages.supernet_trials(context, metric=MIXTURE),
+        plan=lambda context, tuned: stages.supernet_trials(context, metric=MIXTURE, reads_checkpoints=True),
         finish=_write_best,
         search=True,
         amount=lambda config: (

@@ -98,6 +98,7 @@ def _supernet_trial(context: Context[SlicedConfig], tuned: Folder) -> TrialPlan 
         total=1,
         keys={"seed": tune.grid_search([context.seed(STAGE)])},
         at_most=1,
+        reads_checkpoints=True,
     )
 
 

@@ -86,8 +86,16 @@ def _cost(costs: NetworkCosts, column: str, architecture: str) -> float:
     return costs(architecture, [name])[column]
 
 
-def supernet_trials(context: Context[SupernetSearchConfig], *, metric: str = METRIC) -> TrialPlan:
-    """The plan of one supernet per search seed. metric: the accuracy that the terminal shows."""
+def supernet_trials(
+    context: Context[SupernetSearchConfig], *, metric: str = METRIC, reads_checkpoints: bool = False
+) -> TrialPlan:
+    """The plan of one supernet per search seed.
+
+    Args:
+        context: context of the stage.
+        metric: the accuracy that the terminal shows.
+        reads_checkpoints: field of the plan.
+    """
     seeds = first_seeds(context.seed("search"), context.config.search_seeds)
     return TrialPlan(
         trainable=SupernetTrainable,
@@ -96,6 +104,7 @@ def supernet_trials(context: Context[SupernetSearchConfig], *, metric: str = MET
         mode="max",
         total=len(seeds),
         keys={"seed": tune.grid_search(seeds)},
+        reads_checkpoints=reads_checkpoints,
     )
 
 

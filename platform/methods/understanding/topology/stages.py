@@ -165,6 +165,7 @@ def _trials(context: Context[TopologyConfig], tuned: Folder) -> TrialPlan:
             "seed": tune.grid_search(seeds),
             "lr_factor": tune.grid_search(list(config.learning_rates)),
         },
+        reads_checkpoints=True,
     )
 
 
