@@ -2,14 +2,20 @@
 
 Tune copies its files to the run's folder in the background and in place. A kill can leave an empty result file, and a
 graceful stop can lose the last state. A restored trial writes a new `result.json`. These callbacks therefore write
-through `Folder`: whole files, or a line at the end of a file. They have no paths: Tune pickles callbacks, and a run may
-be moved. The size of a trial's files does not grow with the number of trials.
+through `Folder`: whole files, or lines through the `LineWriter` of `line_writer`. They have no paths: Tune pickles
+callbacks, and a run may be moved. The size of a trial's files does not grow with the number of trials.
+
+SIGKILL loses at most the results and events of the last second, and on a local disk none. The files then describe an
+earlier moment: a snapshot or an event in the journal is never without the results before it. A resume repeats the lost
+results from the last checkpoint, which exists: Tune registers a checkpoint of a trial, and deletes an old one, only
+when the event of the trial's previous checkpoint is kept.
 """
 
 import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +24,9 @@ from ray import tune
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 
 from archray.cluster.ray_compat import replaced
-from archray.errors import IncompatibleRay, tested_versions
+from archray.errors import IncompatibleRay, MissingFile, tested_versions
 from archray.files import Folder
+from archray.line_writer import LineWriter
 from archray.platform.engine.interrupt import INTERRUPT
 from archray.platform.engine.tune_memory import packed_states, release
 from archray.platform.run import tune_snapshot
@@ -29,6 +36,18 @@ from archray.plurals import count
 
 SHORT = 64  # maximum length of a list to keep; a round of halving may have ten thousand scores
 STATE_FILES = ("experiment_state-", "search_gen_state-", "searcher-state-", "basic-variant-state-")
+_WRITER: ContextVar[LineWriter] = ContextVar("writer")  # of this thread's Tune run
+
+
+@contextmanager
+def line_writer() -> Iterator[None]:
+    """Lets the callbacks write lines in the block."""
+    with LineWriter() as writer:
+        token = _WRITER.set(writer)
+        try:
+            yield
+        finally:
+            _WRITER.reset(token)
 
 
 class ResultLog(tune.Callback):
@@ -45,9 +64,16 @@ class ResultLog(tune.Callback):
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
         if INTERRUPT.stopping:
             return  # Tune's last snapshot does not contain the result; the trial repeats this epoch
-        kept = {name: value for name, value in result.items() if _is_kept(value)}
-        line = json.dumps(kept, default=str).encode()
-        (experiment_folder(trial) / RESULTS).append_line(f"{trial.trial_id}.jsonl", line)
+        _WRITER.get().append(experiment_folder(trial) / RESULTS, f"{trial.trial_id}.jsonl", result_line(result))
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        _WRITER.get().end(experiment_folder(trial) / RESULTS, f"{trial.trial_id}.jsonl")
+
+    on_trial_error = on_trial_complete
+
+
+def result_line(result: Mapping[str, Any]) -> bytes:
+    return json.dumps({name: value for name, value in result.items() if _is_kept(value)}, default=str).encode()
 
 
 def _is_kept(value: Any) -> bool:
@@ -67,6 +93,7 @@ class KeepSnapshot(tune.Callback):
         self._recorded: set[str] = set()  # ids of the trials in the journal or the snapshot
         self._written = False  # whether Tune has written its state since the last snapshot
         self._reported = False  # whether a trial has reported
+        self._events: dict[str, int] = {}  # number of the last line in the journal, by trial
 
     def __getstate__(self) -> dict[str, Any]:
         return KeepSnapshot().__dict__
@@ -77,6 +104,10 @@ class KeepSnapshot(tune.Callback):
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
         self._reported = True
+
+    def on_checkpoint(self, iteration: int, trials: list[Any], trial: Any, checkpoint: Any, **info: Any) -> None:
+        """Waits until the trial's last event is kept, since Tune then deletes the checkpoint before it."""
+        _WRITER.get().wait(self._events.pop(trial.trial_id, 0))
 
     def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._changed[trial.trial_id] = trial
@@ -107,8 +138,9 @@ class KeepSnapshot(tune.Callback):
                 tested_versions("Expected Ray Tune to save its state before the first result, got none saved")
             )
         elif changed and self._journal is not None:
-            events = [[trial.trial_id, *trial.get_json_state()] for trial in changed]
-            tune_snapshot.append_events(experiment_folder(trials[0]), self._journal, events)
+            line = tune_snapshot.event_line([[trial.trial_id, *trial.get_json_state()] for trial in changed])
+            number = _WRITER.get().append(experiment_folder(trials[0]), self._journal, line, is_journal=True)
+            self._events |= dict.fromkeys((trial.trial_id for trial in changed), number)
         self._recorded |= suggested.keys()
         self._changed, self._written = {}, False
 
@@ -146,6 +178,8 @@ class KeepSnapshot(tune.Callback):
         if not any(map(tune_snapshot.is_experiment_state, states)):
             names = ", ".join(sorted(file.name for file in files)) or "no files"
             raise IncompatibleRay(tested_versions(f"Expected Ray Tune to save experiment_state-*.json, got {names}"))
+        _WRITER.get().flush()  # the results that the state contains
+        self._events = {}
         return tune_snapshot.write_snapshot(folder, states)
 
 
@@ -190,7 +224,7 @@ def read_results(folder: Folder) -> pd.DataFrame:
 
     A trial that was restored after its last epoch reports this epoch again, with the next `training_iteration`.
     """
-    results = folder / RESULTS
+    results = (folder / RESULTS).listed()
     rows = [row for name in results.files() for row in results.read_json_lines(name)]
     if not rows:
         return pd.DataFrame()
@@ -208,18 +242,25 @@ def with_frames(results: tune.ResultGrid, folder: Folder) -> tune.ResultGrid:
 
 class _Frames(Mapping[str, pd.DataFrame]):
     def __init__(self, folder: Folder) -> None:
-        self._results = folder / RESULTS
+        self._results = (folder / RESULTS).listed()
 
     def __getitem__(self, trial_id: str) -> pd.DataFrame:
-        if not self._results.exists(f"{trial_id}.jsonl"):
-            raise KeyError(trial_id)
-        return pd.DataFrame(self._results.read_json_lines(f"{trial_id}.jsonl"))
+        try:
+            return pd.DataFrame(self._results.read_json_lines(f"{trial_id}.jsonl"))
+        except MissingFile as error:
+            raise KeyError(trial_id) from error
 
     def __iter__(self) -> Iterator[str]:
         return (name.removesuffix(".jsonl") for name in self._results.files())
 
     def __len__(self) -> int:
         return len(self._results.files())
+
+
+def saved_results(trial: Any) -> Folder:
+    """Saves all results of the trial's Tune run, and returns their folder, which it lists once."""
+    _WRITER.get().flush()
+    return (experiment_folder(trial) / RESULTS).listed()
 
 
 def experiment_folder(trial: Any) -> Folder:
