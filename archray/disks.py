@@ -6,7 +6,6 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from copy import copy
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -145,16 +144,17 @@ class ArrowFiles:
     has `.line-` before `.lines-`. So every listing contains all lines, even during a deletion or after a kill.
     """
 
-    def __init__(self, filesystem: Any) -> None:
-        self.filesystem = filesystem
-        self._listings: dict[str, list[tuple[str, str]]] | None = None  # by folder; None: no cache
-        self._growing: dict[str, dict[str, list[str]]] = {}  # a cache, too
+    def __init__(self, filesystem: Any, *, cached: bool = False) -> None:
+        self.filesystem, self._cached = filesystem, cached
+        self._clear()
+
+    def _clear(self) -> None:
+        self._listings: dict[str, list[tuple[str, str]]] = {}  # by folder
+        self._growing: dict[str, dict[str, list[str]]] = {}  # by folder and file
 
     def listed(self) -> Self:
         """Returns these files with a cache of listings."""
-        files = copy(self)
-        files._listings, files._growing = {}, {}
-        return files
+        return type(self)(self.filesystem, cached=True)
 
     def kind(self, path: str) -> str:
         return _KINDS.get(self.filesystem.get_file_info(path).type.name, "")
@@ -182,7 +182,7 @@ class ArrowFiles:
         self.filesystem.delete_file(path)
 
     def read(self, path: str) -> bytes:
-        objects = self.objects(path) if self._listings is not None else []
+        objects = self.objects(path) if self._cached else []
         try:
             if not objects:
                 return self._read(path)
@@ -193,8 +193,7 @@ class ArrowFiles:
         try:
             return b"".join(map(self.read_object, needed(objects)))
         except FileNotFoundError:  # the writer has replaced the objects since the listing
-            if self._listings is not None:
-                self._listings, self._growing = {}, {}
+            self._clear()
             return self.read(path)
 
     def read_object(self, path: str) -> bytes:
@@ -220,24 +219,25 @@ class ArrowFiles:
         folder, _, name = path.rpartition("/")
         if not folder:  # a bucket
             return []
-        growing = self._growing.get(folder, {})
-        if not growing:
+        growing = self._growing.get(folder)
+        if growing is None:
+            growing = {}
             entries = [entry for entry, _ in self._objects(folder) if LINES.search(entry)]
             for entry in sorted(entries, key=number_of):
                 growing.setdefault(LINES.sub("", entry), []).append(f"{folder}/{entry}")
-            if self._listings is not None:
+            if self._cached:
                 self._growing[folder] = growing
         return growing.get(name, [])
 
     def _objects(self, path: str) -> list[tuple[str, str]]:
         from pyarrow import fs
 
-        if self._listings is not None and path in self._listings:
-            return self._listings[path]
-        entries = self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        listing = [(entry.base_name, _KINDS.get(entry.type.name, "")) for entry in entries]
-        if self._listings is not None:
-            self._listings[path] = listing
+        listing = self._listings.get(path)
+        if listing is None:
+            entries = self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+            listing = [(entry.base_name, _KINDS.get(entry.type.name, "")) for entry in entries]
+            if self._cached:
+                self._listings[path] = listing
         return listing
 
 

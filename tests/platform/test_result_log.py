@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from archray_test_schedule import Climb
+from pyarrow import fs
 from ray import tune
 from ray.tune.callback import CallbackList
 from ray.tune.execution.tune_controller import TuneController
+from ray.tune.experiment import Trial
 
 from archray.errors import IncompatibleRay
 from archray.files import Folder
+from archray.line_writer import LineWriter
 from archray.platform.engine.restore import restore_state
-from archray.platform.engine.result_log import KeepSnapshot, ResultLog, trial_statuses
-from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.result_log import (
+    KeepSnapshot,
+    ResultLog,
+    experiment_folder,
+    line_writer,
+    read_results,
+    trial_statuses,
+)
+from archray.platform.engine.trial_plan import KEPT_CHECKPOINTS, TrialPlan
 from archray.platform.run.layout import RESULTS, SNAPSHOT
-from archray.platform.run.tune_snapshot import read_snapshot, write_snapshot
+from archray.platform.run.tune_snapshot import read_kept, read_snapshot, write_snapshot
 from archray.searchers.testing import ConformanceTrainable
 
 FILES_KEPT = {
@@ -65,9 +77,16 @@ def test_results_without_a_state_are_not_trained_again(tmp_path: Path, name: str
     write_snapshot(folder, {names[file]: state for file, state in FILES_KEPT.items()})
     folder.write_bytes(names["tuner.pkl"], b"")
     assert not restore_state(folder, PLAN)
-    (folder / RESULTS).append_line("a.jsonl", b"{}")
+    with LineWriter() as writer:
+        writer.append(folder / RESULTS, "a.jsonl", b"{}")
     with pytest.raises(IncompatibleRay, match=r"2\.60"):
         restore_state(folder, PLAN)
+
+
+@pytest.fixture
+def writer() -> Iterator[None]:
+    with line_writer():
+        yield
 
 
 def tuner(folder: Path) -> tune.Tuner:
@@ -81,7 +100,7 @@ def tuner(folder: Path) -> tune.Tuner:
     )
 
 
-@pytest.mark.usefixtures("ray_session")
+@pytest.mark.usefixtures("ray_session", "writer")
 @pytest.mark.parametrize(
     ("owner", "name", "value"),
     [
@@ -100,7 +119,7 @@ def test_a_ray_that_saves_no_state_stops_the_run(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("ray_session")
+@pytest.mark.usefixtures("ray_session", "writer")
 def test_a_ray_that_starts_over_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tuner(tmp_path).fit()
     folder = Folder(tmp_path / "run")
@@ -110,3 +129,44 @@ def test_a_ray_that_starts_over_stops_the_run(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(IncompatibleRay, match=r"restore 2 more trials.*2\.60"):
         tune.Tuner.restore(folder.uri, ConformanceTrainable).fit()
     assert folder.read_bytes(SNAPSHOT) == kept
+
+
+class CheckpointsKept(tune.Callback):
+    """Records the trials for which the kept state names only deleted checkpoints; comes after `KeepSnapshot`."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+
+    def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        _, events = read_kept(experiment_folder(trial))
+        kept = {trial_id: saved for trial_id, *saved in events}
+        for saved in kept.values():
+            restored = Trial.from_json_state(saved[0], stub=True)
+            restored.restore_run_metadata(saved[1])
+            results = restored.run_metadata.checkpoint_manager.best_checkpoint_results
+            exist = [experiment_folder(trial).parent.parent.exists(result.checkpoint.path) for result in results]
+            with self.log.open("a") as file:
+                file.write(f"{len(exist)} {any(exist) or not exist}\n")
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_kill_on_a_store_always_leaves_a_checkpoint(tmp_path: Path) -> None:
+    """Trials save faster than the journal is written to the store."""
+    (tmp_path / "store").mkdir()
+    keys = {"value": tune.grid_search([1.0, 2.0]), "steps": 8, "log": str(tmp_path / "steps")}
+    run = tune.RunConfig(
+        name="run",
+        storage_path="search",
+        storage_filesystem=fs.SubTreeFileSystem(str(tmp_path / "store"), fs.LocalFileSystem()),
+        callbacks=[KeepSnapshot(), ResultLog(), CheckpointsKept(tmp_path / "log")],
+        checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1, num_to_keep=KEPT_CHECKPOINTS),
+        verbose=0,
+    )
+    config = tune.TuneConfig(metric="value", mode="max", reuse_actors=True)
+    with line_writer():
+        tune.Tuner(Climb, param_space=keys, tune_config=config, run_config=run).fit()
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert "2 True" in lines and not [line for line in lines if line.endswith("False")]
+    assert len(list((tmp_path / "store" / "search" / "run" / RESULTS).iterdir())) == 2, "an object per ended trial"
+    folder = Folder("search/run", filesystem=run.storage_filesystem)
+    assert len(read_results(folder)) == 16 and trial_statuses(folder) == ["TERMINATED"] * 2
