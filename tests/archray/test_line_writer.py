@@ -188,9 +188,10 @@ def test_new_lines_wait_for_lines_that_are_not_saved_in_time(tmp_path: Path, mon
         second = threading.Thread(target=writer.append, args=(folder, "log", b"1"))
         second.start()
         second.join(timeout=0.5)
-        assert second.is_alive()
+        waits = second.is_alive()
         may_end.set()
         second.join()
+    assert waits
     assert folder.read_json_lines("log") == [0, 1]
 
 

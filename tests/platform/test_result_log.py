@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from archray.platform.engine.result_log import (
 )
 from archray.platform.engine.trial_plan import KEPT_CHECKPOINTS, TrialPlan
 from archray.platform.run.layout import RESULTS, SNAPSHOT
-from archray.platform.run.tune_snapshot import read_kept, read_snapshot, write_snapshot
+from archray.platform.run.tune_snapshot import experiment_state, read_snapshot, write_snapshot
 from archray.searchers.testing import ConformanceTrainable
 
 FILES_KEPT = {
@@ -131,34 +132,45 @@ def test_a_ray_that_starts_over_stops_the_run(tmp_path: Path, monkeypatch: pytes
     assert folder.read_bytes(SNAPSHOT) == kept
 
 
-class CheckpointsKept(tune.Callback):
-    """Records the trials for which the kept state names only deleted checkpoints; comes after `KeepSnapshot`."""
+class CheckAfterSave(tune.Callback):
+    """Records facts about each trial in the kept state, whenever a trial has saved; must come after `KeepSnapshot`.
+
+    A line has the number of the trial's checkpoints, whether one exists, and whether its last result is in the log.
+    """
 
     def __init__(self, log: Path) -> None:
         self.log = log
 
     def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        _, events = read_kept(experiment_folder(trial))
-        kept = {trial_id: saved for trial_id, *saved in events}
-        for saved in kept.values():
+        folder = experiment_folder(trial)
+        state = experiment_state(folder)
+        logged = read_results(folder)
+        for saved in json.loads(state)["trial_data"] if state else ():
             restored = Trial.from_json_state(saved[0], stub=True)
             restored.restore_run_metadata(saved[1])
-            results = restored.run_metadata.checkpoint_manager.best_checkpoint_results
-            exist = [experiment_folder(trial).parent.parent.exists(result.checkpoint.path) for result in results]
+            metadata = restored.run_metadata
+            paths = [result.checkpoint.path for result in metadata.checkpoint_manager.best_checkpoint_results]
+            exist = [bool(trial.storage.storage_filesystem.get_file_info(path).type) for path in paths]
+            last = metadata.last_result.get("training_iteration", 0)
+            results = 0 if logged.empty else (logged["trial_id"] == restored.trial_id).sum()
             with self.log.open("a") as file:
-                file.write(f"{len(exist)} {any(exist) or not exist}\n")
+                file.write(f"{len(exist)} {any(exist) or not exist} {results >= last}\n")
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_a_kill_on_a_store_always_leaves_a_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("interval", ["auto", "0"], ids=["journal", "snapshots"])
+def test_a_kill_on_a_store_leaves_results_and_checkpoints(
+    interval: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Trials save faster than the journal is written to the store."""
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", interval)
     (tmp_path / "store").mkdir()
     keys = {"value": tune.grid_search([1.0, 2.0]), "steps": 8, "log": str(tmp_path / "steps")}
     run = tune.RunConfig(
         name="run",
         storage_path="search",
         storage_filesystem=fs.SubTreeFileSystem(str(tmp_path / "store"), fs.LocalFileSystem()),
-        callbacks=[KeepSnapshot(), ResultLog(), CheckpointsKept(tmp_path / "log")],
+        callbacks=[KeepSnapshot(), ResultLog(), CheckAfterSave(tmp_path / "log")],
         checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1, num_to_keep=KEPT_CHECKPOINTS),
         verbose=0,
     )
@@ -166,7 +178,7 @@ def test_a_kill_on_a_store_always_leaves_a_checkpoint(tmp_path: Path) -> None:
     with line_writer():
         tune.Tuner(Climb, param_space=keys, tune_config=config, run_config=run).fit()
     lines = (tmp_path / "log").read_text().splitlines()
-    assert "2 True" in lines and not [line for line in lines if line.endswith("False")]
+    assert "2 True True" in lines and not [line for line in lines if "False" in line]
     assert len(list((tmp_path / "store" / "search" / "run" / RESULTS).iterdir())) == 2, "an object per ended trial"
     folder = Folder("search/run", filesystem=run.storage_filesystem)
     assert len(read_results(folder)) == 16 and trial_statuses(folder) == ["TERMINATED"] * 2
