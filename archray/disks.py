@@ -27,11 +27,11 @@ class Lines(Protocol):
     """A file that grows by lines, for one writer.
 
     Attributes:
-        survive_kill: whether a line survives a kill of the process once it is written, and not only once it is saved.
+        survives_kill: whether a line survives a kill of the process as soon as it is written.
         is_journal: whether the file is a journal, see `LineWriter`.
     """
 
-    survive_kill: bool
+    survives_kill: bool
     is_journal: bool
 
     def write(self, line: bytes) -> None: ...
@@ -50,7 +50,7 @@ class Lines(Protocol):
 class LocalLines:
     """A local file that grows by lines. A saved line survives a loss of power."""
 
-    survive_kill = True
+    survives_kill = True
 
     def __init__(self, path: str, is_journal: bool) -> None:
         self._path, self.is_journal = path, is_journal
@@ -132,7 +132,7 @@ class LocalDisk:
     def lines(self, path: str, is_journal: bool) -> Lines:
         return LocalLines(path, is_journal)
 
-    def listed(self) -> Self:
+    def with_listing(self) -> Self:
         return self  # a listing is cheap
 
 
@@ -152,7 +152,7 @@ class ArrowFiles:
         self._listings: dict[str, list[tuple[str, str]]] = {}  # by folder
         self._growing: dict[str, dict[str, list[str]]] = {}  # by folder and file
 
-    def listed(self) -> Self:
+    def with_listing(self) -> Self:
         """Returns these files with a cache of listings."""
         return type(self)(self.filesystem, cached=True)
 
@@ -191,7 +191,7 @@ class ArrowFiles:
             if not objects:
                 raise
         try:
-            return b"".join(map(self.read_object, needed(objects)))
+            return b"".join(map(self.read_object, current_objects(objects)))
         except FileNotFoundError:  # the writer has replaced the objects since the listing
             self._clear()
             return self.read(path)
@@ -252,7 +252,7 @@ def number_of(entry: str) -> int:
     return int(found[2])
 
 
-def needed(objects: Sequence[str]) -> Sequence[str]:
+def current_objects(objects: Sequence[str]) -> Sequence[str]:
     """Returns the objects, in order, without those whose lines another object contains."""
     merged = [place for place, name in enumerate(objects) if ".lines-" in name.rpartition("/")[2]]
     return objects[merged[-1] if merged else 0 :]
@@ -261,14 +261,15 @@ def needed(objects: Sequence[str]) -> Sequence[str]:
 class StoredLines:
     """A file on an object store that grows by lines: an object per batch, and one object at its end."""
 
-    survive_kill = False
+    survives_kill = False
 
     def __init__(self, files: ArrowFiles, path: str, is_journal: bool) -> None:
         self._files, self._path, self.is_journal = files, path, is_journal
         self._unsaved = bytearray()
         objects = files.objects(path)
         self._number = number_of(objects[-1]) if objects else 0
-        self._contents: dict[str, bytes | None] = dict.fromkeys(needed(objects))  # by object; None: not in memory
+        current = current_objects(objects)
+        self._contents: dict[str, bytes | None] = dict.fromkeys(current)  # by object; None: not in memory
         self._stale = objects[: len(objects) - len(self._contents)]
 
     def write(self, line: bytes) -> None:

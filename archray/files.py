@@ -328,10 +328,10 @@ class Folder:
         """
         return self._disk.lines(self._place(name), is_journal)
 
-    def listed(self) -> Self:
+    def with_listing(self) -> Self:
         """Returns the folder with a cache of its listing on an object store, to read many files that grow by lines."""
         folder = copy(self)
-        folder._disk = self._disk.listed()
+        folder._disk = self._disk.with_listing()
         return folder
 
     def read_json_lines(self, name: str, kind: Any = Any) -> list[Any]:

@@ -65,7 +65,7 @@ class LineWriter:
             lines.write(line)
             self._appended += 1
             self._to_save(lines)
-            return 0 if lines.survive_kill else self._appended
+            return 0 if lines.survives_kill else self._appended
 
     def end(self, folder: Folder, name: str) -> None:
         """Stores a file on an object store as one object, after its last line. More lines may follow."""
@@ -102,7 +102,7 @@ class LineWriter:
         place = f"{folder.path}/{name}"
         if place not in self._files:
             if folder.path not in self._folders:
-                self._folders[folder.path] = folder.create().listed()
+                self._folders[folder.path] = folder.create().with_listing()
             self._files[place] = self._folders[folder.path].lines(name, is_journal=is_journal)
         return self._files[place]
 

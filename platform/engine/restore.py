@@ -228,7 +228,7 @@ def restore_state(folder: Folder, plan: TrialPlan) -> bool:
 
 def _keep_results(results: Folder, events: Sequence[Event]) -> None:
     """Appends results that `events` contain and a loss of power has removed from the files in `results`."""
-    kept = results.listed()
+    kept = results.with_listing()
     lines: dict[str, dict[int, bytes]] = {f"{trial_id}.jsonl": {} for trial_id, *_ in events}
     for trial_id, _, progress in events:
         last = json.loads(progress)["last_result"]

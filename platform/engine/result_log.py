@@ -224,7 +224,7 @@ def read_results(folder: Folder) -> pd.DataFrame:
 
     A trial that was restored after its last epoch reports this epoch again, with the next `training_iteration`.
     """
-    results = (folder / RESULTS).listed()
+    results = (folder / RESULTS).with_listing()
     rows = [row for name in results.files() for row in results.read_json_lines(name)]
     if not rows:
         return pd.DataFrame()
@@ -242,7 +242,7 @@ def with_frames(results: tune.ResultGrid, folder: Folder) -> tune.ResultGrid:
 
 class _Frames(Mapping[str, pd.DataFrame]):
     def __init__(self, folder: Folder) -> None:
-        self._results = (folder / RESULTS).listed()
+        self._results = (folder / RESULTS).with_listing()
 
     def __getitem__(self, trial_id: str) -> pd.DataFrame:
         try:
@@ -260,7 +260,7 @@ class _Frames(Mapping[str, pd.DataFrame]):
 def saved_results(trial: Any) -> Folder:
     """Saves all results of the trial's Tune run, and returns their folder, which it lists once."""
     _WRITER.get().flush()
-    return (experiment_folder(trial) / RESULTS).listed()
+    return (experiment_folder(trial) / RESULTS).with_listing()
 
 
 def experiment_folder(trial: Any) -> Folder:

@@ -112,7 +112,7 @@ def stage_progress(stage: Folder) -> StageProgress | None:
 def _tune_run(folder: Folder, plan: Mapping[str, Any]) -> StageProgress:
     statuses = {trial["trial_id"]: trial["status"] for trial in kept_trials(folder)}
     started = [_read(folder / STARTED, name, Started) for name in (folder / STARTED).files()]
-    results = (folder / RESULTS).listed()
+    results = (folder / RESULTS).with_listing()
     trials = sorted(
         (_trial(results, trial, plan["metric"], statuses) for trial in started if trial is not None),
         key=lambda trial: (trial.started, trial.trial_id),

@@ -104,7 +104,7 @@ def test_a_kill_during_the_deletion_of_merged_objects_repeats_no_line(tmp_path: 
     append(folder, "log", end=True)
     for file in list(objects)[-left:]:  # they are deleted in this order
         file.write_bytes(objects[file])
-    assert folder.read_json_lines("log") == list(range(5)) == folder.listed().read_json_lines("log")
+    assert folder.read_json_lines("log") == list(range(5)) == folder.with_listing().read_json_lines("log")
     append(folder, "log", b"5")
     assert folder.read_json_lines("log") == list(range(6)) and len(list(place.iterdir())) == 2
     append(folder, "log", end=True)
@@ -125,7 +125,7 @@ def test_many_files_are_read_from_one_listing(tmp_path: Path) -> None:
     for number in range(4):
         append(folder, f"log-{number}", b"0", b"1")
     store.listed.clear()
-    view = folder.listed()
+    view = folder.with_listing()
     assert [view.read_json_lines(name) for name in view.files()] == [[0, 1]] * 4 and store.listed == ["run"]
     append(folder, "log-1", b"2", end=True)
     assert view.read_json_lines("log-1") == [0, 1, 2], "the objects of the first listing are deleted"
