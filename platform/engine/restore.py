@@ -236,7 +236,7 @@ def _keep_results(results: Folder, events: Sequence[Event]) -> None:
             lines[f"{trial_id}.jsonl"][last["training_iteration"]] = result_line(last)
     with LineWriter() as writer:
         for name, by_iteration in lines.items():
-            reported = kept.read_json_lines(name) if kept.exists(name) else []
+            reported = kept.read_json_lines(name, dict[str, Any]) if kept.exists(name) else []
             for iteration in sorted(by_iteration.keys() - {result.get("training_iteration") for result in reported}):
                 writer.append(results, name, by_iteration[iteration])
 
