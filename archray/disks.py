@@ -5,8 +5,9 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 from archray.errors import NotWritable
 
@@ -22,11 +23,71 @@ def is_full(error: BaseException | None) -> bool:
     return full or is_full(error.__cause__ or error.__context__)
 
 
+class Lines(Protocol):
+    """A file that grows by lines, for one writer.
+
+    Attributes:
+        survives_kill: whether a line survives a kill of the process as soon as it is written.
+        is_journal: whether the file is a journal, see `LineWriter`.
+    """
+
+    survives_kill: bool
+    is_journal: bool
+
+    def write(self, line: bytes) -> None: ...
+
+    def cut(self, ended: bool) -> Callable[[], None]:
+        """Returns a function that saves the lines written so far, for another thread.
+
+        Args:
+            ended: whether these are probably the last lines.
+        """
+
+    def sweep(self) -> None:
+        """Deletes objects that are no longer needed."""
+
+
+class LocalLines:
+    """A local file that grows by lines. A saved line survives a loss of power."""
+
+    survives_kill = True
+
+    def __init__(self, path: str, is_journal: bool) -> None:
+        self._path, self.is_journal = path, is_journal
+        self._stream: Any = None
+
+    def write(self, line: bytes) -> None:
+        if self._stream is None:
+            self._stream = open(self._path, "a+b", buffering=0)  # noqa: SIM115  # closed when it is saved
+            size = self._stream.seek(0, os.SEEK_END)
+            if size and os.pread(self._stream.fileno(), 1, size - 1) != b"\n":
+                line = b"\n" + line  # after a kill the last line may be incomplete
+        rest = memoryview(line + b"\n")
+        while rest:  # a disk that becomes full takes a part, and raises an error for the rest
+            rest = rest[self._stream.write(rest) :]
+
+    def cut(self, ended: bool) -> Callable[[], None]:
+        stream, self._stream = self._stream, None
+
+        def save() -> None:
+            if stream is not None:
+                with stream:
+                    os.fsync(stream.fileno())
+
+        return save
+
+    def sweep(self) -> None:
+        pass
+
+
 class LocalDisk:
     """The local disk. It does not use pyarrow, whose import would slow down reading a run's few files."""
 
     def kind(self, path: str) -> str:
         return "folder" if os.path.isdir(path) else "file" if os.path.exists(path) else ""
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
 
     def entries(self, path: str) -> list[tuple[str, str]]:
         try:
@@ -68,25 +129,41 @@ class LocalDisk:
             raise IsADirectoryError(errno.EISDIR, "it is a folder or a device", path)
         return Path(path).read_bytes()
 
-    def append_line(self, path: str, line: bytes) -> None:
-        with open(path, "a+b", buffering=0) as stream:
-            if (size := stream.seek(0, os.SEEK_END)) and os.pread(stream.fileno(), 1, size - 1) != b"\n":
-                line = b"\n" + line  # after a kill the last line may be incomplete
-            stream.write(line + b"\n")
-            os.fsync(stream.fileno())
+    def lines(self, path: str, is_journal: bool) -> Lines:
+        return LocalLines(path, is_journal)
+
+    def with_listing(self) -> Self:
+        return self  # a listing is cheap
 
 
 class ArrowFiles:
-    """A pyarrow `FileSystem`. A growing file is stored as objects `NAME.line-TIME`, which appear as one file."""
+    """A pyarrow `FileSystem`. A file that grows by lines is stored as several objects, which appear as one file.
 
-    def __init__(self, filesystem: Any) -> None:
-        self.filesystem = filesystem
+    `NAME.line-NUMBER` contains lines, and numbers grow. `NAME.lines-NUMBER` contains all lines of smaller numbers,
+    which are then deleted. Objects are written before others are deleted, and listed in the order of their names, which
+    has `.line-` before `.lines-`. So every listing contains all lines, even during a deletion or after a kill.
+    """
+
+    def __init__(self, filesystem: Any, *, cached: bool = False) -> None:
+        self.filesystem, self._cached = filesystem, cached
+        self._clear()
+
+    def _clear(self) -> None:
+        self._listings: dict[str, list[tuple[str, str]]] = {}  # by folder
+        self._growing: dict[str, dict[str, list[str]]] = {}  # by folder and file
+
+    def with_listing(self) -> Self:
+        """Returns these files with a cache of listings."""
+        return type(self)(self.filesystem, cached=True)
 
     def kind(self, path: str) -> str:
-        return _KINDS.get(self.filesystem.get_file_info(path).type.name, "") or ("file" if self._lines(path) else "")
+        return _KINDS.get(self.filesystem.get_file_info(path).type.name, "")
+
+    def exists(self, path: str) -> bool:
+        return bool(self.kind(path) or self.objects(path))
 
     def entries(self, path: str) -> list[tuple[str, str]]:
-        return sorted({(LINE.sub("", name), kind) for name, kind in self._objects(path)})
+        return sorted({(LINES.sub("", name), kind) for name, kind in self._objects(path)})
 
     def create(self, path: str) -> None:
         self.filesystem.create_dir(path, recursive=True)
@@ -98,22 +175,35 @@ class ArrowFiles:
         self.filesystem.delete_dir(path)
 
     def delete(self, path: str) -> None:
-        for file in self._lines(path) or [path]:
-            self.filesystem.delete_file(file)
+        for file in self.objects(path) or [path]:
+            self.delete_object(file)
+
+    def delete_object(self, path: str) -> None:
+        self.filesystem.delete_file(path)
 
     def read(self, path: str) -> bytes:
+        objects = self.objects(path) if self._cached else []
         try:
-            return self._read(path)
+            if not objects:
+                return self._read(path)
         except FileNotFoundError:
-            if lines := self._lines(path):
-                return b"".join(map(self._read, lines))
-            raise
+            objects = self.objects(path)
+            if not objects:
+                raise
+        try:
+            return b"".join(map(self.read_object, current_objects(objects)))
+        except FileNotFoundError:  # the writer has replaced the objects since the listing
+            self._clear()
+            return self.read(path)
+
+    def read_object(self, path: str) -> bytes:
+        with self.filesystem.open_input_stream(path) as stream:
+            return bytes(stream.read())
 
     def _read(self, path: str) -> bytes:
         """Reads the whole object; pyarrow alone reads the initial number of bytes even if the object is replaced."""
         while True:
-            with self.filesystem.open_input_stream(path) as stream:
-                content = bytes(stream.read())
+            content = self.read_object(path)
             if self.filesystem.get_file_info(path).size in (None, len(content)):
                 return content
 
@@ -121,26 +211,87 @@ class ArrowFiles:
         with self.filesystem.open_output_stream(path) as stream:
             stream.write(content)
 
-    def append_line(self, path: str, line: bytes) -> None:
-        ArrowFiles._last = max(ArrowFiles._last + 1, time.time_ns())  # a clock may be set back
-        self.write(f"{path}.line-{ArrowFiles._last:020d}", line + b"\n")
+    def lines(self, path: str, is_journal: bool) -> Lines:
+        return StoredLines(self, path, is_journal)
 
-    _last = 0
-
-    def _lines(self, path: str) -> list[str]:
-        """Returns the objects of a growing file, in order; none for another file."""
+    def objects(self, path: str) -> list[str]:
+        """Returns the objects of a growing file by their numbers; none for another file."""
         folder, _, name = path.rpartition("/")
         if not folder:  # a bucket
             return []
-        lines = [line for line, _ in self._objects(folder) if LINE.search(line) and LINE.sub("", line) == name]
-        return [f"{folder}/{line}" for line in sorted(lines)]
+        growing = self._growing.get(folder)
+        if growing is None:
+            growing = {}
+            entries = [entry for entry, _ in self._objects(folder) if LINES.search(entry)]
+            for entry in sorted(entries, key=number_of):
+                growing.setdefault(LINES.sub("", entry), []).append(f"{folder}/{entry}")
+            if self._cached:
+                self._growing[folder] = growing
+        return growing.get(name, [])
 
     def _objects(self, path: str) -> list[tuple[str, str]]:
         from pyarrow import fs
 
-        entries = self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        return [(entry.base_name, _KINDS.get(entry.type.name, "")) for entry in entries]
+        listing = self._listings.get(path)
+        if listing is None:
+            entries = self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+            listing = [(entry.base_name, _KINDS.get(entry.type.name, "")) for entry in entries]
+            if self._cached:
+                self._listings[path] = listing
+        return listing
 
 
-LINE = re.compile(r"\.line-\d{20}$")
+LINES = re.compile(r"\.(line|lines)-(\d{20})$")
 _KINDS = {"File": "file", "Directory": "folder"}
+MOST = 100  # objects of a growing file
+
+
+def number_of(entry: str) -> int:
+    found = LINES.search(entry)
+    assert found is not None  # callers have checked it
+    return int(found[2])
+
+
+def current_objects(objects: Sequence[str]) -> Sequence[str]:
+    """Returns the objects, in order, without those whose lines another object contains."""
+    merged = [place for place, name in enumerate(objects) if ".lines-" in name.rpartition("/")[2]]
+    return objects[merged[-1] if merged else 0 :]
+
+
+class StoredLines:
+    """A file on an object store that grows by lines: an object per batch, and one object at its end."""
+
+    survives_kill = False
+
+    def __init__(self, files: ArrowFiles, path: str, is_journal: bool) -> None:
+        self._files, self._path, self.is_journal = files, path, is_journal
+        self._unsaved = bytearray()
+        objects = files.objects(path)
+        self._number = number_of(objects[-1]) if objects else 0
+        current = current_objects(objects)
+        self._contents: dict[str, bytes | None] = dict.fromkeys(current)  # by object; None: not in memory
+        self._stale = objects[: len(objects) - len(self._contents)]
+
+    def write(self, line: bytes) -> None:
+        self._unsaved += line + b"\n"
+
+    def cut(self, ended: bool) -> Callable[[], None]:
+        lines, self._unsaved = bytes(self._unsaved), bytearray()
+        return lambda: self._save(lines, ended)
+
+    def _save(self, lines: bytes, ended: bool) -> None:
+        self._number = max(self._number + 1, time.time_ns())  # a clock may be set back
+        if self.is_journal or (len(self._contents) + 1 < MOST and not ended):
+            place = f"{self._path}.line-{self._number:020d}"
+            self._files.write(place, lines)
+            self._contents |= {} if self.is_journal else {place: lines}
+        elif lines or len(self._contents) > 1:
+            read, place = self._files.read_object, f"{self._path}.lines-{self._number:020d}"
+            parts = [read(name) if part is None else part for name, part in self._contents.items()]
+            self._files.write(place, b"".join([*parts, lines]))
+            self._stale += self._contents
+            self._contents = {place: None}
+
+    def sweep(self) -> None:
+        while self._stale:
+            self._files.delete_object(self._stale.pop(0))

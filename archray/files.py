@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 from pydantic import TypeAdapter, ValidationError
 
 from archray import errors
-from archray.disks import FULL, ArrowFiles, LocalDisk
+from archray.disks import FULL, ArrowFiles, Lines, LocalDisk
 from archray.errors import DamagedFile, InvalidInput, RunFolderError
 
 if TYPE_CHECKING:  # pandas and pyarrow are imported where they are used: local JSON files need neither
@@ -259,8 +259,9 @@ class Folder:
 
     def exists(self, name: str | None = None) -> bool:
         """Returns whether the folder, or the file or folder `name` in it, exists."""
-        kind = self._disk.kind(self._place(name))
-        return kind == "folder" if name is None else bool(kind)
+        if name is None:
+            return self._disk.kind(self._place()) == "folder"
+        return self._disk.exists(self._place(name))
 
     def files(self) -> list[str]:
         """Returns the sorted names of the files directly in the folder, without temporary files."""
@@ -319,17 +320,19 @@ class Folder:
         with self.whole_file(name) as stream:
             stream.write(content)
 
-    def append_line(self, name: str, line: bytes) -> None:
-        """Appends a line to a file, or creates the file. After a kill or a loss of power the line may be incomplete.
+    def lines(self, name: str, *, is_journal: bool = False) -> Lines:
+        """Opens a file to which a `LineWriter` appends lines. After a kill its last line may be incomplete.
 
-        On an object store every line is an object; all other methods list, read and delete these objects as one file.
-
-        Args:
-            name: the name of the file.
-            line: the line without a line break.
+        On an object store the file is stored as several objects; all other methods list, read and delete these objects
+        as one file.
         """
-        self.create()
-        self._disk.append_line(self._place(name), line)
+        return self._disk.lines(self._place(name), is_journal)
+
+    def with_listing(self) -> Self:
+        """Returns the folder with a cache of its listing on an object store, to read many files that grow by lines."""
+        folder = copy(self)
+        folder._disk = self._disk.with_listing()
+        return folder
 
     def read_json_lines(self, name: str, kind: Any = Any) -> list[Any]:
         """Reads the JSON values of a file's lines, without incomplete lines and values of another kind than `kind`.

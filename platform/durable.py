@@ -11,7 +11,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
 from archray.platform.engine.restore import TUNER, ResumedASHA, restore_experiment
-from archray.platform.engine.result_log import KeepSnapshot, ResultLog, reduced_saves, with_frames
+from archray.platform.engine.result_log import KeepSnapshot, ResultLog, line_writer, reduced_saves, with_frames
 from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import SNAPSHOT
 
@@ -137,7 +137,7 @@ class DurableTuner:
 
     def fit(self) -> tune.ResultGrid:
         """Runs the remaining trials. Returns: the results of all trials, as `ray.tune.Tuner.fit`."""
-        with lock(self._folder, "DurableTuner.fit"), reduced_saves():
+        with lock(self._folder, "DurableTuner.fit"), reduced_saves(), line_writer():
             return with_frames(self._tuner.fit(), self._folder)
 
     def get_results(self) -> tune.ResultGrid:

@@ -19,8 +19,9 @@ from ray.tune.search.search_generator import SearchGenerator
 
 from archray.errors import IncompatibleRay, tested_versions
 from archray.files import Folder
+from archray.line_writer import LineWriter
 from archray.platform.engine.failed_trials import failed_trials
-from archray.platform.engine.result_log import STATE_FILES, experiment_folder
+from archray.platform.engine.result_log import STATE_FILES, result_line, saved_results
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.run.layout import REPEAT, RESULTS, SNAPSHOT
 from archray.platform.run.tune_snapshot import Event, is_experiment_state, read_kept, updated
@@ -221,17 +222,34 @@ def restore_state(folder: Folder, plan: TrialPlan) -> bool:
             raise IncompatibleRay(tested_versions(problem + advice))
         return False
     states, events = relocate({**states, TUNER: folder.read_bytes(TUNER)}, events, folder)
-    _write(folder, _reopened(brought_up(states, events, plan), folder, errors=plan.searcher is None))
+    kept = _reopened(brought_up(states, events, plan), folder, errors=plan.searcher is None)
+    _write(folder, kept, events)
     return True
 
 
-def _write(folder: Folder, states: Mapping[str, bytes]) -> None:
+def _write(folder: Folder, states: Mapping[str, bytes], events: Sequence[Event]) -> None:
     """Writes Tune's state files, and deletes files of a later session of Tune, which would be the newest."""
+    _keep_results(folder / RESULTS, events)
     for name in folder.files():
         if name.startswith(STATE_FILES) and name not in states:
             folder.delete(name)
     for name, state in states.items():
         folder.write_bytes(name, state)
+
+
+def _keep_results(results: Folder, events: Sequence[Event]) -> None:
+    """Appends results that `events` contain and a loss of power has removed from the files in `results`."""
+    kept = results.with_listing()
+    lines: dict[str, dict[int, bytes]] = {f"{trial_id}.jsonl": {} for trial_id, *_ in events}
+    for trial_id, _, progress in events:
+        last = json.loads(progress)["last_result"]
+        if last.get("trial_id") == trial_id and "training_iteration" in last:
+            lines[f"{trial_id}.jsonl"][last["training_iteration"]] = result_line(last)
+    with LineWriter() as writer:
+        for name, by_iteration in lines.items():
+            reported = kept.read_json_lines(name, dict[str, Any]) if kept.exists(name) else []
+            for iteration in sorted(by_iteration.keys() - {result.get("training_iteration") for result in reported}):
+                writer.append(results, name, by_iteration[iteration])
 
 
 def restore_experiment(folder: Folder, trainable: Any) -> None:
@@ -252,7 +270,7 @@ def restore_experiment(folder: Folder, trainable: Any) -> None:
             Experiment.register_if_needed(trainable)
             suggested = list(dict.fromkeys(trial.trial_id for trial in trials if trial.trial_id not in statuses))
             now[name] = _grid_state(name, states[name], trials, suggested)
-    _write(folder, now)
+    _write(folder, now, events)
 
 
 def _search_states(
@@ -297,14 +315,21 @@ class ResumedASHA(AsyncHyperBandScheduler):
     that should have ended stops at its next result.
     """
 
+    _results: Folder | None = None  # the results before the next result, listed once
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        self._results = None
+        return str(super().on_trial_result(tune_controller, trial, result))
+
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         super().on_trial_add(tune_controller, trial)
         done = int((trial.run_metadata.last_result or {}).get("training_iteration", 0))
         if done == 0:
             return
-        reported = (experiment_folder(trial) / RESULTS).read_json_lines(f"{trial.trial_id}.jsonl")
+        self._results = self._results or saved_results(trial)
+        reported = self._results.read_json_lines(f"{trial.trial_id}.jsonl")
         results = [result for result in reported if result["training_iteration"] <= done]
-        actions = [self.on_trial_result(tune_controller, trial, result) for result in results]
+        actions = [super(ResumedASHA, self).on_trial_result(tune_controller, trial, result) for result in results]
         if TrialScheduler.STOP in actions and not trial.is_finished():
             self._trial_info[trial.trial_id] = _Over()
 

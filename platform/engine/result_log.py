@@ -2,14 +2,21 @@
 
 Tune copies its files to the run's folder in the background and in place. A kill can leave an empty result file, and a
 graceful stop can lose the last state. A restored trial writes a new `result.json`. These callbacks therefore write
-through `Folder`: whole files, or a line at the end of a file. They have no paths: Tune pickles callbacks, and a run may
-be moved. The size of a trial's files does not grow with the number of trials.
+through `Folder`: whole files, or lines through the `LineWriter` of `line_writer`. They have no paths: Tune pickles
+callbacks, and a run may be moved. The size of a trial's files does not grow with the number of trials.
+
+SIGKILL loses at most the results and events of the last second, and on a local disk none. The files then describe an
+earlier moment: a snapshot or an event in the journal is never without the results before it. A resume repeats the lost
+results from the last checkpoint, which exists: Tune registers a checkpoint of a trial, and deletes an old one, only
+when the event of the trial's previous checkpoint is kept.
 """
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from numbers import Real
 from pathlib import Path
@@ -18,11 +25,13 @@ from typing import Any
 import pandas as pd
 from ray import tune
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
+from ray.tune.experiment import Trial
 from ray.tune.utils import flatten_dict
 
 from archray.cluster.ray_compat import replaced
-from archray.errors import IncompatibleRay, tested_versions
+from archray.errors import IncompatibleRay, MissingFile, tested_versions
 from archray.files import Folder
+from archray.line_writer import LineWriter
 from archray.platform.engine.interrupt import INTERRUPT
 from archray.platform.engine.tune_memory import packed_states, release
 from archray.platform.run import tune_snapshot
@@ -30,8 +39,22 @@ from archray.platform.run.layout import PLAN, RESULTS, STARTED
 from archray.platform.run.run_summary import plain
 from archray.plurals import count
 
+logger = logging.getLogger(__name__)
+
 SHORT = 64  # maximum length of a list to keep; a round of halving may have ten thousand scores
 STATE_FILES = ("experiment_state-", "search_gen_state-", "searcher-state-", "basic-variant-state-")
+_WRITER: ContextVar[LineWriter] = ContextVar("writer")  # of this thread's Tune run
+
+
+@contextmanager
+def line_writer() -> Iterator[None]:
+    """Lets the callbacks write lines in the block."""
+    with LineWriter() as writer:
+        token = _WRITER.set(writer)
+        try:
+            yield
+        finally:
+            _WRITER.reset(token)
 
 
 class ResultLog(tune.Callback):
@@ -48,10 +71,19 @@ class ResultLog(tune.Callback):
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
         if INTERRUPT.stopping:
             return  # Tune's last snapshot does not contain the result; the trial repeats this epoch
-        flat = flatten_dict({name: value for name, value in result.items() if name != "config"})
-        kept = {name: _plain(value) for name, value in flat.items() if _is_kept(value)}
-        line = json.dumps(kept, default=str).encode()
-        (experiment_folder(trial) / RESULTS).append_line(f"{trial.trial_id}.jsonl", line)
+        _WRITER.get().append(experiment_folder(trial) / RESULTS, f"{trial.trial_id}.jsonl", result_line(result))
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        _WRITER.get().end(experiment_folder(trial) / RESULTS, f"{trial.trial_id}.jsonl")
+
+    on_trial_error = on_trial_complete
+
+
+def result_line(result: Mapping[str, Any]) -> bytes:
+    """Returns the line of a result, with the numbers, texts and short lists of its nested dictionaries."""
+    flat = flatten_dict({name: value for name, value in result.items() if name != "config"})
+    kept = {name: _plain(value) for name, value in flat.items() if _is_kept(value)}
+    return json.dumps(kept, default=str).encode()
 
 
 def _is_kept(value: Any) -> bool:
@@ -75,6 +107,7 @@ class KeepSnapshot(tune.Callback):
         self._recorded: set[str] = set()  # ids of the trials in the journal or the snapshot
         self._written = False  # whether Tune has written its state since the last snapshot
         self._reported = False  # whether a trial has reported
+        self._events: dict[str, int] = {}  # number of the last line in the journal, by trial
 
     def __getstate__(self) -> dict[str, Any]:
         return KeepSnapshot().__dict__
@@ -85,6 +118,10 @@ class KeepSnapshot(tune.Callback):
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
         self._reported = True
+
+    def on_checkpoint(self, iteration: int, trials: list[Any], trial: Any, checkpoint: Any, **info: Any) -> None:
+        """Waits until the trial's last event is kept, since Tune then deletes the checkpoint before it."""
+        _WRITER.get().wait(self._events.pop(trial.trial_id, 0))
 
     def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._changed[trial.trial_id] = trial
@@ -115,8 +152,9 @@ class KeepSnapshot(tune.Callback):
                 tested_versions("Expected Ray Tune to save its state before the first result, got none saved")
             )
         elif changed and self._journal is not None:
-            events = [[trial.trial_id, *trial.get_json_state()] for trial in changed]
-            tune_snapshot.append_events(experiment_folder(trials[0]), self._journal, events)
+            line = tune_snapshot.event_line([[trial.trial_id, *trial.get_json_state()] for trial in changed])
+            number = _WRITER.get().append(experiment_folder(trials[0]), self._journal, line, is_journal=True)
+            self._events |= dict.fromkeys((trial.trial_id for trial in changed), number)
         self._recorded |= suggested.keys()
         self._changed, self._written = {}, False
 
@@ -154,7 +192,60 @@ class KeepSnapshot(tune.Callback):
         if not any(map(tune_snapshot.is_experiment_state, states)):
             names = ", ".join(sorted(file.name for file in files)) or "no files"
             raise IncompatibleRay(tested_versions(f"Expected Ray Tune to save experiment_state-*.json, got {names}"))
+        _WRITER.get().flush()  # the results that the state contains
+        self._events = {}
         return tune_snapshot.write_snapshot(folder, states)
+
+
+class EndedCheckpoints(tune.Callback):
+    """Deletes checkpoints of ended trials, in the run's folder and in the results of `fit()`.
+
+    A checkpoint is deleted after `KeepSnapshot` has recorded the end of its trial, so that a kill loses no work. Failed
+    trials keep their checkpoints, since a resume may retry them. The callback has no paths.
+
+    Args:
+        kept: number of checkpoints that remain, the newest.
+    """
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._ended: list[Any] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return EndedCheckpoints(self._kept).__dict__
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._ended.append(trial)
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        ended, self._ended = self._ended, []
+        if ended:
+            _WRITER.get().flush()  # the events of these trials
+        for trial in ended:
+            self._delete(trial)
+
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        """Also deletes the checkpoints that remained after a kill."""
+        for trial in trials:
+            self._delete(trial)
+
+    def _delete(self, trial: Any) -> None:
+        manager = trial.run_metadata.checkpoint_manager
+        results = manager._checkpoint_results
+        number = max(0, len(results) - self._kept)
+        if trial.status != Trial.TERMINATED or number == 0:
+            return
+        manager._checkpoint_results = results[number:]
+        if not self._kept:
+            manager._latest_checkpoint_result = None
+        trial.run_metadata.invalidate_cache()
+        for result in results[:number]:
+            folder = Folder(result.checkpoint.path, filesystem=result.checkpoint.filesystem)
+            try:
+                if folder.exists():
+                    folder.remove()
+            except OSError as error:
+                logger.warning("%s: cannot delete the checkpoint %s (%s)", trial, folder, error)
 
 
 @contextmanager
@@ -198,7 +289,7 @@ def read_results(folder: Folder) -> pd.DataFrame:
 
     A trial that was restored after its last epoch reports this epoch again, with the next `training_iteration`.
     """
-    results = folder / RESULTS
+    results = (folder / RESULTS).with_listing()
     rows = [row for name in results.files() for row in results.read_json_lines(name)]
     if not rows:
         return pd.DataFrame()
@@ -231,12 +322,13 @@ class _FramedResult(tune.Result):
 
 class _Frames(Mapping[str, pd.DataFrame]):
     def __init__(self, folder: Folder) -> None:
-        self._results = folder / RESULTS
+        self._results = (folder / RESULTS).with_listing()
 
     def __getitem__(self, trial_id: str) -> pd.DataFrame:
-        if not self._results.exists(f"{trial_id}.jsonl"):
-            raise KeyError(trial_id)
-        frame = pd.DataFrame(self._results.read_json_lines(f"{trial_id}.jsonl"))
+        try:
+            frame = pd.DataFrame(self._results.read_json_lines(f"{trial_id}.jsonl"))
+        except MissingFile as error:
+            raise KeyError(trial_id) from error
         return frame.drop_duplicates("training_iteration", keep="last", ignore_index=True)  # repeated after a restore
 
     def __iter__(self) -> Iterator[str]:
@@ -244,6 +336,12 @@ class _Frames(Mapping[str, pd.DataFrame]):
 
     def __len__(self) -> int:
         return len(self._results.files())
+
+
+def saved_results(trial: Any) -> Folder:
+    """Saves all results of the trial's Tune run, and returns their folder, which it lists once."""
+    _WRITER.get().flush()
+    return (experiment_folder(trial) / RESULTS).with_listing()
 
 
 def experiment_folder(trial: Any) -> Folder:

@@ -20,10 +20,9 @@ from archray.files import Folder
 from archray.platform.engine.failed_trials import CheckpointTrouble, FailureLog
 from archray.platform.engine.interrupt import StopAtCheckpoint
 from archray.platform.engine.progress import TrialProgress
-from archray.platform.engine.result_log import KeepSnapshot, ResultLog, experiment_folder
+from archray.platform.engine.result_log import EndedCheckpoints, KeepSnapshot, ResultLog, experiment_folder
 from archray.platform.engine.settings import TuneOptions
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tune_memory import EndedCheckpoints
 from archray.plurals import count
 from archray.searchers.base import ArchraySearcher
 from archray.trainables.devices import CONTEXT_BYTES

@@ -1,12 +1,11 @@
-"""Reduced memory of finished trials and idle actors, and deletion of checkpoints of finished trials.
+"""Reduced memory of finished trials and idle actors.
 
 Tune keeps every trial in memory until the driver ends. With this module, a finished trial keeps only its results and
 the state for a resume. This module and `result_log` use private attributes of Tune in Ray 2.60. The values of a
-`ResultGrid` do not change, except for checkpoints.
+`ResultGrid` do not change.
 """
 
 import ctypes
-import logging
 import sys
 import time
 import zlib
@@ -16,7 +15,6 @@ from types import MappingProxyType
 from typing import Any
 
 import ray
-from ray import tune
 from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
@@ -24,9 +22,6 @@ from ray.tune.utils.object_cache import _ObjectCache
 from ray.util import debug
 
 from archray.cluster.ray_compat import replaced
-from archray.files import Folder
-
-logger = logging.getLogger(__name__)
 
 TUNES_NUMBERS = {"done", "iterations_since_restore", "pid", "time_since_restore", "time_this_iter_s", "timestamp"}
 RESOURCES: dict[Any, Any] = {}  # resources of ended trials, one object for all equal ones
@@ -89,55 +84,6 @@ def _share(owner: Any, first: Any, *names: str) -> None:
     for name in names:
         if _are_equal(getattr(owner, name), getattr(first, name)):
             setattr(owner, name, getattr(first, name))
-
-
-class EndedCheckpoints(tune.Callback):
-    """Deletes checkpoints of ended trials, in the run's folder and in the results of `fit()`.
-
-    A checkpoint is deleted after `KeepSnapshot` has recorded the end of its trial, so that a kill loses no work. Failed
-    trials keep their checkpoints, since a resume may retry them. The callback has no paths.
-
-    Args:
-        kept: number of checkpoints that remain, the newest.
-    """
-
-    def __init__(self, kept: int) -> None:
-        self._kept = kept
-        self._ended: list[Any] = []
-
-    def __getstate__(self) -> dict[str, Any]:
-        return EndedCheckpoints(self._kept).__dict__
-
-    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._ended.append(trial)
-
-    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        ended, self._ended = self._ended, []
-        for trial in ended:
-            self._delete(trial)
-
-    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
-        """Also deletes the checkpoints that remained after a kill."""
-        for trial in trials:
-            self._delete(trial)
-
-    def _delete(self, trial: Any) -> None:
-        manager = trial.run_metadata.checkpoint_manager
-        results = manager._checkpoint_results
-        number = max(0, len(results) - self._kept)
-        if trial.status != Trial.TERMINATED or number == 0:
-            return
-        manager._checkpoint_results = results[number:]
-        if not self._kept:
-            manager._latest_checkpoint_result = None
-        trial.run_metadata.invalidate_cache()
-        for result in results[:number]:
-            folder = Folder(result.checkpoint.path, filesystem=result.checkpoint.filesystem)
-            try:
-                if folder.exists():
-                    folder.remove()
-            except OSError as error:
-                logger.warning("%s: cannot delete the checkpoint %s (%s)", trial, folder, error)
 
 
 class PackedState(list[bytes]):

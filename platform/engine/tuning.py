@@ -19,7 +19,7 @@ from archray.platform.engine import trial_plan, trial_tables
 from archray.platform.engine.failed_trials import check_crashes, crashed_trials, quiet_deaths
 from archray.platform.engine.interrupt import stop_gracefully
 from archray.platform.engine.restore import TUNER, restore_state
-from archray.platform.engine.result_log import reduced_saves, trial_statuses, with_frames, write_plan
+from archray.platform.engine.result_log import line_writer, reduced_saves, trial_statuses, with_frames, write_plan
 from archray.platform.engine.run_costs import has_costs, with_costs
 from archray.platform.engine.settings import TuneOptions
 from archray.platform.engine.stage import Context, ReadsT, Stage, whole_run
@@ -218,6 +218,7 @@ def _tuned(
         stop_gracefully(context.console, waits) as interrupt,
         quiet_deaths(),
         reduced_saves(),
+        line_writer(),
         idle_actors(at_a_time),
     ):
         write_plan(folder, metric=plan.metric, mode=plan.mode, total=plan.total, before=plan.before)

@@ -112,8 +112,9 @@ def stage_progress(stage: Folder) -> StageProgress | None:
 def _tune_run(folder: Folder, plan: Mapping[str, Any]) -> StageProgress:
     statuses = {trial["trial_id"]: trial["status"] for trial in kept_trials(folder)}
     started = [_read(folder / STARTED, name, Started) for name in (folder / STARTED).files()]
+    results = (folder / RESULTS).with_listing()
     trials = sorted(
-        (_trial(folder, trial, plan["metric"], statuses) for trial in started if trial is not None),
+        (_trial(results, trial, plan["metric"], statuses) for trial in started if trial is not None),
         key=lambda trial: (trial.started, trial.trial_id),
     )
     done = [trial for trial in trials if trial.status != "running"]
@@ -132,9 +133,9 @@ def _tune_run(folder: Folder, plan: Mapping[str, Any]) -> StageProgress:
     )
 
 
-def _trial(folder: Folder, started: Mapping[str, Any], metric: str, statuses: Mapping[str, str]) -> TrialProgress:
+def _trial(results: Folder, started: Mapping[str, Any], metric: str, statuses: Mapping[str, str]) -> TrialProgress:
     trial_id = started["trial_id"]
-    lines = _lines(folder / RESULTS, f"{trial_id}.jsonl")
+    lines = _lines(results, f"{trial_id}.jsonl")
     last: Mapping[str, Any] = lines[-1] if lines else {}
     status = _STATUSES.get(statuses.get(trial_id, ""), "ended" if last.get("done") else "running")
     return TrialProgress(

@@ -42,9 +42,9 @@ def write_snapshot(folder: Folder, states: Mapping[str, bytes | Path]) -> str:
     return journal
 
 
-def append_events(folder: Folder, journal: str, events: Sequence[Event]) -> None:
-    """Appends the events of one step of Tune, in order."""
-    folder.append_line(journal, json.dumps(events).encode())
+def event_line(events: Sequence[Event]) -> bytes:
+    """Returns the line of a journal for the events of one step of Tune, in order."""
+    return json.dumps(events).encode()
 
 
 def read_snapshot(folder: Folder) -> dict[str, bytes]:

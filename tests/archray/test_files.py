@@ -175,22 +175,6 @@ def test_a_folder_on_an_object_store(tmp_path: Path) -> None:
     assert (tmp_path / "bucket" / "run" / "a.json").is_file()
 
 
-@pytest.mark.parametrize("make", [Folder, object_store])
-def test_a_file_grows_by_lines(tmp_path: Path, make: type[Folder]) -> None:
-    folder = make(tmp_path)
-    assert not folder.exists("log")
-    for number in range(12):
-        folder.append_line("log", b"%d" % number)
-    folder.append_line("log-2", b"[]")
-    assert folder.files() == ["log", "log-2"] and folder.exists("log")
-    assert folder.read_json_lines("log") == list(range(12)) and folder.read_json_lines("log-2") == [[]]
-    assert folder.read_bytes("log").splitlines() == [b"%d" % number for number in range(12)]
-    folder.delete("log")
-    assert folder.files() == ["log-2"] and not folder.exists("log")
-    with pytest.raises(FileNotFoundError):
-        folder.read_json_lines("log")
-
-
 def test_a_folder_copies_files_of_another(tmp_path: Path) -> None:
     source, all_of_it, some = Folder(tmp_path / "source"), Folder(tmp_path / "all"), object_store(tmp_path)
     source.write_bytes("a", b"1")
@@ -261,7 +245,7 @@ def test_a_name_that_leads_out_of_the_folder_raises_an_error(tmp_path: Path, nam
         folder.sha256,
         folder.local_path,
         lambda name: folder.write_bytes(name, b"x"),
-        lambda name: folder.append_line(name, b"x"),
+        lambda name: folder.lines(name),
         lambda name: folder.copy_from(folder, [name]),
         plain_name,
     )
@@ -283,7 +267,7 @@ def test_a_link_that_leads_out_of_the_folder_raises_an_error(tmp_path: Path) -> 
     folder = Folder(tmp_path / "run")
     uses = (
         lambda: folder.read_bytes("file"),
-        lambda: folder.append_line("file", b"x"),
+        lambda: folder.lines("file"),
         lambda: (folder / "folder").read_bytes("a"),
         lambda: (folder / "folder").write_bytes("b", b"x"),
         lambda: (folder / "folder").create(),

@@ -14,8 +14,15 @@ from ray.tune.utils.serialization import TuneFunctionEncoder
 
 import archray
 from archray.files import Folder
-from archray.platform.engine.result_log import KeepSnapshot, ResultLog, reduced_saves, with_frames
-from archray.platform.engine.tune_memory import EndedCheckpoints, PackedState
+from archray.platform.engine.result_log import (
+    EndedCheckpoints,
+    KeepSnapshot,
+    ResultLog,
+    line_writer,
+    reduced_saves,
+    with_frames,
+)
+from archray.platform.engine.tune_memory import PackedState
 from archray.platform.run.tune_snapshot import experiment_state, kept_trials
 from archray.searchers.ledger import TuneTrial
 
@@ -82,7 +89,7 @@ def describe(results: tune.ResultGrid) -> list[Any]:
 @pytest.mark.usefixtures("ray_session")
 def test_results_stay_the_same_and_use_less_memory(tmp_path: Path) -> None:
     plain = run_trials(tmp_path / "plain")
-    with reduced_saves():
+    with reduced_saves(), line_writer():
         results = run_trials(tmp_path / "kept", ResultLog(), KeepSnapshot())
         results = with_frames(results, Folder(str(tmp_path / "kept")))
     assert describe(results) == describe(plain)

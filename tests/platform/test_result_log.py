@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from archray_test_schedule import Climb
+from pyarrow import fs
 from ray import tune
 from ray.tune.callback import CallbackList
 from ray.tune.execution.tune_controller import TuneController
+from ray.tune.experiment import Trial
 
 from archray.errors import IncompatibleRay
 from archray.files import Folder
+from archray.line_writer import LineWriter
 from archray.platform.engine.restore import restore_state
-from archray.platform.engine.result_log import KeepSnapshot, ResultLog, trial_statuses
-from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.result_log import (
+    KeepSnapshot,
+    ResultLog,
+    experiment_folder,
+    line_writer,
+    read_results,
+    trial_statuses,
+)
+from archray.platform.engine.trial_plan import KEPT_CHECKPOINTS, TrialPlan
 from archray.platform.run.layout import RESULTS, SNAPSHOT
-from archray.platform.run.tune_snapshot import read_snapshot, write_snapshot
+from archray.platform.run.tune_snapshot import experiment_state, read_snapshot, write_snapshot
 from archray.searchers.testing import ConformanceTrainable
 
 FILES_KEPT = {
@@ -65,9 +78,16 @@ def test_results_without_a_state_are_not_trained_again(tmp_path: Path, name: str
     write_snapshot(folder, {names[file]: state for file, state in FILES_KEPT.items()})
     folder.write_bytes(names["tuner.pkl"], b"")
     assert not restore_state(folder, PLAN)
-    (folder / RESULTS).append_line("a.jsonl", b"{}")
+    with LineWriter() as writer:
+        writer.append(folder / RESULTS, "a.jsonl", b"{}")
     with pytest.raises(IncompatibleRay, match=r"2\.60"):
         restore_state(folder, PLAN)
+
+
+@pytest.fixture
+def writer() -> Iterator[None]:
+    with line_writer():
+        yield
 
 
 def tuner(folder: Path) -> tune.Tuner:
@@ -81,7 +101,7 @@ def tuner(folder: Path) -> tune.Tuner:
     )
 
 
-@pytest.mark.usefixtures("ray_session")
+@pytest.mark.usefixtures("ray_session", "writer")
 @pytest.mark.parametrize(
     ("owner", "name", "value"),
     [
@@ -100,7 +120,7 @@ def test_a_ray_that_saves_no_state_stops_the_run(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("ray_session")
+@pytest.mark.usefixtures("ray_session", "writer")
 def test_a_ray_that_starts_over_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tuner(tmp_path).fit()
     folder = Folder(tmp_path / "run")
@@ -110,3 +130,55 @@ def test_a_ray_that_starts_over_stops_the_run(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(IncompatibleRay, match=r"restore 2 more trials.*2\.60"):
         tune.Tuner.restore(folder.uri, ConformanceTrainable).fit()
     assert folder.read_bytes(SNAPSHOT) == kept
+
+
+class CheckAfterSave(tune.Callback):
+    """Records facts about each trial in the kept state, whenever a trial has saved; must come after `KeepSnapshot`.
+
+    A line has the number of the trial's checkpoints, whether one exists, and whether its last result is in the log.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+
+    def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        folder = experiment_folder(trial)
+        state = experiment_state(folder)
+        logged = read_results(folder)
+        for saved in json.loads(state)["trial_data"] if state else ():
+            restored = Trial.from_json_state(saved[0], stub=True)
+            restored.restore_run_metadata(saved[1])
+            metadata = restored.run_metadata
+            paths = [result.checkpoint.path for result in metadata.checkpoint_manager.best_checkpoint_results]
+            exist = [bool(trial.storage.storage_filesystem.get_file_info(path).type) for path in paths]
+            last = metadata.last_result.get("training_iteration", 0)
+            results = 0 if logged.empty else (logged["trial_id"] == restored.trial_id).sum()
+            with self.log.open("a") as file:
+                file.write(f"{len(exist)} {any(exist) or not exist} {results >= last}\n")
+
+
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("interval", ["auto", "0"], ids=["journal", "snapshots"])
+def test_a_kill_on_a_store_leaves_results_and_checkpoints(
+    interval: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials save faster than the journal is written to the store."""
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", interval)
+    (tmp_path / "store").mkdir()
+    keys = {"value": tune.grid_search([1.0, 2.0]), "steps": 8, "log": str(tmp_path / "steps")}
+    run = tune.RunConfig(
+        name="run",
+        storage_path="search",
+        storage_filesystem=fs.SubTreeFileSystem(str(tmp_path / "store"), fs.LocalFileSystem()),
+        callbacks=[KeepSnapshot(), ResultLog(), CheckAfterSave(tmp_path / "log")],
+        checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1, num_to_keep=KEPT_CHECKPOINTS),
+        verbose=0,
+    )
+    config = tune.TuneConfig(metric="value", mode="max", reuse_actors=True)
+    with line_writer():
+        tune.Tuner(Climb, param_space=keys, tune_config=config, run_config=run).fit()
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert "2 True True" in lines and not [line for line in lines if "False" in line]
+    assert len(list((tmp_path / "store" / "search" / "run" / RESULTS).iterdir())) == 2, "an object per ended trial"
+    folder = Folder("search/run", filesystem=run.storage_filesystem)
+    assert len(read_results(folder)) == 16 and trial_statuses(folder) == ["TERMINATED"] * 2

@@ -13,11 +13,12 @@ from ray.tune.search import BasicVariantGenerator
 from ray.tune.search.search_generator import SearchGenerator
 
 from archray.files import Folder
+from archray.line_writer import LineWriter
 from archray.platform.engine.restore import restore_state
 from archray.platform.engine.result_log import read_results, trial_statuses
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.run.layout import JOURNAL, RESULTS
-from archray.platform.run.tune_snapshot import Event, append_events, experiment_state, read_kept, write_snapshot
+from archray.platform.run.tune_snapshot import Event, event_line, experiment_state, read_kept, write_snapshot
 from archray.searchers import RandomSearch
 
 SESSION = "2026-01-01_00-00-00"
@@ -33,6 +34,11 @@ def event(trial: Trial, status: str) -> Event:
     trial.invalidate_json_state()
     trial.run_metadata.last_result = {"score": 1.0, "training_iteration": 1} if status == "TERMINATED" else {}
     return [trial.trial_id, *trial.get_json_state()]
+
+
+def append_events(folder: Folder, journal: str, events: list[Event]) -> None:
+    with LineWriter() as writer:
+        writer.append(folder, journal, event_line(events), is_journal=True)
 
 
 def write_state(algorithm: Any, trials: list[Trial], folder: Path) -> dict[str, bytes]:
@@ -117,8 +123,28 @@ def test_each_snapshot_has_a_separate_journal(folder: Folder) -> None:
 
 
 def test_a_torn_result_is_left_out(folder: Folder) -> None:
-    for epoch in (1, 2):
-        (folder / RESULTS).append_line("a.jsonl", json.dumps({"trial_id": "a", "epoch": epoch}).encode())
+    with LineWriter() as writer:
+        for epoch in (1, 2):
+            writer.append(folder / RESULTS, "a.jsonl", json.dumps({"trial_id": "a", "epoch": epoch}).encode())
     file = Path((folder / RESULTS).path) / "a.jsonl"
     file.write_bytes(file.read_bytes()[:-4])
     assert read_results(folder)["epoch"].tolist() == [1]
+
+
+def test_a_result_that_only_the_journal_has_is_added(folder: Folder, tmp_path: Path) -> None:
+    """A loss of power may keep a line of the journal and drop the result before it."""
+    grid: Any = BasicVariantGenerator(max_concurrent=1)
+    grid.add_configurations([experiment(folder, seed=tune.grid_search([5, 6]))])
+    trial = grid.next_trial()
+    journal = write_snapshot(folder, write_state(grid, [trial], tmp_path / "staged"))
+    for iteration in (1, 2, 3):
+        trial.run_metadata.last_result = {"trial_id": trial.trial_id, "training_iteration": iteration, "config": {}}
+        trial.run_metadata.invalidate_cache()
+        append_events(folder, journal, [[trial.trial_id, *trial.get_json_state()]])
+    with LineWriter() as writer:
+        first = {"trial_id": trial.trial_id, "training_iteration": 1, "kept": True}
+        writer.append(folder / RESULTS, f"{trial.trial_id}.jsonl", json.dumps(first).encode())
+    for _ in range(2):
+        assert restore_state(folder, plan())
+        table = read_results(folder)
+        assert table["training_iteration"].tolist() == [1, 2, 3] and table["kept"].tolist()[0] and "config" not in table

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from archray_test_command import finish, found_values, kill_when, start, wait_until
+from pyarrow import fs
 
 import archray
 from archray.disks import ArrowFiles
 from archray.files import Folder
+from archray.line_writer import LineWriter
 from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import HEARTBEAT, STARTED
 from archray.platform.run.tune_snapshot import experiment_state
@@ -79,9 +81,32 @@ def test_a_file_that_is_replaced_during_a_read_is_read_completely(store, content
     assert folder.read_bytes("snapshot.zip") == content
 
 
+def test_lines_grow_on_a_store_and_become_one_object(store):
+    folder = Folder(store) / "results"
+
+    def objects():
+        return [file.base_name for file in folder._disk.filesystem.get_file_info(fs.FileSelector(folder.path))]
+
+    with LineWriter() as writer:
+        for number in range(3):
+            writer.append(folder, "a.jsonl", b"%d" % number)
+            writer.append(folder, "b.jsonl", b"%d" % number)
+            writer.flush()
+        assert len(objects()) == 6 and folder.files() == ["a.jsonl", "b.jsonl"]
+        listing = folder.with_listing()
+        assert listing.read_json_lines("a.jsonl") == [0, 1, 2]
+        writer.end(folder, "b.jsonl")
+        writer.append(folder, "a.jsonl", b"3")
+    assert len(objects()) == 5
+    assert listing.read_json_lines("b.jsonl") == folder.read_json_lines("b.jsonl") == [0, 1, 2]
+    folder.delete("a.jsonl")
+    assert folder.files() == ["b.jsonl"] and not folder.exists("a.jsonl")
+
+
 LOCK = """
 import sys
 from archray.files import Folder
+from archray.line_writer import LineWriter
 from archray.platform.run.heartbeat import lock
 with lock(Folder(sys.argv[1]), "archray test"):
     print("locked")
