@@ -126,7 +126,8 @@ class AtTheEnd(EndedCheckpoints):
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("callback", [EndedCheckpoints(kept=0), EndedCheckpoints(kept=1), AtTheEnd(kept=0)])
 def test_ended_trials_keep_only_the_checkpoints_that_a_stage_reads(tmp_path: Path, callback: EndedCheckpoints) -> None:
-    grid = run_trials(tmp_path / "run", callback)
+    with line_writer():
+        grid = run_trials(tmp_path / "run", callback)
     results = [grid[number] for number in range(len(grid))]
     kept = callback._kept
     assert checkpoints(tmp_path / "run") == [kept, kept, 1]
@@ -154,7 +155,7 @@ class Watch(tune.Callback):
 
 @pytest.mark.usefixtures("ray_session")
 def test_checkpoints_are_deleted_after_the_end_is_recorded(tmp_path: Path) -> None:
-    with reduced_saves():
+    with reduced_saves(), line_writer():
         run_trials(tmp_path / "run", Watch(), KeepSnapshot(), EndedCheckpoints(kept=0))
     assert set(Watch.statuses) == {"TERMINATED"}
 
