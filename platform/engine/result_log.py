@@ -169,7 +169,8 @@ class KeepSnapshot(tune.Callback):
         return new[::-1]
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
-        if trials:
+        """Keeps Tune's last state. After an error Tune does not write it, and the journal has the later events."""
+        if trials and self._written:
             self._keep(trials)
 
     def _keep(self, trials: list[Any]) -> str:

@@ -145,6 +145,22 @@ def test_no_finished_trial_runs_again(search: Callable[[], Searcher | None], ray
     assert len(list(tmp_path.glob("after-*"))) == 2
 
 
+def test_an_error_in_the_driver_loses_no_trial(ray_session: None, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    class FailAfterThree(Copies):
+        def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+            saved = kept_trials(Folder(tmp_path / "whole"))
+            if self.ended and sum(trial["status"] == "TERMINATED" for trial in saved) == 3:
+                raise RuntimeError("a bug in a callback")
+
+    with pytest.raises(RuntimeError, match="a bug in a callback"):
+        experiment(tmp_path / "whole", log, None, FailAfterThree([1], tmp_path)).fit()
+    log.write_text("")
+    assert len(archray.DurableTuner.restore(tmp_path / "whole", trainable(log)).fit()) == TRIALS
+    assert len(log.read_text().splitlines()) == TRIALS - 3
+
+
 def test_an_unfinished_trial_resumes_from_its_checkpoint(ray_session: None, tmp_path: Path) -> None:
     log, copy = tmp_path / "log", tmp_path / "copy"
 
