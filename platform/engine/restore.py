@@ -16,10 +16,11 @@ from ray.tune.experiment import Experiment
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 from ray.tune.search import BasicVariantGenerator
 
+from archray.cluster.ray_compat import GENERATOR_STATE, GRID_STATE, SEARCHER_STATE, STATE_FILES, TUNER_FILE
 from archray.errors import IncompatibleRay, tested_versions
 from archray.files import Folder
 from archray.platform.engine.failed_trials import failed_trials
-from archray.platform.engine.result_log import STATE_FILES, experiment_folder
+from archray.platform.engine.result_log import experiment_folder
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.run.layout import REPEAT, RESULTS, SNAPSHOT
 from archray.platform.run.tune_snapshot import Event, is_experiment_state, read_kept, updated
@@ -30,7 +31,6 @@ from archray.searchers.ledger import TuneTrial
 
 MODULES = ("ray.tune", "ray.train", "ray.air", "archray")  # modules of objects whose attributes may be paths
 PICKLED = "CLOUDPICKLE_FALLBACK"  # the `_type` of a hexadecimal pickle in Tune's JSON
-TUNER = "tuner.pkl"  # the arguments of a Tuner; Tune restores the Tuner from them
 
 
 def relocate(
@@ -124,12 +124,12 @@ def brought_up(states: Mapping[str, bytes], events: Sequence[Event], plan: Trial
             now[name] = updated(state, events)
     suggested = list(dict.fromkeys(trial.trial_id for trial in trials if trial.trial_id not in before))
     for name, state in states.items():
-        if name.startswith("searcher-state-") and plan.searcher is not None:
+        if name.startswith(SEARCHER_STATE) and plan.searcher is not None:
             now[name] = _searcher_state(plan.searcher(), state, trials)
-        elif name.startswith("search_gen_state-"):
+        elif name.startswith(GENERATOR_STATE):
             generator = cloudpickle.loads(state)
             now[name] = cloudpickle.dumps({**generator, "counter": generator["counter"] + len(suggested)})
-        elif name.startswith("basic-variant-state-"):
+        elif name.startswith(GRID_STATE):
             Experiment.register_if_needed(plan.trainable)
             now[name] = _grid_state(name, state, trials, suggested)
     return now
@@ -163,7 +163,7 @@ def _grid_state(name: str, state: bytes, trials: Sequence[TuneTrial], suggested:
                 grid.next_trial()
             if trial.ended:
                 grid.on_trial_complete(trial.trial_id)
-        session = name.removeprefix("basic-variant-state-").removesuffix(".json")
+        session = name.removeprefix(GRID_STATE).removesuffix(".json")
         grid.save_to_dir(scratch, session_str=session)
         return (Path(scratch) / name).read_bytes()
 
@@ -207,14 +207,14 @@ def restore_state(folder: Folder, plan: TrialPlan) -> bool:
     Raises: IncompatibleRay if there are results without a state; the errors of `brought_up`.
     """
     states, events = read_kept(folder)
-    if not folder.exists(TUNER) or not any(map(is_experiment_state, states)):
+    if not folder.exists(TUNER_FILE) or not any(map(is_experiment_state, states)):
         if results := (folder / RESULTS).files():
-            missing = TUNER if any(map(is_experiment_state, states)) else f"experiment_state-*.json in {SNAPSHOT}"
+            missing = TUNER_FILE if any(map(is_experiment_state, states)) else f"experiment_state-*.json in {SNAPSHOT}"
             problem = f"Expected {missing} with the results of {count(len(results), 'trial')} in {folder}, got none. "
             advice = f"archray does not retrain these trials. To retrain them, delete {folder} and resume the run"
             raise IncompatibleRay(tested_versions(problem + advice))
         return False
-    states, events = relocate({**states, TUNER: folder.read_bytes(TUNER)}, events, folder)
+    states, events = relocate({**states, TUNER_FILE: folder.read_bytes(TUNER_FILE)}, events, folder)
     kept = _reopened(brought_up(states, events, plan), folder, errors=plan.searcher is None)
     for name in folder.files():
         if name.startswith(STATE_FILES) and name not in kept:
@@ -228,8 +228,12 @@ class ResumedASHA(AsyncHyperBandScheduler):
     """Ray Tune's ASHA (Li et al. 2020), which replays the results of a resumed run, since Tune saves no scheduler.
 
     For a running trial it replays the results up to its checkpoint; the trial reports later results again. A trial
-    that should have ended stops at its next result.
+    that should have ended stops at its next result, which no rung receives.
     """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._over: set[str] = set()  # ids of the trials that should have ended
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         super().on_trial_add(tune_controller, trial)
@@ -240,11 +244,13 @@ class ResumedASHA(AsyncHyperBandScheduler):
         results = [result for result in reported if result["training_iteration"] <= done]
         actions = [self.on_trial_result(tune_controller, trial, result) for result in results]
         if TrialScheduler.STOP in actions and not trial.is_finished():
-            self._trial_info[trial.trial_id] = _Over()
+            self._over.add(trial.trial_id)
 
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        if trial.trial_id in self._over:
+            return str(TrialScheduler.STOP)
+        return str(super().on_trial_result(tune_controller, trial, result))
 
-class _Over:
-    """The bracket of a trial that must stop."""
-
-    def on_result(self, trial: Any, cur_iter: int, cur_rew: float | None) -> str:
-        return str(TrialScheduler.STOP)
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        if trial.trial_id not in self._over:
+            super().on_trial_complete(tune_controller, trial, result)

@@ -15,9 +15,15 @@ from typing import Any
 
 import pandas as pd
 from ray import tune
-from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 
-from archray.cluster.ray_compat import replaced
+from archray.cluster.ray_compat import (
+    STATE_FILES,
+    TRIAL_CHECKPOINT,
+    TRIAL_FRAMES,
+    missing_state,
+    replaced,
+    set_trial_frames,
+)
 from archray.errors import IncompatibleRay, tested_versions
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT
@@ -28,7 +34,6 @@ from archray.platform.run.run_summary import plain
 from archray.plurals import count
 
 SHORT = 64  # maximum length of a list to keep; a round of halving may have ten thousand scores
-STATE_FILES = ("experiment_state-", "search_gen_state-", "searcher-state-", "basic-variant-state-")
 
 
 class ResultLog(tune.Callback):
@@ -143,9 +148,9 @@ class KeepSnapshot(tune.Callback):
         staged = Path(trials[0].storage.experiment_driver_staging_path)
         files = [file for file in staged.iterdir() if file.is_file()]
         states = {file.name: file for file in files if file.name.startswith(STATE_FILES)}
-        if not any(map(tune_snapshot.is_experiment_state, states)):
+        if missing := missing_state(list(states)):
             names = ", ".join(sorted(file.name for file in files)) or "no files"
-            raise IncompatibleRay(tested_versions(f"Expected Ray Tune to save experiment_state-*.json, got {names}"))
+            raise IncompatibleRay(tested_versions(f"Expected Ray Tune to save {missing}*, got {names}"))
         return tune_snapshot.write_snapshot(folder, states)
 
 
@@ -159,8 +164,8 @@ def reduced_saves() -> Iterator[None]:
     `tune_memory.release`.
     """
     with (
-        replaced(_ExperimentCheckpointManager, "on_trial_checkpoint", lambda forced: lambda manager, trial: None),
-        replaced(tune.ExperimentAnalysis, "_fetch_trial_dataframes", lambda frames: lambda analysis: {}),
+        replaced(TRIAL_CHECKPOINT, lambda forced: lambda manager, trial: None),
+        replaced(TRIAL_FRAMES, lambda frames: lambda analysis: {}),
         packed_states(),
     ):
         yield
@@ -201,8 +206,7 @@ def read_results(folder: Folder) -> pd.DataFrame:
 
 def with_frames(results: tune.ResultGrid, folder: Folder) -> tune.ResultGrid:
     """Adds `metrics_dataframe` of each trial to the result of `fit()`; it is large, and read on access."""
-    analysis: Any = results._experiment_analysis
-    analysis._trial_dataframes = _Frames(folder)
+    set_trial_frames(results, _Frames(folder))
     return results
 
 

@@ -1,26 +1,30 @@
 """Reduced memory of finished trials and idle actors.
 
 Tune keeps every trial in memory until the driver ends. With this module, a finished trial keeps only its results and
-the state for a resume. This module and `result_log` use private attributes of Tune in Ray 2.60. The values of a
-`ResultGrid` do not change.
+the state for a resume. The values of a `ResultGrid` do not change.
 """
 
 import ctypes
 import sys
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
 import ray
-from ray.tune.execution import tune_controller
-from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
-from ray.tune.utils.object_cache import _ObjectCache
-from ray.util import debug
 
-from archray.cluster.ray_compat import replaced
+from archray.cluster.ray_compat import (
+    ACTOR_CACHE,
+    REUSED_ACTOR,
+    TRIAL_STATES,
+    forget_log_lines,
+    release_default_result,
+    remove_dead_actors,
+    replaced,
+    share_checkpoint_config,
+)
 
 TUNES_NUMBERS = {"done", "iterations_since_restore", "pid", "time_since_restore", "time_this_iter_s", "timestamp"}
 RESOURCES: dict[Any, Any] = {}  # resources of ended trials, one object for all equal ones
@@ -48,12 +52,12 @@ def release(trial: Any, first: Any) -> None:
     if trial.config.get("settings") is not None and _are_equal(trial.config["settings"], first.config.get("settings")):
         trial.config["settings"] = first.config["settings"]
     if progress.last_result.keys() - {"trial_id"}:
-        trial._default_result_or_future = None  # otherwise a reference to an object of Ray
+        release_default_result(trial)
         progress.last_result = _interned(progress.last_result, {"config": trial.config})
     checkpoints = progress.checkpoint_manager
-    for result in {*checkpoints._checkpoint_results, checkpoints._latest_checkpoint_result} - {None}:
+    for result in {*checkpoints.best_checkpoint_results, checkpoints.latest_checkpoint_result} - {None}:
         result.metrics = _interned(result.metrics, progress.last_result)
-    _share(checkpoints, first.run_metadata.checkpoint_manager, "_checkpoint_config")
+    share_checkpoint_config(checkpoints, first.run_metadata.checkpoint_manager.checkpoint_config)
     _share(trial, first, "trial_name_creator", "trial_dirname_creator", "stopping_criterion")
     _share(trial.storage, first.storage, "storage_filesystem", "sync_config")
     trial.storage.syncer = first.storage.syncer
@@ -110,27 +114,25 @@ def packed_states() -> Iterator[None]:
 
     This includes trials whose process died, since Tune does not save their end.
     """
-    with replaced(TuneController, "_get_trial_checkpoints", _packing, needed=True):
+    with replaced(TRIAL_STATES, _packing):
         yield
 
 
 def _packing(plain_states: Callable[..., Any]) -> Callable[..., Any]:
     alike = b""
-    failed: set[str] = set()  # ids of the trials whose end is among the states
 
     def states(controller: Any) -> dict[str, Any]:
         nonlocal alike
-        controller._trials_to_cache |= {t for t in controller._failed_trials if t.trial_id not in failed}
-        failed.update(trial.trial_id for trial in controller._failed_trials)
-        ended = [trial for trial in controller._trials_to_cache if trial.is_finished()]
         kept: dict[str, Any] = plain_states(controller)
-        for trial in ended:
-            alike = alike or BETWEEN.join(kept[trial.trial_id]).encode()
-            kept[trial.trial_id] = PackedState(kept[trial.trial_id], alike)
+        for trial in controller.get_trials():
+            if not trial.is_finished() or isinstance(kept.get(trial.trial_id), PackedState):
+                continue
+            state = trial.get_json_state()
+            alike = alike or BETWEEN.join(state).encode()
+            kept[trial.trial_id] = PackedState(state, alike)
             trial.invalidate_json_state()
             trial.run_metadata.invalidate_cache()
-        # Tune records a line for each object that is not JSON, to report it once.
-        debug._logged -= {line for line in debug._logged if line.startswith("tune_func_encode:")}
+        forget_log_lines("tune_func_encode:")  # a line for each object that is not JSON
         return kept
 
     return states
@@ -146,23 +148,26 @@ def return_memory() -> None:
 PATIENCE = 10.0  # timeout in seconds for an answer of an idle actor
 
 
-class IdleActors(_ObjectCache):
+class IdleActors:
     """Tune's cache of idle actors, which keeps up to `most` of them."""
 
-    def __init__(self, most: int) -> None:
-        super().__init__(may_keep_one=True)
-        self._most = most
+    def __init__(self, cache: Any, most: int) -> None:
+        self._cache, self._most = cache, most
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
 
     def cache_object(self, key: Any, obj: Any) -> bool:
-        if self._num_cached_objects >= self._most:
-            return super().cache_object(key, obj)
-        self._cached_objects[key].append(obj)
-        self._num_cached_objects += 1
-        return True
+        more = self._most if self._cache.num_cached_objects < self._most else 0
+        self._cache.increase_max(key, more)  # Tune's cache expects so many more trials
+        try:
+            return bool(self._cache.cache_object(key, obj))
+        finally:
+            self._cache.decrease_max(key, more)
 
-    def flush_cached_objects(self, force_all: bool = False) -> Generator[Any, None, None]:
-        if force_all or self._num_cached_objects > self._most:
-            yield from super().flush_cached_objects(force_all)
+    def flush_cached_objects(self, force_all: bool = False) -> Iterator[Any]:
+        if force_all or self._cache.num_cached_objects > self._most:
+            yield from self._cache.flush_cached_objects(force_all)
 
 
 @contextmanager
@@ -171,29 +176,25 @@ def idle_actors(most: int | None) -> Iterator[None]:
 
     def live_only(plain: Callable[..., Any]) -> Callable[..., Any]:
         def reuse(controller: Any, trial: Any) -> bool:
-            _remove_dead(controller, trial.placement_group_factory)
+            remove_dead_actors(controller, trial.placement_group_factory, _answers)
             return bool(plain(controller, trial))
 
         return reuse
 
-    def cache(plain: Callable[..., Any]) -> Callable[..., Any]:
-        return plain if most is None else lambda may_keep_one=True: IdleActors(most)
+    def larger(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def cache(*arguments: Any, **options: Any) -> Any:
+            own = plain(*arguments, **options)
+            return own if most is None else IdleActors(own, most)
 
-    reuses = replaced(TuneController, "_maybe_reuse_cached_actor", live_only)
-    with reuses, replaced(tune_controller, "_ObjectCache", cache):
+        return cache
+
+    with replaced(REUSED_ACTOR, live_only), replaced(ACTOR_CACHE, larger):
         yield
 
 
-def _remove_dead(controller: Any, key: Any) -> None:
-    """Removes idle actors of a kind that do not answer, up to the first actor that answers."""
-    cache, started = controller._actor_cache, controller._actor_manager._live_actors_to_ray_actors_resources
-    while cache.has_cached_object(key):
-        tracked = cache._cached_objects[key][0]
-        if tracked in started:
-            with suppress(ray.exceptions.RayError, TimeoutError):
-                ray.get(started[tracked][0].__ray_ready__.remote(), timeout=PATIENCE)
-                return
-        cache.pop_cached_object(key)
-        tracked.set_on_stop(None)
-        tracked.set_on_error(None)
-        controller._remove_actor(tracked_actor=tracked)
+def _answers(actor: Any) -> bool:
+    try:
+        ray.get(actor.__ray_ready__.remote(), timeout=PATIENCE)
+    except (ray.exceptions.RayError, TimeoutError):
+        return False
+    return True
