@@ -408,7 +408,7 @@ TRIAL_CHECKPOINT = PrivateName(
 TRIAL_FRAMES = PrivateName(
     "ray.tune.analysis.experiment_analysis", "ExperimentAnalysis._fetch_trial_dataframes", "read the results of trials"
 )
-# The error of a trial as an object; Tune pickles only some types. `FailureLog` checks that Tune called it.
+# The error of a trial as an object; Tune pickles only some types.
 TRIAL_ERROR = PrivateName("ray.tune.experiment.trial", "Trial.handle_error", "receive the error of a trial")
 # Tune keeps one idle actor, and may give a trial to an actor whose node has died.
 ACTOR_CACHE = PrivateName(_CONTROLLER, "_ObjectCache", "keep idle actors", needed=False)

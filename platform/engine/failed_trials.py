@@ -18,7 +18,7 @@ from typing import Any
 import ray
 from ray import exceptions, tune
 
-from archray.cluster.ray_compat import TRIAL_ERROR, check_called, hidden_lines, process_wide, replaced
+from archray.cluster.ray_compat import TRIAL_ERROR, hidden_lines, process_wide, replaced
 from archray.disks import FULL_TEXTS, is_full
 from archray.errors import DiskFull, TrialCrashed
 from archray.files import Folder
@@ -80,7 +80,6 @@ class FailureLog(tune.Callback):
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         folder = experiment_folder(trial) / FAILED
         name = f"{trial.trial_id}.json"
-        check_called(TRIAL_ERROR)
         before = folder.read_json(name) if folder.exists(name) else {}
         processes, cause, stack = before.get("processes", []), before.get("cause"), before.get("stack")
         error = last_error(trial)

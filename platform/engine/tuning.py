@@ -15,6 +15,7 @@ from archray.cluster.ray_compat import (
     ACTOR_CACHE,
     REUSED_ACTOR,
     TRIAL_CHECKPOINT,
+    TRIAL_ERROR,
     TRIAL_FRAMES,
     TRIAL_STATES,
     TUNER_FILE,
@@ -240,12 +241,12 @@ def _tuned(
         results = tuner.fit()
         requested = interrupt.requested
         if not requested:
-            _check_changes(results, restored)
+            check_changes(results, restored)
     _check_ended(folder, plan, results, requested)
     return results
 
 
-def _check_changes(results: tune.ResultGrid, restored: bool) -> None:
+def check_changes(results: tune.ResultGrid, restored: bool) -> None:
     """Checks that the Tune run used archray's changes of Tune; a restored run may have had no trial left to start.
 
     Raises: IncompatibleRay if results depend on a change that had no effect.
@@ -254,6 +255,8 @@ def _check_changes(results: tune.ResultGrid, restored: bool) -> None:
     new = [] if restored else [results[number] for number in range(len(results))]
     if any(result.error is None for result in new):
         check_called(REUSED_ACTOR)
+    if any(result.error is not None for result in new):
+        check_called(TRIAL_ERROR)
     if any(result.checkpoint for result in new):
         check_called(TRIAL_CHECKPOINT)
 

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 import ray
 from ray.exceptions import RayActorError
-from ray.tune.execution import tune_controller
-from ray.tune.execution.tune_controller import TuneController
-from ray.tune.utils.object_cache import _ObjectCache
 
+from archray.cluster.ray_compat import ACTOR_CACHE, REUSED_ACTOR
 from archray.platform.engine.tune_memory import IdleActors, idle_actors
 
 
 def test_as_many_idle_actors_are_kept_as_run_in_parallel() -> None:
-    cache = IdleActors(2)
+    cache = IdleActors(ACTOR_CACHE.find()(), 2)
     assert [cache.cache_object("cpu", number) for number in range(3)] == [True, True, False]
     assert list(cache.flush_cached_objects()) == []
     assert [cache.pop_cached_object("cpu"), cache.pop_cached_object("cpu")] == [0, 1]
@@ -55,7 +53,7 @@ class Tracked(int):
 
 
 class Controller:
-    def __init__(self, actors: list[Any], cache: _ObjectCache) -> None:
+    def __init__(self, actors: list[Any], cache: IdleActors) -> None:
         self._actor_manager, self._actor_cache, self.removed = Manager(actors), cache, list[int]()
 
     def _remove_actor(self, tracked_actor: int) -> None:
@@ -73,7 +71,7 @@ def test_a_dead_actor_gets_no_trial(ray_session: Any, monkeypatch: pytest.Monkey
     ray.get([actor.number.remote() for actor in actors])
     for actor in actors[:2]:
         end(actor)
-    cache = IdleActors(3)
+    cache = IdleActors(ACTOR_CACHE.find()(), 3)
     for number in range(3):
         cache.cache_object("cpu", Tracked(number))
     controller = Controller(actors, cache)
@@ -83,10 +81,11 @@ def test_a_dead_actor_gets_no_trial(ray_session: Any, monkeypatch: pytest.Monkey
         taken.append(controller._actor_cache.pop_cached_object("cpu"))
         return True
 
-    monkeypatch.setattr(TuneController, "_maybe_reuse_cached_actor", take)
+    monkeypatch.setattr(REUSED_ACTOR.owner(), REUSED_ACTOR.attribute, take)
+    plain = ACTOR_CACHE.find()
     with idle_actors(3):
-        assert isinstance(tune_controller._ObjectCache(may_keep_one=True), IdleActors)
-        assert TuneController._maybe_reuse_cached_actor(controller, Trial())  # type: ignore[arg-type]
+        assert isinstance(ACTOR_CACHE.find()(may_keep_one=True), IdleActors)
+        assert REUSED_ACTOR.find()(controller, Trial())
     assert (controller.removed, taken) == ([0, 1], [2])
-    assert tune_controller._ObjectCache is _ObjectCache and TuneController._maybe_reuse_cached_actor is take
+    assert ACTOR_CACHE.find() is plain and REUSED_ACTOR.find() is take
     ray.kill(actors[2])

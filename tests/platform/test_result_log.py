@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from ray import tune
 from ray.tune.callback import CallbackList
-from ray.tune.execution.tune_controller import TuneController
 
+from archray.cluster.ray_compat import TRIAL_STATES
 from archray.errors import IncompatibleRay
 from archray.files import Folder
 from archray.platform.engine.restore import restore_state
@@ -25,6 +25,7 @@ FILES_KEPT = {
     "searcher-state-1.pkl": b"1",
 }
 
+TuneController = TRIAL_STATES.owner()
 PLAN = TrialPlan(trainable=tune.Trainable, settings={}, metric="score", mode="max", total=1)
 
 
