@@ -1,7 +1,6 @@
 """Start or join Ray, with archray and the user's files importable in every worker."""
 
 import getpass
-import json
 import logging
 import os
 import shutil
@@ -17,16 +16,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import grpc
 import ray
-from ray._private import gcs_utils, services
-from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR as JOB_CONFIG
-from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
-from ray.core.generated import gcs_pb2, gcs_service_pb2, gcs_service_pb2_grpc
 from ray.job_config import JobConfig
 
 import archray
 from archray.cluster.loopback import LOOPBACK, checked_loopback, loopback_only
+from archray.cluster.ray_compat import (
+    RejectedCall,
+    has_token,
+    head_of_this_machine,
+    head_version,
+    job_config,
+    living_nodes,
+    nodes_of_this_machine,
+    read_settings_again,
+)
 from archray.cluster.ray_watch import hidden_raylet_death, interruptible, received, watched, watched_start
 from archray.cluster.settings import LOCAL, ClusterSettings, check_address
 from archray.cluster.warm_workers import warm_python
@@ -35,8 +39,6 @@ from archray.references import file_module_name
 
 # Head of a cluster: checked in seconds, while Ray itself tries for 20 s to ten minutes
 
-MESSAGES: Any = gcs_service_pb2  # the classes are created at import, so mypy does not find them
-NODES: Any = gcs_pb2
 AUTO = "auto"  # Ray's value for "the cluster that runs on this machine"
 ANSWER_SECONDS = 5.0  # limit for a connection, and for an answer over it
 AUTH_MODE = "RAY_AUTH_MODE"
@@ -63,7 +65,7 @@ def find_head(address: str) -> tuple[str, bool]:
     """
     if address == AUTO:
         try:
-            address = services.get_ray_address_from_environment(AUTO, None)
+            address = head_of_this_machine()
         except ConnectionError as error:
             raise Unreachable("no Ray runs on this machine. Run archray on a node of the cluster.") from error
     host, _, port = address.rpartition(":")
@@ -91,45 +93,31 @@ def _check_head(address: str) -> None:
     if os.environ.get(AUTH_MODE) == "token" and not send_token():
         raise Unreachable(f"{AUTH_MODE}=token is set, but no token was found. {GET_TOKEN}.")
     try:
-        version = _head_version(address)
-    except grpc.RpcError as error:
-        if error.code() != grpc.StatusCode.UNAUTHENTICATED:
+        version = head_version(address, ANSWER_SECONDS)
+    except RejectedCall as error:
+        if str(error) != "UNAUTHENTICATED":
             raise Unreachable(
-                f"the server at this address is not the head of a Ray cluster ({error.code().name}). Give the port of "
+                f"the server at this address is not the head of a Ray cluster ({error}). Give the port of "
                 "its GCS server (default: 6379). The port of the dashboard (default: 8265) is for archray submit."
             ) from error
         if not send_token():
             raise Unreachable(f"the cluster requires a token, but none was given. {GET_TOKEN}.") from error
         try:
-            version = _head_version(address)
-        except grpc.RpcError:
+            version = head_version(address, ANSWER_SECONDS)
+        except RejectedCall:
             raise Unreachable(f"the cluster rejects the token in {token_source()}. {GET_TOKEN}.") from error
     if version != ray.__version__:
         raise Unreachable(
             f"the cluster runs Ray {version}, this machine Ray {ray.__version__}. Install the same version."
         )
     deadline = time.monotonic() + ANSWER_SECONDS  # a new raylet may not be registered yet
-    while not services.find_node_ids() & _node_ids(address):
+    while not nodes_of_this_machine() & living_nodes(address, ANSWER_SECONDS):
         if time.monotonic() > deadline:
             raise Unreachable(
                 "this machine is not a node of the cluster, and a search must run on a node. Send the command to the "
                 f"cluster: archray submit --address http://{address.rpartition(':')[0]}:8265 -- ..."
             )
         time.sleep(0.5)
-
-
-def _head_version(address: str) -> str:
-    with gcs_utils.create_gcs_channel(address) as channel:
-        nodes = gcs_service_pb2_grpc.NodeInfoGcsServiceStub(channel)
-        return nodes.CheckAlive(MESSAGES.CheckAliveRequest(), timeout=ANSWER_SECONDS).ray_version
-
-
-def _node_ids(address: str) -> set[str]:
-    with gcs_utils.create_gcs_channel(address) as channel:
-        nodes = gcs_service_pb2_grpc.NodeInfoGcsServiceStub(channel)
-        answer = nodes.GetAllNodeInfo(MESSAGES.GetAllNodeInfoRequest(), timeout=ANSWER_SECONDS)
-    alive = NODES.GcsNodeInfo.GcsNodeState.ALIVE
-    return {node.node_id.hex() for node in answer.node_info_list if node.state == alive}
 
 
 def token_source() -> str:
@@ -150,13 +138,13 @@ def send_token() -> bool:
             f"the cluster requires a token, but {AUTH_MODE}={mode} prevents Ray from sending one. Unset {AUTH_MODE}."
         )
     try:
-        has_token = AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
+        found = has_token()
     except (ray.exceptions.AuthenticationError, RuntimeError) as error:
         raise Unreachable(f"{token_source()} is not a file with a token. {GET_TOKEN}.") from error
-    if has_token and mode is None:
+    if found and mode is None:
         os.environ[AUTH_MODE] = "token"
-        Config.initialize("")  # reads the variable again
-    return has_token
+        read_settings_again()
+    return found
 
 
 PACKAGES = ("platform", "searchers", "trainables", "cluster")
@@ -236,7 +224,7 @@ def connect(
         copies = user_files or not local  # without copies, a killed process leaves no files behind
         with tempfile.TemporaryDirectory(prefix="archray-") if copies else nullcontext("") as scratch:
             environment = runtime_environment(user_files, Path(scratch), local=local)
-            if JOB_CONFIG in os.environ:
+            if job_config() is not None:
                 os.environ[COMBINE] = "1"
             try:
                 with watched_start() if local else nullcontext():
@@ -286,7 +274,7 @@ def runtime_environment(user_files: Sequence[Path], scratch: Path, *, local: boo
     """
     package = Path(archray.__file__).resolve().parent
     checkout = not (package / "cluster").is_dir()  # in a checkout the packages are next to this one
-    job = json.loads(os.environ.get(JOB_CONFIG, "{}")).get("runtime_env", {}).get("py_modules", [])
+    job = (job_config() or {}).get("runtime_env", {}).get("py_modules", [])
     environment: dict[str, Any] = {}
     modules: list[str] = []
     if not local and "py_modules_files" not in package.parts:  # Ray's folder for the modules of a job
@@ -358,7 +346,6 @@ def _init(
         num_gpus=settings.num_gpus,
         include_dashboard=None if settings.dashboard else False,  # None: only if ray[default] is installed
         dashboard_host=LOOPBACK,
-        _node_ip_address=LOOPBACK,
         **options,
     )
     with checked_loopback(announce):

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
-
 from archray.cluster import connect
 from archray.cluster.connect import ClusterError, Unreachable
+from archray.cluster.ray_compat import token_header
 from archray.errors import MissingExtra
 
 JobClient: TypeAlias = Any  # ray.job_submission.JobSubmissionClient, which needs ray[default]
@@ -182,7 +181,7 @@ def _check_dashboard(address: str) -> None:
         if not connect.send_token():
             raise Unreachable(f"the cluster requires a token, but none was given. {connect.GET_TOKEN}.") from error
         try:
-            _request(address, AuthenticationTokenLoader.instance().get_token_for_http_header())
+            _request(address, token_header())
         except PermissionError:
             raise Unreachable(
                 f"the cluster rejects the token in {connect.token_source()}. {connect.GET_TOKEN}."

@@ -8,9 +8,8 @@ from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
 import ray
-from ray._private import ray_constants
 
-from archray.cluster.ray_compat import process_wide
+from archray.cluster.ray_compat import CLUSTER_SWITCH, CLUSTER_VARIABLE, process_wide, switched
 from archray.errors import IncompatibleRay, tested_versions
 
 LOOPBACK = "127.0.0.1"
@@ -22,17 +21,21 @@ LISTENS = "0A"  # the state of a socket in /proc/net/tcp
 def loopback_only() -> Iterator[None]:
     """Gives a Ray that `ray.init` starts or joins inside the block the address 127.0.0.1; it listens nowhere else.
 
-    Ray (2.55 to 2.60) replaces the argument `_node_ip_address="127.0.0.1"` by the address of the machine, and listens
-    on all interfaces, unless its switch for macOS and Windows is set. Ray's processes inherit the switch, so a
-    submitted job finds this Ray.
+    Ray (2.55 to 2.60) uses the address of the machine, and listens on all interfaces, unless its switch for macOS and
+    Windows is set. Ray's processes inherit the switch, so a submitted job finds this Ray.
+
+    Raises: IncompatibleRay if Ray uses another address.
     """
-    variable = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR
-    switch, inherited = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get(variable)
-    ray_constants.ENABLE_RAY_CLUSTER, os.environ[variable] = False, "0"
+    variable = CLUSTER_VARIABLE.find()
+    inherited = os.environ.get(variable)
+    os.environ[variable] = "0"
     try:
-        yield
+        with switched(CLUSTER_SWITCH, False):
+            address = LOOPBACK if ray.is_initialized() else ray.util.get_node_ip_address()
+            if address != LOOPBACK:
+                CLUSTER_SWITCH.changed(f"the address {address}")
+            yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = switch
         if inherited is None:
             del os.environ[variable]
         else:

@@ -18,13 +18,19 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import ray
-from ray._private import worker as ray_worker
-from ray._private.node import Node
-from ray._private.ray_constants import PROCESS_TYPE_GCS_SERVER as GCS_SERVER
-from ray._private.ray_constants import PROCESS_TYPE_RAYLET as RAYLET
-from ray._private.services import psutil  # type: ignore[attr-defined]  # Ray bundles its own
 
-from archray.cluster.ray_compat import hidden_lines, replaced
+from archray.cluster.ray_compat import (
+    GCS,
+    RAYLET,
+    START_GCS,
+    THIS_NODE,
+    check_called,
+    child_processes,
+    hidden_lines,
+    kill,
+    node_processes,
+    replaced,
+)
 from archray.errors import ArchrayError
 
 INTERVAL_SECONDS = 1.0  # between two attempts to connect
@@ -50,7 +56,8 @@ class _Driver:
         self.last_words: list[LastWords] = []
         self.addresses: dict[str, tuple[str, int]] = {}  # of the watched processes of Ray
         self.node: Any = None  # node of a Ray that this process started, or is starting
-        self.agents: list[Any] = []  # psutil processes of the raylet's agents
+        # The raylet's agents, which without a GCS would wait a minute until they notice the raylet's end.
+        self.agents: list[Any] = []
         self.blocks = 0  # number of `interruptible` blocks around the main thread
         self.end: threading.Timer | None = None
         self.ends_at = math.inf  # of the monotonic clock
@@ -145,10 +152,8 @@ def watched() -> Iterator[None]:
         yield
         return
     _DRIVER.addresses, ended = _addresses(), threading.Event()
-    _DRIVER.agents = []
-    for raylet in _processes(ray_worker._global_node, RAYLET):
-        with suppress(psutil.Error):  # it has ended, which the watch will detect
-            _DRIVER.agents += psutil.Process(raylet.process.pid).children()
+    raylets = node_processes(THIS_NODE.find(), RAYLET)
+    _DRIVER.agents = [agent for raylet in raylets for agent in child_processes(raylet.process.pid)]
     thread = threading.Thread(target=_watch, args=(ended,), name="archray-ray-watch", daemon=True)
     with interruptible(), hidden_raylet_death(), interrupted_when_lost():
         thread.start()
@@ -157,7 +162,7 @@ def watched() -> Iterator[None]:
         finally:
             ended.set()
             if _DRIVER.loss:
-                _end_agents()
+                kill(_DRIVER.agents)
 
 
 @contextmanager
@@ -179,7 +184,7 @@ def watched_start() -> Iterator[None]:
         return start_gcs_server
 
     def gcs_ended() -> bool:
-        return any(info.process.poll() is not None for info in _processes(_DRIVER.node, GCS_SERVER))
+        return any(info.process.poll() is not None for info in node_processes(_DRIVER.node, GCS))
 
     def watch() -> None:
         attempts = 0  # several in a row, since after a failed start Ray ends its GCS itself and then forgets it
@@ -191,18 +196,13 @@ def watched_start() -> Iterator[None]:
                 os.kill(os.getpid(), signal.SIGINT)
                 return
 
-    with replaced(Node, "start_gcs_server", recording):
+    with replaced(START_GCS, recording):
         threading.Thread(target=watch, name="archray-ray-start", daemon=True).start()
         try:
             yield
         finally:
             ended.set()
-
-
-def _processes(node: Any, kind: str | None = None) -> list[Any]:
-    """Returns the processes of a Ray node that this process started; none for None or a joined node."""
-    by_kind = [] if node is None else list(node.all_processes.items())
-    return [info for name, processes in by_kind if kind in (None, name) for info in list(processes)]
+        check_called(START_GCS)
 
 
 @contextmanager
@@ -249,22 +249,15 @@ def _addresses() -> dict[str, tuple[str, int]]:
     return addresses
 
 
-def _end_agents() -> None:
-    """Ends the agents of a raylet, which without a GCS would wait a minute until they notice the raylet's end."""
-    for agent in _DRIVER.agents:
-        with suppress(psutil.Error):
-            agent.kill()
-
-
 def end_now() -> NoReturn:
     """Ends this process, and a Ray that it started, even if the main thread is waiting."""
     for say in _DRIVER.last_words[::-1] or [lambda why: sys.stderr.write(f"{why}\n")]:
         with suppress(Exception):
             say(why_stopped())
-    for info in _processes(ray_worker._global_node or _DRIVER.node):
+    for info in node_processes(THIS_NODE.find() or _DRIVER.node):
         info.process.kill()
         info.process.wait()  # Ray's workers end within a second after their raylet
-    _end_agents()
+    kill(_DRIVER.agents)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(INTERRUPTED)

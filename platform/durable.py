@@ -1,6 +1,5 @@
 """`DurableTuner`: a Ray Tune experiment that resumes after a kill of its driver, with any searcher and trainable."""
 
-import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,9 +7,10 @@ from typing import Any
 from ray import tune
 from ray.tune.schedulers import AsyncHyperBandScheduler
 
+from archray.cluster.ray_compat import TRIAL_FRAMES, TRIAL_STATES, TUNER_FILE, check_called
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
-from archray.platform.engine.restore import TUNER, ResumedASHA, restore_experiment
+from archray.platform.engine.restore import ResumedASHA, restore_experiment
 from archray.platform.engine.result_log import KeepSnapshot, ResultLog, line_writer, reduced_saves, with_frames
 from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import SNAPSHOT
@@ -78,7 +78,7 @@ class DurableTuner:
             )
         tune_config = tune_config or tune.TuneConfig()
         if type(tune_config.scheduler) is AsyncHyperBandScheduler:
-            tune_config = replace(tune_config, scheduler=_resumed(tune_config.scheduler))
+            tune_config = replace(tune_config, scheduler=ResumedASHA.of(tune_config.scheduler))
         callbacks = [*(config.callbacks or []), KeepSnapshot(), ResultLog()]
         self._tuner = tune.Tuner(
             trainable,
@@ -91,7 +91,7 @@ class DurableTuner:
     def can_restore(cls, path: str | Path, *, storage_filesystem: Any = None) -> bool:
         """Returns whether `path` contains an experiment of `DurableTuner` with a saved state."""
         folder = Folder(path, filesystem=storage_filesystem)
-        return folder.exists(TUNER) and folder.exists(SNAPSHOT)
+        return folder.exists(TUNER_FILE) and folder.exists(SNAPSHOT)
 
     @classmethod
     def restore(
@@ -138,15 +138,10 @@ class DurableTuner:
     def fit(self) -> tune.ResultGrid:
         """Runs the remaining trials. Returns: the results of all trials, as `ray.tune.Tuner.fit`."""
         with lock(self._folder, "DurableTuner.fit"), reduced_saves(), line_writer():
-            return with_frames(self._tuner.fit(), self._folder)
+            results = self._tuner.fit()
+            check_called(TRIAL_STATES, TRIAL_FRAMES)
+        return with_frames(results, self._folder)
 
     def get_results(self) -> tune.ResultGrid:
         """Returns the results of the trials up to now, as `ray.tune.Tuner.get_results`."""
         return with_frames(self._tuner.get_results(), self._folder)
-
-
-def _resumed(scheduler: AsyncHyperBandScheduler) -> ResumedASHA:
-    """Returns a copy of ASHA that replays results after a restore; Tune saves no scheduler."""
-    resumed = copy.copy(scheduler)
-    resumed.__class__ = ResumedASHA
-    return resumed  # type: ignore[return-value]

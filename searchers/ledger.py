@@ -11,6 +11,7 @@ from typing import Any, SupportsFloat
 from ray.tune.experiment import Trial
 from ray.tune.utils import flatten_dict
 
+from archray.cluster.ray_compat import EXPERIMENT_STATE
 from archray.errors import ArchrayError, IncompatibleRay, tested_versions
 from archray.files import write_file
 
@@ -110,9 +111,9 @@ def read_tune_trials(folder: str | Path, settled: Collection[str] = ()) -> list[
 
     Raises: IncompatibleRay if the file is complete but has an unexpected form.
     """
-    files = sorted(Path(folder).glob("experiment_state-*.json"))
+    files = sorted(Path(folder).glob(f"{EXPERIMENT_STATE}*.json"))
     if not files:
-        logger.warning("%s has no experiment_state-*.json. The searcher resumes from its own state alone.", folder)
+        logger.warning("%s has no %s*.json. The searcher resumes from its own state alone.", folder, EXPERIMENT_STATE)
         return None
     try:
         saved = json.loads(files[-1].read_text(encoding="utf-8"))

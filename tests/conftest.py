@@ -144,7 +144,7 @@ def ray_session() -> Iterator[None]:
     """
     import ray  # not at the top: most tests need no Ray
 
-    from archray.cluster.loopback import LOOPBACK, loopback_only
+    from archray.cluster.loopback import loopback_only
     from archray.cluster.warm_workers import MODULES, warm_python
 
     if ray.is_initialized():
@@ -164,7 +164,6 @@ def ray_session() -> Iterator[None]:
                     "py_modules": [str(file) for file in sorted(WORKER_MODULES.glob("*.py"))],
                     "py_executable": python,
                 },
-                _node_ip_address=LOOPBACK,
             )
         yield
         ray.shutdown()

@@ -17,13 +17,13 @@ from typing import Any
 
 import ray
 from ray import exceptions, tune
-from ray.tune.experiment import Trial
 
-from archray.cluster.ray_compat import hidden_lines, process_wide, replaced
+from archray.cluster.ray_compat import TRIAL_ERROR, hidden_lines, process_wide, replaced
 from archray.disks import FULL_TEXTS, is_full
 from archray.errors import DiskFull, TrialCrashed
 from archray.files import Folder
 from archray.platform.engine.result_log import experiment_folder
+from archray.platform.engine.tune_memory import keep_checkpoints
 from archray.platform.run.layout import FAILED
 from archray.plurals import count
 
@@ -251,10 +251,9 @@ def _drop_last_checkpoint(trial: Any) -> None:
     damaged = manager.latest_checkpoint_result
     if damaged is None:
         return
-    manager._checkpoint_results = [result for result in manager._checkpoint_results if result is not damaged]
-    manager._latest_checkpoint_result = (manager._checkpoint_results or [None])[-1]
-    trial.run_metadata.invalidate_cache()
-    action = "resumes from the previous checkpoint" if manager.latest_checkpoint_result else "restarts"
+    others = [result for result in manager.best_checkpoint_results if result is not damaged]
+    keep_checkpoints(trial, others)
+    action = "resumes from the previous checkpoint" if others else "restarts"
     logger.warning("%s: cannot read the checkpoint %s; the trial %s", trial, damaged.checkpoint.path, action)
 
 
@@ -264,8 +263,11 @@ def quiet_deaths() -> Iterator[None]:
 
     Prints Tune's traceback of other errors once. Keeps each error for `last_error`, since Tune pickles only some types.
     """
-    keeps = replaced(Trial, "handle_error", _keeping_error, needed=True)
-    with keeps, _quiet_loggers(), hidden_lines(lambda line: any(notice in line for notice in RAYLET_NOTICES)):
+    with (
+        replaced(TRIAL_ERROR, _keeping_error),
+        _quiet_loggers(),
+        hidden_lines(lambda line: any(notice in line for notice in RAYLET_NOTICES)),
+    ):
         yield
 
 

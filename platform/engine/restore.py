@@ -4,6 +4,7 @@ Tune's state contains the path of the run in the storage of trials and of their 
 pool, warm-start weights) and in the pickled searcher.
 """
 
+import copy
 import json
 import re
 import tempfile
@@ -17,11 +18,19 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, create_searcher
 from ray.tune.search.search_generator import SearchGenerator
 
+from archray.cluster.ray_compat import (
+    GENERATOR_STATE,
+    GRID_STATE,
+    SEARCHER_STATE,
+    STATE_FILES,
+    TUNER_FILE,
+    tune_config_of,
+)
 from archray.errors import IncompatibleRay, tested_versions
 from archray.files import Folder
 from archray.line_writer import LineWriter
 from archray.platform.engine.failed_trials import failed_trials
-from archray.platform.engine.result_log import STATE_FILES, result_line, saved_results
+from archray.platform.engine.result_log import result_line, saved_results
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.run.layout import REPEAT, RESULTS, SNAPSHOT
 from archray.platform.run.tune_snapshot import Event, is_experiment_state, read_kept, updated
@@ -32,7 +41,6 @@ from archray.searchers.ledger import TuneTrial
 
 MODULES = ("ray.tune", "ray.train", "ray.air", "archray")  # modules of objects whose attributes may be paths
 PICKLED = "CLOUDPICKLE_FALLBACK"  # the `_type` of a hexadecimal pickle in Tune's JSON
-TUNER = "tuner.pkl"  # the arguments of a Tuner; Tune restores the Tuner from them
 
 
 def _run_of(path: str) -> str:
@@ -131,12 +139,12 @@ def brought_up(states: Mapping[str, bytes], events: Sequence[Event], plan: Trial
             now[name] = updated(state, events)
     suggested = list(dict.fromkeys(trial.trial_id for trial in trials if trial.trial_id not in before))
     for name, state in states.items():
-        if name.startswith("searcher-state-") and plan.searcher is not None:
+        if name.startswith(SEARCHER_STATE) and plan.searcher is not None:
             now[name] = _searcher_state(plan.searcher(), state, trials)
-        elif name.startswith("search_gen_state-"):
+        elif name.startswith(GENERATOR_STATE):
             generator = cloudpickle.loads(state)
             now[name] = cloudpickle.dumps({**generator, "counter": generator["counter"] + len(suggested)})
-        elif name.startswith("basic-variant-state-"):
+        elif name.startswith(GRID_STATE):
             Experiment.register_if_needed(plan.trainable)
             now[name] = _grid_state(name, state, trials, suggested)
     return now
@@ -170,7 +178,7 @@ def _grid_state(name: str, state: bytes, trials: Sequence[TuneTrial], suggested:
                 grid.next_trial()
             if trial.ended:
                 grid.on_trial_complete(trial.trial_id)
-        session = name.removeprefix("basic-variant-state-").removesuffix(".json")
+        session = name.removeprefix(GRID_STATE).removesuffix(".json")
         grid.save_to_dir(scratch, session_str=session)
         return (Path(scratch) / name).read_bytes()
 
@@ -214,14 +222,14 @@ def restore_state(folder: Folder, plan: TrialPlan) -> bool:
     Raises: IncompatibleRay if there are results without a state; the errors of `brought_up`.
     """
     states, events = read_kept(folder)
-    if not folder.exists(TUNER) or not any(map(is_experiment_state, states)):
+    if not folder.exists(TUNER_FILE) or not any(map(is_experiment_state, states)):
         if results := (folder / RESULTS).files():
-            missing = TUNER if any(map(is_experiment_state, states)) else f"experiment_state-*.json in {SNAPSHOT}"
+            missing = TUNER_FILE if any(map(is_experiment_state, states)) else f"experiment_state-*.json in {SNAPSHOT}"
             problem = f"Expected {missing} with the results of {count(len(results), 'trial')} in {folder}, got none. "
             advice = f"archray does not retrain these trials. To retrain them, delete {folder} and resume the run"
             raise IncompatibleRay(tested_versions(problem + advice))
         return False
-    states, events = relocate({**states, TUNER: folder.read_bytes(TUNER)}, events, folder)
+    states, events = relocate({**states, TUNER_FILE: folder.read_bytes(TUNER_FILE)}, events, folder)
     kept = _reopened(brought_up(states, events, plan), folder, errors=plan.searcher is None)
     _write(folder, kept, events)
     return True
@@ -255,7 +263,7 @@ def _keep_results(results: Folder, events: Sequence[Event]) -> None:
 def restore_experiment(folder: Folder, trainable: Any) -> None:
     """As `restore_state`, for a Tune experiment with any searcher and trainable, which has a saved state."""
     states, events = read_kept(folder)
-    states, events = relocate({**states, TUNER: folder.read_bytes(TUNER)}, events, folder, root_of=str)
+    states, events = relocate({**states, TUNER_FILE: folder.read_bytes(TUNER_FILE)}, events, folder, root_of=str)
     trials = [TuneTrial.read(*saved) for _, *saved in events]
     [experiment] = filter(is_experiment_state, states)
     saved_trials = [json.loads(trial) for trial, _ in json.loads(states[experiment])["trial_data"]]
@@ -263,10 +271,10 @@ def restore_experiment(folder: Folder, trainable: Any) -> None:
     now = dict(states)
     now[experiment] = updated(states[experiment], events)
     for name in states:
-        if name.startswith("search_gen_state-"):
-            search = cloudpickle.loads(states[TUNER])["_tune_config"]
+        if name.startswith(GENERATOR_STATE):
+            search = tune_config_of(states[TUNER_FILE])
             now |= _search_states(search, states, name, trials, statuses)
-        elif name.startswith("basic-variant-state-"):
+        elif name.startswith(GRID_STATE):
             Experiment.register_if_needed(trainable)
             suggested = list(dict.fromkeys(trial.trial_id for trial in trials if trial.trial_id not in statuses))
             now[name] = _grid_state(name, states[name], trials, suggested)
@@ -294,7 +302,7 @@ def _search_states(
     if config.max_concurrent_trials and not isinstance(search, ConcurrencyLimiter):  # as `Tuner.fit` wraps it
         search = ConcurrencyLimiter(search, config.max_concurrent_trials)
     generator = SearchGenerator(search)
-    session = name.removeprefix("search_gen_state-").removesuffix(".json")
+    session = name.removeprefix(GENERATOR_STATE).removesuffix(".json")
     with tempfile.TemporaryDirectory() as scratch:
         for file, state in states.items():
             (Path(scratch) / file).write_bytes(state)
@@ -312,14 +320,21 @@ class ResumedASHA(AsyncHyperBandScheduler):
     """Ray Tune's ASHA (Li et al. 2020), which replays the results of a resumed run, since Tune saves no scheduler.
 
     For a running trial it replays the results up to its checkpoint; the trial reports later results again. A trial
-    that should have ended stops at its next result.
+    that should have ended stops at its next result, which no rung receives.
     """
 
     _results: Folder | None = None  # the results before the next result, listed once
 
-    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        self._results = None
-        return str(super().on_trial_result(tune_controller, trial, result))
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._over: set[str] = set()  # ids of the trials that should have ended
+
+    @classmethod
+    def of(cls, scheduler: AsyncHyperBandScheduler) -> "ResumedASHA":
+        """Returns a copy of a scheduler that has received no result yet."""
+        resumed = cls()
+        vars(resumed).update(copy.deepcopy(vars(scheduler)))
+        return resumed
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         super().on_trial_add(tune_controller, trial)
@@ -331,11 +346,14 @@ class ResumedASHA(AsyncHyperBandScheduler):
         results = [result for result in reported if result["training_iteration"] <= done]
         actions = [super(ResumedASHA, self).on_trial_result(tune_controller, trial, result) for result in results]
         if TrialScheduler.STOP in actions and not trial.is_finished():
-            self._trial_info[trial.trial_id] = _Over()
+            self._over.add(trial.trial_id)
 
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        self._results = None
+        if trial.trial_id in self._over:
+            return str(TrialScheduler.STOP)
+        return str(super().on_trial_result(tune_controller, trial, result))
 
-class _Over:
-    """The bracket of a trial that must stop."""
-
-    def on_result(self, trial: Any, cur_iter: int, cur_rew: float | None) -> str:
-        return str(TrialScheduler.STOP)
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        if trial.trial_id not in self._over:
+            super().on_trial_complete(tune_controller, trial, result)

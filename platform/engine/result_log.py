@@ -14,26 +14,31 @@ when the event of the trial's previous checkpoint is kept.
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from ray import tune
-from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from ray.tune.experiment import Trial
 from ray.tune.utils import flatten_dict
 
-from archray.cluster.ray_compat import replaced
+from archray.cluster.ray_compat import (
+    STATE_FILES,
+    TRIAL_CHECKPOINT,
+    TRIAL_FRAMES,
+    missing_state,
+    replaced,
+    set_trial_frames,
+)
 from archray.errors import IncompatibleRay, MissingFile, tested_versions
 from archray.files import Folder
 from archray.line_writer import LineWriter
 from archray.platform.engine.interrupt import INTERRUPT
-from archray.platform.engine.tune_memory import packed_states, release
+from archray.platform.engine.tune_memory import keep_checkpoints, packed_states, release
 from archray.platform.run import tune_snapshot
 from archray.platform.run.layout import PLAN, RESULTS, STARTED
 from archray.platform.run.run_summary import plain
@@ -42,7 +47,6 @@ from archray.plurals import count
 logger = logging.getLogger(__name__)
 
 SHORT = 64  # maximum length of a list to keep; a round of halving may have ten thousand scores
-STATE_FILES = ("experiment_state-", "search_gen_state-", "searcher-state-", "basic-variant-state-")
 _WRITER: ContextVar[LineWriter] = ContextVar("writer")  # of this thread's Tune run
 
 
@@ -190,9 +194,9 @@ class KeepSnapshot(tune.Callback):
         staged = Path(trials[0].storage.experiment_driver_staging_path)
         files = [file for file in staged.iterdir() if file.is_file()]
         states = {file.name: file for file in files if file.name.startswith(STATE_FILES)}
-        if not any(map(tune_snapshot.is_experiment_state, states)):
+        if absent := missing_state(list(states)):
             names = ", ".join(sorted(file.name for file in files)) or "no files"
-            raise IncompatibleRay(tested_versions(f"Expected Ray Tune to save experiment_state-*.json, got {names}"))
+            raise IncompatibleRay(tested_versions(f"Expected Ray Tune to save {absent}*, got {names}"))
         _WRITER.get().flush()  # the results that the state contains
         self._events = {}
         return tune_snapshot.write_snapshot(folder, states)
@@ -231,15 +235,11 @@ class EndedCheckpoints(tune.Callback):
             self._delete(trial)
 
     def _delete(self, trial: Any) -> None:
-        manager = trial.run_metadata.checkpoint_manager
-        results = manager._checkpoint_results
+        results = trial.run_metadata.checkpoint_manager.best_checkpoint_results
         number = max(0, len(results) - self._kept)
         if trial.status != Trial.TERMINATED or number == 0:
             return
-        manager._checkpoint_results = results[number:]
-        if not self._kept:
-            manager._latest_checkpoint_result = None
-        trial.run_metadata.invalidate_cache()
+        keep_checkpoints(trial, results[number:])
         for result in results[:number]:
             folder = Folder(result.checkpoint.path, filesystem=result.checkpoint.filesystem)
             try:
@@ -259,8 +259,8 @@ def reduced_saves() -> Iterator[None]:
     `tune_memory.release`.
     """
     with (
-        replaced(_ExperimentCheckpointManager, "on_trial_checkpoint", lambda forced: lambda manager, trial: None),
-        replaced(tune.ExperimentAnalysis, "_fetch_trial_dataframes", lambda frames: lambda analysis: {}),
+        replaced(TRIAL_CHECKPOINT, lambda forced: lambda manager, trial: None),
+        replaced(TRIAL_FRAMES, lambda frames: lambda analysis: {}),
         packed_states(),
     ):
         yield
@@ -301,24 +301,8 @@ def read_results(folder: Folder) -> pd.DataFrame:
 
 def with_frames(results: tune.ResultGrid, folder: Folder) -> tune.ResultGrid:
     """Adds `metrics_dataframe` of each trial to the result of `fit()`; it is large, and read on access."""
-    frames = _Frames(folder)
-    analysis: Any = results._experiment_analysis
-    analysis._trial_dataframes = frames
-    for result, trial in zip(results._results, analysis.trials, strict=True):
-        del result.metrics_dataframe
-        result.__class__ = _FramedResult
-        result.frame = partial(frames.get, trial.trial_id)
+    set_trial_frames(results, _Frames(folder))
     return results
-
-
-class _FramedResult(tune.Result):
-    """A result that reads its `metrics_dataframe`."""
-
-    frame: Callable[[], pd.DataFrame | None]
-
-    @property
-    def metrics_dataframe(self) -> pd.DataFrame | None:  # type: ignore[override]
-        return self.frame()
 
 
 class _Frames(Mapping[str, pd.DataFrame]):

@@ -1,27 +1,37 @@
 """Reduced memory of finished trials and idle actors.
 
 Tune keeps every trial in memory until the driver ends. With this module, a finished trial keeps only its results and
-the state for a resume. This module and `result_log` use private attributes of Tune in Ray 2.60. The values of a
-`ResultGrid` do not change.
+the state for a resume. The values of a `ResultGrid` do not change.
 """
 
 import ctypes
 import sys
 import time
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
 import ray
-from ray.tune.execution import tune_controller
-from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
-from ray.tune.utils.object_cache import _ObjectCache
-from ray.util import debug
 
-from archray.cluster.ray_compat import replaced
+from archray.cluster.ray_compat import (
+    ACTOR_CACHE,
+    QUEUE_UPDATE,
+    REUSED_ACTOR,
+    TRIAL_STATES,
+    actor_cache,
+    cached_actors,
+    forget_log_lines,
+    has_actor,
+    has_actors,
+    idle_actors_of,
+    release_default_result,
+    remove_actor,
+    replaced,
+    share_checkpoint_config,
+)
 
 TUNES_NUMBERS = {"done", "iterations_since_restore", "pid", "time_since_restore", "time_this_iter_s", "timestamp"}
 RESOURCES: dict[Any, Any] = {}  # resources of ended trials, one object for all equal ones
@@ -49,17 +59,26 @@ def release(trial: Any, first: Any) -> None:
     if trial.config.get("settings") is not None and _are_equal(trial.config["settings"], first.config.get("settings")):
         trial.config["settings"] = first.config["settings"]
     if progress.last_result.keys() - {"trial_id"}:
-        trial._default_result_or_future = None  # otherwise a reference to an object of Ray
+        release_default_result(trial)
         progress.last_result = _interned(progress.last_result, {"config": trial.config})
     checkpoints = progress.checkpoint_manager
-    for result in {*checkpoints._checkpoint_results, checkpoints._latest_checkpoint_result} - {None}:
+    for result in {*checkpoints.best_checkpoint_results, checkpoints.latest_checkpoint_result} - {None}:
         result.metrics = _interned(result.metrics, progress.last_result)
-    _share(checkpoints, first.run_metadata.checkpoint_manager, "_checkpoint_config")
+    share_checkpoint_config(checkpoints, first.run_metadata.checkpoint_manager.checkpoint_config)
     _share(trial, first, "trial_name_creator", "trial_dirname_creator", "stopping_criterion")
     _share(trial.storage, first.storage, "storage_filesystem", "sync_config")
     trial.storage.syncer = first.storage.syncer
     resources = trial.placement_group_factory
     trial.placement_group_factory = RESOURCES.setdefault(resources, resources)
+
+
+def keep_checkpoints(trial: Any, results: Sequence[Any]) -> None:
+    """Makes these checkpoint results the only ones of a trial. The last one becomes the latest."""
+    before = trial.run_metadata.checkpoint_manager
+    trial.run_metadata.checkpoint_manager = manager = type(before)(before.checkpoint_config)
+    for result in results:
+        manager.register_checkpoint(result)
+    trial.run_metadata.invalidate_cache()
 
 
 def _interned(entries: Mapping[str, Any], like: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
@@ -111,27 +130,25 @@ def packed_states() -> Iterator[None]:
 
     This includes trials whose process died, since Tune does not save their end.
     """
-    with replaced(TuneController, "_get_trial_checkpoints", _packing, needed=True):
+    with replaced(TRIAL_STATES, _packing):
         yield
 
 
 def _packing(plain_states: Callable[..., Any]) -> Callable[..., Any]:
     alike = b""
-    failed: set[str] = set()  # ids of the trials whose end is among the states
 
     def states(controller: Any) -> dict[str, Any]:
         nonlocal alike
-        controller._trials_to_cache |= {t for t in controller._failed_trials if t.trial_id not in failed}
-        failed.update(trial.trial_id for trial in controller._failed_trials)
-        ended = [trial for trial in controller._trials_to_cache if trial.is_finished()]
         kept: dict[str, Any] = plain_states(controller)
-        for trial in ended:
-            alike = alike or BETWEEN.join(kept[trial.trial_id]).encode()
-            kept[trial.trial_id] = PackedState(kept[trial.trial_id], alike)
+        for trial in controller.get_trials():
+            if not trial.is_finished() or isinstance(kept.get(trial.trial_id), PackedState):
+                continue
+            state = trial.get_json_state()
+            alike = alike or BETWEEN.join(state).encode()
+            kept[trial.trial_id] = PackedState(state, alike)
             trial.invalidate_json_state()
             trial.run_metadata.invalidate_cache()
-        # Tune records a line for each object that is not JSON, to report it once.
-        debug._logged -= {line for line in debug._logged if line.startswith("tune_func_encode:")}
+        forget_log_lines("tune_func_encode:")  # a line for each object that is not JSON
         return kept
 
     return states
@@ -149,36 +166,39 @@ ANSWER_SECONDS = 0.5  # wait for an idle actor, once each; a busy machine answer
 IDLE_SECONDS = 30.0  # time until an idle actor returns its GPUs; a new actor takes about five seconds to start
 
 
-class IdleActors(_ObjectCache):
+class IdleActors:
     """Tune's cache of idle actors, which keeps up to `most` of them, and actors with GPUs for `IDLE_SECONDS`.
 
     Attributes:
         probes: calls that idle actors have not answered yet, and their times, by actor.
     """
 
-    def __init__(self, most: int) -> None:
-        super().__init__(may_keep_one=True)
-        self._most = most
+    def __init__(self, cache: Any, most: int) -> None:
+        self._cache, self._most = cache, most
         self._idle_since: dict[Any, float] = {}
         self.probes: dict[Any, tuple[ray.ObjectRef, float]] = {}
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
     def cache_object(self, key: Any, obj: Any) -> bool:
-        if self._num_cached_objects < self._most:
-            self._cached_objects[key].append(obj)
-            self._num_cached_objects += 1
-        elif not super().cache_object(key, obj):
-            return False
-        self._idle_since[obj] = time.monotonic()
-        return True
+        more = self._most if self._cache.num_cached_objects < self._most else 0
+        self._cache.increase_max(key, more)  # Tune's cache expects so many more trials
+        try:
+            kept = bool(self._cache.cache_object(key, obj))
+        finally:
+            self._cache.decrease_max(key, more)
+        if kept:
+            self._idle_since[obj] = time.monotonic()
+        return kept
 
     def pop_cached_object(self, key: Any) -> Any:
-        return self._forget(super().pop_cached_object(key))
+        return self._forget(self._cache.pop_cached_object(key))
 
-    def flush_cached_objects(self, force_all: bool = False) -> Generator[Any, None, None]:
-        if force_all or self._num_cached_objects > self._most:
-            yield from map(self._forget, super().flush_cached_objects(force_all))
-        kinds: Any = self._cached_objects
-        for key, actors in kinds.items():
+    def flush_cached_objects(self, force_all: bool = False) -> Iterator[Any]:
+        if force_all or self._cache.num_cached_objects > self._most:
+            yield from map(self._forget, self._cache.flush_cached_objects(force_all))
+        for key, actors in cached_actors(self._cache).items():
             if key.required_resources.get("GPU", 0):
                 while actors and time.monotonic() - self._idle_since[actors[0]] >= IDLE_SECONDS:
                     yield self.pop_cached_object(key)
@@ -199,7 +219,7 @@ def idle_actors(most: int | None) -> Iterator[None]:
 
     def live_only(plain: Callable[..., Any]) -> Callable[..., Any]:
         def reuse(controller: Any, trial: Any) -> bool:
-            if trial in controller._resetting_trials:  # it has an actor
+            if has_actor(controller, trial):
                 return True
             return _has_live(controller, trial.placement_group_factory) and bool(plain(controller, trial))
 
@@ -208,20 +228,18 @@ def idle_actors(most: int | None) -> Iterator[None]:
     def stepping(plain: Callable[..., Any]) -> Callable[..., Any]:
         # Without a running trial, Tune waits for the searcher and handles no events, such as the end of idle actors.
         def update(controller: Any, blocking: bool = False, **options: Any) -> bool:
-            blocking = blocking and not controller._actor_manager.num_live_actors
-            return bool(plain(controller, blocking=blocking, **options))
+            return bool(plain(controller, blocking=blocking and not has_actors(controller), **options))
 
         return update
 
-    with (
-        replaced(TuneController, "_maybe_reuse_cached_actor", live_only),
-        replaced(TuneController, "_update_trial_queue", stepping),
-        replaced(tune_controller, "_ObjectCache", lambda plain: lambda may_keep_one=True: IdleActors(most or 0)),
-    ):
+    def larger(plain: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments, **options: IdleActors(plain(*arguments, **options), most or 0)
+
+    with replaced(REUSED_ACTOR, live_only), replaced(QUEUE_UPDATE, stepping), replaced(ACTOR_CACHE, larger):
         yield
 
 
-def _has_live(controller: Any, key: Any) -> bool:
+def _has_live(controller: Any, kind: Any) -> bool:
     """Moves the first idle actor that answers to the front of its kind. Removes actors that are dead or too late.
 
     Tune asks again in its next steps. Until then it starts another actor for the trial, and drops it if it can reuse
@@ -229,19 +247,20 @@ def _has_live(controller: Any, key: Any) -> bool:
 
     Returns: whether an actor answered.
     """
-    cache, started = controller._actor_cache, controller._actor_manager._live_actors_to_ray_actors_resources
-    actors, deadline = cache._cached_objects[key], time.monotonic() + ANSWER_SECONDS
-    for tracked in list(actors):
-        live = _is_live(cache, tracked, started[tracked][0], deadline) if tracked in started else False
+    actors = idle_actors_of(controller, kind)
+    if actors is None:
+        return True
+    deadline, idle = time.monotonic() + ANSWER_SECONDS, actor_cache(controller)
+    for tracked, actor in actors:
+        live = False if actor is None else _is_live(idle, tracked, actor, deadline)
         if live is None:
             continue
-        actors.insert(0, actors.pop(actors.index(tracked)))
+        same_kind = cached_actors(idle)[kind]
+        same_kind.insert(0, same_kind.pop(same_kind.index(tracked)))
         if live:
             return True
-        cache.pop_cached_object(key)
-        tracked.set_on_stop(None)
-        tracked.set_on_error(None)
-        controller._remove_actor(tracked_actor=tracked)
+        idle.pop_cached_object(kind)
+        remove_actor(controller, tracked)
     return False
 
 

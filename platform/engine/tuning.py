@@ -11,14 +11,25 @@ from typing import Any
 import pandas as pd
 from ray import tune
 
-from archray.cluster.ray_compat import process_wide
+from archray.cluster.ray_compat import (
+    ACTOR_CACHE,
+    QUEUE_UPDATE,
+    REUSED_ACTOR,
+    TRIAL_CHECKPOINT,
+    TRIAL_ERROR,
+    TRIAL_FRAMES,
+    TRIAL_STATES,
+    TUNER_FILE,
+    check_called,
+    process_wide,
+)
 from archray.cluster.settings import ResourceSettings, concurrency, unused_share
 from archray.errors import DamagedFile, IncompatibleRay, RunInterrupted, tested_versions
 from archray.files import Folder
 from archray.platform.engine import trial_plan, trial_tables
 from archray.platform.engine.failed_trials import check_crashes, crashed_trials, quiet_deaths
 from archray.platform.engine.interrupt import stop_gracefully
-from archray.platform.engine.restore import TUNER, restore_state
+from archray.platform.engine.restore import restore_state
 from archray.platform.engine.result_log import line_writer, reduced_saves, trial_statuses, with_frames, write_plan
 from archray.platform.engine.run_costs import has_costs, with_costs
 from archray.platform.engine.settings import TuneOptions
@@ -222,7 +233,8 @@ def _tuned(
         idle_actors(at_a_time),
     ):
         write_plan(folder, metric=plan.metric, mode=plan.mode, total=plan.total, before=plan.before)
-        if restore_state(folder, plan):  # with an incomplete state, `Tuner.restore` would silently restart
+        restored = restore_state(folder, plan)
+        if restored:  # with an incomplete state, `Tuner.restore` would silently restart
             tuner = tune.Tuner.restore(folder.uri, trainable=trainable, param_space=param_space)
         else:
             labels = context.labels(folder.parent.name)
@@ -236,12 +248,29 @@ def _tuned(
                 keep_checkpoints=resources.keep_checkpoints,
             )
             tuner = tune.Tuner(trainable, param_space=param_space, tune_config=tune_config, run_config=run_config)
-            if not folder.exists(TUNER):  # a resume needs this file
-                raise IncompatibleRay(tested_versions(f"Expected Ray Tune to write {TUNER} in {folder}, got none"))
+            if not folder.exists(TUNER_FILE):  # a resume needs this file
+                raise IncompatibleRay(tested_versions(f"Expected Ray Tune to write {TUNER_FILE} in {folder}, got none"))
         results = tuner.fit()
         requested = interrupt.requested
+        if not requested:
+            check_changes(results, restored)
     _check_ended(folder, plan, results, requested)
     return results
+
+
+def check_changes(results: tune.ResultGrid, restored: bool) -> None:
+    """Checks that the Tune run used archray's changes of Tune; a restored run may have had no trial left to start.
+
+    Raises: IncompatibleRay if results depend on a change that had no effect.
+    """
+    check_called(TRIAL_STATES, TRIAL_FRAMES, ACTOR_CACHE)
+    new = [] if restored else [results[number] for number in range(len(results))]
+    if any(result.error is None for result in new):
+        check_called(REUSED_ACTOR, QUEUE_UPDATE)
+    if any(result.error is not None for result in new):
+        check_called(TRIAL_ERROR)
+    if any(result.checkpoint for result in new):
+        check_called(TRIAL_CHECKPOINT)
 
 
 def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> int | None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from archray.cluster.ray_compat import EXPERIMENT_STATE
 from archray.errors import DamagedFile
 from archray.files import Folder, plain_name
 from archray.platform.run.layout import JOURNAL, SNAPSHOT
@@ -82,7 +83,7 @@ def _states(archive: zipfile.ZipFile) -> dict[str, bytes]:
 
 def is_experiment_state(name: str) -> bool:
     """Returns whether a state file contains the state of the trials."""
-    return name.startswith("experiment_state-")
+    return name.startswith(EXPERIMENT_STATE)
 
 
 def experiment_state(folder: Folder) -> bytes | None:

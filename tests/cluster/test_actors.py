@@ -13,7 +13,7 @@ import archray_test_cluster as workers
 import numpy as np
 import pytest
 import ray
-from ray._private import state as ray_state
+from ray._private import state as ray_state  # noqa: TID251  # Ray's public list of actors needs its dashboard
 
 from archray.cluster.actor_pool import Outcome, WorkerFailed, actor_map
 from archray.errors import InvalidInput

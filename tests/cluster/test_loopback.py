@@ -84,18 +84,24 @@ with connect(ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False)) as mine:
         subprocess.run([sys.executable, "-c", JOIN, address], check=True)
 """
 
-# Ray without its switch for macOS and Windows: a node has the address of the machine.
+# Ray without its switch for macOS and Windows: a node has the address of the machine. The argument is the number of
+# calls that still return 127.0.0.1.
 WITHOUT_SWITCH = """
+import sys
 import ray
 from ray._private import services, worker
 from archray.cluster.settings import ClusterSettings
 from archray.cluster.connect import ClusterError, connect
 
+first = iter(["127.0.0.1"] * int(sys.argv[1]))
+
 def address_of_the_machine(address=None):
     node = worker._global_node
-    return services.node_ip_address_from_perspective(address) if node is None else node.node_ip_address
+    if node is not None:
+        return node.node_ip_address
+    return next(first, None) or services.node_ip_address_from_perspective(address)
 
-services.get_node_ip_address = address_of_the_machine
+services.get_node_ip_address = ray.util.get_node_ip_address = address_of_the_machine
 try:
     with connect(ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False), announce=lambda line: None):
         print("connected")
@@ -104,8 +110,8 @@ except ClusterError as error:
 """
 
 
-def output(program: str) -> str:
-    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+def output(program: str, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout
 
 
@@ -132,10 +138,15 @@ def test_a_ray_on_loopback_can_be_joined_on_its_machine() -> None:
     assert [line for line in lines if line.startswith("joined")] == ["joined 7"] * 2, lines
 
 
-@pytest.mark.slow
-def test_a_ray_beyond_loopback_is_stopped() -> None:
-    (line,) = output(WITHOUT_SWITCH).splitlines()
-    assert "127.0.0.1" in line and "2.60" in line and line.endswith("False"), line
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [("0", "ENABLE_RAY_CLUSTER"), pytest.param("1", "got a node at", marks=pytest.mark.slow)],
+    ids=["before its start", "after its start"],
+)
+def test_a_ray_beyond_loopback_is_stopped(calls: str, expected: str) -> None:
+    """Ray ignores its switch. archray raises the error before the start, or stops a Ray whose node it can check."""
+    (line,) = output(WITHOUT_SWITCH, calls).splitlines()
+    assert expected in line and "127.0.0.1" in line and "2.60" in line and line.endswith("False"), line
 
 
 @pytest.mark.parametrize(
@@ -150,7 +161,9 @@ def test_sockets_beyond_loopback_are_named(
     address: str, node: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sockets of this process, with and without a Ray. A socket that was open before does not belong to Ray."""
-    monkeypatch.setattr(loopback, "ray", SimpleNamespace(nodes=lambda: [{"NodeManagerAddress": node}]))
+    monkeypatch.setattr(
+        loopback, "ray", SimpleNamespace(nodes=lambda: [{"NodeManagerAddress": node}], is_initialized=lambda: True)
+    )
     with socket.create_server(("0.0.0.0", 0)):
         block = loopback.checked_loopback(announce=pytest.fail)
         block.__enter__()

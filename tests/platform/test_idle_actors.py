@@ -13,16 +13,14 @@ import pytest
 import ray
 from ray import tune
 from ray.exceptions import RayActorError
-from ray.tune.execution import tune_controller
-from ray.tune.execution.tune_controller import TuneController
-from ray.tune.utils.object_cache import _ObjectCache
 
+from archray.cluster.ray_compat import ACTOR_CACHE, REUSED_ACTOR
 from archray.platform.engine import tune_memory
 from archray.platform.engine.tune_memory import IdleActors, idle_actors
 
 
 def test_as_many_idle_actors_are_kept_as_run_in_parallel() -> None:
-    cache = IdleActors(2)
+    cache = IdleActors(ACTOR_CACHE.find()(), 2)
     assert [cache.cache_object(CPU, number) for number in range(3)] == [True, True, False]
     assert list(cache.flush_cached_objects()) == []
     assert [cache.pop_cached_object(CPU), cache.pop_cached_object(CPU)] == [0, 1]
@@ -32,7 +30,7 @@ def test_as_many_idle_actors_are_kept_as_run_in_parallel() -> None:
 
 @pytest.mark.parametrize("most", [0, 2], ids=["Tune's number", "two"])
 def test_idle_actors_return_their_gpus_after_a_time(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = IdleActors(most)
+    cache = IdleActors(ACTOR_CACHE.find()(may_keep_one=True), most)
     assert cache.cache_object(GPU, 1)
     assert list(cache.flush_cached_objects()) == []
     monkeypatch.setattr(tune_memory, "IDLE_SECONDS", 0.0)
@@ -80,7 +78,7 @@ class Tracked(int):
 
 
 class Controller:
-    def __init__(self, actors: list[Any], cache: _ObjectCache) -> None:
+    def __init__(self, actors: list[Any], cache: IdleActors) -> None:
         self._actor_manager, self._actor_cache, self.removed = Manager(actors), cache, list[int]()
         self._resetting_trials: set[Any] = set()
 
@@ -99,7 +97,7 @@ def test_a_dead_actor_gets_no_trial(ray_session: Any, monkeypatch: pytest.Monkey
     ray.get([actor.number.remote() for actor in actors])
     for actor in actors[:2]:
         end(actor)
-    cache = IdleActors(3)
+    cache = IdleActors(ACTOR_CACHE.find()(), 3)
     for number in range(3):
         cache.cache_object(CPU, Tracked(number))
     controller = Controller(actors, cache)
@@ -109,12 +107,13 @@ def test_a_dead_actor_gets_no_trial(ray_session: Any, monkeypatch: pytest.Monkey
         taken.append(controller._actor_cache.pop_cached_object(CPU))
         return True
 
-    monkeypatch.setattr(TuneController, "_maybe_reuse_cached_actor", take)
+    monkeypatch.setattr(REUSED_ACTOR.owner(), REUSED_ACTOR.attribute, take)
+    plain = ACTOR_CACHE.find()
     with idle_actors(3):
-        assert isinstance(tune_controller._ObjectCache(may_keep_one=True), IdleActors)
-        assert TuneController._maybe_reuse_cached_actor(controller, Trial())  # type: ignore[arg-type]
+        assert isinstance(ACTOR_CACHE.find()(may_keep_one=True), IdleActors)
+        assert REUSED_ACTOR.find()(controller, Trial())
     assert (controller.removed, taken) == ([0, 1], [2])
-    assert tune_controller._ObjectCache is _ObjectCache and TuneController._maybe_reuse_cached_actor is take
+    assert ACTOR_CACHE.find() is plain and REUSED_ACTOR.find() is take
     ray.kill(actors[2])
 
 
@@ -125,34 +124,34 @@ def test_an_actor_that_does_not_answer_delays_no_trial(
     actors = [Process.remote() for _ in range(2)]
     ray.get([actor.number.remote() for actor in actors])
     busy = actors[0].wait.remote(str(tmp_path / "end"))
-    cache = IdleActors(2)
+    cache = IdleActors(ACTOR_CACHE.find()(), 2)
     for number in range(2):
         cache.cache_object(CPU, Tracked(number))
     controller: Any = Controller(actors, cache)
     trial: Any = Trial()
     monkeypatch.setattr(tune_memory, "PATIENCE", 1e6)
-    monkeypatch.setattr(TuneController, "_maybe_reuse_cached_actor", lambda controller, trial: True)
+    monkeypatch.setattr(REUSED_ACTOR.owner(), REUSED_ACTOR.attribute, lambda controller, trial: True)
     with idle_actors(2):
-        while not TuneController._maybe_reuse_cached_actor(controller, trial):  # Tune asks again in every step
+        while not REUSED_ACTOR.find()(controller, trial):  # Tune asks again in every step
             pass
         assert cache.pop_cached_object(CPU) == 1
-        assert not TuneController._maybe_reuse_cached_actor(controller, trial)
+        assert not REUSED_ACTOR.find()(controller, trial)
         assert controller.removed == []
 
         (tmp_path / "end").touch()
         ray.get(busy)
-        while not TuneController._maybe_reuse_cached_actor(controller, trial):
+        while not REUSED_ACTOR.find()(controller, trial):
             pass
         assert cache.pop_cached_object(CPU) == 0
 
         cache.cache_object(CPU, Tracked(0))
         busy = actors[0].wait.remote(str(tmp_path / "never"))
-        assert not TuneController._maybe_reuse_cached_actor(controller, trial)
+        assert not REUSED_ACTOR.find()(controller, trial)
         controller._resetting_trials.add(trial)
-        assert TuneController._maybe_reuse_cached_actor(controller, trial), "it has an actor"
+        assert REUSED_ACTOR.find()(controller, trial), "it has an actor"
         controller._resetting_trials.clear()
         monkeypatch.setattr(tune_memory, "PATIENCE", 0.0)
-        assert not TuneController._maybe_reuse_cached_actor(controller, trial)
+        assert not REUSED_ACTOR.find()(controller, trial)
     assert controller.removed == [0] and not cache.has_cached_object(CPU)
     for actor in actors:
         ray.kill(actor)

@@ -11,39 +11,46 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
-from ray._private import ray_constants
-from ray._private import worker as ray_worker
-from ray.tune import ExperimentAnalysis
-from ray.tune.execution import tune_controller
-from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
-from ray.tune.execution.tune_controller import TuneController
-from ray.tune.experiment import Trial
 
 from archray.cluster.loopback import loopback_only
-from archray.cluster.ray_compat import hidden_lines, replaced
-from archray.errors import IncompatibleRay
+from archray.cluster.ray_compat import (
+    ACTOR_CACHE,
+    CLUSTER_SWITCH,
+    CLUSTER_VARIABLE,
+    PRINT_LINES,
+    QUEUE_UPDATE,
+    REUSED_ACTOR,
+    TRIAL_CHECKPOINT,
+    TRIAL_ERROR,
+    TRIAL_FRAMES,
+    TRIAL_STATES,
+    hidden_lines,
+)
 from archray.platform.engine.failed_trials import quiet_deaths
 from archray.platform.engine.interrupt import INTERRUPT
 from archray.platform.engine.result_log import reduced_saves
 from archray.platform.engine.tune_memory import IdleActors, idle_actors
 from archray.platform.engine.tuning import TUNE_ENVIRONMENT, tune_environment
 
-VARIABLES = (ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, *TUNE_ENVIRONMENT)
+CHANGED = (
+    CLUSTER_SWITCH,
+    PRINT_LINES,
+    TRIAL_ERROR,
+    TRIAL_FRAMES,
+    TRIAL_CHECKPOINT,
+    QUEUE_UPDATE,
+    REUSED_ACTOR,
+    TRIAL_STATES,
+    ACTOR_CACHE,
+)
+VARIABLES = (CLUSTER_VARIABLE.find(), *TUNE_ENVIRONMENT)
 LOGGERS = ("ray.tune.execution.tune_controller", "ray.tune.tune")
 
 
 def state_of_ray() -> list[Any]:
     """Returns the complete state that a block changes in the process."""
     return [
-        ray_constants.ENABLE_RAY_CLUSTER,
-        ray_worker.print_to_stdstream,
-        Trial.__dict__["handle_error"],
-        ExperimentAnalysis.__dict__["_fetch_trial_dataframes"],
-        _ExperimentCheckpointManager.__dict__["on_trial_checkpoint"],
-        TuneController.__dict__["_maybe_reuse_cached_actor"],
-        TuneController.__dict__["_update_trial_queue"],
-        TuneController.__dict__["_get_trial_checkpoints"],
-        tune_controller._ObjectCache,
+        *[name.find() for name in CHANGED],
         *map(os.environ.get, VARIABLES),
         *[list(logging.getLogger(name).filters) for name in LOGGERS],
     ]
@@ -94,13 +101,13 @@ def test_ray_is_restored_after_both_blocks(
 def test_lines_of_ray_are_hidden_while_a_block_hides_them(first_to_end: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two blocks overlap: the watch of Ray and a search."""
     printed: list[str] = []
-    monkeypatch.setattr(ray_worker, "print_to_stdstream", lambda data, *_: printed.extend(data["lines"]))
+    monkeypatch.setattr(PRINT_LINES.owner(), PRINT_LINES.attribute, lambda data, *_: printed.extend(data["lines"]))
     before = state_of_ray()
 
     def shown() -> str:
         printed.clear()
         for line in "abc":
-            ray_worker.print_to_stdstream({"lines": [line]}, False)
+            PRINT_LINES.find()({"lines": [line]}, False)
         return "".join(printed)
 
     blocks = [Block(hidden_lines(name.__eq__)) for name in "ab"]
@@ -114,12 +121,12 @@ def test_lines_of_ray_are_hidden_while_a_block_hides_them(first_to_end: int, mon
 
 
 def test_each_search_has_its_own_number_of_idle_actors() -> None:
-    cache = tune_controller._ObjectCache
+    cache = ACTOR_CACHE.find()
     blocks = [Block(idle_actors(most)) for most in (1, 3)]
     for block in blocks:
         block.start()
-    made = [block.call(tune_controller._ObjectCache, True) for block in blocks]
-    plain = tune_controller._ObjectCache(may_keep_one=True)  # a Tuner of the user in a thread without a search
+    made = [block.call(ACTOR_CACHE.find(), True) for block in blocks]
+    plain = ACTOR_CACHE.find()(may_keep_one=True)  # a Tuner of the user in a thread without a search
     for block in blocks:
         block.end()
     assert type(plain) is cache
@@ -136,15 +143,3 @@ def test_another_search_does_not_reset_an_interrupt_of_the_main_thread() -> None
         assert INTERRUPT.requested
     finally:
         INTERRUPT.reset()
-
-
-@pytest.mark.parametrize("needed", [True, False])
-def test_a_function_that_ray_no_longer_has_raises_an_error(needed: bool, caplog: pytest.LogCaptureFixture) -> None:
-    block = replaced(TuneController, "_renamed", lambda plain: plain, needed=needed)
-    if needed:
-        with pytest.raises(IncompatibleRay, match=r"TuneController\._renamed.*2\.60"):
-            block.__enter__()
-        return
-    with block:
-        assert not hasattr(TuneController, "_renamed")
-    assert "TuneController._renamed" in caplog.text

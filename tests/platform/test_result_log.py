@@ -12,9 +12,9 @@ from archray_test_schedule import Climb
 from pyarrow import fs
 from ray import tune
 from ray.tune.callback import CallbackList
-from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 
+from archray.cluster.ray_compat import TRIAL_STATES
 from archray.errors import IncompatibleRay
 from archray.files import Folder
 from archray.line_writer import LineWriter
@@ -38,6 +38,7 @@ FILES_KEPT = {
     "searcher-state-1.pkl": b"1",
 }
 
+TuneController = TRIAL_STATES.owner()
 PLAN = TrialPlan(trainable=tune.Trainable, settings={}, metric="score", mode="max", total=1)
 
 

@@ -1,0 +1,122 @@
+"""Tune runs under simulated changes of Tune: it no longer calls a method, or lacks it."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archray_test_schedule import Climb
+from ray import tune
+from ray.tune.search import Searcher
+
+from archray.cluster import ray_compat
+from archray.cluster.ray_compat import PrivateName
+from archray.errors import IncompatibleRay
+from archray.files import Folder
+from archray.platform.engine.failed_trials import FailureLog, quiet_deaths
+from archray.platform.engine.result_log import KeepSnapshot, line_writer, reduced_saves, trial_statuses
+from archray.platform.engine.tune_memory import idle_actors
+from archray.platform.engine.tuning import check_changes
+from archray.searchers import RandomSearch
+
+CONTROLLER = ray_compat.TRIAL_STATES.owner()
+ANALYSIS = ray_compat.TRIAL_FRAMES.owner()
+# The functions of Tune that call a private name.
+CALLERS: dict[PrivateName, list[tuple[Any, str]]] = {
+    ray_compat.TRIAL_STATES: [(CONTROLLER, "save_to_dir")],
+    ray_compat.TRIAL_FRAMES: [(ANALYSIS, "__init__")],
+    ray_compat.TRIAL_ERROR: [(CONTROLLER, "_process_trial_failure")],
+    ray_compat.TRIAL_CHECKPOINT: [(CONTROLLER, "_process_trial_save")],
+    ray_compat.ACTOR_CACHE: [(CONTROLLER, "__init__")],
+    ray_compat.QUEUE_UPDATE: [(CONTROLLER, "_maybe_update_trial_queue")],
+    ray_compat.REUSED_ACTOR: [(CONTROLLER, "_schedule_trial_actor"), (CONTROLLER, "_maybe_add_actors")],
+}
+
+GRID = tune.grid_search([1.0, 2.0])
+
+
+@pytest.fixture(autouse=True)
+def no_earlier_warning() -> Iterator[None]:
+    """A process warns once of each change."""
+    ray_compat._warn.cache_clear()
+    yield
+    ray_compat._warn.cache_clear()
+
+
+def call_copies(name: PrivateName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes Tune call a copy of a private function under a new name; the function remains."""
+    monkeypatch.setattr(name.owner(), f"{name.attribute}_2", name.find(), raising=False)
+    for owner, caller in CALLERS[name]:
+        function = getattr(owner, caller)
+        source = textwrap.dedent(inspect.getsource(function))
+        assert name.attribute in source
+        changed: dict[str, Any] = {}
+        code = compile(source.replace(name.attribute, f"{name.attribute}_2"), f"changed {caller}", "exec")
+        exec(code, sys.modules[function.__module__].__dict__, changed)
+        monkeypatch.setattr(owner, caller, changed[caller])
+
+
+def run(folder: Path, value: Any = GRID, **tuned: Any) -> tune.ResultGrid:
+    """Two trials of two steps with checkpoints, as `run_trials` runs them. The last trial fails in its second step."""
+    keys = {"value": value, "steps": 2, "log": str(folder / "log"), "fails": {"2.0": 2}}
+    config = tune.RunConfig(
+        name="run",
+        storage_path=str(folder),
+        callbacks=[FailureLog(), KeepSnapshot()],
+        checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1, num_to_keep=2),
+        verbose=0,
+    )
+    tune_config = tune.TuneConfig(metric="value", mode="max", reuse_actors=True, max_concurrent_trials=1, **tuned)
+    with quiet_deaths(), reduced_saves(), line_writer(), idle_actors(1):
+        results = tune.Tuner(Climb, param_space=keys, tune_config=tune_config, run_config=config).fit()
+        check_changes(results, restored=False)
+    return results
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("change", ["no longer called", "removed"])
+@pytest.mark.parametrize("name", [name for name in CALLERS if name.needed], ids=lambda name: name.attribute)
+def test_a_run_that_depends_on_a_changed_method_stops(
+    name: PrivateName, change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call_copies(name, monkeypatch)
+    if change == "removed":
+        monkeypatch.delattr(name.owner(), name.attribute)
+    with pytest.raises(IncompatibleRay, match=rf"{name.attribute}.*2\.55 to 2\.60"):
+        run(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("change", ["no longer called", "removed"])
+@pytest.mark.parametrize("name", [name for name in CALLERS if not name.needed], ids=lambda name: name.attribute)
+def test_a_run_without_an_optional_change_completes_with_a_warning(
+    name: PrivateName, change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    call_copies(name, monkeypatch)
+    if change == "removed":
+        monkeypatch.delattr(name.owner(), name.attribute)
+    run(tmp_path)
+    assert sorted(trial_statuses(Folder(tmp_path / "run"))) == ["ERROR", "TERMINATED"]
+    [warning] = [record.message for record in caplog.records if record.name == ray_compat.__name__]
+    assert name.attribute in warning and "2.55 to 2.60" in warning
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_an_unchanged_run_has_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run(tmp_path)
+    assert not [record for record in caplog.records if record.name == ray_compat.__name__]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+def test_a_renamed_state_of_the_searcher_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Searcher, "CKPT_FILE_TMPL", "state-of-searcher-{}.pkl")
+    with pytest.raises(IncompatibleRay, match=r"save searcher-state-\*.*state-of-searcher.*2\.60"):
+        run(tmp_path, value=1.0, search_alg=RandomSearch(["a", "b"], budget=2), num_samples=-1)
