@@ -62,7 +62,7 @@ class DurableTuner:
         tune_config: tune.TuneConfig | None = None,
         run_config: tune.RunConfig | None = None,
     ) -> None:
-        config = run_config or tune.RunConfig()
+        config: Any = run_config or tune.RunConfig()  # its defaults, which Ray fills in, are not in its types
         if not config.name:
             raise InvalidInput("expected a name in run_config, got none. Set it, so that restore finds the experiment")
         if config.checkpoint_config.num_to_keep == 1:

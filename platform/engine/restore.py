@@ -309,8 +309,8 @@ def _search_states(
         generator.restore_from_dir(scratch)
         replay_calls(generator.searcher, trials, statuses)
         suggested = {trial.trial_id for trial in trials} - statuses.keys()
-        state = generator.get_state()
-        generator.set_state({**state, "counter": state["counter"] + len(suggested)})
+        counted = generator.get_state()
+        generator.set_state({**counted, "counter": counted["counter"] + len(suggested)})
         generator.save_to_dir(scratch, session)
         files = [file for file in Path(scratch).iterdir() if file.name.endswith(f"-{session}{file.suffix}")]
         return {file.name: file.read_bytes() for file in files if not is_experiment_state(file.name)}

@@ -243,7 +243,7 @@ class SearcherConformance(ConformanceSuite):
     def test_points_to_evaluate(self) -> None:
         """The searcher suggests the points of its argument `points_to_evaluate` first."""
         point = {key: value for key, value in self.undisturbed()[-1].items() if key != "seed"}
-        searcher_class = type(self.fresh())
+        searcher_class: Any = type(self.fresh())
         plain = searcher_class.__init__
 
         def with_points(searcher: Searcher, *arguments: Any, **options: Any) -> None:
