@@ -166,17 +166,15 @@ ANSWER_SECONDS = 0.5  # wait for an idle actor, once each; a busy machine answer
 IDLE_SECONDS = 30.0  # time until an idle actor returns its GPUs; a new actor takes about five seconds to start
 
 
-class IdleActors:
-    """Tune's cache of idle actors, which keeps up to `most` of them, and actors with GPUs for `IDLE_SECONDS`.
+Probes = dict[Any, tuple[ray.ObjectRef, float]]  # calls that idle actors have not answered yet, and their times
 
-    Attributes:
-        probes: calls that idle actors have not answered yet, and their times, by actor.
-    """
+
+class IdleActors:
+    """Tune's cache of idle actors, which keeps up to `most` of them, and actors with GPUs for `IDLE_SECONDS`."""
 
     def __init__(self, cache: Any, most: int) -> None:
         self._cache, self._most = cache, most
         self._idle_since: dict[Any, float] = {}
-        self.probes: dict[Any, tuple[ray.ObjectRef, float]] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cache, name)
@@ -205,7 +203,6 @@ class IdleActors:
 
     def _forget(self, actor: Any) -> Any:
         self._idle_since.pop(actor, None)
-        self.probes.pop(actor, None)
         return actor
 
 
@@ -217,11 +214,13 @@ def idle_actors(most: int | None) -> Iterator[None]:
     while the searcher waits.
     """
 
+    probes: Probes = {}
+
     def live_only(plain: Callable[..., Any]) -> Callable[..., Any]:
         def reuse(controller: Any, trial: Any) -> bool:
             if has_actor(controller, trial):
                 return True
-            return _has_live(controller, trial.placement_group_factory) and bool(plain(controller, trial))
+            return _has_live(controller, trial.placement_group_factory, probes) and bool(plain(controller, trial))
 
         return reuse
 
@@ -239,7 +238,7 @@ def idle_actors(most: int | None) -> Iterator[None]:
         yield
 
 
-def _has_live(controller: Any, kind: Any) -> bool:
+def _has_live(controller: Any, kind: Any, probes: Probes) -> bool:
     """Moves the first idle actor that answers to the front of its kind. Removes actors that are dead or too late.
 
     Tune asks again in its next steps. Until then it starts another actor for the trial, and drops it if it can reuse
@@ -252,7 +251,7 @@ def _has_live(controller: Any, kind: Any) -> bool:
         return True
     deadline, idle = time.monotonic() + ANSWER_SECONDS, actor_cache(controller)
     for tracked, actor in actors:
-        live = False if actor is None else _is_live(idle, tracked, actor, deadline)
+        live = False if actor is None else _is_live(probes, tracked, actor, deadline)
         if live is None:
             continue
         same_kind = cached_actors(idle)[kind]
@@ -264,9 +263,9 @@ def _has_live(controller: Any, kind: Any) -> bool:
     return False
 
 
-def _is_live(cache: IdleActors, tracked: Any, actor: Any, deadline: float) -> bool | None:
+def _is_live(probes: Probes, tracked: Any, actor: Any, deadline: float) -> bool | None:
     """Returns whether an actor answers by the deadline; None if it may still answer within `PATIENCE`."""
-    probe, sent = cache.probes.pop(tracked, (None, 0.0))
+    probe, sent = probes.pop(tracked, (None, 0.0))
     if probe is None or ray.wait([probe], timeout=0)[0]:  # a late answer is old, and the actor may be dead by now
         probe, sent = actor.__ray_ready__.remote(), time.monotonic()
         if ray.wait([probe], timeout=max(0.0, deadline - sent))[0]:
@@ -275,5 +274,5 @@ def _is_live(cache: IdleActors, tracked: Any, actor: Any, deadline: float) -> bo
             except ray.exceptions.RayError:
                 return False
             return True
-    cache.probes[tracked] = probe, sent
+    probes[tracked] = probe, sent
     return None if time.monotonic() - sent < PATIENCE else False

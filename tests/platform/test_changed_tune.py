@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -56,7 +57,8 @@ def call_copies(name: PrivateName, monkeypatch: pytest.MonkeyPatch) -> None:
         source = textwrap.dedent(inspect.getsource(function))
         assert name.attribute in source
         changed: dict[str, Any] = {}
-        code = compile(source.replace(name.attribute, f"{name.attribute}_2"), f"changed {caller}", "exec")
+        calls_copy = re.sub(rf"(?<![a-z]){name.attribute}\b", f"{name.attribute}_2", source)
+        code = compile(calls_copy, f"changed {caller}", "exec")
         exec(code, sys.modules[function.__module__].__dict__, changed)
         monkeypatch.setattr(owner, caller, changed[caller])
 
