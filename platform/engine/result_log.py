@@ -148,9 +148,9 @@ class KeepSnapshot(tune.Callback):
         staged = Path(trials[0].storage.experiment_driver_staging_path)
         files = [file for file in staged.iterdir() if file.is_file()]
         states = {file.name: file for file in files if file.name.startswith(STATE_FILES)}
-        if missing := missing_state(list(states)):
+        if absent := missing_state(list(states)):
             names = ", ".join(sorted(file.name for file in files)) or "no files"
-            raise IncompatibleRay(tested_versions(f"Expected Ray Tune to save {missing}*, got {names}"))
+            raise IncompatibleRay(tested_versions(f"Expected Ray Tune to save {absent}*, got {names}"))
         return tune_snapshot.write_snapshot(folder, states)
 
 
