@@ -29,8 +29,8 @@ class DurableTuner:
       Tune's last save; a warning names them.
     - ASHA continues with all results. Another scheduler restarts without its earlier decisions, as with Tune.
 
-    A kill can lose the events of the last step of Tune's loop: milliseconds, or the last second of results on an object
-    store. A trial that was suggested in this step is suggested again.
+    A kill can lose the events that the driver has not handled yet, usually of milliseconds, and on an object store the
+    last second. A trial that ends at this moment runs again; a trial that was suggested is suggested again.
 
     Args:
         trainable, param_space, tune_config: as in `ray.tune.Tuner`.
