@@ -165,9 +165,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         .groupby(["tuner", "searcher"], sort=False)
         .agg(
             kills=("kill", "count"),
-            **{f"{name}_mean": (name, "mean") for name in ("finished", "repeated", "lost", "results", "runs")},
-            repeated_max=("repeated", "max"),
-            lost_max=("lost", "max"),
+            **{name: (name, "mean") for name in ("finished", "repeated", "lost", "results", "runs")},
+            most_repeated=("repeated", "max"),
+            most_lost=("lost", "max"),
             failed=("failed", "sum"),
         )
     )
