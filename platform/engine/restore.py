@@ -19,6 +19,7 @@ from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, create_se
 from ray.tune.search.search_generator import SearchGenerator
 
 from archray.cluster.ray_compat import (
+    EXPERIMENT_STATE,
     GENERATOR_STATE,
     GRID_STATE,
     SEARCHER_STATE,
@@ -263,9 +264,11 @@ def _keep_results(results: Folder, events: Sequence[Event]) -> None:
 def restore_experiment(folder: Folder, trainable: Any) -> None:
     """As `restore_state`, for a Tune experiment with any searcher and trainable, which has a saved state."""
     states, events = read_kept(folder)
+    experiment = max(filter(is_experiment_state, states))
+    session = experiment.removeprefix(EXPERIMENT_STATE).removesuffix(".json")
+    states = {name: state for name, state in states.items() if session in name}  # without sessions before a restore
     states, events = relocate({**states, TUNER_FILE: folder.read_bytes(TUNER_FILE)}, events, folder, root_of=str)
     trials = [TuneTrial.read(*saved) for _, *saved in events]
-    [experiment] = filter(is_experiment_state, states)
     saved_trials = [json.loads(trial) for trial, _ in json.loads(states[experiment])["trial_data"]]
     statuses = {trial["trial_id"]: trial["status"] for trial in saved_trials}
     now = dict(states)

@@ -145,20 +145,42 @@ def test_no_finished_trial_runs_again(search: Callable[[], Searcher | None], ray
     assert len(list(tmp_path.glob("after-*"))) == 2
 
 
-def test_an_error_in_the_driver_loses_no_trial(ray_session: None, tmp_path: Path) -> None:
-    log = tmp_path / "log"
+class Failure(tune.Callback):
+    """Fails when `ended` trials are saved as ended; in the restored experiment two trials later."""
 
-    class FailAfterThree(Copies):
-        def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-            saved = kept_trials(Folder(tmp_path / "whole"))
-            if self.ended and sum(trial["status"] == "TERMINATED" for trial in saved) == 3:
-                raise RuntimeError("a bug in a callback")
+    def __init__(self, ended: int, folder: Path) -> None:
+        self.ended, self.folder, self.count = ended, folder, 0
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"ended": self.ended + 2, "folder": self.folder, "count": 0}
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self.count += 1
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        if (
+            self.count == 2
+            and sum(trial["status"] == "TERMINATED" for trial in kept_trials(Folder(self.folder))) == self.ended
+        ):
+            raise RuntimeError("a bug in a callback")
+
+
+@pytest.mark.parametrize("search", [lambda: None, evolution], ids=["random", "evolution"])
+def test_errors_in_the_driver_lose_no_trial(
+    search: Callable[[], Searcher | None], ray_session: None, tmp_path: Path
+) -> None:
+    log, folder = tmp_path / "log", tmp_path / "whole"
     with pytest.raises(RuntimeError, match="a bug in a callback"):
-        experiment(tmp_path / "whole", log, None, FailAfterThree([1], tmp_path)).fit()
-    log.write_text("")
-    assert len(archray.DurableTuner.restore(tmp_path / "whole", trainable(log)).fit()) == TRIALS
-    assert len(log.read_text().splitlines()) == TRIALS - 3
+        experiment(folder, log, search(), Failure(2, folder)).fit()
+    for ended in (2, 4):  # the second session starts with a state of the first
+        log.write_text("")
+        tuner = archray.DurableTuner.restore(folder, trainable(log))
+        if ended == 2:
+            with pytest.raises(RuntimeError, match="a bug in a callback"):
+                tuner.fit()
+        else:
+            assert len(configs(tuner.fit())) == TRIALS
+            assert len(log.read_text().splitlines()) == TRIALS - ended
 
 
 def test_an_unfinished_trial_resumes_from_its_checkpoint(ray_session: None, tmp_path: Path) -> None:
@@ -265,8 +287,9 @@ def test_an_experiment_is_not_overwritten(ray_session: None, tmp_path: Path) -> 
     archray.DurableTuner(train, run_config=config).fit()
     with pytest.raises(RunFolderError, match=r"Resume it with DurableTuner\.restore"):
         archray.DurableTuner(train, run_config=config)
-    [result] = archray.DurableTuner.restore(tmp_path / "e", train).get_results()
-    assert result.metrics is not None and result.metrics["loss"] == 1
+    for _ in range(3):  # an experiment can be restored several times
+        [result] = archray.DurableTuner.restore(tmp_path / "e", train).fit()
+        assert result.metrics is not None and result.metrics["loss"] == 1
 
 
 def test_wrong_configurations_raise_errors(ray_session: None, tmp_path: Path) -> None:
