@@ -78,7 +78,7 @@ class DurableTuner:
             )
         tune_config = tune_config or tune.TuneConfig()
         if type(tune_config.scheduler) is AsyncHyperBandScheduler:
-            tune_config = replace(tune_config, scheduler=ResumedASHA.of(tune_config.scheduler))
+            tune_config = replace(tune_config, scheduler=ResumedASHA.from_scheduler(tune_config.scheduler))
         callbacks = [*(config.callbacks or []), KeepSnapshot(), ResultLog()]
         self._tuner = tune.Tuner(
             trainable,

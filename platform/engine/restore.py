@@ -333,7 +333,7 @@ class ResumedASHA(AsyncHyperBandScheduler):
         self._over: set[str] = set()  # ids of the trials that should have ended
 
     @classmethod
-    def of(cls, scheduler: AsyncHyperBandScheduler) -> "ResumedASHA":
+    def from_scheduler(cls, scheduler: AsyncHyperBandScheduler) -> "ResumedASHA":
         """Returns a copy of a scheduler that has received no result yet."""
         resumed = cls()
         vars(resumed).update(copy.deepcopy(vars(scheduler)))
