@@ -8,10 +8,8 @@ from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods import stages
 from archray.platform.methods.hnas.config import HNASConfig
-from archray.platform.methods.hnas.report import SECTIONS, headline, listings
 from archray.platform.methods.recipe import Recipe
 from archray.platform.quantities import quantity_of
-from archray.platform.report.run_sections import measured_networks
 from archray.platform.run.layout import FOUND
 from archray.plurals import count
 from archray.searchers import HNASSearch
@@ -68,8 +66,5 @@ RECIPE = Recipe[HNASConfig](
         stages.FINAL_STAGE,
         stages.BASELINE_STAGE,
     ),
-    measured=measured_networks,
-    headline=headline,
-    sections=SECTIONS,
-    listings=listings,
+    report_at="archray.platform.methods.hnas.report:REPORT",
 )

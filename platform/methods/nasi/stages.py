@@ -5,7 +5,7 @@ Shu 2022, chapter 6; section 6.6.2 for the scores of a table's architectures.
 
 import json
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,26 +18,36 @@ from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import reasons
 from archray.platform.engine.tuning import TuneRun, TuneStage
-from archray.platform.methods.nasi.config import NASIConfig, TableValues, settings_of
-from archray.platform.methods.nasi.figures import AGREEMENT, IN_TABLE, METRICS, REWARD, TABLE
-from archray.platform.methods.nasi.report import SECTIONS, headline, listings
+from archray.platform.methods.nasi.config import (
+    AGREEMENT,
+    IN_TABLE,
+    METRICS,
+    REWARD,
+    TABLE,
+    NASIConfig,
+    TableValues,
+    settings_of,
+)
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.stages import BASELINE_STAGE, FINAL_STAGE
 from archray.platform.methods.supernets.stages import SELECTION_STAGE, bounds_of, measured_bounds, write_found
 from archray.platform.methods.supernets.tables import FOUND_CELLS
-from archray.platform.report.run_sections import measured_networks
 from archray.plurals import count
 from archray.seeds import first_seeds
 from archray.trainables.proxies import ProxySettings
 from archray.trainables.spaces import Space, get_space
 from archray.trainables.spaces.table_space import canonical_string
-from archray.trainables.tune import nasi_trainable
-from archray.trainables.tune.scorers import PoolScorer
 from archray.trainables.tune.settings import NASISettings
+
+if TYPE_CHECKING:
+    from archray.trainables.tune.nasi_trainable import NASIAgreementSettings
 
 
 def _score(context: Context[NASIConfig], folder: Folder) -> None:
     """Scores a sample of the table, and the rows that the search selected, also with other constants."""
+    from archray.trainables.tune import nasi_trainable
+    from archray.trainables.tune.scorers import PoolScorer
+
     config, run = context.config, context.run
     if config.agreement_table is None:
         context.say("skipped: agreement_table is not set")
@@ -109,6 +119,8 @@ def _amount(config: NASIConfig) -> str:
 
 
 def _searches(context: Context[NASIConfig], tuned: Folder) -> TrialPlan:
+    from archray.trainables.tune import nasi_trainable
+
     if context.config.nasi.without_data:
         context.say(f"no data set needed: {context.config.nasi.drawn_words}")
     seeds = first_seeds(context.seed("search"), context.config.search_seeds)
@@ -138,11 +150,15 @@ def _write_found(context: Context[NASIConfig], folder: Folder, run: TuneRun) -> 
     write_found(context, folder, cells, REWARD)
 
 
-def _agreement_settings(context: Context[NASIConfig]) -> nasi_trainable.NASIAgreementSettings:
+def _agreement_settings(context: Context[NASIConfig]) -> "NASIAgreementSettings":
+    from archray.trainables.tune import nasi_trainable
+
     return nasi_trainable.NASIAgreementSettings(**settings_of(context.run), architectures=context.config.agreement)
 
 
 def _comparison(context: Context[NASIConfig], tuned: Folder) -> TrialPlan | None:
+    from archray.trainables.tune import nasi_trainable
+
     if not context.config.agreement:
         context.say("skipped: agreement is 0")
         tuned.parent.write_parquet(AGREEMENT, pd.DataFrame())
@@ -158,6 +174,8 @@ def _comparison(context: Context[NASIConfig], tuned: Folder) -> TrialPlan | None
 
 
 def _write_agreement(context: Context[NASIConfig], folder: Folder, run: TuneRun) -> None:
+    from archray.trainables.tune import nasi_trainable
+
     columns = ["seed", *nasi_trainable.trace_columns(_agreement_settings(context)), "failure"]
     folder.write_parquet(AGREEMENT, run.curves.reindex(columns=columns))
 
@@ -188,9 +206,5 @@ RECIPE = Recipe(
         FINAL_STAGE,
         BASELINE_STAGE,
     ),
-    measured=measured_networks,
-    training=("selection", "final"),  # a trial of the search trains nothing
-    headline=headline,
-    sections=SECTIONS,
-    listings=listings,
+    report_at="archray.platform.methods.nasi.report:REPORT",
 )

@@ -19,10 +19,8 @@ from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, training_amount, training_plan
 from archray.platform.methods.supernets.config import SupernetSearchConfig
-from archray.platform.methods.supernets.report import SECTIONS, headline, listings
 from archray.platform.methods.supernets.tables import ENTROPIES, FOUND_CELLS, SELECTED
 from archray.platform.quantities import quantity_of
-from archray.platform.report.run_sections import measured_networks
 from archray.platform.run.layout import FOUND
 from archray.plurals import count
 from archray.searchers.drop_worst import DropWorst
@@ -31,7 +29,6 @@ from archray.trainables.costs import COSTS, BoundSettings, NetworkCosts, cost_co
 from archray.trainables.costs.networks import EdgeCosts, edge_costs
 from archray.trainables.spaces import ConstrainedSpace, get_space
 from archray.trainables.tune.settings import SupernetSettings
-from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 METRIC = "shared_accuracy"
 READS = ("supernet", "search_seeds")
@@ -96,6 +93,8 @@ def supernet_trials(
         metric: the accuracy that the terminal shows.
         reads_checkpoints: field of the plan.
     """
+    from archray.trainables.tune.supernet_trainable import SupernetTrainable
+
     seeds = first_seeds(context.seed("search"), context.config.search_seeds)
     return TrialPlan(
         trainable=SupernetTrainable,
@@ -307,10 +306,7 @@ def supernet_recipe(search: Stage[Any]) -> Recipe[Any]:
     """The recipe with the three stages of GAEA. search: the first stage, which calls `write_found`."""
     return Recipe(
         stages=(search, SELECTION_STAGE, FINAL_STAGE, BASELINE_STAGE),
-        measured=measured_networks,
-        headline=headline,
-        sections=SECTIONS,
-        listings=listings,
+        report_at="archray.platform.methods.supernets.report:REPORT",
     )
 
 

@@ -3,17 +3,15 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
-from scipy import stats
-from scipy.stats import binomtest
 
 from archray.platform.run.run import Run
-from archray.trainables.activations.instances import Pairs, SharedRisks
-from archray.trainables.tune.activation_trainable import OF_ACTIVATIONS, OF_INSTANCES
+
+if TYPE_CHECKING:
+    from archray.trainables.activations.instances import SharedRisks
 
 PAIR_COLUMNS = (
     "first", "second", "first_alpha", "second_alpha", "first_risk", "second_risk", "first_distance",
@@ -21,7 +19,7 @@ PAIR_COLUMNS = (
 )  # fmt: skip
 
 
-def pair_table(risks: SharedRisks, names: np.ndarray, of_instances: Mapping[str, Any]) -> pd.DataFrame:
+def pair_table(risks: "SharedRisks", names: np.ndarray, of_instances: Mapping[str, Any]) -> pd.DataFrame:
     """A row for each pair of an instance with L(f_first) < L(f_second): PAIR_COLUMNS and the columns of the instance.
 
     Args:
@@ -29,6 +27,10 @@ def pair_table(risks: SharedRisks, names: np.ndarray, of_instances: Mapping[str,
         names: (S, h) names of the activations.
         of_instances: columns of S values, or a single value for all instances.
     """
+    import torch
+
+    from archray.trainables.activations.instances import Pairs
+
     pairs = Pairs.of(risks)
     instance, first, second = (index.numpy() for index in torch.nonzero(pairs.ordered.cpu(), as_tuple=True))
     columns: dict[str, Any] = {
@@ -59,6 +61,8 @@ def rows_of_activations(instances: pd.DataFrame, activations: Sequence[str]) -> 
 
     instances: a row per instance, with a column per activation such as `alpha_relu`.
     """
+    from archray.trainables.tune.activation_trainable import OF_ACTIVATIONS, OF_INSTANCES
+
     parts = []
     for activation in activations:
         part = instances[[*KEYS, *OF_INSTANCES]].assign(activation=activation)
@@ -74,6 +78,10 @@ def rows_of_pairs(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _pairs(rows: pd.DataFrame, word: str, prefix: str) -> pd.DataFrame:
+    import torch
+
+    from archray.trainables.activations.instances import SharedRisks
+
     instances = rows.groupby(KEYS, sort=False)
     number = instances.ngroups
 
@@ -95,6 +103,8 @@ def agreement_rows(rows: pd.DataFrame, pairs: pd.DataFrame, seed: int) -> pd.Dat
     Columns: `ranking` and `reference`; `kendall`, `spearman`; `top` (whether both have the same first activation);
     `conditions` (share of the instance's pairs with the searched alpha that meet the condition).
     """
+    from scipy import stats
+
     searched = pairs[pairs["alpha_of"].eq(SEARCHED)]
     conditions = searched.groupby(KEYS)["condition"].mean()
     agreements = []
@@ -132,6 +142,8 @@ class Share:
 
     @property
     def interval(self) -> tuple[float, float]:
+        from scipy.stats import binomtest
+
         low, high = binomtest(self.holds, self.number).proportion_ci(0.95, method="wilson")
         return float(low), float(high)
 
