@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from ray import tune
 from ray.tune import Checkpoint
 
@@ -24,21 +25,25 @@ from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.ensembles import config as configs
 from archray.platform.methods.ensembles.tables import ENSEMBLE, found_members
 from archray.platform.methods.stages import training_amount, training_plan
+from archray.platform.models.model_files import input_of
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import MODEL
 from archray.plurals import count
 from archray.seeds import first_seeds
+from archray.trainables.checkpoint import STATE_FILE, read_state
 from archray.trainables.data import load_images
+from archray.trainables.devices import limited_worker
+from archray.trainables.ensembles.ensemble import Ensemble, ensemble_files, member_of
 from archray.trainables.ensembles.measures import measure_ensemble
+from archray.trainables.ensembles.prediction import DROP_PATH
 from archray.trainables.training_settings import TrainingSettings
+from archray.trainables.tune import standalone_trainable as standalone
 
 
 def map_over_cluster(
     worker: type[Any], items: Sequence[Any], worker_kwargs: dict[str, Any], resources: ResourceSettings, **options: Any
 ) -> Generator[list[Outcome], None, None]:
     """Calls `actor_map` with one item at a time, on as many actors as the resources allow. Actors receive `device`."""
-    from archray.trainables.devices import limited_worker
-
     return actor_map(
         limited_worker(worker, resources.gpus()),
         items,
@@ -56,8 +61,6 @@ def _predictions(context: Context[configs.EnsembleConfig], checkpoints: Sequence
 
     Raises: ArchrayError if a prediction fails.
     """
-    from archray.trainables.tune import standalone_trainable as standalone
-
     run, config = context.run, context.config
     kwargs = {"data": run.data.model_dump(mode="json"), "space": run.space, "amp": config.final.amp}
     title, predictions = context.labels("final").title, {}
@@ -92,9 +95,6 @@ def write_ensemble(
         checkpoints: checkpoint of each member's `StandaloneTrainable`.
         average: outputs that are averaged, `probabilities` or `logits`.
     """
-    from archray.platform.models.model_files import input_of
-    from archray.trainables.ensembles.ensemble import Ensemble, ensemble_files, member_of
-
     dataset = load_images(context.run.data)
     predictions, labels = _predictions(context, checkpoints), dataset.test.labels.cpu().numpy()
     files = [f"predictions-{number}.npy" for number in range(len(predictions))]
@@ -180,9 +180,7 @@ FINAL_ENSEMBLE_STAGE = TuneStage[configs.EnsembleConfig](
 
 
 def _one_trial(
-    context: Context[configs.OneArchitectureConfig],
-    training: TrainingSettings,
-    trainable: type[tune.Trainable] | None = None,
+    context: Context[configs.OneArchitectureConfig], training: TrainingSettings, trainable: type[tune.Trainable]
 ) -> TrialPlan:
     keys = {
         "architecture": tune.grid_search(found_members(context.run)[:1]),
@@ -190,12 +188,6 @@ def _one_trial(
     }
     plan: dict[str, Any] = {"trainable": trainable, "total": 1, "at_most": 1, "keys": keys}
     return training_plan(context, training, test=True, reads_checkpoints=True, **plan)
-
-
-def _snapshot_trial(context: Context[configs.SnapshotConfig], tuned: Folder) -> TrialPlan:
-    from archray.trainables.tune.standalone_trainable import SnapshotTrainable
-
-    return _one_trial(context, context.config.snapshot_training, SnapshotTrainable)
 
 
 def _write_parts(
@@ -214,10 +206,6 @@ def _write_parts(
         labels: keys that distinguish each part.
         states: function from the folder of the network's checkpoint to the states of the parts.
     """
-    import torch
-
-    from archray.trainables.checkpoint import STATE_FILE
-
     architecture, [seed] = found_members(context.run)[0], first_seeds(context.seed("final"), 1)
     [result] = run.ended
     checkpoint = run.checkpoint(result)
@@ -235,17 +223,12 @@ def _write_parts(
 
 
 def _write_snapshots(context: Context[configs.SnapshotConfig], folder: Folder, run: TuneRun) -> None:
-    from archray.trainables.tune import standalone_trainable as standalone
-
     epochs = [{"epoch": end} for end in context.config.snapshot_training.cycle_ends]
     _write_parts(context, folder, run, epochs, standalone.snapshot_states)
 
 
 def _write_draws(context: Context[configs.DropPathConfig], folder: Folder, run: TuneRun) -> None:
     """Writes one member per seed of dropped paths, all with the same network."""
-    from archray.trainables.checkpoint import read_state
-    from archray.trainables.ensembles.prediction import DROP_PATH
-
     seeds = first_seeds(context.seed("final"), context.config.ensemble_size)
     drops = [{"probability": context.config.drop_path, "seed": seed} for seed in seeds]
 
@@ -261,7 +244,7 @@ SNAPSHOT_STAGE = TuneStage[configs.SnapshotConfig](
     title="train one network in cycles, with a member at the end of each",
     reads=("network", "snapshot_training"),
     depends=lambda context: {"members": found_members(context.run)},
-    plan=_snapshot_trial,
+    plan=lambda context, tuned: _one_trial(context, context.config.snapshot_training, standalone.SnapshotTrainable),
     finish=_write_snapshots,
     amount=lambda config: training_amount(1, config.final),
 )
@@ -270,7 +253,7 @@ DROP_PATH_STAGE = TuneStage[configs.DropPathConfig](
     title="train one network, and drop paths at prediction",
     reads=("network", "final", "drop_path"),
     depends=lambda context: {"members": found_members(context.run)},
-    plan=lambda context, tuned: _one_trial(context, context.config.final),
+    plan=lambda context, tuned: _one_trial(context, context.config.final, standalone.StandaloneTrainable),
     finish=_write_draws,
     amount=lambda config: training_amount(1, config.final),
 )

@@ -26,6 +26,7 @@ from archray.searchers import ArchraySearcher, RandomSearch, RegularizedEvolutio
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.ensembles.measures import ensemble_accuracy
 from archray.trainables.ensembles.scores import forward_selection
+from archray.trainables.tune.standalone_trainable import MemberTrainable, read_predictions
 
 POOL = "pool"
 LOSS = "validation_loss"
@@ -46,8 +47,6 @@ class EnsembleParents:
 
     def __call__(self, population: Sequence[Mapping[str, Any]]) -> list[int]:
         """Positions of the parents. A trial that stopped before its last epoch has no predictions and is skipped."""
-        from archray.trainables.tune.standalone_trainable import read_predictions
-
         places = [place for place, parent in enumerate(population) if parent["predictions"] is not None]
         uris = [population[place]["predictions"] for place in places]
         if not uris:
@@ -93,8 +92,6 @@ def _write_pool(context: Context[PooledConfig], folder: Folder, run: TuneRun) ->
 
 def _stage(searcher: Callable[[Context[Any]], ArchraySearcher], *reads: str) -> TuneStage[Any]:
     def plan(context: Context[Any], tuned: Folder) -> TrialPlan | None:
-        from archray.trainables.tune.standalone_trainable import MemberTrainable
-
         config = context.config
         if "architecture" in reads and config.architecture is not None:
             context.say("none: architecture is set")
@@ -166,8 +163,6 @@ ONE_ARCHITECTURE_STAGE = WorkStage[OneArchitectureConfig](
 
 def _select(context: Context[NESConfig], folder: Folder) -> None:
     """Forward selection from the pool (Algorithm 1, line 2). The table also has the selection of every smaller pool."""
-    from archray.trainables.tune.standalone_trainable import read_predictions
-
     config, pool = context.config, _trained_pool(context)
     size = config.ensemble_size
     if len(pool) < size:

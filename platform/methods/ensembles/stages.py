@@ -36,10 +36,14 @@ from archray.platform.run.manifest import digest
 from archray.plurals import count
 from archray.searchers import NESBSSearch, drive
 from archray.searchers.nesbs.posterior import Posterior
+from archray.trainables.checkpoint import read_state, read_weights, write_weights
 from archray.trainables.data import load_images
 from archray.trainables.ensembles.evaluator import CachedEnsembles
 from archray.trainables.spaces import get_space
+from archray.trainables.supernets.networks.supernet import possible_choices
+from archray.trainables.tune.scorers import SharedPredictions, arrays_of
 from archray.trainables.tune.settings import PosteriorSettings, SupernetSettings
+from archray.trainables.tune.supernet_trainable import PosteriorTrainable, SupernetTrainable
 
 WEIGHTS = "weights.pt"
 MIXTURE = "mixture_accuracy"
@@ -56,17 +60,7 @@ def supernet_settings(context: Context[NESBSConfig]) -> dict[str, Any]:
     return SupernetSettings(**options, space=run.space, data=run.data).model_dump(mode="json")
 
 
-def _supernet_trial(context: Context[NESBSConfig], tuned: Folder) -> TrialPlan:
-    from archray.trainables.tune.supernet_trainable import SupernetTrainable
-
-    settings = supernet_settings(context)
-    plan: dict[str, Any] = {"trainable": SupernetTrainable, "settings": settings, "metric": MIXTURE}
-    return _single_trial(context, SUPERNET, reads_checkpoints=True, **plan)
-
-
 def _write_trained(context: Context[NESBSConfig], folder: Folder, run: TuneRun) -> None:
-    from archray.trainables.checkpoint import read_state, write_weights
-
     for name, table in ((TRIALS, run.trials), (CURVES, run.curves)):  # without the columns whose cells contain tables
         folder.write_parquet(name, table.drop(columns=["updates", "posterior"], errors="ignore"))
     [result] = run.ended
@@ -91,15 +85,20 @@ SUPERNET_STAGE = TuneStage[NESBSConfig](
     name=SUPERNET,
     title="train a supernet on random paths",
     reads=("trained_supernet",),
-    plan=_supernet_trial,
+    plan=lambda context, tuned: _single_trial(
+        context,
+        SUPERNET,
+        trainable=SupernetTrainable,
+        settings=supernet_settings(context),
+        metric=MIXTURE,
+        reads_checkpoints=True,
+    ),
     finish=_write_trained,
     amount=lambda config: training_amount(1, config.supernet.training, "supernet"),
 )
 
 
 def _posterior_trial(context: Context[NESBSConfig], tuned: Folder) -> TrialPlan | None:
-    from archray.trainables.tune.supernet_trainable import PosteriorTrainable
-
     run, config = context.run, context.config
     if config.best_response:
         tuned.parent.write_json(POSTERIOR, context.folder(SUPERNET).read_json(POSTERIOR))
@@ -216,8 +215,6 @@ def _search(context: Context[NESBSConfig], folder: Folder) -> None:
 
 def _posterior(context: Context[NESBSConfig]) -> Posterior:
     """The learned posterior, or the uniform distribution over the architectures that the supernet can find."""
-    from archray.trainables.supernets.networks.supernet import possible_choices
-
     run, config = context.run, context.config
     if config.search.sampler.of_the_posterior:
         return Posterior(context.folder(POSTERIOR_LEARNT).read_json(POSTERIOR), searched_space(context))
@@ -231,9 +228,6 @@ def _posterior(context: Context[NESBSConfig]) -> Posterior:
 
 def _evaluator(context: Context[NESBSConfig], folder: Folder) -> CachedEnsembles:
     """Predictions of members by actors over the cluster; predictions in the folder are reused."""
-    from archray.trainables.checkpoint import read_weights
-    from archray.trainables.tune.scorers import SharedPredictions, arrays_of
-
     config, resources = context.config, context.config.resources
     weights = arrays_of(read_weights((context.folder(SUPERNET) / WEIGHTS).uri))
     kwargs = {"settings": supernet_settings(context), "weights": ray.put(weights)}

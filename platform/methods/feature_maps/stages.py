@@ -8,7 +8,6 @@ map of each round. They do not count as solver calls or seconds (note W6).
 import math
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,15 +25,16 @@ from archray.platform.methods.feature_maps.config import CorrelatedConfig, Featu
 from archray.platform.methods.feature_maps.tables import CORRELATION
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.stages import ACCURACY, final_stage
+from archray.platform.models.model_files import write_classifier
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import FOUND, PROGRESS, ROUNDS
 from archray.platform.run.manifest import digest
-from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.searchers import RandomSearch, WeightSharingHalving
 from archray.seeds import trial_seed
 from archray.trainables.data import load_data
 from archray.trainables.feature_maps.solve_settings import Bases
+from archray.trainables.tune.feature_map_trainable import FeatureMapSettings, FeatureMapTrainable, feature_map_space
 
 READS = ("solve", "full_dimension")  # paths in the configuration on which every solve depends
 MAX_DRAWS = 1000  # draws that may repeat a feature map
@@ -45,8 +45,6 @@ def sample_candidates(context: Context[FeatureMapConfig], number: int) -> list[s
 
     Naive-Bayes weights need two classes (note W8). With more classes, maps that use them are skipped.
     """
-    from archray.trainables.tune.feature_map_trainable import feature_map_space
-
     run, config = context.run, context.config
     space = feature_map_space(run.space)
     classes = load_data(run.data).num_classes
@@ -81,8 +79,6 @@ def solves(number: int, config: FeatureMapConfig) -> str:
 
 def solve_settings(context: Context[FeatureMapConfig], **changes: Any) -> dict[str, Any]:
     """The settings of the run's `FeatureMapTrainable`. changes: fields of `FeatureMapSettings` to override."""
-    from archray.trainables.tune.feature_map_trainable import FeatureMapSettings
-
     run, config = context.run, context.config
     fields: dict[str, Any] = {"solve": config.solve, "dimension": config.full_dimension, **changes}
     return FeatureMapSettings(space=run.space, data=run.data, **fields).model_dump(mode="json")
@@ -90,8 +86,6 @@ def solve_settings(context: Context[FeatureMapConfig], **changes: Any) -> dict[s
 
 def solve_plan(context: Context[FeatureMapConfig], *, settings: dict[str, Any] | None = None, **plan: Any) -> TrialPlan:
     """A plan of solves. settings: from `solve_settings`. plan: additional fields of `TrialPlan`."""
-    from archray.trainables.tune.feature_map_trainable import FeatureMapTrainable
-
     plan = {"settings": settings or solve_settings(context), "mode": context.config.mode, **plan}
     return TrialPlan(trainable=FeatureMapTrainable, metric="score", **plan)
 
@@ -106,17 +100,11 @@ def write_found_map(
     )
 
 
-def _write_classifier(folder: Folder, place: Path, run: Run[Any]) -> None:
-    from archray.platform.models.model_files import write_classifier
-
-    write_classifier(folder, place, run)
-
-
 FINAL_SOLVE_STAGE = final_stage(
     "solve for the best feature map without shared weights",
     reads=READS,
     trials=solve_plan,
-    write=_write_classifier,
+    write=write_classifier,
     amount=lambda config: solves(config.final_seeds, config),
 )
 

@@ -5,7 +5,7 @@ Shu 2022, chapter 6; section 6.6.2 for the scores of a table's architectures.
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,17 +37,13 @@ from archray.seeds import first_seeds
 from archray.trainables.proxies import ProxySettings
 from archray.trainables.spaces import Space, get_space
 from archray.trainables.spaces.table_space import canonical_string
+from archray.trainables.tune import nasi_trainable
+from archray.trainables.tune.scorers import PoolScorer
 from archray.trainables.tune.settings import NASISettings
-
-if TYPE_CHECKING:
-    from archray.trainables.tune.nasi_trainable import NASIAgreementSettings
 
 
 def _score(context: Context[NASIConfig], folder: Folder) -> None:
     """Scores a sample of the table, and the rows that the search selected, also with other constants."""
-    from archray.trainables.tune import nasi_trainable
-    from archray.trainables.tune.scorers import PoolScorer
-
     config, run = context.config, context.run
     if config.agreement_table is None:
         context.say("skipped: agreement_table is not set")
@@ -119,8 +115,6 @@ def _amount(config: NASIConfig) -> str:
 
 
 def _searches(context: Context[NASIConfig], tuned: Folder) -> TrialPlan:
-    from archray.trainables.tune import nasi_trainable
-
     if context.config.nasi.without_data:
         context.say(f"no data set needed: {context.config.nasi.drawn_words}")
     seeds = first_seeds(context.seed("search"), context.config.search_seeds)
@@ -150,15 +144,11 @@ def _write_found(context: Context[NASIConfig], folder: Folder, run: TuneRun) -> 
     write_found(context, folder, cells, REWARD)
 
 
-def _agreement_settings(context: Context[NASIConfig]) -> "NASIAgreementSettings":
-    from archray.trainables.tune import nasi_trainable
-
+def _agreement_settings(context: Context[NASIConfig]) -> nasi_trainable.NASIAgreementSettings:
     return nasi_trainable.NASIAgreementSettings(**settings_of(context.run), architectures=context.config.agreement)
 
 
 def _comparison(context: Context[NASIConfig], tuned: Folder) -> TrialPlan | None:
-    from archray.trainables.tune import nasi_trainable
-
     if not context.config.agreement:
         context.say("skipped: agreement is 0")
         tuned.parent.write_parquet(AGREEMENT, pd.DataFrame())
@@ -174,8 +164,6 @@ def _comparison(context: Context[NASIConfig], tuned: Folder) -> TrialPlan | None
 
 
 def _write_agreement(context: Context[NASIConfig], folder: Folder, run: TuneRun) -> None:
-    from archray.trainables.tune import nasi_trainable
-
     columns = ["seed", *nasi_trainable.trace_columns(_agreement_settings(context)), "failure"]
     folder.write_parquet(AGREEMENT, run.curves.reindex(columns=columns))
 

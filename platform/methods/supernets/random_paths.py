@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import ray
+import torch
 from rich.console import Console
 
 from archray.cluster.metrics import RunLabels
@@ -38,10 +39,14 @@ from archray.plurals import count
 from archray.searchers import WeightSharingHalving
 from archray.seeds import stream_seed
 from archray.trainables.spaces import ConstrainedSpace, Space, get_space
+from archray.trainables.supernets.networks import discretize
+from archray.trainables.tune import scorers
 from archray.trainables.tune.settings import SupernetOptions
+from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 GROUP = 8  # architectures per pass over the validation data: small, as a killed driver loses the groups in flight
 REPEATS = 1000  # consecutive draws without a new architecture after which the space counts as exhausted
+TYPES = {**dict.fromkeys(scorers.SCORES, "float64"), "failure": "string"}
 
 
 def draw_architectures(space: Space | str, options: SupernetOptions, number: int, seed: int) -> list[str]:
@@ -58,10 +63,6 @@ def draw_architectures(space: Space | str, options: SupernetOptions, number: int
 
     Raises: InvalidInput if the space has fewer architectures.
     """
-    import torch
-
-    from archray.trainables.supernets.networks import discretize
-
     meets = space.meets if isinstance(space, ConstrainedSpace) else lambda architecture: True
     space = get_space(space.unconstrained if isinstance(space, ConstrainedSpace) else space)
     parameters = options.groups(space)
@@ -117,14 +118,12 @@ def score_with_shared_weights(
 
     Raises: WorkerFailed if the weights do not fit the supernet; RunInterrupted.
     """
-    from archray.trainables.tune import scorers
-
     table = score_in_shards(
         folder,
         architectures,
         worker=scorers.SupernetScorer,
         worker_kwargs={"settings": dict(settings), "weights": ray.put(weights), "device": device_of(resources)},
-        types={**dict.fromkeys(scorers.SCORES, "float64"), "failure": "string"},
+        types=TYPES,
         resources=resources,
         console=console,
         group=max(1, min(GROUP, math.ceil(len(architectures) / actor_count(resources)))),
@@ -141,8 +140,6 @@ MIXTURE = "mixture_accuracy"  # accuracy of random paths during training
 
 def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: TuneRun) -> None:
     """Scores random architectures with the weights of every finished trial, and selects the best of each trial."""
-    from archray.trainables.tune import scorers
-
     stages.write_entropies(context, folder, run)
     config, trials = context.config, run.trials.assign(failure=reasons(run.trials))
     results = {(result.metrics or {}).get("trial_id"): result for result in run.ended}
@@ -209,8 +206,6 @@ RS_WS_RECIPE = supernet_recipe(
 
 
 def _halving_trials(context: Context[SupernetHalvingConfig], tuned: Folder) -> TrialPlan:
-    from archray.trainables.tune.supernet_trainable import SupernetTrainable
-
     config, seed = context.config, context.seed("candidates")
     candidates = draw_architectures(searched_space(context), config.supernet, config.candidates, seed)
     searcher = partial(

@@ -26,8 +26,11 @@ from archray.platform.methods.supernets.tables import SCORES
 from archray.platform.quantities import quantity_of
 from archray.plurals import count
 from archray.searchers import RandomSearch, RegularizedEvolution, drive
+from archray.trainables.checkpoint import read_state, write_weights
 from archray.trainables.spaces import get_space
+from archray.trainables.tune.scorers import SlicedScorer
 from archray.trainables.tune.settings import SlicedSettings
+from archray.trainables.tune.supernet_trainable import SlicedTrainable
 
 LARGEST = "largest_accuracy"  # the metric that the terminal shows during training
 
@@ -41,8 +44,6 @@ class SupernetStage(TuneStage[SlicedConfig]):
 
 
 def _supernet_trial(context: Context[SlicedConfig], tuned: Folder) -> TrialPlan | None:
-    from archray.trainables.tune.supernet_trainable import SlicedTrainable
-
     config, run = context.config, context.run
     if config.supernet is not None:
         source = TrainedSupernet.of_run(config.supernet)
@@ -70,8 +71,6 @@ def _supernet_trial(context: Context[SlicedConfig], tuned: Folder) -> TrialPlan 
 
 
 def _write_trained(context: Context[SlicedConfig], folder: Folder, run: TuneRun) -> None:
-    from archray.trainables.checkpoint import read_state, write_weights
-
     [result] = run.ended
     checkpoint = run.checkpoint(result)
     if checkpoint is None:
@@ -102,8 +101,6 @@ def _search(context: Context[SlicedConfig], folder: Folder) -> None:
 
     It runs in the driver's process, on a GPU if available. A killed run restarts this stage, which is short.
     """
-    from archray.trainables.tune.scorers import SlicedScorer
-
     config, run = context.config, context.run
     supernet = TrainedSupernet.of_run(str(run.folder))
     settings = supernet.settings | {"space": run.space, "data": run.data.model_dump(mode="json")}

@@ -29,6 +29,7 @@ from archray.trainables.costs import COSTS, BoundSettings, NetworkCosts, cost_co
 from archray.trainables.costs.networks import EdgeCosts, edge_costs
 from archray.trainables.spaces import ConstrainedSpace, get_space
 from archray.trainables.tune.settings import SupernetSettings
+from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 METRIC = "shared_accuracy"
 READS = ("supernet", "search_seeds")
@@ -93,8 +94,6 @@ def supernet_trials(
         metric: the accuracy that the terminal shows.
         reads_checkpoints: field of the plan.
     """
-    from archray.trainables.tune.supernet_trainable import SupernetTrainable
-
     seeds = first_seeds(context.seed("search"), context.config.search_seeds)
     return TrialPlan(
         trainable=SupernetTrainable,

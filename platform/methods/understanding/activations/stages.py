@@ -3,10 +3,11 @@
 The alpha and W of a random teacher count as the result of a search, which is Assumption 3 (Theorems 1, 4, 7).
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from ray import tune
 from rich.progress import track
 
@@ -20,10 +21,10 @@ from archray.platform.methods.understanding.activations import tables
 from archray.platform.methods.understanding.activations.config import ActivationsConfig, amount
 from archray.plurals import count
 from archray.seeds import named_seed
+from archray.trainables.activations import two_layer
+from archray.trainables.activations.instances import Pool, SharedRisks, uniform_on_simplex
 from archray.trainables.activations.settings import ActivationSettings
-
-if TYPE_CHECKING:
-    from archray.trainables.activations.instances import Pool
+from archray.trainables.tune.activation_trainable import ActivationTrainable
 
 CHUNK = 20  # teachers per shard: outputs of 20 x 2,000 points x 32 units x 5 activations take 50 MB
 
@@ -34,8 +35,6 @@ def _teachers(config: ActivationsConfig) -> str:
 
 def _work(context: Context[ActivationsConfig], folder: Folder) -> None:
     """Writes the missing shards, one per chunk of teachers, and then all shards as one table."""
-    from archray.trainables.activations.instances import Pool
-
     config, shards = context.config, folder / "shards"
     pool = Pool.load(context.run.data)
     if pool is not None:
@@ -53,13 +52,8 @@ def _work(context: Context[ActivationsConfig], folder: Folder) -> None:
     context.say(_teachers(config))
 
 
-def teacher_pairs(context: Context[ActivationsConfig], size: int, numbers: range, pool: "Pool | None") -> pd.DataFrame:
+def teacher_pairs(context: Context[ActivationsConfig], size: int, numbers: range, pool: Pool | None) -> pd.DataFrame:
     """Pairs of activations of random teachers with `size` activations and alpha uniform on the simplex."""
-    import torch
-
-    from archray.trainables.activations import two_layer
-    from archray.trainables.activations.instances import SharedRisks
-
     problem = context.config.problem
     teachers = [_draw(context, size, number, pool) for number in numbers]
     inputs, weights, alpha, chosen = (torch.stack(column) for column in zip(*teachers, strict=True))
@@ -72,13 +66,8 @@ def teacher_pairs(context: Context[ActivationsConfig], size: int, numbers: range
     return tables.pair_table(risks, names, {"activations": size, "number": np.array(numbers)})
 
 
-def _draw(context: Context[ActivationsConfig], size: int, number: int, pool: "Pool | None") -> tuple[Any, ...]:
+def _draw(context: Context[ActivationsConfig], size: int, number: int, pool: Pool | None) -> tuple[Any, ...]:
     """Inputs (n, d), W (k, d), alpha (h,) and the indices of the activations (h,) of one teacher."""
-    import torch
-
-    from archray.trainables.activations import two_layer
-    from archray.trainables.activations.instances import uniform_on_simplex
-
     problem = context.config.problem
     generator = torch.Generator().manual_seed(named_seed(context.seed("teachers"), size, number))
     if pool is None:
@@ -102,8 +91,6 @@ TEACHER_STAGE = WorkStage[ActivationsConfig](
 
 
 def _trials(context: Context[ActivationsConfig], tuned: Folder) -> TrialPlan:
-    from archray.trainables.tune.activation_trainable import ActivationTrainable
-
     config = context.config
     settings = ActivationSettings(
         **dict(config.problem), data=context.run.data, seeds=config.seeds_at_once, instances=config.seeds

@@ -3,15 +3,15 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from archray.platform.run.run import Run
-
-if TYPE_CHECKING:
-    from archray.trainables.activations.instances import SharedRisks
+from archray.trainables.activations.instances import Pairs, SharedRisks
+from archray.trainables.tune.activation_trainable import OF_ACTIVATIONS, OF_INSTANCES
 
 PAIR_COLUMNS = (
     "first", "second", "first_alpha", "second_alpha", "first_risk", "second_risk", "first_distance",
@@ -19,7 +19,7 @@ PAIR_COLUMNS = (
 )  # fmt: skip
 
 
-def pair_table(risks: "SharedRisks", names: np.ndarray, of_instances: Mapping[str, Any]) -> pd.DataFrame:
+def pair_table(risks: SharedRisks, names: np.ndarray, of_instances: Mapping[str, Any]) -> pd.DataFrame:
     """A row for each pair of an instance with L(f_first) < L(f_second): PAIR_COLUMNS and the columns of the instance.
 
     Args:
@@ -27,10 +27,6 @@ def pair_table(risks: "SharedRisks", names: np.ndarray, of_instances: Mapping[st
         names: (S, h) names of the activations.
         of_instances: columns of S values, or a single value for all instances.
     """
-    import torch
-
-    from archray.trainables.activations.instances import Pairs
-
     pairs = Pairs.of(risks)
     instance, first, second = (index.numpy() for index in torch.nonzero(pairs.ordered.cpu(), as_tuple=True))
     columns: dict[str, Any] = {
@@ -61,8 +57,6 @@ def rows_of_activations(instances: pd.DataFrame, activations: Sequence[str]) -> 
 
     instances: a row per instance, with a column per activation such as `alpha_relu`.
     """
-    from archray.trainables.tune.activation_trainable import OF_ACTIVATIONS, OF_INSTANCES
-
     parts = []
     for activation in activations:
         part = instances[[*KEYS, *OF_INSTANCES]].assign(activation=activation)
@@ -78,10 +72,6 @@ def rows_of_pairs(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _pairs(rows: pd.DataFrame, word: str, prefix: str) -> pd.DataFrame:
-    import torch
-
-    from archray.trainables.activations.instances import SharedRisks
-
     instances = rows.groupby(KEYS, sort=False)
     number = instances.ngroups
 

@@ -19,12 +19,11 @@ from archray.platform.methods.understanding.split.config import (
 )
 from archray.plurals import count
 from archray.seeds import first_seeds
+from archray.trainables.tune.split_trainable import SplitTrainable, SplitTrialSettings
 
 
 def _plan(context: Context[SplitConfig], parameters: Sequence[int], *, spectral: bool) -> TrialPlan:
     """The plan of a trial per h and seed. The problems of a seed have the same samples for every h."""
-    from archray.trainables.tune.split_trainable import SplitTrainable, SplitTrialSettings
-
     config = context.config
     seeds = first_seeds(context.seed(MEASURES), config.seeds)
     settings = SplitTrialSettings(data=context.run.data, **config.problem.model_dump())

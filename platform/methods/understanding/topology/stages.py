@@ -21,7 +21,6 @@ from archray.platform.methods.understanding.topology.config import CellPlaneSett
 from archray.plurals import count
 from archray.seeds import first_seeds, named_seed
 from archray.trainables.data import load_images
-from archray.trainables.nets import build, count_parameters
 from archray.trainables.spaces import genotypes
 
 MEASURES = (
@@ -113,6 +112,8 @@ def _shape(genotype: genotypes.Genotype) -> dict[str, Any]:
 def _draw_variants(context: Context[TopologyConfig], folder: Folder) -> None:
     """Writes a row per cell and variant, and the shapes of random connections that are not trained."""
     import torch
+
+    from archray.trainables.nets import build, count_parameters
 
     config, data = context.config, load_images(context.run.data)
     sizes: dict[str, Any] = {"in_channels": data.in_channels, "num_classes": data.num_classes, "seed": None}
