@@ -17,7 +17,10 @@ from typing import Any
 
 # The modules that Ray imports, but not Ray itself, which reads its variables and a token at import. Optimizers import
 # torch._dynamo. These modules neither start threads nor use a GPU, which a fork would break.
-FOR_RAY = ("fsspec.implementations.local", "google.protobuf.json_format", "jsonschema", "requests", "rich.live")
+FOR_RAY = (
+    "filelock", "fsspec.implementations.local", "google.protobuf.json_format", "jsonschema", "pydantic.dataclasses",
+    "requests", "rich.live", "tqdm", "yaml",
+)  # fmt: skip
 MODULES = ("pyarrow", "pandas", "pydantic", "torch", "torch._dynamo", "torch.utils.flop_counter", *FOR_RAY)
 STANDARD_FILES = (0, 1, 2)
 SIZE_BYTES = 8
