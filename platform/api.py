@@ -197,7 +197,7 @@ def dry_run(config: SearchConfig, *, out: str | Path | None = None, or_resume: b
 
     The function writes no file. Raises: ArchrayError for a wrong argument.
     """
-    from archray.platform.methods.recipe import all_stages  # torch and Ray
+    from archray.platform.methods.recipe import all_stages  # Ray
 
     place = new_place(config.method, out, or_resume=or_resume)
     check_config(config)

@@ -52,7 +52,7 @@ def score_pool(
 
     Raises: the errors of `score_in_shards` and `batch_of`.
     """
-    from archray.trainables.tune.scorers import PoolScorer, batch_of
+    from archray.trainables.tune.scorers import PoolScorer, batch_of  # torch
 
     batch, proxy_options = batch_of(data, proxy), proxy.model_dump(mode="json")
     table = score_in_shards(
@@ -126,7 +126,7 @@ def score_in_shards(
     Raises: InvalidInput if no actor fits on a node; WorkerFailed if the worker cannot be constructed;
     RunInterrupted after Ctrl-C, when the chunks in flight are saved.
     """
-    from archray.trainables.devices import limited_worker
+    from archray.trainables.devices import limited_worker  # torch
 
     shards = Shards(folder / SHARDS, types)
     rows = shards.rows()

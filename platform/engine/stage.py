@@ -339,7 +339,7 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
 
 def _check_networks(context: Context[Any]) -> None:
     """Checks networks of a custom space. Raises: InvalidArchitecture if a network fails on images of the run's data."""
-    from archray.trainables.nets.build_network import check_build
+    from archray.trainables.nets.build_network import check_build  # torch
 
     network, space = getattr(context.config, "network", None), get_space(context.run.space)
     if isinstance(network, NetworkSettings) and space.data_kind == "images" and hasattr(space, "build"):

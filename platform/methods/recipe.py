@@ -16,8 +16,6 @@ from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
 from archray.references import load_reference
 
-# Imports in functions, here and in the modules with stages: a dry run reads the stages without torch and matplotlib.
-
 if TYPE_CHECKING:
     from archray.platform.report.page import Headline, MakeSection
     from archray.platform.report.run_sections import Measured
@@ -108,7 +106,7 @@ def all_stages(recipe: Recipe[Any]) -> tuple[Stage[Any], ...]:
 
 def describe(run: Run[Any]) -> dict[str, Any]:
     """The parts `result` (as in `architecture.json` or `findings.json`) and `listings` of a run's `summary.json`."""
-    from archray.platform.report.run_sections import costs, headline_key, over_repeats
+    from archray.platform.report.run_sections import costs, headline_key, over_repeats  # matplotlib
 
     report = recipe_of(run).report
     listings = [] if run.repeats else [asdict(listing) for listing in report.listings(run)]
@@ -123,7 +121,7 @@ def describe(run: Run[Any]) -> dict[str, Any]:
 
 def write_report(run: Run[Any]) -> str:
     """Writes `report.html`, also for an unfinished run or for repeats. Returns: the path of the file."""
-    from archray.platform.report.page import render
+    from archray.platform.report.page import render  # matplotlib
 
     report = recipe_of(run).report
     run.folder.write_bytes(REPORT, render(run, report.headline(run), report.sections).encode())

@@ -145,7 +145,7 @@ def training_plan(
         settings: additional settings of `trainable`, besides the settings of `StandaloneTrainable`.
         plan: additional fields of `TrialPlan`.
     """
-    from archray.trainables.tune.standalone_trainable import StandaloneSettings, StandaloneTrainable
+    from archray.trainables.tune.standalone_trainable import StandaloneSettings, StandaloneTrainable  # torch
 
     run = context.run
     standalone = StandaloneSettings(
@@ -167,7 +167,7 @@ def training_plan(
 
 def final_trials(context: Context[TrainedSearchConfig], **plan: Any) -> TrialPlan:
     """A plan of full training runs with the settings `final` of the configuration."""
-    from archray.trainables.tune.parallel_trainable import ParallelTrainable
+    from archray.trainables.tune.parallel_trainable import ParallelTrainable  # torch
 
     workers = context.config.resources.train_workers
     trainable = None if workers == 1 else ParallelTrainable
@@ -190,7 +190,7 @@ def _random_trials(context: Context[TrainedSearchConfig], tuned: Folder) -> Tria
 
 
 def _write_network(folder: Folder, place: Path, run: Run[Any]) -> None:
-    from archray.platform.models.model_files import write_network
+    from archray.platform.models.model_files import write_network  # torch and scikit-learn
 
     write_network(folder, place, run)
 

@@ -94,7 +94,7 @@ def rank_agreement(prediction: Sequence[float] | np.ndarray, value: Sequence[flo
 
 def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
     """Computes Spearman's rho of the finite pairs; NaN without `variation`."""
-    from scipy.stats import spearmanr
+    from scipy.stats import spearmanr  # half a second
 
     x, y = finite_pairs(x, y)
     return float(spearmanr(x, y).statistic) if variation(x, y) else math.nan
@@ -102,7 +102,7 @@ def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
 
 def kendall(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> float:
     """Computes Kendall's tau of the finite pairs; NaN without `variation`."""
-    from scipy.stats import kendalltau
+    from scipy.stats import kendalltau  # half a second
 
     x, y = finite_pairs(x, y)
     return float(kendalltau(x, y).statistic) if variation(x, y) else math.nan

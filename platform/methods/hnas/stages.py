@@ -23,7 +23,7 @@ def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
     options = config.search.model_dump() | {"proxy": config.proxy}
 
     def searcher() -> Any:
-        from archray.searchers import HNASSearch
+        from archray.searchers import HNASSearch  # SciPy
 
         return HNASSearch(pool, seed=context.seed("search"), **options)
 

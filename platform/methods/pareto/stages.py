@@ -190,7 +190,7 @@ def _plan(context: Context[SeveralObjectivesConfig], tuned: Folder) -> TrialPlan
 
 
 def _finish(context: Context[SeveralObjectivesConfig], folder: Folder, tuned: TuneRun) -> None:
-    from archray.platform.models.model_files import write_network
+    from archray.platform.models.model_files import write_network  # torch and scikit-learn
 
     ended = [(metrics_and_config(result, failed_trial(result))[1]["architecture"], result) for result in tuned.ended]
     for number, name in _left(context, folder).itertuples(index=False):

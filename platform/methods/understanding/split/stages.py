@@ -40,7 +40,7 @@ def _plan(context: Context[SplitConfig], parameters: Sequence[int], *, spectral:
 
 def _write(folder: Folder, run: TuneRun, name: str) -> None:
     """Writes the rows of all trials. Raises: ArchrayError if there are none."""
-    from archray.platform.methods.understanding.split.tables import rows_of
+    from archray.platform.methods.understanding.split.tables import rows_of  # matplotlib
 
     table = rows_of(run.trials)
     if table.empty:

@@ -34,7 +34,7 @@ def weights_file(number: int) -> str:
 
 
 def _measure(context: Context[TopologyConfig], folder: Folder) -> None:
-    from archray.trainables.tune.cell_trainable import COLUMNS, LandscapeWorker, items_of
+    from archray.trainables.tune.cell_trainable import COLUMNS, LandscapeWorker, items_of  # torch
 
     config, weights = context.config, context.folder("trainings") / tables.WEIGHTS
     stored = set(weights.files())
@@ -71,7 +71,7 @@ def measures_of(rows: pd.DataFrame, plane: CellPlaneSettings) -> dict[str, Any]:
 
     Returns: The columns; if an item failed, only `seconds` and `failure`.
     """
-    from archray.trainables.landscape.loss_plane import flatness
+    from archray.trainables.landscape.loss_plane import flatness  # torch
 
     failures, seconds = rows["failure"].dropna(), float(rows["seconds"].sum())
     if len(failures):
@@ -113,7 +113,7 @@ def _draw_variants(context: Context[TopologyConfig], folder: Folder) -> None:
     """Writes a row per cell and variant, and the shapes of random connections that are not trained."""
     import torch
 
-    from archray.trainables.nets import build, count_parameters
+    from archray.trainables.nets import build, count_parameters  # torch
 
     config, data = context.config, load_images(context.run.data)
     sizes: dict[str, Any] = {"in_channels": data.in_channels, "num_classes": data.num_classes, "seed": None}
@@ -145,8 +145,8 @@ def _draw_variants(context: Context[TopologyConfig], folder: Folder) -> None:
 
 
 def _trials(context: Context[TopologyConfig], tuned: Folder) -> TrialPlan:
-    from archray.trainables.tune.cell_trainable import CellTrainable
-    from archray.trainables.tune.standalone_trainable import StandaloneSettings
+    from archray.trainables.tune.cell_trainable import CellTrainable  # torch
+    from archray.trainables.tune.standalone_trainable import StandaloneSettings  # torch
 
     config, architectures = context.config, tables.architectures_of(context.run)
     settings = StandaloneSettings(
@@ -174,8 +174,8 @@ def _trials(context: Context[TopologyConfig], tuned: Folder) -> TrialPlan:
 
 def _keep_weights(context: Context[TopologyConfig], folder: Folder, run: TuneRun) -> None:
     """Writes the networks for the planes: each architecture with the first seed, at `train.lr`."""
-    from archray.trainables.checkpoint import read_state, write_weights
-    from archray.trainables.tune.cell_trainable import network_state
+    from archray.trainables.checkpoint import read_state, write_weights  # torch
+    from archray.trainables.tune.cell_trainable import network_state  # torch
 
     [seed] = first_seeds(context.seed("trainings"), 1)
     weights, architectures = folder / tables.WEIGHTS, tables.architectures_of(context.run)
@@ -191,7 +191,7 @@ def _keep_weights(context: Context[TopologyConfig], folder: Folder, run: TuneRun
 
 
 def _check_linear(context: Context[TopologyConfig], folder: Folder) -> None:
-    from archray.trainables.landscape.linear_cells import bounds_table
+    from archray.trainables.landscape.linear_cells import bounds_table  # torch
 
     if context.config.linear_instances == 0:
         context.say("skipped: linear_instances is 0")

@@ -124,7 +124,7 @@ def spearman_within(table: pd.DataFrame, x: str, y: str, seed: int = 0) -> tuple
 
 def _pooled(groups: Sequence[np.ndarray]) -> np.ndarray:
     """The correlation (draws,) of ranks, centered in each group. groups: arrays (2, draws, networks)."""
-    from scipy.stats import rankdata
+    from scipy.stats import rankdata  # half a second
 
     ranks = [rankdata(group, axis=-1) for group in groups]
     centered = np.concatenate([rank - rank.mean(axis=-1, keepdims=True) for rank in ranks], axis=-1)
