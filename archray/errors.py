@@ -39,6 +39,7 @@ def problem_words(message: str) -> str:
     return message.removeprefix("Value error, ")
 
 
+OUT_OF_MEMORY = "out of memory"  # start of a failure's reason; the trial may succeed with a larger share of a GPU
 # Texts of torch's other errors: of the CPU's allocator, of the CUDA driver, and of cuBLAS, cuDNN and cuSOLVER.
 OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "CUDA error: out of memory", "_STATUS_ALLOC_FAILED")
 

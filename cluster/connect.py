@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +31,7 @@ from archray.cluster.ray_compat import (
     read_settings_again,
 )
 from archray.cluster.ray_watch import hidden_raylet_death, interruptible, received, watched, watched_start
-from archray.cluster.settings import LOCAL, ClusterSettings, check_address
+from archray.cluster.settings import LOCAL, ClusterSettings, check_address, forks_workers
 from archray.cluster.warm_workers import warm_python
 from archray.errors import ArchrayError
 from archray.references import file_module_name
@@ -218,8 +217,7 @@ def connect(
     os.environ.setdefault(USAGE_REPORTS, "0")
     with interruptible(), hidden_raylet_death(), ExitStack() as stack:
         local = address is None
-        warm = local and settings.warm_workers and sys.platform == "linux"
-        python = {"py_executable": stack.enter_context(warm_python())} if warm else {}
+        python = {"py_executable": stack.enter_context(warm_python())} if forks_workers(settings) else {}
         stack.callback(ray.shutdown)  # stops a local Ray; disconnects from a cluster
         copies = user_files or not local  # without copies, a killed process leaves no files behind
         with tempfile.TemporaryDirectory(prefix="archray-") if copies else nullcontext("") as scratch:

@@ -3,6 +3,7 @@
 import difflib
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -40,6 +41,11 @@ class ClusterSettings(Settings):
     dashboard: bool = True
     warm_workers: bool = True
     worker_output: bool = False
+
+
+def forks_workers(settings: ClusterSettings) -> bool:
+    """Returns whether archray starts a new Ray and forks its workers. Raises: as `check_address`."""
+    return check_address(settings) is None and settings.warm_workers and sys.platform == "linux"
 
 
 def check_address(settings: ClusterSettings) -> str | None:

@@ -12,19 +12,26 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 # The modules that Ray imports, but not Ray itself, which reads its variables and a token at import. Optimizers import
 # torch._dynamo. These modules neither start threads nor use a GPU, which a fork would break.
-FOR_RAY = ("fsspec.implementations.local", "google.protobuf.json_format", "jsonschema", "requests", "rich.live")
+FOR_RAY = (
+    "filelock", "fsspec.implementations.local", "google.protobuf.json_format", "jsonschema", "pydantic.dataclasses",
+    "requests", "rich.live", "tqdm", "yaml",
+)  # fmt: skip
 MODULES = ("pyarrow", "pandas", "pydantic", "torch", "torch._dynamo", "torch.utils.flop_counter", *FOR_RAY)
 STANDARD_FILES = (0, 1, 2)
 SIZE_BYTES = 8
+_OUTER: ContextVar[str | None] = ContextVar("py_executable of an outer block", default=None)
 
 
 @contextmanager
 def warm_python(modules: Sequence[str] = MODULES) -> Iterator[str]:
     """Runs the process to fork from during the block; yields the `py_executable` for Ray.
+
+    An inner block uses the process of the outer block, so that a caller can start the imports before `connect`.
 
     Args:
         modules: the modules that the process imports. Before it has imported them, and after its death, workers start
@@ -33,6 +40,9 @@ def warm_python(modules: Sequence[str] = MODULES) -> Iterator[str]:
     import subprocess
     import tempfile
 
+    if (outer := _OUTER.get()) is not None:
+        yield outer
+        return
     with tempfile.TemporaryDirectory(prefix="archray-workers-") as folder:
         place = f"{folder}/warm"
         # torch reads the number of threads at import; Ray sets it to the CPUs of a worker, usually one.
@@ -41,7 +51,12 @@ def warm_python(modules: Sequence[str] = MODULES) -> Iterator[str]:
         # It ends when its standard input is closed. Like Ray's workers, it survives Ctrl-C.
         server = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)
         with server:
-            yield f"{sys.executable} -I -S {__file__} {place} {sys.executable}"
+            python = f"{sys.executable} -I -S {__file__} {place} {sys.executable}"
+            token = _OUTER.set(python)
+            try:
+                yield python
+            finally:
+                _OUTER.reset(token)
 
 
 def ask(place: str, python: str, arguments: list[str]) -> None:

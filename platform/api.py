@@ -2,14 +2,17 @@
 
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from archray.cluster.settings import forks_workers
+from archray.cluster.warm_workers import warm_python
 from archray.errors import InvalidInput, RunFolderError, expect
 from archray.files import Folder
 from archray.platform.config import SearchConfig, comment, config_text, merge, nested, validate
@@ -161,8 +164,10 @@ def begin_run(
                 return _execute(run, tune_options or TuneOptions(), started)
     place = new_place(config.method, out, or_resume=or_resume)
     check_config(config, data_given=arrays is not None)
-    folder = Folder(place)
-    with lock(folder, WORK[config.kind]), removed_after_error(folder):
+    folder, ray = Folder(place), sys.modules.get("ray")
+    early = config.needs_ray and forks_workers(config.cluster) and not (ray and ray.is_initialized())
+    warm = warm_python() if early else nullcontext()  # it imports torch while this process does
+    with warm, lock(folder, WORK[config.kind]), removed_after_error(folder):
         run = Run.create(place, config, arrays=arrays, command=command, again=or_resume)
         return _execute(run, tune_options or TuneOptions(), started)
 
@@ -192,7 +197,7 @@ def dry_run(config: SearchConfig, *, out: str | Path | None = None, or_resume: b
 
     The function writes no file. Raises: ArchrayError for a wrong argument.
     """
-    from archray.platform.methods.recipe import all_stages  # torch and Ray
+    from archray.platform.methods.recipe import all_stages  # Ray
 
     place = new_place(config.method, out, or_resume=or_resume)
     check_config(config)

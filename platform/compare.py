@@ -160,7 +160,7 @@ def compared_progress(runs: "Sequence[Run[Any]]") -> "list[Progress]":
     """Returns the solver calls of feature map searches; empty unless all runs are such searches in one space."""
     from archray.platform.methods.recipe import recipe_of  # torch
 
-    progress_of = [recipe_of(run).progress for run in runs]
+    progress_of = [recipe_of(run).report.progress for run in runs]
     if not all(progress_of) or len({run.config.space for run in runs}) > 1:
         return []
     names = labels([(run.config.method, str(run.folder)) for run in runs])

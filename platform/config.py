@@ -68,6 +68,11 @@ class SearchConfig(Settings):
         return False
 
     @property
+    def needs_ray(self) -> bool:
+        """Whether any stage of a new run needs Ray."""
+        return True
+
+    @property
     def training_decisions(self) -> Mapping[str, Sequence[Any]]:
         """The values of each training hyperparameter that the search decides, by key: `train.lr`."""
         return {}

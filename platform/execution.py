@@ -59,7 +59,7 @@ def _run_repeats(run: Run[Any], tune_options: TuneOptions, console: Console) -> 
     ]
     run.folder.write_json(FOUND, {**describe(run)["result"], "repeats": rows})
     write_report(run)
-    progress = recipe_of(run).progress
+    progress = recipe_of(run).report.progress
     if progress is not None:
         run.folder.write_parquet(PROGRESS, progress(run))
     return over_repeats(str(run.folder), results, run.ended)

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from archray.errors import InvalidInput, is_out_of_memory
+from archray.errors import OUT_OF_MEMORY, InvalidInput, is_out_of_memory
 
 CONTEXT_BYTES = 5 * 10**8  # GPU memory of a CUDA process in addition to torch's allocator
-OUT_OF_MEMORY = "out of memory"  # start of a failure's reason; the trial may succeed with a larger share of a GPU
 atexit.register(gc.unfreeze)  # otherwise nanobind reports objects that `free_memory` froze as leaked
 
 

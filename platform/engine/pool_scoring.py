@@ -12,7 +12,7 @@ from rich.console import Console
 from archray.cluster.actor_pool import Outcome, actor_map
 from archray.cluster.metrics import RunLabels, ScoredCount
 from archray.cluster.settings import ResourceSettings, actor_count
-from archray.errors import RunInterrupted
+from archray.errors import OUT_OF_MEMORY, RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
 from archray.platform.engine.progress import ScoringProgress
@@ -20,9 +20,7 @@ from archray.platform.engine.trial_tables import larger_share
 from archray.platform.run.layout import SCORING, SHARDS
 from archray.plurals import count
 from archray.trainables.data import DataSettings
-from archray.trainables.devices import OUT_OF_MEMORY, limited_worker
 from archray.trainables.proxies import ProxySettings
-from archray.trainables.tune.scorers import PoolScorer, batch_of
 
 POOL = "pool.parquet"
 MERGED = 100  # shards of similar size that become one larger shard, so that a large pool has a few hundred files
@@ -38,7 +36,7 @@ def score_pool(
     resources: ResourceSettings,
     console: Console,
     chunk: int | None = None,
-    scorer: Callable[..., Callable[[str], dict[str, Any]]] = PoolScorer,
+    scorer: Callable[..., Callable[[str], dict[str, Any]]] | None = None,
     labels: RunLabels | None = None,
 ) -> None:
     """Scores the candidates without training, and writes the table POOL in `folder`.
@@ -50,15 +48,17 @@ def score_pool(
     Args:
         candidates: distinct canonical strings.
         scorer: class of the worker: `scorer(space=, data=, proxy=, device=)(architecture)` returns a row; `data` is a
-            `ScoredBatch`.
+            `ScoredBatch`. None: `PoolScorer`.
 
     Raises: the errors of `score_in_shards` and `batch_of`.
     """
+    from archray.trainables.tune.scorers import PoolScorer, batch_of  # torch
+
     batch, proxy_options = batch_of(data, proxy), proxy.model_dump(mode="json")
     table = score_in_shards(
         folder,
         candidates,
-        worker=scorer,
+        worker=scorer or PoolScorer,
         worker_kwargs={"space": space, "data": batch, "proxy": proxy_options, "device": device_of(resources)},
         types=column_types(proxy),
         resources=resources,
@@ -126,6 +126,8 @@ def score_in_shards(
     Raises: InvalidInput if no actor fits on a node; WorkerFailed if the worker cannot be constructed;
     RunInterrupted after Ctrl-C, when the chunks in flight are saved.
     """
+    from archray.trainables.devices import limited_worker  # torch
+
     shards = Shards(folder / SHARDS, types)
     rows = shards.rows()
     rows = rows[rows["architecture"].isin(set(architectures))]

@@ -34,7 +34,6 @@ from archray.seeds import stage_seed
 from archray.trainables.costs import NetworkCosts
 from archray.trainables.data import load_images
 from archray.trainables.nets import NetworkSettings
-from archray.trainables.nets.build_network import check_build
 from archray.trainables.spaces import get_space
 
 Describe = Callable[[], Mapping[str, Any]]  # the present `result` and `listings` of a `RunSummary`
@@ -340,6 +339,8 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
 
 def _check_networks(context: Context[Any]) -> None:
     """Checks networks of a custom space. Raises: InvalidArchitecture if a network fails on images of the run's data."""
+    from archray.trainables.nets.build_network import check_build  # torch
+
     network, space = getattr(context.config, "network", None), get_space(context.run.space)
     if isinstance(network, NetworkSettings) and space.data_kind == "images" and hasattr(space, "build"):
         check_build(space, network, load_images(context.run.data), context.config.seed)

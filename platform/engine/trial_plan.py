@@ -25,8 +25,6 @@ from archray.platform.engine.settings import TuneOptions
 from archray.platform.engine.stage import Context
 from archray.plurals import count
 from archray.searchers.base import ArchraySearcher
-from archray.trainables.devices import CONTEXT_BYTES
-from archray.trainables.tune.trial import MemoryProbe
 
 
 @dataclass(frozen=True)
@@ -186,6 +184,8 @@ def trials_that_fit(taken: int, gpu: int, resident: int, memory: float) -> int:
         resident: bytes of main memory of one trial.
         memory: bytes of main memory of the node per GPU.
     """
+    from archray.trainables.devices import CONTEXT_BYTES  # torch
+
     on_gpu = (1 - MARGIN) * gpu / (taken + CONTEXT_BYTES)
     return max(1, int(min(AT_MOST, on_gpu, memory / resident)))
 
@@ -229,6 +229,8 @@ def sharing_words(measurement: Mapping[str, Any]) -> str:
 
 def _measured(plan: TrialPlan, resources: ResourceSettings) -> dict[str, Any]:
     """Measures the content of TRIALS_PER_GPU. Raises: as `with_shared_gpus`."""
+    from archray.trainables.tune.trial import MemoryProbe  # torch
+
     needs: dict[str, Any] = {"num_cpus": resources.cpus_per_trial, "num_gpus": 1, "resources": resources.custom}
     probe: Any = ray.remote(MemoryProbe).options(**needs).remote()
     try:

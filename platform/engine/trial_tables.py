@@ -8,13 +8,13 @@ import pandas as pd
 from ray import tune
 
 from archray.cluster.settings import share_of_trials, trials_of_share
+from archray.errors import OUT_OF_MEMORY
 from archray.files import Folder
 from archray.platform.engine.failed_trials import FailedTrial, failed_trial, searched_keys
 from archray.platform.engine.result_log import read_results
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.run.layout import RERUN_GPUS
 from archray.searchers.ledger import Ledger
-from archray.trainables.devices import OUT_OF_MEMORY
 
 
 def trial_table(results: Sequence[tune.Result]) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pandas as pd
 
@@ -11,22 +11,24 @@ from archray.platform.config import SearchConfig
 from archray.platform.engine.stage import Context, Stage, WorkStage
 from archray.platform.methods.catalog import get_method
 from archray.platform.quantities import HEADLINE
-from archray.platform.report.page import Headline, MakeSection, render
-from archray.platform.report.run_sections import TRAINING_STAGES, Measured, costs, headline_key, over_repeats
-from archray.platform.run.layout import DONE, FINDINGS, FOUND, MODEL, PROGRESS, REPORT, TRIALS
+from archray.platform.run.layout import DONE, FINDINGS, FOUND, MODEL, PROGRESS, REPORT, TRAINING_STAGES, TRIALS
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
+from archray.references import load_reference
+
+if TYPE_CHECKING:
+    from archray.platform.report.page import Headline, MakeSection
+    from archray.platform.report.run_sections import Measured
 
 ConfigT = TypeVar("ConfigT", bound=SearchConfig)
 TRIAL_STAGES = ("search", "selection", "final", "members", "baseline")  # their trials are also in the run's table
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe(Generic[ConfigT]):
-    """The stages and the report of a method.
+class Report(Generic[ConfigT]):
+    """The report and the results of a method.
 
     Attributes:
-        stages: the stages in order, without the report.
         findings: for a study, which selects no architecture: its conclusions, one sentence each (`findings.json`).
         measured: the results of a run by the keys of `quantities`, written to `architecture.json`.
         headlines: keys of the test accuracies; the lowest one is the headline.
@@ -37,15 +39,32 @@ class Recipe(Generic[ConfigT]):
         progress: the best result by number of solver calls, for methods that are compared by it.
     """
 
-    stages: Sequence[Stage[ConfigT]]
-    headline: Callable[[Run[ConfigT]], Headline]
-    sections: Sequence[MakeSection]
+    headline: "Callable[[Run[ConfigT]], Headline]"
+    sections: "Sequence[MakeSection]"
     listings: Callable[[Run[ConfigT]], Sequence[Listing]]
     findings: Callable[[Run[ConfigT]], Sequence[str]] | None = None
-    measured: Callable[[Run[ConfigT]], Measured] = lambda run: {}
+    measured: "Callable[[Run[ConfigT]], Measured]" = lambda run: {}
     headlines: Sequence[str] = ("test_accuracy",)
     training: Sequence[str] = TRAINING_STAGES
     progress: Callable[[Run[ConfigT]], pd.DataFrame] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Generic[ConfigT]):
+    """The stages of a method, and the location of its report.
+
+    Attributes:
+        stages: the stages in order, without the report.
+        report_at: location of its `Report`, `module:attribute`; imported when the method runs or a report is written.
+    """
+
+    stages: Sequence[Stage[ConfigT]]
+    report_at: str
+
+    @property
+    def report(self) -> Report[ConfigT]:
+        report: Report[ConfigT] = load_reference(self.report_at)
+        return report
 
 
 def recipe_of(run: Run[Any]) -> Recipe[Any]:
@@ -69,9 +88,9 @@ def all_stages(recipe: Recipe[Any]) -> tuple[Stage[Any], ...]:
         if trials:
             run.folder.write_parquet(TRIALS, pd.concat(trials, ignore_index=True))
         write_report(run)
-        if recipe.progress is not None:
-            run.folder.write_parquet(PROGRESS, recipe.progress(run))
-        run.folder.write_json(FOUND if recipe.findings is None else FINDINGS, describe(run)["result"])
+        if recipe.report.progress is not None:
+            run.folder.write_parquet(PROGRESS, recipe.report.progress(run))
+        run.folder.write_json(FOUND if recipe.report.findings is None else FINDINGS, describe(run)["result"])
 
     def of_run(run: Run[Any]) -> dict[str, str]:
         """Checksums of the results, without the report, which `archray report` may rewrite."""
@@ -87,12 +106,14 @@ def all_stages(recipe: Recipe[Any]) -> tuple[Stage[Any], ...]:
 
 def describe(run: Run[Any]) -> dict[str, Any]:
     """The parts `result` (as in `architecture.json` or `findings.json`) and `listings` of a run's `summary.json`."""
-    recipe = recipe_of(run)
-    listings = [] if run.repeats else [asdict(listing) for listing in recipe.listings(run)]
-    if recipe.findings is not None:
-        return {"result": {"findings": list(recipe.findings(run.best))}, "listings": listings}
-    measured = over_repeats(run, lambda one: {**recipe.measured(one), **costs(one, recipe.training)})
-    result = {**(run.best.found or {}), HEADLINE: headline_key(measured, recipe.headlines)}
+    from archray.platform.report.run_sections import costs, headline_key, over_repeats  # matplotlib
+
+    report = recipe_of(run).report
+    listings = [] if run.repeats else [asdict(listing) for listing in report.listings(run)]
+    if report.findings is not None:
+        return {"result": {"findings": list(report.findings(run.best))}, "listings": listings}
+    measured = over_repeats(run, lambda one: {**report.measured(one), **costs(one, report.training)})
+    result = {**(run.best.found or {}), HEADLINE: headline_key(measured, report.headlines)}
     for key, spread in measured.items():
         result |= spread.entries(key)
     return {"result": result, "listings": listings}
@@ -100,6 +121,8 @@ def describe(run: Run[Any]) -> dict[str, Any]:
 
 def write_report(run: Run[Any]) -> str:
     """Writes `report.html`, also for an unfinished run or for repeats. Returns: the path of the file."""
-    recipe = recipe_of(run)
-    run.folder.write_bytes(REPORT, render(run, recipe.headline(run), recipe.sections).encode())
+    from archray.platform.report.page import render  # matplotlib
+
+    report = recipe_of(run).report
+    run.folder.write_bytes(REPORT, render(run, report.headline(run), report.sections).encode())
     return f"{run.folder}/{REPORT}"

@@ -19,15 +19,12 @@ from archray.platform.engine.stage import Context, WorkStage
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.config import FinalConfig, PooledConfig, TrainedSearchConfig, file_role
-from archray.platform.models.model_files import write_network
 from archray.platform.run.layout import MODEL
 from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.searchers import ArchraySearcher, RandomSearch
 from archray.seeds import first_seeds
 from archray.trainables.training_settings import SGDSettings, TrainingSettings
-from archray.trainables.tune.parallel_trainable import ParallelTrainable
-from archray.trainables.tune.standalone_trainable import StandaloneSettings, StandaloneTrainable
 
 
 def _score(context: Context[PooledConfig], folder: Folder) -> None:
@@ -134,7 +131,7 @@ def training_plan(
     training: TrainingSettings,
     *,
     test: bool,
-    trainable: type[tune.Trainable] = StandaloneTrainable,
+    trainable: type[tune.Trainable] | None = None,
     settings: dict[str, Any] | None = None,
     **plan: Any,
 ) -> TrialPlan:
@@ -144,10 +141,12 @@ def training_plan(
         context: context of the stage.
         training: settings of the training.
         test: whether the last epoch evaluates on the test split.
-        trainable: class of the trials.
+        trainable: class of the trials; None: `StandaloneTrainable`.
         settings: additional settings of `trainable`, besides the settings of `StandaloneTrainable`.
         plan: additional fields of `TrialPlan`.
     """
+    from archray.trainables.tune.standalone_trainable import StandaloneSettings, StandaloneTrainable  # torch
+
     run = context.run
     standalone = StandaloneSettings(
         space=run.space,
@@ -158,7 +157,7 @@ def training_plan(
         decided=tuple(context.config.training_decisions),
     )
     return TrialPlan(
-        trainable=trainable,
+        trainable=trainable or StandaloneTrainable,
         settings=standalone.model_dump(mode="json") | (settings or {}),
         metric=ACCURACY,
         mode="max",
@@ -168,8 +167,10 @@ def training_plan(
 
 def final_trials(context: Context[TrainedSearchConfig], **plan: Any) -> TrialPlan:
     """A plan of full training runs with the settings `final` of the configuration."""
+    from archray.trainables.tune.parallel_trainable import ParallelTrainable  # torch
+
     workers = context.config.resources.train_workers
-    trainable = StandaloneTrainable if workers == 1 else ParallelTrainable
+    trainable = None if workers == 1 else ParallelTrainable
     return training_plan(context, context.config.final, test=True, trainable=trainable, workers=workers, **plan)
 
 
@@ -188,11 +189,17 @@ def _random_trials(context: Context[TrainedSearchConfig], tuned: Folder) -> Tria
     return final_trials(context, total=count, searcher=lambda: RandomSearch(space, budget=count, seed=seed))
 
 
+def _write_network(folder: Folder, place: Path, run: Run[Any]) -> None:
+    from archray.platform.models.model_files import write_network  # torch and scikit-learn
+
+    write_network(folder, place, run)
+
+
 FINAL_STAGE = final_stage(
     "train the best architecture from scratch",
     reads=("network", "final"),
     trials=final_trials,
-    write=write_network,
+    write=_write_network,
     amount=lambda config: training_amount(config.final_seeds, config.final),
 )
 BASELINE_STAGE = TuneStage[TrainedSearchConfig](

@@ -15,14 +15,12 @@ from archray.platform.report.page import Card, MakeSection, network_size
 from archray.platform.report.section import Column, Section, escape, failures, numbers, numeric, table
 from archray.platform.report.statistics import best_of
 from archray.platform.report.texts import texts_of
-from archray.platform.run.layout import CURVES, RERUN_GPUS, TRIALS
+from archray.platform.run.layout import CURVES, RERUN_GPUS, SEARCH_STAGES, TRAINING_STAGES, TRIALS
 from archray.platform.run.run import Run
 from archray.plurals import count
 
 _text = texts_of(__package__)
 Measured = Mapping[str, Spread]  # spreads by the keys of `quantities`; unknown values are missing
-SEARCH_STAGES = ("supernet", "pool", "search", "selection")  # stages whose training selects the architecture
-TRAINING_STAGES = (*SEARCH_STAGES, "final", "members")  # stages whose training counts
 # Looks of cards; the headline has `found`, others `trial`.
 _LOOKS = dict.fromkeys(("random_test_accuracy", "best_random_test_accuracy"), "random")
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.stats import kendalltau, spearmanr
 
 from archray.platform.quantities import Quantity
 
@@ -95,12 +94,16 @@ def rank_agreement(prediction: Sequence[float] | np.ndarray, value: Sequence[flo
 
 def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
     """Computes Spearman's rho of the finite pairs; NaN without `variation`."""
+    from scipy.stats import spearmanr  # half a second
+
     x, y = finite_pairs(x, y)
     return float(spearmanr(x, y).statistic) if variation(x, y) else math.nan
 
 
 def kendall(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> float:
     """Computes Kendall's tau of the finite pairs; NaN without `variation`."""
+    from scipy.stats import kendalltau  # half a second
+
     x, y = finite_pairs(x, y)
     return float(kendalltau(x, y).statistic) if variation(x, y) else math.nan
 

@@ -27,6 +27,8 @@ MEMBERS = "members.parquet"  # fully trained members, a row each
 MODEL = "model"
 DESCRIPTION = "architecture.json"  # in `MODEL`: the architecture and the sizes of its network
 REPORT = "report.html"
+SEARCH_STAGES = ("supernet", "pool", "search", "selection")  # stages whose training selects the architecture
+TRAINING_STAGES = (*SEARCH_STAGES, "final", "members")  # stages whose training counts
 REPEAT = "repeat-"  # prefix, before two digits: the folder of a repeat, which is itself a run
 
 # Files in the folder of a running stage; see `stage_progress`. The folder of a Tune run is `tune-DIGEST`.

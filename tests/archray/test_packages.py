@@ -129,6 +129,22 @@ ray.shutdown()
         (["import archray.trainables.data.sources as s; s.read_digits(None)"], {"sklearn", "scipy", "pandas", "torch"}),
         (["import archray.plots"], {"matplotlib", "ray", "torch"}),
         (["import archray.platform.cli as c; c.application(['--help'])"], {"ray", "torch", "numpy", "pandas"}),
+        (  # the methods whose validation builds no network
+            [
+                "from archray.platform import api; from archray.platform.methods.configure import make_config",
+                "plain = 'asha evolution local-search random reinforce zero-cost zero-cost-evolution robot'",
+                "names = ['hnas', 'nsga2', 'pareto-pool', 'rank-surrogate', 'topology', *plain.split()]",
+                "[api.dry_run(make_config(name, 'smoke', None, {}), out='run') for name in names]",
+            ],
+            {"torch", "scipy", "matplotlib", "sklearn"},
+        ),
+        (
+            [
+                "from archray.platform.methods import METHODS, STUDIES",
+                "[registry.get(name).recipe.stages for registry in (METHODS, STUDIES) for name in registry]",
+            ],
+            {"matplotlib"},
+        ),
     ],
 )
 def test_an_import_loads_only_the_necessary_modules(statements: list[str], absent: set[str], repository: Path) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextvars import Context
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from archray.cluster.connect import ClusterError, connect, runtime_environment, ssh_tunnel
-from archray.cluster.settings import ClusterSettings, check_address
+from archray.cluster.settings import ClusterSettings, check_address, forks_workers
+from archray.cluster.warm_workers import warm_python
 from archray.errors import InvalidInput
 from archray.references import file_module_name, load_reference, worker_reference
 
@@ -37,10 +39,22 @@ def test_ray_client_raises_an_error_with_the_command_to_use() -> None:
 def test_the_address_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     assert check_address(ClusterSettings()) == "10.0.0.1:6379"
+    assert not forks_workers(ClusterSettings())
     assert check_address(ClusterSettings(address="local", num_cpus=2)) is None
     monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
     with pytest.raises(InvalidInput, match="Ray Client"):
         check_address(ClusterSettings())
+
+
+def test_an_inner_block_uses_the_process_of_the_outer_block() -> None:
+    def pythons() -> list[str]:
+        with warm_python(["json"]) as outer, warm_python(["json"]) as inner:
+            pass
+        with warm_python(["json"]) as later:
+            return [outer, inner, later]
+
+    outer, inner, later = Context().run(pythons)  # without the block of the test session
+    assert outer == inner != later
 
 
 def test_sizes_of_a_running_cluster_raise_an_error() -> None:

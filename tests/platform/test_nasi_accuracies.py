@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from archray.platform.methods.nasi.config import TableValues
-from archray.platform.methods.nasi.figures import ALL, METRICS, WITHIN, Accuracies, binned, correlations
+from archray.platform.methods.nasi.config import METRICS, TableValues
+from archray.platform.methods.nasi.figures import ALL, WITHIN, Accuracies, binned, correlations
 from archray.trainables.spaces import get_space
 
 

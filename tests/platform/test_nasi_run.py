@@ -17,7 +17,7 @@ from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.methods import METHODS, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.nasi.figures import METRICS
+from archray.platform.methods.nasi.config import METRICS
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.table_space import canonical_string
 

@@ -17,7 +17,8 @@ from archray.platform.methods import METHODS, get_method
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.method import SearchProblem
 from archray.platform.methods.plain.config import PlainConfig
-from archray.platform.methods.plain.report import Trials, best_of_repeats, rungs_section
+from archray.platform.methods.plain.report import best_of_repeats, rungs_section
+from archray.platform.methods.plain.tables import Trials
 from archray.trainables.spaces import get_space
 
 

@@ -16,6 +16,7 @@ from archray_test_run_files import undescribed_names
 import archray
 from archray.errors import InvalidInput, RunFolderError
 from archray.platform.methods import METHODS, get_method
+from archray.platform.methods.configure import make_config
 from archray.platform.methods.plain.config import PlainConfig
 
 PLAIN = [name for name in METHODS if issubclass(get_method(name).config, PlainConfig)]
@@ -54,6 +55,7 @@ def test_every_search_that_supports_tables(method: str, table: Path, tmp_path: P
     before = ray.is_initialized()  # in another test
     run = archray.search(method, **options, out=tmp_path / "run")
     assert ray.is_initialized() == before
+    assert not make_config(method, None, None, {"space": options["space"]}).needs_ray
     trial_table, rows = trials(run), pd.read_csv(table).set_index("architecture")["val_accuracy"]
     assert len(trial_table) == 12 and trial_table["objective"].tolist() == rows[trial_table["architecture"]].tolist()
     assert run.architecture == trial_table["architecture"][trial_table["objective"].idxmax()]

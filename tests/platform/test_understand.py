@@ -24,7 +24,7 @@ from pathlib import Path
 import pandas as pd
 from archray.platform.engine.stage import WorkStage
 from archray.platform.methods.method import Method
-from archray.platform.methods.recipe import Recipe
+from archray.platform.methods.recipe import Recipe, Report
 from archray.platform.methods.understanding import StudyConfig
 from archray.platform.report.page import Headline
 from archray.platform.report.section import Section
@@ -68,6 +68,9 @@ RECIPE = Recipe(
         WorkStage(name="count", title="count", reads=("things",), work=_count, needs_ray=False),
         WorkStage(name="check", title="check", work=_check, needs_ray=False),
     ),
+    report_at="counting_study:REPORT",
+)
+REPORT = Report(
     findings=_findings,
     headline=lambda run: Headline("count", " ".join(_findings(run))),
     sections=(lambda run: Section("counts", "Counts", "<p>counted</p>"),),
@@ -162,4 +165,4 @@ def test_an_entry_resolves_to_its_study_and_recipe(name: str) -> None:
     study = STUDIES.get(name)
     assert isinstance(study, Method) and study.name == name and study.config.kind == "study"
     assert {"smoke", "demo", "paper"} <= set(study.presets)
-    assert study.recipe.findings is not None and STUDIES.summary(name)
+    assert study.recipe.report.findings is not None and STUDIES.summary(name)

@@ -24,11 +24,11 @@ import torch
 from archray_test_simulated_gpu import STATE, simulated_gpu
 from torch import Tensor, nn
 
-from archray.errors import InvalidInput
+from archray.errors import OUT_OF_MEMORY, InvalidInput
 from archray.trainables import training
 from archray.trainables.checkpoint import write_weights
 from archray.trainables.data import DataSettings, load, load_images, proxy_batch
-from archray.trainables.devices import OUT_OF_MEMORY, allocator_fraction, choose_device, limited_worker
+from archray.trainables.devices import allocator_fraction, choose_device, limited_worker
 from archray.trainables.feature_maps.features import DenseFeatures
 from archray.trainables.feature_maps.ridge import TorchGram, solve_ridge
 from archray.trainables.landscape.loss_plane import LossPlane

@@ -10,7 +10,7 @@ import pandas as pd
 from archray_test_report import cells, write_repeats, write_run
 
 from archray.platform.methods.pareto.stages import ObjectiveTable
-from archray.platform.methods.plain.report import Trials
+from archray.platform.methods.plain.tables import Trials
 from archray.platform.run.run import Run
 
 EPOCHS = 3

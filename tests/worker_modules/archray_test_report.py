@@ -50,8 +50,8 @@ def cells(number: int, seed: int = 0) -> list[str]:
 
 def rendered(run: Run[Any], sections: Sequence[MakeSection] | None = None) -> str:
     """Returns the page of a run with all sections of its method, or with some."""
-    recipe = recipe_of(run)
-    return render(run, recipe.headline(run), recipe.sections if sections is None else sections)
+    report = recipe_of(run).report
+    return render(run, report.headline(run), report.sections if sections is None else sections)
 
 
 def section_ids(page: str) -> list[str]:

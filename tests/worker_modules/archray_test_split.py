@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 from archray_test_report import write_run
 
-from archray.platform.methods.understanding.split.tables import MEASURES_TABLE, SPECTRAL_TABLE, rows_of
+from archray.platform.methods.understanding.split.config import MEASURES_TABLE, SPECTRAL_TABLE
+from archray.platform.methods.understanding.split.tables import rows_of
 from archray.platform.run.run import Run
 from archray.trainables.tune.split_trainable import SplitTrainable
 

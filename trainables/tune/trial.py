@@ -10,9 +10,9 @@ import torch
 from pydantic import BaseModel, ValidationError
 from ray import tune
 
-from archray.errors import InvalidInput
+from archray.errors import OUT_OF_MEMORY, InvalidInput
 from archray.trainables.checkpoint import read_state, write_state
-from archray.trainables.devices import OUT_OF_MEMORY, choose_device, free_memory, limit_memory, out_of_memory
+from archray.trainables.devices import choose_device, free_memory, limit_memory, out_of_memory
 
 BATCHES = 8  # number of batches of an epoch that `MemoryProbe` trains, enough for kernels to allocate workspaces
 EVALUATED = 1024  # minimum number of images of the probe: two passes of an evaluation

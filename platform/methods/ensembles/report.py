@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from archray.platform.methods.ensembles import tables
 from archray.platform.methods.ensembles.figures import SAMPLING_SECTIONS, member_cells_section
+from archray.platform.methods.recipe import Report
 from archray.platform.methods.report import list_trials
 from archray.platform.quantities import Spread, points_between, quantity_of, whole_number
 from archray.platform.report import figures, run_sections, section
@@ -336,3 +337,6 @@ def listings(run: Run[Any]) -> Sequence[Listing]:
     ]
     size = count(run.config.member_count, "member")
     return [*listings, Listing.of(f"sampled ensembles of {size}, best first", rows)]
+
+
+REPORT = Report[Any](measured=measured, headline=headline, sections=SECTIONS, listings=listings)

@@ -27,7 +27,6 @@ from archray.platform.engine.trial_tables import failure_reasons
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.ensembles import final, pool
 from archray.platform.methods.ensembles.config import NESBSConfig, SamplingOptions
-from archray.platform.methods.ensembles.report import SECTIONS, headline, listings, measured
 from archray.platform.methods.ensembles.tables import MEMBERS, POSTERIOR, POSTERIOR_LEARNT, SEARCH, SUPERNET
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.stages import BASELINE_STAGE, training_amount
@@ -268,7 +267,7 @@ SAMPLING_STAGE = WorkStage[NESBSConfig](
 )
 
 
-_recipe = partial(Recipe[Any], measured=measured, headline=headline, sections=SECTIONS, listings=listings)
+_recipe = partial(Recipe[Any], report_at="archray.platform.methods.ensembles.report:REPORT")
 _ENSEMBLE = (final.FINAL_ENSEMBLE_STAGE, BASELINE_STAGE)
 _ONE_ARCHITECTURE = (pool.SMALL_POOL_STAGE, pool.ONE_ARCHITECTURE_STAGE)
 

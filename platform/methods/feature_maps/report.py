@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from archray.platform.methods.feature_maps import figures, tables
 from archray.platform.methods.feature_maps.figures import Line
 from archray.platform.methods.feature_maps.tables import TEST, By, Progress
+from archray.platform.methods.recipe import Report
 from archray.platform.quantities import MISSING, Spread, duration, quantity_of, significant, whole_number
 from archray.platform.report import figures as drawing
 from archray.platform.report import run_sections
@@ -270,3 +271,13 @@ def listings(run: Run[Any]) -> Sequence[Listing]:
     steps = progress if len(progress) <= _LINES else better
     rows = [{key: row[key] for key in keys} for row in steps.to_dict("records")]
     return (Listing.of("solver calls with the best feature map so far", rows),)
+
+
+REPORT = Report[Any](
+    measured=measured_maps,
+    headlines=HEADLINES,
+    headline=headline,
+    sections=SECTIONS,
+    listings=listings,
+    progress=tables.progress_of,
+)

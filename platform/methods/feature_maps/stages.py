@@ -21,9 +21,8 @@ from archray.platform.engine.stage import Context, Stage, WorkStage, file_digest
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage, run_trials
 from archray.platform.methods.feature_maps import config as configs
-from archray.platform.methods.feature_maps import report
 from archray.platform.methods.feature_maps.config import CorrelatedConfig, FeatureMapConfig
-from archray.platform.methods.feature_maps.tables import CORRELATION, progress_of
+from archray.platform.methods.feature_maps.tables import CORRELATION
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.stages import ACCURACY, final_stage
 from archray.platform.models.model_files import write_classifier
@@ -278,12 +277,7 @@ def maps_recipe(
     )
     return Recipe(
         stages=(search, FINAL_SOLVE_STAGE, *more),
-        measured=report.measured_maps,
-        headlines=report.HEADLINES,
-        headline=report.headline,
-        sections=report.SECTIONS,
-        listings=report.listings,
-        progress=progress_of,
+        report_at="archray.platform.methods.feature_maps.report:REPORT",
     )
 
 

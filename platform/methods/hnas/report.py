@@ -10,13 +10,14 @@ from matplotlib.figure import Figure
 from archray.platform.methods.hnas import tables
 from archray.platform.methods.hnas.figures import landscape_section, pool_section
 from archray.platform.methods.hnas.tables import POOL, SUGGESTIONS, VALUE, names_of
+from archray.platform.methods.recipe import Report
 from archray.platform.methods.report import list_trials, network_headline, network_sections, pool_bounds_section
 from archray.platform.quantities import MISSING, as_float, significant
 from archray.platform.report import section
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
 from archray.platform.report.figures import figure
 from archray.platform.report.page import Card, Headline
-from archray.platform.report.run_sections import Tables, accuracy_cards
+from archray.platform.report.run_sections import Tables, accuracy_cards, measured_networks
 from archray.platform.report.section import Column, Section, failures, flags, numbers, numeric, paragraphs, table
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS
@@ -182,3 +183,11 @@ def headline(run: Run[Any]) -> Headline:
 def listings(run: Run[Any]) -> Sequence[Listing]:
     """The trials of the search, best first."""
     return list_trials(run.table("search", TRIALS), "trials of the search", "validation_accuracy", [run.architecture])
+
+
+REPORT = Report[Any](
+    measured=measured_networks,
+    headline=headline,
+    sections=SECTIONS,
+    listings=listings,
+)

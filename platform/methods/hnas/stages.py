@@ -1,5 +1,7 @@
 """HNAS: Bayesian optimization of the (mu, nu) of a training-free objective. Shu 2022, ch. 7, Alg. 7.1, Eq. 7.7."""
 
+from typing import Any
+
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import POOL
@@ -8,13 +10,10 @@ from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods import stages
 from archray.platform.methods.hnas.config import HNASConfig
-from archray.platform.methods.hnas.report import SECTIONS, headline, listings
 from archray.platform.methods.recipe import Recipe
 from archray.platform.quantities import quantity_of
-from archray.platform.report.run_sections import measured_networks
 from archray.platform.run.layout import FOUND
 from archray.plurals import count
-from archray.searchers import HNASSearch
 
 MAX_CONCURRENT = 4  # with more trials in flight, the optimizer has too few results per decision
 
@@ -23,14 +22,16 @@ def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
     config, pool = context.config, (context.folder("pool") / POOL).uri
     options = config.search.model_dump() | {"proxy": config.proxy}
 
-    def searcher() -> HNASSearch:
+    def searcher() -> Any:
+        from archray.searchers import HNASSearch  # SciPy
+
         return HNASSearch(pool, seed=context.seed("search"), **options)
 
     return stages.search_plan(context, tuned, searcher, at_most=MAX_CONCURRENT, fixed=True)
 
 
 def _write_found(context: Context[HNASConfig], folder: Folder, run: TuneRun) -> None:
-    searcher: HNASSearch = run.searcher()
+    searcher = run.searcher()
     stages.write_state(folder, run)
     objective = {
         "proxy": searcher.proxy,
@@ -68,8 +69,5 @@ RECIPE = Recipe[HNASConfig](
         stages.FINAL_STAGE,
         stages.BASELINE_STAGE,
     ),
-    measured=measured_networks,
-    headline=headline,
-    sections=SECTIONS,
-    listings=listings,
+    report_at="archray.platform.methods.hnas.report:REPORT",
 )

@@ -21,6 +21,12 @@ from archray.trainables.tune.settings import NASIOptions, NASISettings
 if TYPE_CHECKING:
     from archray.platform.run.run import Run
 
+AGREEMENT = "agreement.parquet"  # of the stage `agreement`, a row per architecture; see `NASIAgreementTrainable`
+IN_TABLE = "table.parquet"  # of the stage `table`, a row per architecture of the user's table
+TABLE = "table.json"  # of the stage `table`: the description of the user's table
+METRICS = ("ntk_trace_batch", "snip", "grasp", "synflow", "naswot")  # Table 6.5; the first is the metric of NASI
+REWARD = "found_reward"  # compares the found architectures of several seeds
+
 
 class NASIConfig(TrainedSearchConfig):
     """The configuration of NASI.

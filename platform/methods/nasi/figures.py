@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from archray.platform.methods.nasi.config import AGREEMENT, IN_TABLE, METRICS, REWARD, TABLE
 from archray.platform.methods.supernets.tables import FOUND_CELLS, names_of
 from archray.platform.quantities import significant
 from archray.platform.report import figures
@@ -27,12 +28,6 @@ from archray.trainables.spaces import get_space
 from archray.trainables.spaces.table_space import canonical_string
 
 _text = texts_of(__package__)
-
-AGREEMENT = "agreement.parquet"  # of the stage `agreement`, a row per architecture; see `NASIAgreementTrainable`
-IN_TABLE = "table.parquet"  # of the stage `table`, a row per architecture of the user's table
-TABLE = "table.json"  # of the stage `table`: the description of the user's table
-METRICS = ("ntk_trace_batch", "snip", "grasp", "synflow", "naswot")  # Table 6.5; the first is the metric of NASI
-REWARD = "found_reward"  # compares the found architectures of several seeds
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from archray.platform.methods.nasi.figures import COMPARISONS, IN_TABLE, REWARD, searches
+from archray.platform.methods.nasi.config import IN_TABLE, REWARD
+from archray.platform.methods.nasi.figures import COMPARISONS, searches
+from archray.platform.methods.recipe import Report
 from archray.platform.methods.report import network_headline, network_sections
 from archray.platform.methods.supernets.figures import selection_section
 from archray.platform.methods.supernets.tables import FOUND_CELLS, SELECTED, names_of, outcomes_of
@@ -15,7 +17,7 @@ from archray.platform.report import figures
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, StageCurves, TrainingCurves
 from archray.platform.report.figures import FOUND, INK, MUTED, RANDOM, NothingToDraw, figure, figure_section
 from archray.platform.report.page import Headline
-from archray.platform.report.run_sections import Tables
+from archray.platform.report.run_sections import Tables, measured_networks
 from archray.platform.report.section import Column, Section, numeric, paragraphs, table
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS
@@ -145,3 +147,12 @@ def listings(run: Run[Any]) -> Sequence[Listing]:
         measures = {REWARD: row.reward, "found_trace": row.trace, "architecture": row.architecture}
         rows.append({"outcome": outcomes.get(row.architecture, ""), **measures})
     return (Listing.of(f"architectures by search seed, sorted by {quantity_of(REWARD).label}", rows),) if rows else ()
+
+
+REPORT = Report[Any](
+    measured=measured_networks,
+    training=("selection", "final"),  # a trial of the search trains nothing
+    headline=headline,
+    sections=SECTIONS,
+    listings=listings,
+)

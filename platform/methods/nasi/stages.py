@@ -18,14 +18,20 @@ from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import reasons
 from archray.platform.engine.tuning import TuneRun, TuneStage
-from archray.platform.methods.nasi.config import NASIConfig, TableValues, settings_of
-from archray.platform.methods.nasi.figures import AGREEMENT, IN_TABLE, METRICS, REWARD, TABLE
-from archray.platform.methods.nasi.report import SECTIONS, headline, listings
+from archray.platform.methods.nasi.config import (
+    AGREEMENT,
+    IN_TABLE,
+    METRICS,
+    REWARD,
+    TABLE,
+    NASIConfig,
+    TableValues,
+    settings_of,
+)
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.stages import BASELINE_STAGE, FINAL_STAGE
 from archray.platform.methods.supernets.stages import SELECTION_STAGE, bounds_of, measured_bounds, write_found
 from archray.platform.methods.supernets.tables import FOUND_CELLS
-from archray.platform.report.run_sections import measured_networks
 from archray.plurals import count
 from archray.seeds import first_seeds
 from archray.trainables.proxies import ProxySettings
@@ -188,9 +194,5 @@ RECIPE = Recipe(
         FINAL_STAGE,
         BASELINE_STAGE,
     ),
-    measured=measured_networks,
-    training=("selection", "final"),  # a trial of the search trains nothing
-    headline=headline,
-    sections=SECTIONS,
-    listings=listings,
+    report_at="archray.platform.methods.nasi.report:REPORT",
 )

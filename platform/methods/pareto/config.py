@@ -118,7 +118,7 @@ class ParetoPoolConfig(SeveralObjectivesConfig, plain.RankSurrogateConfig):
 
 
 _FLAGS: Mapping[str, str] = {"objectives": "objectives", "final_members": "final_members"}
-_method = partial(plain.plain_method, family="pareto.report", extendable=(*plain.EXTENDABLE, "final_members"))
+_method = partial(plain.plain_method, family="pareto.stages", extendable=(*plain.EXTENDABLE, "final_members"))
 NSGA2 = _method(
     "nsga2",
     NSGA2Config,

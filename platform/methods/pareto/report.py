@@ -1,4 +1,4 @@
-"""Recipes and report of searches with several objectives: Pareto front, its members, and hypervolume by trials."""
+"""Report of searches with several objectives: Pareto front, its members, and hypervolume by trials."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,13 +8,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from archray.platform.engine.stage import Stage
-from archray.platform.methods import searchers
-from archray.platform.methods.method import MakeSearcher
-from archray.platform.methods.pareto.stages import MEMBERS_STAGE, PARETO_STAGE, ObjectiveTable, objective_table
+from archray.platform.methods.pareto.stages import ObjectiveTable, objective_table
+from archray.platform.methods.plain import report as plain_report
 from archray.platform.methods.plain.report import names_of
-from archray.platform.methods.plain.stages import plain_recipe
-from archray.platform.methods.recipe import Recipe
 from archray.platform.quantities import Spread, quantity_of, significant
 from archray.platform.report import figures
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, figure, figure_section
@@ -150,13 +146,8 @@ def hypervolume_section(run: Run[Any]) -> Section:
     return figure_section("hypervolume", "Hypervolume by training runs", canvas, description=text, caption=text)
 
 
-def _recipe(make: MakeSearcher, title: str, pool: bool = False) -> Recipe[Any]:
-    """The recipe of a plain search with a Pareto front, final training of some of its members, and a report."""
-    recipe = plain_recipe(make, title=title, pool=pool, sections=[set_section, hypervolume_section])
-    after: dict[str, list[Stage[Any]]] = {"search": [PARETO_STAGE], "final": [MEMBERS_STAGE]}
-    stages = [part for stage in recipe.stages for part in (stage, *after.get(stage.name, ()))]
-    return replace(recipe, stages=stages, listings=lambda run: (*_set_listings(run), *recipe.listings(run)))
-
-
-NSGA2 = _recipe(searchers.nsga2, "train offspring of the non-dominated architectures")
-PARETO_POOL = _recipe(searchers.pareto_pool, "train the architectures with the largest expected hypervolume", pool=True)
+REPORT = replace(
+    plain_report.REPORT,
+    sections=plain_report.plain_sections(set_section, hypervolume_section),
+    listings=lambda run: (*_set_listings(run), *plain_report.listings(run)),
+)

@@ -1,4 +1,4 @@
-"""Stages of a search with several objectives: the Pareto front of its trials, and final training of its members."""
+"""Recipes of a search with several objectives: the Pareto front of its trials, and final training of its members."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,15 +14,17 @@ from archray.files import Folder
 from archray.platform.engine.failed_trials import failed_trial
 from archray.platform.engine.pool_scoring import POOL
 from archray.platform.engine.run_costs import has_costs, run_costs, with_costs
-from archray.platform.engine.stage import Context, WorkStage, file_digests
+from archray.platform.engine.stage import Context, Stage, WorkStage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import metrics_and_config
 from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods import searchers
+from archray.platform.methods.method import MakeSearcher
 from archray.platform.methods.pareto.config import SeveralObjectivesConfig
-from archray.platform.methods.plain.report import Trials
-from archray.platform.methods.plain.stages import RESULT, looked_up, or_look_up, results_of_table
+from archray.platform.methods.plain.stages import RESULT, looked_up, or_look_up, plain_recipe, results_of_table
+from archray.platform.methods.plain.tables import Trials
+from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.stages import best_checkpoint, final_trials, training_amount
-from archray.platform.models.model_files import write_network
 from archray.platform.quantities import Spread
 from archray.platform.report.section import failures, numbers
 from archray.platform.run.layout import CURVES, FOUND, MEMBERS, MODEL, PARETO, TRIALS
@@ -188,6 +190,8 @@ def _plan(context: Context[SeveralObjectivesConfig], tuned: Folder) -> TrialPlan
 
 
 def _finish(context: Context[SeveralObjectivesConfig], folder: Folder, tuned: TuneRun) -> None:
+    from archray.platform.models.model_files import write_network  # torch and scikit-learn
+
     ended = [(metrics_and_config(result, failed_trial(result))[1]["architecture"], result) for result in tuned.ended]
     for number, name in _left(context, folder).itertuples(index=False):
         best = best_checkpoint([result for architecture, result in ended if architecture == name])
@@ -273,3 +277,15 @@ MEMBERS_STAGE = or_look_up(
         "all members of the front" if config.final_members == "all" else f"at most {looked_up(config.final_members)}"
     ),
 )
+
+
+def _recipe(make: MakeSearcher, title: str, pool: bool = False) -> Recipe[Any]:
+    """The recipe of a plain search with a Pareto front, final training of some of its members, and a report."""
+    recipe = plain_recipe(make, title=title, pool=pool)
+    after: dict[str, list[Stage[Any]]] = {"search": [PARETO_STAGE], "final": [MEMBERS_STAGE]}
+    stages = [part for stage in recipe.stages for part in (stage, *after.get(stage.name, ()))]
+    return Recipe(stages=stages, report_at="archray.platform.methods.pareto.report:REPORT")
+
+
+NSGA2 = _recipe(searchers.nsga2, "train offspring of the non-dominated architectures")
+PARETO_POOL = _recipe(searchers.pareto_pool, "train the architectures with the largest expected hypervolume", pool=True)

@@ -71,6 +71,10 @@ class PlainConfig(TrainedSearchConfig):
         return self.space.startswith(PREFIX)
 
     @property
+    def needs_ray(self) -> bool:
+        return not self.on_table
+
+    @property
     def searcher_options(self) -> dict[str, Any]:
         """Options of the searcher without the budget."""
         return self.search.model_dump(exclude={"budget"}, exclude_none=True)

@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,11 @@ from scipy.stats import rankdata
 from archray.errors import DamagedFile
 from archray.platform.engine.pool_scoring import POOL
 from archray.platform.methods.plain.config import ZeroCostConfig
+from archray.platform.methods.plain.tables import SUGGESTIONS, Trials
+from archray.platform.methods.recipe import Report
 from archray.platform.methods.report import list_trials, network_headline, network_sections, pool_bounds_section
 from archray.platform.methods.searchers import codes_of, signed
-from archray.platform.quantities import Quantity, Spread, quantity_of, significant
+from archray.platform.quantities import Spread, quantity_of, significant
 from archray.platform.report import figures, section
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
 from archray.platform.report.figures import FOUND, TRIAL, NothingToDraw, figure, figure_section
@@ -45,60 +46,6 @@ from archray.trainables.spaces.table_space import TableSpace
 from archray.trainables.tabular import OBJECTIVE
 
 _text = texts_of(__package__)
-SUGGESTIONS = ("search", TRIALS)  # in the order of suggestion
-ACCURACY = "validation_accuracy"
-
-
-@dataclass(frozen=True)
-class Trials:
-    """The trials of a search, in the order of suggestion.
-
-    Args:
-        table: a row per trial.
-        mode: whether the largest (`max`) or the smallest (`min`) value is best.
-    """
-
-    table: pd.DataFrame
-    mode: str = "max"
-
-    @classmethod
-    def of(cls, run: Run[Any]) -> "Trials":
-        """The trials of a single run, not of repeats."""
-        return cls(run.table(*SUGGESTIONS), (run.document("search") or {}).get("mode", "max"))
-
-    @property
-    def key(self) -> str:
-        """The column of the values: the validation accuracy, or the objective of a table."""
-        return OBJECTIVE if OBJECTIVE in self.table else ACCURACY
-
-    @property
-    def quantity(self) -> Quantity:
-        return quantity_of(self.key)
-
-    @cached_property
-    def values(self) -> pd.Series:
-        """The value of each trial; NaN for failed trials and for trials that stopped before the last epoch.
-
-        A scheduler stops trials early, and only trials with equally many epochs are compared.
-        """
-        epochs = numbers(self.table, "epoch")
-        values = numbers(self.table, self.key).where(failures(self.table).isna())
-        return values.where(epochs.isna() | (epochs == epochs.where(values.notna()).max()))
-
-    @cached_property
-    def losses(self) -> pd.Series:
-        """The values with a sign such that smaller is better."""
-        return self.values if self.mode == "min" else -self.values
-
-    @property
-    def order(self) -> pd.Index:
-        """The rows, best first, the earliest first among equals, and rows without a value last."""
-        return self.losses.sort_values(kind="stable", na_position="last").index
-
-    @property
-    def best(self) -> int | None:
-        """The row with the best value, the earliest among equals; None without a value."""
-        return int(self.order[0]) if self.values.notna().any() else None
 
 
 def names_of(run: Run[Any]) -> section.ShortNames:
@@ -413,3 +360,9 @@ def listings(run: Run[Any]) -> Sequence[Listing]:
     trials = Trials.of(run)
     least = trials.mode == "min"
     return list_trials(trials.table, "trials of the search", trials.key, [run.architecture], least_first=least)
+
+
+REPORT = Report[Any](
+    measured=measured_plain, headlines=HEADLINES, headline=headline, sections=plain_sections(), listings=listings
+)
+TRUST_REPORT = replace(REPORT, sections=plain_sections(trust_section))

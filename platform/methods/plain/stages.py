@@ -4,7 +4,7 @@ On a table, lookups replace the training runs. A search then takes seconds and n
 and a stopped run restarts the search.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -30,10 +30,9 @@ from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods import searchers, stages
 from archray.platform.methods.config import PooledConfig
 from archray.platform.methods.method import MakeSearcher, SearchProblem
-from archray.platform.methods.plain import report
 from archray.platform.methods.plain.config import AshaConfig, PlainConfig
+from archray.platform.methods.plain.tables import Trials
 from archray.platform.methods.recipe import Recipe
-from archray.platform.report.page import MakeSection
 from archray.platform.run.layout import FOUND, TRIALS
 from archray.plurals import count
 from archray.searchers import RandomSearch, drive
@@ -133,13 +132,13 @@ def search_of_table(
         scheduler=None if scheduler is None else scheduler(config),
     ).drop(columns="value")
     folder.write_parquet(TRIALS, with_costs(context, frame))
-    trials = report.Trials(frame, table.mode)
+    trials = Trials(frame, table.mode)
     if trials.best is None:
         raise ArchrayError(f"none of {count(len(frame), 'lookup')} returned a value: {frame['failure'].iloc[0]}")
     _write_best(context, folder, trials, {"mode": table.mode})
 
 
-def _write_best(context: Context[Any], folder: Folder, trials: report.Trials, more: Mapping[str, Any]) -> None:
+def _write_best(context: Context[Any], folder: Folder, trials: Trials, more: Mapping[str, Any]) -> None:
     """Writes the best trial. At least one trial must have a value."""
     assert trials.best is not None
     name, value = trials.table["architecture"][trials.best], float(trials.values[trials.best])
@@ -191,7 +190,7 @@ def plain_recipe(
     pool: bool = False,
     scheduler: Callable[[Any], TrialScheduler] | None = None,
     reads: tuple[str, ...] = (),
-    sections: Sequence[MakeSection] = (),
+    report: str = "REPORT",
 ) -> Recipe[Any]:
     """The recipe of a search by one searcher.
 
@@ -202,7 +201,7 @@ def plain_recipe(
         scheduler: function from the configuration to the scheduler that stops trials early. A resumed run starts with a
             new scheduler.
         reads: paths in the configuration on which the scheduler depends.
-        sections: additional sections of the report, as in `plain_sections`.
+        report: name of the report in `plain.report`.
     """
 
     def plan(context: Context[Any], tuned: Folder) -> TrialPlan:
@@ -243,11 +242,7 @@ def plain_recipe(
             or_look_up(stages.FINAL_STAGE, final_of_table, lambda config: looked_up(1)),
             or_look_up(stages.BASELINE_STAGE, baseline_of_table, lambda config: looked_up(config.baseline)),
         ),
-        measured=report.measured_plain,
-        headlines=report.HEADLINES,
-        headline=report.headline,
-        sections=report.plain_sections(*sections),
-        listings=report.listings,
+        report_at=f"archray.platform.methods.plain.report:{report}",
     )
 
 
@@ -278,7 +273,7 @@ def problem_of(context: Context[Any]) -> SearchProblem:
 
 def _write_found(context: Context[PlainConfig], folder: Folder, run: TuneRun) -> None:
     stages.write_state(folder, run)
-    trials = report.Trials(folder.read_parquet(TRIALS))  # including the trials of a smaller budget
+    trials = Trials(folder.read_parquet(TRIALS))  # including the trials of a smaller budget
     if trials.best is None:
         raise ArchrayError(f"none of {count(len(trials.table), 'trial')} reported an accuracy: {run.failures}")
     _write_best(context, folder, trials, {})
@@ -317,11 +312,11 @@ RANK_SURROGATE = plain_recipe(
     searchers.rank_surrogate,
     title="train the best architectures by a surrogate of several metrics",
     pool=True,
-    sections=[report.trust_section],
+    report="TRUST_REPORT",
 )
 ROBOT = plain_recipe(
     searchers.robot,
     title="train the best architectures by weighted metrics, and learn the weights",
     pool=True,
-    sections=[report.trust_section],
+    report="TRUST_REPORT",
 )

@@ -7,14 +7,15 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from archray.platform.methods.report import network_headline, network_sections
+from archray.platform.methods.recipe import Report
+from archray.platform.methods.report import list_trials, network_headline, network_sections
 from archray.platform.methods.supernets import figures, tables
 from archray.platform.quantities import as_float, quantity_of
 from archray.platform.report import curves
 from archray.platform.report.figures import figure
 from archray.platform.report.page import Headline
 from archray.platform.report.rounds import Halving
-from archray.platform.report.run_sections import Tables
+from archray.platform.report.run_sections import Tables, measured_networks
 from archray.platform.report.section import Column, Section, failures, numbers, numeric, paragraphs, table
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import ROUNDS, TRIALS
@@ -155,3 +156,49 @@ def _place(row: Mapping[str, Any]) -> tuple[int, float, float]:
     rank = order.index(row["outcome"]) if row["outcome"] in order else len(order)
     selection, shared = (as_float(row[key]) for key in ("selection_accuracy", "shared_accuracy"))
     return rank, -selection if selection == selection else math.inf, -shared if shared == shared else math.inf
+
+
+REPORT = Report[Any](
+    measured=measured_networks,
+    headline=headline,
+    sections=SECTIONS,
+    listings=listings,
+)
+
+
+# Searches with a sliced supernet.
+
+_SLICED_TABLES: Tables = {
+    "supernet": ("supernet", TRIALS),
+    "evaluation with shared weights": ("search", tables.SCORES),
+    "selection": ("selection", tables.SELECTED),
+    "final training": ("final", TRIALS),
+    "random architectures": ("baseline", TRIALS),
+}
+
+
+def _sliced_headline(run: Run[Any]) -> Headline:
+    scores = run.best.table("search", tables.SCORES)
+    search = f"{count(len(scores), 'network')} evaluated with shared weights" if len(scores) else None
+    return network_headline(run, _SLICED_TABLES, {"Search": search, "Supernet": run.config.supernet})
+
+
+def _candidates(run: Run[Any]) -> Sequence[Listing]:
+    """The best architectures by shared weights."""
+    cells = run.table("search", tables.FOUND_CELLS)
+    return list_trials(cells, "candidates by shared weights", "shared_accuracy", (run.architecture,))
+
+
+SLICED_REPORT = Report[Any](
+    measured=measured_networks,
+    headline=_sliced_headline,
+    sections=network_sections(
+        figures.shared_scores_section,
+        figures.selection_section,
+        curves_section,
+        tables=_SLICED_TABLES,
+        names_of=tables.names_of,
+        order=tables.ORDER,
+    ),
+    listings=_candidates,
+)

@@ -5,7 +5,6 @@
 3. The best architectures are trained from scratch, as in other searches with a supernet.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,19 +19,11 @@ from archray.platform.engine.stage import Context, Stage, WorkStage
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.recipe import Recipe
-from archray.platform.methods.report import list_trials, network_headline, network_sections
 from archray.platform.methods.stages import BASELINE_STAGE, FINAL_STAGE, training_amount
-from archray.platform.methods.supernets.figures import selection_section, shared_scores_section
-from archray.platform.methods.supernets.report import curves_section
 from archray.platform.methods.supernets.sliced_config import STAGE, WEIGHTS, SlicedConfig, TrainedSupernet
 from archray.platform.methods.supernets.stages import METRIC, SELECTION_STAGE, selection_amount, write_found
-from archray.platform.methods.supernets.tables import FOUND_CELLS, ORDER, SCORES, SELECTED, names_of
+from archray.platform.methods.supernets.tables import SCORES
 from archray.platform.quantities import quantity_of
-from archray.platform.report.page import Headline
-from archray.platform.report.run_sections import Tables, measured_networks
-from archray.platform.run.layout import TRIALS
-from archray.platform.run.run import Run
-from archray.platform.run.run_summary import Listing
 from archray.plurals import count
 from archray.searchers import RandomSearch, RegularizedEvolution, drive
 from archray.trainables.checkpoint import read_state, write_weights
@@ -42,29 +33,6 @@ from archray.trainables.tune.settings import SlicedSettings
 from archray.trainables.tune.supernet_trainable import SlicedTrainable
 
 LARGEST = "largest_accuracy"  # the metric that the terminal shows during training
-_TABLES: Tables = {
-    "supernet": ("supernet", TRIALS),
-    "evaluation with shared weights": ("search", SCORES),
-    "selection": ("selection", SELECTED),
-    "final training": ("final", TRIALS),
-    "random architectures": ("baseline", TRIALS),
-}
-SECTIONS = network_sections(
-    shared_scores_section, selection_section, curves_section, tables=_TABLES, names_of=names_of, order=ORDER
-)
-
-
-def headline(run: Run[Any]) -> Headline:
-    """The selected architecture and its test accuracy; for repeats, of the best run."""
-    scores = run.best.table("search", SCORES)
-    search = f"{count(len(scores), 'network')} evaluated with shared weights" if len(scores) else None
-    return network_headline(run, _TABLES, {"Search": search, "Supernet": run.config.supernet})
-
-
-def listings(run: Run[Any]) -> Sequence[Listing]:
-    """The candidates: the best architectures by shared weights."""
-    cells = run.table("search", FOUND_CELLS)
-    return list_trials(cells, "candidates by shared weights", "shared_accuracy", (run.architecture,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,8 +148,5 @@ RECIPE = Recipe[SlicedConfig](
         FINAL_STAGE,
         BASELINE_STAGE,
     ),
-    measured=measured_networks,
-    headline=headline,
-    sections=SECTIONS,
-    listings=listings,
+    report_at="archray.platform.methods.supernets.report:SLICED_REPORT",
 )

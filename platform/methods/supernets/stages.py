@@ -19,10 +19,8 @@ from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, training_amount, training_plan
 from archray.platform.methods.supernets.config import SupernetSearchConfig
-from archray.platform.methods.supernets.report import SECTIONS, headline, listings
 from archray.platform.methods.supernets.tables import ENTROPIES, FOUND_CELLS, SELECTED
 from archray.platform.quantities import quantity_of
-from archray.platform.report.run_sections import measured_networks
 from archray.platform.run.layout import FOUND
 from archray.plurals import count
 from archray.searchers.drop_worst import DropWorst
@@ -307,10 +305,7 @@ def supernet_recipe(search: Stage[Any]) -> Recipe[Any]:
     """The recipe with the three stages of GAEA. search: the first stage, which calls `write_found`."""
     return Recipe(
         stages=(search, SELECTION_STAGE, FINAL_STAGE, BASELINE_STAGE),
-        measured=measured_networks,
-        headline=headline,
-        sections=SECTIONS,
-        listings=listings,
+        report_at="archray.platform.methods.supernets.report:REPORT",
     )
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from archray.platform.methods.recipe import Report
 from archray.platform.methods.understanding.activations import tables
 from archray.platform.methods.understanding.activations.tables import COMPARED, RANKINGS, Share
 from archray.platform.quantities import MISSING, Quantity, signed, significant
@@ -354,4 +355,12 @@ SECTIONS: Sequence[MakeSection] = (
     alpha_section,
     failures_section({"searches": ("shared", TRIALS)}),
     manifest_section,
+)
+
+
+REPORT = Report[Any](
+    findings=findings,
+    headline=headline,
+    sections=SECTIONS,
+    listings=listings,
 )

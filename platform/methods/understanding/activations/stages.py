@@ -19,7 +19,6 @@ from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.understanding.activations import tables
 from archray.platform.methods.understanding.activations.config import ActivationsConfig, amount
-from archray.platform.methods.understanding.activations.report import SECTIONS, findings, headline, listings
 from archray.plurals import count
 from archray.seeds import named_seed
 from archray.trainables.activations import two_layer
@@ -137,8 +136,5 @@ RECIPE = Recipe(
             amount=amount,
         ),
     ),
-    findings=findings,
-    headline=headline,
-    sections=SECTIONS,
-    listings=listings,
+    report_at="archray.platform.methods.understanding.activations.report:REPORT",
 )

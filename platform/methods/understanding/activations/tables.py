@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy import stats
-from scipy.stats import binomtest
 
 from archray.platform.run.run import Run
 from archray.trainables.activations.instances import Pairs, SharedRisks
@@ -95,6 +93,8 @@ def agreement_rows(rows: pd.DataFrame, pairs: pd.DataFrame, seed: int) -> pd.Dat
     Columns: `ranking` and `reference`; `kendall`, `spearman`; `top` (whether both have the same first activation);
     `conditions` (share of the instance's pairs with the searched alpha that meet the condition).
     """
+    from scipy import stats  # half a second
+
     searched = pairs[pairs["alpha_of"].eq(SEARCHED)]
     conditions = searched.groupby(KEYS)["condition"].mean()
     agreements = []
@@ -132,6 +132,8 @@ class Share:
 
     @property
     def interval(self) -> tuple[float, float]:
+        from scipy.stats import binomtest  # half a second
+
         low, high = binomtest(self.holds, self.number).proportion_ci(0.95, method="wilson")
         return float(low), float(high)
 

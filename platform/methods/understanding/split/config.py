@@ -12,6 +12,9 @@ from archray.trainables.data import DataSettings
 from archray.trainables.spaces import Space
 from archray.trainables.validation_split.settings import TEACHER_DATA, SplitSettings
 
+MEASURES, SPECTRAL = "measures", "spectral"  # stages
+MEASURES_TABLE, SPECTRAL_TABLE = "measures.parquet", "spectral.parquet"
+
 
 class SplitConfig(StudyConfig):
     """The configuration of the study of validation sets.

@@ -9,7 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from archray.platform.methods.recipe import Report
 from archray.platform.methods.understanding.split import tables
+from archray.platform.methods.understanding.split.config import MEASURES, SPECTRAL
 from archray.platform.quantities import significant, whole_number
 from archray.platform.report import figures
 from archray.platform.report.figures import DASHED, FOUND, GREEN, INK, MUTED, RANDOM, TRIAL, NothingToDraw, figure
@@ -23,7 +25,7 @@ from archray.platform.run.run_summary import Listing
 from archray.plurals import count
 from archray.trainables.validation_split.measures import Array
 
-_TABLES: Tables = {"measures": (tables.MEASURES, TRIALS), "spectral solutions": (tables.SPECTRAL, TRIALS)}
+_TABLES: Tables = {"measures": (MEASURES, TRIALS), "spectral solutions": (SPECTRAL, TRIALS)}
 _text = texts_of(__package__)
 _BAND = (25, 75)  # percentiles of the problems
 _TICKS = 4  # maximal number of ticks on an axis of half the figure's width
@@ -310,4 +312,12 @@ SECTIONS: tuple[MakeSection, ...] = (
     rank_one_section,
     failures_section(_TABLES),
     manifest_section,
+)
+
+
+REPORT = Report[Any](
+    findings=tables.findings,
+    headline=headline,
+    sections=SECTIONS,
+    listings=listings,
 )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from archray.platform.methods.understanding.split.config import MEASURES, MEASURES_TABLE, SPECTRAL, SPECTRAL_TABLE
 from archray.platform.quantities import signed, significant, whole_number
 from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.statistics import FAILS, HOLDS, Claim
@@ -15,8 +16,6 @@ from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.trainables.validation_split.measures import Array, Interval, decay, growth, points_needed
 
-MEASURES, SPECTRAL = "measures", "spectral"  # stages
-MEASURES_TABLE, SPECTRAL_TABLE = "measures.parquet", "spectral.parquet"
 DESIGNS = {  # labels of the designs in the table of spectral solutions
     "gaussian": "low-rank form, Gaussian features",
     "activation": "low-rank form, activations",

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from archray.platform.methods.recipe import Report
 from archray.platform.methods.understanding.topology import tables
 from archray.platform.methods.understanding.topology.tables import KINDS, connected, networks
 from archray.platform.quantities import significant
@@ -375,3 +376,11 @@ def listings(run: Run[Any]) -> Sequence[Listing]:
     keys = ["cell", "width", "depth", "parameters", "mean_loss", "test_accuracy", "rise"]
     rows = [dict(zip(keys, row, strict=True)) for row in cells[keys].itertuples(index=False)]
     return [Listing.of("cells by mean loss over the epochs", rows)]
+
+
+REPORT = Report[Any](
+    findings=tables.findings,
+    headline=headline,
+    sections=SECTIONS,
+    listings=listings,
+)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from ray import tune
 
 from archray.errors import ArchrayError
@@ -19,17 +18,10 @@ from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.stages import ACCURACY, training_amount
 from archray.platform.methods.understanding.topology import tables
 from archray.platform.methods.understanding.topology.config import CellPlaneSettings, TopologyConfig
-from archray.platform.methods.understanding.topology.report import SECTIONS, headline, listings
 from archray.plurals import count
 from archray.seeds import first_seeds, named_seed
-from archray.trainables.checkpoint import read_state, write_weights
 from archray.trainables.data import load_images
-from archray.trainables.landscape.linear_cells import bounds_table
-from archray.trainables.landscape.loss_plane import flatness
-from archray.trainables.nets import build, count_parameters
 from archray.trainables.spaces import genotypes
-from archray.trainables.tune.cell_trainable import COLUMNS, CellTrainable, LandscapeWorker, items_of, network_state
-from archray.trainables.tune.standalone_trainable import StandaloneSettings
 
 MEASURES = (
     "plane", "variances", "hessian", "center", "rise", "flat", "gradient_variance", "plane_variance",
@@ -42,6 +34,8 @@ def weights_file(number: int) -> str:
 
 
 def _measure(context: Context[TopologyConfig], folder: Folder) -> None:
+    from archray.trainables.tune.cell_trainable import COLUMNS, LandscapeWorker, items_of  # torch
+
     config, weights = context.config, context.folder("trainings") / tables.WEIGHTS
     stored = set(weights.files())
     files = {name: weights_file(number) for number, name in enumerate(tables.architectures_of(context.run))}
@@ -77,6 +71,8 @@ def measures_of(rows: pd.DataFrame, plane: CellPlaneSettings) -> dict[str, Any]:
 
     Returns: The columns; if an item failed, only `seconds` and `failure`.
     """
+    from archray.trainables.landscape.loss_plane import flatness  # torch
+
     failures, seconds = rows["failure"].dropna(), float(rows["seconds"].sum())
     if len(failures):
         return {"seconds": seconds, "failure": failures.iloc[0]}
@@ -115,6 +111,10 @@ def _shape(genotype: genotypes.Genotype) -> dict[str, Any]:
 
 def _draw_variants(context: Context[TopologyConfig], folder: Folder) -> None:
     """Writes a row per cell and variant, and the shapes of random connections that are not trained."""
+    import torch
+
+    from archray.trainables.nets import build, count_parameters  # torch
+
     config, data = context.config, load_images(context.run.data)
     sizes: dict[str, Any] = {"in_channels": data.in_channels, "num_classes": data.num_classes, "seed": None}
     rows, shapes = [], []
@@ -145,6 +145,9 @@ def _draw_variants(context: Context[TopologyConfig], folder: Folder) -> None:
 
 
 def _trials(context: Context[TopologyConfig], tuned: Folder) -> TrialPlan:
+    from archray.trainables.tune.cell_trainable import CellTrainable  # torch
+    from archray.trainables.tune.standalone_trainable import StandaloneSettings  # torch
+
     config, architectures = context.config, tables.architectures_of(context.run)
     settings = StandaloneSettings(
         space=context.run.space,
@@ -171,6 +174,9 @@ def _trials(context: Context[TopologyConfig], tuned: Folder) -> TrialPlan:
 
 def _keep_weights(context: Context[TopologyConfig], folder: Folder, run: TuneRun) -> None:
     """Writes the networks for the planes: each architecture with the first seed, at `train.lr`."""
+    from archray.trainables.checkpoint import read_state, write_weights  # torch
+    from archray.trainables.tune.cell_trainable import network_state  # torch
+
     [seed] = first_seeds(context.seed("trainings"), 1)
     weights, architectures = folder / tables.WEIGHTS, tables.architectures_of(context.run)
     for result in run.ended:
@@ -185,6 +191,8 @@ def _keep_weights(context: Context[TopologyConfig], folder: Folder, run: TuneRun
 
 
 def _check_linear(context: Context[TopologyConfig], folder: Folder) -> None:
+    from archray.trainables.landscape.linear_cells import bounds_table  # torch
+
     if context.config.linear_instances == 0:
         context.say("skipped: linear_instances is 0")
         return
@@ -223,8 +231,5 @@ RECIPE = Recipe[TopologyConfig](
             amount=lambda config: count(config.linear_instances, "instance"),
         ),
     ),
-    findings=tables.findings,
-    headline=headline,
-    sections=SECTIONS,
-    listings=listings,
+    report_at="archray.platform.methods.understanding.topology.report:REPORT",
 )

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
 
 from archray.platform.quantities import signed
 from archray.platform.report.statistics import FAILS, HOLDS, Claim, middle
@@ -125,6 +124,8 @@ def spearman_within(table: pd.DataFrame, x: str, y: str, seed: int = 0) -> tuple
 
 def _pooled(groups: Sequence[np.ndarray]) -> np.ndarray:
     """The correlation (draws,) of ranks, centered in each group. groups: arrays (2, draws, networks)."""
+    from scipy.stats import rankdata  # half a second
+
     ranks = [rankdata(group, axis=-1) for group in groups]
     centered = np.concatenate([rank - rank.mean(axis=-1, keepdims=True) for rank in ranks], axis=-1)
     one, other = centered
