@@ -14,6 +14,7 @@ from ray.tune.search.variant_generator import generate_variants
 
 from archray.cluster.connect import ClusterError
 from archray.cluster.metrics import RunLabels, RunMetrics
+from archray.cluster.node_checks import check_new_nodes
 from archray.cluster.settings import AUTO, ResourceSettings, memory_per_gpu
 from archray.errors import InvalidInput
 from archray.files import Folder
@@ -66,6 +67,15 @@ class TrialFolder(TrialName):
         name, run = super().__call__(trial), experiment_folder(trial)
         names = (name if attempt == 1 else f"{name}-again-{attempt}" for attempt in range(1, 10**6))
         return next(unused for unused in names if not (run / unused).exists())
+
+
+class NewNodes(tune.Callback):
+    """Checks nodes that joined during the search, before Tune receives a result of their first trial."""
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        check_new_nodes()
+
+    on_trial_recover = on_trial_error = on_trial_start
 
 
 MAX_FAILURES = 2  # retries after a lost worker or node; NaN and invalid architectures are results
@@ -155,6 +165,7 @@ def run_config_of(
             *(config.callbacks or []),
             *options.callbacks,
             KeepSnapshot(),
+            NewNodes(),
             *([] if keep_checkpoints else [EndedCheckpoints(kept=int(plan.reads_checkpoints))]),
             ResultLog(),
             StopAtCheckpoint(),
