@@ -8,7 +8,8 @@ from typing import Any
 
 import ray
 from ray import tune
-from ray.tune.schedulers import TrialScheduler
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.search.variant_generator import generate_variants
 
@@ -69,6 +70,18 @@ class TrialFolder(TrialName):
         return next(unused for unused in names if not (run / unused).exists())
 
 
+class SubmissionOrder(FIFOScheduler):
+    """Ray Tune's default scheduler, without a scan of all ended trials in each step of Tune."""
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        live = tune_controller.get_live_trials()  # a set
+        for status in (Trial.PENDING, Trial.PAUSED):
+            waiting = [trial for trial in live if trial.status == status]
+            if waiting:
+                return waiting[0] if len(waiting) == 1 else super().choose_trial_to_run(tune_controller)
+        return None
+
+
 class NewNodes(tune.Callback):
     """Checks nodes that joined during the search, before Tune receives a result of their first trial."""
 
@@ -127,7 +140,7 @@ def tune_config_of(plan: TrialPlan, options: TuneOptions, labels: RunLabels, at_
         metric=plan.metric,
         mode=plan.mode,
         search_alg=plan.searcher() if plan.searcher else None,
-        scheduler=plan.scheduler() if plan.scheduler else config.scheduler,
+        scheduler=plan.scheduler() if plan.scheduler else config.scheduler or SubmissionOrder(),
         num_samples=-1 if plan.searcher else 1,
         max_concurrent_trials=config.max_concurrent_trials or at_a_time,
         trial_name_creator=config.trial_name_creator or TrialName(**words, run=labels.run),
