@@ -134,15 +134,15 @@ def one_run(which: str, trials: int, at_once: int, seconds: float, searcher: str
     and overhead shares.
     """
     run = {
-        "archray": lambda f, n: run_archray(f, n, at_once, seconds, searcher),
-        "tune": lambda f, n: run_tune(f, n, at_once, seconds),
+        "archray": lambda f, n, side_by_side: run_archray(f, n, side_by_side, seconds, searcher),
+        "tune": lambda f, n, side_by_side: run_tune(f, n, side_by_side, seconds),
     }[which]
     with tempfile.TemporaryDirectory() as scratch:
-        run(Path(scratch) / "warm", max(8, at_once))  # imports, and the workers
+        run(Path(scratch) / "warm", 8, 2)  # imports
         Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         memory, used = resident(), resource.getrusage(resource.RUSAGE_SELF)
         start = time.time()
-        results = run(Path(scratch) / "run", trials)
+        results = run(Path(scratch) / "run", trials, at_once)
         now = resource.getrusage(resource.RUSAGE_SELF)
         wall = time.time() - start
         assert len(results) == trials
