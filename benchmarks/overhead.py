@@ -1,15 +1,15 @@
 """Costs of archray's driver compared with plain Tune's: processor time, memory, and wall time of sleeping trials.
 
-    python benchmarks/overhead.py cpu [--trials 100 250 1000] [--searcher evolution]
-    python benchmarks/overhead.py memory [--trials 5000]
+    python benchmarks/overhead.py driver [--trials 100 250 1000] [--concurrent 2] [--seconds 0]
     python benchmarks/overhead.py wall [--seconds 1 5 30] [--concurrent 1 2 4 8]
+    py-spy record --format raw --output FILE -- python benchmarks/overhead.py one archray 10000 2 0 evolution
 
-`cpu`: seconds of the driver's process (user and system, all threads) from the first trial to the last, for trials with
-almost no work. The comparison is between `run_trials` with its callbacks and a searcher over nasbench201, and
-`tune.Tuner` with random configurations and Tune's defaults. Both have the same trainable, two trials at a time, and
-reuse actors. `memory`: growth of the resident memory of the same processes. `wall`: share of a run's wall time outside
-of trainables, for trials that sleep, on simulated CPUs: 1 - trials * seconds / (concurrent * wall), from the start of
-the first trial. Each run has a separate process, and all share one Ray.
+`driver`: seconds of the driver's process (user and system, all threads), growth and peak of its resident memory, and
+files in the run's folder, for trials that sleep or have almost no work. The comparison is between `run_trials` with its
+callbacks and a searcher over nasbench201, and `tune.Tuner` with random configurations and Tune's defaults. Both have
+the same trainable, and reuse actors. `wall`: share of a run's wall time outside of trainables, for trials that sleep:
+1 - trials * seconds / (concurrent * wall), from the start of the first trial. Each run has a separate process, and all
+share one Ray with a simulated CPU per concurrent trial. `one` is one run, for a profile.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from ray import tune
 from rich.console import Console
 
 from archray.cluster.loopback import loopback_only
+from archray.cluster.warm_workers import FOR_RAY, warm_python
 
 ARCHITECTURES = 1000  # choices of plain Tune
 MEBIBYTE = 2**20
@@ -120,17 +121,28 @@ def resident() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / MEBIBYTE
 
 
+def peak() -> float:
+    """Returns the largest resident memory of this process in MiB since the last reset."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
 def one_run(which: str, trials: int, at_once: int, seconds: float, searcher: str) -> dict[str, float]:
-    """Returns the costs of a run in this process: `cpu` and `wall` seconds, `memory` in MiB, and overhead shares."""
+    """Returns the costs of a run in this process.
+
+    Returns: `cpu` and `wall` seconds, `memory` and `peak` above the memory at the start in MiB, the number of `files`,
+    and overhead shares.
+    """
     run = {
-        "archray": lambda f, n: run_archray(f, n, at_once, seconds, searcher),
-        "tune": lambda f, n: run_tune(f, n, at_once, seconds),
+        "archray": lambda f, n, side_by_side: run_archray(f, n, side_by_side, seconds, searcher),
+        "tune": lambda f, n, side_by_side: run_tune(f, n, side_by_side, seconds),
     }[which]
     with tempfile.TemporaryDirectory() as scratch:
-        run(Path(scratch) / "warm", 4 * at_once)  # imports, and the workers
+        run(Path(scratch) / "warm", 8, 2)  # imports
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         memory, used = resident(), resource.getrusage(resource.RUSAGE_SELF)
         start = time.time()
-        results = run(Path(scratch) / "run", trials)
+        results = run(Path(scratch) / "run", trials, at_once)
         now = resource.getrusage(resource.RUSAGE_SELF)
         wall = time.time() - start
         assert len(results) == trials
@@ -140,6 +152,8 @@ def one_run(which: str, trials: int, at_once: int, seconds: float, searcher: str
             "cpu": now.ru_utime - used.ru_utime + now.ru_stime - used.ru_stime,
             "wall": wall,
             "memory": resident() - memory,
+            "peak": peak() - memory,
+            "files": sum(path.is_file() for path in (Path(scratch) / "run").rglob("*")),
             "outside": 1 - inside / (at_once * wall),
             "between": 1 - inside / (at_once * busy),
         }
@@ -160,24 +174,34 @@ def print_row(*cells: object) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["cpu", "memory", "wall", "one"])
+    parser.add_argument("what", choices=["driver", "wall", "one"])
     parser.add_argument("one", nargs="*", help=argparse.SUPPRESS)
-    parser.add_argument("--trials", type=int, nargs="+")
+    parser.add_argument("--trials", type=int, nargs="+", default=[100, 250, 1000])
     parser.add_argument("--searcher", default="evolution", choices=["random", "evolution"])
-    parser.add_argument("--seconds", type=float, nargs="+", default=[1, 5, 30])
-    parser.add_argument("--concurrent", type=int, nargs="+", default=[1, 2, 4, 8])
+    parser.add_argument("--seconds", type=float, nargs="+", help="default: 0, and for wall 1, 5 and 30")
+    parser.add_argument("--concurrent", type=int, nargs="+", help="default: 2, and for wall 1, 2, 4 and 8")
     parser.add_argument("--which", nargs="+", default=["archray", "tune"])
     options = parser.parse_args()
     if options.what == "one":
         which, trials, at_once, seconds, searcher = options.one
-        with loopback_only():
-            ray.init(log_to_driver=False, logging_level="error")
-        print(json.dumps(one_run(which, int(trials), int(at_once), float(seconds), searcher)))
+        with warm_python(("pyarrow", "pandas", *FOR_RAY)) as python:  # a worker without torch takes less memory
+            with loopback_only():
+                ray.init(
+                    address=os.environ.get("RAY_ADDRESS", "local"),
+                    log_to_driver=False,
+                    logging_level="error",
+                    runtime_env={"py_executable": python},
+                )
+            print(json.dumps(one_run(which, int(trials), int(at_once), float(seconds), searcher)))
         return
-    cpus = max(options.concurrent) if options.what == "wall" else 2  # simulated CPUs
+    wall = options.what == "wall"
+    options.seconds = options.seconds or ([1, 5, 30] if wall else [0])
+    options.concurrent = options.concurrent or ([1, 2, 4, 8] if wall else [2])
+    # By default, Ray starts a process per CPU before there is a trial.
+    os.environ.update(RAY_enable_worker_prestart="0", RAY_prestart_worker_first_driver="0")
     with loopback_only():
-        ray.init(address="local", num_cpus=cpus, include_dashboard=False, log_to_driver=False)
-    if options.what == "wall":
+        ray.init(address="local", num_cpus=max(options.concurrent), include_dashboard=False, log_to_driver=False)
+    if wall:
         print("| seconds | concurrent | trials | outside of trainables | between the first and the last | wall, s |")
         print("|---|---|---|---|---|---|")
         for seconds in options.seconds:
@@ -187,18 +211,18 @@ def main() -> None:
                 cells = [f"{seconds:g}", at_once, trials, f"{row['outside']:.1%}", f"{row['between']:.1%}"]
                 print_row(*cells, f"{row['wall']:.1f}")
         return
-    unit = {"cpu": "driver's CPU, s", "memory": "growth, MiB"}[options.what]
-    print(f"| trials | archray, {unit} | Tune, {unit} | ratio | wall, s | Tune's wall, s |\n|---|---|---|---|---|---|")
-    for trials in options.trials or {"cpu": [100, 250, 1000], "memory": [5000]}[options.what]:
-        rows = {which: measured(which, trials, 2, 0.0, options.searcher) for which in options.which}
-        values = [rows[w][options.what] if w in rows else 0.0 for w in ("archray", "tune")]
-        walls = [rows[w]["wall"] if w in rows else 0.0 for w in ("archray", "tune")]
-        print_row(
-            trials,
-            *(f"{value:.1f}" for value in values),
-            f"{values[0] / values[1]:.2f}" if values[1] else "",
-            *map(round, walls),
-        )
+    print("| trials | concurrent | program | CPU, s | per trial, ms | growth, MiB | peak, MiB | files | wall, s |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for trials in options.trials:
+        for at_once in options.concurrent:
+            for which in options.which:
+                row = measured(which, trials, at_once, options.seconds[0], options.searcher)
+                cells = [
+                    f"{row['cpu']:.1f}",
+                    f"{1000 * row['cpu'] / trials:.1f}",
+                    *map(round, (row["memory"], row["peak"])),
+                ]
+                print_row(trials, at_once, which, *cells, row["files"], round(row["wall"]))
 
 
 if __name__ == "__main__":

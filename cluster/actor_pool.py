@@ -16,6 +16,7 @@ import ray
 from ray import ObjectRef, cloudpickle, exceptions
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
 
+from archray.cluster.node_checks import check_new_nodes
 from archray.errors import InvalidInput, TrialCrashed
 
 ATTEMPTS = 2  # failures until an item is left out; actors that a chunk may kill until it is split
@@ -328,6 +329,7 @@ class _ActorPool:
 
     def _started(self, ref: ObjectRef) -> None:
         actor = self._starting.pop(ref)
+        check_new_nodes()
         try:
             node, error = ray.get(ref)
             final = not self._ever_ready

@@ -1,10 +1,12 @@
-"""Checks of every cluster node before the first trial: its versions, the run's folder, and the data."""
+"""Checks of every cluster node before its first trial: its versions, the run's folder, and the data."""
 
 import importlib.metadata
 import os
 import platform
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 import archray
 from archray.cluster.connect import ClusterError
 from archray.cluster.settings import ResourceSettings
-from archray.errors import InvalidInput
+from archray.errors import ArchrayError, InvalidInput
 from archray.files import Folder
 
 ANSWER_SECONDS = 120.0  # limit for the first worker of a node, which unpacks archray and reads a store; usually 2 s
@@ -42,16 +44,16 @@ def check_nodes(
     paths: Sequence[str] = (),
     announce: Callable[[str], None] = print,
     resources: ResourceSettings | None = None,
+    checked: set[str] | None = None,
 ) -> list[NodeReport]:
     """Runs a small task on every node that can hold a trial, and compares the nodes' reports with the driver's.
-
-    Nodes that join later are not checked.
 
     Args:
         folder: the run's folder; during the check it contains a file with random content.
         paths: folders and files of the data.
         announce: called with a line for the user.
         resources: resources of a trial; None: check all nodes.
+        checked: ids of nodes to skip; the function adds the others.
 
     Returns: the reports of the nodes.
 
@@ -64,7 +66,14 @@ def check_nodes(
             check_nodes(Folder("/shared/run"), ["/shared/data"])
         ```
     """
-    nodes = [node for node in ray.nodes() if node["Alive"] and (resources is None or resources.fit(node["Resources"]))]
+    checked = set() if checked is None else checked
+    nodes = [
+        node
+        for node in ray.nodes()
+        if node["Alive"] and node["NodeID"] not in checked and (resources is None or resources.fit(node["Resources"]))
+    ]
+    if not nodes:
+        return []
     name, content = f"node-check-{uuid.uuid4().hex}", uuid.uuid4().hex
     folder.write_bytes(name, content.encode())
     try:
@@ -79,9 +88,56 @@ def check_nodes(
     finally:
         folder.delete(name)
     compare(ours, reports)
+    checked.update(node["NodeID"] for node in nodes)
     if len(reports) > 1:
         announce(f"Checked {len(reports)} nodes: same versions, and access to the run's folder and the data.")
     return reports
+
+
+_CHECK_NEW: ContextVar[Callable[[], object]] = ContextVar("_CHECK_NEW")  # the check of this thread's run
+
+
+@contextmanager
+def checked_nodes(
+    folder: Folder,
+    paths: Sequence[str] = (),
+    announce: Callable[[str], None] = print,
+    resources: ResourceSettings | None = None,
+) -> Iterator[None]:
+    """Calls `check_nodes` at the start of the block, and for nodes that join later when `check_new_nodes` is called.
+
+    Args:
+        folder, paths, announce, resources: as for `check_nodes`.
+
+    Raises: as `check_nodes`.
+    """
+    checked: set[str] = set()
+    check_nodes(folder, paths, announce, resources, checked)
+
+    def check_new() -> None:
+        try:
+            check_nodes(folder, paths, announce, resources, checked)
+        except ArchrayError as error:
+            reason = str(error).rstrip(".")
+            raise type(error)(
+                f"a node that joined during the run: {reason}. Then repeat the search with --or-resume."
+            ) from error
+
+    token = _CHECK_NEW.set(check_new)
+    try:
+        yield
+    finally:
+        _CHECK_NEW.reset(token)
+
+
+def check_new_nodes() -> None:
+    """Checks the nodes that joined since the last check, if this thread is in a block of `checked_nodes`.
+
+    The driver calls it when an actor has started, or has failed to start, and before it uses a result of the actor.
+
+    Raises: as `check_nodes`.
+    """
+    _CHECK_NEW.get(lambda: None)()
 
 
 def look(node: str, folder: str, marker: str, paths: Iterable[str]) -> NodeReport:

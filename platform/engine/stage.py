@@ -15,7 +15,7 @@ from rich.console import Console
 
 from archray.cluster.connect import connect
 from archray.cluster.metrics import RunLabels
-from archray.cluster.node_checks import check_nodes
+from archray.cluster.node_checks import checked_nodes
 from archray.cluster.ray_watch import interrupted_when_lost, interruptible, why_stopped
 from archray.cluster.settings import ResourceSettings, concurrency
 from archray.errors import DamagedFile, DiskFull, RunInterrupted, printable
@@ -179,14 +179,15 @@ ReadsT = TypeVar(
 
 @contextmanager
 def connected(run: Run[Any], console: Console) -> Iterator[None]:
-    """Connects to Ray while the block runs, and checks the nodes if it joins a cluster."""
+    """Connects to Ray while the block runs. If it joins a cluster, it checks the nodes, and later those that join."""
     name = f"{run.config.method} {run_name(run.folder)}"
-    with connect(run.config.cluster, user_files=run.user_files, announce=console.print, name=name) as connection:
-        if connection.joined:
+    with ExitStack() as stack:
+        cluster = connect(run.config.cluster, user_files=run.user_files, announce=console.print, name=name)
+        if stack.enter_context(cluster).joined:
             resources: ResourceSettings = run.config.resources
             # Ray may start a trial that only coordinates workers on any node.
             of_trial = resources if resources.train_workers == 1 else None
-            check_nodes(run.folder, run.data.paths, announce=console.print, resources=of_trial)
+            stack.enter_context(checked_nodes(run.folder, run.data.paths, console.print, of_trial))
         yield
 
 

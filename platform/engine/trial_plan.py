@@ -8,12 +8,14 @@ from typing import Any
 
 import ray
 from ray import tune
-from ray.tune.schedulers import TrialScheduler
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.search.variant_generator import generate_variants
 
 from archray.cluster.connect import ClusterError
 from archray.cluster.metrics import RunLabels, RunMetrics
+from archray.cluster.node_checks import check_new_nodes
 from archray.cluster.settings import AUTO, ResourceSettings, memory_per_gpu
 from archray.errors import InvalidInput
 from archray.files import Folder
@@ -66,6 +68,27 @@ class TrialFolder(TrialName):
         return next(unused for unused in names if not (run / unused).exists())
 
 
+class SubmissionOrder(FIFOScheduler):
+    """Ray Tune's default scheduler, without a scan of all ended trials in each step of Tune."""
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        live = tune_controller.get_live_trials()  # a set
+        for status in (Trial.PENDING, Trial.PAUSED):
+            waiting = [trial for trial in live if trial.status == status]
+            if waiting:
+                return waiting[0] if len(waiting) == 1 else super().choose_trial_to_run(tune_controller)
+        return None
+
+
+class NewNodes(tune.Callback):
+    """Checks nodes that joined during the search, before Tune receives a result of their first trial."""
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        check_new_nodes()
+
+    on_trial_recover = on_trial_error = on_trial_start
+
+
 MAX_FAILURES = 2  # retries after a lost worker or node; NaN and invalid architectures are results
 KEPT_CHECKPOINTS = 2  # with one, a kill can leave a snapshot that names a deleted checkpoint
 
@@ -115,7 +138,7 @@ def tune_config_of(plan: TrialPlan, options: TuneOptions, labels: RunLabels, at_
         metric=plan.metric,
         mode=plan.mode,
         search_alg=plan.searcher() if plan.searcher else None,
-        scheduler=plan.scheduler() if plan.scheduler else config.scheduler,
+        scheduler=plan.scheduler() if plan.scheduler else config.scheduler or SubmissionOrder(),
         num_samples=-1 if plan.searcher else 1,
         max_concurrent_trials=config.max_concurrent_trials or at_a_time,
         trial_name_creator=config.trial_name_creator or TrialName(**words, run=labels.run),
@@ -153,6 +176,7 @@ def run_config_of(
             *(config.callbacks or []),
             *options.callbacks,
             KeepSnapshot(),
+            NewNodes(),
             *([] if keep_checkpoints else [EndedCheckpoints(kept=int(plan.reads_checkpoints))]),
             ResultLog(),
             StopAtCheckpoint(),

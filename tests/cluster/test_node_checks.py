@@ -1,4 +1,4 @@
-"""The reports of nodes before the first trial, and the reports that are errors."""
+"""The reports of nodes before their first trial, and the reports that are errors."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ def test_the_nodes_of_this_machine_pass(tmp_path: Path) -> None:
     assert not last_line, "a single node has no differences"
     assert not os.listdir(tmp_path / "run"), "the marker is removed"
     assert report.versions["ray"] == ray.__version__
+    checked: set[str] = set()
+    assert [len(check_nodes(run, checked=checked)) for _ in range(2)] == [1, 0], "each node is checked once"
     assert list(report.places.values()) == ["a folder with 0 entries", f"a file of {os.stat(__file__).st_size} bytes"]
 
 
@@ -49,11 +51,15 @@ def test_only_nodes_that_can_hold_a_trial_are_checked(tmp_path: Path) -> None:
     assert not os.listdir(tmp_path / "run")
 
 
+def install_another_torch(folder: Path) -> None:
+    """Simulates an environment with another torch for importlib.metadata, if the folder is first on the path."""
+    (folder / "torch-1.2.3.dist-info").mkdir()
+    (folder / "torch-1.2.3.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1.2.3\n")
+
+
 @pytest.mark.usefixtures("ray_session")
 def test_a_node_with_another_torch_is_named(tmp_path: Path) -> None:
-    # Simulates an environment with another torch for importlib.metadata: its folder is first on the path.
-    (tmp_path / "torch-1.2.3.dist-info").mkdir()
-    (tmp_path / "torch-1.2.3.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1.2.3\n")
+    install_another_torch(tmp_path)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "marker").write_text("content")
     seen = ("10.0.0.2 (id ab12)", str(tmp_path / "run"), "marker", [])
@@ -135,3 +141,56 @@ def test_a_search_stops_if_a_node_has_not_mounted_its_folder(tmp_path: Path) -> 
     assert last_line.startswith("2 archray: node 127.0.0.1 (id "), done.stdout
     assert f"cannot read the run's folder: there is no {shared}/run" in last_line
     assert list(shared.rglob("*.json")) == list(shared.rglob("node-check*")) == [], "the rejected run left nothing"
+
+
+# A search starts on a head that holds no trial, and its trials wait for a node that joins later.
+
+LATE = """
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from ray.cluster_utils import Cluster
+from archray.cluster.loopback import loopback_only
+
+method, folder, node, *paths = sys.argv[1:]
+with loopback_only():
+    cluster = Cluster(initialize_head=True, head_node_args=dict(
+        num_cpus=0, num_gpus=0, include_dashboard=False, dashboard_port=None, dashboard_agent_listen_port=0
+    ))
+archray = [sys.executable, "-m", "archray.platform.cli"]
+search = ["search", method, "--preset", "smoke", "--address", cluster.address, "--out", f"{folder}/run"]
+search += ["--gpus-per-trial", "0", "--max-concurrent", "1", "--set", "resources.actors=1"]
+search += ["--set", "resources.autoscales=true", "--or-resume"]
+for path in paths:
+    running = subprocess.Popen(archray + search, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    while running.poll() is None and not any(Path(folder).glob("run/*/*")):  # the first stage, after the first check
+        time.sleep(0.1)
+    late = subprocess.Popen(
+        [sys.executable, "-c", node, cluster.address], env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )
+    output, errors = running.communicate()
+    late.communicate("\\n")
+    print(running.returncode, (errors.strip() or output.strip()).splitlines()[-1])
+cluster.shutdown()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("method", "nodes"), [("random", ["other", "same"]), ("hnas", ["other"])]
+)  # the first actor trains, or scores the pool
+def test_a_node_that_joins_later_is_checked_before_it_holds_a_trial(
+    method: str, nodes: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    install_another_torch(tmp_path / "other")
+    command = [sys.executable, "-c", LATE, method, str(tmp_path), NODE, *(str(tmp_path / name) for name in nodes)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    stopped, *resumed = done.stdout.splitlines()
+    assert stopped.startswith("2 archray: a node that joined during the run: node 127.0.0.1 (id "), done.stdout
+    assert "has torch 1.2.3, the driver has " in stopped
+    assert [line[:2] for line in resumed] == ["0 "] * (len(nodes) - 1), done.stdout

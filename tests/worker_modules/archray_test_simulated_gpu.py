@@ -18,6 +18,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+import archray.trainables
+
 aten = torch.ops.aten
 GPU = torch.device("cuda", 0)
 MIXED = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
@@ -41,6 +43,7 @@ WAITS = {
     "_local_scalar_dense", "nonzero", "masked_select", "unique_dim", "_unique2", "equal", "is_nonzero",
     "_linalg_check_errors", "repeat_interleave", "unique_consecutive",
 }  # fmt: skip
+TRAINABLES = f"{archray.trainables.__path__[0]}/"
 CPU_GENERATOR, CPU_LOAD = torch.Generator, torch.load
 
 
@@ -238,8 +241,8 @@ def _line() -> str:
     frame: Any = sys._getframe(2)
     while frame is not None:
         name = frame.f_code.co_filename
-        if "/trainables/" in name and "/tests/" not in name and "site-packages" not in name:
-            return f"{name.rpartition('/trainables/')[2]}:{frame.f_lineno}"
+        if name.startswith(TRAINABLES):
+            return f"{name.removeprefix(TRAINABLES)}:{frame.f_lineno}"
         frame = frame.f_back
     return "?"
 
