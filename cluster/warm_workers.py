@@ -19,7 +19,7 @@ from typing import Any
 # torch._dynamo. These modules neither start threads nor use a GPU, which a fork would break.
 FOR_RAY = (
     "filelock", "fsspec.implementations.local", "google.protobuf.json_format", "jsonschema", "pydantic.dataclasses",
-    "requests", "rich.live", "tqdm", "yaml",
+    "requests", "rich.live", "yaml",
 )  # fmt: skip
 MODULES = ("pyarrow", "pandas", "pydantic", "torch", "torch._dynamo", "torch.utils.flop_counter", *FOR_RAY)
 STANDARD_FILES = (0, 1, 2)
