@@ -164,9 +164,10 @@ def begin_run(
                 return _execute(run, tune_options or TuneOptions(), started)
     place = new_place(config.method, out, or_resume=or_resume)
     check_config(config, data_given=arrays is not None)
-    folder, ray = Folder(place), sys.modules.get("ray")
-    early = config.needs_ray and forks_workers(config.cluster) and not (ray and ray.is_initialized())
-    warm = warm_python() if early else nullcontext()  # it imports torch while this process does
+    folder = Folder(place)
+    ray = sys.modules.get("ray")
+    starts_ray = config.needs_ray and forks_workers(config.cluster) and not (ray and ray.is_initialized())
+    warm = warm_python() if starts_ray else nullcontext()  # it imports torch while this process does
     with warm, lock(folder, WORK[config.kind]), removed_after_error(folder):
         run = Run.create(place, config, arrays=arrays, command=command, again=or_resume)
         return _execute(run, tune_options or TuneOptions(), started)

@@ -72,11 +72,14 @@ class SubmissionOrder(FIFOScheduler):
     """Ray Tune's default scheduler, without a scan of all ended trials in each step of Tune."""
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        live = tune_controller.get_live_trials()  # a set
+        live = tune_controller.get_live_trials()
         for status in (Trial.PENDING, Trial.PAUSED):
-            waiting = [trial for trial in live if trial.status == status]
+            waiting = {trial for trial in live if trial.status == status}
             if waiting:
-                return waiting[0] if len(waiting) == 1 else super().choose_trial_to_run(tune_controller)
+                for trial in reversed(tune_controller.get_trials()):  # waiting trials are usually among the last
+                    waiting.discard(trial)
+                    if not waiting:
+                        return trial
         return None
 
 

@@ -1,6 +1,6 @@
 """HNAS: Bayesian optimization of the (mu, nu) of a training-free objective. Shu 2022, ch. 7, Alg. 7.1, Eq. 7.7."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from archray.errors import ArchrayError
 from archray.files import Folder
@@ -15,6 +15,9 @@ from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import FOUND
 from archray.plurals import count
 
+if TYPE_CHECKING:
+    from archray.searchers import HNASSearch
+
 MAX_CONCURRENT = 4  # with more trials in flight, the optimizer has too few results per decision
 
 
@@ -22,7 +25,7 @@ def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
     config, pool = context.config, (context.folder("pool") / POOL).uri
     options = config.search.model_dump() | {"proxy": config.proxy}
 
-    def searcher() -> Any:
+    def searcher() -> "HNASSearch":
         from archray.searchers import HNASSearch  # SciPy
 
         return HNASSearch(pool, seed=context.seed("search"), **options)
@@ -31,7 +34,7 @@ def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
 
 
 def _write_found(context: Context[HNASConfig], folder: Folder, run: TuneRun) -> None:
-    searcher = run.searcher()
+    searcher: HNASSearch = run.searcher()
     stages.write_state(folder, run)
     objective = {
         "proxy": searcher.proxy,
