@@ -2,6 +2,7 @@
 
     python benchmarks/overhead.py driver [--trials 100 250 1000] [--concurrent 2] [--seconds 0]
     python benchmarks/overhead.py wall [--seconds 1 5 30] [--concurrent 1 2 4 8]
+    python benchmarks/overhead.py choice [--trials 100 1000 10000]
     py-spy record --format raw --output FILE -- python benchmarks/overhead.py one archray 10000 2 0 evolution
 
 `driver`: seconds of the driver's process (user and system, all threads), growth and peak of its resident memory, and
@@ -9,7 +10,8 @@ files in the run's folder, for trials that sleep or have almost no work. The com
 callbacks and a searcher over nasbench201, and `tune.Tuner` with random configurations and Tune's defaults. Both have
 the same trainable, and reuse actors. `wall`: share of a run's wall time outside of trainables, for trials that sleep:
 1 - trials * seconds / (concurrent * wall), from the start of the first trial. Each run has a separate process, and all
-share one Ray with a simulated CPU per concurrent trial. `one` is one run, for a profile.
+share one Ray with a simulated CPU per concurrent trial. `choice`: microseconds of one call of the default scheduler,
+with two running trials, none waiting, and all others ended. `one` is one run, for a profile.
 """
 
 from __future__ import annotations
@@ -168,13 +170,37 @@ def measured(which: str, trials: int, at_once: int, seconds: float, searcher: st
     return costs
 
 
+def microseconds_of_a_choice(trials: int) -> dict[str, float]:
+    """Returns the smallest processor time of seven repetitions for the default scheduler of each program."""
+    from ray.tune.experiment import Trial
+    from ray.tune.schedulers import FIFOScheduler
+
+    from archray.platform.engine.trial_plan import SubmissionOrder
+
+    tune.register_trainable("near_empty", NearEmpty)
+    made = [Trial("near_empty", stub=True) for _ in range(trials)]
+    for number, trial in enumerate(made):
+        trial.status = Trial.RUNNING if number >= trials - 2 else Trial.TERMINATED
+    controller = SimpleNamespace(get_trials=lambda: made, get_live_trials=lambda: set(made[-2:]))
+    calls = max(1, 200_000 // trials)
+
+    def one_call(scheduler: FIFOScheduler) -> float:
+        start = time.process_time()
+        for _ in range(calls):
+            scheduler.choose_trial_to_run(controller)
+        return 1e6 * (time.process_time() - start) / calls
+
+    schedulers = {"Ray Tune": FIFOScheduler(), "archray": SubmissionOrder()}
+    return {name: min(one_call(scheduler) for _ in range(7)) for name, scheduler in schedulers.items()}
+
+
 def print_row(*cells: object) -> None:
     print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["driver", "wall", "one"])
+    parser.add_argument("what", choices=["driver", "wall", "choice", "one"])
     parser.add_argument("one", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--trials", type=int, nargs="+", default=[100, 250, 1000])
     parser.add_argument("--searcher", default="evolution", choices=["random", "evolution"])
@@ -193,6 +219,11 @@ def main() -> None:
                     runtime_env={"py_executable": python},
                 )
             print(json.dumps(one_run(which, int(trials), int(at_once), float(seconds), searcher)))
+        return
+    if options.what == "choice":
+        print("| trials | Ray Tune, µs | archray, µs |\n|---|---|---|")
+        for trials in options.trials:
+            print_row(trials, *(f"{taken:.1f}" for taken in microseconds_of_a_choice(trials).values()))
         return
     wall = options.what == "wall"
     options.seconds = options.seconds or ([1, 5, 30] if wall else [0])
