@@ -153,6 +153,9 @@ LATE = "timed out during startup"
 # Without it, Ray rejects a driver in a job if both have modules.
 COMBINE = "RAY_OVERRIDE_JOB_RUNTIME_ENV"
 USAGE_REPORTS = "RAY_USAGE_STATS_ENABLED"  # Ray's usage reports: off unless the user turned them on
+# Ray's workers that start with the first driver, one per CPU. They have no runtime environment, so trials cannot use
+# them.
+EARLY_WORKERS = "RAY_prestart_worker_first_driver"
 
 
 class ClusterError(ArchrayError):
@@ -346,6 +349,8 @@ def _init(
         dashboard_host=LOOPBACK,
         **options,
     )
+    if runtime_env:
+        os.environ.setdefault(EARLY_WORKERS, "0")
     with checked_loopback(announce):
         try:
             return start()

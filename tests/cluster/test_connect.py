@@ -120,6 +120,7 @@ LOAD = """
 import sys
 from pathlib import Path
 import ray
+from ray._private.services import psutil  # archray does not depend on psutil
 from archray.cluster.settings import ClusterSettings
 from archray.cluster.connect import connect
 from archray.references import worker_reference
@@ -144,6 +145,8 @@ LOCAL = """
 messages = []
 settings = ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False)
 with connect(settings, user_files=[FILE], announce=messages.append) as mine:
+    processes = psutil.Process().children(recursive=True)
+    assert not [process for process in processes if process.cmdline()[0] == "ray::IDLE"], "trials cannot use them"
     FILE.unlink()  # the workers have their own copy
     value, package, file, folder, version = ray.get(ray.remote(load).remote(REFERENCE))
     assert mine.started and value == 7, (mine, value)
