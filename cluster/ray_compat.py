@@ -131,11 +131,13 @@ class _Hook:
 
     Attributes:
         original: Ray's function.
+        saved: the attribute that holds it, such as a `classmethod`.
         users: the number of blocks in all threads.
     """
 
-    def __init__(self, original: Callable[..., Any]) -> None:
+    def __init__(self, original: Callable[..., Any], saved: Any) -> None:
         self.original = original
+        self.saved = saved
         self.users = 0
         self._local = threading.local()
 
@@ -172,7 +174,7 @@ def replaced(name: PrivateName, replacement: Callable[[Callable[..., Any]], Call
     Other threads call Ray's function, or their own replacement. The last block restores Ray's function.
 
     Args:
-        name: a function, or a class that is called.
+        name: a function, a method, or a class that is called.
         replacement: returns the new function for a given current function.
 
     Raises: IncompatibleRay if Ray lacks a needed function.
@@ -184,7 +186,7 @@ def replaced(name: PrivateName, replacement: Callable[[Callable[..., Any]], Call
     with _LOCK:
         hook = _HOOKS.get(name)
         if hook is None:
-            hook = _HOOKS[name] = _Hook(vars(owner)[name.attribute])
+            hook = _HOOKS[name] = _Hook(name.find(), vars(owner)[name.attribute])
             setattr(owner, name.attribute, hook.function())
         hook.users += 1
     hook.replacements.append(_Replacement(replacement(hook.here)))
@@ -195,7 +197,7 @@ def replaced(name: PrivateName, replacement: Callable[[Callable[..., Any]], Call
         with _LOCK:
             hook.users -= 1
             if hook.users == 0:
-                setattr(owner, name.attribute, hook.original)
+                setattr(owner, name.attribute, hook.saved)
                 del _HOOKS[name]
 
 
@@ -409,6 +411,8 @@ TRIAL_CHECKPOINT = PrivateName(
 TRIAL_FRAMES = PrivateName(
     "ray.tune.analysis.experiment_analysis", "ExperimentAnalysis._fetch_trial_dataframes", "read the results of trials"
 )
+# Tune's ids have eight hexadecimal digits. Among 10,000 trials two are equal in one of 86 runs.
+TRIAL_ID = PrivateName("ray.tune.experiment.trial", "Trial.generate_id", "draw the ids of trials", needed=False)
 # The error of a trial as an object; Tune pickles only some types.
 TRIAL_ERROR = PrivateName("ray.tune.experiment.trial", "Trial.handle_error", "receive the error of a trial")
 # Tune keeps one idle actor, and may give a trial to an actor whose node has died.

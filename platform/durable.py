@@ -11,7 +11,14 @@ from archray.cluster.ray_compat import TRIAL_FRAMES, TRIAL_STATES, TUNER_FILE, c
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
 from archray.platform.engine.restore import ResumedASHA, restore_experiment
-from archray.platform.engine.result_log import KeepSnapshot, ResultLog, line_writer, reduced_saves, with_frames
+from archray.platform.engine.result_log import (
+    KeepSnapshot,
+    ResultLog,
+    distinct_ids,
+    line_writer,
+    reduced_saves,
+    with_frames,
+)
 from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import SNAPSHOT
 
@@ -137,7 +144,7 @@ class DurableTuner:
 
     def fit(self) -> tune.ResultGrid:
         """Runs the remaining trials. Returns: the results of all trials, as `ray.tune.Tuner.fit`."""
-        with lock(self._folder, "DurableTuner.fit"), reduced_saves(), line_writer():
+        with lock(self._folder, "DurableTuner.fit"), reduced_saves(), distinct_ids(), line_writer():
             results = self._tuner.fit()
             check_called(TRIAL_STATES, TRIAL_FRAMES)
         return with_frames(results, self._folder)

@@ -14,6 +14,7 @@ when the event of the trial's previous checkpoint is kept.
 import json
 import logging
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -30,6 +31,7 @@ from archray.cluster.ray_compat import (
     STATE_FILES,
     TRIAL_CHECKPOINT,
     TRIAL_FRAMES,
+    TRIAL_ID,
     missing_state,
     replaced,
     set_trial_frames,
@@ -263,6 +265,13 @@ def reduced_saves() -> Iterator[None]:
         replaced(TRIAL_FRAMES, lambda frames: lambda analysis: {}),
         packed_states(),
     ):
+        yield
+
+
+@contextmanager
+def distinct_ids() -> Iterator[None]:
+    """Makes Tune draw ids of 16 digits, so that no two trials of a run share results, checkpoints and suggestion."""
+    with replaced(TRIAL_ID, lambda generate: lambda: uuid.uuid4().hex[:16]):
         yield
 
 

@@ -18,6 +18,7 @@ from archray.cluster.ray_compat import (
     TRIAL_CHECKPOINT,
     TRIAL_ERROR,
     TRIAL_FRAMES,
+    TRIAL_ID,
     TRIAL_STATES,
     TUNER_FILE,
     check_called,
@@ -30,7 +31,14 @@ from archray.platform.engine import trial_plan, trial_tables
 from archray.platform.engine.failed_trials import check_crashes, crashed_trials, quiet_deaths
 from archray.platform.engine.interrupt import stop_gracefully
 from archray.platform.engine.restore import restore_state
-from archray.platform.engine.result_log import line_writer, reduced_saves, trial_statuses, with_frames, write_plan
+from archray.platform.engine.result_log import (
+    distinct_ids,
+    line_writer,
+    reduced_saves,
+    trial_statuses,
+    with_frames,
+    write_plan,
+)
 from archray.platform.engine.run_costs import has_costs, with_costs
 from archray.platform.engine.settings import TuneOptions
 from archray.platform.engine.stage import Context, ReadsT, Stage, whole_run
@@ -229,6 +237,7 @@ def _tuned(
         stop_gracefully(context.console, waits) as interrupt,
         quiet_deaths(),
         reduced_saves(),
+        distinct_ids(),
         line_writer(),
         idle_actors(at_a_time),
     ):
@@ -253,18 +262,23 @@ def _tuned(
         results = tuner.fit()
         requested = interrupt.requested
         if not requested:
-            check_changes(results, restored)
+            check_changes(results, restored, plan.searcher is not None)
     _check_ended(folder, plan, results, requested)
     return results
 
 
-def check_changes(results: tune.ResultGrid, restored: bool) -> None:
+def check_changes(results: tune.ResultGrid, restored: bool, searcher: bool) -> None:
     """Checks that the Tune run used archray's changes of Tune; a restored run may have had no trial left to start.
+
+    Args:
+        searcher: whether the run has a searcher. Without one, Tune numbers the trials.
 
     Raises: IncompatibleRay if results depend on a change that had no effect.
     """
     check_called(TRIAL_STATES, TRIAL_FRAMES, ACTOR_CACHE)
     new = [] if restored else [results[number] for number in range(len(results))]
+    if new and searcher:
+        check_called(TRIAL_ID)
     if any(result.error is None for result in new):
         check_called(REUSED_ACTOR, QUEUE_UPDATE)
     if any(result.error is not None for result in new):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 import sys
 import textwrap
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,14 @@ import pytest
 from archray_test_schedule import Climb
 from ray import tune
 from ray.tune.search import Searcher
+from ray.tune.search.search_generator import SearchGenerator
 
 from archray.cluster import ray_compat
 from archray.cluster.ray_compat import PrivateName
 from archray.errors import IncompatibleRay
 from archray.files import Folder
 from archray.platform.engine.failed_trials import FailureLog, quiet_deaths
-from archray.platform.engine.result_log import KeepSnapshot, line_writer, reduced_saves, trial_statuses
+from archray.platform.engine.result_log import KeepSnapshot, distinct_ids, line_writer, reduced_saves, trial_statuses
 from archray.platform.engine.tune_memory import idle_actors
 from archray.platform.engine.tuning import check_changes
 from archray.searchers import RandomSearch
@@ -34,6 +37,7 @@ CALLERS: dict[PrivateName, list[tuple[Any, str]]] = {
     ray_compat.TRIAL_ERROR: [(CONTROLLER, "_process_trial_failure")],
     ray_compat.TRIAL_CHECKPOINT: [(CONTROLLER, "_process_trial_save")],
     ray_compat.ACTOR_CACHE: [(CONTROLLER, "__init__")],
+    ray_compat.TRIAL_ID: [(SearchGenerator, "create_trial_if_possible")],
     ray_compat.QUEUE_UPDATE: [(CONTROLLER, "_maybe_update_trial_queue")],
     ray_compat.REUSED_ACTOR: [(CONTROLLER, "_schedule_trial_actor"), (CONTROLLER, "_maybe_add_actors")],
 }
@@ -74,10 +78,15 @@ def run(folder: Path, value: Any = GRID, **tuned: Any) -> tune.ResultGrid:
         verbose=0,
     )
     tune_config = tune.TuneConfig(metric="value", mode="max", reuse_actors=True, max_concurrent_trials=1, **tuned)
-    with quiet_deaths(), reduced_saves(), line_writer(), idle_actors(1):
+    with quiet_deaths(), reduced_saves(), distinct_ids(), line_writer(), idle_actors(1):
         results = tune.Tuner(Climb, param_space=keys, tune_config=tune_config, run_config=config).fit()
-        check_changes(results, restored=False)
+        check_changes(results, restored=False, searcher="search_alg" in tuned)
     return results
+
+
+def search(folder: Path) -> tune.ResultGrid:
+    """Two trials of a searcher, as `run`."""
+    return run(folder, value=1.0, search_alg=RandomSearch(["a", "b"], budget=2), num_samples=-1)
 
 
 @pytest.mark.slow
@@ -97,7 +106,11 @@ def test_a_run_that_depends_on_a_changed_method_stops(
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("change", ["no longer called", "removed"])
-@pytest.mark.parametrize("name", [name for name in CALLERS if not name.needed], ids=lambda name: name.attribute)
+@pytest.mark.parametrize(
+    "name",
+    [name for name in CALLERS if not name.needed and name != ray_compat.TRIAL_ID],
+    ids=lambda name: name.attribute,
+)
 def test_a_run_without_an_optional_change_completes_with_a_warning(
     name: PrivateName, change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -121,4 +134,28 @@ def test_an_unchanged_run_has_no_warning(tmp_path: Path, caplog: pytest.LogCaptu
 def test_a_renamed_state_of_the_searcher_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Searcher, "CKPT_FILE_TMPL", "state-of-searcher-{}.pkl")
     with pytest.raises(IncompatibleRay, match=r"save searcher-state-\*.*state-of-searcher.*2\.60"):
-        run(tmp_path, value=1.0, search_alg=RandomSearch(["a", "b"], budget=2), num_samples=-1)
+        search(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("change", ["no longer called", "removed"])
+def test_a_search_without_longer_ids_completes_with_a_warning(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    call_copies(ray_compat.TRIAL_ID, monkeypatch)
+    if change == "removed":
+        monkeypatch.delattr(ray_compat.TRIAL_ID.owner(), ray_compat.TRIAL_ID.attribute)
+    assert {len(result.metrics["trial_id"]) for result in search(tmp_path)} == {8}
+    [warning] = [record.message for record in caplog.records if record.name == ray_compat.__name__]
+    assert "generate_id" in warning
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_trials_are_distinct_if_the_first_eight_digits_of_their_ids_are_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = itertools.count()
+    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(f"{0:08x}{next(numbers):08x}{0:016x}"))
+    assert len({result.metrics["trial_id"] for result in search(tmp_path)}) == 2
+    assert trial_statuses(Folder(tmp_path / "run")) == ["TERMINATED"] * 2
