@@ -10,11 +10,13 @@ import textwrap
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from archray_test_schedule import Climb
 from ray import tune
+from ray.tune.experiment import trial
 from ray.tune.search import Searcher
 from ray.tune.search.search_generator import SearchGenerator
 
@@ -22,6 +24,7 @@ from archray.cluster import ray_compat
 from archray.cluster.ray_compat import PrivateName
 from archray.errors import IncompatibleRay
 from archray.files import Folder
+from archray.platform.engine import result_log
 from archray.platform.engine.failed_trials import FailureLog, quiet_deaths
 from archray.platform.engine.result_log import KeepSnapshot, distinct_ids, line_writer, reduced_saves, trial_statuses
 from archray.platform.engine.tune_memory import idle_actors
@@ -152,10 +155,13 @@ def test_a_search_without_longer_ids_completes_with_a_warning(
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_trials_are_distinct_if_the_first_eight_digits_of_their_ids_are_equal(
+def test_trials_with_equal_first_eight_digits_of_their_ids_are_distinct(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = itertools.count()
-    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(f"{0:08x}{next(numbers):08x}{0:016x}"))
-    assert len({result.metrics["trial_id"] for result in search(tmp_path)}) == 2
+    pairs = SimpleNamespace(uuid4=lambda: uuid.UUID(f"{(n := next(numbers)) // 2:08x}{n:08x}{0:016x}"))
+    for module in (trial, result_log):
+        monkeypatch.setattr(module, "uuid", pairs)
+    ids = [result.metrics["trial_id"] for result in search(tmp_path)]
+    assert len(ids) == len(set(ids)) == 2
     assert trial_statuses(Folder(tmp_path / "run")) == ["TERMINATED"] * 2
