@@ -166,7 +166,8 @@ class ArchraySearcher(Searcher):
         records = self.ledger.records.items()
         if self.asynchronous:
             return {k: record for k, record in records if record.ended}
-        return {k: record for k, record in records if k <= number - self._q}
+        last = number - self._q
+        return {k: record for k, record in records if k <= last}
 
     def usable_losses(self, number: int) -> dict[int, float | None]:
         """Returns the losses of the records that suggestion `number` may use, by number."""

@@ -1,6 +1,8 @@
 """Aging evolution. Real et al. 2019 (AmoebaNet), Algorithm 1; for ensembles NES-RE, Zaidi et al. 2021, Algorithm 2."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
@@ -96,9 +98,11 @@ class RegularizedEvolution(SpaceSearch):
 
     def _alive(self, records: Mapping[int, Record]) -> list[Record]:
         """The P youngest records with a value, oldest first; external evaluations are older than suggestions."""
-        valued = [record for record in records.values() if record.value is not None]
-        valued.sort(key=lambda record: (record.number > 0, abs(record.number)))
-        return valued[-self.population :]
+        numbers = sorted(records)  # external evaluations have negative numbers, the youngest has the lowest
+        first = bisect_right(numbers, 0)
+        youngest = chain(reversed(numbers[first:]), numbers[:first])
+        valued = (records[number] for number in youngest if records[number].value is not None)
+        return list(islice(valued, self.population))[::-1]
 
     def _parent(self, alive: Sequence[Record], rng: np.random.Generator) -> dict[str, Any]:
         """Returns the config to mutate."""
