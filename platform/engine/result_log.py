@@ -217,6 +217,7 @@ class EndedCheckpoints(tune.Callback):
     def __init__(self, kept: int) -> None:
         self._kept = kept
         self._ended: list[Any] = []
+        self._first_step = True
 
     def __getstate__(self) -> dict[str, Any]:
         return EndedCheckpoints(self._kept).__dict__
@@ -225,15 +226,21 @@ class EndedCheckpoints(tune.Callback):
         self._ended.append(trial)
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Also deletes the checkpoints that remained after a kill."""
+        if self._first_step:
+            self._first_step = False
+            self._ended += [trial for trial in trials if trial.status == Trial.TERMINATED]
+        self._delete_ended()
+
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        # After an interrupt, Tune has also set the status of unfinished trials to TERMINATED. They need theirs.
+        self._delete_ended()
+
+    def _delete_ended(self) -> None:
         ended, self._ended = self._ended, []
         if ended:
             _WRITER.get().flush()  # the events of these trials
         for trial in ended:
-            self._delete(trial)
-
-    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
-        """Also deletes the checkpoints that remained after a kill."""
-        for trial in trials:
             self._delete(trial)
 
     def _delete(self, trial: Any) -> None:

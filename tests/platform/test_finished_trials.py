@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -118,7 +119,7 @@ def checkpoints(folder: Path) -> list[int]:
 
 
 class AtTheEnd(EndedCheckpoints):
-    """Deletes checkpoints when the Tune run ends, as after a kill before their deletion."""
+    """Deletes checkpoints when the Tune run ends."""
 
     on_step_begin = tune.Callback.on_step_begin
 
@@ -139,6 +140,24 @@ def test_ended_trials_keep_only_the_checkpoints_that_a_stage_reads(tmp_path: Pat
             assert result.checkpoint is not None and Path(result.checkpoint.path).is_dir()
     names = [Path(result.checkpoint.path).name for result in results if result.checkpoint]
     assert names == ["checkpoint_000001"] * 2 * kept + ["checkpoint_000000"], "the newest remain"
+
+
+class Interrupt(tune.Callback):
+    """Interrupts the Tune run, as Ctrl-C, after the first checkpoint."""
+
+    sent = False
+
+    def on_checkpoint(self, iteration: int, trials: list[Any], trial: Any, checkpoint: Any, **info: Any) -> None:
+        if not self.sent:
+            self.sent = True
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_an_interrupted_trial_keeps_its_checkpoint(tmp_path: Path) -> None:
+    with line_writer():
+        run_trials(tmp_path / "run", Interrupt(), EndedCheckpoints(kept=0))
+    assert sum(checkpoints(tmp_path / "run")) == 1
 
 
 class Watch(tune.Callback):
