@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--budget", type=int, default=20, help="evaluations (default: %(default)s)")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")  # repeated points
-    names = [name.replace(" ", "_") for name in SEARCHES]
+    names = [name.replace(" ", "_").replace("-", "_") for name in SEARCHES]
     print("table", *names, "difference_mean", "difference_low", "difference_high", "difference_n", sep=",")
     for problem in problems(options.data):
         if options.tables and problem.name not in options.tables:

@@ -217,7 +217,7 @@ class EndedCheckpoints(tune.Callback):
     def __init__(self, kept: int) -> None:
         self._kept = kept
         self._ended: list[Any] = []
-        self._first_step = True
+        self._at_start = True
 
     def __getstate__(self) -> dict[str, Any]:
         return EndedCheckpoints(self._kept).__dict__
@@ -226,17 +226,16 @@ class EndedCheckpoints(tune.Callback):
         self._ended.append(trial)
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Also deletes the checkpoints that remained after a kill."""
-        if self._first_step:
-            self._first_step = False
-            self._ended += [trial for trial in trials if trial.status == Trial.TERMINATED]
-        self._delete_ended()
+        self._delete_ended(trials)
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
-        # After an interrupt, Tune has also set the status of unfinished trials to TERMINATED. They need theirs.
-        self._delete_ended()
+        self._delete_ended(trials)
 
-    def _delete_ended(self) -> None:
+    def _delete_ended(self, trials: list[Any]) -> None:
+        if self._at_start:  # trials of an earlier process, which a kill may have ended before the deletion
+            # Later, TERMINATED can also mean that Tune has stopped an unfinished trial because of an interrupt.
+            self._at_start = False
+            self._ended += [trial for trial in trials if trial.status == Trial.TERMINATED]
         ended, self._ended = self._ended, []
         if ended:
             _WRITER.get().flush()  # the events of these trials

@@ -74,7 +74,7 @@ def run(folder: Path, value: Any = GRID, **tuned: Any) -> tune.ResultGrid:
     """Two trials of two steps with checkpoints, as `run_trials` runs them. The last trial fails in its second step."""
     keys = {"value": value, "steps": 2, "log": str(folder / "log"), "fails": {"2.0": 2}}
     config = tune.RunConfig(
-        name="run",
+        name=folder.name,
         storage_path=str(folder),
         callbacks=[FailureLog(), KeepSnapshot()],
         checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1, num_to_keep=2),
@@ -121,7 +121,7 @@ def test_a_run_without_an_optional_change_completes_with_a_warning(
     if change == "removed":
         monkeypatch.delattr(name.owner(), name.attribute)
     run(tmp_path)
-    assert sorted(trial_statuses(Folder(tmp_path / "run"))) == ["ERROR", "TERMINATED"]
+    assert sorted(trial_statuses(Folder(tmp_path / tmp_path.name))) == ["ERROR", "TERMINATED"]
     [warning] = [record.message for record in caplog.records if record.name == ray_compat.__name__]
     assert name.attribute in warning and "2.55 to 2.60" in warning
 
@@ -164,4 +164,4 @@ def test_trials_with_equal_first_eight_digits_of_their_ids_are_distinct(
         monkeypatch.setattr(module, "uuid", pairs)
     ids = [result.metrics["trial_id"] for result in search(tmp_path)]
     assert len(ids) == len(set(ids)) == 2
-    assert trial_statuses(Folder(tmp_path / "run")) == ["TERMINATED"] * 2
+    assert trial_statuses(Folder(tmp_path / tmp_path.name)) == ["TERMINATED"] * 2

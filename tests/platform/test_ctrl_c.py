@@ -35,6 +35,7 @@ def test_ctrl_c_loses_no_scored_architecture(ray_session, tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.timeout(600)
 def test_ctrl_c_loses_no_finished_epoch(tmp_path):
     """After the first Ctrl-C, every running trial saves. The resumed command does not repeat its epochs.

@@ -49,7 +49,12 @@ def test_a_packed_state_is_written_unchanged() -> None:
 
 
 def run_trials(folder: Path, *callbacks: tune.Callback) -> tune.ResultGrid:
-    """Three trials of two steps. The last trial fails in its second step."""
+    """Three trials of two steps. The last trial fails in its second step.
+
+    Args:
+        folder: folder of the run, with a unique name: Tune mixes the files of two runs with the same name that start in
+            the same second.
+    """
     keys = {
         "settings": {"layers": [1, 2]},
         "value": tune.grid_search([1.0, 2.0, 3.0]),
@@ -128,10 +133,10 @@ class AtTheEnd(EndedCheckpoints):
 @pytest.mark.parametrize("callback", [EndedCheckpoints(kept=0), EndedCheckpoints(kept=1), AtTheEnd(kept=0)])
 def test_ended_trials_keep_only_the_checkpoints_that_a_stage_reads(tmp_path: Path, callback: EndedCheckpoints) -> None:
     with line_writer():
-        grid = run_trials(tmp_path / "run", callback)
+        grid = run_trials(tmp_path / tmp_path.name, callback)
     results = [grid[number] for number in range(len(grid))]
     kept = callback._kept
-    assert checkpoints(tmp_path / "run") == [kept, kept, 1]
+    assert checkpoints(tmp_path / tmp_path.name) == [kept, kept, 1]
     assert [len(result.best_checkpoints) for result in results] == [kept, kept, 1]
     for result in results:
         if kept == 0 and result.error is None:
@@ -140,6 +145,26 @@ def test_ended_trials_keep_only_the_checkpoints_that_a_stage_reads(tmp_path: Pat
             assert result.checkpoint is not None and Path(result.checkpoint.path).is_dir()
     names = [Path(result.checkpoint.path).name for result in results if result.checkpoint]
     assert names == ["checkpoint_000001"] * 2 * kept + ["checkpoint_000000"], "the newest remain"
+
+
+class Collect(tune.Callback):
+    """Collects the trials."""
+
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        self.trials = trials
+
+
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("steps", [0, 1])
+def test_checkpoints_that_remained_after_a_kill_are_deleted(tmp_path: Path, steps: int) -> None:
+    with line_writer():
+        run_trials(tmp_path / tmp_path.name, collect := Collect())
+        assert checkpoints(tmp_path / tmp_path.name) == [2, 2, 1]
+        callback = EndedCheckpoints(kept=1)
+        for step in range(steps):
+            callback.on_step_begin(step, collect.trials)
+        callback.on_experiment_end(collect.trials)
+    assert checkpoints(tmp_path / tmp_path.name) == [1, 1, 1]
 
 
 class Interrupt(tune.Callback):
@@ -156,8 +181,8 @@ class Interrupt(tune.Callback):
 @pytest.mark.usefixtures("ray_session")
 def test_an_interrupted_trial_keeps_its_checkpoint(tmp_path: Path) -> None:
     with line_writer():
-        run_trials(tmp_path / "run", Interrupt(), EndedCheckpoints(kept=0))
-    assert sum(checkpoints(tmp_path / "run")) == 1
+        run_trials(tmp_path / tmp_path.name, Interrupt(), EndedCheckpoints(kept=0))
+    assert sum(checkpoints(tmp_path / tmp_path.name)) == 1
 
 
 class Watch(tune.Callback):
@@ -175,7 +200,7 @@ class Watch(tune.Callback):
 @pytest.mark.usefixtures("ray_session")
 def test_checkpoints_are_deleted_after_the_end_is_recorded(tmp_path: Path) -> None:
     with reduced_saves(), line_writer():
-        run_trials(tmp_path / "run", Watch(), KeepSnapshot(), EndedCheckpoints(kept=0))
+        run_trials(tmp_path / tmp_path.name, Watch(), KeepSnapshot(), EndedCheckpoints(kept=0))
     assert set(Watch.statuses) == {"TERMINATED"}
 
 
