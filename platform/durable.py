@@ -1,11 +1,15 @@
 """`DurableTuner`: a Ray Tune experiment that resumes after a kill of its driver, with any searcher and trainable."""
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ray import tune
 from ray.tune.schedulers import AsyncHyperBandScheduler
+from ray.tune.search import Repeater
 
 from archray.cluster.ray_compat import TRIAL_FRAMES, TRIAL_STATES, TUNER_FILE, check_called
 from archray.errors import InvalidInput, RunFolderError
@@ -36,15 +40,16 @@ class DurableTuner:
       Tune's last save; a warning names them.
     - ASHA continues with all results. Another scheduler restarts without its earlier decisions, as with Tune.
 
-    A kill can lose the events that the driver has not handled yet, usually of milliseconds, and on an object store the
-    last second. A trial that ends at this moment runs again; a trial that was suggested is suggested again.
+    A kill can lose the events that the driver has not handled yet: usually the last milliseconds, and on an object
+    store the last second. A trial that ends at this moment runs again; a trial that was suggested is suggested again.
 
     Args:
-        trainable, param_space, tune_config: as in `ray.tune.Tuner`.
-        run_config: as in `ray.tune.Tuner`. The folder of the experiment is `name` in `storage_path`; the name is
-            required. `checkpoint_config.num_to_keep` must be None or at least 2.
+        trainable, param_space: as in `ray.tune.Tuner`.
+        tune_config: as in `ray.tune.Tuner`, except for `Repeater`, which does not save its state.
+        run_config: as in `ray.tune.Tuner`. The folder of the experiment is `name` in `storage_path`, which may be
+            relative; the name is required. `checkpoint_config.num_to_keep` must be None or at least 2.
 
-    Raises: InvalidInput for an unsuitable `run_config`; RunFolderError if the folder contains an experiment.
+    Raises: InvalidInput for an unsuitable configuration; RunFolderError if the folder contains an experiment.
 
     Example:
         ```python
@@ -77,13 +82,22 @@ class DurableTuner:
                 "expected num_to_keep of at least 2 (or None) in checkpoint_config, got 1. With 1, a kill can leave a "
                 "state that names a deleted checkpoint. Set it to 2"
             )
-        self._folder = Folder(config.storage_path, filesystem=config.storage_filesystem) / config.name
+        storage = Folder(config.storage_path, filesystem=config.storage_filesystem)
+        self._folder, self._fit_called = storage / config.name, False
         if self.can_restore(str(self._folder.uri), storage_filesystem=config.storage_filesystem):
             raise RunFolderError(
                 f"expected a new folder, got {self._folder} with an experiment. Resume it with "
                 "DurableTuner.restore, or choose another name"
             )
         tune_config = tune_config or tune.TuneConfig()
+        search: Any = tune_config.search_alg
+        while search is not None:  # through wrappers such as ConcurrencyLimiter
+            if isinstance(search, Repeater):
+                raise InvalidInput(
+                    "expected a searcher that saves its state, got Repeater, whose experiment cannot be restored. "
+                    "Evaluate the repeats inside of one trial, or use ray.tune.Tuner"
+                )
+            search = getattr(search, "searcher", None)
         if type(tune_config.scheduler) is AsyncHyperBandScheduler:
             tune_config = replace(tune_config, scheduler=ResumedASHA.from_scheduler(tune_config.scheduler))
         callbacks = [*(config.callbacks or []), KeepSnapshot(), ResultLog()]
@@ -91,7 +105,7 @@ class DurableTuner:
             trainable,
             param_space=param_space,
             tune_config=tune_config,
-            run_config=replace(config, callbacks=callbacks),
+            run_config=replace(config, storage_path=storage.uri, callbacks=callbacks),
         )
 
     @classmethod
@@ -117,7 +131,8 @@ class DurableTuner:
 
         Args:
             path: folder of the experiment, a path or a pyarrow URI.
-            trainable, param_space, resume_errored, restart_errored, storage_filesystem: as in `Tuner.restore`.
+            trainable, resume_errored, restart_errored, storage_filesystem: as in `Tuner.restore`.
+            param_space: as in `Tuner.restore`; necessary only if the space contains object references of Ray.
 
         Raises: RunFolderError if `path` contains no experiment with a saved state, or another process works on it;
         IncompatibleRay.
@@ -139,12 +154,25 @@ class DurableTuner:
                 storage_filesystem=storage_filesystem,
             )
         durable = cls.__new__(cls)
-        vars(durable).update(_folder=folder, _tuner=tuner)
+        vars(durable).update(_folder=folder, _tuner=tuner, _fit_called=False)
         return durable
 
     def fit(self) -> tune.ResultGrid:
-        """Runs the remaining trials. Returns: the results of all trials, as `ray.tune.Tuner.fit`."""
-        with lock(self._folder, "DurableTuner.fit"), reduced_saves(), distinct_ids(), line_writer():
+        """Runs the remaining trials. After Ctrl-C, it returns the results up to now, as `ray.tune.Tuner.fit`.
+
+        Returns: the results of all trials.
+
+        Raises: RunFolderError for a second call; IncompatibleRay.
+        """
+        if self._fit_called:
+            raise RunFolderError(
+                f"expected one call of fit for each DurableTuner, got a second call. Continue the experiment with "
+                f"DurableTuner.restore({str(self._folder.uri)!r}, trainable).fit()"
+            )
+        self._fit_called = True
+        with (
+            lock(self._folder, "DurableTuner.fit"), reduced_saves(), distinct_ids(), line_writer(), _own_restore_hint()
+        ):  # fmt: skip
             results = self._tuner.fit()
             check_called(TRIAL_STATES, TRIAL_FRAMES)
         return with_frames(results, self._folder)
@@ -152,3 +180,19 @@ class DurableTuner:
     def get_results(self) -> tune.ResultGrid:
         """Returns the results of the trials up to now, as `ray.tune.Tuner.get_results`."""
         return with_frames(self._tuner.get_results(), self._folder)
+
+
+@contextmanager
+def _own_restore_hint() -> Iterator[None]:
+    """Lets the hint that Tune logs after Ctrl-C name `DurableTuner.restore`, while the block runs."""
+
+    def rename(record: logging.LogRecord) -> bool:
+        record.msg = str(record.msg).replace(" Tuner.restore(", " archray.DurableTuner.restore(")
+        return True
+
+    tune_logger = logging.getLogger("ray.tune.tune")
+    tune_logger.addFilter(rename)
+    try:
+        yield
+    finally:
+        tune_logger.removeFilter(rename)

@@ -36,7 +36,7 @@ from archray.cluster.ray_compat import (
     replaced,
     set_trial_frames,
 )
-from archray.errors import IncompatibleRay, MissingFile, tested_versions
+from archray.errors import IncompatibleRay, MissingFile, RunFolderError, tested_versions
 from archray.files import Folder
 from archray.line_writer import LineWriter
 from archray.platform.engine.interrupt import INTERRUPT
@@ -118,6 +118,17 @@ class KeepSnapshot(tune.Callback):
     def __getstate__(self) -> dict[str, Any]:
         return KeepSnapshot().__dict__
 
+    def setup(self, *experiment: Any, **info: Any) -> None:
+        """Checks that a restored experiment was not restored by Tune's own `Tuner.restore`.
+
+        Raises: RunFolderError.
+        """
+        if _WRITER.get(None) is None:
+            raise RunFolderError(
+                "expected DurableTuner.restore for an experiment of DurableTuner, got ray.tune.Tuner.restore. Call "
+                "archray.DurableTuner.restore(path, trainable).fit()"
+            )
+
     def get_state(self) -> None:
         """Records that Tune writes its state; Tune calls this after it wrote the states of trials and searcher."""
         self._written = True
@@ -187,7 +198,8 @@ class KeepSnapshot(tune.Callback):
         """
         folder = experiment_folder(trials[0])
         if self._journal is None:  # a state in the folder belongs to an earlier process
-            kept = {trial["trial_id"] for trial in tune_snapshot.kept_trials(folder)}
+            # With `restart_errored`, Tune replaces a failed trial by a trial with another id.
+            kept = {row["trial_id"] for row in tune_snapshot.kept_trials(folder) if row["status"] != Trial.ERROR}
             lost = kept - {trial.trial_id for trial in trials}
             if lost:
                 missing = count(len(lost), "more trial")

@@ -153,7 +153,7 @@ def _acquire(folder: Folder, work: str) -> tuple[dict[str, Any], Mapping[str, An
         with suppress(OSError):
             folder.delete(claim)
     if stale is not None:
-        _print(f"Taking over {folder} from {_who(stale)}: {_gone(stale) or 'it has ended'}.")
+        _print(f"Continuing in {folder} after a kill or crash of {_who(stale)}.")
     return beat, stale
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import random
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +16,7 @@ from typing import Any
 import pytest
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
-from ray.tune.search import ConcurrencyLimiter, Searcher
+from ray.tune.search import ConcurrencyLimiter, Repeater, Searcher
 
 import archray
 from archray.errors import InvalidInput, RunFolderError
@@ -279,11 +282,60 @@ def test_a_searcher_learns_nothing_from_a_trial_that_it_does_not_repeat(caplog: 
     assert "does not learn from this trial" in caplog.text
 
 
-def test_an_experiment_is_not_overwritten(ray_session: None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["resume_errored", "restart_errored"])
+def test_failed_trials_run_again_on_request(how: str, ray_session: None, tmp_path: Path) -> None:
+    log, broken = tmp_path / "log", tmp_path / "broken"
+    broken.touch()
+
+    def train(config: dict[str, Any]) -> None:
+        with log.open("a") as file:
+            file.write(f"{config['x']}\n")
+        if config["x"] == 1 and broken.exists():
+            raise ValueError("a fault of the trainable")
+        tune.report({"loss": config["x"]})
+
+    first = archray.DurableTuner(
+        train,
+        param_space={"x": tune.grid_search([0, 1, 2])},
+        run_config=tune.RunConfig(name="failed", storage_path=str(tmp_path), verbose=0),
+    )
+    assert first.fit().num_errors == 1
+    broken.unlink()
+    log.write_text("")
+    assert archray.DurableTuner.restore(tmp_path / "failed", train).fit().num_errors == 1 and log.read_text() == ""
+    results = archray.DurableTuner.restore(tmp_path / "failed", train, **{how: True}).fit()
+    assert log.read_text().split() == ["1"]
+    assert results.num_errors == 0 and sorted(results.get_dataframe()["loss"]) == [0, 1, 2]
+
+
+def test_after_ctrl_c_the_hint_names_the_durable_tuner(
+    ray_session: None, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("ray"), "propagate", True)
+    caplog.set_level(logging.WARNING, "ray.tune.tune")
+
+    class CtrlC(tune.Callback):
+        def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            if trial is trials[0]:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    log, folder = tmp_path / "log", tmp_path / "interrupted"
+    first = experiment(folder, log, None, CtrlC())
+    assert 1 <= len(first.fit()) < TRIALS
+    assert f'with: archray.DurableTuner.restore(path="{folder}", trainable=...)' in caplog.text
+    with pytest.raises(RunFolderError, match=r"a second call. Continue the experiment with DurableTuner\.restore"):
+        first.fit()
+    with pytest.raises(RunFolderError, match=r"got ray\.tune\.Tuner\.restore"):
+        tune.Tuner.restore(str(folder), trainable(log)).fit()
+    assert len(configs(archray.DurableTuner.restore(folder, trainable(log)).fit())) == TRIALS
+
+
+def test_an_experiment_is_not_overwritten(ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def train(config: dict[str, Any]) -> None:
         tune.report({"loss": 1.0})
 
-    config = tune.RunConfig(name="e", storage_path=str(tmp_path), verbose=0)
+    monkeypatch.chdir(tmp_path)
+    config = tune.RunConfig(name="e", storage_path=".", verbose=0)  # plain Tune rejects a relative path
     archray.DurableTuner(train, run_config=config).fit()
     with pytest.raises(RunFolderError, match=r"Resume it with DurableTuner\.restore"):
         archray.DurableTuner(train, run_config=config)
@@ -301,6 +353,8 @@ def test_wrong_configurations_raise_errors(ray_session: None, tmp_path: Path) ->
         archray.DurableTuner(
             train, run_config=tune.RunConfig(name="e", storage_path=str(tmp_path), checkpoint_config=one)
         )
+    with pytest.raises(InvalidInput, match="got Repeater"):
+        experiment(tmp_path / "e", tmp_path / "log", ConcurrencyLimiter(Repeater(evolution(), repeat=2), 2))
     assert not archray.DurableTuner.can_restore(tmp_path / "e")
     with pytest.raises(RunFolderError, match="got none"):
         archray.DurableTuner.restore(tmp_path / "e", train)

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from archray_test_command import finish, kill_when, outputs_without_archray, snapshot, start
+from archray_test_report import words
 from archray_test_runs import ONE_AT_A_TIME
 
 import archray
@@ -174,13 +175,16 @@ def test_uniform_ensembles_need_no_posterior(svgd: archray.RunResult, tmp_path: 
 
 
 @pytest.mark.slow
-def test_the_best_single_architecture_after_equal_evaluations(svgd: archray.RunResult, tmp_path: Path) -> None:
+def test_the_best_single_architecture_after_equal_evaluations(
+    svgd: archray.RunResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = copy_for_method("single-best", "mc", svgd, tmp_path / "run")
     found = archray.resume(run, trust=True)  # the test edited its manifest
     trials = pd.read_parquet(run / "search" / "trials.parquet")
     assert trials["members"].map(len).tolist() == [1] * 6, "as many as in three ensembles of two"
     assert len(found.members) == 1 and read(run, "final/ensemble.json")["ppd"] is None
-    assert "1 ensemble" not in (run / "report.md").read_text()
+    assert "1 ensemble" not in words((run / "report.html").read_text())
+    assert "evaluated 6 architectures; the best" in capsys.readouterr().out
 
 
 # Invalid input

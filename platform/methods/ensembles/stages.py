@@ -207,10 +207,10 @@ def _search(context: Context[NESBSConfig], folder: Folder) -> None:
             "average": config.search.average,
         },
     )
-    context.say(
-        f"evaluated {count(len(trials), 'ensemble')} of {count(len(ensembles.members()), 'architecture')}; the best "
-        f"has {quantity_of(METRIC).text(best[METRIC])}"
-    )
+    evaluated = count(len(ensembles.members()), "architecture")
+    if len(best["members"]) > 1:
+        evaluated = f"{count(len(trials), 'ensemble')} of {evaluated}"
+    context.say(f"evaluated {evaluated}; the best has {quantity_of(METRIC).text(best[METRIC])}")
 
 
 def _posterior(context: Context[NESBSConfig]) -> Posterior:
