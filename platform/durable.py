@@ -166,12 +166,12 @@ class DurableTuner:
         """
         if self._fit_called:
             raise RunFolderError(
-                f"expected one call of fit for each DurableTuner, got a second call. Continue the experiment with "
+                "expected one call of fit for each DurableTuner, got a second call. Continue the experiment with "
                 f"DurableTuner.restore({str(self._folder.uri)!r}, trainable).fit()"
             )
         self._fit_called = True
         with (
-            lock(self._folder, "DurableTuner.fit"), reduced_saves(), distinct_ids(), line_writer(), _own_restore_hint()
+            lock(self._folder, "DurableTuner.fit"), reduced_saves(), distinct_ids(), line_writer(), _renamed_restore_hint()
         ):  # fmt: skip
             results = self._tuner.fit()
             check_called(TRIAL_STATES, TRIAL_FRAMES)
@@ -183,7 +183,7 @@ class DurableTuner:
 
 
 @contextmanager
-def _own_restore_hint() -> Iterator[None]:
+def _renamed_restore_hint() -> Iterator[None]:
     """Lets the hint that Tune logs after Ctrl-C name `DurableTuner.restore`, while the block runs."""
 
     def rename(record: logging.LogRecord) -> bool:
