@@ -184,17 +184,18 @@ def test_a_study_killed_in_two_stages_is_resumed(
     ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from archray.platform.methods.understanding.topology import stages
+    from archray.trainables import checkpoint
 
     options: dict[str, Any] = {"architecture": ["darts-v2", "enas"], "connections": 1, "operations": 1, "epochs": 1}
-    out, keep, planes = tmp_path / "run", stages.write_weights, stages.score_in_shards
+    out, keep, planes = tmp_path / "run", checkpoint.write_weights, stages.score_in_shards
 
     def stops(*arguments: Any, **words: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(stages, "write_weights", stops)
+    monkeypatch.setattr(checkpoint, "write_weights", stops)
     with pytest.raises(RunInterrupted, match=r"\[2/5\] trainings"):
         archray.understand("topology", preset="smoke", out=out, **options)
-    monkeypatch.setattr(stages, "write_weights", keep)
+    monkeypatch.setattr(checkpoint, "write_weights", keep)
     monkeypatch.setattr(stages, "score_in_shards", stops)
     with pytest.raises(RunInterrupted, match=r"\[3/5\] planes"):
         archray.resume(out)
