@@ -216,7 +216,9 @@ def test_cuda_graphs_change_no_result_of_a_supernet(name: str) -> None:
 
 @pytest.mark.parametrize("space", ["nasbench201", *(pytest.param(s, marks=pytest.mark.slow) for s in ("darts", "vit"))])
 def test_training_free_metrics_equal_float64_on_the_cpu(space: str) -> None:
-    exact_type = torch.float64 if HAS_GPU else torch.float32  # a simulated GPU rounds like the CPU
+    # A simulated GPU uses the CPU's batch normalization of contiguous images. Its sums have a relative error of 1e-5,
+    # which can change the sign of an activation near 0.
+    exact_type, tolerance = (torch.float64, 1e-3) if HAS_GPU else (torch.float32, 1e-2)
     data = load_images(DataSettings(name="digits", image_size=16))
     images, labels = proxy_batch(data, 32, 42)
     settings, options = ProxySettings(), {"in_channels": 1, "num_classes": 10, "seed": 0, "for_scoring": True}
@@ -232,7 +234,7 @@ def test_training_free_metrics_equal_float64_on_the_cpu(space: str) -> None:
             if both_failed or name in RANDOM:
                 continue
             deviation = abs(found[name].value - value.value) / max(abs(value.value), 1e-12)
-            if not deviation <= 1e-3:
+            if not deviation <= tolerance:
                 wrong[f"{number} {name}"] = f"{value.value:.6g} {found[name].value:.6g} {found[name].failure}"
     assert not wrong, "; ".join(f"{name}: {values}" for name, values in wrong.items())
 
