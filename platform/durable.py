@@ -171,7 +171,7 @@ class DurableTuner:
             )
         self._fit_called = True
         with (
-            lock(self._folder, "DurableTuner.fit"), reduced_saves(), distinct_ids(), line_writer(), _renamed_restore_hint()
+            lock(self._folder, "DurableTuner.fit"), reduced_saves(), distinct_ids(), line_writer(), _restore_hint()
         ):  # fmt: skip
             results = self._tuner.fit()
             check_called(TRIAL_STATES, TRIAL_FRAMES)
@@ -183,7 +183,7 @@ class DurableTuner:
 
 
 @contextmanager
-def _renamed_restore_hint() -> Iterator[None]:
+def _restore_hint() -> Iterator[None]:
     """Lets the hint that Tune logs after Ctrl-C name `DurableTuner.restore`, while the block runs."""
 
     def rename(record: logging.LogRecord) -> bool:
