@@ -43,26 +43,21 @@ def trainable(log: Path) -> Callable[[dict[str, Any]], None]:
 
 
 class Copies(tune.Callback):
-    """Copies the folder of the experiment when some numbers of trials have ended and are saved."""
+    """Copies the folder of the experiment when some numbers of trials are saved as ended."""
 
     def __init__(self, ended: Sequence[int], place: Path) -> None:
         self.ended, self.place = set(ended), place
-        self.count = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"ended": set(), "place": self.place, "count": 0}  # a restored experiment makes no copies
-
-    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self.count += 1
+        return {"ended": set(), "place": self.place}  # a restored experiment makes no copies
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        folder = Folder(trials[0].storage.experiment_fs_path) if trials else None
-        if folder is None or self.count not in self.ended:
-            return
-        saved = sum(trial["status"] == "TERMINATED" for trial in kept_trials(folder))
-        if saved == self.count:
-            self.ended.discard(self.count)
-            shutil.copytree(folder.path, self.place / f"after-{saved}")
+        if self.ended and trials:
+            folder = Folder(trials[0].storage.experiment_fs_path)
+            saved = sum(trial["status"] == "TERMINATED" for trial in kept_trials(folder))
+            if saved in self.ended:
+                self.ended.discard(saved)
+                shutil.copytree(folder.path, self.place / f"after-{saved}")
 
 
 def evolution() -> Searcher:
