@@ -125,7 +125,7 @@ _PRESETS: Mapping[str, Values] = {
     },
     "demo": {
         "proxies": {"metrics": ["grad_norm", "snip", "ntk_trace"]},
-        "pool": {"size": 300},
+        "pool": {"size": 100},
         "search": {"budget": 8},
     },
     # Shu 2022, 7.5 and appendix; the search of the authors' program (note H2), network and data of NAS-Bench-201

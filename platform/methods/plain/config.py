@@ -507,7 +507,7 @@ _PRESETS: Mapping[str, Values] = {
     "demo": {"search": {"budget": 16}, "baseline": 16},  # as many as training runs of the search
     "paper": {"search": {"budget": 100}},
 }
-_POOL_SIZES: Mapping[str, int] = {"smoke": 6, "demo": 300, "paper": 1000}
+_POOL_SIZES: Mapping[str, int] = {"smoke": 6, "demo": 100, "paper": 1000}
 _FLAGS: Mapping[str, str] = {
     "budget": "search.budget",
     "epochs": "train.epochs",
