@@ -140,6 +140,29 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
         stream.write(content)
 
 
+def create_secret(path: Path, content: bytes) -> None:
+    """Creates a local file that only this user can read, unless it exists. A new folder has the mode 0700.
+
+    If several processes try at once, only one succeeds. The file has its mode and its content when it appears.
+
+    Raises: OSError.
+    """
+    if path.exists():
+        return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}-{path.name}")
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.link(temporary, path)  # unlike a rename it replaces no file of another process
+    except FileExistsError:
+        pass
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def plain_name(name: Any) -> str:
     """Returns `name`. Raises: RunFolderError for a path, `..` or an empty name."""
     if not isinstance(name, str) or "/" in name or _leaves(name):

@@ -3,6 +3,7 @@
 import getpass
 import logging
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -34,6 +35,7 @@ from archray.cluster.ray_watch import hidden_raylet_death, interruptible, receiv
 from archray.cluster.settings import LOCAL, ClusterSettings, check_address, forks_workers
 from archray.cluster.warm_workers import warm_python
 from archray.errors import ArchrayError
+from archray.files import create_secret
 from archray.references import file_module_name
 
 # Head of a cluster: checked in seconds, while Ray itself tries for 20 s to ten minutes
@@ -46,6 +48,8 @@ GET_TOKEN = (
     "Run 'ray get-auth-token' on the head, and set RAY_AUTH_TOKEN to its output, or RAY_AUTH_TOKEN_PATH to a file with "
     "the token"
 )
+DEFAULT_TOKEN_FILE = "~/.ray/auth_token"
+NEW_TOKEN = "export RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))')"
 
 
 class Unreachable(Exception):
@@ -123,7 +127,7 @@ def token_source() -> str:
     """Returns the source of Ray's token: the first of its three places that exists."""
     if os.environ.get(TOKEN):
         return TOKEN
-    return f"{TOKEN_FILE}={os.environ[TOKEN_FILE]}" if os.environ.get(TOKEN_FILE) else "~/.ray/auth_token"
+    return f"{TOKEN_FILE}={os.environ[TOKEN_FILE]}" if os.environ.get(TOKEN_FILE) else DEFAULT_TOKEN_FILE
 
 
 def send_token() -> bool:
@@ -144,6 +148,48 @@ def send_token() -> bool:
         os.environ[AUTH_MODE] = "token"
         read_settings_again()
     return found
+
+
+def secure_token(announce: Callable[[str], None], *, create: bool) -> None:
+    """Ensures that no other user of this machine can read Ray's token, with which they could run code as this user.
+
+    Ray itself creates the file of the token with the mode 0644.
+
+    Args:
+        announce: called with a line for the user if a mode changes.
+        create: whether Ray is about to start on this machine: creates the token unless it exists. If not, a file in
+            RAY_AUTH_TOKEN_PATH stays as it is: the users of a cluster may share it.
+
+    Raises: ClusterError with the command to run if another user can read or replace the token.
+    """
+    mode, named = os.environ.get(AUTH_MODE, "token"), os.environ.get(TOKEN_FILE)
+    if os.environ.get(TOKEN) or mode.lower() != "token" or (named and not create):
+        return
+    file = Path(named or os.path.expanduser(DEFAULT_TOKEN_FILE))
+    try:
+        if create and not named:
+            create_secret(file, secrets.token_hex(32).encode())
+        if not named and file.exists():
+            _make_private(file.parent, 0o700, 0o022, announce)
+        if file.exists():
+            _make_private(file, 0o600, 0o077, announce)
+    except OSError as error:
+        advice = f"Use a token that is not in a file: {NEW_TOKEN}"
+        raise ClusterError(f"Ray's token must be in a file that only you can read, but {error}. {advice}") from error
+
+
+def _make_private(path: Path, mode: int, others: int, announce: Callable[[str], None]) -> None:
+    """Sets the mode of a file or folder of this user if it has a bit of `others`. Raises: PermissionError."""
+    before = path.stat()
+    if before.st_mode & others and before.st_uid == os.getuid():
+        path.chmod(mode)
+        announce(
+            f"Changed the mode of {path} from {before.st_mode & 0o777:04o} to {mode:04o}: with Ray's token, other "
+            "users could run code as you."
+        )
+    after = path.stat()  # some file systems ignore modes
+    if after.st_mode & others or after.st_uid != os.getuid():
+        raise PermissionError(f"{path} has the mode {after.st_mode & 0o777:04o} and the owner {after.st_uid}")
 
 
 PACKAGES = ("platform", "searchers", "trainables", "cluster")
@@ -211,6 +257,7 @@ def connect(
     modules, user_files = ["archray.cluster", *by_module], list(by_module.values())
     if ray.is_initialized():
         check_modules(modules)
+        secure_token(announce, create=False)  # Ray created it if the user called `ray.init`
         several = sum(node["Alive"] for node in ray.nodes()) > 1
         with watched():
             yield Connection(False, ray.get_runtime_context().gcs_address, None, joined=several)
@@ -336,6 +383,7 @@ def _init(
         "logging_level": logging.ERROR,
         "job_config": JobConfig(metadata={"job_name": name} if name else {}),
     }
+    secure_token(announce, create=address is None)
     if address is not None:
         head, loopback = find_head(address)
         with loopback_only() if loopback else nullcontext():

@@ -46,6 +46,7 @@ def job_client(address: str) -> JobClient:
         ```
     """
     try:
+        connect.secure_token(print, create=False)
         _check_dashboard(address)
         from ray.job_submission import JobSubmissionClient
 

@@ -9,13 +9,12 @@ import hmac
 import json
 import os
 import secrets
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from archray.errors import UntrustedCode
-from archray.files import Folder
+from archray.files import Folder, create_secret
 
 # The use of a run: a command reads its tables, executes the user's code in it, connects to its cluster, or unpickles
 # the state of its Tune runs.
@@ -41,7 +40,7 @@ def signature_of(content: Any, *, new_key: bool = False) -> str:
     """
     file = key_file()
     if new_key:
-        _make_key(file)
+        create_secret(file, secrets.token_bytes(KEY_BYTES))
     with open(file, "rb") as stream:
         status, key = os.fstat(stream.fileno()), stream.read()
     if len(key) != KEY_BYTES or status.st_uid != os.getuid() or status.st_mode & 0o077:
@@ -50,24 +49,6 @@ def signature_of(content: Any, *, new_key: bool = False) -> str:
             "creates a new key"
         )
     return hmac.new(key, json.dumps(content, sort_keys=True).encode(), hashlib.sha256).hexdigest()
-
-
-def _make_key(file: Path) -> None:
-    """Creates the key unless it exists; if several processes try at once, only one succeeds."""
-    if file.exists():
-        return
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = file.with_name(f"{file.name}-{uuid.uuid4().hex}")
-    try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-            stream.write(secrets.token_bytes(KEY_BYTES))
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.link(temporary, file)  # unlike a rename it replaces no key of another process
-    except FileExistsError:
-        pass
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def signature(content: Any) -> str | None:

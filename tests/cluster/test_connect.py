@@ -7,16 +7,18 @@ import subprocess
 import sys
 from contextvars import Context
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from archray.cluster.connect import ClusterError, connect, runtime_environment, ssh_tunnel
+from archray.cluster.connect import ClusterError, connect, runtime_environment, secure_token, ssh_tunnel
 from archray.cluster.settings import ClusterSettings, check_address, forks_workers
 from archray.cluster.warm_workers import warm_python
 from archray.errors import InvalidInput
 from archray.references import file_module_name, load_reference, worker_reference
 
+TOKEN_VARIABLES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 USER_FILE = "class Thing:\n    value = 7\n"
 
 
@@ -91,6 +93,84 @@ def test_a_session_over_ssh_prints_how_to_reach_the_dashboard(monkeypatch: pytes
     )
     monkeypatch.setenv("SSH_CONNECTION", "198.51.100.7 50022 192.0.2.10 2222")
     assert "8265 -p 2222 ada@" in (ssh_tunnel("http://127.0.0.1:8265") or "")
+
+
+# The file of Ray's token
+
+
+def modes(folder: Path) -> tuple[int, int]:
+    return folder.stat().st_mode & 0o777, (folder / "auth_token").stat().st_mode & 0o777
+
+
+def secured(home: Path, monkeypatch: pytest.MonkeyPatch, *, create: bool = True, **token: str) -> list[str]:
+    """Calls `secure_token` with another home folder; returns its lines."""
+    lines: list[str] = []
+    for name in TOKEN_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": str(home), **token}.items():
+        monkeypatch.setenv(name, value)
+    secure_token(lines.append, create=create)
+    return lines
+
+
+def test_a_new_token_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert secured(tmp_path, monkeypatch) == []
+    assert modes(tmp_path / ".ray") == (0o700, 0o600)
+    token = (tmp_path / ".ray" / "auth_token").read_text()
+    assert len(token) == 64
+    assert secured(tmp_path, monkeypatch) == []
+    assert (tmp_path / ".ray" / "auth_token").read_text() == token
+
+
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize(
+    ("folder", "file", "after", "lines"),
+    [
+        (0o755, 0o600, (0o755, 0o600), 0),
+        (0o755, 0o644, (0o755, 0o600), 1),
+        (0o700, 0o660, (0o700, 0o600), 1),
+        (0o777, 0o644, (0o700, 0o600), 2),  # another user could replace the file
+    ],
+)
+def test_a_token_of_this_user_becomes_private(
+    folder: int, file: int, after: tuple[int, int], lines: int, create: bool, tmp_path: Path, monkeypatch: Any
+) -> None:
+    place = tmp_path / ".ray"
+    place.mkdir()
+    (place / "auth_token").write_text("0123")
+    (place / "auth_token").chmod(file)
+    place.chmod(folder)
+    printed = secured(tmp_path, monkeypatch, create=create)
+    assert (modes(place), len(printed), (place / "auth_token").read_text()) == (after, lines, "0123")
+    assert all(line.startswith(f"Changed the mode of {place}") for line in printed)
+
+
+def test_a_token_of_a_joined_cluster_is_not_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its users may share a file in RAY_AUTH_TOKEN_PATH. A Ray of this machine must not use a file that others read."""
+    shared = tmp_path / "shared"
+    shared.write_text("0123")
+    shared.chmod(0o640)
+    for token in ({}, {"RAY_AUTH_TOKEN_PATH": str(shared)}):
+        assert secured(tmp_path, monkeypatch, create=False, **token) == []
+    assert shared.stat().st_mode & 0o777 == 0o640
+    assert len(secured(tmp_path, monkeypatch, RAY_AUTH_TOKEN_PATH=str(shared))) == 1
+    assert shared.stat().st_mode & 0o777 == 0o600
+    for token in ({"RAY_AUTH_TOKEN": "0123"}, {"RAY_AUTH_MODE": "disabled"}):
+        assert secured(tmp_path, monkeypatch, **token) == []
+    assert not (tmp_path / ".ray").exists()
+
+
+def test_a_token_that_cannot_be_private_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    error = r"must be in a file that only you can read, but .*: export RAY_AUTH_TOKEN=\$\(python -c "
+    with pytest.raises(ClusterError, match=error):
+        secured(tmp_path / "file", monkeypatch)
+    if os.getuid() == 0:  # only root can give a file to another user
+        (tmp_path / "home" / ".ray").mkdir(parents=True)
+        (tmp_path / "home" / ".ray" / "auth_token").write_text("0123")
+        os.chown(tmp_path / "home" / ".ray" / "auth_token", 65534, 65534)
+        with pytest.raises(ClusterError, match=error):
+            secured(tmp_path / "home", monkeypatch, create=False)
 
 
 # A running Ray
@@ -217,13 +297,15 @@ assert len(messages) == 1 and "Starting it once more" in messages[0], messages
 
 
 def start(program: str, user_file: Path) -> subprocess.Popen[str]:
-    """Runs a program in a folder outside the repository."""
+    """Runs a program in a folder outside the repository, which is also its home folder: Ray's token is there."""
+    folder = user_file.parent.parent
+    inherited = {name: value for name, value in os.environ.items() if name not in (*TOKEN_VARIABLES, "RAY_ADDRESS")}
     return subprocess.Popen(
         [sys.executable, "-c", LOAD + program, str(user_file)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        cwd=user_file.parent.parent,
-        env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"},
+        cwd=folder,
+        env={**inherited, "HOME": str(folder)},
         text=True,
     )
 
@@ -237,6 +319,8 @@ def test_two_runs_on_one_machine_have_separate_rays(user_file: Path, tmp_path: P
     first, second = start(LOCAL, user_file), start(LOCAL, second_file)
     addresses = {first.stdout.readline(), second.stdout.readline()}
     assert len(addresses - {""}) == 2
+    assert modes(tmp_path / ".ray") == (0o700, 0o600), "no other user can read the token, which both have created"
+    assert [file.name for file in (tmp_path / ".ray").iterdir()] == ["auth_token"]
     first.communicate("\n")
     assert first.returncode == 0
     assert second.poll() is None  # the end of one does not affect the other
