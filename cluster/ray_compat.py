@@ -415,6 +415,13 @@ TRIAL_FRAMES = PrivateName(
 TRIAL_ID = PrivateName("ray.tune.experiment.trial", "Trial.generate_id", "draw the ids of trials", needed=False)
 # The error of a trial as an object; Tune pickles only some types.
 TRIAL_ERROR = PrivateName("ray.tune.experiment.trial", "Trial.handle_error", "receive the error of a trial")
+# Tune ends the whole run if Ray kills an actor for lack of memory. There is no check for calls: few runs need it.
+TASK_ERROR = PrivateName(
+    "ray.air.execution._internal.actor_manager",
+    "RayActorManager._actor_task_failed",
+    "receive the error of an actor",
+    needed=False,
+)
 # Tune keeps one idle actor, and may give a trial to an actor whose node has died.
 ACTOR_CACHE = PrivateName(_CONTROLLER, "_ObjectCache", "keep idle actors", needed=False)
 REUSED_ACTOR = PrivateName(

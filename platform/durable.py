@@ -14,6 +14,7 @@ from ray.tune.search import Repeater
 from archray.cluster.ray_compat import TRIAL_FRAMES, TRIAL_STATES, TUNER_FILE, check_called
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
+from archray.platform.engine.failed_trials import retried_memory_kills
 from archray.platform.engine.restore import ResumedASHA, restore_experiment
 from archray.platform.engine.result_log import (
     KeepSnapshot,
@@ -171,8 +172,13 @@ class DurableTuner:
             )
         self._fit_called = True
         with (
-            lock(self._folder, "DurableTuner.fit"), reduced_saves(), distinct_ids(), line_writer(), _restore_hint()
-        ):  # fmt: skip
+            lock(self._folder, "DurableTuner.fit"),
+            reduced_saves(),
+            distinct_ids(),
+            line_writer(),
+            retried_memory_kills(),
+            _restore_hint(),
+        ):
             results = self._tuner.fit()
             check_called(TRIAL_STATES, TRIAL_FRAMES)
         return with_frames(results, self._folder)

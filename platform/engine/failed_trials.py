@@ -18,7 +18,7 @@ from typing import Any
 import ray
 from ray import exceptions, tune
 
-from archray.cluster.ray_compat import TRIAL_ERROR, hidden_lines, process_wide, replaced
+from archray.cluster.ray_compat import TASK_ERROR, TRIAL_ERROR, hidden_lines, process_wide, replaced
 from archray.disks import FULL_TEXTS, is_full
 from archray.errors import DiskFull, TrialCrashed
 from archray.files import Folder
@@ -277,6 +277,32 @@ def _keeping_error(handle_error: Callable[..., None]) -> Callable[..., None]:
         handle_error(trial, exc)
 
     return keep
+
+
+class KilledForMemory(exceptions.RayActorError, exceptions.OutOfMemoryError):
+    """The error of an actor that Ray killed for lack of memory, as a kind of actor error that Tune handles."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(error_msg=message)
+
+
+@contextmanager
+def retried_memory_kills() -> Iterator[None]:
+    """Lets Tune handle a trial that Ray killed for lack of memory like a trial whose process died in another way.
+
+    Without it, `Tuner.fit` raises RuntimeError.
+    """
+    with replaced(TASK_ERROR, _with_actor_error):
+        yield
+
+
+def _with_actor_error(task_failed: Callable[..., None]) -> Callable[..., None]:
+    def failed(manager: Any, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, exceptions.OutOfMemoryError):
+            exception = KilledForMemory(str(exception))
+        task_failed(manager, tracked_actor_task, exception)
+
+    return failed
 
 
 LOST_CHECKPOINT = "Trial %s: Error handling checkpoint %s"  # as Tune logs it, with a traceback

@@ -28,7 +28,7 @@ from archray.cluster.settings import ResourceSettings, concurrency, unused_share
 from archray.errors import DamagedFile, IncompatibleRay, RunInterrupted, tested_versions
 from archray.files import Folder
 from archray.platform.engine import trial_plan, trial_tables
-from archray.platform.engine.failed_trials import check_crashes, crashed_trials, quiet_deaths
+from archray.platform.engine.failed_trials import check_crashes, crashed_trials, quiet_deaths, retried_memory_kills
 from archray.platform.engine.interrupt import stop_gracefully
 from archray.platform.engine.restore import restore_state
 from archray.platform.engine.result_log import (
@@ -236,6 +236,7 @@ def _tuned(
     with (
         stop_gracefully(context.console, waits) as interrupt,
         quiet_deaths(),
+        retried_memory_kills(),
         reduced_saves(),
         distinct_ids(),
         line_writer(),
