@@ -16,7 +16,7 @@ from archray.platform.commands.search import option_value, with_method
 from archray.platform.run.layout import RUNS
 from archray.platform.run.layout import command as command_text
 
-DEFAULT_ADDRESS = "http://127.0.0.1:8265"
+ADDRESS = "RAY_API_SERVER_ADDRESS"  # Ray's variable
 SENT = (".py", ".toml", ".json", ".yaml", ".yml", ".csv", ".gz", ".parquet", ".npz")  # files of the user, not data sets
 PLACES = ("--out", "--data-dir")  # options with folders that every node must see
 
@@ -28,7 +28,7 @@ def submit(
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(help=f"URL of the Ray dashboard. Default: RAY_API_SERVER_ADDRESS, or {DEFAULT_ADDRESS}."),
+        typer.Option(help=f"URL of the cluster's Ray dashboard. Default: {ADDRESS}."),
     ] = None,
     working_dir: Annotated[
         Path | None, typer.Option(help="Folder to upload. The command runs in a copy of it.", exists=True)
@@ -60,7 +60,12 @@ def submit(
         raise InvalidInput("expected exactly one of '-- COMMAND ...', --resume RUN, --attach JOB and --stop JOB")
     from archray.cluster.jobs import job_client, stop_job, submit_job  # Ray
 
-    address = (address or os.environ.get("RAY_API_SERVER_ADDRESS") or DEFAULT_ADDRESS).rstrip("/")
+    address = (address or os.environ.get(ADDRESS) or "").rstrip("/")
+    if not address:  # Ray's default is port 8265 of this machine, where another search may have its own Ray
+        raise InvalidInput(
+            "expected the URL of the cluster's Ray dashboard, got none. Pass --address http://HOST:8265, or set "
+            f"{ADDRESS}. 'ray start --head' prints the URL"
+        )
     if stop:
         was_running = stop_job(job_client(address), stop)
         typer.echo(f"Job {stop} {'is being stopped' if was_running else 'has already ended'}.")

@@ -96,7 +96,15 @@ def test_a_runtime_environment_has_no_working_folder(tmp_path: Path) -> None:
     file = tmp_path / "environment.yaml"
     file.write_text("working_dir: .")
     with pytest.raises(InvalidInput, match=r"expected no working_dir in .*, got one\. Use --working-dir"):
-        submit(["list", "methods"], runtime_env=file)
+        submit(["list", "methods"], address="http://head:8265", runtime_env=file)
+
+
+@pytest.mark.parametrize("options", [{"command": ["list", "methods"]}, {"attach": "a"}, {"stop": "a"}])
+def test_a_job_without_an_address_raises_an_error(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Port 8265 of this machine may belong to the Ray of a search."""
+    monkeypatch.delenv("RAY_API_SERVER_ADDRESS", raising=False)
+    with pytest.raises(InvalidInput, match="^expected the URL of the cluster's Ray dashboard, got none. Pass --address "):
+        submit(**options)
 
 
 @pytest.mark.parametrize(
