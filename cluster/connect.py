@@ -22,12 +22,15 @@ from ray.job_config import JobConfig
 import archray
 from archray.cluster.loopback import LOOPBACK, checked_loopback, loopback_only
 from archray.cluster.ray_compat import (
+    THIS_NODE,
     RejectedCall,
+    address_to_join,
     has_token,
     head_of_this_machine,
     head_version,
     job_config,
     living_nodes,
+    node_processes,
     nodes_of_this_machine,
     read_settings_again,
 )
@@ -286,7 +289,7 @@ def connect(
         gcs_address, url = ray.get_runtime_context().gcs_address, None
         if not local:
             check_modules(modules)
-            announce(f"Joined the Ray cluster at {gcs_address}.")
+            announce(_joined_line())
         if context.dashboard_url:
             url = f"http://{context.dashboard_url}"
             token = " (token: ray get-auth-token)" if os.environ.get(AUTH_MODE) == "token" else ""
@@ -294,6 +297,28 @@ def connect(
             if tunnel := ssh_tunnel(url):
                 announce(f"To open it on your machine: {tunnel}")
         yield Connection(started=local, address=gcs_address, dashboard_url=url, joined=not local)
+
+
+def start_or_join(announce: Callable[[str], None] = print) -> None:
+    """Initializes Ray as Ray Tune does, unless it is initialized: joins the cluster of this machine, or starts a Ray.
+
+    Args:
+        announce: called with each line for the user: the address of a cluster that this process has joined.
+
+    Raises: ClusterError as `secure_token`.
+    """
+    if ray.is_initialized():
+        secure_token(announce, create=False)
+    else:
+        secure_token(announce, create=address_to_join() is None)
+        ray.init()
+    node = THIS_NODE.find()
+    if node is not None and not node_processes(node):
+        announce(_joined_line())
+
+
+def _joined_line() -> str:
+    return f"Joined the Ray cluster at {ray.get_runtime_context().gcs_address}."
 
 
 def ssh_tunnel(dashboard_url: str) -> str | None:

@@ -336,6 +336,12 @@ def head_of_this_machine() -> str:
     return str(HEAD_ADDRESS.find()("auto", None))
 
 
+def address_to_join() -> str | None:
+    """Returns the address of the cluster that `ray.init()` joins; None if it starts a Ray on this machine."""
+    address = HEAD_ADDRESS.find()(None, None)
+    return None if address in (None, "local") else str(address)
+
+
 def nodes_of_this_machine() -> set[str]:
     """Returns the ids of the nodes on this machine."""
     return set(NODE_IDS.find()())

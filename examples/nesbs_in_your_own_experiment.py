@@ -135,6 +135,6 @@ def main(folder: Path, budget: int = 5, epochs: int = 10) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    ray.init(include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", include_dashboard=False, log_to_driver=False)
     with tempfile.TemporaryDirectory() as scratch:
         main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(scratch))

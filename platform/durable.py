@@ -11,6 +11,7 @@ from ray import tune
 from ray.tune.schedulers import AsyncHyperBandScheduler
 from ray.tune.search import Repeater
 
+from archray.cluster.connect import start_or_join
 from archray.cluster.ray_compat import TRIAL_FRAMES, TRIAL_STATES, TUNER_FILE, check_called
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
@@ -54,6 +55,7 @@ class DurableTuner:
 
     Example:
         ```python
+        ray.init(address="local")
         if archray.DurableTuner.can_restore("/data/experiments/digits"):
             tuner = archray.DurableTuner.restore("/data/experiments/digits", train)
         else:
@@ -161,9 +163,12 @@ class DurableTuner:
     def fit(self) -> tune.ResultGrid:
         """Runs the remaining trials. After Ctrl-C, it returns the results up to now, as `ray.tune.Tuner.fit`.
 
+        If Ray is not initialized, it joins the Ray cluster of this machine, or starts a Ray, as `ray.tune.Tuner.fit`.
+        It prints the address of a cluster that this process has joined.
+
         Returns: the results of all trials.
 
-        Raises: RunFolderError for a second call; IncompatibleRay.
+        Raises: RunFolderError for a second call; IncompatibleRay; ClusterError if other users can read Ray's token.
         """
         if self._fit_called:
             raise RunFolderError(
@@ -179,6 +184,7 @@ class DurableTuner:
             retried_memory_kills(),
             _restore_hint(),
         ):
+            start_or_join()
             results = self._tuner.fit()
             check_called(TRIAL_STATES, TRIAL_FRAMES)
         return with_frames(results, self._folder)

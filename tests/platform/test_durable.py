@@ -8,6 +8,8 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -141,6 +143,42 @@ def test_no_finished_trial_runs_again(search: Callable[[], Searcher | None], ray
             frame = result.metrics_dataframe
             assert frame is not None and frame["nested/step"].tolist() == [0, 1]
     assert len(list(tmp_path.glob("after-*"))) == 2
+
+
+JOIN = """
+import os
+import ray
+from ray import tune
+from ray.cluster_utils import Cluster
+import archray
+
+def fit(name):
+    tuner = archray.DurableTuner(lambda config: {"x": 1}, run_config=tune.RunConfig(name, os.getcwd(), verbose=0))
+    assert not tuner.fit().errors
+    ray.shutdown()
+
+cluster = Cluster(initialize_head=True, head_node_args=dict(num_cpus=1, num_gpus=0, include_dashboard=False))
+os.environ["RAY_ADDRESS"] = cluster.address
+print("address", cluster.address)
+fit("joined")
+ray.init()
+fit("initialized")
+cluster.shutdown()
+os.environ["RAY_ADDRESS"] = "local"
+fit("started")
+"""
+
+
+@pytest.mark.slow
+def test_the_cluster_that_an_experiment_joins_is_printed(tmp_path: Path) -> None:
+    """The token of a Ray that the experiment starts is private; Ray itself would create a public one."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_")}
+    environment = {**inherited, "HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", JOIN], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    address, *joined = [line for line in done.stdout.splitlines() if "address" in line or "Joined" in line]
+    assert joined == [f"Joined the Ray cluster at {address.removeprefix('address ')}."] * 2
+    assert (tmp_path / ".ray" / "auth_token").stat().st_mode & 0o777 == 0o600
 
 
 class Failure(tune.Callback):

@@ -103,7 +103,7 @@ def test_a_runtime_environment_has_no_working_folder(tmp_path: Path) -> None:
 def test_a_job_without_an_address_raises_an_error(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Port 8265 of this machine may belong to the Ray of a search."""
     monkeypatch.delenv("RAY_API_SERVER_ADDRESS", raising=False)
-    with pytest.raises(InvalidInput, match="^expected the URL of the cluster's Ray dashboard, got none. Pass --address "):
+    with pytest.raises(InvalidInput, match=r"^expected the URL of .* dashboard, got none\. Pass --address "):
         submit(**options)
 
 
